@@ -1,0 +1,22 @@
+# `make` alone explains itself. Everything here also works by hand: each target is one script or one command.
+
+.DEFAULT_GOAL := help
+.PHONY: help test lint e2e fuzz-smoke bench
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+test: ## Check everything: format, lints, Rust tests, doc tests, end-to-end suites, fuzz smoke
+	@scripts/test
+
+lint: ## Check the format and the lints only
+	@scripts/test lint
+
+e2e: ## Run the end-to-end suites against real peers (`make e2e SUITES="ag-ui"` for some of them)
+	@e2e/run $(SUITES)
+
+fuzz-smoke: ## Run every fuzz target for a short while
+	@scripts/fuzz-smoke
+
+bench: ## Measure speed, memory and instruction counts, side by side with the peers
+	@bench/run

@@ -1,0 +1,89 @@
+//! Makes requests to ADK's API server from JSON lines, for the tests that talk to a real one.
+//!
+//! Each line is `{"app", "user", "call", "input"?, "state"?, "waiting"?, "body"?}`. `call` is the name of a method of
+//! [`Api`], or `session` and `sessions`, which read an answer from `body`. The result is one line each.
+
+use std::io::{BufRead as _, stdin};
+
+use agentwire_core::{
+    Tally,
+    event::RunInput,
+    format::{
+        adk::input::{Api, Known, Request, Waiting, session, sessions},
+        ag_ui,
+    },
+    json::{Json, Object},
+};
+use serde_json::{Value, json};
+
+fn main() {
+    for line in stdin().lock().lines() {
+        let line = line.expect("standard input can be read");
+        let line: Value = serde_json::from_str(&line).expect("each line is JSON");
+        println!("{}", answer(&line));
+    }
+}
+
+fn answer(line: &Value) -> Value {
+    let text = |key: &str| line[key].as_str().unwrap_or_default();
+    let api = Api::new(text("app"), text("user"));
+    let input = match &line["input"] {
+        Value::Null => RunInput::new("t", "r"),
+        input => {
+            ag_ui::input::from_json(&input.to_string(), &mut Tally::default()).expect("the input is valid")
+        }
+    };
+    let state = Object::from_value(&line["state"]);
+    match text("call") {
+        "create_session" => request(&api.create_session(&input)),
+        "get_session" => request(&api.get_session(&input.thread)),
+        "list_sessions" => request(&api.list_sessions()),
+        "delete_session" => request(&api.delete_session(&input.thread)),
+        "patch_state" => request(&api.patch_state(&input.thread, &state.unwrap_or_else(Object::empty))),
+        "list_artifacts" => request(&api.list_artifacts(&input.thread)),
+        "get_artifact" => request(&api.get_artifact(&input.thread, text("filename"), None)),
+        "run" => {
+            let waiting: Vec<Waiting> = line["waiting"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|waiting| Waiting {
+                    id: waiting["id"].as_str().expect("what waits has an id").into(),
+                    name: waiting["name"].as_str().expect("what waits has a name").into(),
+                    arguments: Json::from(&waiting["arguments"]),
+                })
+                .collect();
+            match api.run(&input, Known { state: state.as_ref(), waiting: &waiting }) {
+                Ok(run) => request(&run),
+                Err(error) => json!({"error": error.code(), "message": error.to_string()}),
+            }
+        }
+        "session" => match session(text("body"), &mut Tally::default()) {
+            Ok(stored) => {
+                let waiting = stored.interrupts.iter().filter_map(Waiting::of_interrupt);
+                json!({
+                    "thread": stored.thread.as_str(),
+                    "messages": serde_json::from_str::<Value>(&ag_ui::messages_to_json(&stored.messages)).expect("it is JSON"),
+                    "state": stored.state.to_value(),
+                    "rawState": stored.raw_state.to_value(),
+                    "waiting": waiting.map(|waiting| json!({
+                        "id": waiting.id.as_str(),
+                        "name": waiting.name,
+                        "arguments": waiting.arguments.to_value(),
+                    })).collect::<Vec<_>>(),
+                })
+            }
+            Err(error) => json!({"error": error.to_string()}),
+        },
+        "sessions" => match sessions(text("body")) {
+            Ok(list) => list.iter().map(|entry| entry.thread.as_str()).collect(),
+            Err(error) => json!({"error": error.to_string()}),
+        },
+        other => json!({"error": format!("unknown call `{other}`")}),
+    }
+}
+
+fn request(request: &Request) -> Value {
+    let body = request.body.as_ref().map(Json::to_value);
+    json!({"method": request.method, "path": request.path, "body": body})
+}

@@ -1,0 +1,42 @@
+//! Turns what a user interface sends into a run request for LangGraph Server.
+//!
+//! Reads `{"input": RunAgentInput, "assistant": NAME, "keys"?: "tools,ag-ui", "modes"?: [MODE], "state"?: STATE}`
+//! from standard input, where `state` is the server's answer at `/threads/{id}/state`, and writes the request's
+//! body. The end-to-end tests send it to a real server.
+
+use std::{error::Error, io};
+
+use agentwire_core::{
+    Tally,
+    format::{
+        ag_ui,
+        langgraph::{
+            input::{RunRequest, STREAM_MODES, StateKeys, run_request},
+            thread,
+        },
+    },
+};
+use serde_json::Value;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let question: Value = serde_json::from_reader(io::stdin())?;
+    let tally = &mut Tally::default();
+    let input = ag_ui::input::from_json(&question["input"].to_string(), tally)?;
+    let assistant = question["assistant"].as_str().ok_or("`assistant` is missing")?;
+    let keys = question["keys"].as_str().unwrap_or_default();
+    let keys = StateKeys::parse(keys).map_err(|key| format!("unknown key `{key}`"))?;
+    let modes: Option<Vec<&str>> =
+        question["modes"].as_array().map(|modes| modes.iter().filter_map(Value::as_str).collect());
+    let known = match &question["state"] {
+        Value::Null => None,
+        state => Some(thread::state(&state.to_string(), tally)?),
+    };
+    let request = RunRequest {
+        keys,
+        stream_modes: modes.as_deref().unwrap_or(STREAM_MODES),
+        known: known.as_ref(),
+        ..RunRequest::new(assistant)
+    };
+    println!("{}", run_request(&input, &request));
+    Ok(())
+}

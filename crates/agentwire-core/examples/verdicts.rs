@@ -1,0 +1,87 @@
+//! Judges many AG-UI streams in one process, for the comparison with the official client in `e2e/ag-ui`.
+//!
+//! Reads JSON lines `{"name", "stream"}` on stdin, where `stream` is the text of an SSE body, and answers each
+//! with `{"name", "breaches": [{"rule", "client"}], "malformed", "outputs": {"ag-ui@1", …}}`: what `agentwire
+//! check` would say, and what `agentwire convert` would write, in hex where it is binary. One process per
+//! stream would spend nine tenths of its time on starting.
+
+use std::io::{self, BufRead, Write};
+
+use agentwire_core::{
+    convert::{Converter, Source, SourceOptions},
+    format::{Format, Options, Setup, StreamEnd},
+    framing::{DEFAULT_MAX_FRAME, Decoder, Framing},
+    order::{Breach, Checker},
+};
+use serde_json::{Map, Value, json};
+
+/// What the streams are converted to.
+const TARGETS: &[&str] = &["ag-ui@1", "ag-ui@chunks", "ag-ui@0", "ag-ui-proto@1"];
+
+fn main() -> io::Result<()> {
+    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    for line in io::stdin().lock().lines() {
+        let line: Value = serde_json::from_str(&line?)?;
+        let stream = line["stream"].as_str().unwrap_or_default();
+        let (breaches, malformed) = check(stream.as_bytes());
+        let outputs: Map<_, _> =
+            TARGETS.iter().map(|target| ((*target).to_owned(), convert(stream.as_bytes(), target))).collect();
+        let breaches: Vec<_> = breaches
+            .iter()
+            .map(|breach| json!({"rule": breach.rule.name(), "client": breach.rule.enforced_by_client()}))
+            .collect();
+        let answer = json!({
+            "name": line["name"], "breaches": breaches, "malformed": malformed, "outputs": outputs,
+        });
+        writeln!(stdout, "{answer}")?;
+    }
+    stdout.flush()
+}
+
+/// The breaches and the first malformed frame, as `agentwire check` finds them.
+fn check(stream: &[u8]) -> (Vec<Breach>, Option<String>) {
+    let format = Format::find("ag-ui").expect("the format is built in");
+    let options = Options::parse(["old_shapes=refuse"], format.options).expect("the option is known");
+    let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
+    let mut reader = format.reader.expect("the format has a reader")(&setup);
+    let mut decoder = Decoder::new(Framing::Sse, DEFAULT_MAX_FRAME);
+    let mut checker = Checker::new();
+    let (mut breaches, mut malformed, mut events) = (Vec::new(), None, Vec::new());
+    decoder.push(stream);
+    decoder.finish();
+    while let Some(frame) = decoder.next_frame() {
+        let problem = match frame {
+            Ok(frame) => reader
+                .read(&frame, &mut events)
+                .err()
+                .map(|error| format!("frame {}: {error}", frame.index + 1)),
+            Err(error) => Some(error.to_string()),
+        };
+        malformed = malformed.or(problem);
+        breaches.extend(events.drain(..).filter_map(|event| checker.check(&event)));
+    }
+    reader.end(&StreamEnd::Closed, &mut events);
+    breaches.extend(events.drain(..).filter_map(|event| checker.check(&event)));
+    breaches.extend(checker.end());
+    (breaches, malformed)
+}
+
+/// The stream in another profile: text, or hex where it is binary.
+fn convert(stream: &[u8], target: &str) -> Value {
+    let from = Format::find("ag-ui").expect("the format is built in");
+    let (name, profile) = target.split_once('@').expect("targets name their profile");
+    let to = Format::find(name).expect("the format is built in");
+    let profile = to.profile(profile).expect("the profile is built in");
+    let options = Options::default();
+    let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
+    let source = Source::new(from, Framing::Sse, &SourceOptions::default()).expect("the format has a reader");
+    let mut converter = Converter::new(source, to, profile, None, &setup).expect("the format has a writer");
+    // A malformed frame ends the output with RUN_ERROR; the output is what matters here.
+    let _ = converter.push(stream);
+    let _ = converter.end(&StreamEnd::Closed);
+    let bytes = converter.output().take();
+    match profile.framing {
+        Framing::Prefixed => Value::String(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        _ => Value::String(String::from_utf8_lossy(&bytes).into_owned()),
+    }
+}

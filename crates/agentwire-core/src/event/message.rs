@@ -1,0 +1,193 @@
+//! Messages: what a conversation holds once its events have been folded.
+
+use super::{Content, MessageId, SubagentId, ToolCallId};
+use crate::json::Object;
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names say it all")]
+pub enum Role {
+    Developer,
+    System,
+    Assistant,
+    User,
+    Tool,
+    Activity,
+    Reasoning,
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// Its id.
+    pub id: MessageId,
+    /// What the role says.
+    pub body: MessageBody,
+    /// The speaker's name (not on tool, activity and reasoning messages).
+    pub name: Option<Box<str>>,
+    /// Which subagent made it.
+    pub subagent: Option<SubagentId>,
+    /// Open key/value data.
+    pub metadata: Option<Object>,
+    /// An opaque artefact of the provider (not on activity messages).
+    pub encrypted: Option<Box<str>>,
+}
+
+/// What a message of each role carries.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum MessageBody {
+    /// Instructions from the application.
+    Developer {
+        /// The text.
+        content: Box<str>,
+    },
+    /// Instructions from the system.
+    System {
+        /// The text.
+        content: Box<str>,
+    },
+    /// What the agent said and which tools it called.
+    Assistant {
+        /// The text, where the turn has one.
+        content: Option<Box<str>>,
+        /// The calls; `Some(vec![])` and `None` mean the same and are kept apart only to fold exactly as
+        /// the official client does.
+        tool_calls: Option<Vec<ToolCall>>,
+    },
+    /// What a person said.
+    User {
+        /// Text or parts.
+        content: Content,
+    },
+    /// What a tool returned.
+    Tool {
+        /// The call it answers.
+        call: ToolCallId,
+        /// Text or parts.
+        content: Content,
+        /// Set when the tool failed.
+        error: Option<Box<str>>,
+    },
+    /// Structured progress; never sent to the agent.
+    Activity {
+        /// What kind of activity.
+        kind: Box<str>,
+        /// The structured content.
+        content: Object,
+    },
+    /// The agent's reasoning.
+    Reasoning {
+        /// The text.
+        content: Box<str>,
+    },
+}
+
+/// A tool call inside an assistant message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolCall {
+    /// The call's id.
+    pub id: ToolCallId,
+    /// The tool.
+    pub name: Box<str>,
+    /// The argument text as streamed; JSON by convention.
+    pub arguments: Box<str>,
+    /// An opaque artefact of the provider.
+    pub encrypted: Option<Box<str>>,
+    /// Open key/value data.
+    pub metadata: Option<Object>,
+}
+
+impl Message {
+    /// A message with nothing but id and body.
+    #[must_use]
+    pub fn new(id: impl Into<MessageId>, body: MessageBody) -> Self {
+        Self { id: id.into(), body, name: None, subagent: None, metadata: None, encrypted: None }
+    }
+
+    /// A user message.
+    #[must_use]
+    pub fn user(id: impl Into<MessageId>, content: impl Into<Content>) -> Self {
+        Self::new(id, MessageBody::User { content: content.into() })
+    }
+
+    /// An assistant message with text.
+    #[must_use]
+    pub fn assistant(id: impl Into<MessageId>, content: impl Into<Box<str>>) -> Self {
+        Self::new(id, MessageBody::Assistant { content: Some(content.into()), tool_calls: None })
+    }
+
+    /// The message's role.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        match self.body {
+            MessageBody::Developer { .. } => Role::Developer,
+            MessageBody::System { .. } => Role::System,
+            MessageBody::Assistant { .. } => Role::Assistant,
+            MessageBody::User { .. } => Role::User,
+            MessageBody::Tool { .. } => Role::Tool,
+            MessageBody::Activity { .. } => Role::Activity,
+            MessageBody::Reasoning { .. } => Role::Reasoning,
+        }
+    }
+
+    /// The message's calls.
+    #[must_use]
+    pub fn tool_calls(&self) -> &[ToolCall] {
+        match &self.body {
+            MessageBody::Assistant { tool_calls: Some(calls), .. } => calls,
+            _ => &[],
+        }
+    }
+}
+
+impl ToolCall {
+    /// A call with nothing but id, tool and arguments.
+    #[must_use]
+    pub fn new(id: impl Into<ToolCallId>, name: impl Into<Box<str>>, arguments: impl Into<Box<str>>) -> Self {
+        Self {
+            id: id.into(),
+            name: name.into(),
+            arguments: arguments.into(),
+            encrypted: None,
+            metadata: None,
+        }
+    }
+}
+
+impl Role {
+    /// The role's name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Developer => "developer",
+            Self::System => "system",
+            Self::Assistant => "assistant",
+            Self::User => "user",
+            Self::Tool => "tool",
+            Self::Activity => "activity",
+            Self::Reasoning => "reasoning",
+        }
+    }
+
+    /// The role of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "developer" => Self::Developer,
+            "system" => Self::System,
+            "assistant" => Self::Assistant,
+            "user" => Self::User,
+            "tool" => Self::Tool,
+            "activity" => Self::Activity,
+            "reasoning" => Self::Reasoning,
+            _ => return None,
+        })
+    }
+
+    /// Whether a text message may have this role while it streams.
+    #[must_use]
+    pub fn is_textual(self) -> bool {
+        matches!(self, Self::Developer | Self::System | Self::Assistant | Self::User)
+    }
+}

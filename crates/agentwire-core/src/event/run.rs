@@ -1,0 +1,169 @@
+//! How runs and subagents begin and end.
+
+use super::{InterruptId, MessageId, RunId, RunInput, SubagentId, ThreadId, ToolCallId};
+use crate::json::{Json, Object};
+
+/// A run begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunStarted {
+    /// The conversation.
+    pub thread: ThreadId,
+    /// This run.
+    pub run: RunId,
+    /// The run that spawned this one as a run of its own.
+    pub parent_run: Option<RunId>,
+    /// The protocol version that the producer declared. A writer declares its own.
+    pub protocol_version: Option<Box<str>>,
+    /// An echo of the request.
+    pub input: Option<Box<RunInput>>,
+}
+
+/// A run ends without failure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunFinished {
+    /// The conversation.
+    pub thread: ThreadId,
+    /// This run.
+    pub run: RunId,
+    /// What it returned; never `null`.
+    pub result: Option<Json>,
+    /// How it ended; absent means success with nothing said about pending calls.
+    pub outcome: Option<Outcome>,
+    /// What it cost, one entry per provider and model.
+    pub usage: Vec<Usage>,
+}
+
+/// A run fails.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunError {
+    /// What went wrong, for a person.
+    pub message: Box<str>,
+    /// What went wrong, for a program.
+    pub code: Option<Box<str>>,
+    /// What it cost all the same.
+    pub usage: Vec<Usage>,
+}
+
+/// How a run that did not fail ended.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It completed.
+    Success {
+        /// Calls that this run started and did not answer, in call order; empty means "derive it".
+        pending: Vec<ToolCallId>,
+    },
+    /// It waits for something outside; at least one entry.
+    Interrupt {
+        /// What it waits for.
+        interrupts: Vec<Interrupt>,
+    },
+    /// It was stopped on purpose.
+    Cancelled,
+}
+
+/// Something a run waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interrupt {
+    /// Unique in the run.
+    pub id: InterruptId,
+    /// An open word: `tool_call`, `input_required`, `confirmation`, or `<framework>:<name>`.
+    pub reason: Box<str>,
+    /// For a person.
+    pub message: Option<Box<str>>,
+    /// The call it guards.
+    pub tool_call: Option<ToolCallId>,
+    /// JSON Schema of the answer.
+    pub response_schema: Option<Object>,
+    /// ISO 8601 by convention.
+    pub expires_at: Option<Box<str>>,
+    /// Open key/value data; a payload travels here.
+    pub metadata: Option<Object>,
+    /// Which subagent raised it.
+    pub subagent: Option<SubagentId>,
+}
+
+/// Token counts of one provider and model.
+///
+/// `input` and `output` are totals; the others are parts of them, `total` is their sum.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it all")]
+pub struct Usage {
+    pub provider: Option<Box<str>>,
+    pub model: Option<Box<str>>,
+    pub input: Option<u64>,
+    pub output: Option<u64>,
+    pub total: Option<u64>,
+    pub reasoning: Option<u64>,
+    pub cached_input: Option<u64>,
+    pub cache_write_input: Option<u64>,
+}
+
+/// A subagent begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubagentStarted {
+    /// What to call it.
+    pub name: Box<str>,
+    /// What it is for.
+    pub description: Option<Box<str>>,
+    /// The subagent that called it.
+    pub parent_subagent: Option<SubagentId>,
+    /// The call that called it.
+    pub parent_call: Option<ToolCallId>,
+    /// The message that called it.
+    pub parent_message: Option<MessageId>,
+}
+
+/// How a subagent that did not fail ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SubagentOutcome {
+    /// It completed.
+    Success,
+    /// It waits; a later run may continue it.
+    Suspended {
+        /// The interrupts it raised itself.
+        interrupts: Vec<InterruptId>,
+    },
+}
+
+impl Interrupt {
+    /// An interrupt with nothing but id and reason.
+    #[must_use]
+    pub fn new(id: impl Into<InterruptId>, reason: impl Into<Box<str>>) -> Self {
+        Self {
+            id: id.into(),
+            reason: reason.into(),
+            message: None,
+            tool_call: None,
+            response_schema: None,
+            expires_at: None,
+            metadata: None,
+            subagent: None,
+        }
+    }
+}
+
+impl RunStarted {
+    /// The start of a run with nothing but its ids.
+    #[must_use]
+    pub fn new(thread: impl Into<ThreadId>, run: impl Into<RunId>) -> Self {
+        Self { thread: thread.into(), run: run.into(), parent_run: None, protocol_version: None, input: None }
+    }
+}
+
+impl RunFinished {
+    /// The end of a run with nothing but its ids.
+    #[must_use]
+    pub fn new(thread: impl Into<ThreadId>, run: impl Into<RunId>) -> Self {
+        Self { thread: thread.into(), run: run.into(), result: None, outcome: None, usage: Vec::new() }
+    }
+}
+
+impl RunError {
+    /// A failure with a message and a code.
+    #[must_use]
+    pub fn new(message: impl Into<Box<str>>, code: Option<&str>) -> Self {
+        Self { message: message.into(), code: code.map(Into::into), usage: Vec::new() }
+    }
+}

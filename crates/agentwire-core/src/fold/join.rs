@@ -1,0 +1,430 @@
+//! Lets a reader come in in the middle of a run.
+//!
+//! A strict client refuses a delta for a message that was never opened, and a client that was here before
+//! still holds an old copy of what was said. [`Join`] has seen the run from its start and can say, at any
+//! point, what such a client must hear before the live events go on: the messages and the state as they are,
+//! and a start for everything that is still open.
+
+use std::collections::HashMap;
+
+use indexmap::IndexMap;
+
+use super::{
+    Fold,
+    reconcile::{AUTHORITY, CLIENT},
+};
+use crate::{
+    event::{
+        Body, Event, Message, MessageBody, MessageId, Outcome, Role, RunStarted, SubagentId, ToolCallId,
+    },
+    json::{Json, Object},
+};
+
+/// The id and activity type of messages that are there for the length of a prelude.
+const PLACEHOLDER: &str = "agentwire.join";
+
+/// Follows a run so that others can join it.
+///
+/// It holds what a client of the thread holds, and of the run itself what is open, who owns what and which
+/// subagents there were; so it grows with the messages, not with the events.
+///
+/// ```
+/// use agentwire_core::{
+///     event::{Body, Event, RunStarted},
+///     fold::{Fold, Join},
+/// };
+///
+/// let mut join = Join::new(Fold::new());
+/// join.apply(&Event::new(Body::RunStarted(Box::new(RunStarted::new("t1", "r1")))));
+/// join.apply(&Event::new(Body::TextStart { message: "m1".into(), role: None, name: None }));
+/// join.apply(&Event::new(Body::TextDelta { message: "m1".into(), delta: "Hel".into() }));
+///
+/// let kinds: Vec<_> = join.prelude().iter().map(Event::kind).collect();
+/// assert_eq!(kinds, ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "TEXT_MESSAGE_START"]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Join {
+    fold: Fold,
+    run: Option<Run>,
+}
+
+/// What is known of the current run beside its messages and state.
+#[derive(Clone, Debug, Default)]
+struct Run {
+    /// How it started, without the echo of the request. Absent for a run that failed before it did.
+    started: Option<Event>,
+    /// How it ended. A failure may still follow a success.
+    ended: Vec<Event>,
+    /// All that was said of subagents: one that has ended may still be named as the parent of another.
+    subagents: Vec<Event>,
+    steps: IndexMap<(Option<SubagentId>, Box<str>), Event>,
+    spans: IndexMap<MessageId, Event>,
+    reasonings: IndexMap<MessageId, Event>,
+    texts: IndexMap<MessageId, Event>,
+    calls: IndexMap<ToolCallId, Event>,
+    owners: Owners,
+}
+
+/// Who opened what, as the order rules remember it; `None` is the main agent.
+#[derive(Clone, Debug, Default)]
+struct Owners {
+    messages: HashMap<MessageId, Option<SubagentId>>,
+    reasonings: HashMap<MessageId, Option<SubagentId>>,
+    activities: HashMap<MessageId, Option<SubagentId>>,
+    calls: HashMap<ToolCallId, Option<SubagentId>>,
+}
+
+impl Join {
+    /// Follows from here on; `fold` is what clients of the thread hold now.
+    #[must_use]
+    pub fn new(fold: Fold) -> Self {
+        Self { fold, run: None }
+    }
+
+    /// What clients hold.
+    #[must_use]
+    pub fn fold(&self) -> &Fold {
+        &self.fold
+    }
+
+    /// The messages that clients hold.
+    pub fn messages(&mut self) -> &[Message] {
+        self.fold.messages()
+    }
+
+    /// What clients hold, for keeping.
+    #[must_use]
+    pub fn into_fold(self) -> Fold {
+        self.fold
+    }
+
+    /// Takes one event in.
+    pub fn apply(&mut self, event: &Event) {
+        self.fold.apply(event);
+        match &event.body {
+            Body::RunStarted(started) => self.run = Some(Run::new(event, started)),
+            Body::RunError(_) => {
+                let run = self.run.get_or_insert_default();
+                // The second failure of a run breaks the order rules.
+                if !matches!(run.ended.last(), Some(Event { body: Body::RunError(_), .. })) {
+                    run.ended.push(event.clone());
+                }
+            }
+            _ => {
+                if let Some(run) = &mut self.run {
+                    run.apply(event);
+                }
+            }
+        }
+    }
+
+    /// What a reader must hear before the events that follow. Empty before the first run.
+    ///
+    /// RUN_STARTED without the echo of the request, MESSAGES_SNAPSHOT, STATE_SNAPSHOT; then the subagents of the
+    /// run, and a start for each step, reasoning span, reasoning message, text message and call that is open. If
+    /// the run has ended: its end instead of the starts.
+    ///
+    /// The prelude and what follows keep the order rules, and fold to the same messages and state as the whole
+    /// stream: for a client that holds nothing, and for one that holds a copy that it took at any time since
+    /// this began to follow. For the latter, a snapshot that forgets part of the messages comes before the other
+    /// where their order has changed since.
+    ///
+    /// One exception: a message that the run continues under another owner than it was made with is attributed
+    /// to the one who continues it, since strict clients would refuse the rest.
+    pub fn prelude(&mut self) -> Vec<Event> {
+        let Some(run) = &self.run else { return Vec::new() };
+        let Some(started) = &run.started else {
+            return run.ended.clone();
+        };
+        let mut prelude = vec![started.clone()];
+        if run.ended.is_empty() {
+            run.open_ghosts(&self.fold, &mut prelude);
+        }
+        let has_ghosts = prelude.len() > 1;
+        snapshots(&mut self.fold, &run.owners, has_ghosts, &mut prelude);
+        if run.ended.is_empty() {
+            run.reopen(&self.fold, &mut prelude);
+        } else {
+            prelude.extend(run.ended.iter().map(|event| with_pending(event, &self.fold)));
+        }
+        prelude
+    }
+}
+
+impl Run {
+    fn new(event: &Event, started: &RunStarted) -> Self {
+        let mut run = Self::default();
+        for message in started.input.iter().flat_map(|input| &input.messages) {
+            run.owners.of_message(message, false);
+        }
+        let RunStarted { thread, run: id, parent_run, protocol_version, input: _ } = started;
+        let started = RunStarted {
+            parent_run: parent_run.clone(),
+            protocol_version: protocol_version.clone(),
+            ..RunStarted::new(thread.clone(), id.clone())
+        };
+        run.started = Some(Event {
+            body: Body::RunStarted(Box::new(started)),
+            subagent: None,
+            timestamp: event.timestamp,
+            extra: event.extra.clone(),
+        });
+        run
+    }
+
+    fn apply(&mut self, event: &Event) {
+        self.owners.apply(event);
+        match &event.body {
+            Body::RunFinished(_) if self.ended.is_empty() => self.ended.push(event.clone()),
+            Body::SubagentStarted(_) | Body::SubagentFinished { .. } | Body::SubagentError { .. } => {
+                self.subagents.push(event.clone());
+            }
+            Body::StepStarted { name } => {
+                self.steps.insert((event.subagent.clone(), name.clone()), event.clone());
+            }
+            Body::StepFinished { name } => {
+                self.steps.shift_remove(&(event.subagent.clone(), name.clone()));
+            }
+            Body::ReasoningStart { message, .. } => {
+                self.spans.insert(message.clone(), event.clone());
+            }
+            Body::ReasoningEnd { message } => {
+                self.spans.shift_remove(message);
+            }
+            Body::ReasoningMessageStart { message } => {
+                self.reasonings.insert(message.clone(), bare(event));
+            }
+            Body::ReasoningMessageEnd { message } => {
+                self.reasonings.shift_remove(message);
+            }
+            Body::TextStart { message, .. } => {
+                self.texts.insert(message.clone(), bare(event));
+            }
+            Body::TextEnd { message } => {
+                self.texts.shift_remove(message);
+            }
+            Body::ToolStart { call, .. } => {
+                self.calls.insert(call.clone(), bare(event));
+            }
+            Body::ToolEnd { call } => {
+                self.calls.shift_remove(call);
+            }
+            _ => {}
+        }
+    }
+
+    /// Opens what is open but was dropped by a snapshot of the messages. It must be open, since its end is
+    /// still to come, and it must not be there: so it is opened before the snapshot, which drops it again.
+    fn open_ghosts(&self, fold: &Fold, prelude: &mut Vec<Event>) {
+        let owners = &self.owners;
+        for (id, event) in &self.reasonings {
+            if fold.list.find(id).is_none() {
+                prelude.push(event.clone().by(owners.reasonings.get(id).cloned().flatten()));
+            }
+        }
+        for (id, event) in &self.texts {
+            if fold.list.find(id).is_none() {
+                prelude.push(event.clone().by(owners.messages.get(id).cloned().flatten()));
+            }
+        }
+        for (id, event) in &self.calls {
+            if fold.list.find_call(id).is_none() {
+                prelude.push(event.clone().by(owners.calls.get(id).cloned().flatten()));
+            }
+        }
+    }
+
+    /// Opens again what is open.
+    fn reopen(&self, fold: &Fold, prelude: &mut Vec<Event>) {
+        let owners = &self.owners;
+        prelude.extend(self.subagents.iter().cloned());
+        prelude.extend(self.steps.values().cloned());
+        for (id, event) in &self.spans {
+            prelude.push(event.clone().by(owners.reasonings.get(id).cloned().flatten()));
+        }
+        // A snapshot says who owns a message, except to those who know it as something else.
+        let owner =
+            |id: &MessageId, roles: fn(Role) -> bool, owners: &HashMap<MessageId, Option<SubagentId>>| {
+                let message = fold.list.get(fold.list.find(id)?);
+                let known = owners.get(id).cloned().flatten();
+                Some(if roles(message.role()) { message.subagent.clone().or(known) } else { known })
+            };
+        for (id, event) in &self.reasonings {
+            if let Some(owner) = owner(id, |role| role == Role::Reasoning, &owners.reasonings) {
+                prelude.push(event.clone().by(owner));
+            }
+        }
+        for (id, event) in &self.texts {
+            let is_other = |role| !matches!(role, Role::Reasoning | Role::Activity);
+            if let Some(owner) = owner(id, is_other, &owners.messages) {
+                prelude.push(event.clone().by(owner));
+            }
+        }
+        for (id, event) in &self.calls {
+            let Some((slot, index)) = fold.list.find_call(id) else {
+                continue;
+            };
+            let holder = fold.list.get(slot);
+            let Body::ToolStart { parent, .. } = &event.body else {
+                continue;
+            };
+            prelude.push(Event {
+                body: Body::ToolStart {
+                    call: id.clone(),
+                    name: holder.tool_calls()[index].name.clone(),
+                    // The message that holds it, which need not be the one that was asked for.
+                    parent: parent.as_ref().map(|_| holder.id.clone()),
+                },
+                ..event.clone().by(holder.subagent.clone())
+            });
+        }
+    }
+}
+
+impl Owners {
+    fn apply(&mut self, event: &Event) {
+        let tag = &event.subagent;
+        match &event.body {
+            Body::TextStart { message, .. } => {
+                self.messages.entry(message.clone()).or_insert_with(|| tag.clone());
+            }
+            Body::ReasoningStart { message, .. } | Body::ReasoningMessageStart { message } => {
+                self.reasonings.entry(message.clone()).or_insert_with(|| tag.clone());
+            }
+            Body::ToolStart { call, parent, .. } => {
+                let inherited =
+                    parent.as_ref().and_then(|parent| self.messages.get(parent)).cloned().flatten();
+                self.calls.entry(call.clone()).or_insert_with(|| tag.clone().or(inherited));
+            }
+            Body::ToolResult(result) => {
+                self.messages.insert(result.message.clone(), tag.clone());
+            }
+            Body::ActivitySnapshot { message, replace: Some(false), .. } => {
+                self.activities.entry(message.clone()).or_insert_with(|| tag.clone());
+            }
+            Body::ActivitySnapshot { message: id, .. } | Body::CollaborationStart { id, .. } => {
+                self.activities.insert(id.clone(), tag.clone());
+            }
+            Body::Source(source) => {
+                self.activities.insert(source.id.clone(), tag.clone());
+            }
+            Body::File(file) => {
+                self.activities.insert(file.id.clone(), tag.clone());
+            }
+            Body::Block(block) => {
+                self.activities.insert(block.id.clone(), tag.clone());
+            }
+            Body::MessagesSnapshot { messages } => {
+                for message in messages {
+                    self.of_message(message, true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes who owns a message and its calls; `anew` even if somebody is known to.
+    fn of_message(&mut self, message: &Message, anew: bool) {
+        fn note<I: Eq + std::hash::Hash + Clone>(
+            owners: &mut HashMap<I, Option<SubagentId>>,
+            id: &I,
+            owner: &Option<SubagentId>,
+            anew: bool,
+        ) {
+            if anew || !owners.contains_key(id) {
+                owners.insert(id.clone(), owner.clone());
+            }
+        }
+        note(self.bucket_mut(message.role()), &message.id, &message.subagent, anew);
+        for call in message.tool_calls() {
+            note(&mut self.calls, &call.id, &message.subagent, anew);
+        }
+    }
+
+    fn bucket_mut(&mut self, role: Role) -> &mut HashMap<MessageId, Option<SubagentId>> {
+        match role {
+            Role::Reasoning => &mut self.reasonings,
+            Role::Activity => &mut self.activities,
+            _ => &mut self.messages,
+        }
+    }
+
+    /// Who owns a message of that role.
+    fn owner(&self, role: Role, id: &MessageId) -> Option<&SubagentId> {
+        let bucket = match role {
+            Role::Reasoning => &self.reasonings,
+            Role::Activity => &self.activities,
+            _ => &self.messages,
+        };
+        bucket.get(id)?.as_ref()
+    }
+}
+
+/// The messages and the state as they are.
+///
+/// A snapshot of the messages never reorders, so a client whose old copy stands in another order must first
+/// forget the part that does.
+fn snapshots(fold: &mut Fold, owners: &Owners, forget_all: bool, prelude: &mut Vec<Event>) {
+    let settled = if forget_all { 0 } else { fold.list.settled_order() };
+    let mut messages = fold.messages().to_vec();
+    for message in &mut messages {
+        if message.subagent.is_none() {
+            message.subagent = owners.owner(message.role(), &message.id).cloned();
+        }
+    }
+    if settled < messages.len() || forget_all {
+        let mut first = messages[..settled].to_vec();
+        let is_reasoning = |message: &Message| message.role() == Role::Reasoning;
+        if first.iter().any(is_reasoning) || !(fold.list.has_reasoned() || forget_all) {
+            prelude.push(messages_snapshot(first));
+        } else {
+            // Reasoning is only dropped by a snapshot that holds some, so this one does. The next drops that
+            // again, if it holds reasoning itself; otherwise that must not be reasoning any more.
+            let id = unused_id(fold);
+            first.push(Message::new(id.clone(), MessageBody::Reasoning { content: Box::default() }));
+            prelude.push(messages_snapshot(first));
+            if !messages.iter().any(is_reasoning) {
+                let (kind, content) = (PLACEHOLDER.into(), Object::empty());
+                prelude.push(Body::ActivitySnapshot { message: id, kind, content, replace: None }.into());
+            }
+        }
+    }
+    prelude.push(messages_snapshot(messages));
+    prelude.push(Event::new(Body::StateSnapshot { snapshot: Json::from(fold.state()) }));
+}
+
+/// A snapshot that declares that it is complete, activities included.
+fn messages_snapshot(messages: Vec<Message>) -> Event {
+    let authority = Object::from_entries([(AUTHORITY, Json::null())]);
+    let metadata = Object::from_entries([(CLIENT, authority.into())]);
+    Event::new(Body::MessagesSnapshot { messages }).with_metadata(Some(metadata))
+}
+
+fn unused_id(fold: &Fold) -> MessageId {
+    let mut id = String::from(PLACEHOLDER);
+    while fold.list.find(&id).is_some() {
+        id.push('+');
+    }
+    id.into()
+}
+
+/// A start without metadata: that has been merged, and would undo what was merged since.
+fn bare(event: &Event) -> Event {
+    Event { extra: None, ..event.clone() }
+}
+
+/// The end of a run with its pending calls named, as a reader that comes now has not seen them start.
+fn with_pending(event: &Event, fold: &Fold) -> Event {
+    let mut event = event.clone();
+    if let Body::RunFinished(finished) = &mut event.body {
+        let pending = match &mut finished.outcome {
+            None => &mut Vec::new(),
+            Some(Outcome::Success { pending }) => pending,
+            Some(Outcome::Interrupt { .. } | Outcome::Cancelled) => return event,
+        };
+        if pending.is_empty() && !fold.pending_tool_calls().is_empty() {
+            finished.outcome = Some(Outcome::Success { pending: fold.pending_tool_calls() });
+        }
+    }
+    event
+}

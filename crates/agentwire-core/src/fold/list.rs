@@ -1,0 +1,366 @@
+//! The messages of a conversation while they grow.
+//!
+//! A [`Message`] holds finished text, which is the right form to keep and the wrong one to append to. So text
+//! that streams lives in a buffer beside its message and moves into it when somebody looks or the text ends;
+//! a delta then costs its own length, however long the message and the conversation are.
+//!
+//! A tool's answer goes right behind its call, in the middle of the list. Messages are therefore linked: they
+//! lie in the order in which they were made, `next` knows the order in which they stand, and only a look at
+//! the whole list brings the two together again.
+
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry},
+    mem,
+};
+
+use serde_json::Value;
+
+use crate::{
+    event::{Content, Message, MessageBody, MessageId, Role, ToolCall, ToolCallId},
+    json::Object,
+    patch::{self, Limits, Patch},
+};
+
+/// Where a message lies. Holds until messages are reordered or dropped.
+pub(super) type Slot = usize;
+
+/// Where a tool call lies: its message, and its place among the calls of that message.
+pub(super) type CallSlot = (Slot, usize);
+
+/// Behind the last message.
+const END: Slot = Slot::MAX;
+
+/// Messages in order, found by id. Of several with one id, the first in order counts.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    messages: Vec<Message>,
+    next: Vec<Slot>,
+    last: Slot,
+    /// Whether the messages lie in the order in which they stand.
+    in_order: bool,
+    by_id: HashMap<MessageId, Slot>,
+    by_call: HashMap<ToolCallId, CallSlot>,
+    /// Growing text, taken out of its message.
+    texts: HashMap<Slot, String>,
+    /// Growing arguments, taken out of their call.
+    arguments: HashMap<CallSlot, String>,
+    /// The content of activities that are being patched; what the message holds is out of date.
+    contents: HashMap<Slot, Value>,
+    /// Whether there ever was a reasoning message.
+    has_reasoned: bool,
+    /// Messages before this one were only ever appended to, so that every earlier copy of the list begins
+    /// as this one does.
+    settled_order: usize,
+}
+
+impl List {
+    pub(super) fn new(messages: Vec<Message>) -> Self {
+        let mut list = Self {
+            messages,
+            next: Vec::new(),
+            last: END,
+            in_order: true,
+            by_id: HashMap::new(),
+            by_call: HashMap::new(),
+            texts: HashMap::new(),
+            arguments: HashMap::new(),
+            contents: HashMap::new(),
+            has_reasoned: false,
+            settled_order: usize::MAX,
+        };
+        list.index();
+        list
+    }
+
+    /// The first message of that id.
+    pub(super) fn find(&self, id: &str) -> Option<Slot> {
+        self.by_id.get(id).copied()
+    }
+
+    /// The first call of that id.
+    pub(super) fn find_call(&self, id: &str) -> Option<CallSlot> {
+        self.by_call.get(id).copied()
+    }
+
+    /// A message, whose text, arguments and activity content may be out of date.
+    pub(super) fn get(&self, slot: Slot) -> &Message {
+        &self.messages[slot]
+    }
+
+    /// A message to change anything of but its id, text, calls and activity content.
+    pub(super) fn get_mut(&mut self, slot: Slot) -> &mut Message {
+        &mut self.messages[slot]
+    }
+
+    /// A call to change anything of but its id and arguments.
+    pub(super) fn call_mut(&mut self, (slot, index): CallSlot) -> &mut ToolCall {
+        let calls = calls_mut(&mut self.messages[slot]).expect("the index names assistant messages only");
+        &mut calls.get_or_insert_default()[index]
+    }
+
+    /// Appends a message.
+    pub(super) fn push(&mut self, message: Message) -> Slot {
+        let slot = self.lay_down(message);
+        if let Some(next) = self.next.get_mut(self.last) {
+            *next = slot;
+        }
+        self.last = slot;
+        let message = &self.messages[slot];
+        self.by_id.entry(message.id.clone()).or_insert(slot);
+        for (index, call) in message.tool_calls().iter().enumerate() {
+            self.by_call.entry(call.id.clone()).or_insert((slot, index));
+        }
+        slot
+    }
+
+    /// Puts the answer of a tool right behind the message that holds its call and the answers already there.
+    pub(super) fn insert_answer(&mut self, holder: Slot, answer: Message) {
+        let mut before = holder;
+        while let Some(message) = self.messages.get(self.next[before])
+            && message.role() == Role::Tool
+        {
+            before = self.next[before];
+        }
+        if before == self.last {
+            self.push(answer);
+            return;
+        }
+        let slot = self.lay_down(answer);
+        self.next[slot] = mem::replace(&mut self.next[before], slot);
+        self.in_order = false;
+        match self.by_id.entry(self.messages[slot].id.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(slot);
+            }
+            Entry::Occupied(mut entry) => {
+                let mut later = self.next[slot];
+                while later != END && later != *entry.get() {
+                    later = self.next[later];
+                }
+                if later != END {
+                    entry.insert(slot);
+                }
+            }
+        }
+    }
+
+    fn lay_down(&mut self, message: Message) -> Slot {
+        self.has_reasoned |= message.role() == Role::Reasoning;
+        self.messages.push(message);
+        self.next.push(END);
+        self.messages.len() - 1
+    }
+
+    /// Puts another message of the same id in the place of one. Slots taken before may not hold afterwards.
+    pub(super) fn replace(&mut self, slot: Slot, message: Message) {
+        debug_assert_eq!(message.id, self.messages[slot].id);
+        self.texts.remove(&slot);
+        self.contents.remove(&slot);
+        let old = mem::replace(&mut self.messages[slot], message);
+        if !old.tool_calls().is_empty() || !self.messages[slot].tool_calls().is_empty() {
+            // The same call may stand in another message too, which then is the first to hold it.
+            self.arguments.retain(|(message, _), _| *message != slot);
+            self.settle_buffers();
+            self.arrange();
+            self.index();
+        }
+    }
+
+    /// Appends to the text of a message. What was no text becomes the text; an activity stays as it is.
+    pub(super) fn append_text(&mut self, slot: Slot, delta: &str) {
+        if let Some(text) = self.texts.get_mut(&slot) {
+            text.push_str(delta);
+            return;
+        }
+        let text = match &mut self.messages[slot].body {
+            MessageBody::Developer { content }
+            | MessageBody::System { content }
+            | MessageBody::Reasoning { content } => mem::take(content),
+            MessageBody::Assistant { content, .. } => content.take().unwrap_or_default(),
+            MessageBody::User { content } | MessageBody::Tool { content, .. } => {
+                match mem::replace(content, Content::Text(Box::default())) {
+                    Content::Text(text) => text,
+                    Content::Parts(_) => Box::default(),
+                }
+            }
+            MessageBody::Activity { .. } => return,
+        };
+        let mut text = String::from(text);
+        text.push_str(delta);
+        self.texts.insert(slot, text);
+    }
+
+    /// Moves the text of a message from its buffer into the message.
+    pub(super) fn settle_text(&mut self, slot: Slot) {
+        if let Some(text) = self.texts.remove(&slot) {
+            put_text(&mut self.messages[slot], text);
+        }
+    }
+
+    /// Adds a call to an assistant message; says no to any other.
+    pub(super) fn add_call(&mut self, slot: Slot, call: ToolCall) -> Option<CallSlot> {
+        let calls = calls_mut(&mut self.messages[slot])?.get_or_insert_default();
+        let place = (slot, calls.len());
+        self.by_call.entry(call.id.clone()).or_insert(place);
+        calls.push(call);
+        Some(place)
+    }
+
+    /// Appends to the arguments of a call.
+    pub(super) fn append_arguments(&mut self, place: CallSlot, delta: &str) {
+        if let Some(arguments) = self.arguments.get_mut(&place) {
+            arguments.push_str(delta);
+            return;
+        }
+        let mut arguments = String::from(mem::take(&mut self.call_mut(place).arguments));
+        arguments.push_str(delta);
+        self.arguments.insert(place, arguments);
+    }
+
+    /// Moves the arguments of a call from their buffer into the call.
+    pub(super) fn settle_arguments(&mut self, place: CallSlot) {
+        if let Some(arguments) = self.arguments.remove(&place) {
+            self.call_mut(place).arguments = arguments.into();
+        }
+    }
+
+    /// Patches the content of an activity, all or nothing; says whether it did.
+    ///
+    /// A patch that turns the content into something other than an object does not apply: the official client
+    /// would keep it and then hold a message that its own schema refuses.
+    pub(super) fn patch_content(&mut self, slot: Slot, patch: &Patch) -> bool {
+        let MessageBody::Activity { content, .. } = &self.messages[slot].body else {
+            return false;
+        };
+        let value = self.contents.entry(slot).or_insert_with(|| content.to_value());
+        let replaces_root = patch.0.iter().any(|operation| operation.path.is_empty());
+        let before = replaces_root.then(|| value.clone());
+        if patch::apply(value, patch, &Limits::default()).is_err() {
+            return false;
+        }
+        if value.is_object() {
+            return true;
+        }
+        *value = before.expect("only an operation on the root changes what kind of value it is");
+        false
+    }
+
+    /// All messages in order, each as it is now.
+    pub(super) fn settle(&mut self) -> &mut Vec<Message> {
+        self.settle_buffers();
+        if !self.in_order {
+            self.arrange();
+            self.index();
+        }
+        &mut self.messages
+    }
+
+    fn settle_buffers(&mut self) {
+        for (slot, text) in self.texts.drain() {
+            put_text(&mut self.messages[slot], text);
+        }
+        for (place, arguments) in mem::take(&mut self.arguments) {
+            self.call_mut(place).arguments = arguments.into();
+        }
+        for (slot, value) in self.contents.drain() {
+            if let MessageBody::Activity { content, .. } = &mut self.messages[slot].body {
+                *content = Object::from_value(&value).expect("only objects are kept");
+            }
+        }
+    }
+
+    /// Keeps each message, in place and possibly as another one of the same id, or drops it; then appends.
+    pub(super) fn rebuild(
+        &mut self,
+        mut keep: impl FnMut(Message) -> Option<Message>,
+        append: impl FnOnce(&HashSet<MessageId>) -> Vec<Message>,
+    ) {
+        let old = mem::take(self.settle());
+        let mut kept = Vec::with_capacity(old.len());
+        for (position, message) in old.into_iter().enumerate() {
+            match keep(message) {
+                Some(message) => kept.push(message),
+                None => self.settled_order = self.settled_order.min(position),
+            }
+        }
+        let ids = kept.iter().map(|message| message.id.clone()).collect();
+        kept.extend(append(&ids));
+        self.messages = kept;
+        self.index();
+    }
+
+    /// Whether any copy of this list can hold a reasoning message.
+    pub(super) fn has_reasoned(&self) -> bool {
+        self.has_reasoned
+    }
+
+    /// How many messages at the front stand there in every copy of this list that anybody ever took, as far
+    /// as the copy reaches.
+    pub(super) fn settled_order(&mut self) -> usize {
+        self.settle();
+        let mut seen: HashMap<&str, usize> = HashMap::with_capacity(self.messages.len());
+        let mut settled = self.settled_order.min(self.messages.len());
+        for (position, message) in self.messages.iter().enumerate() {
+            // A copy cannot tell two messages of one id apart.
+            let first = *seen.entry(&message.id).or_insert(position);
+            if first != position {
+                settled = settled.min(first);
+            }
+        }
+        settled
+    }
+
+    /// Lays the messages down in the order in which they stand. Slots change, so buffers must be settled and
+    /// the index built anew.
+    fn arrange(&mut self) {
+        let mut lying: Vec<_> = mem::take(&mut self.messages).into_iter().map(Some).collect();
+        let mut slot = if lying.is_empty() { END } else { 0 };
+        while slot != END {
+            let position = self.messages.len();
+            if slot != position {
+                self.settled_order = self.settled_order.min(position);
+            }
+            self.messages.push(lying[slot].take().expect("each message stands in one place"));
+            slot = self.next[slot];
+        }
+    }
+
+    /// Builds links and index anew for messages that lie in order.
+    fn index(&mut self) {
+        self.by_id.clear();
+        self.by_call.clear();
+        self.next.clear();
+        for (slot, message) in self.messages.iter().enumerate() {
+            self.next.push(slot + 1);
+            self.has_reasoned |= message.role() == Role::Reasoning;
+            self.by_id.entry(message.id.clone()).or_insert(slot);
+            for (index, call) in message.tool_calls().iter().enumerate() {
+                self.by_call.entry(call.id.clone()).or_insert((slot, index));
+            }
+        }
+        self.last = END;
+        if let Some(next) = self.next.last_mut() {
+            *next = END;
+            self.last = self.messages.len() - 1;
+        }
+        self.in_order = true;
+    }
+}
+
+fn calls_mut(message: &mut Message) -> Option<&mut Option<Vec<ToolCall>>> {
+    match &mut message.body {
+        MessageBody::Assistant { tool_calls, .. } => Some(tool_calls),
+        _ => None,
+    }
+}
+
+fn put_text(message: &mut Message, text: String) {
+    match &mut message.body {
+        MessageBody::Developer { content }
+        | MessageBody::System { content }
+        | MessageBody::Reasoning { content } => *content = text.into(),
+        MessageBody::Assistant { content, .. } => *content = Some(text.into()),
+        MessageBody::User { content } | MessageBody::Tool { content, .. } => *content = text.into(),
+        MessageBody::Activity { .. } => {}
+    }
+}

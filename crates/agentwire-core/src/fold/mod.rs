@@ -1,0 +1,425 @@
+//! Events become messages and state: what a client holds after it has seen them.
+//!
+//! [`Fold`] builds exactly what the official AG-UI client 1.0.0 builds from the same events, its odd corners
+//! included, because both sides of a wire must agree on what was said. [`compact()`] shortens a stored run
+//! without changing what it folds to, and [`Join`] lets a reader come in in the middle of one.
+//!
+//! Where this differs from the official client, on purpose:
+//!
+//! * of two messages with one id, one changes at a time (the official client can end up with one object that
+//!   stands in two places);
+//! * a patch that turns the content of an activity into something other than an object does not apply;
+//! * events that AG-UI lacks (sources, files, blocks, hand-overs) fold to the activities that carry them there;
+//! * patches keep to the limits of [`crate::patch`].
+
+#[cfg(test)]
+pub(crate) mod arbitrary;
+pub(crate) mod carrier;
+mod compact;
+mod join;
+mod list;
+mod patches;
+mod reconcile;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+
+use indexmap::IndexSet;
+use serde_json::{Map, Value};
+
+use self::{
+    carrier::{COLLABORATION, FILE, SOURCE},
+    list::{List, Slot},
+};
+pub use self::{compact::compact, join::Join};
+use crate::{
+    event::{
+        Body, Content, EncryptedEntity, Event, Interrupt, Message, MessageBody, MessageId, Outcome, Role,
+        RunFinished, RunStarted, ToolCall, ToolCallId, ToolResult,
+    },
+    json::Object,
+    patch::{self, Limits, Patch},
+};
+
+/// The messages and the state that a client holds.
+///
+/// ```
+/// use agentwire_core::{
+///     event::{Body, Event, Message},
+///     fold::Fold,
+/// };
+///
+/// let mut fold = Fold::new();
+/// fold.apply(&Event::new(Body::TextStart { message: "m1".into(), role: None, name: None }));
+/// for delta in ["Hel", "lo"] {
+///     fold.apply(&Event::new(Body::TextDelta { message: "m1".into(), delta: delta.into() }));
+/// }
+/// assert_eq!(fold.messages(), [Message::assistant("m1", "Hello")]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fold {
+    list: List,
+    state: Value,
+    interrupts: Vec<Interrupt>,
+    /// The calls that the current run started, in order.
+    started: IndexSet<ToolCallId>,
+    /// The calls that the current run answered.
+    answered: HashSet<ToolCallId>,
+    /// The calls that the run's end named as pending.
+    named: Vec<ToolCallId>,
+    skipped_patches: u64,
+}
+
+impl Default for Fold {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Fold {
+    /// Nothing said yet, and the state `{}`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::from_history(Vec::new(), None)
+    }
+
+    /// What a client holds when a run begins; absent state means `{}`.
+    #[must_use]
+    pub fn from_history(messages: Vec<Message>, state: Option<Value>) -> Self {
+        Self {
+            list: List::new(messages),
+            state: state.unwrap_or_else(|| Value::Object(Map::new())),
+            interrupts: Vec::new(),
+            started: IndexSet::new(),
+            answered: HashSet::new(),
+            named: Vec::new(),
+            skipped_patches: 0,
+        }
+    }
+
+    /// The messages in order.
+    ///
+    /// Takes `&mut self` because text that is still growing moves from its buffer into its message; that
+    /// costs the length of that text and nothing else.
+    pub fn messages(&mut self) -> &[Message] {
+        self.list.settle()
+    }
+
+    /// The state.
+    #[must_use]
+    pub fn state(&self) -> &Value {
+        &self.state
+    }
+
+    /// The messages and the state, for keeping.
+    #[must_use]
+    pub fn into_parts(mut self) -> (Vec<Message>, Value) {
+        (std::mem::take(self.list.settle()), self.state)
+    }
+
+    /// What the last run that ended without failure waits for.
+    #[must_use]
+    pub fn interrupts(&self) -> &[Interrupt] {
+        &self.interrupts
+    }
+
+    /// The calls that wait for an answer from outside the current run, in call order: those that its end
+    /// named, otherwise those that it started and did not answer.
+    #[must_use]
+    pub fn pending_tool_calls(&self) -> Vec<ToolCallId> {
+        if !self.named.is_empty() {
+            return self.named.clone();
+        }
+        self.started.iter().filter(|call| !self.answered.contains(*call)).cloned().collect()
+    }
+
+    /// How many patches, of state or activity, did not apply and were skipped.
+    #[must_use]
+    pub fn skipped_patches(&self) -> u64 {
+        self.skipped_patches
+    }
+
+    /// Takes one event in.
+    pub fn apply(&mut self, event: &Event) {
+        match &event.body {
+            Body::RunStarted(started) => self.run_started(started),
+            Body::RunFinished(finished) => self.run_finished(finished),
+
+            Body::TextStart { message, role, name } => {
+                let body = text_body(role.unwrap_or(Role::Assistant));
+                self.open(event, message, body, name.as_deref());
+            }
+            Body::ReasoningMessageStart { message } => {
+                self.open(event, message, MessageBody::Reasoning { content: Box::default() }, None);
+            }
+            Body::TextDelta { message, delta } | Body::ReasoningDelta { message, delta } => {
+                if let Some(slot) = self.speaking(message) {
+                    self.list.append_text(slot, delta);
+                    merge_metadata(&mut self.list.get_mut(slot).metadata, event.metadata());
+                }
+            }
+            Body::TextEnd { message } | Body::ReasoningMessageEnd { message } => {
+                if let Some(slot) = self.speaking(message) {
+                    self.list.settle_text(slot);
+                    merge_metadata(&mut self.list.get_mut(slot).metadata, event.metadata());
+                }
+            }
+            Body::ReasoningEncrypted { entity, value } => self.encrypted(entity, value),
+
+            Body::ToolStart { call, name, parent } => self.tool_start(event, call, name, parent.as_ref()),
+            Body::ToolArgs { call, delta } => {
+                if let Some(place) = self.list.find_call(call) {
+                    self.list.append_arguments(place, delta);
+                    merge_metadata(&mut self.list.call_mut(place).metadata, event.metadata());
+                }
+            }
+            Body::ToolEnd { call } => {
+                if let Some(place) = self.list.find_call(call) {
+                    self.list.settle_arguments(place);
+                    merge_metadata(&mut self.list.call_mut(place).metadata, event.metadata());
+                }
+            }
+            Body::ToolResult(result) => self.tool_result(event, result),
+
+            Body::StateSnapshot { snapshot } => self.state = snapshot.to_value(),
+            Body::StateDelta { patch } => {
+                if patch::apply(&mut self.state, patch, &Limits::default()).is_err() {
+                    self.skipped_patches += 1;
+                }
+            }
+            Body::MessagesSnapshot { messages } => {
+                reconcile::reconcile(&mut self.list, messages, event.metadata());
+            }
+
+            Body::ActivitySnapshot { message, kind, content, replace } => {
+                let replace = replace.unwrap_or(true);
+                self.activity(event, message, kind, content.clone(), replace, event.metadata());
+            }
+            Body::ActivityDelta { message, kind, patch } => self.activity_delta(event, message, kind, patch),
+            Body::Source(source) => {
+                let content = carrier::source_content(source);
+                self.activity(event, &source.id, SOURCE, content, true, event.metadata());
+            }
+            Body::File(file) => {
+                let content = carrier::file_content(file);
+                self.activity(event, &file.id, FILE, content, true, event.metadata());
+            }
+            Body::Block(block) => {
+                let (kind, content, ids) = carrier::block_content(block);
+                let metadata = with_ids(event, Some(ids));
+                self.activity(event, &block.id, &kind, content, true, metadata.as_ref());
+            }
+            Body::CollaborationStart { id, message, from, to } => {
+                let (content, ids) = carrier::collaboration_content(from, to, message.as_ref());
+                let metadata = with_ids(event, ids);
+                self.activity(event, id, COLLABORATION, content, true, metadata.as_ref());
+            }
+            Body::CollaborationTask { id, task } => {
+                self.activity_delta(event, id, COLLABORATION, &carrier::collaboration_task(task));
+            }
+            Body::CollaborationEnd { id } => {
+                self.activity_delta(event, id, COLLABORATION, &carrier::collaboration_end());
+            }
+
+            // A failure changes nothing: what was delivered stays.
+            Body::RunError(_)
+            | Body::StepStarted { .. }
+            | Body::StepFinished { .. }
+            | Body::ReasoningStart { .. }
+            | Body::ReasoningEnd { .. }
+            | Body::SubagentStarted(_)
+            | Body::SubagentFinished { .. }
+            | Body::SubagentError { .. }
+            | Body::Raw { .. }
+            | Body::Custom { .. }
+            | Body::FinishReason { .. } => {}
+        }
+    }
+
+    fn run_started(&mut self, started: &RunStarted) {
+        self.started.clear();
+        self.answered.clear();
+        self.named.clear();
+        for message in started.input.iter().flat_map(|input| &input.messages) {
+            if self.list.find(&message.id).is_none() {
+                self.list.push(message.clone());
+            }
+        }
+    }
+
+    fn run_finished(&mut self, finished: &RunFinished) {
+        self.interrupts.clear();
+        match &finished.outcome {
+            Some(Outcome::Interrupt { interrupts }) => self.interrupts.clone_from(interrupts),
+            Some(Outcome::Success { pending }) => self.named.clone_from(pending),
+            Some(Outcome::Cancelled) | None => {}
+        }
+    }
+
+    /// The message that text of that id goes to. Ids are unique across the conversation, so an activity under
+    /// this id means that its producer used it twice; the text is dropped rather than the activity.
+    fn speaking(&self, id: &MessageId) -> Option<Slot> {
+        self.list.find(id).filter(|slot| self.list.get(*slot).role() != Role::Activity)
+    }
+
+    fn open(&mut self, event: &Event, id: &MessageId, body: MessageBody, name: Option<&str>) {
+        let slot = match self.list.find(id) {
+            Some(slot) if self.list.get(slot).role() == Role::Activity => return,
+            Some(slot) => slot,
+            None => self.list.push(Message {
+                name: name.map(Into::into),
+                subagent: event.subagent.clone(),
+                ..Message::new(id.clone(), body)
+            }),
+        };
+        merge_metadata(&mut self.list.get_mut(slot).metadata, event.metadata());
+    }
+
+    fn encrypted(&mut self, entity: &EncryptedEntity, value: &str) {
+        match entity {
+            EncryptedEntity::Message(id) => {
+                if let Some(slot) = self.speaking(id) {
+                    self.list.get_mut(slot).encrypted = Some(value.into());
+                }
+            }
+            EncryptedEntity::ToolCall(id) => {
+                if let Some(place) = self.list.find_call(id) {
+                    self.list.call_mut(place).encrypted = Some(value.into());
+                }
+            }
+        }
+    }
+
+    fn tool_start(&mut self, event: &Event, id: &ToolCallId, name: &str, parent: Option<&MessageId>) {
+        self.started.insert(id.clone());
+        let place = match self.list.find_call(id) {
+            Some(place) => place,
+            None => {
+                let slot = self.holder(event, id, parent);
+                let call = ToolCall::new(id.clone(), name, "");
+                self.list.add_call(slot, call).expect("the holder is an assistant message")
+            }
+        };
+        let call = self.list.call_mut(place);
+        if *call.name != *name {
+            call.name = name.into();
+        }
+        merge_metadata(&mut call.metadata, event.metadata());
+    }
+
+    /// The assistant message that a new call goes to: its parent, or else a new one.
+    fn holder(&mut self, event: &Event, call: &ToolCallId, parent: Option<&MessageId>) -> Slot {
+        // The official client takes an empty parent for none.
+        let parent = parent.filter(|parent| !parent.is_empty());
+        let existing = parent.and_then(|parent| self.list.find(parent));
+        if let Some(slot) = existing
+            && self.list.get(slot).role() == Role::Assistant
+        {
+            return slot;
+        }
+        let id = match parent {
+            Some(parent) if existing.is_none() => parent.clone(),
+            _ => MessageId::from(call.as_str()),
+        };
+        // A message that shares its id with an older one is not attributed: so the official client.
+        let is_new = self.list.find(&id).is_none();
+        let body = MessageBody::Assistant { content: None, tool_calls: Some(Vec::new()) };
+        let subagent = event.subagent.clone().filter(|_| is_new);
+        self.list.push(Message { subagent, ..Message::new(id, body) })
+    }
+
+    fn tool_result(&mut self, event: &Event, result: &ToolResult) {
+        let ToolResult { message, call, content, error, explicit_role: _ } = result;
+        self.answered.insert(call.clone());
+        let body = MessageBody::Tool { call: call.clone(), content: content.clone(), error: error.clone() };
+        let answer = Message {
+            subagent: event.subagent.clone(),
+            metadata: event.metadata().cloned(),
+            ..Message::new(message.clone(), body)
+        };
+        match self.list.find_call(call) {
+            Some((holder, _)) => self.list.insert_answer(holder, answer),
+            None => {
+                self.list.push(answer);
+            }
+        }
+    }
+
+    fn activity(
+        &mut self,
+        event: &Event,
+        id: &MessageId,
+        kind: &str,
+        content: Object,
+        replace: bool,
+        metadata: Option<&Object>,
+    ) {
+        let new = |content| Message {
+            subagent: event.subagent.clone(),
+            ..Message::new(id.clone(), MessageBody::Activity { kind: kind.into(), content })
+        };
+        let Some(slot) = self.list.find(id) else {
+            self.list.push(Message { metadata: metadata.cloned(), ..new(content) });
+            return;
+        };
+        let old = self.list.get_mut(slot);
+        if old.role() == Role::Activity {
+            // Metadata builds up over the snapshots of an activity; all else is replaced.
+            merge_metadata(&mut old.metadata, metadata);
+            if replace {
+                let metadata = old.metadata.take();
+                self.list.replace(slot, Message { metadata, ..new(content) });
+            }
+        } else if replace {
+            self.list.replace(slot, Message { metadata: metadata.cloned(), ..new(content) });
+        }
+    }
+
+    fn activity_delta(&mut self, event: &Event, id: &MessageId, new_kind: &str, patch: &Patch) {
+        let Some(slot) = self.list.find(id) else { return };
+        if self.list.get(slot).role() != Role::Activity {
+            return;
+        }
+        // A stale path should not cost the message its metadata, so that merges whatever the patch does.
+        merge_metadata(&mut self.list.get_mut(slot).metadata, event.metadata());
+        if !self.list.patch_content(slot, patch) {
+            self.skipped_patches += 1;
+        } else if let MessageBody::Activity { kind, .. } = &mut self.list.get_mut(slot).body
+            && **kind != *new_kind
+        {
+            *kind = new_kind.into();
+        }
+    }
+}
+
+/// A message of that role before its first word. A role that does not speak counts as the assistant.
+fn text_body(role: Role) -> MessageBody {
+    let content = Box::default();
+    match role {
+        Role::Developer => MessageBody::Developer { content },
+        Role::System => MessageBody::System { content },
+        Role::User => MessageBody::User { content: Content::Text(content) },
+        Role::Assistant | Role::Tool | Role::Activity | Role::Reasoning => {
+            MessageBody::Assistant { content: Some(content), tool_calls: None }
+        }
+    }
+}
+
+/// The event's metadata with the ids that a carrier adds.
+fn with_ids(event: &Event, ids: Option<Object>) -> Option<Object> {
+    match (event.metadata(), ids) {
+        (Some(metadata), Some(ids)) => Some(metadata.merged(&ids)),
+        (metadata, ids) => ids.or_else(|| metadata.cloned()),
+    }
+}
+
+/// Folds `incoming` over `target`, key by key, the last write winning.
+fn merge_metadata(target: &mut Option<Object>, incoming: Option<&Object>) {
+    if let Some(incoming) = incoming {
+        *target = Some(match target {
+            Some(metadata) => metadata.merged(incoming),
+            None => incoming.clone(),
+        });
+    }
+}

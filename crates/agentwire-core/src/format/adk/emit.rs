@@ -1,0 +1,31 @@
+//! Where a reader puts its events: the same time on all that come of one frame.
+
+use crate::{
+    event::{Body, Event},
+    json::{Json, Object},
+};
+
+pub(super) struct Emit<'o> {
+    out: &'o mut Vec<Event>,
+    timestamp: Option<i64>,
+}
+
+impl<'o> Emit<'o> {
+    pub(super) fn new(out: &'o mut Vec<Event>, timestamp: Option<i64>) -> Self {
+        Self { out, timestamp }
+    }
+
+    pub(super) fn push(&mut self, body: Body) {
+        self.out.push(Event::new(body).at(self.timestamp));
+    }
+
+    pub(super) fn push_with(&mut self, body: Body, metadata: Object) {
+        let event = Event::new(body).at(self.timestamp);
+        self.out.push(event.with_metadata(Some(metadata)));
+    }
+
+    /// An event of ADK's that the canonical model has no kind for.
+    pub(super) fn custom<'k>(&mut self, name: &str, members: impl IntoIterator<Item = (&'k str, Json)>) {
+        self.push(Body::Custom { name: name.into(), value: Object::from_entries(members).into() });
+    }
+}

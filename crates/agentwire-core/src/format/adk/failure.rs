@@ -1,0 +1,74 @@
+//! Why a run failed, in ADK's words.
+//!
+//! A failure can come in four shapes: an event with an error code, a frame of the API server in the place of an
+//! event, a JSON body of the API server in the place of a stream, and the end of the connection. Only one
+//! terminal event comes of them.
+
+use serde_json::{Value, value::RawValue};
+
+use super::wire::{Complaint, Event, Text};
+
+/// The code for a failure that came without one: 1.x names none in its error frames.
+const UPSTREAM_ERROR: &str = "UPSTREAM_ERROR";
+/// The code for a request that the API server refused.
+const UPSTREAM_REFUSED: &str = "UPSTREAM_REFUSED";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) code: Box<str>,
+    pub(super) message: Box<str>,
+}
+
+impl Failure {
+    /// The failure that an event names.
+    pub(super) fn of_event(event: &Event<'_>) -> Option<Self> {
+        let code = event.error_code.as_ref().map_or("", Text::as_str);
+        let message = event.error_message.as_ref().map_or("", Text::as_str);
+        match code {
+            "" if message.is_empty() => None,
+            "" => Some(Self::new(UPSTREAM_ERROR, message)),
+            // A model that stops without a word: ADK puts its reason here, but it is none to fail.
+            "STOP" | "FINISH_REASON_UNSPECIFIED" => None,
+            code if message.is_empty() => Some(Self::new(code, &format!("the model stopped: {code}"))),
+            code => Some(Self::new(code, message)),
+        }
+    }
+
+    /// The failure that the API server reports in the place of an event, or of a stream.
+    pub(super) fn of_server(event: &Event<'_>) -> Option<Self> {
+        if let Some(error) = event.error {
+            let details = event.error_details.as_ref();
+            let kind = details.and_then(|details| details.kind.as_ref()).map(Text::as_str);
+            let message = details.and_then(|details| details.message.as_ref()).map(Text::as_str);
+            let said = plain(error);
+            return Some(Self::new(
+                kind.filter(|kind| !kind.is_empty()).unwrap_or(UPSTREAM_ERROR),
+                message.filter(|message| !message.is_empty()).unwrap_or(&said),
+            ));
+        }
+        let detail = event.detail?;
+        let complaints: Vec<Complaint<'_>> = serde_json::from_str(detail.get()).unwrap_or_default();
+        if complaints.is_empty() {
+            return Some(Self::new(UPSTREAM_REFUSED, &plain(detail)));
+        }
+        let each = complaints.iter().map(|complaint| {
+            let place: Vec<String> = complaint.place.iter().flatten().map(|raw| plain(raw)).collect();
+            let message = complaint.message.as_ref().map_or("", Text::as_str);
+            format!("{}: {message}", place.join("."))
+        });
+        Some(Self::new(UPSTREAM_REFUSED, &each.collect::<Vec<_>>().join("; ")))
+    }
+
+    fn new(code: &str, message: &str) -> Self {
+        let message = if message.is_empty() { code } else { message };
+        Self { code: code.into(), message: message.into() }
+    }
+}
+
+/// A string as it is, anything else as JSON.
+fn plain(raw: &RawValue) -> String {
+    match serde_json::from_str(raw.get()) {
+        Ok(Value::String(text)) => text,
+        _ => raw.get().to_owned(),
+    }
+}

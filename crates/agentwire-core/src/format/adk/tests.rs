@@ -1,0 +1,1200 @@
+use serde_json::{Value, json};
+
+use super::FORMAT;
+use crate::{
+    convert::{Source, SourceOptions},
+    event::{Body, Event, Message, Outcome, RunInput, Tool},
+    fold::Fold,
+    format::{Options, StreamEnd, golden},
+    framing::{Framing, detect},
+    json::Json,
+    order::Checker,
+};
+
+#[test]
+fn golden_files() {
+    golden::run(&FORMAT, "src/format/adk/fixtures");
+}
+
+/// An event as 2.x makes it, with `members` on top.
+fn event(members: Value) -> Value {
+    let mut event = json!({"id": "e1", "invocationId": "i1", "author": "agent", "timestamp": 1.5});
+    for (key, value) in members.as_object().unwrap() {
+        event[key] = value.clone();
+    }
+    event
+}
+
+fn text(text: &str) -> Value {
+    json!({"role": "model", "parts": [{"text": text}]})
+}
+
+fn call(id: &str, name: &str) -> Value {
+    json!({"role": "model", "parts": [{"functionCall": {"id": id, "name": name, "args": {}}}]})
+}
+
+fn response(id: &str, name: &str, response: Value) -> Value {
+    json!({"role": "user", "parts": [{"functionResponse": {"id": id, "name": name, "response": response}}]})
+}
+
+fn read(events: &[Value]) -> Vec<Value> {
+    read_with(events, &[])
+}
+
+fn read_with(events: &[Value], options: &[&str]) -> Vec<Value> {
+    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+    read_bytes(lines.as_bytes(), Framing::Lines, options)
+}
+
+/// The events as AG-UI JSON; each reading is also checked for order and cut into single bytes.
+fn read_bytes(bytes: &[u8], framing: Framing, options: &[&str]) -> Vec<Value> {
+    let (events, failure) = golden::read_framed(&FORMAT, framing, bytes, usize::MAX, options);
+    assert_eq!(golden::read_framed(&FORMAT, framing, bytes, 1, options), (events.clone(), failure));
+    check(&events);
+    values(&events)
+}
+
+fn check(events: &[Event]) {
+    let mut checker = Checker::new();
+    for event in events {
+        assert_eq!(checker.check(event), None);
+    }
+    assert_eq!(checker.end(), None);
+}
+
+fn values(events: &[Event]) -> Vec<Value> {
+    golden::lines(events).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn read_for(events: &[Value], input: RunInput) -> Vec<Event> {
+    let options =
+        SourceOptions { options: Options::default().for_request(input), ..SourceOptions::default() };
+    let mut source = Source::new(&FORMAT, Framing::Lines, &options).unwrap();
+    let mut out = Vec::new();
+    let mut sink = |event| out.push(event);
+    for event in events {
+        source.push(format!("{event}\n").as_bytes(), &mut sink).unwrap();
+    }
+    source.end(&StreamEnd::Closed, &mut sink).unwrap();
+    check(&out);
+    out
+}
+
+fn kinds(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["type"].as_str().unwrap()).collect()
+}
+
+fn of<'v>(events: &'v [Value], kind: &str) -> Vec<&'v Value> {
+    events.iter().filter(|event| event["type"] == kind).collect()
+}
+
+fn custom<'v>(events: &'v [Value], name: &str) -> Vec<&'v Value> {
+    of(events, "CUSTOM")
+        .into_iter()
+        .filter(|event| event["name"] == name)
+        .map(|event| &event["value"])
+        .collect()
+}
+
+fn said(events: &[Value]) -> String {
+    of(events, "TEXT_MESSAGE_CONTENT").iter().map(|event| event["delta"].as_str().unwrap()).collect()
+}
+
+fn last(events: &[Value]) -> &Value {
+    events.last().unwrap()
+}
+
+mod streaming {
+    use super::*;
+
+    #[test]
+    fn a_closing_event_that_repeats_the_text_adds_nothing() {
+        let events = read(&[
+            event(json!({"partial": true, "content": text("Hel")})),
+            event(json!({"partial": true, "content": text("lo")})),
+            event(json!({"content": text("Hello")})),
+        ]);
+        assert_eq!(said(&events), "Hello");
+        assert_eq!(of(&events, "TEXT_MESSAGE_START").len(), 1);
+    }
+
+    #[test]
+    fn ids_decide_nothing() {
+        let events = read(&[
+            event(json!({"id": "a", "partial": true, "content": text("Hel")})),
+            event(json!({"id": "b", "partial": true, "content": text("lo")})),
+            event(json!({"id": "c", "content": text("Hello")})),
+        ]);
+        assert_eq!(said(&events), "Hello");
+        assert_eq!(of(&events, "TEXT_MESSAGE_START").len(), 1);
+    }
+
+    #[test]
+    fn a_closing_event_that_goes_on_adds_the_rest() {
+        let events = read(&[
+            event(json!({"partial": true, "content": text("Hel")})),
+            event(json!({"content": text("Hello")})),
+        ]);
+        let deltas: Vec<_> =
+            of(&events, "TEXT_MESSAGE_CONTENT").iter().map(|event| &event["delta"]).collect();
+        assert_eq!(deltas, ["Hel", "lo"]);
+    }
+
+    #[test]
+    fn a_rest_is_cut_between_characters() {
+        let events = read(&[
+            event(json!({"partial": true, "content": text("é")})),
+            event(json!({"content": {"parts": [{"text": "é"}, {"text": "ü"}]}})),
+        ]);
+        assert_eq!(said(&events), "éü");
+    }
+
+    #[test]
+    fn a_rewritten_text_is_corrected_by_a_snapshot_and_reported() {
+        let events = read(&[
+            event(json!({"partial": true, "content": text("My password is hunter2")})),
+            event(json!({"content": text("I cannot say.")})),
+        ]);
+        let snapshot = of(&events, "MESSAGES_SNAPSHOT");
+        assert_eq!(snapshot.len(), 1);
+        assert_eq!(
+            snapshot[0]["messages"],
+            json!([{"id": "e1", "role": "assistant", "content": "I cannot say.", "name": "agent"}])
+        );
+        assert_eq!(custom(&events, "adk.corrected"), [&json!({"messageId": "e1"})]);
+        assert_eq!(said(&events), "My password is hunter2");
+        let mut fold = Fold::new();
+        for event in golden_events(&events) {
+            fold.apply(&event);
+        }
+        assert_eq!(fold.messages().len(), 1, "one text is left");
+    }
+
+    #[test]
+    fn a_correction_keeps_the_conversation_before_the_run() {
+        let mut input = RunInput::new("t", "r");
+        input.messages.push(Message::user("u1", "hi"));
+        let stream = [
+            event(json!({"partial": true, "content": text("wrong")})),
+            event(json!({"content": text("right")})),
+        ];
+        let events = read_for(&stream, input.clone());
+        let mut fold = Fold::from_history(input.messages, None);
+        for event in &events {
+            fold.apply(event);
+        }
+        let texts: Vec<_> = fold.messages().iter().map(|message| message.id.to_string()).collect();
+        assert_eq!(texts, ["u1", "e1"]);
+    }
+
+    #[test]
+    fn a_rewritten_turn_still_makes_its_calls() {
+        let events = read(&[
+            event(json!({"partial": true, "content": text("wrong")})),
+            event(json!({"content": {"parts": [
+                {"text": "right"},
+                {"functionCall": {"id": "c1", "name": "f", "args": {"a": 1}}},
+            ]}})),
+            event(json!({"id": "e2", "content": response("c1", "f", json!({"ok": true}))})),
+        ]);
+        assert_eq!(of(&events, "TOOL_CALL_START").len(), 1);
+        let messages = &of(&events, "MESSAGES_SNAPSHOT")[0]["messages"];
+        assert_eq!(messages[0]["toolCalls"][0]["function"]["arguments"], r#"{"a":1}"#);
+        assert_eq!(of(&events, "TOOL_CALL_RESULT").len(), 1);
+    }
+
+    #[test]
+    fn a_closing_event_without_text_leaves_what_was_streamed() {
+        let events = read(&[
+            event(json!({"partial": true, "content": text("Checking.")})),
+            event(json!({"content": call("c1", "f")})),
+            event(json!({"id": "e2", "content": response("c1", "f", json!({}))})),
+        ]);
+        assert_eq!(said(&events), "Checking.");
+        assert!(of(&events, "MESSAGES_SNAPSHOT").is_empty());
+    }
+
+    #[test]
+    fn branches_of_one_author_do_not_mix() {
+        let on = |branch: &str, partial: bool, said: &str| {
+            event(json!({"id": branch, "branch": branch, "partial": partial, "content": text(said)}))
+        };
+        let events = read(&[
+            on("p.a", true, "one "),
+            on("p.b", true, "uno "),
+            on("p.a", true, "two"),
+            on("p.b", true, "dos"),
+            on("p.b", false, "uno dos"),
+            on("p.a", false, "one two"),
+        ]);
+        let by = |id: &str| -> String {
+            of(&events, "TEXT_MESSAGE_CONTENT")
+                .iter()
+                .filter(|event| event["messageId"] == id)
+                .map(|event| event["delta"].as_str().unwrap())
+                .collect()
+        };
+        assert_eq!((by("p.a"), by("p.b")), ("one two".into(), "uno dos".into()));
+    }
+
+    #[test]
+    fn actions_of_partial_events_are_ignored() {
+        let actions = json!({"stateDelta": {"k": 1}, "artifactDelta": {"f": 0}, "escalate": true});
+        let events = read(&[
+            event(json!({"partial": true, "content": text("a"), "actions": actions})),
+            event(json!({"content": text("a"), "actions": actions})),
+        ]);
+        assert_eq!(of(&events, "STATE_DELTA").len(), 1);
+        assert_eq!(custom(&events, "adk.artifact").len(), 1);
+        assert_eq!(custom(&events, "adk.escalate").len(), 1);
+    }
+
+    #[test]
+    fn the_second_half_of_a_split_event_only_brings_artifacts() {
+        let rest = json!({
+            "customMetadata": {"a": 1},
+            "usageMetadata": {"promptTokenCount": 3, "totalTokenCount": 3},
+            "modelVersion": "m",
+            "groundingMetadata": {"groundingChunks": [{"web": {"uri": "u"}}]},
+        });
+        let mut first = event(rest.clone());
+        first["content"] = text("Saved.");
+        first["actions"] = json!({"stateDelta": {"k": 1}, "artifactDelta": {}});
+        let mut second = event(rest);
+        second["actions"] = json!({"stateDelta": {"k": 1}, "artifactDelta": {"f.txt": 2}});
+        let events = read(&[first, second]);
+        assert_eq!(of(&events, "STATE_DELTA").len(), 1);
+        assert_eq!(custom(&events, "adk.artifact"), [&json!({"filename": "f.txt", "version": 2})]);
+        assert_eq!(custom(&events, "adk.metadata").len(), 1);
+        assert_eq!(of(&events, "ACTIVITY_SNAPSHOT").len(), 1);
+        assert_eq!(last(&events)["usage"][0]["inputTokens"], 3);
+    }
+
+    #[test]
+    fn an_interrupted_piece_ends_its_turn() {
+        let events = read(&[
+            event(json!({"id": "a", "partial": true, "interrupted": true, "content": text("cut")})),
+            event(json!({"id": "b", "content": text("New.")})),
+        ]);
+        assert_eq!(of(&events, "TEXT_MESSAGE_START").len(), 2);
+        assert!(of(&events, "MESSAGES_SNAPSHOT").is_empty());
+    }
+
+    #[test]
+    fn a_turn_with_a_used_id_is_another_message() {
+        let events = read(&[event(json!({"content": text("one")})), event(json!({"content": text("two")}))]);
+        let ids: Vec<_> = of(&events, "TEXT_MESSAGE_START").iter().map(|event| &event["messageId"]).collect();
+        assert_eq!(ids.len(), 2);
+        assert_ne!(ids[0], ids[1]);
+    }
+
+    #[test]
+    fn signatures_travel_once_and_never_in_the_answer() {
+        let parts = json!({"parts": [
+            {"text": "Hm.", "thought": true, "thoughtSignature": "c2ln-_8="},
+            {"text": "Yes."},
+            {"functionCall": {"id": "c1", "name": "f", "args": {}}, "thoughtSignature": "Y2FsbA=="},
+        ]});
+        let events = read(&[
+            event(json!({"partial": true, "content": {"parts": [
+                {"text": "Hm.", "thought": true, "thoughtSignature": "c2ln-_8="}]}})),
+            event(json!({"partial": true, "content": text("Yes.")})),
+            event(json!({"content": parts})),
+            event(json!({"id": "e2", "content": response("c1", "f", json!({}))})),
+        ]);
+        let values: Vec<_> = of(&events, "REASONING_ENCRYPTED_VALUE")
+            .iter()
+            .map(|event| {
+                (event["subtype"].clone(), event["entityId"].clone(), event["encryptedValue"].clone())
+            })
+            .collect();
+        assert_eq!(
+            values,
+            [
+                (json!("message"), json!("e1:thought"), json!("c2ln-_8=")),
+                (json!("tool-call"), json!("c1"), json!("Y2FsbA==")),
+            ]
+        );
+        assert_eq!(said(&events), "Yes.");
+    }
+
+    /// AG-UI values back to events, for folding.
+    pub(super) fn golden_events(values: &[Value]) -> Vec<Event> {
+        let lines: String = values.iter().map(|value| format!("{value}\n")).collect();
+        let format = &crate::format::ag_ui::FORMAT;
+        golden::read_framed(format, Framing::Lines, lines.as_bytes(), usize::MAX, &[]).0
+    }
+}
+
+mod tools {
+    use super::*;
+
+    #[test]
+    fn a_call_that_changes_its_id_in_the_closing_event_is_one_call() {
+        // Some releases of 1.x do this; a user interface would wait for the first id for ever.
+        let events = read(&[
+            event(json!({"partial": true, "content": call("adk-a", "f")})),
+            event(json!({"content": call("adk-b", "f")})),
+            event(json!({"id": "e2", "content": response("adk-b", "f", json!({"ok": 1}))})),
+        ]);
+        let starts = of(&events, "TOOL_CALL_START");
+        assert_eq!(starts.len(), 1);
+        assert_eq!(starts[0]["toolCallId"], "adk-b");
+        assert_eq!(of(&events, "TOOL_CALL_RESULT")[0]["toolCallId"], "adk-b");
+    }
+
+    #[test]
+    fn streamed_arguments_that_the_closing_event_changes_are_corrected() {
+        let piece = |members: Value| {
+            event(json!({"partial": true, "content": {"parts": [{"functionCall": members}]}}))
+        };
+        let events = read(&[
+            piece(json!({"id": "c1", "name": "f", "willContinue": true})),
+            piece(
+                json!({"id": "c1", "partialArgs": [{"jsonPath": "$.a", "numberValue": 1}], "willContinue": true}),
+            ),
+            event(
+                json!({"content": {"parts": [{"functionCall": {"id": "c1", "name": "f", "args": {"a": 2}}}]}}),
+            ),
+            event(json!({"id": "e2", "content": response("c1", "f", json!({}))})),
+        ]);
+        let messages = &of(&events, "MESSAGES_SNAPSHOT")[0]["messages"];
+        assert_eq!(messages[0]["toolCalls"][0]["function"]["arguments"], r#"{"a":2}"#);
+        assert_eq!(of(&events, "TOOL_CALL_START").len(), 1);
+        assert_eq!(last(&events)["type"], "RUN_FINISHED");
+    }
+
+    #[test]
+    fn streamed_arguments_may_be_spelt_differently() {
+        let piece = |members: Value| {
+            event(json!({"partial": true, "content": {"parts": [{"functionCall": members}]}}))
+        };
+        let mut lines = String::new();
+        for event in [
+            piece(json!({"id": "c1", "name": "f", "willContinue": true})),
+            piece(
+                json!({"id": "c1", "partialArgs": [{"jsonPath": "$.a", "stringValue": "é"}], "willContinue": true}),
+            ),
+        ] {
+            lines.push_str(&format!("{event}\n"));
+        }
+        lines.push_str(r#"{"id":"e1","invocationId":"i1","author":"agent","content":{"parts":[{"functionCall":{"id":"c1","name":"f","args":{"a":"\u00e9","b":[1]}}}]}}"#);
+        lines.push('\n');
+        lines.push_str(&event(json!({"id": "e2", "content": response("c1", "f", json!({}))})).to_string());
+        let events = read_bytes(lines.as_bytes(), Framing::Lines, &[]);
+        let args: String =
+            of(&events, "TOOL_CALL_ARGS").iter().map(|event| event["delta"].as_str().unwrap()).collect();
+        assert_eq!(args, r#"{"a":"é","b":[1]}"#);
+        assert!(of(&events, "MESSAGES_SNAPSHOT").is_empty());
+    }
+
+    #[test]
+    fn errors_are_marked() {
+        for (given, wanted) in [
+            (json!({"error": "no"}), Some("no")),
+            (json!({"error": {"code": 5}}), Some(r#"{"code":5}"#)),
+            (json!({"status": "error", "error_message": "bad"}), Some("bad")),
+            (json!({"isError": true, "content": "boom"}), Some("boom")),
+            (json!({"error": null, "value": 1}), None),
+            (json!({"result": "error"}), None),
+        ] {
+            let events = read(&[
+                event(json!({"content": call("c1", "f")})),
+                event(json!({"id": "e2", "content": response("c1", "f", given.clone())})),
+            ]);
+            let result = of(&events, "TOOL_CALL_RESULT")[0];
+            assert_eq!(result["content"].as_str(), Some(&*given.to_string()));
+            assert_eq!(result["metadata"]["agentwire"]["error"].as_str(), wanted, "{given}");
+        }
+    }
+
+    #[test]
+    fn a_repeated_answer_is_dropped_and_a_later_one_replaces_it() {
+        let events = read(&[
+            event(json!({"content": call("c1", "f")})),
+            event(json!({"id": "e2", "content": response("c1", "f", json!({"n": 1}))})),
+            event(json!({"id": "e3", "content": response("c1", "f", json!({"n": 1}))})),
+            event(json!({"id": "e4", "content": response("c1", "f", json!({"n": 2}))})),
+        ]);
+        assert_eq!(of(&events, "TOOL_CALL_RESULT").len(), 1);
+        let messages = of(&events, "MESSAGES_SNAPSHOT")[0]["messages"].as_array().unwrap();
+        let results: Vec<_> = messages.iter().filter(|message| message["role"] == "tool").collect();
+        assert_eq!(results.len(), 1);
+        assert_eq!(results[0]["content"], r#"{"n":2}"#);
+    }
+
+    #[test]
+    fn calls_and_answers_without_ids_find_each_other() {
+        let anonymous = |part: Value| json!({"parts": [part]});
+        let events = read(&[
+            event(json!({"content": anonymous(json!({"functionCall": {"name": "f"}}))})),
+            event(
+                json!({"id": "e2", "content": anonymous(json!({"functionResponse": {"name": "f", "response": {}}}))}),
+            ),
+        ]);
+        assert_eq!(of(&events, "TOOL_CALL_ARGS")[0]["delta"], "{}");
+        assert_eq!(
+            of(&events, "TOOL_CALL_RESULT")[0]["toolCallId"],
+            of(&events, "TOOL_CALL_START")[0]["toolCallId"]
+        );
+    }
+
+    #[test]
+    fn code_finds_its_result_in_a_later_event() {
+        let events = read(&[
+            event(json!({"content": {"parts": [{"executableCode": {"code": "1/0", "language": "PYTHON"}}]}})),
+            event(json!({"id": "e2", "content": {"parts": [
+                {"codeExecutionResult": {"outcome": "OUTCOME_FAILED", "output": "ZeroDivisionError"}}]}})),
+        ]);
+        let result = of(&events, "TOOL_CALL_RESULT")[0];
+        assert_eq!(result["toolCallId"], of(&events, "TOOL_CALL_START")[0]["toolCallId"]);
+        assert_eq!(result["metadata"]["agentwire"]["error"], "ZeroDivisionError");
+    }
+}
+
+mod waiting {
+    use super::*;
+
+    #[test]
+    fn several_wait_in_the_order_of_their_calls() {
+        // ADK keeps the ids in a set, so their order there means nothing.
+        let content = json!({"parts": [
+            {"functionCall": {"id": "c1", "name": "ask", "args": {"q": 1}}},
+            {"functionCall": {"id": "c2", "name": "lookup", "args": {}}},
+            {"functionCall": {"id": "c3", "name": "ask", "args": {"q": 3}}},
+        ]});
+        let events = read(&[
+            event(json!({"content": content, "longRunningToolIds": ["c3", "c1"]})),
+            event(json!({"id": "e2", "content": response("c2", "lookup", json!({"found": true}))})),
+        ]);
+        let interrupts = last(&events)["outcome"]["interrupts"].as_array().unwrap();
+        let ids: Vec<_> = interrupts.iter().map(|interrupt| &interrupt["id"]).collect();
+        assert_eq!(ids, ["c1", "c3"]);
+        assert_eq!(interrupts[0]["metadata"], json!({"name": "ask", "arguments": {"q": 1}}));
+        assert_eq!(of(&events, "TOOL_CALL_RESULT").len(), 1);
+    }
+
+    #[test]
+    fn a_provisional_answer_is_no_result_unless_asked_for() {
+        let stream = [
+            event(json!({"content": call("c1", "ask"), "longRunningToolIds": ["c1"]})),
+            event(json!({"id": "e2", "content": response("c1", "ask", json!({"status": "pending"}))})),
+            event(json!({"id": "e3", "content": text("Waiting.")})),
+        ];
+        let events = read(&stream);
+        assert!(of(&events, "TOOL_CALL_RESULT").is_empty());
+        assert_eq!(custom(&events, "adk.provisional_result")[0]["response"], json!({"status": "pending"}));
+        assert_eq!(said(&events), "Waiting.", "what the model says after it is kept");
+        assert_eq!(
+            last(&events)["outcome"]["interrupts"][0]["metadata"]["provisional"],
+            json!({"status": "pending"})
+        );
+        let events = read_with(&stream, &["provisional=result"]);
+        assert_eq!(of(&events, "TOOL_CALL_RESULT")[0]["metadata"]["adk"]["provisional"], true);
+    }
+
+    #[test]
+    fn requests_of_adk_wait_even_if_the_event_does_not_say_so() {
+        let events = read(&[event(json!({"content": {"parts": [{"functionCall": {
+            "id": "i1", "name": "adk_request_input", "args": {
+                "interruptId": "i1", "message": "Which?", "payload": [1],
+                "response_schema": {"type": "string"}}}}]}}))]);
+        let interrupt = &last(&events)["outcome"]["interrupts"][0];
+        assert_eq!(interrupt["reason"], "input_required");
+        assert_eq!(interrupt["message"], "Which?");
+        assert_eq!(interrupt["responseSchema"], json!({"type": "string"}));
+        assert_eq!(interrupt["metadata"]["payload"], json!([1]));
+    }
+
+    #[test]
+    fn a_confirmation_names_the_call_it_guards() {
+        let events =
+            read(&[event(json!({"longRunningToolIds": ["q1"], "content": {"parts": [{"functionCall": {
+            "id": "q1", "name": "adk_request_confirmation", "args": {
+                "originalFunctionCall": {"id": "c1", "name": "rm", "args": {"path": "/"}},
+                "toolConfirmation": {"hint": "Sure?", "confirmed": false, "payload": {"dry": true}}}}}]}}))]);
+        let interrupt = &last(&events)["outcome"]["interrupts"][0];
+        assert_eq!(interrupt["toolCallId"], "c1");
+        assert_eq!(interrupt["message"], "Sure?");
+        assert_eq!(interrupt["metadata"]["originalCall"]["args"], json!({"path": "/"}));
+        assert_eq!(interrupt["metadata"]["payload"], json!({"dry": true}));
+        assert_eq!(interrupt["responseSchema"]["required"], json!(["confirmed"]));
+    }
+
+    #[test]
+    fn the_answer_of_a_person_is_a_result() {
+        let events = read(&[
+            event(json!({"content": call("c1", "ask"), "longRunningToolIds": ["c1"]})),
+            event(
+                json!({"id": "e2", "author": "user", "content": response("c1", "ask", json!({"ok": true}))}),
+            ),
+            event(json!({"id": "e3", "content": text("Thanks.")})),
+        ]);
+        assert_eq!(of(&events, "TOOL_CALL_RESULT")[0]["content"], r#"{"ok":true}"#);
+        assert_eq!(last(&events)["outcome"], Value::Null);
+    }
+
+    #[test]
+    fn a_tool_of_the_user_interface_is_no_interrupt() {
+        let mut input = RunInput::new("t", "r");
+        let (name, description) = ("pick_colour".into(), "".into());
+        input.tools.push(Tool { name, description, parameters: None, metadata: None });
+        let stream = [event(json!({"content": call("c1", "pick_colour"), "longRunningToolIds": ["c1"]}))];
+        let events = read_for(&stream, input);
+        let Some(Body::RunFinished(finished)) = events.last().map(|event| &event.body) else { panic!() };
+        assert_eq!(finished.outcome, Some(Outcome::Success { pending: vec!["c1".into()] }));
+    }
+}
+
+mod errors {
+    use super::*;
+
+    #[test]
+    fn there_is_one_terminal_event_with_adks_code() {
+        for code in ["SAFETY", "MAX_TOKENS", "RECITATION", "MALFORMED_FUNCTION_CALL"] {
+            let events = read(&[
+                event(json!({"partial": true, "content": text("Half")})),
+                event(json!({"partial": true, "errorCode": code, "finishReason": code})),
+                event(
+                    json!({"content": text("Half"), "errorCode": code, "errorMessage": "why", "finishReason": code}),
+                ),
+            ]);
+            assert_eq!(said(&events), "Half");
+            assert_eq!(last(&events)["type"], "RUN_ERROR");
+            assert_eq!((&last(&events)["code"], &last(&events)["message"]), (&json!(code), &json!("why")));
+        }
+    }
+
+    #[test]
+    fn a_partial_error_counts_if_no_closing_event_comes() {
+        let events = read(&[event(json!({"partial": true, "errorCode": "SAFETY"}))]);
+        assert_eq!(last(&events)["code"], "SAFETY");
+        let events = read(&[
+            event(json!({"partial": true, "content": text("a"), "errorCode": "SAFETY"})),
+            event(json!({"content": text("a")})),
+        ]);
+        assert_eq!(last(&events)["type"], "RUN_FINISHED");
+    }
+
+    #[test]
+    fn an_agent_that_fails_does_not_hide_what_the_next_one_says() {
+        let events = read(&[
+            event(json!({"author": "a", "content": text("Cut"), "errorCode": "MAX_TOKENS"})),
+            event(json!({"id": "e2", "author": "b", "content": text("Whole.")})),
+        ]);
+        assert_eq!(said(&events), "CutWhole.");
+        assert_eq!(last(&events)["code"], "MAX_TOKENS");
+        let events = read_with(
+            &[event(json!({"content": text("Cut"), "errorCode": "MAX_TOKENS"}))],
+            &["max_tokens=warning"],
+        );
+        assert_eq!(last(&events)["type"], "RUN_FINISHED");
+        assert_eq!(custom(&events, "adk.warning")[0]["code"], "MAX_TOKENS");
+    }
+
+    #[test]
+    fn stopping_without_a_word_is_no_error() {
+        let events = read(&[event(json!({"errorCode": "STOP", "finishReason": "STOP"}))]);
+        assert_eq!(last(&events)["type"], "RUN_FINISHED");
+    }
+
+    #[test]
+    fn error_frames_of_both_generations_end_the_run() {
+        let first = event(json!({"partial": true, "content": text("Half")}));
+        let events = read(&[first.clone(), json!({"error": "boom"})]);
+        assert_eq!(last(&events)["message"], "boom");
+        assert_eq!(last(&events)["code"], "UPSTREAM_ERROR");
+        let events = read(&[
+            first.clone(),
+            json!({"error": "ValueError: boom", "error_details": {"error_type": "ValueError", "error_message": "boom"}}),
+        ]);
+        assert_eq!(
+            (&last(&events)["code"], &last(&events)["message"]),
+            (&json!("ValueError"), &json!("boom"))
+        );
+        // In the middle: what follows is still read, the end is still a failure.
+        let events =
+            read(&[first, json!({"error": "boom"}), event(json!({"content": text("Half and half")}))]);
+        assert_eq!(said(&events), "Half and half");
+        assert_eq!(last(&events)["type"], "RUN_ERROR");
+    }
+
+    #[test]
+    fn a_model_that_is_cut_off_did_not_succeed() {
+        let events = read(&[event(json!({"partial": true, "modelVersion": "m", "content": text("Half")}))]);
+        assert_eq!(last(&events)["code"], "STREAM_TRUNCATED");
+        let events = read(&[event(json!({"modelVersion": "m", "content": call("c1", "f")}))]);
+        assert_eq!(last(&events)["message"], "the stream ended before `f` answered");
+        // A custom agent has no such habits.
+        let events = read(&[event(json!({"partial": true, "content": text("All there is.")}))]);
+        assert_eq!(last(&events)["type"], "RUN_FINISHED");
+    }
+
+    #[test]
+    fn a_failed_stream_keeps_the_reason_of_its_driver() {
+        let options = SourceOptions::default();
+        let mut source = Source::new(&FORMAT, Framing::Sse, &options).unwrap();
+        let mut out = Vec::new();
+        let frame = format!("data: {}\n\n", event(json!({"partial": true, "content": text("Half")})));
+        source.push(frame.as_bytes(), &mut |event| out.push(event)).unwrap();
+        let end = StreamEnd::Failed { code: "UPSTREAM_LOST".into(), message: "reset".into() };
+        source.end(&end, &mut |event| out.push(event)).unwrap();
+        check(&out);
+        assert_eq!(values(&out).last().unwrap()["code"], "UPSTREAM_LOST");
+    }
+}
+
+mod bad_input {
+    use super::*;
+
+    fn problem(line: &str) -> String {
+        let (events, failure) =
+            golden::read_framed(&FORMAT, Framing::Lines, line.as_bytes(), usize::MAX, &[]);
+        check(&events);
+        assert!(matches!(events.last().unwrap().body, Body::RunError(_)));
+        failure.expect("the line is refused")
+    }
+
+    #[test]
+    fn malformed_members_are_named_by_their_path() {
+        for (line, wanted) in [
+            (r#"{"author":7}"#, "line 1 at byte 0: at `/author`: expected a string, found the number 7"),
+            (
+                r#"{"author":"a","content":{"parts":[{"text":"x"},{"text":{}}]}}"#,
+                "line 1 at byte 0: at `/content/parts/1/text`: expected a string, found an object",
+            ),
+            (
+                r#"{"author":"a","content":{"parts":{}}}"#,
+                "line 1 at byte 0: at `/content/parts`: expected an array, found an object",
+            ),
+            (
+                r#"{"author":"a","content":"hello"}"#,
+                r#"line 1 at byte 0: at `/content`: expected an object, found the string "hello""#,
+            ),
+            (
+                r#"{"author":"a","actions":{"stateDelta":[]}}"#,
+                "line 1 at byte 0: at `/actions/stateDelta`: expected an object, found an array",
+            ),
+            (
+                r#"{"author":"a","long_running_tool_ids":[1]}"#,
+                "line 1 at byte 0: at `/long_running_tool_ids/0`: expected a string, found the number 1",
+            ),
+            ("<!DOCTYPE html>", "line 1 at byte 0: expected an ADK event, found an HTML or XML page"),
+            ("7", "line 1 at byte 0: expected an ADK event, found the number 7"),
+        ] {
+            assert_eq!(problem(line), wanted);
+        }
+        assert!(problem(r#"{"author":"#).contains("not valid JSON"));
+    }
+
+    #[test]
+    fn an_html_page_in_the_place_of_a_stream_is_an_error() {
+        let page = b"<!DOCTYPE html>\n<html><body><h1>502 Bad Gateway</h1></body></html>\n";
+        let (events, _) = golden::read_framed(&FORMAT, Framing::Sse, page, usize::MAX, &[]);
+        check(&events);
+        assert_eq!(values(&events).last().unwrap()["code"], "UPSTREAM_NO_EVENTS");
+    }
+
+    #[test]
+    fn empty_things_are_nothing() {
+        let events = read(&[
+            event(json!({})),
+            event(json!({"content": null, "actions": null, "nodeInfo": null, "longRunningToolIds": null})),
+            event(json!({"content": {}})),
+            event(json!({"content": {"parts": []}})),
+            event(json!({"content": {"parts": [{}]}, "partial": true})),
+            event(json!({"content": {"parts": [{"text": ""}]}})),
+        ]);
+        assert_eq!(kinds(&events), ["RUN_STARTED", "STEP_STARTED", "STEP_FINISHED", "RUN_FINISHED"]);
+    }
+
+    #[test]
+    fn unknown_members_are_counted() {
+        let line = event(
+            json!({"brandNew": 1, "content": {"parts": [{"hologram": {}}]}, "actions": {"levitate": true}}),
+        );
+        let mut source = Source::new(&FORMAT, Framing::Lines, &SourceOptions::default()).unwrap();
+        source.push(format!("{line}\n{{\"what\":1}}\n[DONE]\n").as_bytes(), &mut |_| {}).unwrap();
+        source.end(&StreamEnd::Closed, &mut |_| {}).unwrap();
+        let tally = source.tally();
+        assert_eq!(tally.count("unknown property", "brandNew"), 1);
+        assert_eq!(tally.count("unknown property", "part.hologram"), 1);
+        assert_eq!(tally.count("unknown property", "actions.levitate"), 1);
+        assert_eq!(tally.count("unknown frame", "what"), 1);
+        assert_eq!(tally.count("unknown frame", "[DONE]"), 1);
+    }
+
+    #[test]
+    fn half_an_emoji_is_repaired() {
+        let line = r#"{"author":"a","id":"e","content":{"parts":[{"text":"a\ud83d"}]}}"#;
+        assert_eq!(said(&read_bytes(line.as_bytes(), Framing::Lines, &[])), "a\u{fffd}");
+    }
+
+    #[test]
+    fn what_was_encoded_twice_is_understood() {
+        let inner = event(json!({"content": text("Hi")})).to_string();
+        let frame = format!("data: {}\n\n", Value::from(inner));
+        assert_eq!(said(&read_bytes(frame.as_bytes(), Framing::Sse, &[])), "Hi");
+    }
+
+    #[test]
+    fn a_whole_array_in_one_frame_is_understood() {
+        let frame = format!("data: {}\n\n", json!([event(json!({"content": text("Hi")}))]));
+        assert_eq!(said(&read_bytes(frame.as_bytes(), Framing::Sse, &[])), "Hi");
+    }
+
+    #[test]
+    fn events_without_any_id_have_one_made() {
+        let events = read(&[
+            json!({"author": "a", "content": text("one")}),
+            json!({"author": "a", "content": text("two")}),
+        ]);
+        let ids: Vec<_> = of(&events, "TEXT_MESSAGE_START").iter().map(|event| &event["messageId"]).collect();
+        assert_eq!(ids, ["r:0", "r:1"]);
+    }
+}
+
+mod spelling {
+    use super::*;
+
+    /// The same event as `model_dump_json()` without aliases writes it: snake_case, and `null` for what is not there.
+    fn snake(value: &Value, in_data: bool) -> Value {
+        match value {
+            Value::Object(map) => {
+                let snake_key = |key: &str| -> String {
+                    key.chars()
+                        .flat_map(
+                            |c| if c.is_uppercase() { vec!['_', c.to_ascii_lowercase()] } else { vec![c] },
+                        )
+                        .collect()
+                };
+                let mut out = serde_json::Map::new();
+                for (key, value) in map {
+                    let data = in_data
+                        || matches!(
+                            &**key,
+                            "args"
+                                | "response"
+                                | "stateDelta"
+                                | "artifactDelta"
+                                | "customMetadata"
+                                | "requestedToolConfirmations"
+                                | "requestedAuthConfigs"
+                                | "output"
+                                | "state"
+                                | "inputTranscription"
+                                | "outputTranscription"
+                        );
+                    let key = if in_data { key.clone() } else { snake_key(key) };
+                    out.insert(key, snake(value, data));
+                }
+                if !in_data {
+                    out.entry("something_absent").or_insert(Value::Null);
+                }
+                Value::Object(out)
+            }
+            Value::Array(list) => list.iter().map(|value| snake(value, in_data)).collect(),
+            other => other.clone(),
+        }
+    }
+
+    #[test]
+    fn snake_case_means_the_same() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format/adk/fixtures");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            // Grounding is passed on whole as well, in whatever spelling it came.
+            if !name.ends_with(".jsonl")
+                || name.contains(".events.")
+                || name.starts_with("grounding")
+                || name.starts_with("long")
+            {
+                continue;
+            }
+            let given = std::fs::read_to_string(&path).unwrap();
+            let other: String = given
+                .lines()
+                .map(|line| format!("{}\n", snake(&serde_json::from_str(line).unwrap(), false)))
+                .collect();
+            let read = |text: &str| {
+                golden::lines(
+                    &golden::read_framed(&FORMAT, Framing::Lines, text.as_bytes(), usize::MAX, &[]).0,
+                )
+            };
+            // Values inside arguments may be spelt differently by our re-encoding, nothing else.
+            assert_eq!(read(&given), read(&other), "{name}");
+            count += 1;
+        }
+        assert!(count > 40);
+    }
+}
+
+mod places {
+    use super::*;
+
+    fn steps(events: &[Value]) -> Vec<String> {
+        let show = |event: &Value| match event["type"].as_str().unwrap() {
+            "STEP_STARTED" => Some(format!("+{}", event["stepName"].as_str().unwrap())),
+            "STEP_FINISHED" => Some(format!("-{}", event["stepName"].as_str().unwrap())),
+            _ => None,
+        };
+        events.iter().filter_map(show).collect()
+    }
+
+    fn at(path: &str) -> Value {
+        event(
+            json!({"id": path, "author": path.rsplit('/').next(), "nodeInfo": {"path": path}, "content": text("x")}),
+        )
+    }
+
+    #[test]
+    fn nested_nodes_close_from_the_inside() {
+        let events = read(&[at("a@1"), at("a@1/b@1"), at("a@1/b@1/c@1"), at("a@1/d@1"), at("a@1")]);
+        assert_eq!(steps(&events), ["+a", "+a/b", "+a/b/c", "-a/b/c", "-a/b", "+a/d", "-a/d", "-a"]);
+    }
+
+    #[test]
+    fn a_node_that_runs_again_is_a_step_again() {
+        let events = read(&[at("a@1/b@1"), at("a@1/b@2")]);
+        assert_eq!(steps(&events), ["+a/b", "-a/b", "+a/b", "-a/b"]);
+    }
+
+    #[test]
+    fn two_instances_at_once_are_told_apart() {
+        let mut one = at("a@1/b@1");
+        one["partial"] = json!(true);
+        let events = read(&[one, at("a@1/b@2")]);
+        assert_eq!(steps(&events), ["+a/b", "+a@1/b@2", "-a@1/b@2", "-a/b"]);
+    }
+
+    #[test]
+    fn parallel_branches_end_when_the_run_moves_on() {
+        let on = |branch: &str, author: &str| {
+            event(json!({"id": author, "branch": branch, "author": author, "content": text("x")}))
+        };
+        let events = read(&[on("", "first"), on("p.a", "a"), on("p.b", "b"), on("p.a", "a"), on("", "last")]);
+        assert_eq!(steps(&events), ["+first", "-first", "+p.a", "+p.b", "-p.b", "-p.a", "+last", "-last"]);
+    }
+}
+
+mod state {
+    use super::*;
+
+    #[test]
+    fn keys_are_escaped_and_temporary_ones_held_back() {
+        let delta = json!({"a/b": 1, "c~d": null, "": 2, "x y": {"z": []}, "user:lang": "fr", "temp:t": 1, "agentwire:tools": []});
+        let events = read(&[event(json!({"actions": {"stateDelta": delta}}))]);
+        let paths: Vec<_> =
+            of(&events, "STATE_DELTA")[0]["delta"].as_array().unwrap().iter().map(|op| &op["path"]).collect();
+        assert_eq!(paths, ["/a~1b", "/c~0d", "/", "/x y", "/user:lang"]);
+        assert_eq!(
+            of(&events, "STATE_SNAPSHOT")[0]["snapshot"],
+            json!({"a/b": 1, "c~d": null, "": 2, "x y": {"z": []}, "user:lang": "fr"})
+        );
+        let shown = read_with(&[event(json!({"actions": {"stateDelta": {"temp:t": 1}}}))], &["temp=show"]);
+        assert_eq!(of(&shown, "STATE_SNAPSHOT")[0]["snapshot"], json!({"temp:t": 1}));
+    }
+
+    #[test]
+    fn the_snapshot_at_the_end_keeps_what_the_request_brought() {
+        let mut input = RunInput::new("t", "r");
+        input.state = Some(Json::parse(r#"{"keep":"me","n":1}"#).unwrap());
+        let events = values(&read_for(&[event(json!({"actions": {"stateDelta": {"n": 2}}}))], input));
+        assert_eq!(of(&events, "STATE_SNAPSHOT")[0]["snapshot"], json!({"keep": "me", "n": 2}));
+    }
+
+    #[test]
+    fn the_snapshot_is_a_choice() {
+        let stream = [event(json!({"content": text("x")}))];
+        assert!(of(&read(&stream), "STATE_SNAPSHOT").is_empty());
+        assert_eq!(of(&read_with(&stream, &["snapshot=always"]), "STATE_SNAPSHOT").len(), 1);
+        let changed = [event(json!({"actions": {"stateDelta": {"n": 2}}}))];
+        assert!(of(&read_with(&changed, &["snapshot=never"]), "STATE_SNAPSHOT").is_empty());
+    }
+}
+
+mod extras {
+    use super::*;
+
+    #[test]
+    fn media_of_both_alphabets_become_files() {
+        let events = read(&[event(json!({"content": {"parts": [
+            {"inlineData": {"mimeType": "audio/pcm", "data": "-_8="}},
+            {"fileData": {"mimeType": "image/png", "fileUri": "gs://b/o.png"}},
+        ]}}))]);
+        let files: Vec<_> = of(&events, "ACTIVITY_SNAPSHOT").iter().map(|event| &event["content"]).collect();
+        assert_eq!(files[0]["kind"], "audio");
+        assert_eq!(files[0]["source"]["value"], "+/8=");
+        assert_eq!(files[1]["source"]["value"], "gs://b/o.png");
+    }
+
+    #[test]
+    fn custom_metadata_of_a_request_is_told_once() {
+        let events = read(&[
+            event(json!({"partial": true, "content": text("a"), "customMetadata": {"trace": 1}})),
+            event(json!({"content": text("a"), "customMetadata": {"trace": 1}})),
+            event(json!({"id": "e2", "content": text("b"), "customMetadata": {"trace": 1}})),
+            event(json!({"id": "e3", "content": text("c"), "customMetadata": {"trace": 2}})),
+        ]);
+        assert_eq!(custom(&events, "adk.metadata"), [&json!({"trace": 1}), &json!({"trace": 2})]);
+    }
+
+    #[test]
+    fn usage_is_counted_once_per_turn_and_model() {
+        let usage = json!({"promptTokenCount": 10, "candidatesTokenCount": 2, "thoughtsTokenCount": 3,
+            "cachedContentTokenCount": 4, "toolUsePromptTokenCount": 1, "totalTokenCount": 16});
+        let turn = |id: &str, model: &str, partial: bool| {
+            event(
+                json!({"id": id, "partial": partial, "modelVersion": model, "content": text("x"), "usageMetadata": usage}),
+            )
+        };
+        let events = read(&[
+            turn("a", "m", true),
+            turn("a", "m", false),
+            turn("b", "m", false),
+            turn("c", "n", false),
+        ]);
+        assert_eq!(
+            last(&events)["usage"],
+            json!([
+                {"model": "m", "inputTokens": 22, "outputTokens": 10, "totalTokens": 32, "reasoningTokens": 6, "cachedInputTokens": 8},
+                {"model": "n", "inputTokens": 11, "outputTokens": 5, "totalTokens": 16, "reasoningTokens": 3, "cachedInputTokens": 4},
+            ])
+        );
+    }
+
+    #[test]
+    fn raw_events_travel_on_demand() {
+        let stream =
+            [event(json!({"content": text("x"), "avgLogprobs": -0.5})), event(json!({"avgLogprobs": -0.7}))];
+        let events = read_with(&stream, &["raw=attach"]);
+        let raw: Vec<_> = events.iter().filter_map(|event| event.get("rawEvent")).collect();
+        assert_eq!(raw, [&stream[0]]);
+        assert_eq!(of(&events, "RAW")[0]["event"], stream[1]);
+    }
+}
+
+mod sessions {
+    use super::*;
+
+    fn session(events: Value) -> Vec<Value> {
+        let session = json!({"id": "s9", "appName": "a", "userId": "u", "state": {"k": 1, "agentwire:tools": []}, "events": events});
+        read(&[session])
+    }
+
+    #[test]
+    fn a_session_is_a_snapshot_of_what_still_counts() {
+        let user = |id: &str, invocation: &str, said: &str| json!({"id": id, "author": "user", "invocationId": invocation, "content": {"role": "user", "parts": [{"text": said}]}});
+        let agent = |id: &str, invocation: &str, said: &str| json!({"id": id, "author": "agent", "invocationId": invocation, "modelVersion": "m", "content": text(said)});
+        let events = session(json!([
+            user("1", "i1", "one"), agent("2", "i1", "first"),
+            user("3", "i2", "two"), agent("4", "i2", "second"),
+            {"id": "5", "author": "user", "invocationId": "i3", "actions": {"rewindBeforeInvocationId": "i2"}},
+            user("6", "i4", "three"), agent("7", "i4", "third"),
+        ]));
+        assert_eq!(events[0]["threadId"], "s9");
+        let ids: Vec<_> =
+            events[1]["messages"].as_array().unwrap().iter().map(|message| &message["id"]).collect();
+        assert_eq!(ids, ["1", "2", "6", "7"]);
+        assert_eq!(of(&events, "STATE_SNAPSHOT")[0]["snapshot"], json!({"k": 1}));
+        assert_eq!(last(&events)["type"], "RUN_FINISHED");
+    }
+
+    #[test]
+    fn a_summary_takes_the_place_of_its_range() {
+        let events = session(json!([
+            {"id": "1", "author": "user", "timestamp": 1.0, "content": {"parts": [{"text": "one"}]}},
+            {"id": "2", "author": "agent", "timestamp": 2.0, "content": text("first")},
+            {"id": "3", "author": "user", "timestamp": 3.0, "actions": {"compaction": {
+                "startTimestamp": 1.0, "endTimestamp": 2.0, "compactedContent": text("They greeted.")}}},
+            {"id": "4", "author": "user", "timestamp": 4.0, "content": {"parts": [{"text": "two"}]}},
+        ]));
+        let said: Vec<_> =
+            events[1]["messages"].as_array().unwrap().iter().map(|message| &message["content"]).collect();
+        assert_eq!(said, ["They greeted.", "two"]);
+    }
+
+    #[test]
+    fn what_a_session_waits_for_is_still_waited_for() {
+        let events = session(json!([
+            {"id": "1", "author": "agent", "modelVersion": "m", "content": call("c1", "ask"), "longRunningToolIds": ["c1"]},
+            {"id": "2", "author": "agent", "errorCode": "INVOCATION_ABORTED"},
+        ]));
+        assert_eq!(last(&events)["outcome"]["interrupts"][0]["id"], "c1");
+    }
+
+    #[test]
+    fn media_of_a_person_stays_in_the_message() {
+        let events = session(json!([{"id": "1", "author": "user", "content": {"parts": [
+            {"text": "look"}, {"inlineData": {"mimeType": "image/png", "data": "AA=="}}]}}]));
+        assert_eq!(
+            events[1]["messages"][0]["content"],
+            json!([{"type": "text", "text": "look"},
+                {"type": "image", "source": {"type": "data", "value": "AA==", "mimeType": "image/png"}}])
+        );
+    }
+
+    /// Runs of one session, folded one after the other with what the person said between them, are the
+    /// session as ADK has stored it.
+    #[test]
+    fn folded_runs_are_the_stored_session() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format/adk/fixtures");
+        let load = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        for name in ["confirmation", "lro", "lro_silent", "workflow_input", "v1-confirmation", "v1-lro"] {
+            let session = load(&format!("{name}.session.json"));
+            let framing = detect(session.as_bytes(), FORMAT.reads).unwrap();
+            let (stored, _) = golden::read_framed(&FORMAT, framing, session.as_bytes(), usize::MAX, &[]);
+            let mut wanted = Fold::new();
+            stored.iter().for_each(|event| wanted.apply(event));
+            // What the person said is in the stored session only.
+            let session: Value = serde_json::from_str(&session).unwrap();
+            let by_user =
+                session["events"].as_array().unwrap().iter().filter(|event| event["author"] == "user");
+            let mut fold = Fold::new();
+            for (number, spoken) in by_user.enumerate() {
+                let lines = format!("{spoken}\n{}", load(&format!("{name}.{}.jsonl", number + 1)));
+                let (events, failure) =
+                    golden::read_framed(&FORMAT, Framing::Lines, lines.as_bytes(), usize::MAX, &[]);
+                assert_eq!(failure, None);
+                events.iter().for_each(|event| fold.apply(event));
+            }
+            let shown = |fold: &mut Fold, with_ids: bool| -> Vec<Message> {
+                let mut messages = fold.messages().to_vec();
+                // In 1.x the pieces of a turn have other ids than the event that is stored.
+                messages.iter_mut().filter(|_| !with_ids).for_each(|message| message.id = "".into());
+                messages
+            };
+            let with_ids = !name.starts_with("v1");
+            assert_eq!(shown(&mut fold, with_ids), shown(&mut wanted, with_ids), "{name}");
+        }
+    }
+}
+
+/// The recordings, by name.
+fn recordings() -> Vec<(String, Vec<u8>)> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format/adk/fixtures");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut all: Vec<_> = files
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), path))
+        .filter(|(name, _)| !name.ends_with(".md") && !name.contains(".events."))
+        .map(|(name, path)| (name, std::fs::read(path).unwrap()))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn recordings_need_no_repair() {
+    for (name, bytes) in recordings() {
+        let framing = detect(&bytes, FORMAT.reads).unwrap();
+        let mut source = Source::new(&FORMAT, framing, &SourceOptions::default()).unwrap();
+        source.push(&bytes, &mut |_| {}).unwrap();
+        source.end(&StreamEnd::Closed, &mut |_| {}).unwrap();
+        assert_eq!(source.repairs().collect::<Vec<_>>(), [], "{name}");
+    }
+}
+
+#[test]
+fn times_beyond_what_a_timestamp_may_be_are_left_out() {
+    for time in ["1e300", "-1e300", "9007199254741", "1e16"] {
+        let line =
+            format!(r#"{{"author":"a","id":"e","timestamp":{time},"content":{{"parts":[{{"text":"x"}}]}}}}"#);
+        let events = read_bytes(line.as_bytes(), Framing::Lines, &[]);
+        assert!(events.iter().all(|event| event.get("timestamp").is_none()), "{time}");
+    }
+}
+
+mod hostile {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Lines = Vec<Vec<u8>>;
+
+    /// The lines of each small recording, and all of them together.
+    static LINES: std::sync::LazyLock<(Vec<Lines>, Lines)> = std::sync::LazyLock::new(|| {
+        let small = |(name, bytes): &(String, Vec<u8>)| name.ends_with(".jsonl") && bytes.len() < 50_000;
+        let split =
+            |(_, bytes): (String, Vec<u8>)| bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        let all: Vec<Lines> = recordings().into_iter().filter(small).map(split).collect();
+        let others = all.iter().flatten().cloned().collect();
+        (all, others)
+    });
+
+    /// What can happen to the lines of a recording on their way.
+    #[derive(Clone, Debug)]
+    enum Harm {
+        Drop(usize),
+        Repeat(usize),
+        Swap(usize, usize),
+        Graft(usize, usize),
+        Byte(usize, u8),
+    }
+
+    fn harm() -> impl Strategy<Value = Harm> {
+        prop_oneof![
+            any::<usize>().prop_map(Harm::Drop),
+            any::<usize>().prop_map(Harm::Repeat),
+            any::<(usize, usize)>().prop_map(|(a, b)| Harm::Swap(a, b)),
+            any::<(usize, usize)>().prop_map(|(a, b)| Harm::Graft(a, b)),
+            (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Harm::Byte(at, byte)),
+        ]
+    }
+
+    fn harmed(mut lines: Vec<Vec<u8>>, others: &[Vec<u8>], harms: &[Harm]) -> Vec<u8> {
+        for harm in harms {
+            let count = lines.len().max(1);
+            match *harm {
+                _ if lines.is_empty() => {}
+                Harm::Drop(at) => drop(lines.remove(at % count)),
+                Harm::Repeat(at) => lines.push(lines[at % count].clone()),
+                Harm::Swap(a, b) => lines.swap(a % count, b % count),
+                Harm::Graft(at, from) => lines.insert(at % count, others[from % others.len()].clone()),
+                Harm::Byte(at, byte) => {
+                    let line = &mut lines[at % count];
+                    let length = line.len().max(1);
+                    if let Some(place) = line.get_mut(at / count % length) {
+                        *place = byte;
+                    }
+                }
+            }
+        }
+        lines.join(&b'\n')
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_happens_to_a_recording_the_stream_is_valid(
+            which in any::<usize>(),
+            harms in proptest::collection::vec(harm(), 0..12),
+            lenient in any::<bool>(),
+            cut in 1_usize..500,
+        ) {
+            let (all, others) = &*LINES;
+            let bytes = harmed(all[which % all.len()].clone(), others, &harms);
+            let read = |cut: usize| {
+                let options = SourceOptions { lenient, ..SourceOptions::default() };
+                let mut source = Source::new(&FORMAT, Framing::Lines, &options).unwrap();
+                let mut events = Vec::new();
+                for chunk in bytes.chunks(cut) {
+                    let _ = source.push(chunk, &mut |event| events.push(event));
+                }
+                let _ = source.end(&StreamEnd::Closed, &mut |event| events.push(event));
+                events
+            };
+            let events = read(usize::MAX);
+            check(&events);
+            prop_assert_eq!(&events, &read(cut));
+        }
+    }
+}
+
+#[test]
+fn options_are_checked() {
+    assert!(Options::parse(["raw=attach"], FORMAT.options).is_ok());
+    assert!(Options::parse(["raw=maybe"], FORMAT.options).is_err());
+}

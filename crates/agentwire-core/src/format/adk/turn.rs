@@ -1,0 +1,274 @@
+//! One turn of a model: what was streamed of it, and what its closing event adds.
+//!
+//! With streaming, ADK sends a turn twice: in pieces, and then once more whole. The turn remembers what came
+//! in pieces; [`Turn::agrees`] compares the whole with that, and [`Seen`] then says how much of each kind to
+//! pass over. Ids are shared by the events of a turn in 2.x and differ in 1.x, so they decide nothing.
+
+use super::{
+    args::ArgsText,
+    wire::{Part, Parts, Text},
+};
+use crate::event::{MessageId, ToolCallId};
+
+/// How much text of one kind and turn is held for the comparison: four times what today's models say in one
+/// turn (64 Ki tokens are about 256 KiB). Beyond it, the closing event is taken to agree.
+const MAX_TEXT: usize = 1024 * 1024;
+/// How many blocks, calls and signatures a turn may have: models change between thought, text and code some
+/// dozen times.
+const MAX_BLOCKS: usize = 4096;
+
+/// A turn that has begun.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// The id of its first event; names its first text.
+    pub(super) id: MessageId,
+    /// Who speaks.
+    pub(super) author: Box<str>,
+    /// The model, where an event said it: in 1.x the closing event does not.
+    pub(super) model: Option<Box<str>>,
+    /// The answer so far, all blocks of it.
+    pub(super) text: String,
+    /// The thoughts so far, all blocks of them.
+    pub(super) thought: String,
+    /// The text is longer than what is held.
+    pub(super) overlong: bool,
+    /// The block that is open.
+    pub(super) block: Option<Block>,
+    /// How many blocks of answer and of thought there were, and how many media and code parts.
+    pub(super) texts: u32,
+    pub(super) thoughts: u32,
+    pub(super) files: u32,
+    pub(super) codes: u32,
+    pub(super) code_results: u32,
+    pub(super) calls: u32,
+    /// Calls whose arguments come in pieces and whose end has not come.
+    pub(super) streamed: Vec<StreamedCall>,
+    /// Signatures that were passed on.
+    pub(super) signatures: Vec<Box<str>>,
+    /// Calls that stand for code.
+    pub(super) codes_made: Vec<ToolCallId>,
+    /// The last code that ran on the model's side, to find what its result belongs to.
+    pub(super) code: Option<ToolCallId>,
+    /// The messages that this turn has made.
+    pub(super) messages: Vec<MessageId>,
+}
+
+/// A run of text of one kind: one message.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) kind: Kind,
+    pub(super) id: MessageId,
+    /// Where its text begins in the turn's.
+    pub(super) start: usize,
+    /// What the message must carry back to the model.
+    pub(super) signature: Option<Box<str>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Answer,
+    Thought,
+}
+
+/// A call whose arguments come in pieces.
+#[derive(Debug)]
+pub(super) struct StreamedCall {
+    pub(super) id: ToolCallId,
+    pub(super) name: Box<str>,
+    pub(super) args: ArgsText,
+}
+
+/// How much of a closing event has been streamed already, and how far in it we are.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Bytes still to pass over.
+    pub(super) text: usize,
+    pub(super) thought: usize,
+    /// Parts still to pass over.
+    pub(super) files: u32,
+    pub(super) codes: u32,
+    pub(super) code_results: u32,
+    /// Blocks met so far, to know which one a signature belongs to.
+    pub(super) texts: u32,
+    pub(super) thoughts: u32,
+    last: Option<Kind>,
+}
+
+impl Turn {
+    pub(super) fn new(id: MessageId, author: &str) -> Self {
+        Self {
+            id,
+            author: author.into(),
+            model: None,
+            text: String::new(),
+            thought: String::new(),
+            overlong: false,
+            block: None,
+            texts: 0,
+            thoughts: 0,
+            files: 0,
+            codes: 0,
+            code_results: 0,
+            calls: 0,
+            streamed: Vec::new(),
+            signatures: Vec::new(),
+            codes_made: Vec::new(),
+            code: None,
+            messages: Vec::new(),
+        }
+    }
+
+    /// Whether it has more parts than a turn has; what streams for ever would fill the memory.
+    pub(super) fn is_overgrown(&self) -> bool {
+        self.messages.len() + self.codes_made.len() + self.streamed.len() + self.signatures.len() > MAX_BLOCKS
+    }
+
+    /// Notes that the message with the turn's own id is this turn's.
+    pub(super) fn own(&mut self) {
+        if !self.messages.contains(&self.id) {
+            self.messages.push(self.id.clone());
+        }
+    }
+
+    /// The id of a block.
+    pub(super) fn block_id(&self, kind: Kind, index: u32) -> MessageId {
+        match (kind, index) {
+            (Kind::Answer, 0) => self.id.clone(),
+            (Kind::Answer, index) => self.part_id("text", index),
+            (Kind::Thought, index) => self.part_id("thought", index),
+        }
+    }
+
+    /// The id of something else that this turn made.
+    pub(super) fn part_id<I: From<String>>(&self, what: &str, index: u32) -> I {
+        part_id(&self.id, what, index)
+    }
+
+    /// Remembers streamed text.
+    pub(super) fn remember(&mut self, kind: Kind, delta: &str) {
+        let text = match kind {
+            Kind::Answer => &mut self.text,
+            Kind::Thought => &mut self.thought,
+        };
+        if text.len() + delta.len() > MAX_TEXT {
+            self.overlong = true;
+        } else {
+            text.push_str(delta);
+        }
+    }
+
+    /// Whether the whole turn begins with what was streamed of it.
+    pub(super) fn agrees(&self, parts: &Parts<'_>) -> bool {
+        self.overlong || (continues(&self.text, texts(parts, false)) && self.thoughts_agree(parts))
+    }
+
+    /// Whether the thoughts of the whole turn begin with those that were streamed.
+    pub(super) fn thoughts_agree(&self, parts: &Parts<'_>) -> bool {
+        continues(&self.thought, texts(parts, true))
+    }
+
+    /// What to pass over in the whole turn.
+    pub(super) fn seen(&self) -> Seen {
+        let all = if self.overlong { usize::MAX } else { 0 };
+        Seen {
+            text: self.text.len().max(all),
+            thought: self.thought.len().max(all),
+            files: self.files,
+            codes: self.codes,
+            code_results: self.code_results,
+            ..Seen::default()
+        }
+    }
+}
+
+/// The id of something that an event made.
+pub(super) fn part_id<I: From<String>>(id: &MessageId, what: &str, index: u32) -> I {
+    I::from(match index {
+        0 => format!("{id}:{what}"),
+        index => format!("{id}:{what}:{index}"),
+    })
+}
+
+fn texts<'p>(parts: &'p Parts<'_>, thought: bool) -> impl Iterator<Item = &'p str> {
+    let wanted = parts.iter().filter(move |part| (part.thought == Some(true)) == thought);
+    wanted.filter_map(|part| part.text.as_ref()).map(Text::as_str)
+}
+
+/// Whether the pieces, one after the other, begin with `streamed`. No text at all makes no statement: models
+/// behind other adapters leave what was streamed out of their closing event.
+fn continues<'p>(streamed: &str, pieces: impl Iterator<Item = &'p str>) -> bool {
+    let (mut rest, mut silent) = (streamed, true);
+    for piece in pieces {
+        silent &= piece.is_empty();
+        let length = piece.len().min(rest.len());
+        if rest.as_bytes()[..length] != piece.as_bytes()[..length] {
+            return false;
+        }
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    rest.is_empty() || silent
+}
+
+impl Seen {
+    /// Takes off what was streamed of `text`; what is left is new.
+    pub(super) fn rest<'t>(&mut self, kind: Kind, text: &'t str) -> &'t str {
+        let skip = match kind {
+            Kind::Answer => &mut self.text,
+            Kind::Thought => &mut self.thought,
+        };
+        let length = text.len().min(*skip);
+        if *skip != usize::MAX {
+            *skip -= length;
+        }
+        // Agreement was checked byte by byte, so the cut is between characters.
+        text.get(length..).unwrap_or_default()
+    }
+
+    /// Notes a text part; says which block of its kind it belongs to.
+    pub(super) fn block(&mut self, kind: Kind) -> u32 {
+        let count = match kind {
+            Kind::Answer => &mut self.texts,
+            Kind::Thought => &mut self.thoughts,
+        };
+        if self.last != Some(kind) {
+            *count += 1;
+            self.last = Some(kind);
+        }
+        *count - 1
+    }
+
+    /// Notes a part that is not text.
+    pub(super) fn other(&mut self) {
+        self.last = None;
+    }
+}
+
+/// Whether the part says something that a model turn consists of.
+pub(super) fn speaks(part: &Part<'_>) -> bool {
+    part.text.as_ref().is_some_and(|text| !text.as_str().is_empty())
+        || part.signature.is_some()
+        || part.call.is_some()
+        || part.inline.is_some()
+        || part.file.is_some()
+        || part.code.is_some()
+        || part.code_result.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::continues;
+
+    #[test]
+    fn compares_across_pieces() {
+        let check = |streamed, pieces: &[&str]| continues(streamed, pieces.iter().copied());
+        assert!(check("", &[]));
+        assert!(check("", &["a"]));
+        assert!(check("ab", &["ab"]));
+        assert!(check("ab", &["a", "", "bc"]));
+        assert!(check("ab", &[]));
+        assert!(check("ab", &["", ""]));
+        assert!(!check("ab", &["a"]));
+        assert!(!check("ab", &["b"]));
+        assert!(!check("é", &["è"]));
+    }
+}

@@ -1,0 +1,117 @@
+//! What AG-UI has no event for travels as an activity, and comes back as what it was.
+//!
+//! An activity keeps its place among the messages and survives in a client's history, which a CUSTOM event
+//! would not. An activity of such a kind becomes the typed event again only if writing that event would give
+//! the very same activity; anything else is somebody's own and stays an activity.
+
+use crate::{
+    event::{Body, MessageId},
+    fold::carrier,
+    json::Object,
+    patch::{Op, Patch, PatchOp},
+};
+
+/// An activity snapshot that stands for another event.
+pub(super) struct Activity {
+    pub(super) message: MessageId,
+    pub(super) kind: String,
+    pub(super) content: Object,
+    /// What the event's metadata must hold in addition.
+    pub(super) metadata: Option<Object>,
+}
+
+/// The activity snapshot that stands for `body`, if it needs one.
+pub(super) fn activity_for(body: &Body) -> Option<Activity> {
+    Some(match body {
+        Body::Source(source) => Activity {
+            message: source.id.clone(),
+            kind: carrier::SOURCE.into(),
+            content: carrier::source_content(source),
+            metadata: None,
+        },
+        Body::File(file) => Activity {
+            message: file.id.clone(),
+            kind: carrier::FILE.into(),
+            content: carrier::file_content(file),
+            metadata: None,
+        },
+        Body::Block(block) => {
+            let (kind, content, metadata) = carrier::block_content(block);
+            Activity { message: block.id.clone(), kind, content, metadata: Some(metadata) }
+        }
+        Body::CollaborationStart { id, message, from, to } => {
+            let (content, metadata) = carrier::collaboration_content(from, to, message.as_ref());
+            Activity { message: id.clone(), kind: carrier::COLLABORATION.into(), content, metadata }
+        }
+        _ => return None,
+    })
+}
+
+/// The activity patch that stands for `body`, if it needs one.
+pub(super) fn patch_for(body: &Body) -> Option<(MessageId, &'static str, Patch)> {
+    let (id, patch) = match body {
+        Body::CollaborationTask { id, task } => (id, carrier::collaboration_task(task)),
+        Body::CollaborationEnd { id } => (id, carrier::collaboration_end()),
+        _ => return None,
+    };
+    Some((id.clone(), carrier::COLLABORATION, patch))
+}
+
+/// The event that an activity snapshot stands for.
+pub(super) fn body_from(
+    message: &MessageId,
+    kind: &str,
+    content: &Object,
+    metadata: Option<&Object>,
+) -> Option<Body> {
+    let body = match kind {
+        carrier::SOURCE => Body::Source(Box::new(carrier::source_from(message, content)?)),
+        carrier::FILE => Body::File(Box::new(carrier::file_from(message, content)?)),
+        carrier::COLLABORATION => Body::CollaborationStart {
+            id: message.clone(),
+            message: metadata.and_then(hai_message),
+            from: content.get_str("from")?.into(),
+            to: content.get_str("to")?.into(),
+        },
+        kind if kind.starts_with("hai.") => {
+            Body::Block(Box::new(carrier::block_from(message, kind, content, metadata?)?))
+        }
+        _ => return None,
+    };
+    let activity = activity_for(&body)?;
+    let hai = |metadata: Option<&Object>| metadata.and_then(|metadata| metadata.member("hai"));
+    (activity.kind == kind
+        && activity.content == *content
+        && hai(activity.metadata.as_ref()) == hai(metadata))
+    .then_some(body)
+}
+
+fn hai_message(metadata: &Object) -> Option<MessageId> {
+    metadata.member("hai")?.into_object()?.get_str("messageId").map(MessageId::from)
+}
+
+/// The metadata without what the event itself says already.
+pub(super) fn foreign_metadata(body: &Body, metadata: Option<Object>) -> Option<Object> {
+    match body {
+        Body::Block(_) | Body::CollaborationStart { .. } => {
+            metadata.map(|metadata| metadata.without("hai")).filter(|metadata| !metadata.is_empty())
+        }
+        _ => metadata,
+    }
+}
+
+/// The event that an activity patch stands for.
+pub(super) fn collaboration_step(message: &MessageId, kind: &str, patch: &Patch) -> Option<Body> {
+    if kind != carrier::COLLABORATION {
+        return None;
+    }
+    let [PatchOp { op, path, value: Some(value), from: None, extra: None }] = &patch.0[..] else {
+        return None;
+    };
+    let id = message.clone();
+    match (op, &**path) {
+        (Op::Add, "/tasks/-") => Some(Body::CollaborationTask { id, task: value.clone() }),
+        (Op::Replace, "/status") if value.get() == "\"done\"" => Some(Body::CollaborationEnd { id }),
+        _ => None,
+    }
+}

@@ -1,0 +1,766 @@
+//! AG-UI JSON in: one frame's text to one [`Native`].
+//!
+//! Two lanes. Content events are nine tenths of a stream and nearly always have three plain members, so they
+//! are read by a derived, borrowing struct. Everything else, and everything that this struct does not like,
+//! takes the lane that knows all the rules: unknown members are kept aside and counted, unknown members of
+//! unions are left out and counted, malformed known members are an error that names the JSON path.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::{
+    carried, messages,
+    wire::{CARRIER, Chunk, ChunkKind, FINISH_REASON, MAX_INTEGER, Native, Thinking, WRAPPED},
+};
+use crate::{
+    event::{
+        Body, EncryptedEntity, Event, Extra, Interner, Interrupt, MessageId, Outcome, Role, RunError,
+        RunFinished, RunStarted, SubagentOutcome, SubagentStarted, ToolCallId, ToolResult, Usage,
+    },
+    format::ReadError,
+    json::{Fields, Json, Object, Path},
+    tally::Tally,
+};
+
+/// What decoding needs besides the text.
+#[derive(Debug, Default)]
+pub(in crate::format) struct Context {
+    pub(in crate::format) interner: Interner,
+    pub(in crate::format) tally: Tally,
+    /// Refuse old shapes that the official client 1.0.0 refuses too.
+    pub(super) strict: bool,
+}
+
+/// A content event of the fast lane.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct MessageDelta<'a> {
+    #[serde(rename = "type", borrow)]
+    _type: Cow<'a, str>,
+    #[serde(borrow)]
+    message_id: Cow<'a, str>,
+    #[serde(borrow)]
+    delta: Cow<'a, str>,
+    #[serde(default, deserialize_with = "present")]
+    timestamp: Option<i64>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    subagent_run_id: Option<Cow<'a, str>>,
+}
+
+/// A TOOL_CALL_ARGS of the fast lane.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct CallDelta<'a> {
+    #[serde(rename = "type", borrow)]
+    _type: Cow<'a, str>,
+    #[serde(borrow)]
+    tool_call_id: Cow<'a, str>,
+    #[serde(borrow)]
+    delta: Cow<'a, str>,
+    #[serde(default, deserialize_with = "present")]
+    timestamp: Option<i64>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    subagent_run_id: Option<Cow<'a, str>>,
+}
+
+/// An optional member: may be missing, may not be `null`.
+fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// Reads one event. `named` is the SSE `event` field, which old servers used instead of `type`.
+pub(super) fn event(text: &str, named: Option<&str>, context: &mut Context) -> Result<Native, ReadError> {
+    if let Some(event) = fast(text, context) {
+        return Ok(Native::Event(event));
+    }
+    slow(text, named, context, 0)
+}
+
+fn fast(text: &str, context: &mut Context) -> Option<Event> {
+    let rest = text.strip_prefix(r#"{"type":""#)?;
+    let interner = &mut context.interner;
+    let (body, timestamp, subagent) = if rest.starts_with("TEXT_MESSAGE_CONTENT\"") {
+        let wire: MessageDelta<'_> = serde_json::from_str(text).ok()?;
+        let message = interner.get(&wire.message_id);
+        (Body::TextDelta { message, delta: wire.delta.into() }, wire.timestamp, wire.subagent_run_id)
+    } else if rest.starts_with("TOOL_CALL_ARGS\"") {
+        let wire: CallDelta<'_> = serde_json::from_str(text).ok()?;
+        let call = interner.get(&wire.tool_call_id);
+        (Body::ToolArgs { call, delta: wire.delta.into() }, wire.timestamp, wire.subagent_run_id)
+    } else if rest.starts_with("REASONING_MESSAGE_CONTENT\"") {
+        let wire: MessageDelta<'_> = serde_json::from_str(text).ok()?;
+        let message = interner.get(&wire.message_id);
+        (Body::ReasoningDelta { message, delta: wire.delta.into() }, wire.timestamp, wire.subagent_run_id)
+    } else {
+        return None;
+    };
+    if timestamp.is_some_and(|time| !(-MAX_INTEGER..=MAX_INTEGER).contains(&time)) {
+        return None;
+    }
+    let subagent = subagent.map(|id| interner.get(&id));
+    Some(Event { body, subagent, timestamp, extra: None })
+}
+
+/// How deep a [`WRAPPED`] event may hold another: an event holds one, and that one holds none.
+const MAX_WRAPPING: usize = 1;
+
+fn slow(
+    text: &str,
+    named: Option<&str>,
+    context: &mut Context,
+    wrapping: usize,
+) -> Result<Native, ReadError> {
+    let mut fields = Fields::parse(text, Path::Root)?;
+    let event_type: Cow<'_, str> = match fields.take("type") {
+        Some(raw) => match crate::json::text(raw, Path::Key(&Path::Root, "type"), &mut context.tally)? {
+            empty if empty.is_empty() => {
+                return Err(ReadError::new("/type", "expected an event type, found the empty string"));
+            }
+            name => name,
+        },
+        None => match named {
+            Some(name) if !context.strict => {
+                context.tally.note("old shape", "event type in the SSE field `event` only");
+                Cow::Owned(name.to_owned())
+            }
+            _ => return Err(fields.missing("type", "an event type")),
+        },
+    };
+    let tally = &mut context.tally;
+    if !is_known(&event_type, context.strict) {
+        tally.note("unknown event", &event_type);
+        return Ok(Native::Unknown);
+    }
+    let mut base = Base::take(&mut fields, is_attributable(&event_type), tally)?;
+    let f = &mut fields;
+    let native = match &*event_type {
+        "RUN_STARTED" => {
+            let input = match f.take("input") {
+                Some(raw) => {
+                    let path = Path::Key(&Path::Root, "input");
+                    Some(Box::new(super::input::from_raw(raw, path, tally)?))
+                }
+                None => None,
+            };
+            Body::RunStarted(Box::new(RunStarted {
+                thread: f.need_id("threadId", tally)?,
+                run: f.need_id("runId", tally)?,
+                parent_run: f.id("parentRunId", tally)?,
+                protocol_version: f.boxed("protocolVersion", tally)?,
+                input,
+            }))
+            .into()
+        }
+        "RUN_FINISHED" => run_finished(f, context)?.into(),
+        "RUN_ERROR" => Body::RunError(Box::new(RunError {
+            message: f.need_boxed("message", tally)?,
+            code: f.boxed("code", tally)?,
+            usage: usage(f, tally)?,
+        }))
+        .into(),
+        "ERROR" => {
+            tally.note("old shape", "ERROR for RUN_ERROR");
+            let message = match f.boxed("message", tally)? {
+                Some(message) => message,
+                None => f.boxed("error", tally)?.unwrap_or_else(|| "the agent failed".into()),
+            };
+            Body::RunError(Box::new(RunError {
+                message,
+                code: f.boxed("code", tally)?,
+                usage: usage(f, tally)?,
+            }))
+            .into()
+        }
+        "STEP_STARTED" => Body::StepStarted { name: f.need_boxed("stepName", tally)? }.into(),
+        "STEP_FINISHED" => Body::StepFinished { name: f.need_boxed("stepName", tally)? }.into(),
+        "TEXT_MESSAGE_START" => Body::TextStart {
+            message: f.need_id("messageId", tally)?,
+            role: text_role(f, tally)?,
+            name: f.boxed("name", tally)?,
+        }
+        .into(),
+        "TEXT_MESSAGE_CONTENT" => {
+            Body::TextDelta { message: f.need_id("messageId", tally)?, delta: f.need_boxed("delta", tally)? }
+                .into()
+        }
+        "TEXT_MESSAGE_END" => Body::TextEnd { message: f.need_id("messageId", tally)? }.into(),
+        "TEXT_MESSAGE_CHUNK" => {
+            let mut chunk = Chunk::new(ChunkKind::Text);
+            chunk.id = f.boxed("messageId", tally)?;
+            chunk.role = text_role(f, tally)?;
+            chunk.name = f.boxed("name", tally)?;
+            chunk.delta = f.boxed("delta", tally)?;
+            chunk.into()
+        }
+        "TOOL_CALL_START" => Body::ToolStart {
+            call: f.need_id("toolCallId", tally)?,
+            name: f.need_boxed("toolCallName", tally)?,
+            parent: parent_message(f, tally)?.map(MessageId::from),
+        }
+        .into(),
+        "TOOL_CALL_ARGS" => {
+            Body::ToolArgs { call: f.need_id("toolCallId", tally)?, delta: f.need_boxed("delta", tally)? }
+                .into()
+        }
+        "TOOL_CALL_END" => Body::ToolEnd { call: f.need_id("toolCallId", tally)? }.into(),
+        "TOOL_CALL_CHUNK" => {
+            let mut chunk = Chunk::new(ChunkKind::Tool);
+            chunk.id = f.boxed("toolCallId", tally)?;
+            chunk.name = f.boxed("toolCallName", tally)?;
+            chunk.parent = parent_message(f, tally)?.map(Into::into);
+            chunk.delta = f.boxed("delta", tally)?;
+            chunk.into()
+        }
+        "TOOL_CALL_RESULT" => {
+            let explicit_role = match f.str("role", tally)?.as_deref() {
+                None => false,
+                Some("tool") => true,
+                Some(other) => {
+                    return Err(ReadError::new("/role", format!("expected `tool`, found `{other}`")));
+                }
+            };
+            Body::ToolResult(Box::new(ToolResult {
+                message: f.need_id("messageId", tally)?,
+                call: f.need_id("toolCallId", tally)?,
+                content: messages::content(f, "content", tally)?,
+                error: base.error.take(),
+                explicit_role,
+            }))
+            .into()
+        }
+        "TOOL_CALL" => tool_call(f, tally)?,
+        "TOOL_RESULT" => tool_result(f, tally)?.into(),
+        "STATE_SNAPSHOT" => match f.json("snapshot", tally)? {
+            Some(snapshot) => Body::StateSnapshot { snapshot }.into(),
+            None => return Err(f.missing("snapshot", "any JSON value")),
+        },
+        "STATE_DELTA" => Body::StateDelta { patch: messages::patch(f, "delta", tally)? }.into(),
+        "MESSAGES_SNAPSHOT" => Body::MessagesSnapshot { messages: messages::list(f, tally)? }.into(),
+        "ACTIVITY_SNAPSHOT" => {
+            let message = f.need_id("messageId", tally)?;
+            let kind = f.need_boxed("activityType", tally)?;
+            let Some(content) = f.object("content", tally)? else {
+                return Err(f.missing("content", "an object"));
+            };
+            let replace = f.bool("replace")?;
+            activity(message, kind, content, replace, &mut base).into()
+        }
+        "ACTIVITY_DELTA" => {
+            let message = f.need_id("messageId", tally)?;
+            let kind = f.need_boxed("activityType", tally)?;
+            let patch = messages::patch(f, "patch", tally)?;
+            match carried::collaboration_step(&message, &kind, &patch) {
+                Some(body) => body.into(),
+                None => Body::ActivityDelta { message, kind, patch }.into(),
+            }
+        }
+        "REASONING_START" => {
+            Body::ReasoningStart { message: f.need_id("messageId", tally)?, title: base.title.take() }.into()
+        }
+        "REASONING_MESSAGE_START" => {
+            match f.need_str("role", tally)?.as_ref() {
+                "reasoning" => {}
+                other => {
+                    return Err(ReadError::new("/role", format!("expected `reasoning`, found `{other}`")));
+                }
+            }
+            Body::ReasoningMessageStart { message: f.need_id("messageId", tally)? }.into()
+        }
+        "REASONING_MESSAGE_CONTENT" => Body::ReasoningDelta {
+            message: f.need_id("messageId", tally)?,
+            delta: f.need_boxed("delta", tally)?,
+        }
+        .into(),
+        "REASONING_MESSAGE_END" => {
+            Body::ReasoningMessageEnd { message: f.need_id("messageId", tally)? }.into()
+        }
+        "REASONING_MESSAGE_CHUNK" => {
+            let mut chunk = Chunk::new(ChunkKind::Reasoning);
+            chunk.id = f.boxed("messageId", tally)?;
+            chunk.delta = f.boxed("delta", tally)?;
+            chunk.into()
+        }
+        "REASONING_END" => Body::ReasoningEnd { message: f.need_id("messageId", tally)? }.into(),
+        "REASONING_ENCRYPTED_VALUE" => {
+            let subtype = f.need_str("subtype", tally)?;
+            let entity = match &*subtype {
+                "message" => EncryptedEntity::Message(f.need_id("entityId", tally)?),
+                "tool-call" => EncryptedEntity::ToolCall(f.need_id("entityId", tally)?),
+                other => {
+                    let problem = format!("expected `message` or `tool-call`, found `{other}`");
+                    return Err(ReadError::new("/subtype", problem));
+                }
+            };
+            Body::ReasoningEncrypted { entity, value: f.need_boxed("encryptedValue", tally)? }.into()
+        }
+        "THINKING_START" => {
+            tally.note("old shape", "THINKING_START");
+            let title = f.boxed("title", tally)?;
+            Native::Thinking(Thinking::Start, Body::ReasoningStart { message: "".into(), title }.into())
+        }
+        "THINKING_TEXT_MESSAGE_START" => {
+            tally.note("old shape", "THINKING_TEXT_MESSAGE_START");
+            Native::Thinking(Thinking::TextStart, Body::ReasoningMessageStart { message: "".into() }.into())
+        }
+        "THINKING_TEXT_MESSAGE_CONTENT" => {
+            tally.note("old shape", "THINKING_TEXT_MESSAGE_CONTENT");
+            let delta = f.need_boxed("delta", tally)?;
+            Native::Thinking(Thinking::TextContent, Body::ReasoningDelta { message: "".into(), delta }.into())
+        }
+        "THINKING_TEXT_MESSAGE_END" => {
+            tally.note("old shape", "THINKING_TEXT_MESSAGE_END");
+            Native::Thinking(Thinking::TextEnd, Body::ReasoningMessageEnd { message: "".into() }.into())
+        }
+        "THINKING_END" => {
+            tally.note("old shape", "THINKING_END");
+            Native::Thinking(Thinking::End, Body::ReasoningEnd { message: "".into() }.into())
+        }
+        "SUBAGENT_STARTED" => {
+            base.need_subagent(f)?;
+            Body::SubagentStarted(Box::new(SubagentStarted {
+                name: f.need_boxed("name", tally)?,
+                description: f.boxed("description", tally)?,
+                parent_subagent: f.id("parentSubagentRunId", tally)?,
+                parent_call: f.id("parentToolCallId", tally)?,
+                parent_message: f.id("parentMessageId", tally)?,
+            }))
+            .into()
+        }
+        "SUBAGENT_FINISHED" => {
+            base.need_subagent(f)?;
+            Body::SubagentFinished { result: result(f, tally)?, outcome: subagent_outcome(f, tally)? }.into()
+        }
+        "SUBAGENT_ERROR" => {
+            base.need_subagent(f)?;
+            Body::SubagentError { message: f.need_boxed("message", tally)?, code: f.boxed("code", tally)? }
+                .into()
+        }
+        "RAW" => match f.json("event", tally)? {
+            Some(event) => Body::Raw { event, source: f.boxed("source", tally)? }.into(),
+            None => return Err(f.missing("event", "any JSON value")),
+        },
+        "CUSTOM" => {
+            let name = f.need_boxed("name", tally)?;
+            let Some(value) = f.json("value", tally)? else {
+                return Err(f.missing("value", "any JSON value"));
+            };
+            if name.starts_with(WRAPPED)
+                && wrapping < MAX_WRAPPING
+                && let Some(native) = unwrap(&name, &value, context, wrapping)
+            {
+                return Ok(native);
+            }
+            finish_reason(&name, &value).unwrap_or(Body::Custom { name, value }).into()
+        }
+        _ => return Ok(Native::Unknown),
+    };
+    let unknown = fields.rest(&event_type, &mut context.tally)?;
+    Ok(base.dress(native, unknown))
+}
+
+/// Whether an event of this type is understood; of others nothing is judged. The short names were only ever
+/// in documents, so the official client does not know them.
+fn is_known(event_type: &str, strict: bool) -> bool {
+    const SHORT: &[&str] = &["ERROR", "TOOL_CALL", "TOOL_RESULT"];
+    const THINKING: &[&str] = &[
+        "THINKING_START",
+        "THINKING_TEXT_MESSAGE_START",
+        "THINKING_TEXT_MESSAGE_CONTENT",
+        "THINKING_TEXT_MESSAGE_END",
+        "THINKING_END",
+    ];
+    super::proto::EVENTS.iter().any(|(name, ..)| *name == event_type)
+        || THINKING.contains(&event_type)
+        || (SHORT.contains(&event_type) && !strict)
+}
+
+/// Whether events of this type may belong to a subagent.
+fn is_attributable(event_type: &str) -> bool {
+    !matches!(event_type, "RUN_STARTED" | "RUN_FINISHED" | "RUN_ERROR" | "ERROR" | "MESSAGES_SNAPSHOT")
+}
+
+/// The members that every event may have.
+struct Base {
+    timestamp: Option<i64>,
+    raw: Option<Json>,
+    metadata: Option<Object>,
+    subagent: Option<crate::event::SubagentId>,
+    /// What a writer of ours kept in the metadata.
+    unknown: Option<Object>,
+    error: Option<Box<str>>,
+    title: Option<Box<str>>,
+}
+
+impl Base {
+    fn take(fields: &mut Fields<'_, '_>, attributable: bool, tally: &mut Tally) -> Result<Self, ReadError> {
+        let raw = match fields.take_unless_null("rawEvent") {
+            Some(raw) => Some(crate::json::json(raw, Path::Key(&Path::Root, "rawEvent"), tally)?),
+            None => None,
+        };
+        let mut base = Self {
+            timestamp: fields.integer("timestamp", -MAX_INTEGER..=MAX_INTEGER)?,
+            raw,
+            metadata: fields.object("metadata", tally)?,
+            subagent: if attributable { fields.id("subagentRunId", tally)? } else { None },
+            unknown: None,
+            error: None,
+            title: None,
+        };
+        base.unpack_carrier();
+        Ok(base)
+    }
+
+    /// Takes what a writer of ours kept in the metadata out again.
+    fn unpack_carrier(&mut self) {
+        let Some(metadata) = &self.metadata else { return };
+        if !metadata.get().contains("\"agentwire\"") {
+            return;
+        }
+        let Some(carried) = metadata.member(CARRIER).and_then(Json::into_object) else {
+            return;
+        };
+        self.unknown = carried.member("unknown").and_then(Json::into_object);
+        self.error = carried.get_str("error").map(Into::into);
+        self.title = carried.get_str("title").map(Into::into);
+        let rest = carried.without("unknown").without("error").without("title");
+        let metadata = metadata.without(CARRIER);
+        let metadata = if rest.is_empty() { metadata } else { metadata.with(CARRIER, rest.into()) };
+        self.metadata = (!metadata.is_empty()).then_some(metadata);
+    }
+
+    fn need_subagent(&self, fields: &Fields<'_, '_>) -> Result<(), ReadError> {
+        match self.subagent {
+            Some(_) => Ok(()),
+            None => Err(fields.missing("subagentRunId", "a string")),
+        }
+    }
+
+    /// Puts the base members onto what was read.
+    fn dress(self, native: Native, unknown: Option<Object>) -> Native {
+        let unknown = match (self.unknown, unknown) {
+            (Some(earlier), Some(now)) => Some(earlier.merged(&now)),
+            (earlier, now) => earlier.or(now),
+        };
+        let extra = (self.metadata.is_some() || self.raw.is_some() || unknown.is_some())
+            .then(|| Box::new(Extra { metadata: self.metadata, raw: self.raw, unknown }));
+        let dress = |mut event: Event| {
+            (event.subagent, event.timestamp) = (self.subagent.clone(), self.timestamp);
+            event.extra = extra.clone();
+            event
+        };
+        match native {
+            Native::Event(event) => Native::Event(dress(event)),
+            Native::Thinking(kind, event) => Native::Thinking(kind, dress(event)),
+            Native::Several(events) => Native::Several(events.into_iter().map(dress).collect()),
+            Native::Chunk(mut chunk) => {
+                (chunk.subagent, chunk.timestamp, chunk.extra) = (self.subagent, self.timestamp, extra);
+                Native::Chunk(chunk)
+            }
+            Native::Unknown => Native::Unknown,
+        }
+    }
+}
+
+impl From<Body> for Native {
+    fn from(body: Body) -> Self {
+        Self::Event(Event::new(body))
+    }
+}
+
+impl From<Chunk> for Native {
+    fn from(chunk: Chunk) -> Self {
+        Self::Chunk(Box::new(chunk))
+    }
+}
+
+fn text_role(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Role>, ReadError> {
+    let Some(name) = f.str("role", tally)? else {
+        return Ok(None);
+    };
+    match Role::parse(&name) {
+        Some(role) if role.is_textual() => Ok(Some(role)),
+        _ => {
+            let problem = format!("expected `developer`, `system`, `assistant` or `user`, found `{name}`");
+            Err(ReadError::new("/role", problem))
+        }
+    }
+}
+
+/// `parentMessageId`, which 0.x servers sent as `null`.
+fn parent_message(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<String>, ReadError> {
+    match f.take_unless_null("parentMessageId") {
+        Some(raw) => {
+            let path = Path::Key(&Path::Root, "parentMessageId");
+            Ok(Some(crate::json::text(raw, path, tally)?.into_owned()))
+        }
+        None => Ok(None),
+    }
+}
+
+/// `result`, which 0.x servers sent as `null`.
+fn result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Json>, ReadError> {
+    match f.take_unless_null("result") {
+        Some(raw) => crate::json::json(raw, Path::Key(&Path::Root, "result"), tally).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn run_finished(f: &mut Fields<'_, '_>, context: &mut Context) -> Result<Body, ReadError> {
+    let strict = context.strict;
+    let tally = &mut context.tally;
+    let thread = f.need_id("threadId", tally)?;
+    let run: crate::event::RunId = f.need_id("runId", tally)?;
+    let result = result(f, tally)?;
+    let usage = usage(f, tally)?;
+    let path = Path::Key(&Path::Root, "outcome");
+    let outcome = match f.take_unless_null("outcome") {
+        None => None,
+        Some(raw) if raw.get().starts_with('"') && !strict => {
+            tally.note("old shape", "outcome as a string");
+            match &*crate::json::text(raw, path, tally)? {
+                "interrupt" => {
+                    let draft = draft_interrupt(f, &run, tally)?;
+                    Some(Outcome::Interrupt { interrupts: vec![draft] })
+                }
+                "success" => Some(Outcome::Success { pending: Vec::new() }),
+                "cancelled" => Some(Outcome::Cancelled),
+                other => {
+                    tally.note("unknown outcome", other);
+                    None
+                }
+            }
+        }
+        Some(raw) => outcome(raw, path, tally)?,
+    };
+    Ok(Body::RunFinished(Box::new(RunFinished { thread, run, result, outcome, usage })))
+}
+
+/// The interrupt of the draft: one object beside `outcome`, all of its members optional.
+fn draft_interrupt(f: &mut Fields<'_, '_>, run: &str, tally: &mut Tally) -> Result<Interrupt, ReadError> {
+    let mut interrupt = Interrupt::new(format!("{run}:interrupt"), "interrupt");
+    let path = Path::Key(&Path::Root, "interrupt");
+    if let Some(raw) = f.take_unless_null("interrupt") {
+        let mut draft = Fields::of(raw, path)?;
+        if let Some(id) = draft.id("id", tally)? {
+            interrupt.id = id;
+        }
+        if let Some(reason) = draft.boxed("reason", tally)? {
+            interrupt.reason = reason;
+        }
+        if let Some(payload) = draft.json("payload", tally)? {
+            interrupt.metadata = Some(Object::from_entries([("payload", payload)]));
+        }
+        let _ = draft.rest("interrupt", tally)?;
+    }
+    Ok(interrupt)
+}
+
+pub(in crate::format) fn outcome(
+    raw: &RawValue,
+    path: Path<'_>,
+    tally: &mut Tally,
+) -> Result<Option<Outcome>, ReadError> {
+    let mut f = Fields::of(raw, path)?;
+    let outcome = match union_tag(&mut f, "type", tally).as_deref() {
+        Some("success") => {
+            let mut pending = Vec::new();
+            f.array("pendingToolCallIds", |raw, path| {
+                pending.push(ToolCallId::from(
+                    crate::json::text(raw, path, &mut Tally::default())?.into_owned(),
+                ));
+                Ok(())
+            })?;
+            Outcome::Success { pending }
+        }
+        Some("interrupt") => {
+            let mut interrupts = Vec::new();
+            if !f.array("interrupts", |raw, path| {
+                interrupts.push(interrupt(raw, path, tally)?);
+                Ok(())
+            })? {
+                return Err(f.missing("interrupts", "a list of interrupts"));
+            }
+            if interrupts.is_empty() {
+                let problem = "expected at least one interrupt, found an empty list";
+                return Err(Path::Key(&path, "interrupts").error(problem));
+            }
+            Outcome::Interrupt { interrupts }
+        }
+        Some("cancelled") => Outcome::Cancelled,
+        other => {
+            tally.note("unknown outcome", other.unwrap_or("(no type)"));
+            return Ok(None);
+        }
+    };
+    f.rest("outcome", tally)?;
+    Ok(Some(outcome))
+}
+
+fn interrupt(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Interrupt, ReadError> {
+    let mut f = Fields::of(raw, path)?;
+    let interrupt = Interrupt {
+        id: f.need_id("id", tally)?,
+        reason: f.need_boxed("reason", tally)?,
+        message: f.boxed("message", tally)?,
+        tool_call: f.id("toolCallId", tally)?,
+        response_schema: f.object("responseSchema", tally)?,
+        expires_at: f.boxed("expiresAt", tally)?,
+        metadata: f.object("metadata", tally)?,
+        subagent: f.id("subagentRunId", tally)?,
+    };
+    f.rest("interrupt", tally)?;
+    Ok(interrupt)
+}
+
+fn subagent_outcome(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<SubagentOutcome>, ReadError> {
+    let Some(raw) = f.take("outcome") else {
+        return Ok(None);
+    };
+    let path = Path::Key(&Path::Root, "outcome");
+    let mut f = Fields::of(raw, path)?;
+    let outcome = match union_tag(&mut f, "type", tally).as_deref() {
+        Some("success") => SubagentOutcome::Success,
+        Some("suspended") => {
+            let mut interrupts = Vec::new();
+            f.array("interruptIds", |raw, path| {
+                interrupts.push(crate::json::text(raw, path, tally)?.into_owned().into());
+                Ok(())
+            })?;
+            SubagentOutcome::Suspended { interrupts }
+        }
+        other => {
+            tally.note("unknown outcome", other.unwrap_or("(no type)"));
+            return Ok(None);
+        }
+    };
+    f.rest("outcome", tally)?;
+    Ok(Some(outcome))
+}
+
+/// The tag of a union member; anything but a string is no tag.
+pub(super) fn union_tag<'a>(f: &mut Fields<'a, '_>, key: &str, tally: &mut Tally) -> Option<Cow<'a, str>> {
+    let raw = f.take(key)?;
+    crate::json::text(raw, Path::Root, tally).ok()
+}
+
+pub(in crate::format) fn usage(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Usage>, ReadError> {
+    let mut usage = Vec::new();
+    f.array("usage", |raw, path| {
+        let mut f = Fields::of(raw, path)?;
+        let mut count = |key| Ok::<_, ReadError>(f.integer(key, 0..=MAX_INTEGER)?.map(i64::unsigned_abs));
+        let (input, output, total) = (count("inputTokens")?, count("outputTokens")?, count("totalTokens")?);
+        let reasoning = count("reasoningTokens")?;
+        let (cached_input, cache_write_input) =
+            (count("cachedInputTokens")?, count("cacheWriteInputTokens")?);
+        usage.push(Usage {
+            provider: f.boxed("provider", tally)?,
+            model: f.boxed("model", tally)?,
+            input,
+            output,
+            total,
+            reasoning,
+            cached_input,
+            cache_write_input,
+        });
+        f.rest("usage", tally)?;
+        Ok(())
+    })?;
+    Ok(usage)
+}
+
+/// The short TOOL_CALL of old documents: a whole call in one event.
+fn tool_call(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Native, ReadError> {
+    tally.note("old shape", "TOOL_CALL for TOOL_CALL_START, _ARGS and _END");
+    let call: ToolCallId = match f.id("toolCallId", tally)? {
+        Some(id) => id,
+        None => f.need_id("id", tally).map_err(|_| f.missing("toolCallId", "a string"))?,
+    };
+    let name = match f.boxed("toolCallName", tally)? {
+        Some(name) => name,
+        None => match f.boxed("toolName", tally)? {
+            Some(name) => name,
+            None => f.boxed("name", tally)?.ok_or_else(|| f.missing("toolCallName", "a string"))?,
+        },
+    };
+    let parent = parent_message(f, tally)?.map(MessageId::from);
+    let mut events = vec![Event::new(Body::ToolStart { call: call.clone(), name, parent })];
+    let arguments = ["args", "arguments", "input", "delta"].iter().find_map(|key| f.take(key));
+    if let Some(raw) = arguments {
+        let delta = text_or_json(raw, tally)?;
+        events.push(Event::new(Body::ToolArgs { call: call.clone(), delta }));
+    }
+    events.push(Event::new(Body::ToolEnd { call }));
+    Ok(Native::Several(events))
+}
+
+/// The short TOOL_RESULT of old documents.
+fn tool_result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Body, ReadError> {
+    tally.note("old shape", "TOOL_RESULT for TOOL_CALL_RESULT");
+    let call: ToolCallId = match f.id("toolCallId", tally)? {
+        Some(id) => id,
+        None => f.need_id("id", tally).map_err(|_| f.missing("toolCallId", "a string"))?,
+    };
+    let message = match f.id("messageId", tally)? {
+        Some(id) => id,
+        None => format!("{call}:result").into(),
+    };
+    let raw = ["content", "result", "output"].iter().find_map(|key| f.take(key));
+    let content = raw.ok_or_else(|| f.missing("content", "the result of the tool"))?;
+    let content = text_or_json(content, tally)?;
+    Ok(Body::ToolResult(Box::new(ToolResult {
+        message,
+        call,
+        content: crate::event::Content::Text(content),
+        error: f.boxed("error", tally)?,
+        explicit_role: false,
+    })))
+}
+
+/// A string as it is, anything else as JSON text.
+fn text_or_json(raw: &RawValue, tally: &mut Tally) -> Result<Box<str>, ReadError> {
+    if raw.get().starts_with('"') {
+        Ok(crate::json::text(raw, Path::Root, tally)?.into())
+    } else {
+        Ok(crate::json::json(raw, Path::Root, tally)?.get().into())
+    }
+}
+
+/// An activity snapshot, or what a writer of ours expressed by one.
+fn activity(
+    message: MessageId,
+    kind: Box<str>,
+    content: Object,
+    replace: Option<bool>,
+    base: &mut Base,
+) -> Body {
+    if replace.is_none()
+        && let Some(body) = carried::body_from(&message, &kind, &content, base.metadata.as_ref())
+    {
+        base.metadata = carried::foreign_metadata(&body, base.metadata.take());
+        return body;
+    }
+    Body::ActivitySnapshot { message, kind, content, replace }
+}
+
+/// The AG-UI 1.0 event that a writer of ours wrapped for a 0.x peer.
+fn unwrap(name: &str, value: &Json, context: &mut Context, wrapping: usize) -> Option<Native> {
+    // What it is called inside decides: an activity may stand for an event of another kind.
+    let inner = value.clone().into_object()?.get_str("type")?;
+    if !name.strip_prefix(WRAPPED)?.eq_ignore_ascii_case(&inner) {
+        return None;
+    }
+    let wrapped = slow(value.get(), None, context, wrapping + 1).ok()?;
+    matches!(wrapped, Native::Event(_)).then_some(wrapped)
+}
+
+fn finish_reason(name: &str, value: &Json) -> Option<Body> {
+    if name != FINISH_REASON {
+        return None;
+    }
+    let object = value.clone().into_object()?;
+    let reason = object.get_str("reason")?;
+    let message = object.get_str("messageId").map(MessageId::from);
+    Some(Body::FinishReason { message, reason: reason.into() })
+}

@@ -1,0 +1,367 @@
+//! AG-UI JSON out: one canonical event to one JSON object, as AG-UI 1.0 has it.
+//!
+//! Absent means absent: no member is ever written as `null` unless `null` is its value.
+
+use bytes::{BufMut, BytesMut};
+
+use super::{
+    carried, input, messages,
+    wire::{CARRIER, Chunk, ChunkKind, FINISH_REASON},
+};
+use crate::{
+    event::{Body, EncryptedEntity, Event, Extra, Interrupt, Outcome, SubagentId, SubagentOutcome, Usage},
+    json::{ArrayWriter, Json, Object, ObjectWriter, write_str},
+};
+
+/// Appends the event as one JSON object.
+pub(super) fn event(out: &mut BytesMut, event: &Event) {
+    // Content events are nine tenths of a stream: constant pieces, two strings.
+    if event.extra.is_none()
+        && let Some((head, id, delta)) = content_event(&event.body)
+    {
+        out.put_slice(head);
+        write_str(out, id);
+        out.put_slice(b",\"delta\":");
+        write_str(out, delta);
+        if let Some(subagent) = &event.subagent {
+            out.put_slice(b",\"subagentRunId\":");
+            write_str(out, subagent);
+        }
+        if let Some(timestamp) = event.timestamp {
+            out.put_slice(b",\"timestamp\":");
+            serde_json::to_writer(out.writer(), &timestamp).expect("writing to memory does not fail");
+        }
+        out.put_u8(b'}');
+        return;
+    }
+    let mut w = ObjectWriter::new(out);
+    members(&mut w, event);
+    w.end();
+}
+
+fn content_event(body: &Body) -> Option<(&'static [u8], &str, &str)> {
+    Some(match body {
+        Body::TextDelta { message, delta } => {
+            (br#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"#, message, delta)
+        }
+        Body::ToolArgs { call, delta } => (br#"{"type":"TOOL_CALL_ARGS","toolCallId":"#, call, delta),
+        Body::ReasoningDelta { message, delta } => {
+            (br#"{"type":"REASONING_MESSAGE_CONTENT","messageId":"#, message, delta)
+        }
+        _ => return None,
+    })
+}
+
+fn members(w: &mut ObjectWriter<'_>, event: &Event) {
+    let mut carried = Carried::of(event);
+    if let Some(activity) = carried::activity_for(&event.body) {
+        w.str("type", "ACTIVITY_SNAPSHOT")
+            .str("messageId", &activity.message)
+            .str("activityType", &activity.kind)
+            .json("content", activity.content.as_json());
+        carried.metadata = match (carried.metadata.take(), activity.metadata) {
+            (Some(given), Some(more)) => Some(given.merged(&more)),
+            (given, more) => given.or(more),
+        };
+        return base(w, event, carried);
+    }
+    if let Some((message, kind, patch)) = carried::patch_for(&event.body) {
+        w.str("type", "ACTIVITY_DELTA").str("messageId", &message).str("activityType", kind);
+        w.array("patch", |list| messages::write_patch(list, &patch));
+        return base(w, event, carried);
+    }
+    if let Body::FinishReason { message, reason } = &event.body {
+        w.str("type", "CUSTOM").str("name", FINISH_REASON).nested("value", |w| {
+            w.opt_str("messageId", message.as_deref()).str("reason", reason);
+        });
+        return base(w, event, carried);
+    }
+    w.str("type", event.kind());
+    match &event.body {
+        Body::RunStarted(started) => {
+            w.str("threadId", &started.thread)
+                .str("runId", &started.run)
+                .opt_str("protocolVersion", started.protocol_version.as_deref())
+                .opt_str("parentRunId", started.parent_run.as_deref());
+            if let Some(request) = &started.input {
+                w.nested("input", |w| input::write(w, request));
+            }
+        }
+        Body::RunFinished(finished) => {
+            w.str("threadId", &finished.thread)
+                .str("runId", &finished.run)
+                .opt_json("result", finished.result.as_ref());
+            if let Some(outcome) = &finished.outcome {
+                w.nested("outcome", |w| write_outcome(w, outcome));
+            }
+            write_usage(w, &finished.usage);
+        }
+        Body::RunError(error) => {
+            w.str("message", &error.message).opt_str("code", error.code.as_deref());
+            write_usage(w, &error.usage);
+        }
+        Body::StepStarted { name } | Body::StepFinished { name } => {
+            w.str("stepName", name);
+        }
+        Body::TextStart { message, role, name } => {
+            w.str("messageId", message)
+                .opt_str("role", role.map(crate::event::Role::as_str))
+                .opt_str("name", name.as_deref());
+        }
+        Body::TextDelta { message, delta } | Body::ReasoningDelta { message, delta } => {
+            w.str("messageId", message).str("delta", delta);
+        }
+        Body::TextEnd { message }
+        | Body::ReasoningMessageEnd { message }
+        | Body::ReasoningEnd { message } => {
+            w.str("messageId", message);
+        }
+        Body::ReasoningStart { message, title } => {
+            w.str("messageId", message);
+            carried.title = title.as_deref();
+        }
+        Body::ReasoningMessageStart { message } => {
+            w.str("messageId", message).str("role", "reasoning");
+        }
+        Body::ReasoningEncrypted { entity, value } => {
+            let (subtype, id): (_, &str) = match entity {
+                EncryptedEntity::Message(id) => ("message", id),
+                EncryptedEntity::ToolCall(id) => ("tool-call", id),
+            };
+            w.str("subtype", subtype).str("entityId", id).str("encryptedValue", value);
+        }
+        Body::ToolStart { call, name, parent } => {
+            w.str("toolCallId", call).str("toolCallName", name).opt_str("parentMessageId", parent.as_deref());
+        }
+        Body::ToolArgs { call, delta } => {
+            w.str("toolCallId", call).str("delta", delta);
+        }
+        Body::ToolEnd { call } => {
+            w.str("toolCallId", call);
+        }
+        Body::ToolResult(result) => {
+            w.str("messageId", &result.message).str("toolCallId", &result.call);
+            messages::write_content(w, &result.content);
+            w.opt_str("role", result.explicit_role.then_some("tool"));
+            carried.error = result.error.as_deref();
+        }
+        Body::StateSnapshot { snapshot } => {
+            w.json("snapshot", snapshot);
+        }
+        Body::StateDelta { patch } => {
+            w.array("delta", |list| messages::write_patch(list, patch));
+        }
+        Body::MessagesSnapshot { messages: list } => {
+            w.array("messages", |out| {
+                for message in list {
+                    out.object(|w| messages::write_message(w, message));
+                }
+            });
+        }
+        Body::ActivitySnapshot { message, kind, content, replace } => {
+            w.str("messageId", message).str("activityType", kind).json("content", content.as_json());
+            if let Some(replace) = replace {
+                w.bool("replace", *replace);
+            }
+        }
+        Body::ActivityDelta { message, kind, patch } => {
+            w.str("messageId", message).str("activityType", kind);
+            w.array("patch", |list| messages::write_patch(list, patch));
+        }
+        Body::SubagentStarted(started) => {
+            w.str("name", &started.name)
+                .opt_str("description", started.description.as_deref())
+                .opt_str("parentSubagentRunId", started.parent_subagent.as_deref())
+                .opt_str("parentToolCallId", started.parent_call.as_deref())
+                .opt_str("parentMessageId", started.parent_message.as_deref());
+        }
+        Body::SubagentFinished { result, outcome } => {
+            w.opt_json("result", result.as_ref());
+            match outcome {
+                None => {}
+                Some(SubagentOutcome::Success) => {
+                    w.nested("outcome", |w| {
+                        w.str("type", "success");
+                    });
+                }
+                Some(SubagentOutcome::Suspended { interrupts }) => {
+                    w.nested("outcome", |w| {
+                        w.str("type", "suspended");
+                        if !interrupts.is_empty() {
+                            w.array("interruptIds", |list| {
+                                for id in interrupts {
+                                    list.str(id);
+                                }
+                            });
+                        }
+                    });
+                }
+            }
+        }
+        Body::SubagentError { message, code } => {
+            w.str("message", message).opt_str("code", code.as_deref());
+        }
+        Body::Raw { event, source } => {
+            w.json("event", event).opt_str("source", source.as_deref());
+        }
+        Body::Custom { name, value } => {
+            w.str("name", name).json("value", value);
+        }
+        Body::Source(_)
+        | Body::File(_)
+        | Body::Block(_)
+        | Body::CollaborationStart { .. }
+        | Body::CollaborationTask { .. }
+        | Body::CollaborationEnd { .. }
+        | Body::FinishReason { .. } => unreachable!("written above"),
+    }
+    base(w, event, carried);
+}
+
+/// Metadata, and what must travel inside it because AG-UI has no place for it.
+pub(super) struct Carried<'e> {
+    pub(super) metadata: Option<Object>,
+    pub(super) unknown: Option<&'e Object>,
+    pub(super) error: Option<&'e str>,
+    pub(super) title: Option<&'e str>,
+}
+
+impl<'e> Carried<'e> {
+    pub(super) fn of(event: &'e Event) -> Self {
+        Self { metadata: event.metadata().cloned(), unknown: event.unknown(), error: None, title: None }
+    }
+
+    /// The metadata that goes onto the wire.
+    pub(super) fn into_metadata(self) -> Option<Object> {
+        if self.unknown.is_none() && self.error.is_none() && self.title.is_none() {
+            return self.metadata;
+        }
+        let metadata = self.metadata.unwrap_or_else(Object::empty);
+        let mut carrier = metadata.member(CARRIER).and_then(Json::into_object).unwrap_or_else(Object::empty);
+        if let Some(unknown) = self.unknown {
+            carrier = carrier.with("unknown", unknown.as_json().clone());
+        }
+        if let Some(error) = self.error {
+            carrier = carrier.with("error", Json::string(error));
+        }
+        if let Some(title) = self.title {
+            carrier = carrier.with("title", Json::string(title));
+        }
+        Some(metadata.with(CARRIER, carrier.into()))
+    }
+}
+
+fn base(w: &mut ObjectWriter<'_>, event: &Event, carried: Carried<'_>) {
+    let raw = event.raw();
+    base_members(w, event.subagent.as_ref(), event.timestamp, carried.into_metadata().as_ref(), raw);
+}
+
+fn base_members(
+    w: &mut ObjectWriter<'_>,
+    subagent: Option<&SubagentId>,
+    timestamp: Option<i64>,
+    metadata: Option<&Object>,
+    raw: Option<&Json>,
+) {
+    w.opt_str("subagentRunId", subagent.map(SubagentId::as_str))
+        .opt_int("timestamp", timestamp)
+        .opt_object("metadata", metadata)
+        .opt_json("rawEvent", raw);
+}
+
+/// Appends a chunk as one JSON object.
+pub(super) fn chunk(out: &mut BytesMut, chunk: &Chunk) {
+    let mut w = ObjectWriter::new(out);
+    w.str("type", chunk.kind.event_type());
+    let (id, name) = match chunk.kind {
+        ChunkKind::Tool => ("toolCallId", "toolCallName"),
+        ChunkKind::Text | ChunkKind::Reasoning => ("messageId", "name"),
+    };
+    w.opt_str(id, chunk.id.as_deref())
+        .opt_str("role", chunk.role.map(crate::event::Role::as_str))
+        .opt_str(name, chunk.name.as_deref())
+        .opt_str("parentMessageId", chunk.parent.as_deref())
+        .opt_str("delta", chunk.delta.as_deref());
+    let extra = chunk.extra.as_deref();
+    let metadata = extra.and_then(chunk_metadata);
+    let raw = extra.and_then(|extra| extra.raw.as_ref());
+    base_members(&mut w, chunk.subagent.as_ref(), chunk.timestamp, metadata.as_ref(), raw);
+    w.end();
+}
+
+/// A chunk's metadata with what is carried inside it.
+pub(super) fn chunk_metadata(extra: &Extra) -> Option<Object> {
+    let carried = Carried {
+        metadata: extra.metadata.clone(),
+        unknown: extra.unknown.as_ref(),
+        error: None,
+        title: None,
+    };
+    carried.into_metadata()
+}
+
+pub(in crate::format) fn write_outcome(w: &mut ObjectWriter<'_>, outcome: &Outcome) {
+    match outcome {
+        Outcome::Success { pending } => {
+            w.str("type", "success");
+            if !pending.is_empty() {
+                w.array("pendingToolCallIds", |list| {
+                    for call in pending {
+                        list.str(call);
+                    }
+                });
+            }
+        }
+        Outcome::Interrupt { interrupts } => {
+            w.str("type", "interrupt").array("interrupts", |list| {
+                for interrupt in interrupts {
+                    list.object(|w| write_interrupt(w, interrupt));
+                }
+            });
+        }
+        Outcome::Cancelled => {
+            w.str("type", "cancelled");
+        }
+    }
+}
+
+fn write_interrupt(w: &mut ObjectWriter<'_>, interrupt: &Interrupt) {
+    w.str("id", &interrupt.id)
+        .str("reason", &interrupt.reason)
+        .opt_str("message", interrupt.message.as_deref())
+        .opt_str("toolCallId", interrupt.tool_call.as_deref())
+        .opt_object("responseSchema", interrupt.response_schema.as_ref())
+        .opt_str("expiresAt", interrupt.expires_at.as_deref())
+        .opt_object("metadata", interrupt.metadata.as_ref())
+        .opt_str("subagentRunId", interrupt.subagent.as_deref());
+}
+
+/// One interrupt as JSON.
+pub(super) fn interrupt_json(interrupt: &Interrupt) -> Json {
+    let mut out = BytesMut::new();
+    let mut w = ObjectWriter::new(&mut out);
+    write_interrupt(&mut w, interrupt);
+    w.end();
+    Json::trusted(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
+}
+
+pub(in crate::format) fn write_usage(w: &mut ObjectWriter<'_>, usage: &[Usage]) {
+    if usage.is_empty() {
+        return;
+    }
+    let count = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
+    w.array("usage", |list: &mut ArrayWriter<'_>| {
+        for entry in usage {
+            list.object(|w| {
+                w.opt_str("provider", entry.provider.as_deref())
+                    .opt_str("model", entry.model.as_deref())
+                    .opt_int("inputTokens", count(entry.input))
+                    .opt_int("outputTokens", count(entry.output))
+                    .opt_int("totalTokens", count(entry.total))
+                    .opt_int("reasoningTokens", count(entry.reasoning))
+                    .opt_int("cachedInputTokens", count(entry.cached_input))
+                    .opt_int("cacheWriteInputTokens", count(entry.cache_write_input));
+            });
+        }
+    });
+}

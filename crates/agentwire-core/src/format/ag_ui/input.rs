@@ -1,0 +1,175 @@
+//! RunAgentInput, the request of AG-UI, to and from the canonical [`RunInput`].
+//!
+//! Malformed input is refused with the JSON path; unknown members are kept aside. What 0.x user interfaces
+//! send is understood: `null` where today's leave a member out, `binary` parts, and the draft's single
+//! `resume` object.
+
+use bytes::BytesMut;
+use serde_json::value::RawValue;
+
+use super::{messages, wire::PROTOCOL_VERSION};
+use crate::{
+    event::{Context, ResumeEntry, ResumeStatus, RunInput, Tool},
+    format::ReadError,
+    json::{Fields, ObjectWriter, Path, json},
+    tally::Tally,
+};
+
+/// Reads a request body.
+///
+/// # Errors
+/// When it is not JSON or a known member is malformed; names the JSON path.
+pub fn from_json(body: &str, tally: &mut Tally) -> Result<RunInput, ReadError> {
+    read(Fields::parse(body, Path::Root)?, tally)
+}
+
+/// Reads a request that is part of something else.
+pub(in crate::format) fn from_raw(
+    raw: &RawValue,
+    path: Path<'_>,
+    tally: &mut Tally,
+) -> Result<RunInput, ReadError> {
+    read(Fields::of(raw, path)?, tally)
+}
+
+fn read(mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<RunInput, ReadError> {
+    let path = f.path();
+    let mut input =
+        RunInput::new(f.need_str("threadId", tally)?.as_ref(), f.need_str("runId", tally)?.as_ref());
+    input.protocol_version = f.boxed("protocolVersion", tally)?;
+    input.parent_run = f.id("parentRunId", tally)?;
+    if let Some(raw) = f.take_unless_null("state") {
+        input.state = Some(json(raw, Path::Key(&path, "state"), tally)?);
+    }
+    input.messages = messages::list(&mut f, tally)?;
+    f.array("tools", |raw, path| {
+        let mut f = Fields::of(raw, path)?;
+        let parameters = match f.take_unless_null("parameters") {
+            Some(raw) => Some(json(raw, Path::Key(&path, "parameters"), tally)?),
+            None => None,
+        };
+        input.tools.push(Tool {
+            name: f.need_boxed("name", tally)?,
+            description: f.need_boxed("description", tally)?,
+            parameters,
+            metadata: f.object("metadata", tally)?,
+        });
+        f.rest("tool", tally)?;
+        Ok(())
+    })?;
+    f.array("context", |raw, path| {
+        let mut f = Fields::of(raw, path)?;
+        input.context.push(Context {
+            description: f.need_boxed("description", tally)?,
+            value: f.need_boxed("value", tally)?,
+        });
+        f.rest("context", tally)?;
+        Ok(())
+    })?;
+    if let Some(raw) = f.take_unless_null("forwardedProps") {
+        input.forwarded = Some(json(raw, Path::Key(&path, "forwardedProps"), tally)?);
+    }
+    input.resume = match f.peek("resume") {
+        // The draft sent one object, without a status.
+        Some(raw) if raw.get().starts_with('{') => {
+            f.take("resume");
+            tally.note("old shape", "resume as one object");
+            Some(vec![resume(raw, Path::Key(&path, "resume"), tally)?])
+        }
+        _ => {
+            let mut entries = Vec::new();
+            let there = f.array("resume", |raw, path| {
+                entries.push(resume(raw, path, tally)?);
+                Ok(())
+            })?;
+            there.then_some(entries)
+        }
+    };
+    input.unknown = f.rest("RunAgentInput", tally)?;
+    Ok(input)
+}
+
+pub(in crate::format) fn resume(
+    raw: &RawValue,
+    path: Path<'_>,
+    tally: &mut Tally,
+) -> Result<ResumeEntry, ReadError> {
+    let mut f = Fields::of(raw, path)?;
+    let interrupt = f.need_id("interruptId", tally)?;
+    let status = match f.str("status", tally)?.as_deref() {
+        Some("resolved") => ResumeStatus::Resolved,
+        Some("cancelled") => ResumeStatus::Cancelled,
+        Some(other) => {
+            let problem = format!("expected `resolved` or `cancelled`, found `{other}`");
+            return Err(Path::Key(&path, "status").error(problem));
+        }
+        None if matches!(path, Path::Key(_, "resume")) => ResumeStatus::Resolved,
+        None => return Err(f.missing("status", "`resolved` or `cancelled`")),
+    };
+    let payload = match f.take_unless_null("payload") {
+        Some(raw) => Some(json(raw, Path::Key(&path, "payload"), tally)?),
+        None => None,
+    };
+    let metadata = f.object("metadata", tally)?;
+    f.rest("resume", tally)?;
+    Ok(ResumeEntry { interrupt, status, payload, metadata })
+}
+
+/// Writes a request body, declaring the version that this implementation speaks.
+#[must_use]
+pub fn to_json(input: &RunInput) -> String {
+    let mut out = BytesMut::new();
+    let mut w = ObjectWriter::new(&mut out);
+    let declared = RunInput { protocol_version: Some(PROTOCOL_VERSION.into()), ..input.clone() };
+    write(&mut w, &declared);
+    w.end();
+    String::from_utf8(out.into()).expect("JSON text is UTF-8")
+}
+
+/// Writes the members of a request as they are.
+pub(in crate::format) fn write(w: &mut ObjectWriter<'_>, input: &RunInput) {
+    w.str("threadId", &input.thread)
+        .str("runId", &input.run)
+        .opt_str("protocolVersion", input.protocol_version.as_deref())
+        .opt_str("parentRunId", input.parent_run.as_deref())
+        .opt_json("state", input.state.as_ref());
+    w.array("messages", |list| {
+        for message in &input.messages {
+            list.object(|w| messages::write_message(w, message));
+        }
+    });
+    w.array("tools", |list| {
+        for tool in &input.tools {
+            list.object(|w| {
+                w.str("name", &tool.name)
+                    .str("description", &tool.description)
+                    .opt_json("parameters", tool.parameters.as_ref())
+                    .opt_object("metadata", tool.metadata.as_ref());
+            });
+        }
+    });
+    w.array("context", |list| {
+        for context in &input.context {
+            list.object(|w| {
+                w.str("description", &context.description).str("value", &context.value);
+            });
+        }
+    });
+    w.opt_json("forwardedProps", input.forwarded.as_ref());
+    if let Some(entries) = &input.resume {
+        w.array("resume", |list| {
+            for entry in entries {
+                list.object(|w| {
+                    let status = match entry.status {
+                        ResumeStatus::Resolved => "resolved",
+                        ResumeStatus::Cancelled => "cancelled",
+                    };
+                    w.str("interruptId", &entry.interrupt)
+                        .str("status", status)
+                        .opt_json("payload", entry.payload.as_ref())
+                        .opt_object("metadata", entry.metadata.as_ref());
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,381 @@
+//! Messages, content parts and patches of AG-UI JSON, both ways.
+
+use bytes::BytesMut;
+use serde_json::value::RawValue;
+
+use super::decode::union_tag;
+use crate::{
+    event::{Content, ContentPart, MediaKind, Message, MessageBody, PartSource, Role, ToolCall},
+    format::ReadError,
+    json::{ArrayWriter, Fields, Object, ObjectWriter, Path, json, text},
+    patch::{Op, Patch, PatchOp, is_pointer},
+    tally::Tally,
+};
+
+/// The required list `messages`.
+pub(super) fn list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Message>, ReadError> {
+    let mut messages = Vec::new();
+    let there = f.array("messages", |raw, path| {
+        messages.extend(message(raw, path, tally)?);
+        Ok(())
+    })?;
+    if there { Ok(messages) } else { Err(f.missing("messages", "a list of messages")) }
+}
+
+/// One message; `None` if its role is unknown.
+pub(in crate::format) fn message(
+    raw: &RawValue,
+    path: Path<'_>,
+    tally: &mut Tally,
+) -> Result<Option<Message>, ReadError> {
+    let mut f = Fields::of(raw, path)?;
+    let tag = union_tag(&mut f, "role", tally);
+    let Some(role) = tag.as_deref().and_then(Role::parse) else {
+        tally.note("unknown role", tag.as_deref().unwrap_or("(none)"));
+        return Ok(None);
+    };
+    let id = f.need_id("id", tally)?;
+    let subagent = f.id("subagentRunId", tally)?;
+    let metadata = f.object("metadata", tally)?;
+    let encrypted = if role == Role::Activity { None } else { f.boxed("encryptedValue", tally)? };
+    let named = matches!(role, Role::Developer | Role::System | Role::Assistant | Role::User);
+    let name = if named { f.boxed("name", tally)? } else { None };
+    let body = match role {
+        Role::Developer => MessageBody::Developer { content: f.need_boxed("content", tally)? },
+        Role::System => MessageBody::System { content: f.need_boxed("content", tally)? },
+        Role::Reasoning => MessageBody::Reasoning { content: f.need_boxed("content", tally)? },
+        Role::Assistant => {
+            let content = f.boxed("content", tally)?;
+            let mut calls = Vec::new();
+            let there = f.array("toolCalls", |raw, path| {
+                calls.push(tool_call(raw, path, tally)?);
+                Ok(())
+            })?;
+            MessageBody::Assistant { content, tool_calls: there.then_some(calls) }
+        }
+        Role::User => MessageBody::User { content: content(&mut f, "content", tally)? },
+        Role::Tool => MessageBody::Tool {
+            call: f.need_id("toolCallId", tally)?,
+            content: content(&mut f, "content", tally)?,
+            error: f.boxed("error", tally)?,
+        },
+        Role::Activity => MessageBody::Activity {
+            kind: f.need_boxed("activityType", tally)?,
+            content: match f.object("content", tally)? {
+                Some(content) => content,
+                None => return Err(f.missing("content", "an object")),
+            },
+        },
+    };
+    f.rest("message", tally)?;
+    Ok(Some(Message { id, body, name, subagent, metadata, encrypted }))
+}
+
+pub(in crate::format) fn tool_call(
+    raw: &RawValue,
+    path: Path<'_>,
+    tally: &mut Tally,
+) -> Result<ToolCall, ReadError> {
+    let mut f = Fields::of(raw, path)?;
+    match &*f.need_str("type", tally)? {
+        "function" => {}
+        other => {
+            return Err(Path::Key(&path, "type").error(format!("expected `function`, found `{other}`")));
+        }
+    }
+    let function_path = Path::Key(&path, "function");
+    let function = f.take("function").ok_or_else(|| f.missing("function", "an object"))?;
+    let mut function = Fields::of(function, function_path)?;
+    let call = ToolCall {
+        id: f.need_id("id", tally)?,
+        name: function.need_boxed("name", tally)?,
+        arguments: function.need_boxed("arguments", tally)?,
+        encrypted: f.boxed("encryptedValue", tally)?,
+        metadata: f.object("metadata", tally)?,
+    };
+    function.rest("toolCall.function", tally)?;
+    f.rest("toolCall", tally)?;
+    Ok(call)
+}
+
+/// A required body: text or parts.
+pub(super) fn content(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Content, ReadError> {
+    let raw = f.take(key).ok_or_else(|| f.missing(key, "a string or a list of parts"))?;
+    let parent = f.path();
+    let path = Path::Key(&parent, key);
+    match raw.get().as_bytes().first() {
+        Some(b'"') => Ok(Content::Text(text(raw, path, tally)?.into())),
+        Some(b'[') => parts(raw, path, tally).map(Content::Parts),
+        _ => Err(path.expected("a string or a list of parts", raw)),
+    }
+}
+
+pub(in crate::format) fn parts(
+    raw: &RawValue,
+    path: Path<'_>,
+    tally: &mut Tally,
+) -> Result<Vec<ContentPart>, ReadError> {
+    // Each part with the file name it had as a `binary` part, if it was one.
+    let mut parts: Vec<(ContentPart, Option<Option<Box<str>>>)> = Vec::new();
+    for (index, raw) in crate::json::elements(raw, path)?.into_iter().enumerate() {
+        parts.extend(part(raw, Path::Index(&path, index), tally)?);
+    }
+    // Some 0.x peers sent one attachment in both shapes: the old copy says nothing new.
+    let modern: Vec<_> =
+        parts.iter().filter(|(_, legacy)| legacy.is_none()).map(|(part, _)| part.clone()).collect();
+    parts.retain(|(part, legacy)| match legacy {
+        None => true,
+        Some(filename) => !modern.iter().any(|other| mirrors(other, part, filename.as_deref())),
+    });
+    Ok(parts.into_iter().map(|(part, _)| part).collect())
+}
+
+/// Whether `modern` says all that `converted`, once a `binary` part, says.
+fn mirrors(modern: &ContentPart, converted: &ContentPart, filename: Option<&str>) -> bool {
+    let ContentPart::Media { kind, source, metadata, .. } = modern else {
+        return false;
+    };
+    let ContentPart::Media { kind: wanted_kind, source: wanted, .. } = converted else {
+        return false;
+    };
+    let named = filename.is_none_or(|filename| {
+        let metadata = metadata.clone().and_then(crate::json::Json::into_object);
+        metadata.and_then(|object| object.get_str("filename")).as_deref() == Some(filename)
+    });
+    kind == wanted_kind && source == wanted && named
+}
+
+type Part = (ContentPart, Option<Option<Box<str>>>);
+
+/// One part; `None` if its type or source is unknown.
+fn part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Part>, ReadError> {
+    let mut f = Fields::of(raw, path)?;
+    let tag = union_tag(&mut f, "type", tally);
+    let part = match tag.as_deref() {
+        Some("text") => ContentPart::Text {
+            text: f.need_boxed("text", tally)?,
+            id: f.boxed("id", tally)?,
+            metadata: f.some_json("metadata", tally)?,
+        },
+        Some("binary") => return binary(&mut f, tally),
+        tag => {
+            let Some(kind) = tag.and_then(MediaKind::parse) else {
+                tally.note("unknown content part", tag.unwrap_or("(no type)"));
+                return Ok(None);
+            };
+            let source_path = Path::Key(&path, "source");
+            let raw = f.take("source").ok_or_else(|| f.missing("source", "an object"))?;
+            let Some(source) = source(raw, source_path, tally)? else {
+                return Ok(None);
+            };
+            // 0.x peers sent `null` here.
+            let metadata = match f.take_unless_null("metadata") {
+                Some(raw) => Some(json(raw, Path::Key(&path, "metadata"), tally)?),
+                None => None,
+            };
+            ContentPart::Media { kind, source, id: f.boxed("id", tally)?, metadata }
+        }
+    };
+    f.rest("part", tally)?;
+    Ok(Some((part, None)))
+}
+
+/// The one media part of 0.x.
+fn binary(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Part>, ReadError> {
+    let mime_type = f.need_boxed("mimeType", tally)?;
+    let filled = |text: Option<Box<str>>| text.filter(|text| !text.is_empty());
+    let data = filled(f.boxed("data", tally)?);
+    let url = filled(f.boxed("url", tally)?);
+    let filename = filled(f.boxed("filename", tally)?);
+    let kind = MediaKind::of_mime(&mime_type);
+    let source = match (data, url) {
+        (Some(value), _) => PartSource::Data { value, mime_type },
+        (None, Some(value)) => PartSource::Url { value, mime_type: Some(mime_type) },
+        (None, None) => {
+            tally.note("unknown content part", "binary with neither data nor url");
+            return Ok(None);
+        }
+    };
+    tally.note("old shape", "content part `binary`");
+    let metadata = filename
+        .as_deref()
+        .map(|name| Object::from_entries([("filename", crate::json::Json::string(name))]).into());
+    Ok(Some((ContentPart::Media { kind, source, id: None, metadata }, Some(filename))))
+}
+
+fn source(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<PartSource>, ReadError> {
+    let mut f = Fields::of(raw, path)?;
+    let tag = union_tag(&mut f, "type", tally);
+    let source = match tag.as_deref() {
+        Some("data") => PartSource::Data {
+            value: f.need_boxed("value", tally)?,
+            mime_type: f.need_boxed("mimeType", tally)?,
+        },
+        Some("url") => {
+            PartSource::Url { value: f.need_boxed("value", tally)?, mime_type: f.boxed("mimeType", tally)? }
+        }
+        Some("file") => PartSource::File {
+            value: f.need_boxed("value", tally)?,
+            provider: f.boxed("provider", tally)?,
+            mime_type: f.boxed("mimeType", tally)?,
+        },
+        tag => {
+            tally.note("unknown part source", tag.unwrap_or("(no type)"));
+            return Ok(None);
+        }
+    };
+    f.rest("source", tally)?;
+    Ok(Some(source))
+}
+
+/// A required JSON Patch.
+pub(super) fn patch(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Patch, ReadError> {
+    let mut operations = Vec::new();
+    let there = f.array(key, |raw, path| {
+        operations.extend(operation(raw, path, tally)?);
+        Ok(())
+    })?;
+    if there { Ok(Patch(operations)) } else { Err(f.missing(key, "a list of JSON Patch operations")) }
+}
+
+fn operation(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<PatchOp>, ReadError> {
+    let mut f = Fields::of(raw, path)?;
+    let tag = union_tag(&mut f, "op", tally);
+    let Some(op) = tag.as_deref().and_then(Op::parse) else {
+        tally.note("unknown patch operation", tag.as_deref().unwrap_or("(no op)"));
+        return Ok(None);
+    };
+    let pointer = |f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally| -> Result<Box<str>, ReadError> {
+        let text = f.need_boxed(key, tally)?;
+        if is_pointer(&text) {
+            Ok(text)
+        } else {
+            Err(Path::Key(&path, key).error(format!("expected a JSON pointer, found `{text}`")))
+        }
+    };
+    let target = pointer(&mut f, "path", tally)?;
+    let from = if op.needs_from() { Some(pointer(&mut f, "from", tally)?) } else { None };
+    let value = f.json("value", tally)?;
+    if op.needs_value() && value.is_none() {
+        return Err(f.missing("value", "any JSON value"));
+    }
+    // The RFC asks to ignore what it does not define: carried along, counted by nobody.
+    let extra = f.rest("operation", &mut Tally::default())?;
+    Ok(Some(PatchOp { op, path: target, from, value, extra }))
+}
+
+/// Writes a message.
+pub(in crate::format) fn write_message(w: &mut ObjectWriter<'_>, message: &Message) {
+    w.str("id", &message.id).str("role", message.role().as_str());
+    match &message.body {
+        MessageBody::Developer { content }
+        | MessageBody::System { content }
+        | MessageBody::Reasoning { content } => {
+            w.str("content", content);
+        }
+        MessageBody::Assistant { content, tool_calls } => {
+            w.opt_str("content", content.as_deref());
+            if let Some(calls) = tool_calls {
+                w.array("toolCalls", |list| {
+                    for call in calls {
+                        list.object(|w| write_call(w, call));
+                    }
+                });
+            }
+        }
+        MessageBody::User { content } => write_content(w, content),
+        MessageBody::Tool { call, content, error } => {
+            w.str("toolCallId", call);
+            write_content(w, content);
+            w.opt_str("error", error.as_deref());
+        }
+        MessageBody::Activity { kind, content } => {
+            w.str("activityType", kind).json("content", content.as_json());
+        }
+    }
+    w.opt_str("name", message.name.as_deref())
+        .opt_str("subagentRunId", message.subagent.as_deref())
+        .opt_str("encryptedValue", message.encrypted.as_deref())
+        .opt_object("metadata", message.metadata.as_ref());
+}
+
+pub(in crate::format) fn write_call(w: &mut ObjectWriter<'_>, call: &ToolCall) {
+    w.str("id", &call.id)
+        .str("type", "function")
+        .nested("function", |w| {
+            w.str("name", &call.name).str("arguments", &call.arguments);
+        })
+        .opt_str("encryptedValue", call.encrypted.as_deref())
+        .opt_object("metadata", call.metadata.as_ref());
+}
+
+/// Writes the member `content`.
+pub(super) fn write_content(w: &mut ObjectWriter<'_>, content: &Content) {
+    match content {
+        Content::Text(text) => {
+            w.str("content", text);
+        }
+        Content::Parts(parts) => {
+            w.array("content", |list| {
+                for part in parts {
+                    list.object(|w| write_part(w, part));
+                }
+            });
+        }
+    }
+}
+
+pub(in crate::format) fn write_part(w: &mut ObjectWriter<'_>, part: &ContentPart) {
+    match part {
+        ContentPart::Text { text, id, metadata } => {
+            w.str("type", "text").str("text", text).opt_str("id", id.as_deref());
+            w.opt_json("metadata", metadata.as_ref());
+        }
+        ContentPart::Media { kind, source, id, metadata } => {
+            w.str("type", kind.as_str()).nested("source", |w| write_source(w, source));
+            w.opt_str("id", id.as_deref()).opt_json("metadata", metadata.as_ref());
+        }
+    }
+}
+
+fn write_source(w: &mut ObjectWriter<'_>, source: &PartSource) {
+    match source {
+        PartSource::Data { value, mime_type } => {
+            w.str("type", "data").str("value", value).str("mimeType", mime_type);
+        }
+        PartSource::Url { value, mime_type } => {
+            w.str("type", "url").str("value", value).opt_str("mimeType", mime_type.as_deref());
+        }
+        PartSource::File { value, provider, mime_type } => {
+            w.str("type", "file")
+                .str("value", value)
+                .opt_str("provider", provider.as_deref())
+                .opt_str("mimeType", mime_type.as_deref());
+        }
+    }
+}
+
+/// Writes a JSON Patch as a list.
+pub(super) fn write_patch(list: &mut ArrayWriter<'_>, patch: &Patch) {
+    for operation in &patch.0 {
+        list.object(|w| {
+            w.str("op", operation.op.as_str()).str("path", &operation.path);
+            w.opt_str("from", operation.from.as_deref()).opt_json("value", operation.value.as_ref());
+            for (key, value) in operation.extra.iter().flat_map(Object::entries) {
+                w.entry(&key, &value);
+            }
+        });
+    }
+}
+
+/// Messages as one JSON array: what history routes answer.
+#[must_use]
+pub fn to_json(messages: &[Message]) -> String {
+    let mut out = BytesMut::new();
+    let mut list = ArrayWriter::new(&mut out);
+    for message in messages {
+        list.object(|w| write_message(w, message));
+    }
+    list.end();
+    String::from_utf8(out.into()).expect("JSON text is UTF-8")
+}

@@ -1,0 +1,73 @@
+//! AG-UI, the agent–user interaction protocol: version 1.0, and what is left of 0.x.
+//!
+//! Written and checked against the published packages `@ag-ui/core`, `client`, `encoder` and `proto` 1.0.0.
+//! The canonical model is this format's meaning, so little is lost: what AG-UI has no event for travels as an
+//! activity (`carried.rs`), what it has no member for inside the metadata key `agentwire`.
+//!
+//! Lost in translation: the binary form drops extra members of JSON Patch operations and holds numbers as
+//! doubles; profile `@0` loses the ids of reasoning and everything `old.rs` names; `@chunks` ends and
+//! re-opens messages that interleave.
+
+mod carried;
+mod chunks;
+mod decode;
+mod encode;
+pub mod input;
+mod messages;
+mod old;
+pub mod proto;
+mod reader;
+pub(super) mod shared;
+mod wire;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::messages::to_json as messages_to_json;
+use self::{
+    reader::AgUiReader,
+    writer::{AgUiWriter, Encoding},
+};
+use super::{Format, OptionSpec, Profile};
+use crate::framing::Framing;
+
+const OPTIONS: &[OptionSpec] = &[OptionSpec {
+    name: "old_shapes",
+    values: &["accept", "refuse"],
+    about: "reading: whether shapes that the official client 1.0.0 refuses are understood all the same",
+}];
+
+/// The format's entry in the registry.
+pub static FORMAT: Format = Format {
+    name: "ag-ui",
+    about: "AG-UI 1.0 and 0.x, as JSON",
+    reads: &[Framing::Sse, Framing::Lines, Framing::Array],
+    profiles: &[
+        Profile {
+            name: "1",
+            about: "AG-UI 1.0",
+            framing: Framing::Sse,
+            content_type: "text/event-stream",
+            headers: &[],
+        },
+        Profile {
+            name: "0",
+            about: "AG-UI 0.x: THINKING_*, no subagents, no activities",
+            framing: Framing::Sse,
+            content_type: "text/event-stream",
+            headers: &[],
+        },
+        Profile {
+            name: "chunks",
+            about: "AG-UI 1.0 with *_CHUNK shorthands",
+            framing: Framing::Sse,
+            content_type: "text/event-stream",
+            headers: &[],
+        },
+    ],
+    ordered: true,
+    options: OPTIONS,
+    reader: Some(|setup| Box::new(AgUiReader::new(setup))),
+    writer: Some(|profile, _| Box::new(AgUiWriter::new(profile, Encoding::Json))),
+};

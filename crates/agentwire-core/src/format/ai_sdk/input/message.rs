@@ -1,0 +1,432 @@
+//! One message of a request: what it says, in canonical messages.
+//!
+//! A message of the SDK is a whole turn: several model calls, their tools, the results. The canonical model has a
+//! message for each, so a turn is taken apart at its steps. Ids that agentwire put into the provider
+//! metadata come back as they were; others derive from the id of the turn, in the way of the reader.
+
+use std::collections::HashSet;
+
+use serde_json::value::RawValue;
+
+use super::{
+    super::wire::{self, AI_SDK},
+    Last, with_own,
+};
+use crate::{
+    event::{Content, ContentPart, Message, MessageBody, MessageId, ThreadId, ToolCall, ToolCallId},
+    format::ReadError,
+    json::{Fields, Json, Object, Path, elements, json, text},
+    tally::Tally,
+};
+
+/// The messages so far.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    thread: ThreadId,
+    pub(super) messages: Vec<Message>,
+    /// The state as the client's last state part has it.
+    pub(super) state: Option<Json>,
+    /// What the latest message answers.
+    pub(super) last: Last,
+    calls: HashSet<ToolCallId>,
+    count: usize,
+}
+
+/// A turn being taken apart.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// The SDK's id of it.
+    pub(super) id: String,
+    pub(super) messages: Vec<Message>,
+    current: Option<Current>,
+    answers: Vec<Message>,
+    texts: u64,
+    pub(super) thoughts: u64,
+    pub(super) files: u64,
+    /// Parts that have no place, as they came.
+    pub(super) kept: Vec<Json>,
+    pub(super) state: Option<Json>,
+    pub(super) last: Last,
+}
+
+/// The assistant message being gathered.
+#[derive(Debug, Default)]
+struct Current {
+    id: Option<MessageId>,
+    name: Option<Box<str>>,
+    subagent: Option<crate::event::SubagentId>,
+    encrypted: Option<Box<str>>,
+    metadata: Option<Object>,
+    text: Option<String>,
+    calls: Vec<ToolCall>,
+}
+
+impl Conversation {
+    pub(super) fn new(thread: &ThreadId) -> Self {
+        Self {
+            thread: thread.clone(),
+            messages: Vec::new(),
+            state: None,
+            last: Last::default(),
+            calls: HashSet::new(),
+            count: 0,
+        }
+    }
+
+    /// A user says something.
+    pub(super) fn say(&mut self, id: &str, text: &str) {
+        self.messages.push(Message::user(id, text));
+    }
+
+    /// Takes in one message of the SDK.
+    pub(super) fn push(
+        &mut self,
+        raw: &RawValue,
+        path: Path<'_>,
+        tally: &mut Tally,
+    ) -> Result<(), ReadError> {
+        let mut f = Fields::of(raw, path)?;
+        let role = f.need_str("role", tally)?;
+        // Version 4 sends no ids unless it is told to.
+        let id = match f.take_unless_null("id") {
+            Some(raw) => text(raw, Path::Key(&path, "id"), tally)?.into_owned(),
+            None => format!("{}:{}", self.thread, self.count),
+        };
+        self.count += 1;
+        self.last = Last::default();
+        let metadata = match f.take_unless_null("metadata") {
+            Some(raw) => Some(json(raw, Path::Key(&path, "metadata"), tally)?),
+            None => None,
+        };
+        // An object is ours to extend; anything else is kept whole.
+        let metadata = match metadata.clone().and_then(Json::into_object) {
+            Some(object) => Some(object.without(AI_SDK)).filter(|object| !object.is_empty()),
+            None => metadata.map(|value| with_own(None, "metadata", value)),
+        };
+        match &*role {
+            "user" | "system" | "developer" => self.spoken(&role, id, metadata, f, tally),
+            "assistant" => self.turn(id, metadata, f, tally),
+            "tool" => self.results(f, tally),
+            "data" => {
+                tally.note("message left out", "role `data`");
+                Ok(())
+            }
+            other => Err(Path::Key(&path, "role")
+                .error(format!("expected `system`, `user` or `assistant`, found `{other}`"))),
+        }
+    }
+
+    fn spoken(
+        &mut self,
+        role: &str,
+        id: String,
+        mut metadata: Option<Object>,
+        mut f: Fields<'_, '_>,
+        tally: &mut Tally,
+    ) -> Result<(), ReadError> {
+        let path = f.path();
+        let mut parts = Vec::new();
+        let mut kept = Vec::new();
+        let mut read = |raw: &RawValue, path: Path<'_>, tally: &mut Tally| -> Result<(), ReadError> {
+            match super::parts::user_part(raw, path, tally)? {
+                Ok(part) => parts.push(part),
+                Err(other) => kept.push(other),
+            }
+            Ok(())
+        };
+        let there = f.array("parts", |raw, path| read(raw, path, tally))?;
+        let content = f.take("content");
+        if !there {
+            let raw = content.ok_or_else(|| f.missing("parts", "a list of parts"))?;
+            let place = Path::Key(&path, "content");
+            match raw.get().as_bytes().first() {
+                Some(b'"') => parts.push(ContentPart::text(text(raw, place, tally)?)),
+                Some(b'[') => {
+                    for (index, raw) in elements(raw, place)?.into_iter().enumerate() {
+                        read(raw, Path::Index(&place, index), tally)?;
+                    }
+                }
+                _ => return Err(place.expected("a string or a list of parts", raw)),
+            }
+        }
+        f.array("experimental_attachments", |raw, path| {
+            parts.push(super::parts::attachment(raw, path, tally)?);
+            Ok(())
+        })?;
+        if let Some(rest) = message_rest(&mut f)? {
+            metadata = Some(with_own(metadata, "more", rest.into()));
+        }
+        if !kept.is_empty() {
+            metadata = Some(with_own(metadata, "parts", array(&kept)));
+        }
+        let content = match &parts[..] {
+            [ContentPart::Text { text, metadata: None, .. }] => Content::Text(text.clone()),
+            _ => Content::Parts(parts),
+        };
+        let body = match role {
+            "user" => MessageBody::User { content },
+            "developer" => MessageBody::Developer { content: content.text().into() },
+            _ => MessageBody::System { content: content.text().into() },
+        };
+        self.messages.push(Message { metadata, ..Message::new(id, body) });
+        Ok(())
+    }
+
+    fn turn(
+        &mut self,
+        id: String,
+        metadata: Option<Object>,
+        mut f: Fields<'_, '_>,
+        tally: &mut Tally,
+    ) -> Result<(), ReadError> {
+        let path = f.path();
+        let mut turn = Turn::new(id);
+        let there =
+            f.array("parts", |raw, path| super::parts::assistant_part(&mut turn, raw, path, tally))?;
+        let content = f.take("content");
+        let invocations = f.take("toolInvocations");
+        if !there {
+            let place = Path::Key(&path, "content");
+            match content.map(|raw| (raw, raw.get().as_bytes().first())) {
+                Some((raw, Some(b'"'))) => {
+                    let said = text(raw, place, tally)?;
+                    if !said.is_empty() {
+                        turn.text(&said, wire::numbered(&turn.id, "", 1).into());
+                    }
+                }
+                Some((raw, Some(b'['))) => {
+                    for (index, raw) in elements(raw, place)?.into_iter().enumerate() {
+                        super::parts::assistant_part(&mut turn, raw, Path::Index(&place, index), tally)?;
+                    }
+                }
+                Some((raw, _)) => return Err(place.expected("a string or a list of parts", raw)),
+                None if invocations.is_none() => return Err(f.missing("parts", "a list of parts")),
+                None => {}
+            }
+            if let Some(raw) = invocations {
+                let place = Path::Key(&path, "toolInvocations");
+                for (index, raw) in elements(raw, place)?.into_iter().enumerate() {
+                    super::parts::invocation(&mut turn, raw, Path::Index(&place, index), tally)?;
+                }
+            }
+        }
+        turn.flush();
+        let rest = message_rest(&mut f)?;
+        self.finish_turn(turn, metadata, rest);
+        Ok(())
+    }
+
+    fn finish_turn(&mut self, turn: Turn, metadata: Option<Object>, rest: Option<Object>) {
+        let Turn { id, mut messages, kept, state, mut last, .. } = turn;
+        // A turn that says nothing still stands between two others.
+        if messages.is_empty() {
+            messages.push(Message::assistant(id.as_str(), ""));
+        }
+        for message in &mut messages {
+            message.metadata = Some(with_own(message.metadata.take(), "message", Json::string(&id)));
+            self.calls.extend(message.tool_calls().iter().map(|call| call.id.clone()));
+        }
+        if let Some(last) = messages.last_mut() {
+            if !kept.is_empty() {
+                last.metadata = Some(with_own(last.metadata.take(), "parts", array(&kept)));
+            }
+            if let Some(rest) = rest {
+                last.metadata = Some(with_own(last.metadata.take(), "more", rest.into()));
+            }
+        }
+        if let (Some(first), Some(metadata)) = (messages.first_mut(), metadata) {
+            let own = first.metadata.take().unwrap_or_else(Object::empty);
+            first.metadata = Some(metadata.merged(&own));
+        }
+        last.assistant = Some(id.into());
+        self.last = last;
+        self.state = state.or(self.state.take());
+        self.messages.append(&mut messages);
+    }
+
+    /// A model message of results, which some applications send.
+    fn results(&mut self, mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
+        let calls = &self.calls;
+        let mut results = Vec::new();
+        let there = f.array("content", |raw, path| {
+            let mut part = Fields::of(raw, path)?;
+            let call = part.need_str("toolCallId", tally)?.into_owned();
+            if !calls.contains(call.as_str()) {
+                return Err(Path::Key(&path, "toolCallId").error(format!(
+                    "expected the id of a tool call earlier in the conversation, found `{call}`"
+                )));
+            }
+            let output = match part.json("output", tally)? {
+                Some(output) => Some(unwrapped(output)),
+                None => part.json("result", tally)?,
+            };
+            let output = output.ok_or_else(|| part.missing("output", "the tool's result"))?;
+            results.push(result_message(call.into(), &output, None));
+            Ok(())
+        })?;
+        if !there {
+            return Err(f.missing("content", "a list of tool results"));
+        }
+        for message in &results {
+            if let MessageBody::Tool { call, .. } = &message.body {
+                self.last.answers.push(call.clone());
+            }
+        }
+        self.messages.append(&mut results);
+        Ok(())
+    }
+}
+
+/// Members of a message that nobody asked for, without those that say nothing new.
+fn message_rest(f: &mut Fields<'_, '_>) -> Result<Option<Object>, ReadError> {
+    for key in ["createdAt", "revisionId", "reasoning"] {
+        f.take(key);
+    }
+    f.rest("message", &mut Tally::default())
+}
+
+/// The value inside a model message's `{type: "text"|"json"|…, value}`.
+fn unwrapped(output: Json) -> Json {
+    let object = output.clone().into_object();
+    let kind = object.as_ref().and_then(|it| it.get_str("type"));
+    match (kind.as_deref(), object.and_then(|it| it.member("value"))) {
+        (Some("text" | "json" | "error-text" | "error-json"), Some(value)) => value,
+        _ => output,
+    }
+}
+
+/// The message that holds a result.
+pub(super) fn result_message(call: ToolCallId, output: &Json, error: Option<Box<str>>) -> Message {
+    let id = wire::result_id(&call);
+    let content = match &error {
+        Some(error) => Content::Text(error.clone()),
+        None => wire::content_from(output),
+    };
+    Message::new(id, MessageBody::Tool { call, content, error })
+}
+
+fn array(items: &[Json]) -> Json {
+    let mut out = bytes::BytesMut::new();
+    let mut list = crate::json::ArrayWriter::new(&mut out);
+    for item in items {
+        list.json(item);
+    }
+    list.end();
+    Json::trusted(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
+}
+
+impl Turn {
+    fn new(id: String) -> Self {
+        Self {
+            id,
+            messages: Vec::new(),
+            current: None,
+            answers: Vec::new(),
+            texts: 0,
+            thoughts: 0,
+            files: 0,
+            kept: Vec::new(),
+            state: None,
+            last: Last::default(),
+        }
+    }
+
+    /// Text of the assistant.
+    pub(super) fn text(&mut self, said: &str, facts: Said) {
+        // What is said after a call was called is another message.
+        let another = self.current.as_ref().is_some_and(|current| {
+            !current.calls.is_empty()
+                || (current.id.is_some() && facts.id.is_some() && current.id != facts.id)
+        });
+        if another {
+            self.flush();
+        }
+        let current = self.current.get_or_insert_default();
+        current.text.get_or_insert_default().push_str(said);
+        current.id = current.id.take().or(facts.id);
+        current.name = current.name.take().or(facts.name);
+        current.subagent = current.subagent.take().or(facts.subagent);
+        current.encrypted = current.encrypted.take().or(facts.encrypted);
+        current.metadata = match (current.metadata.take(), facts.metadata) {
+            (Some(known), Some(more)) => Some(known.merged(&more)),
+            (known, more) => known.or(more),
+        };
+    }
+
+    /// A call of the assistant, and the message that made it, where known.
+    pub(super) fn call(&mut self, call: ToolCall, parent: Option<MessageId>) {
+        let another = self
+            .current
+            .as_ref()
+            .is_some_and(|current| current.id.is_some() && parent.is_some() && current.id != parent);
+        if another {
+            self.flush();
+        }
+        let current = self.current.get_or_insert_default();
+        current.id = current.id.take().or(parent);
+        current.calls.push(call);
+    }
+
+    /// The result of a call.
+    pub(super) fn answer(&mut self, result: Message) {
+        if let MessageBody::Tool { call, .. } = &result.body {
+            self.last.answers.push(call.clone());
+        }
+        self.answers.push(result);
+    }
+
+    /// Any other message.
+    pub(super) fn other(&mut self, message: Message) {
+        self.flush();
+        self.messages.push(message);
+    }
+
+    /// Ends the assistant message that is being gathered; its results follow it.
+    pub(super) fn flush(&mut self) {
+        if let Some(current) = self.current.take() {
+            self.texts += 1;
+            let made = || wire::numbered(&self.id, "", self.texts).into();
+            let id = current.id.unwrap_or_else(made);
+            let known = self.messages.iter_mut().find(|message| message.id == id);
+            // A text that was split at a step is one message again.
+            if let Some(Message { body: MessageBody::Assistant { content, tool_calls }, .. }) = known {
+                if let Some(more) = current.text {
+                    let said = content.take().unwrap_or_default();
+                    *content = Some(format!("{said}{more}").into());
+                }
+                if !current.calls.is_empty() {
+                    tool_calls.get_or_insert_default().extend(current.calls);
+                }
+            } else {
+                let body = MessageBody::Assistant {
+                    content: current.text.map(Into::into),
+                    tool_calls: (!current.calls.is_empty()).then_some(current.calls),
+                };
+                self.messages.push(Message {
+                    name: current.name,
+                    subagent: current.subagent,
+                    encrypted: current.encrypted,
+                    metadata: current.metadata,
+                    ..Message::new(id, body)
+                });
+            }
+        }
+        self.messages.append(&mut self.answers);
+    }
+}
+
+/// What is known about a piece of text.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    pub(super) id: Option<MessageId>,
+    pub(super) name: Option<Box<str>>,
+    pub(super) subagent: Option<crate::event::SubagentId>,
+    pub(super) encrypted: Option<Box<str>>,
+    pub(super) metadata: Option<Object>,
+}
+
+impl From<String> for Said {
+    fn from(id: String) -> Self {
+        Self { id: Some(id.into()), ..Self::default() }
+    }
+}

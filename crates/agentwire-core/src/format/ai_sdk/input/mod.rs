@@ -1,0 +1,251 @@
+//! Requests of the AI SDK to the canonical [`RunInput`], and back.
+//!
+//! `useChat` of every version sends its history: messages of parts since version 4.2, `content` with
+//! `toolInvocations` before. Answers have no place of their own: the result of a tool that ran in the browser,
+//! a decision about an approval and the answer to an interrupt all come back as the state of a tool part in
+//! the last message. [`from_json`] takes them out again. Applications often replace the body, so that
+//! `{id, message}`, a bare `prompt`, and model messages (`role: "tool"`) are understood too.
+//!
+//! What the canonical model has no place for stays with its message in `metadata.aiSdk`, for the upstream.
+
+mod history;
+mod message;
+mod parts;
+
+pub use self::history::ui_messages;
+use self::message::Conversation;
+use super::wire::{self, AI_SDK};
+use crate::{
+    event::{
+        Message, MessageBody, MessageId, ResumeEntry, RunId, RunInput, ThreadId, Tool, ToolCall, ToolCallId,
+    },
+    format::ReadError,
+    framing::DEFAULT_MAX_FRAME,
+    json::{Fields, Json, Object, ObjectWriter, Path},
+    tally::Tally,
+};
+
+/// The longest body that is read: what one frame of any source may hold.
+pub const MAX_BODY: usize = DEFAULT_MAX_FRAME;
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Request {
+    /// The run.
+    pub input: RunInput,
+    /// Why the client sends.
+    pub trigger: Trigger,
+    /// `messageId`: the user message that was edited, the message to regenerate, or the assistant message that
+    /// goes on.
+    pub message: Option<MessageId>,
+    /// The assistant message that the answer continues, if it continues one.
+    pub continues: Option<MessageId>,
+    /// Calls in the last message that have a result. Those among them that were pending are answered.
+    pub answers: Vec<ToolCallId>,
+}
+
+/// Why a client sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trigger {
+    /// A new or edited message, or an answer to what was pending.
+    Submit,
+    /// The last answer is wanted anew.
+    Regenerate,
+}
+
+/// Reads a request body. The SDK names the thread (`id`) but never the run; `thread` is used if it names none.
+///
+/// # Errors
+/// When the body is not JSON, too long, holds no message, or a known member is malformed; names the JSON path
+/// and what was expected.
+pub fn from_json(
+    body: &str,
+    thread: impl Into<ThreadId>,
+    run: impl Into<RunId>,
+    tally: &mut Tally,
+) -> Result<Request, ReadError> {
+    if body.len() > MAX_BODY {
+        let problem = format!("the body has {} bytes, expected at most {MAX_BODY}", body.len());
+        return Err(ReadError::new("", problem));
+    }
+    let mut f = Fields::parse(body, Path::Root)?;
+    let thread = match f.str("id", tally)? {
+        Some(id) if !id.is_empty() => id.as_ref().into(),
+        _ => thread.into(),
+    };
+    let run = run.into();
+    let trigger = trigger(&mut f, tally)?;
+    let message = match f.take_unless_null("messageId") {
+        Some(raw) => {
+            Some(crate::json::text(raw, Path::Key(&Path::Root, "messageId"), tally)?.as_ref().into())
+        }
+        None => None,
+    };
+
+    let mut conversation = Conversation::new(&thread);
+    read_messages(&mut f, &run, &mut conversation, tally)?;
+    let Conversation { messages, state, last, .. } = conversation;
+
+    let mut input = RunInput::new(thread, run);
+    input.messages = messages;
+    input.state = state;
+    input.tools = tools(&mut f);
+    input.resume = (!last.resume.is_empty()).then_some(last.resume);
+    // What an application adds is for the agent; nothing of it is unknown to it.
+    input.forwarded = f.rest("", &mut Tally::default())?.map(Json::from);
+    Ok(Request { input, trigger, message, continues: last.assistant, answers: last.answers })
+}
+
+fn trigger(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Trigger, ReadError> {
+    let Some(raw) = f.take_unless_null("trigger") else {
+        return Ok(Trigger::Submit);
+    };
+    let word = crate::json::text(raw, Path::Key(&Path::Root, "trigger"), tally)?;
+    Ok(match &*word {
+        "submit-message" | "submit-user-message" | "submit-tool-result" => Trigger::Submit,
+        "regenerate-message" | "regenerate-assistant-message" => Trigger::Regenerate,
+        other => {
+            tally.note("unknown trigger", other);
+            Trigger::Submit
+        }
+    })
+}
+
+/// `messages`, or `message`, or the `prompt` of useCompletion.
+fn read_messages(
+    f: &mut Fields<'_, '_>,
+    run: &RunId,
+    conversation: &mut Conversation,
+    tally: &mut Tally,
+) -> Result<(), ReadError> {
+    let mut count = 0;
+    let there = f.array("messages", |raw, path| {
+        count += 1;
+        conversation.push(raw, path, tally)
+    })?;
+    if there {
+        // Some applications send the last message twice.
+        f.take("message");
+        if count == 0 {
+            return Err(Path::Key(&Path::Root, "messages").error("expected at least one message, found none"));
+        }
+        return Ok(());
+    }
+    let root = Path::Root;
+    if let Some(raw) = f.take_unless_null("message") {
+        let path = Path::Key(&root, "message");
+        if raw.get().starts_with('"') {
+            let text = crate::json::text(raw, path, tally)?;
+            conversation.say(&format!("{run}:message"), &text);
+            return Ok(());
+        }
+        return conversation.push(raw, path, tally);
+    }
+    if let Some(raw) = f.take_unless_null("prompt") {
+        let text = crate::json::text(raw, Path::Key(&root, "prompt"), tally)?;
+        conversation.say(&format!("{run}:prompt"), &text);
+        return Ok(());
+    }
+    Err(f.missing("messages", "a list of messages"))
+}
+
+/// Tools that the application declares in the body, if `tools` looks like that; otherwise it is the
+/// application's own and stays where it is.
+fn tools(f: &mut Fields<'_, '_>) -> Vec<Tool> {
+    let Some(raw) = f.peek("tools") else { return Vec::new() };
+    let Ok(serde_json::Value::Array(list)) = serde_json::from_str(raw.get()) else {
+        return Vec::new();
+    };
+    let declared = list.iter().map(|tool| {
+        Some(Tool {
+            name: tool.get("name")?.as_str()?.into(),
+            description: tool
+                .get("description")
+                .and_then(serde_json::Value::as_str)
+                .unwrap_or_default()
+                .into(),
+            parameters: tool.get("parameters").or_else(|| tool.get("inputSchema")).map(Json::from),
+            metadata: None,
+        })
+    });
+    let declared: Option<Vec<Tool>> = declared.collect();
+    if declared.is_some() {
+        f.take("tools");
+    }
+    declared.unwrap_or_default()
+}
+
+/// Writes a request body for a backend of the AI SDK 5 or newer.
+#[must_use]
+pub fn to_json(input: &RunInput, version: u8) -> String {
+    let mut out = bytes::BytesMut::new();
+    let mut w = ObjectWriter::new(&mut out);
+    if let Some(forwarded) = input.forwarded.clone().and_then(Json::into_object) {
+        for (key, value) in forwarded.entries() {
+            if !matches!(&*key, "id" | "messages" | "trigger" | "messageId") {
+                w.entry(&key, &value);
+            }
+        }
+    }
+    let messages = Json::trusted(history::with_answers(input, version));
+    w.str("id", &input.thread).json("messages", &messages).str("trigger", "submit-message");
+    let continued = trailing_turn(&input.messages).last();
+    let continued = continued.map(|last| ui_message_id(last).unwrap_or_else(|| last.id.as_str().into()));
+    w.opt_str("messageId", continued.as_deref());
+    w.end();
+    String::from_utf8(out.into()).expect("JSON text is UTF-8")
+}
+
+/// The messages behind the last one of a person or an application: what one assistant message of the SDK holds.
+pub(super) fn trailing_turn(messages: &[Message]) -> &[Message] {
+    let asked = messages.iter().rposition(|message| !is_turn(message));
+    &messages[asked.map_or(0, |index| index + 1)..]
+}
+
+/// Whether a message is part of an assistant's turn.
+fn is_turn(message: &Message) -> bool {
+    !matches!(
+        message.body,
+        MessageBody::User { .. } | MessageBody::System { .. } | MessageBody::Developer { .. }
+    )
+}
+
+/// What only the AI SDK has a place for.
+fn own(metadata: Option<&Object>) -> Option<Object> {
+    metadata?.member(AI_SDK)?.into_object()
+}
+
+/// The id of the SDK's message that a canonical message came from, if it came from one.
+pub(super) fn ui_message_id(message: &Message) -> Option<Box<str>> {
+    own(message.metadata.as_ref())?.get_str("message").map(Into::into)
+}
+
+/// Whether the client holds the call as a part of a tool that it knows.
+pub(super) fn is_static(call: &ToolCall) -> bool {
+    own(call.metadata.as_ref()).and_then(|it| it.get_str("part")).as_deref() == Some("static")
+}
+
+/// `metadata` with one more member of ours.
+fn with_own(metadata: Option<Object>, key: &str, value: Json) -> Object {
+    let metadata = metadata.unwrap_or_else(Object::empty);
+    let own = metadata.member(AI_SDK).and_then(Json::into_object).unwrap_or_else(Object::empty);
+    metadata.with(AI_SDK, own.with(key, value).into())
+}
+
+/// What the last message of a request answers.
+#[derive(Debug, Default)]
+struct Last {
+    assistant: Option<MessageId>,
+    answers: Vec<ToolCallId>,
+    resume: Vec<ResumeEntry>,
+}
+
+/// The answer to an approval, as agents get it.
+fn approval_answer(approved: bool, reason: Option<&str>) -> Json {
+    wire::object(|w| {
+        w.bool("approved", approved).opt_str("reason", reason);
+    })
+    .into()
+}

@@ -1,0 +1,198 @@
+//! Data parts back to the canonical events that agentwire made them from.
+//!
+//! Every shape is checked before it is believed: `data-state` is an application's own part unless it looks
+//! exactly like ours. What is not ours is a CUSTOM event.
+
+use serde_json::Value;
+
+use super::{
+    super::wire::{self, AI_SDK, STATE_ID, part},
+    build::Builder,
+};
+use crate::{
+    event::{
+        Block, Body, EncryptedEntity, Event, File, MediaKind, PartSource, Role, SubagentId, SubagentOutcome,
+        SubagentStarted,
+    },
+    json::{Json, Object},
+};
+
+impl Builder {
+    /// A data part, `name` without the prefix `data-`.
+    pub(super) fn data(
+        &mut self,
+        name: &str,
+        id: Option<&str>,
+        data: Json,
+        transient: bool,
+        out: &mut Vec<Event>,
+    ) {
+        if self.ours(name, id, &data, out).is_some() {
+            return;
+        }
+        let (name, value) = wire::custom_from(name, data);
+        // An id that the value repeats, and a part that is kept for having one, need not be told again.
+        let told = value.clone().into_object().and_then(|it| it.get_str("id"));
+        let told = id.is_some() && told.as_deref() == id;
+        let metadata = (!told && (id.is_some() || !transient)).then(|| {
+            let own = wire::object(|w| {
+                w.opt_str("id", id).bool("transient", transient);
+            });
+            Object::from_entries([(AI_SDK, own.into())])
+        });
+        self.custom(&name, value, metadata, out);
+    }
+
+    /// Takes a part of ours apart; `None` if it is not one.
+    fn ours(&mut self, name: &str, id: Option<&str>, data: &Json, out: &mut Vec<Event>) -> Option<()> {
+        if name == part::STATE && id == Some(STATE_ID) {
+            out.push(Event::new(Body::StateSnapshot { snapshot: data.clone() }));
+            return Some(());
+        }
+        let object = data.clone().into_object()?;
+        let subagent: Option<SubagentId> = object.get_str("subagentId").map(Into::into);
+        let metadata = object.member("metadata").and_then(Json::into_object);
+        let text = |key: &str| object.get_str(key).map(Box::<str>::from);
+        let body = match (name, id) {
+            (part::ACTIVITY, Some(id)) => Body::ActivitySnapshot {
+                message: id.into(),
+                kind: text("activityType")?,
+                content: object.member("content")?.into_object()?,
+                replace: None,
+            },
+            (part::STEP, Some(_)) => match &*text("status")? {
+                "running" => Body::StepStarted { name: text("name")? },
+                "done" => Body::StepFinished { name: text("name")? },
+                _ => return None,
+            },
+            (part::INTERRUPT, Some(id)) => {
+                let interrupt = wire::interrupt_from(data)?;
+                if *interrupt.id != *id {
+                    return None;
+                }
+                self.interrupt(interrupt);
+                return Some(());
+            }
+            (part::SUBAGENT, Some(id)) => {
+                let body = subagent_event(&object)?;
+                out.push(Event::new(body).by(Some(id.into())).with_metadata(metadata));
+                return Some(());
+            }
+            (part::BLOCK, Some(id)) => Body::Block(Box::new(Block {
+                id: id.into(),
+                message: object.get_str("messageId")?.into(),
+                output: object.member("output")?.into_object()?,
+                layout: object.member("layout"),
+                block_id: text("blockId"),
+                style: object.member("style"),
+            })),
+            (part::COLLABORATION, Some(id)) => return self.hand_over(id, &object, subagent, out),
+            (part::MESSAGE, Some(id)) => {
+                let role = Role::parse(&text("role")?).filter(|role| role.is_textual())?;
+                let mut say = |body| out.push(Event::new(body).by(subagent.clone()));
+                let start = Body::TextStart { message: id.into(), role: Some(role), name: text("name") };
+                let delta = text("text")?;
+                say(start);
+                if !delta.is_empty() {
+                    say(Body::TextDelta { message: id.into(), delta });
+                }
+                let end = Event::new(Body::TextEnd { message: id.into() });
+                out.push(end.by(subagent).with_metadata(metadata));
+                return Some(());
+            }
+            (part::RAW, None) => Body::Raw { event: object.member("event")?, source: text("source") },
+            (part::ENCRYPTED, Some(_)) => {
+                let entity = match &*text("entity")? {
+                    "message" => EncryptedEntity::Message(object.get_str("id")?.into()),
+                    "tool-call" => EncryptedEntity::ToolCall(object.get_str("id")?.into()),
+                    _ => return None,
+                };
+                Body::ReasoningEncrypted { entity, value: text("value")? }
+            }
+            (part::FILE, Some(id)) => {
+                let kind = MediaKind::parse(&text("kind")?)?;
+                let mime_type = text("mediaType");
+                let source = match (text("fileId"), object.get_str("url")) {
+                    (Some(value), _) => PartSource::File { value, provider: text("provider"), mime_type },
+                    (None, Some(url)) => wire::media_source(&url, mime_type.as_deref()),
+                    (None, None) => return None,
+                };
+                let message = object.get_str("messageId").map(Into::into);
+                let name = text("name");
+                Body::File(Box::new(File { id: id.into(), message, kind, source, name }))
+            }
+            (part::TOOL_PROGRESS, Some(_)) => {
+                object.get_str("toolCallId")?;
+                Body::Custom { name: wire::TOOL_PROGRESS.into(), value: data.clone() }
+            }
+            // It says what the start of the run has said.
+            (part::CHAIN_START, None) if self.own => return Some(()),
+            _ => return None,
+        };
+        out.push(Event::new(body).by(subagent).with_metadata(metadata));
+        Some(())
+    }
+
+    /// A hand-over between agents; each part restates it, and only what is new is told.
+    fn hand_over(
+        &mut self,
+        id: &str,
+        object: &Object,
+        subagent: Option<SubagentId>,
+        out: &mut Vec<Event>,
+    ) -> Option<()> {
+        let value = object.to_value();
+        let tasks = value.get("tasks")?.as_array()?;
+        let (from, to) = (value.get("from")?.as_str()?, value.get("to")?.as_str()?);
+        let status = value.get("status")?.as_str()?;
+        let mut say = |body| out.push(Event::new(body).by(subagent.clone()));
+        let (told, over) = match self.hand_overs.get(id) {
+            Some(known) => *known,
+            None => {
+                say(Body::CollaborationStart {
+                    id: id.into(),
+                    message: value.get("messageId").and_then(Value::as_str).map(Into::into),
+                    from: from.into(),
+                    to: to.into(),
+                });
+                (0, false)
+            }
+        };
+        for task in tasks.iter().skip(told) {
+            say(Body::CollaborationTask { id: id.into(), task: Json::from(task) });
+        }
+        let done = status == "done";
+        // A task that comes late restates the end, a part with nothing new says it again.
+        if done && !(over && tasks.len() > told) {
+            say(Body::CollaborationEnd { id: id.into() });
+        }
+        // As many as the writer remembers; beyond it a hand-over is told anew.
+        if self.hand_overs.len() >= 4096 {
+            self.hand_overs.clear();
+        }
+        self.hand_overs.insert(id.into(), (tasks.len(), done));
+        Some(())
+    }
+}
+
+fn subagent_event(object: &Object) -> Option<Body> {
+    let text = |key: &str| object.get_str(key);
+    Some(match &*text("status")? {
+        "running" => Body::SubagentStarted(Box::new(SubagentStarted {
+            name: text("name")?.into(),
+            description: text("description").map(Into::into),
+            parent_subagent: text("parentSubagentId").map(Into::into),
+            parent_call: text("parentToolCallId").map(Into::into),
+            parent_message: text("parentMessageId").map(Into::into),
+        })),
+        "done" => Body::SubagentFinished { result: object.member("result"), outcome: None },
+        "suspended" => {
+            let ids = object.member("interruptIds")?.to_value();
+            let ids = ids.as_array()?.iter().filter_map(Value::as_str).map(Into::into).collect();
+            let outcome = Some(SubagentOutcome::Suspended { interrupts: ids });
+            Body::SubagentFinished { result: object.member("result"), outcome }
+        }
+        "error" => Body::SubagentError { message: text("error")?.into(), code: text("code").map(Into::into) },
+        _ => return None,
+    })
+}

@@ -1,0 +1,287 @@
+//! A client as strict as the strictest build of each version, in Rust, so that any stream can be tried.
+//!
+//! The tables of fields were taken from the schemas of `ai` 5.0.0, 6.0.0 and 7.0.0, the rules of order from
+//! their message builders. The real packages have the last word, in `e2e/ai-sdk`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde_json::Value;
+
+/// What a field must be.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Text,
+    Bool,
+    /// Anything, `null` included.
+    Any,
+    Provider,
+    Reason,
+}
+
+use Kind::{Any, Bool, Provider, Reason, Text};
+
+/// The fields of a chunk: name, what it must be, whether it must be there.
+fn fields(kind: &str, version: u8) -> Option<Vec<(&'static str, Kind, bool)>> {
+    let pm = ("providerMetadata", Provider, false);
+    let id = ("id", Text, true);
+    let call = ("toolCallId", Text, true);
+    let name = ("toolName", Text, true);
+    let dynamic = ("dynamic", Bool, false);
+    let remote = ("providerExecuted", Bool, false);
+    Some(match kind {
+        "start" => vec![("messageId", Text, false), ("messageMetadata", Any, false)],
+        "start-step" | "finish-step" => vec![],
+        "text-start" | "text-end" | "reasoning-start" | "reasoning-end" => vec![id, pm],
+        "text-delta" | "reasoning-delta" => vec![id, ("delta", Text, true), pm],
+        "tool-input-start" => vec![call, name, remote, dynamic],
+        "tool-input-delta" => vec![call, ("inputTextDelta", Text, true)],
+        "tool-input-available" => vec![call, name, ("input", Any, true), remote, pm, dynamic],
+        "tool-output-available" if version > 5 => {
+            vec![call, ("output", Any, true), remote, dynamic, ("preliminary", Bool, false)]
+        }
+        "tool-output-available" => vec![call, ("output", Any, true), remote, dynamic],
+        "tool-output-error" => vec![call, ("errorText", Text, true), remote, dynamic],
+        "tool-output-denied" if version > 5 => vec![call],
+        "tool-approval-request" if version > 5 => vec![("approvalId", Text, true), call],
+        "source-url" => vec![("sourceId", Text, true), ("url", Text, true), ("title", Text, false), pm],
+        "source-document" => vec![
+            ("sourceId", Text, true),
+            ("mediaType", Text, true),
+            ("title", Text, true),
+            ("filename", Text, false),
+            pm,
+        ],
+        "file" => vec![("url", Text, true), ("mediaType", Text, true), pm],
+        "message-metadata" => vec![("messageMetadata", Any, true)],
+        "finish" if version > 5 => vec![("finishReason", Reason, false), ("messageMetadata", Any, false)],
+        "finish" => vec![("messageMetadata", Any, false)],
+        "abort" => vec![],
+        "error" => vec![("errorText", Text, true)],
+        "custom" if version > 6 => vec![("kind", Text, true), pm],
+        kind if kind.starts_with("data-") => {
+            vec![("id", Text, false), ("data", Any, true), ("transient", Bool, false)]
+        }
+        _ => return None,
+    })
+}
+
+/// What a client holds in the end.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Held {
+    /// Texts and thoughts by the message ids in their provider metadata.
+    pub(super) texts: BTreeMap<String, String>,
+    pub(super) thoughts: BTreeMap<String, String>,
+    /// Calls: name, input.
+    pub(super) calls: BTreeMap<String, (String, Value)>,
+    /// Outputs and errors.
+    pub(super) outputs: BTreeMap<String, Value>,
+    pub(super) state: Option<Value>,
+}
+
+#[derive(Default)]
+struct Part {
+    dynamic: bool,
+    step: usize,
+    streaming: bool,
+    approval: bool,
+}
+
+/// Reads a response as the strictest client of `version` would, and panics where it would fail.
+pub(super) fn receive(version: u8, body: &str) -> Held {
+    let mut held = Held::default();
+    let mut texts: HashMap<String, String> = HashMap::new();
+    let mut thoughts: HashMap<String, String> = HashMap::new();
+    let mut tools: HashMap<String, Part> = HashMap::new();
+    let (mut step, mut in_step, mut over, mut done) = (0, false, false, false);
+    let mut first = true;
+    for frame in body.split_terminator("\n\n") {
+        let data = frame.strip_prefix("data: ").unwrap_or_else(|| panic!("not a frame: {frame}"));
+        assert!(!done, "nothing follows [DONE]: {frame}");
+        if data == "[DONE]" {
+            done = true;
+            continue;
+        }
+        assert!(!data.contains('\n'), "one line per frame");
+        let chunk: Value = serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"));
+        refuse_prototypes(&chunk);
+        let kind = chunk["type"].as_str().expect("a chunk has a type");
+        check_fields(kind, version, &chunk);
+        let text = |key: &str| chunk[key].as_str().unwrap_or_default().to_owned();
+        assert_eq!(kind == "start", first, "start comes first, once: {chunk}");
+        first = false;
+        if over {
+            // A further run in the same response, or the tail of an error.
+            over = kind == "finish";
+        }
+        let message = || chunk["providerMetadata"]["agentwire"]["messageId"].as_str().map(str::to_owned);
+        match kind {
+            "start-step" => {
+                assert!(!in_step, "steps do not nest");
+                (in_step, step) = (true, step + 1);
+            }
+            "finish-step" => {
+                assert!(in_step, "a step was begun");
+                assert!(texts.is_empty() && thoughts.is_empty(), "text never spans a step");
+                assert!(!tools.values().any(|part| part.streaming), "arguments never span a step");
+                in_step = false;
+            }
+            "text-start" | "reasoning-start" => {
+                assert!(in_step, "parts lie in steps: {chunk}");
+                let open = if kind == "text-start" { &mut texts } else { &mut thoughts };
+                let message = message().expect("our parts name their message");
+                assert_eq!(open.insert(text("id"), message), None, "the part was not open");
+            }
+            "text-delta" => {
+                let message = texts.get(&text("id")).unwrap_or_else(|| panic!("text is open: {chunk}"));
+                held.texts.entry(message.clone()).or_default().push_str(&text("delta"));
+            }
+            "reasoning-delta" => {
+                let message = thoughts.get(&text("id")).unwrap_or_else(|| panic!("it is open: {chunk}"));
+                held.thoughts.entry(message.clone()).or_default().push_str(&text("delta"));
+            }
+            "text-end" => assert!(texts.remove(&text("id")).is_some(), "text is open: {chunk}"),
+            "reasoning-end" => assert!(thoughts.remove(&text("id")).is_some(), "it is open: {chunk}"),
+            "tool-input-start" => {
+                let dynamic = chunk["dynamic"] == true;
+                tools.insert(text("toolCallId"), Part { dynamic, step, streaming: true, approval: false });
+            }
+            "tool-input-delta" => {
+                let part = &tools[&text("toolCallId")];
+                assert!(part.streaming && part.step == step, "arguments stream in their step: {chunk}");
+            }
+            "tool-input-available" => {
+                let dynamic = chunk["dynamic"] == true;
+                let part =
+                    tools.entry(text("toolCallId")).or_insert(Part { dynamic, step, ..Part::default() });
+                assert_eq!(part.dynamic, dynamic, "dynamic stays: {chunk}");
+                assert!(!part.streaming || part.step == step, "a call is completed in its step: {chunk}");
+                part.streaming = false;
+                held.calls.insert(text("toolCallId"), (text("toolName"), chunk["input"].clone()));
+            }
+            "tool-output-available" | "tool-output-error" | "tool-output-denied" => {
+                let part = tools.get(&text("toolCallId")).unwrap_or_else(|| panic!("no call: {chunk}"));
+                assert!(!part.streaming, "a result follows its call: {chunk}");
+                if kind != "tool-output-denied" {
+                    assert_eq!(part.dynamic, chunk["dynamic"] == true, "dynamic is repeated: {chunk}");
+                } else {
+                    assert!(part.approval, "what is denied was asked for");
+                }
+                let output =
+                    if kind == "tool-output-available" { &chunk["output"] } else { &chunk["errorText"] };
+                held.outputs.insert(text("toolCallId"), output.clone());
+            }
+            "tool-approval-request" => {
+                let part = tools.get_mut(&text("toolCallId")).expect("a call to approve");
+                part.approval = true;
+            }
+            "finish" | "abort" | "error" => {
+                assert!(texts.is_empty() && thoughts.is_empty(), "everything is closed at the end");
+                assert!(!in_step, "the step has ended");
+                over = true;
+            }
+            "data-state" if chunk["id"] == "state" => held.state = Some(chunk["data"].clone()),
+            _ => {}
+        }
+    }
+    assert!(over && done, "the response has an end");
+    held
+}
+
+fn check_fields(kind: &str, version: u8, chunk: &Value) {
+    let known = fields(kind, version).unwrap_or_else(|| panic!("`{kind}` is unknown to version {version}"));
+    let object = chunk.as_object().expect("a chunk is an object");
+    for (key, value) in object {
+        if key == "type" {
+            continue;
+        }
+        let (_, wanted, _) = known
+            .iter()
+            .find(|(name, ..)| name == key)
+            .unwrap_or_else(|| panic!("`{kind}.{key}` is unknown to version {version}: {chunk}"));
+        let right = match wanted {
+            Text => value.is_string(),
+            Bool => value.is_boolean(),
+            Any => true,
+            Provider => value.as_object().is_some_and(|it| it.values().all(Value::is_object)),
+            Reason => {
+                let words = ["stop", "length", "content-filter", "tool-calls", "error", "other"];
+                value.as_str().is_some_and(|word| words.contains(&word))
+            }
+        };
+        assert!(right, "`{kind}.{key}` is wrong: {chunk}");
+    }
+    for (name, _, needed) in known {
+        assert!(!needed || object.contains_key(name), "`{kind}.{name}` is missing: {chunk}");
+    }
+}
+
+/// The SDK's parser refuses these.
+fn refuse_prototypes(value: &Value) {
+    match value {
+        Value::Object(map) => {
+            assert!(!map.contains_key("__proto__"), "__proto__");
+            if let Some(constructor) = map.get("constructor") {
+                assert!(!constructor.is_null() && constructor.get("prototype").is_none(), "constructor");
+            }
+            map.values().for_each(refuse_prototypes);
+        }
+        Value::Array(list) => list.iter().for_each(refuse_prototypes),
+        _ => {}
+    }
+}
+
+/// Reads a response of the data stream as the client of version 4 would, and panics where it would fail.
+pub(super) fn receive4(body: &str) -> Held {
+    let mut held = Held::default();
+    let mut streaming = HashSet::new();
+    let mut known = HashSet::new();
+    let mut in_step = false;
+    let (mut text, mut thought) = (String::new(), String::new());
+    for line in body.split_terminator('\n') {
+        let (code, json) = line.split_once(':').expect("a line has a code");
+        let value: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let call = || value["toolCallId"].as_str().expect("a tool call id").to_owned();
+        match code {
+            "0" => text.push_str(value.as_str().expect("text")),
+            "g" => thought.push_str(value.as_str().expect("reasoning")),
+            "3" => assert!(value.is_string()),
+            "2" | "8" => assert!(value.is_array()),
+            "b" => {
+                assert!(value["toolName"].is_string());
+                streaming.insert(call());
+                known.insert(call());
+            }
+            "c" => assert!(streaming.contains(&call()) && value["argsTextDelta"].is_string(), "{line}"),
+            "9" => {
+                assert!(
+                    value["toolName"].is_string() && (value["args"].is_object() || value["args"].is_array())
+                );
+                known.insert(call());
+                let name = value["toolName"].as_str().unwrap_or_default().to_owned();
+                held.calls.insert(call(), (name, value["args"].clone()));
+            }
+            "a" => {
+                assert!(known.contains(&call()), "a result follows its call: {line}");
+                let result = value.get("result").expect("a result");
+                held.outputs.insert(call(), result.clone());
+            }
+            "f" => {
+                assert!(!in_step && value["messageId"].is_string(), "{line}");
+                in_step = true;
+            }
+            "e" => {
+                assert!(in_step && value["finishReason"].is_string(), "{line}");
+                in_step = false;
+            }
+            "d" => assert!(!in_step && value["finishReason"].is_string(), "{line}"),
+            "h" => assert!(value.is_object()),
+            "i" => assert!(value["data"].is_string()),
+            "j" => assert!(value["signature"].is_string()),
+            "k" => assert!(value["data"].is_string() && value["mimeType"].is_string()),
+            other => panic!("the data stream has no code `{other}`"),
+        }
+    }
+    held.texts.insert(String::new(), text);
+    held.thoughts.insert(String::new(), thought);
+    held
+}

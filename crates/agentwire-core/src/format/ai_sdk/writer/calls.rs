@@ -1,0 +1,162 @@
+//! What a writer knows of the tool calls in the message that it builds.
+//!
+//! The SDK wants the arguments whole once they are complete, and refuses a result for a call that the message
+//! does not hold, so both must be remembered.
+
+use indexmap::IndexMap;
+
+use super::about::About;
+use crate::{
+    event::{MessageId, ToolCallId, ToolResult},
+    framing::DEFAULT_MAX_FRAME,
+};
+
+/// The most calls that are remembered; what the order guard remembers. A result for a call that was forgotten
+/// gets a tool part of its own.
+const MAX_CALLS: usize = 16_384;
+
+/// The most argument text that is collected for one call: what one frame of a source may hold.
+const MAX_ARGUMENTS: usize = DEFAULT_MAX_FRAME;
+
+/// One call.
+#[derive(Debug, Default)]
+pub(super) struct Call {
+    pub(super) name: Box<str>,
+    /// The message that holds it.
+    pub(super) parent: Option<MessageId>,
+    /// The argument text so far, while the call is open.
+    pub(super) arguments: String,
+    /// Arguments beyond the bound were not collected.
+    pub(super) cut: bool,
+    pub(super) open: bool,
+    pub(super) answered: bool,
+    /// The user interface knows the tool, so its part is `tool-NAME` and not `dynamic-tool`.
+    pub(super) known_tool: bool,
+    /// The call was made in an earlier response that this one continues.
+    pub(super) earlier: bool,
+    /// An approval was asked for.
+    pub(super) approval: bool,
+    /// A person refused it.
+    pub(super) denied: bool,
+    pub(super) about: About,
+    /// A result that came before the arguments were complete.
+    pub(super) held: Option<Box<ToolResult>>,
+}
+
+/// The calls of a message.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    calls: IndexMap<ToolCallId, Call>,
+    open: usize,
+    /// Calls of this response that have no result yet.
+    unanswered: usize,
+}
+
+impl Calls {
+    pub(super) fn get(&self, id: &ToolCallId) -> Option<&Call> {
+        self.calls.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: &ToolCallId) -> Option<&mut Call> {
+        self.calls.get_mut(id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ToolCallId, &Call)> {
+        self.calls.iter()
+    }
+
+    /// Whether the arguments of some call are still streaming.
+    pub(super) fn any_open(&self) -> bool {
+        self.open > 0
+    }
+
+    /// Whether some call of this response has no result yet.
+    pub(super) fn any_unanswered(&self) -> bool {
+        self.unanswered > 0
+    }
+
+    /// Remembers a call whose arguments are complete or will not come.
+    pub(super) fn insert(&mut self, id: &ToolCallId, call: Call) {
+        self.forget();
+        self.unanswered += usize::from(call.waits());
+        if let Some(old) = self.calls.insert(id.clone(), call) {
+            self.open -= usize::from(old.open);
+            self.unanswered -= usize::from(old.waits());
+        }
+    }
+
+    /// A result was written; says which call it answers.
+    pub(super) fn answer(&mut self, id: &ToolCallId) -> Option<&mut Call> {
+        let call = self.calls.get_mut(id)?;
+        self.unanswered -= usize::from(call.waits());
+        call.answered = true;
+        Some(call)
+    }
+
+    /// A call opens.
+    pub(super) fn start(&mut self, id: &ToolCallId, call: Call) {
+        self.insert(id, Call { open: true, ..call });
+        self.open += 1;
+    }
+
+    /// Collects a piece of the arguments; says whether the call is open.
+    pub(super) fn push(&mut self, id: &ToolCallId, delta: &str) -> bool {
+        let Some(call) = self.calls.get_mut(id).filter(|call| call.open) else {
+            return false;
+        };
+        if call.arguments.len() + delta.len() > MAX_ARGUMENTS {
+            call.cut = true;
+        } else {
+            call.arguments.push_str(delta);
+        }
+        true
+    }
+
+    /// The arguments are complete: gives the call, whose text the caller may take.
+    pub(super) fn end(&mut self, id: &ToolCallId) -> Option<&mut Call> {
+        let call = self.calls.get_mut(id).filter(|call| call.open)?;
+        call.open = false;
+        self.open -= 1;
+        Some(call)
+    }
+
+    /// Keeps the table bounded by letting go of the oldest half of it, except for open calls.
+    fn forget(&mut self) {
+        if self.calls.len() < MAX_CALLS {
+            return;
+        }
+        let mut oldest = MAX_CALLS / 2;
+        let unanswered = &mut self.unanswered;
+        self.calls.retain(|_, call| {
+            oldest = oldest.saturating_sub(1);
+            let kept = call.open || oldest == 0;
+            *unanswered -= usize::from(!kept && call.waits());
+            kept
+        });
+    }
+}
+
+impl Call {
+    /// Whether this response owes the call a result.
+    fn waits(&self) -> bool {
+        !self.answered && !self.earlier
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stays_bounded_and_keeps_what_is_open() {
+        let mut calls = Calls::default();
+        calls.start(&"open".into(), Call::default());
+        for n in 0..3 * MAX_CALLS {
+            calls.insert(&n.to_string().into(), Call::default());
+        }
+        assert!(calls.calls.len() <= MAX_CALLS);
+        assert!(calls.push(&"open".into(), "x"));
+        assert!(calls.get(&(3 * MAX_CALLS - 1).to_string().into()).is_some());
+        assert!(calls.get(&"0".into()).is_none());
+    }
+}

@@ -1,0 +1,380 @@
+//! The UI message stream (AI SDK 5, 6 and 7): one JSON object per SSE frame.
+//!
+//! Builds in the field check every chunk against a closed list of fields, and one field too many ends the
+//! response. So each profile writes what the *first* build of its version knows: `@5` what 5.0.0 knows, `@6`
+//! what 6.0.0 knows, `@7` what 7.0.0 knows. (`interrupted`, the reason of an approval request and `reset-step`
+//! came later than 7.0.0, and are never written.) Absent fields are left out: `null` is refused everywhere.
+
+use bytes::BufMut;
+
+use super::{
+    super::wire::{self, AGENTWIRE},
+    about::About,
+    calls::Call,
+    turn::{Finish, Start, Wire},
+};
+use crate::{
+    event::{File, Interrupt, MessageId, RunError, Source, ToolCallId, Usage},
+    format::Options,
+    framing::{Frames, Framing},
+    json::{Json, Object, ObjectWriter, write_str},
+};
+
+/// Writes chunks.
+#[derive(Debug)]
+pub(super) struct UiWire {
+    version: Version,
+    /// Whether `finish` has a `finishReason`, which 5.0.0 refuses.
+    reason_as_field: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Version {
+    Five,
+    Six,
+    Seven,
+}
+
+impl UiWire {
+    pub(super) fn new(version: &str, options: &Options) -> Self {
+        let version = match version {
+            "6" => Version::Six,
+            "7" => Version::Seven,
+            _ => Version::Five,
+        };
+        let reason_as_field = match options.get("finish_reason") {
+            Some(choice) => choice == "field",
+            None => version > Version::Five,
+        };
+        Self { version, reason_as_field }
+    }
+}
+
+/// One chunk.
+fn chunk(out: &mut Frames, kind: &str, fill: impl FnOnce(&mut ObjectWriter<'_>)) {
+    let mut w = ObjectWriter::new(out.begin(kind));
+    w.str("type", kind);
+    fill(&mut w);
+    w.end();
+    out.commit();
+}
+
+/// A chunk that is an id and a piece of text: constant pieces, two strings.
+fn delta_chunk(out: &mut Frames, kind: &str, head: &[u8], id: &str, key: &[u8], delta: &str) {
+    let buffer = out.begin(kind);
+    buffer.put_slice(head);
+    write_str(buffer, id);
+    buffer.put_slice(key);
+    write_str(buffer, delta);
+    buffer.put_u8(b'}');
+    out.commit();
+}
+
+/// The members that every chunk about a tool part repeats.
+fn tool(w: &mut ObjectWriter<'_>, call: &Call) {
+    // Version 5 looks the part up among the dynamic ones only if the chunk says so.
+    if !call.known_tool {
+        w.bool("dynamic", true);
+    }
+}
+
+/// Usage as the metadata of a message.
+pub(super) fn usage_metadata(usage: &[Usage]) -> Object {
+    wire::object(|w| write_usage_metadata(w, usage, |_| {}))
+}
+
+/// The totals for everybody, the details for us.
+fn write_usage_metadata(w: &mut ObjectWriter<'_>, usage: &[Usage], more: impl FnOnce(&mut ObjectWriter<'_>)) {
+    if !usage.is_empty() {
+        w.nested("usage", |w| wire::write_usage(w, &wire::total_usage(usage)));
+    }
+    let own = wire::object(|w| {
+        if !usage.is_empty() {
+            w.array("usage", |list| {
+                for entry in usage {
+                    list.object(|w| wire::write_usage(w, entry));
+                }
+            });
+        }
+        more(w);
+    });
+    if !own.is_empty() {
+        w.json(AGENTWIRE, own.as_json());
+    }
+}
+
+impl Wire for UiWire {
+    const ONE_REASONING_PER_STEP: bool = false;
+
+    fn start(&mut self, out: &mut Frames, start: &Start<'_>) {
+        chunk(out, "start", |w| {
+            w.str("messageId", start.message).nested("messageMetadata", |w| {
+                w.nested(AGENTWIRE, |w| {
+                    w.str("threadId", start.thread).str("runId", start.run);
+                });
+            });
+        });
+        if let Some(metadata) = start.metadata {
+            self.data(out, wire::part::CHAIN_START, None, metadata.as_json(), true);
+        }
+    }
+
+    fn start_step(&mut self, out: &mut Frames, _message: &str) {
+        chunk(out, "start-step", |_| {});
+    }
+
+    fn finish_step(&mut self, out: &mut Frames, _reason: &'static str) {
+        chunk(out, "finish-step", |_| {});
+    }
+
+    fn text_start(&mut self, out: &mut Frames, message: &MessageId, about: &About) {
+        let metadata = about.provider_metadata("messageId", Some(message));
+        chunk(out, "text-start", |w| {
+            w.str("id", message).opt_json("providerMetadata", metadata.as_ref());
+        });
+    }
+
+    fn text_delta(&mut self, out: &mut Frames, message: &MessageId, delta: &str) {
+        delta_chunk(out, "text-delta", br#"{"type":"text-delta","id":"#, message, br#","delta":"#, delta);
+    }
+
+    fn text_end(&mut self, out: &mut Frames, message: &MessageId, about: Option<&About>) {
+        let metadata = about.and_then(|about| about.provider_metadata("messageId", Some(message)));
+        chunk(out, "text-end", |w| {
+            w.str("id", message).opt_json("providerMetadata", metadata.as_ref());
+        });
+    }
+
+    fn reasoning_start(&mut self, out: &mut Frames, message: &MessageId, about: &About) {
+        let metadata = about.provider_metadata("messageId", Some(message));
+        chunk(out, "reasoning-start", |w| {
+            w.str("id", message).opt_json("providerMetadata", metadata.as_ref());
+        });
+    }
+
+    fn reasoning_delta(&mut self, out: &mut Frames, message: &MessageId, delta: &str) {
+        delta_chunk(
+            out,
+            "reasoning-delta",
+            br#"{"type":"reasoning-delta","id":"#,
+            message,
+            br#","delta":"#,
+            delta,
+        );
+    }
+
+    fn reasoning_end(&mut self, out: &mut Frames, message: &MessageId, about: Option<&About>) {
+        let metadata = about.and_then(|about| about.provider_metadata("messageId", Some(message)));
+        chunk(out, "reasoning-end", |w| {
+            w.str("id", message).opt_json("providerMetadata", metadata.as_ref());
+        });
+    }
+
+    fn tool_start(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call) {
+        chunk(out, "tool-input-start", |w| {
+            w.str("toolCallId", id).str("toolName", &call.name);
+            tool(w, call);
+        });
+    }
+
+    fn tool_delta(&mut self, out: &mut Frames, id: &ToolCallId, delta: &str) {
+        delta_chunk(
+            out,
+            "tool-input-delta",
+            br#"{"type":"tool-input-delta","toolCallId":"#,
+            id,
+            br#","inputTextDelta":"#,
+            delta,
+        );
+    }
+
+    fn tool_call(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, input: &Json) {
+        let metadata = call.about.provider_metadata("parentMessageId", call.parent.as_deref());
+        chunk(out, "tool-input-available", |w| {
+            w.str("toolCallId", id)
+                .str("toolName", &call.name)
+                .json("input", input)
+                .opt_json("providerMetadata", metadata.as_ref());
+            tool(w, call);
+        });
+    }
+
+    fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json) {
+        chunk(out, "tool-output-available", |w| {
+            w.str("toolCallId", id).json("output", output);
+            tool(w, call);
+        });
+    }
+
+    fn tool_error(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, error: &str) {
+        chunk(out, "tool-output-error", |w| {
+            w.str("toolCallId", id).str("errorText", error);
+            tool(w, call);
+        });
+    }
+
+    fn tool_denied(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, error: &str) {
+        if self.version == Version::Five {
+            return self.tool_error(out, id, call, error);
+        }
+        chunk(out, "tool-output-denied", |w| {
+            w.str("toolCallId", id);
+        });
+    }
+
+    fn tool_progress(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json) -> bool {
+        if self.version == Version::Five {
+            return false;
+        }
+        chunk(out, "tool-output-available", |w| {
+            w.str("toolCallId", id).json("output", output);
+            tool(w, call);
+            w.bool("preliminary", true);
+        });
+        true
+    }
+
+    fn approval(&mut self, out: &mut Frames, interrupt: &Interrupt, call: &ToolCallId) -> bool {
+        if self.version == Version::Five {
+            return false;
+        }
+        chunk(out, "tool-approval-request", |w| {
+            w.str("approvalId", &interrupt.id).str("toolCallId", call);
+        });
+        true
+    }
+
+    fn data(&mut self, out: &mut Frames, name: &str, id: Option<&str>, data: &Json, transient: bool) {
+        chunk(out, &format!("data-{name}"), |w| {
+            w.opt_str("id", id).json("data", data);
+            if transient {
+                w.bool("transient", true);
+            }
+        });
+    }
+
+    fn metadata(&mut self, out: &mut Frames, metadata: &Json) {
+        chunk(out, "message-metadata", |w| {
+            w.json("messageMetadata", metadata);
+        });
+    }
+
+    fn annotation(&mut self, out: &mut Frames, value: &Json) {
+        self.data(out, wire::ANNOTATION, None, value, false);
+    }
+
+    fn provider_part(&mut self, out: &mut Frames, value: &Object) -> bool {
+        let Some(kind) = value.get_str("kind") else {
+            return false;
+        };
+        if self.version != Version::Seven {
+            return false;
+        }
+        let metadata = value.member("providerMetadata").filter(wire::is_provider_metadata);
+        chunk(out, "custom", |w| {
+            w.str("kind", &kind).opt_json("providerMetadata", metadata.as_ref());
+        });
+        true
+    }
+
+    fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>) {
+        let is_url = source.url.is_some();
+        let facts = wire::object(|w| {
+            w.opt_str("messageId", source.message.as_deref());
+            if is_url {
+                w.opt_str("mediaType", source.media_type.as_deref())
+                    .opt_str("filename", source.filename.as_deref());
+            }
+            w.opt_json("detail", detail);
+        });
+        let metadata = (!facts.is_empty()).then(|| Object::from_entries([(AGENTWIRE, facts.into())]));
+        if let Some(url) = &source.url {
+            return chunk(out, "source-url", |w| {
+                w.str("sourceId", &source.id)
+                    .str("url", url)
+                    .opt_str("title", source.title.as_deref())
+                    .opt_object("providerMetadata", metadata.as_ref());
+            });
+        }
+        let title = source.title.as_deref().or(source.filename.as_deref());
+        chunk(out, "source-document", |w| {
+            w.str("sourceId", &source.id)
+                .str("mediaType", source.media_type.as_deref().unwrap_or("application/octet-stream"))
+                .str("title", title.unwrap_or(&source.id))
+                .opt_str("filename", source.filename.as_deref())
+                .opt_object("providerMetadata", metadata.as_ref());
+        });
+    }
+
+    fn file(&mut self, out: &mut Frames, file: &File) -> bool {
+        let Some(url) = wire::media_url(&file.source) else {
+            return false;
+        };
+        let facts = wire::object(|w| {
+            w.str("id", &file.id)
+                .opt_str("messageId", file.message.as_deref())
+                .opt_str("filename", file.name.as_deref());
+        });
+        let metadata = Object::from_entries([(AGENTWIRE, facts.into())]);
+        chunk(out, "file", |w| {
+            w.str("url", &url)
+                .str("mediaType", wire::media_type(file.kind, &file.source))
+                .opt_object("providerMetadata", Some(&metadata));
+        });
+        true
+    }
+
+    fn finish(&mut self, out: &mut Frames, finish: &Finish<'_>) {
+        // Clients keep an empty last step only if something is written after it, so there is always metadata.
+        let metadata = wire::object(|w| {
+            w.str("finishReason", finish.reason);
+            write_usage_metadata(w, finish.usage, |w| {
+                w.opt_str("finishReason", finish.native_reason).opt_json("result", finish.result);
+                if !finish.pending.is_empty() {
+                    w.array("pendingToolCallIds", |list| {
+                        for call in finish.pending {
+                            list.str(call);
+                        }
+                    });
+                }
+            });
+        });
+        chunk(out, "finish", |w| {
+            if self.reason_as_field {
+                w.str("finishReason", finish.reason);
+            }
+            w.json("messageMetadata", metadata.as_json());
+        });
+    }
+
+    fn abort(&mut self, out: &mut Frames) {
+        chunk(out, "abort", |_| {});
+    }
+
+    fn error(&mut self, out: &mut Frames, error: &RunError) {
+        if let Some(code) = &error.code {
+            let metadata = wire::object(|w| {
+                w.nested(AGENTWIRE, |w| {
+                    w.str("errorCode", code);
+                });
+            });
+            self.metadata(out, metadata.as_json());
+        }
+        chunk(out, "error", |w| {
+            w.str("errorText", &error.message);
+        });
+        // Clients stop at the error; servers that store the stream look for its end.
+        chunk(out, "finish", |w| {
+            if self.reason_as_field {
+                w.str("finishReason", "error");
+            }
+        });
+    }
+
+    fn end(&mut self, out: &mut Frames) {
+        if out.framing() == Framing::Sse {
+            out.begin("[DONE]").put_slice(b"[DONE]");
+            out.commit();
+        }
+    }
+}

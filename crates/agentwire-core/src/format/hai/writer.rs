@@ -1,0 +1,448 @@
+//! Canonical events to HAI frames, in three shapes of delta and both encodings.
+//!
+//! Everything that HAI can show is written the way its clients expect it. Where that alone would not tell a
+//! reader of ours which event it was, the frame says so in `agui`, which clients ignore; what HAI cannot show
+//! at all travels inside a CUSTOM event. The [`Ledger`] knows what a reader would make of a plain frame.
+
+mod collaboration;
+mod drawn;
+mod reasoning;
+mod text;
+mod tools;
+mod wires;
+
+use bytes::BytesMut;
+
+use self::{collaboration::Collaborations, tools::Tools, wires::Business};
+use super::{
+    base::{Companions, marker},
+    delta::{Shape, compose, fits},
+    ledger::Ledger,
+    messages::{self, Writing},
+    proto::{self, Held},
+    reader::run_message,
+    wire::{ASSISTANT, EVENTS, MESSAGES_SNAPSHOT, SKIP, SOURCE},
+};
+use crate::{
+    event::{Body, Event, Outcome, RunFinished, RunId, RunStarted, ThreadId},
+    format::{
+        Fidelity, Profile, Setup, Writer,
+        ag_ui::shared::{self, FINISH_REASON, WRAPPED},
+    },
+    framing::Frames,
+    json::{Json, Object, ObjectWriter},
+    patch::{Patch, PatchOp},
+};
+
+/// How an event becomes bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Json,
+    Proto,
+}
+
+const TOO_DEEP: Fidelity = Fidelity::Dropped("nested too deep to travel inside another event");
+const NO_INTEGER: &str = "an integer beyond 2^53 cannot be told in protobuf";
+
+/// Writes HAI.
+#[derive(Debug)]
+pub(super) struct HaiWriter {
+    frames: Framer,
+    shape: Shape,
+    /// Whether all messages of a run share its id.
+    per_run: bool,
+    snapshot_name: &'static str,
+    developer: bool,
+    thread: ThreadId,
+    run: RunId,
+    run_message: String,
+    /// The latest time that an event had: events without one get it, because HAI's have one.
+    clock: Option<i64>,
+    ledger: Ledger,
+    business: Business,
+    collaborations: Collaborations,
+    tools: Tools,
+}
+
+/// Lays one event after the other into the output.
+#[derive(Debug)]
+pub(super) struct Framer {
+    encoding: Encoding,
+    scratch: BytesMut,
+    /// How much of the current event the binary form could hold.
+    held: Held,
+}
+
+impl Framer {
+    /// Writes an event.
+    pub(super) fn put(
+        &mut self,
+        out: &mut Frames,
+        event_type: &str,
+        fill: impl FnOnce(&mut ObjectWriter<'_>),
+    ) {
+        match self.encoding {
+            Encoding::Json => {
+                object(out.begin(event_type), event_type, fill);
+                out.commit();
+            }
+            Encoding::Proto => {
+                self.scratch.clear();
+                object(&mut self.scratch, event_type, fill);
+                let text = std::str::from_utf8(&self.scratch).expect("JSON text is UTF-8");
+                self.held = self.held.min(proto::put_json(out, event_type, text));
+            }
+        }
+    }
+
+    /// Writes an event that is JSON already.
+    fn put_text(&mut self, out: &mut Frames, event_type: &str, text: &str) {
+        match self.encoding {
+            Encoding::Json => {
+                out.begin(event_type).extend_from_slice(text.as_bytes());
+                out.commit();
+            }
+            Encoding::Proto => self.held = self.held.min(proto::put_json(out, event_type, text)),
+        }
+    }
+}
+
+fn object(out: &mut BytesMut, event_type: &str, fill: impl FnOnce(&mut ObjectWriter<'_>)) {
+    let mut w = ObjectWriter::new(out);
+    w.str("type", event_type);
+    fill(&mut w);
+    w.end();
+}
+
+/// The marker of a frame that is for HAI clients only.
+fn skipped() -> Option<Object> {
+    marker([(SKIP, Json::from(serde_json::Value::from(true)))])
+}
+
+fn yes() -> Json {
+    Json::from(serde_json::Value::from(true))
+}
+
+/// The marker of a frame that stands for an AG-UI event.
+fn stands_for(event_type: &str) -> Vec<(&'static str, Json)> {
+    vec![("type", Json::string(event_type))]
+}
+
+/// The event as AG-UI has it, if it can stand `levels` deep inside another.
+fn agui_event(event: &Event, levels: usize) -> Option<Object> {
+    let mut out = BytesMut::new();
+    shared::write_event(&mut out, event);
+    let text = String::from_utf8(out.into()).expect("JSON text is UTF-8");
+    fits(&text, levels).then(|| Json::trusted(text).into_object())?
+}
+
+impl HaiWriter {
+    pub(super) fn new(profile: &Profile, setup: &Setup<'_>, encoding: Encoding) -> Self {
+        let options = setup.options;
+        let shape = match profile.name {
+            "object" => Shape::Object,
+            "text" => Shape::Text,
+            _ => Shape::JsonString,
+        };
+        Self {
+            frames: Framer { encoding, scratch: BytesMut::new(), held: Held::Whole },
+            shape,
+            per_run: options.is("message_ids", "per-run"),
+            snapshot_name: if options.is("snapshot_name", MESSAGES_SNAPSHOT) {
+                MESSAGES_SNAPSHOT
+            } else {
+                "MESSAGE_SNAPSHOT"
+            },
+            developer: options.is("include_developer", "yes"),
+            thread: setup.thread.clone(),
+            run: setup.run.clone(),
+            run_message: run_message(&setup.run),
+            clock: options.get("stamp").and_then(|stamp| stamp.parse().ok()),
+            ledger: Ledger::default(),
+            business: Business::default(),
+            collaborations: Collaborations::default(),
+            tools: Tools::new(options),
+        }
+    }
+
+    /// What the event carries besides its body, with a time if there is any.
+    fn companions(&mut self, event: &Event) -> Companions {
+        Companions::of(event, self.stamp(event))
+    }
+
+    fn stamp(&mut self, event: &Event) -> Option<i64> {
+        if event.timestamp.is_some() {
+            self.clock = event.timestamp;
+        }
+        self.clock
+    }
+
+    /// Sends the event whole inside a CUSTOM one.
+    fn carry(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+        let timestamp = self.stamp(event);
+        let Some(inner) = agui_event(event, 1) else {
+            return TOO_DEEP;
+        };
+        let kind = inner.get_str("type").unwrap_or_default();
+        let name = format!("{WRAPPED}{}", kind.to_ascii_lowercase());
+        self.frames.put(out, "CUSTOM", |w| {
+            w.str("name", &name).json("value", inner.as_json()).opt_int("timestamp", timestamp);
+        });
+        Fidelity::Exact
+    }
+
+    fn run_started(&mut self, event: &Event, started: &RunStarted, out: &mut Frames) -> Fidelity {
+        let mut companions = self.companions(event);
+        (self.thread, self.run) = (started.thread.clone(), started.run.clone());
+        self.run_message = companions.take_str("messageId").unwrap_or_else(|| run_message(&started.run));
+        let role = companions.take_str("role");
+        self.business.reset();
+        self.collaborations.reset();
+        self.tools.reset(started);
+        let Self { frames, run_message, .. } = self;
+        frames.put(out, "RUN_STARTED", |w| {
+            w.str("messageId", run_message)
+                .str("role", role.as_deref().unwrap_or(ASSISTANT))
+                .str("threadId", &started.thread)
+                .str("runId", &started.run)
+                .opt_str("parentRunId", started.parent_run.as_deref())
+                .opt_str("protocolVersion", started.protocol_version.as_deref());
+            if let Some(input) = &started.input {
+                w.nested("input", |w| shared::write_input(w, input));
+            }
+            companions.write(w, "RUN_STARTED", None);
+        });
+        Fidelity::Exact
+    }
+
+    fn run_finished(&mut self, event: &Event, finished: &RunFinished, out: &mut Frames) -> Fidelity {
+        self.close_all(event, out);
+        let mut companions = self.companions(event);
+        if let Some(Outcome::Interrupt { interrupts }) = &finished.outcome {
+            let timestamp = companions.timestamp();
+            for interrupt in interrupts {
+                self.tools.show_interrupt(interrupt, timestamp, &mut self.frames, out);
+            }
+        }
+        let message = companions.take_str("messageId").unwrap_or_else(|| self.run_message.clone());
+        let role = companions.take_str("role");
+        self.frames.put(out, "RUN_FINISHED", |w| {
+            w.str("messageId", &message)
+                .str("role", role.as_deref().unwrap_or(ASSISTANT))
+                .str("threadId", &finished.thread)
+                .str("runId", &finished.run)
+                .opt_json("result", finished.result.as_ref());
+            if let Some(outcome) = &finished.outcome {
+                w.nested("outcome", |w| shared::write_outcome(w, outcome));
+            }
+            shared::write_usage(w, &finished.usage);
+            companions.write(w, "RUN_FINISHED", None);
+        });
+        Fidelity::Exact
+    }
+
+    fn run_error(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+        let Body::RunError(error) = &event.body else { unreachable!("asked for a RUN_ERROR") };
+        self.close_all(event, out);
+        let mut companions = self.companions(event);
+        let mut said = |key: &str, known: &str| companions.take_str(key).unwrap_or_else(|| known.to_owned());
+        let message = said("messageId", &self.run_message);
+        let (thread, run) = (said("threadId", &self.thread), said("runId", &self.run));
+        let role = companions.take_str("role");
+        self.frames.put(out, "RUN_ERROR", |w| {
+            w.str("message", &error.message)
+                .opt_str("code", error.code.as_deref())
+                .str("messageId", &message)
+                .opt_str("role", role.as_deref())
+                .str("threadId", &thread)
+                .str("runId", &run);
+            shared::write_usage(w, &error.usage);
+            companions.write(w, "RUN_ERROR", None);
+        });
+        Fidelity::Exact
+    }
+
+    fn step(&mut self, event: &Event, name: &str, out: &mut Frames) -> Fidelity {
+        let mut companions = self.companions(event);
+        let (thread, run) = (companions.take_str("threadId"), companions.take_str("runId"));
+        self.frames.put(out, event.kind(), |w| {
+            w.str("stepName", name).opt_str("threadId", thread.as_deref()).opt_str("runId", run.as_deref());
+            companions.write(w, event.kind(), None);
+        });
+        Fidelity::Exact
+    }
+
+    fn state_delta(&mut self, event: &Event, patch: &Patch, out: &mut Frames) -> Fidelity {
+        let mut companions = self.companions(event);
+        // What the reader put aside: a word about each operation, or about the only one.
+        let from = companions.take("from", |from| originals(from, patch.0.len()).is_some());
+        let originals = from.and_then(|from| originals(&from, patch.0.len())).unwrap_or_default();
+        self.frames.put(out, "STATE_DELTA", |w| {
+            w.array("delta", |list| {
+                for (index, operation) in patch.0.iter().enumerate() {
+                    let original = originals.get(index).and_then(Option::as_deref);
+                    list.object(|w| write_operation(w, operation, original));
+                }
+            });
+            companions.write(w, "STATE_DELTA", None);
+        });
+        Fidelity::Exact
+    }
+
+    fn messages_snapshot(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+        let Body::MessagesSnapshot { messages } = &event.body else { unreachable!("asked for a snapshot") };
+        let companions = self.companions(event);
+        let writing =
+            Writing { wrapped: self.shape != Shape::Text, developer: self.developer, activity: true };
+        let mut complete = true;
+        let name = self.snapshot_name;
+        self.frames.put(out, name, |w| {
+            w.array("messages", |list| complete = messages::write(list, messages, writing));
+            companions.write(w, name, None);
+        });
+        if complete {
+            Fidelity::Exact
+        } else {
+            Fidelity::Approximated("messages for developers are not shown to end users")
+        }
+    }
+
+    fn raw(&mut self, event: &Event, raw: &Json, source: Option<&str>, out: &mut Frames) -> Fidelity {
+        // An event of an unknown type goes on as it came.
+        if source == Some(SOURCE)
+            && let Some(object) = raw.clone().into_object()
+            && let Some(event_type) = object.get_str("type")
+            && !event_type.is_empty()
+            && event_type != MESSAGES_SNAPSHOT
+            && EVENTS.iter().all(|(known, _)| *known != event_type)
+        {
+            self.stamp(event);
+            self.frames.put_text(out, &event_type, raw.get());
+            return Fidelity::Exact;
+        }
+        let companions = self.companions(event);
+        self.frames.put(out, "RAW", |w| {
+            if !raw.is_null() {
+                w.json("event", raw);
+            }
+            w.opt_str("source", source);
+            companions.write(w, "RAW", None);
+        });
+        Fidelity::Exact
+    }
+
+    fn custom(&mut self, event: &Event, name: &str, value: &Json, out: &mut Frames) -> Fidelity {
+        let companions = self.companions(event);
+        self.frames.put(out, "CUSTOM", |w| {
+            w.str("name", name);
+            if !value.is_null() {
+                w.json("value", value);
+            }
+            companions.write(w, "CUSTOM", None);
+        });
+        Fidelity::Exact
+    }
+
+    /// Closes what is still open on the wire before a run ends.
+    fn close_all(&mut self, event: &Event, out: &mut Frames) {
+        let timestamp = self.stamp(event);
+        self.collaborations.close_all(timestamp, self.shape, &mut self.frames, out);
+        self.close_messages(timestamp, out);
+    }
+
+    fn one(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+        match &event.body {
+            Body::RunStarted(started) => self.run_started(event, started, out),
+            Body::RunFinished(finished) => self.run_finished(event, finished, out),
+            Body::RunError(_) => self.run_error(event, out),
+            Body::StepStarted { name } | Body::StepFinished { name } => self.step(event, name, out),
+            Body::TextStart { .. } => self.text_start(event, out),
+            Body::TextDelta { message, delta } => self.text_delta(event, message, delta, out),
+            Body::TextEnd { message } => self.text_end(event, message, out),
+            Body::ReasoningStart { message, title } => self.span_start(event, message, title.as_deref(), out),
+            Body::ReasoningMessageStart { message } => self.thought_start(event, message, out),
+            Body::ReasoningDelta { message, delta } => self.thought_delta(event, message, delta, out),
+            Body::ReasoningMessageEnd { message } => self.thought_end(event, message, out),
+            Body::ReasoningEnd { message } => self.span_end(event, message, out),
+            Body::ActivitySnapshot { .. } => self.activity_snapshot(event, out),
+            Body::ActivityDelta { message, kind, patch } => {
+                self.activity_delta(event, message, kind, patch, out)
+            }
+            Body::Source(source) => self.source(event, source, out),
+            Body::File(file) => self.file(event, file, out),
+            Body::Block(block) => self.block(event, block, out),
+            Body::ToolStart { .. } | Body::ToolArgs { .. } | Body::ToolEnd { .. } | Body::ToolResult(_) => {
+                self.tool(event, out)
+            }
+            Body::StateSnapshot { snapshot } => {
+                let companions = self.companions(event);
+                self.frames.put(out, "STATE_SNAPSHOT", |w| {
+                    if !snapshot.is_null() {
+                        w.json("snapshot", snapshot);
+                    }
+                    companions.write(w, "STATE_SNAPSHOT", None);
+                });
+                Fidelity::Exact
+            }
+            Body::StateDelta { patch } => self.state_delta(event, patch, out),
+            Body::MessagesSnapshot { .. } => self.messages_snapshot(event, out),
+            Body::CollaborationStart { .. }
+            | Body::CollaborationTask { .. }
+            | Body::CollaborationEnd { .. }
+            | Body::SubagentStarted(_) => self.collaboration(event, out),
+            Body::ReasoningEncrypted { .. } | Body::SubagentFinished { .. } | Body::SubagentError { .. } => {
+                self.carry(event, out)
+            }
+            Body::Raw { event: raw, source } => self.raw(event, raw, source.as_deref(), out),
+            Body::Custom { name, value } => self.custom(event, name, value, out),
+            Body::FinishReason { message, reason } => {
+                let message = message.as_deref().map(|message| ("messageId", Json::string(message)));
+                let value = compose(message.into_iter().chain([("reason", Json::string(reason))]));
+                self.custom(event, FINISH_REASON, value.as_json(), out)
+            }
+        }
+    }
+}
+
+/// A word about each of `count` operations, as the reader keeps it.
+fn originals(from: &Json, count: usize) -> Option<Vec<Option<String>>> {
+    if count == 1 {
+        return from.as_str().filter(|text| !text.is_empty()).map(|text| vec![Some(text)]);
+    }
+    let elements = from.elements()?;
+    let fit = |element: &Json| element.is_null() || element.as_str().is_some_and(|text| !text.is_empty());
+    (elements.len() == count && elements.iter().all(fit) && elements.iter().any(|element| !element.is_null()))
+        .then(|| elements.iter().map(Json::as_str).collect())
+}
+
+fn write_operation(w: &mut ObjectWriter<'_>, operation: &PatchOp, original: Option<&str>) {
+    let PatchOp { op, path, from, value, extra } = operation;
+    w.str("op", op.as_str()).str("path", path);
+    if op.needs_from() {
+        w.opt_str("from", from.as_deref());
+    } else {
+        w.opt_str("from", original);
+    }
+    w.opt_json("value", value.as_ref());
+    for (key, value) in extra.iter().flat_map(Object::entries) {
+        w.entry(&key, &value);
+    }
+}
+
+impl Writer for HaiWriter {
+    fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+        if self.fast(event, out) {
+            return Fidelity::Exact;
+        }
+        self.settle(event, out);
+        let fidelity = self.one(event, out);
+        match fidelity {
+            Fidelity::Dropped(_) => fidelity,
+            fidelity => match std::mem::replace(&mut self.frames.held, Held::Whole) {
+                Held::Whole => fidelity,
+                Held::Less => Fidelity::Approximated(NO_INTEGER),
+                Held::Nothing => Fidelity::Dropped(NO_INTEGER),
+            },
+        }
+    }
+}

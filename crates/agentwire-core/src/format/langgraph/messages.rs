@@ -1,0 +1,264 @@
+//! LangChain messages to canonical messages: how a graph's own history becomes a conversation.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::{
+    content::{self, Piece},
+    view,
+    wire::{self, Call, Function, Kind, Kwargs},
+};
+use crate::{
+    event::{Message, MessageBody, MessageId, ToolCall, ToolCallId},
+    json::Object,
+    tally::Tally,
+};
+
+/// A call as a whole.
+#[derive(Debug)]
+pub(super) struct WholeCall<'a> {
+    pub(super) id: Option<Cow<'a, str>>,
+    pub(super) name: Cow<'a, str>,
+    /// The arguments as text; JSON if the call is valid.
+    pub(super) args: Cow<'a, str>,
+}
+
+/// The complete calls of a message, in order, the invalid ones last.
+pub(super) fn calls<'a>(message: &wire::Message<'a>, tally: &mut Tally) -> Vec<WholeCall<'a>> {
+    let mut calls = Vec::new();
+    let mut lists = vec![message.tool_calls, message.invalid_tool_calls];
+    if message.tool_calls.is_none_or(|calls| calls.get() == "[]") {
+        // Messages of old providers have OpenAI's form only.
+        let kwargs = message.additional_kwargs.and_then(Kwargs::of).unwrap_or_default();
+        lists.push(kwargs.tool_calls);
+    }
+    for list in lists.into_iter().flatten() {
+        for raw in view::elements(list).unwrap_or_default() {
+            match whole_call(raw, tally) {
+                Some(call) => calls.push(call),
+                None => tally.note("wrong type", "tool call"),
+            }
+        }
+    }
+    calls
+}
+
+/// The call that `raw` is, in any form.
+pub(super) fn whole_call<'a>(raw: &'a RawValue, tally: &mut Tally) -> Option<WholeCall<'a>> {
+    let call = Call::of(raw)?;
+    if let Some(inner) = call.tool_call {
+        return whole_call(inner, tally);
+    }
+    let function = call.function.and_then(Function::of).unwrap_or_default();
+    let name = call.name.or(function.name).or(call.tool).or(call.tool_name);
+    Some(WholeCall {
+        id: view::filled(call.id.or(call.tool_call_id), tally),
+        name: view::filled(name, tally).unwrap_or_default(),
+        args: arguments(call.args.or(function.arguments).or(call.tool_input).or(call.input), tally),
+    })
+}
+
+/// Arguments as text: a string is the text, anything else is its JSON.
+pub(super) fn arguments<'a>(raw: Option<&'a RawValue>, tally: &mut Tally) -> Cow<'a, str> {
+    match raw {
+        None => Cow::Borrowed(""),
+        Some(raw) => match view::string(raw, tally) {
+            Some(text) => text,
+            None => Cow::Owned(view::json(raw, tally).get().to_owned()),
+        },
+    }
+}
+
+/// What makes a canonical message of a LangChain message: which ids to use, and what to leave out.
+pub(super) trait Naming {
+    /// The id under which the user interface knows a message.
+    fn message(&self, native: &str) -> MessageId;
+    /// The id under which it knows the result of a call.
+    fn result(&self, native: Option<&str>, call: &str) -> MessageId;
+    /// The id under which it knows a call.
+    fn call(&self, native: &str) -> ToolCallId;
+}
+
+/// Ids as they are.
+pub(super) struct Native;
+
+impl Naming for Native {
+    fn message(&self, native: &str) -> MessageId {
+        native.into()
+    }
+    fn result(&self, native: Option<&str>, call: &str) -> MessageId {
+        native.map_or_else(|| result_id(call), Into::into)
+    }
+    fn call(&self, native: &str) -> ToolCallId {
+        native.into()
+    }
+}
+
+/// The id of a result that has none.
+pub(super) fn result_id(call: &str) -> MessageId {
+    format!("{call}-result").into()
+}
+
+/// The id of a reasoning message that has none.
+pub(super) fn reasoning_id(message: &str, block: &str) -> MessageId {
+    format!("{message}-r{block}").into()
+}
+
+/// The canonical message that `raw` is; `place` names messages that have no id.
+pub(super) fn message(
+    raw: &RawValue,
+    place: usize,
+    naming: &dyn Naming,
+    tally: &mut Tally,
+) -> Option<(Kind, Message)> {
+    let (kind, native) = wire::Message::read(raw, tally)?;
+    let native_id = native.id(tally);
+    let id = match &native_id {
+        Some(id) => naming.message(id),
+        None => format!("message-{place}").into(),
+    };
+    let mut message = match kind {
+        Kind::Human => Message::user(id, content::body(native.content, tally)),
+        Kind::System | Kind::Developer => {
+            let content = content::text(native.content, tally).into();
+            let body = match kind {
+                Kind::System => MessageBody::System { content },
+                _ => MessageBody::Developer { content },
+            };
+            Message::new(id, body)
+        }
+        Kind::Ai => {
+            let calls: Vec<ToolCall> = calls(&native, tally)
+                .into_iter()
+                .enumerate()
+                .map(|(index, call)| {
+                    let id = match &call.id {
+                        Some(call) => naming.call(call),
+                        None => call_id(&id, index),
+                    };
+                    ToolCall::new(id, call.name, call.args)
+                })
+                .collect();
+            let text = content::text(native.content, tally);
+            let content = (!text.is_empty() || calls.is_empty()).then(|| text.into());
+            let tool_calls = (!calls.is_empty()).then_some(calls);
+            Message::new(id, MessageBody::Assistant { content, tool_calls })
+        }
+        Kind::Tool => {
+            let call = view::filled(native.tool_call_id, tally)?;
+            let content = content::body(native.content, tally);
+            let error = is_error(&native, tally).then(|| content.text().into());
+            let id = naming.result(native_id.as_deref(), &call);
+            Message::new(id, MessageBody::Tool { call: naming.call(&call), content, error })
+        }
+        Kind::Remove => return None,
+    };
+    if kind != Kind::Tool {
+        message.name = view::filled(native.name, tally).map(Into::into);
+    }
+    Some((kind, message))
+}
+
+/// The id of a call that has none.
+pub(super) fn call_id(message: &str, index: usize) -> ToolCallId {
+    format!("{message}-call-{index}").into()
+}
+
+/// Whether a tool message reports a failure.
+pub(super) fn is_error(message: &wire::Message<'_>, tally: &mut Tally) -> bool {
+    view::filled(message.status, tally).is_some_and(|status| status == "error")
+}
+
+/// What a result carries beside its content.
+pub(super) fn result_metadata(message: &wire::Message<'_>, tally: &mut Tally) -> Option<Object> {
+    let artifact = message.artifact.map(|raw| ("artifact", view::json(raw, tally)));
+    let status = is_error(message, tally).then(|| ("status", crate::json::Json::string("error")));
+    let entries: Vec<_> = status.into_iter().chain(artifact).collect();
+    (!entries.is_empty()).then(|| Object::from_entries(entries))
+}
+
+/// The messages that `raw` is: a list of them, or a single one.
+pub(super) fn list(raw: &RawValue) -> Vec<&RawValue> {
+    match view::elements(raw) {
+        Some(elements) => elements,
+        None => vec![raw],
+    }
+}
+
+/// A conversation as a graph's state holds it.
+pub(super) fn conversation(raw: &RawValue, naming: &dyn Naming, tally: &mut Tally) -> Vec<Message> {
+    let mut messages = Vec::new();
+    for (place, raw) in list(raw).into_iter().enumerate() {
+        match message(raw, place, naming, tally) {
+            Some((_, message)) => messages.push(message),
+            None => tally.note("wrong type", "message in the state"),
+        }
+    }
+    messages
+}
+
+/// The reasoning inside a message of the assistant, as messages to stand before it.
+pub(super) fn reasoning(raw: &RawValue, tally: &mut Tally) -> Vec<Message> {
+    let Some((Kind::Ai, native)) = wire::Message::read(raw, tally) else { return Vec::new() };
+    let Some(id) = native.id(tally) else { return Vec::new() };
+    let mut messages: Vec<Message> = Vec::new();
+    let mut add = |message: MessageId, text: &str, encrypted: Option<Cow<'_, str>>| {
+        let known = messages.iter().position(|known| known.id == message);
+        let at = known.unwrap_or_else(|| {
+            let body = MessageBody::Reasoning { content: "".into() };
+            messages.push(Message::new(message, body));
+            messages.len() - 1
+        });
+        if let MessageBody::Reasoning { content } = &mut messages[at].body {
+            *content = format!("{content}{text}").into();
+        }
+        if let Some(encrypted) = encrypted.filter(|encrypted| !encrypted.is_empty()) {
+            messages[at].encrypted = Some(encrypted.into());
+        }
+    };
+    let kwargs = native.additional_kwargs.and_then(Kwargs::of).unwrap_or_default();
+    for text in kwargs_reasoning(&kwargs, tally) {
+        add(reasoning_id(&id, "0"), &text.0, None);
+    }
+    let blocks = native.content.map(|content| content::pieces(content, true, tally)).unwrap_or_default();
+    for piece in blocks {
+        let Piece::Reasoning(piece) = piece else { continue };
+        let text = piece.text.map(|(text, _)| text).unwrap_or_default();
+        if text.is_empty() && piece.encrypted.as_ref().is_none_or(|encrypted| encrypted.is_empty()) {
+            continue;
+        }
+        let message = match piece.id {
+            Some(id) if piece.part == 0 => id.as_ref().into(),
+            Some(id) => format!("{id}-{}", piece.part).into(),
+            None if piece.part == 0 => reasoning_id(&id, &piece.block),
+            None => format!("{}-{}", reasoning_id(&id, &piece.block), piece.part).into(),
+        };
+        add(message, &text, piece.encrypted);
+    }
+    messages
+}
+
+/// Reasoning that a provider put beside the content: a string, or OpenAI's old list of summaries.
+pub(super) fn kwargs_reasoning<'a>(
+    kwargs: &Kwargs<'a>,
+    tally: &mut Tally,
+) -> Vec<(Cow<'a, str>, &'a RawValue)> {
+    let mut said = Vec::new();
+    for raw in [kwargs.reasoning_content, kwargs.reasoning].into_iter().flatten() {
+        if let Some(text) = view::string(raw, tally) {
+            said.push((text, raw));
+            continue;
+        }
+        let summary = wire::Block::of(raw).and_then(|block| block.summary);
+        for part in summary.and_then(view::elements).unwrap_or_default() {
+            if let Some(raw) = wire::Inner::of(part).and_then(|part| part.text)
+                && let Some(text) = view::string(raw, tally)
+            {
+                said.push((text, raw));
+            }
+        }
+    }
+    said.retain(|(text, _)| !text.is_empty());
+    said
+}

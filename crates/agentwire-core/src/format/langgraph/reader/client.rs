@@ -1,0 +1,282 @@
+//! What the user interface holds, as far as ids go.
+//!
+//! A messages snapshot replaces known messages in place and appends the others; it never reorders. So that a
+//! run ends with the graph's own conversation, in its order, the reader has to know which messages its events
+//! have created and where. The ids under which they were shown count too: a result has none when the tool
+//! ends and gets a random one later, and the id of a message may come after its first text.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{
+    event::{Body, Event, Message, MessageId, SubagentId, ToolCallId},
+    format::langgraph::messages::{Naming, result_id},
+};
+
+/// How many messages are kept in mind. A state of this many messages is some 10 MB of JSON per step, which no
+/// graph survives; beyond it the oldest are forgotten, and only the order of snapshots suffers.
+const MAX_SHOWN: usize = 16_384;
+
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    shown: Vec<Shown>,
+    present: HashSet<MessageId>,
+    /// Which message holds a call.
+    holders: HashMap<ToolCallId, MessageId>,
+    /// Ids of the source that were shown under another one.
+    messages: HashMap<Box<str>, MessageId>,
+    calls: HashMap<Box<str>, ToolCallId>,
+    results: HashMap<ToolCallId, MessageId>,
+    owners: HashMap<MessageId, SubagentId>,
+    /// Messages of nodes that are left out.
+    hidden: HashSet<MessageId>,
+    /// Whether native events are read: there, results are shown before the graph has named them.
+    pub(super) early_results: bool,
+}
+
+#[derive(Debug)]
+struct Shown {
+    id: MessageId,
+    is_result: bool,
+}
+
+impl Client {
+    /// Notes what `event` does to the list.
+    pub(super) fn apply(&mut self, event: &Event) {
+        match &event.body {
+            Body::TextStart { message, .. } => self.push(message, event.subagent.as_ref()),
+            Body::ToolStart { call, parent, .. } => {
+                if self.holders.contains_key(call) {
+                    return;
+                }
+                let holder = parent.clone().unwrap_or_else(|| call.as_str().into());
+                self.push(&holder, event.subagent.as_ref());
+                self.holders.insert(call.clone(), holder);
+            }
+            Body::ToolResult(result) => {
+                self.results.insert(result.call.clone(), result.message.clone());
+                if !self.present.insert(result.message.clone()) {
+                    return;
+                }
+                if let Some(owner) = &event.subagent {
+                    self.owners.insert(result.message.clone(), owner.clone());
+                }
+                let holder = self.holders.get(&result.call);
+                let holder = holder.and_then(|id| self.shown.iter().rposition(|shown| shown.id == *id));
+                let at = match holder {
+                    Some(holder) => {
+                        let behind = &self.shown[holder + 1..];
+                        holder + 1 + behind.iter().take_while(|shown| shown.is_result).count()
+                    }
+                    None => self.shown.len(),
+                };
+                self.shown.insert(at, Shown { id: result.message.clone(), is_result: true });
+                self.bound();
+            }
+            Body::MessagesSnapshot { messages } => {
+                let kept: HashSet<&MessageId> = messages.iter().map(|message| &message.id).collect();
+                self.shown.retain(|shown| kept.contains(&shown.id));
+                self.present.retain(|id| kept.contains(id));
+                for message in messages {
+                    if self.present.insert(message.id.clone()) {
+                        let is_result = message.role() == crate::event::Role::Tool;
+                        self.shown.push(Shown { id: message.id.clone(), is_result });
+                    }
+                    for call in message.tool_calls() {
+                        self.holders.insert(call.id.clone(), message.id.clone());
+                    }
+                }
+                self.bound();
+            }
+            _ => {}
+        }
+    }
+
+    fn push(&mut self, id: &MessageId, owner: Option<&SubagentId>) {
+        if self.present.insert(id.clone()) {
+            if let Some(owner) = owner {
+                self.owners.insert(id.clone(), owner.clone());
+            }
+            self.shown.push(Shown { id: id.clone(), is_result: false });
+            self.bound();
+        }
+    }
+
+    fn bound(&mut self) {
+        while self.shown.len() > MAX_SHOWN {
+            let oldest = self.shown.remove(0);
+            self.present.remove(&oldest.id);
+            self.owners.remove(&oldest.id);
+        }
+        for table in [&mut self.messages] {
+            if table.len() > MAX_SHOWN {
+                table.clear();
+            }
+        }
+        if self.holders.len() > 4 * MAX_SHOWN {
+            self.holders.clear();
+        }
+        if self.results.len() > 4 * MAX_SHOWN {
+            self.results.clear();
+        }
+    }
+
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.present.contains(id) || self.hidden.contains(id)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.shown.is_empty()
+    }
+
+    /// Whether every message that is shown is in `list`.
+    pub(super) fn is_part_of(&self, list: &[Message]) -> bool {
+        let list: HashSet<&MessageId> = list.iter().map(|message| &message.id).collect();
+        self.shown.iter().all(|shown| list.contains(&shown.id))
+    }
+
+    /// Whether a snapshot of `list` would add a message.
+    pub(super) fn lacks_some_of(&self, list: &[Message]) -> bool {
+        list.iter().any(|message| !self.present.contains(&message.id))
+    }
+
+    /// How many messages of `list` to restate first so that a snapshot of all of it comes out in its order;
+    /// `None` if it does anyway.
+    pub(super) fn misplaced_after(&self, list: &[Message]) -> Option<usize> {
+        let wanted: HashSet<&MessageId> = list.iter().map(|message| &message.id).collect();
+        let mut kept = self.shown.iter().filter(|shown| wanted.contains(&shown.id));
+        for (place, message) in list.iter().enumerate() {
+            match kept.next() {
+                Some(shown) if shown.id == message.id => {}
+                Some(_) => return Some(place),
+                None => return None,
+            }
+        }
+        None
+    }
+
+    pub(super) fn hide(&mut self, id: MessageId) {
+        if self.hidden.len() < MAX_SHOWN {
+            self.hidden.insert(id);
+        }
+    }
+
+    pub(super) fn is_hidden(&self, id: &str) -> bool {
+        self.hidden.contains(id)
+    }
+
+    pub(super) fn owner(&self, id: &str) -> Option<&SubagentId> {
+        self.owners.get(id)
+    }
+
+    pub(super) fn holder(&self, call: &str) -> Option<&MessageId> {
+        self.holders.get(call)
+    }
+
+    /// Remembers that the source calls a message `native`.
+    pub(super) fn alias_message(&mut self, native: &str, shown: &MessageId) {
+        if native != shown.as_str() {
+            self.messages.insert(native.into(), shown.clone());
+        }
+    }
+
+    /// Remembers that the source calls a call `native`.
+    pub(super) fn alias_call(&mut self, native: &str, shown: &ToolCallId) {
+        if native != shown.as_str() && self.calls.len() < 4 * MAX_SHOWN {
+            self.calls.insert(native.into(), shown.clone());
+        }
+    }
+
+    /// A new run of the same thread: what was named in the last one stays shown under its names.
+    pub(super) fn next_run(&mut self) {
+        self.early_results = false;
+    }
+}
+
+impl Naming for Client {
+    fn message(&self, native: &str) -> MessageId {
+        self.messages.get(native).cloned().unwrap_or_else(|| native.into())
+    }
+
+    fn result(&self, native: Option<&str>, call: &str) -> MessageId {
+        let call = self.call(call);
+        if let Some(known) = self.results.get(&call) {
+            return known.clone();
+        }
+        match native {
+            // The graph named it after the fact, with a random id. The next run must use the name that this
+            // one had to use, so it is derived.
+            Some(id) if self.early_results && is_random(id) => result_id(&call),
+            Some(id) => id.into(),
+            None => result_id(&call),
+        }
+    }
+
+    fn call(&self, native: &str) -> ToolCallId {
+        self.calls.get(native).cloned().unwrap_or_else(|| native.into())
+    }
+}
+
+/// Whether `id` is a random UUID (version 4), as LangGraph gives to messages that have no id.
+fn is_random(id: &str) -> bool {
+    let bytes = id.as_bytes();
+    bytes.len() == 36
+        && bytes[14] == b'4'
+        && bytes.iter().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::ToolResult;
+
+    fn list(ids: &[&str]) -> Vec<Message> {
+        ids.iter().map(|id| Message::user(*id, "")).collect()
+    }
+
+    fn text(id: &str) -> Event {
+        Event::new(Body::TextStart { message: id.into(), role: None, name: None })
+    }
+
+    #[test]
+    fn order_is_judged_as_a_snapshot_would_leave_it() {
+        let mut client = Client::default();
+        assert_eq!(client.misplaced_after(&list(&["a", "b"])), None);
+        client.apply(&text("b"));
+        assert_eq!(client.misplaced_after(&list(&["a", "b"])), Some(0));
+        assert_eq!(client.misplaced_after(&list(&["b", "a"])), None);
+        client.apply(&text("x"));
+        assert_eq!(client.misplaced_after(&list(&["b", "a"])), None, "what is not in the list goes");
+        client.apply(&Event::new(Body::MessagesSnapshot { messages: list(&["b", "a"]) }));
+        assert_eq!(client.misplaced_after(&list(&["b", "c", "a"])), Some(1));
+    }
+
+    #[test]
+    fn results_stand_behind_the_message_that_holds_the_call() {
+        let mut client = Client::default();
+        client.apply(&Event::new(Body::ToolStart {
+            call: "c1".into(),
+            name: "n".into(),
+            parent: Some("m".into()),
+        }));
+        client.apply(&text("later"));
+        let result = ToolResult {
+            message: "r".into(),
+            call: "c1".into(),
+            content: "".into(),
+            error: None,
+            explicit_role: true,
+        };
+        client.apply(&Event::new(Body::ToolResult(Box::new(result))));
+        assert_eq!(client.misplaced_after(&list(&["m", "r", "later"])), None);
+    }
+
+    #[test]
+    fn random_ids_are_told_from_chosen_ones() {
+        assert!(is_random("29857793-e265-4af3-9fb1-3171d1baf059"));
+        assert!(!is_random("01a1e0b4-cc09-7316-ae0a-7a67889760fe"));
+        assert!(!is_random("my-result"));
+    }
+}

@@ -1,0 +1,540 @@
+//! Native events: `astream_events` version 2, and the names of other bridges.
+
+use std::borrow::Cow;
+
+use indexmap::IndexMap;
+use serde_json::value::RawValue;
+
+use super::{
+    LangGraphReader, MAX_CHAINS,
+    calls::{self, Answer},
+    cx,
+    lane::Lane,
+    nodes::Node,
+    run::failure,
+    update,
+};
+use crate::{
+    event::{Body, Event, MessageId, ToolCallId},
+    format::langgraph::{
+        messages::{self, WholeCall},
+        names::{EventName, Mode},
+        settings::Steps,
+        view,
+        wire::{Block, Call, Data, Meta, Native},
+    },
+};
+
+/// The tag of chains that nobody shall see.
+const HIDDEN: &str = "langsmith:hidden";
+
+/// The tag of a node's own run.
+const NODE: &str = "graph:step:";
+
+/// What stops a tool without being a failure: an interrupt, and orders to an outer graph.
+const BUBBLES: &[&str] = &["GraphInterrupt", "NodeInterrupt", "ParentCommand", "GraphBubbleUp"];
+
+impl LangGraphReader {
+    /// One native event. `framed`: the server sent it, and closes the stream after the last one.
+    pub(super) fn event(
+        &mut self,
+        name: EventName,
+        native: &Native<'_>,
+        frame: &str,
+        framed: bool,
+        out: &mut Vec<Event>,
+    ) {
+        let run = view::filled(native.run_id, &mut self.tally).unwrap_or(Cow::Borrowed(""));
+        if !self.belongs(&run, native, out) {
+            return;
+        }
+        self.client.early_results = true;
+        self.run.has_events = true;
+        let data = match native.data {
+            Some(data) => Data::of(data).unwrap_or_default(),
+            None => Data::default(),
+        };
+        if native.data.is_none_or(|data| !view::is_object(data)) && name != EventName::CustomEvent {
+            self.tally.note("wrong type", &format!("{} data", name.as_str()));
+        }
+        match name {
+            EventName::ChatModelStream => self.model_stream(&run, native, &data, frame, out),
+            EventName::ChatModelStart | EventName::LlmStart => self.model_start(&run, native, out),
+            EventName::ChatModelEnd => self.model_end(&run, native, &data, out),
+            EventName::LlmStream => self.llm_stream(&run, native, &data, out),
+            EventName::LlmEnd => self.llm_end(&run, native, &data, out),
+            EventName::ChainStart | EventName::NodeStart => self.chain_start(name, &run, native, &data, out),
+            EventName::ChainStream | EventName::NodeStream => self.chain_stream(&run, &data, frame, out),
+            EventName::ChainEnd | EventName::NodeEnd => self.chain_end(&run, &data, out),
+            EventName::ToolStart => self.tool_start(&run, native, &data, out),
+            EventName::ToolEnd => self.tool_end(&run, native, &data, out),
+            EventName::ToolError => self.tool_error(&run, native, &data, out),
+            EventName::AgentAction => self.agent_action(&run, native, &data, out),
+            EventName::CustomEvent => self.custom_event(&run, native, out),
+            _ if name.is_failure() => self.runnable_failed(&run, &data, out),
+            _ => {}
+        }
+        if name.is_end() && self.run.is_root(&run) {
+            self.root_end(name, data.output, out);
+            if !framed {
+                self.finish(out);
+            }
+        } else if name.is_failure() && self.run.is_root(&run) {
+            let error = data.error.or(native.data);
+            self.failed(error, out);
+        }
+    }
+
+    /// Whether an event is one of this run; begins the run with the first one.
+    fn belongs(&mut self, run: &str, native: &Native<'_>, out: &mut Vec<Event>) -> bool {
+        let parents = view::strings(native.parent_ids, &mut self.tally);
+        let root: &str = parents.first().map_or(run, |root| root);
+        if let Some(known) = self.run.root() {
+            let foreign = match parents.first() {
+                Some(root) => **root != *known,
+                // Old versions leave the parents out. Then only a chain that is no node can be another root.
+                None => {
+                    run != known
+                        && native.parent_ids.is_some()
+                        && native.event.is_some_and(|event| event.get() == "\"on_chain_start\"")
+                        && native.metadata.and_then(Meta::of).is_none_or(|meta| meta.node.is_none())
+                }
+            };
+            if foreign && self.run.is_over() {
+                self.next_run();
+            } else if foreign {
+                self.tally.note("event of another run", root);
+                return false;
+            }
+        } else if self.run.is_over() {
+            self.next_run();
+        }
+        if self.run.is_over() {
+            self.tally.note("event after the end", root);
+            return false;
+        }
+        if self.run.root().is_none() {
+            self.run.set_root(root);
+        }
+        if !self.run.is_active() {
+            let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
+            let integration = view::filled(meta.integration, &mut self.tally);
+            self.run.is_graph |= integration.is_some_and(|name| name == "langgraph");
+            let thread = view::filled(meta.thread_id, &mut self.tally);
+            self.begin(thread.as_deref(), Some(root), out);
+        }
+        true
+    }
+
+    fn is_hidden(&mut self, native: &Native<'_>) -> bool {
+        if !self.settings.hide_tags.is_empty() {
+            let tags = view::strings(native.tags, &mut self.tally);
+            if self.settings.hides_tags(&tags) {
+                return true;
+            }
+        }
+        if self.settings.hide_nodes.is_empty() {
+            return false;
+        }
+        let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
+        let ns = view::filled(meta.ns, &mut self.tally).unwrap_or_default();
+        let node = view::filled(meta.node, &mut self.tally).unwrap_or_default();
+        self.settings.hides_node(&ns, &node)
+    }
+
+    // --- models -----------------------------------------------------------------------------------------
+
+    fn model_lane(&mut self, run: &str, native: &Native<'_>, out: &mut Vec<Event>) {
+        if self.lanes.contains_key(run) {
+            return;
+        }
+        let hidden = self.is_hidden(native);
+        let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
+        let tally = &mut self.tally;
+        let ns = view::filled(meta.ns.or(meta.inner_ns), tally).unwrap_or_default();
+        let agent = view::filled(meta.agent, tally);
+        let mut lane = Lane::new(format!("lc_run--{run}"), &ns);
+        let parents = view::strings(native.parent_ids, tally);
+        let node = parents.iter().rev().find(|parent| self.nodes.is_running(parent));
+        lane.node = node.map(|node| node.as_ref().into());
+        lane.provider = view::filled(meta.provider, tally).map(Into::into);
+        lane.model = view::filled(meta.model, tally).map(Into::into);
+        lane.hidden = hidden;
+        if !hidden {
+            lane.owner = self.nodes.owner(cx!(self, out), &ns, agent.as_deref());
+        }
+        self.lane(run, || lane, out);
+    }
+
+    fn model_start(&mut self, run: &str, native: &Native<'_>, out: &mut Vec<Event>) {
+        self.model_lane(run, native, out);
+    }
+
+    fn model_stream(
+        &mut self,
+        run: &str,
+        native: &Native<'_>,
+        data: &Data<'_>,
+        frame: &str,
+        out: &mut Vec<Event>,
+    ) {
+        let Some(chunk) = data.chunk else {
+            return self.tally.note("wrong type", "on_chat_model_stream data.chunk");
+        };
+        self.model_lane(run, native, out);
+        let key = run.to_owned();
+        match super::wire::Message::read(chunk, &mut self.tally) {
+            Some((_, message)) => self.chunk(&key, &message, frame, out),
+            // A chunk without a type, and one that is only text.
+            None => match super::wire::Message::of(chunk) {
+                Some(message) if message.content.is_some() => self.chunk(&key, &message, frame, out),
+                Some(message) if message.text.is_some() => {
+                    let message = super::wire::Message { content: message.text, ..Default::default() };
+                    self.chunk(&key, &message, frame, out);
+                }
+                _ if chunk.get().starts_with('"') => {
+                    let message = super::wire::Message { content: Some(chunk), ..Default::default() };
+                    self.chunk(&key, &message, frame, out);
+                }
+                _ => self.tally.note("wrong type", "on_chat_model_stream data.chunk"),
+            },
+        }
+    }
+
+    fn model_end(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
+        self.model_lane(run, native, out);
+        let message = data.output.and_then(|raw| generation(raw, "message").or(Some(raw)));
+        let message = message.and_then(|raw| super::wire::Message::read(raw, &mut self.tally));
+        match message {
+            Some((_, message)) => {
+                if let Some(at) = self.lanes.get_index_of(run) {
+                    self.lanes[at].complete(&message, cx!(self, out));
+                }
+            }
+            None => self.tally.note("wrong type", "on_chat_model_end data.output"),
+        }
+        self.finish_lane(run, out);
+    }
+
+    fn llm_stream(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
+        let chunk = data.chunk;
+        let text = chunk.and_then(|raw| Block::of(raw).and_then(|block| block.text).or(Some(raw)));
+        let Some(text) = text.and_then(|raw| view::string(raw, &mut self.tally)) else {
+            return self.tally.note("wrong type", "on_llm_stream data.chunk");
+        };
+        self.model_lane(run, native, out);
+        if let Some(at) = self.lanes.get_index_of(run) {
+            self.lanes[at].text(&text, cx!(self, out));
+        }
+    }
+
+    fn llm_end(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
+        self.model_lane(run, native, out);
+        let text = data.output.and_then(|output| generation(output, "text"));
+        let text = text.and_then(|raw| view::string(raw, &mut self.tally));
+        if text.is_none() {
+            self.tally.note("wrong type", "on_llm_end data.output");
+        }
+        if let Some(at) = self.lanes.get_index_of(run) {
+            self.lanes[at].text_so_far(&text.unwrap_or_default(), cx!(self, out));
+            let usage = data
+                .output
+                .and_then(|raw| member(raw, "llm_output"))
+                .and_then(|raw| member(raw, "token_usage"));
+            self.lanes[at].cost(usage);
+        }
+        self.finish_lane(run, out);
+    }
+
+    // --- chains and nodes -------------------------------------------------------------------------------
+
+    fn chain_start(
+        &mut self,
+        event: EventName,
+        run: &str,
+        native: &Native<'_>,
+        data: &Data<'_>,
+        out: &mut Vec<Event>,
+    ) {
+        let tags = view::strings(native.tags, &mut self.tally);
+        if tags.iter().any(|tag| tag == HIDDEN) {
+            return;
+        }
+        let name = self.name(native, data);
+        if self.settings.thinking_chains && event == EventName::ChainStart {
+            self.think_chain(run, &name, out);
+        }
+        let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
+        let tally = &mut self.tally;
+        let ns = view::filled(meta.ns.or(meta.inner_ns), tally).unwrap_or_default();
+        let node = view::filled(meta.node, tally);
+        self.run.is_graph |= node.is_some();
+        let parents = view::strings(native.parent_ids, tally);
+        let is_node = event == EventName::NodeStart
+            || tags.iter().any(|tag| tag.starts_with(NODE))
+            || tags.is_empty() && node.as_deref() == Some(&*name) && {
+                let parent = parents.last().and_then(|parent| self.nodes.get(parent));
+                parent.is_none_or(|parent| *parent.ns != *ns)
+            };
+        if !is_node {
+            return;
+        }
+        let mut started = Node::new(&name, &ns);
+        started.number = view::integer(meta.step);
+        started.hidden = self.settings.hides_tags(&tags) || self.settings.hides_node(&ns, &name);
+        // What the outer graph hands to a node that it pulls is its conversation, whole and exact.
+        let pulled =
+            view::strings(meta.path, &mut self.tally).first().is_some_and(|how| how == "__pregel_pull");
+        let outermost = parents.len() == 1 && !ns.contains('|');
+        if let Some(input) = data.input {
+            if pulled
+                && outermost
+                && let Some(list) = member(input, "messages")
+            {
+                self.conversation(list, out);
+            }
+            started.given = self.given(input);
+        }
+        self.nodes.start(cx!(self, out), run, started);
+    }
+
+    /// The calls that a node is given as its input.
+    pub(super) fn given(&mut self, input: &RawValue) -> Vec<ToolCallId> {
+        let list = messages::list(input);
+        let mut given = Vec::new();
+        for raw in list {
+            let Some(call) = Call::of(raw) else { continue };
+            let is_call = call.tool_call.is_some()
+                || call.kind.is_some_and(|kind| kind.get() == "\"tool_call\"") && call.args.is_some();
+            if !is_call {
+                continue;
+            }
+            if let Some(WholeCall { id: Some(id), name, args }) = messages::whole_call(raw, &mut self.tally) {
+                use crate::format::langgraph::messages::Naming;
+                let id = self.client.call(&id);
+                self.calls.remember(&id, &name, &args, false);
+                given.push(id);
+            }
+        }
+        given
+    }
+
+    fn chain_stream(&mut self, run: &str, data: &Data<'_>, frame: &str, out: &mut Vec<Event>) {
+        let Some(chunk) = data.chunk else { return };
+        if !self.run.is_root(run) {
+            return;
+        }
+        // With several stream modes the root's chunks are `[mode, data]` or `[place, mode, data]`.
+        if let Some(tuple) = view::elements(chunk) {
+            let (place, mode, data) = match &tuple[..] {
+                [mode, data] => (None, *mode, *data),
+                [place, mode, data] => (Some(*place), *mode, *data),
+                _ => return,
+            };
+            let Some(mode) = view::string(mode, &mut self.tally).and_then(|mode| Mode::parse(&mode)) else {
+                return;
+            };
+            let ns = view::strings(place, &mut self.tally).join("|");
+            return self.mode(mode, &ns, data, frame, out);
+        }
+        if self.run.is_graph {
+            self.mode(Mode::Updates, "", chunk, frame, out);
+        }
+    }
+
+    fn chain_end(&mut self, run: &str, data: &Data<'_>, out: &mut Vec<Event>) {
+        if let Some(id) = self.chains.shift_remove(run) {
+            out.push(Event::new(Body::ReasoningEnd { message: id }));
+        }
+        let Some(node) = self.nodes.get(run) else { return };
+        let ns = node.ns.clone();
+        let hidden = node.hidden;
+        self.finish_lanes_at(&ns, out);
+        self.finish_lanes_in(run, out);
+        if let Some(output) = data.output
+            && hidden
+        {
+            self.hide_returned(output);
+        } else if let Some(output) = data.output {
+            let owner = self.nodes.owner(cx!(self, out), &ns, None);
+            self.returned(output, &ns, owner.as_ref(), out);
+        }
+        self.fail_calls(Some(run), out);
+        self.nodes.finish(cx!(self, out), run);
+    }
+
+    fn think_chain(&mut self, run: &str, name: &str, out: &mut Vec<Event>) {
+        if self.chains.len() >= MAX_CHAINS || self.chains.contains_key(run) {
+            return self.tally.note("too many chains", name);
+        }
+        let id = MessageId::from(format!("chain-{run}"));
+        self.chains.insert(run.into(), id.clone());
+        out.push(Event::new(Body::ReasoningStart { message: id, title: Some(name.into()) }));
+    }
+
+    /// Every chain that is still shown as thinking is over.
+    pub(super) fn finish_chains(&mut self, out: &mut Vec<Event>) {
+        let chains: IndexMap<Box<str>, MessageId> = std::mem::take(&mut self.chains);
+        for (_, message) in chains.into_iter().rev() {
+            out.push(Event::new(Body::ReasoningEnd { message }));
+        }
+    }
+
+    // --- tools ------------------------------------------------------------------------------------------
+
+    /// The name of the runnable: on the event, or in its data, as some bridges have it.
+    fn name(&mut self, native: &Native<'_>, data: &Data<'_>) -> Box<str> {
+        let name =
+            view::filled(native.name, &mut self.tally).or_else(|| view::filled(data.name, &mut self.tally));
+        name.unwrap_or_default().into()
+    }
+
+    fn tool_start(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
+        let name = self.name(native, data);
+        let parents = view::strings(native.parent_ids, &mut self.tally);
+        let node = parents.iter().rev().find(|parent| self.nodes.is_running(parent));
+        let node: Option<Box<str>> = node.map(|node| node.as_ref().into());
+        if let Some(node) = &node
+            && self.settings.steps == Steps::Tools
+        {
+            self.nodes.show(cx!(self, out), node);
+        }
+        if self.calls.of_run(run).is_some() {
+            // An agent action has announced it.
+            return;
+        }
+        let given: Vec<ToolCallId> = node
+            .as_ref()
+            .and_then(|node| self.nodes.get(node))
+            .map(|node| node.given.clone())
+            .unwrap_or_default();
+        let call = match self.calls.take(&name, data.input, &given) {
+            Some(call) => call,
+            None => self.unannounced(run, &name, native, data.input, out),
+        };
+        self.calls.begin(run, &call, node.as_deref());
+    }
+
+    /// A tool that no model asked for: code called it, or the stream began later.
+    fn unannounced(
+        &mut self,
+        run: &str,
+        name: &str,
+        native: &Native<'_>,
+        input: Option<&RawValue>,
+        out: &mut Vec<Event>,
+    ) -> ToolCallId {
+        let id: ToolCallId = if run.is_empty() { name.into() } else { run.into() };
+        let args = messages::arguments(input, &mut self.tally);
+        let hidden = self.is_hidden(native);
+        let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
+        let ns = view::filled(meta.ns.or(meta.inner_ns), &mut self.tally).unwrap_or_default();
+        let owner = if hidden { None } else { self.nodes.owner(cx!(self, out), &ns, None) };
+        calls::whole(cx!(self, out), &id, name, &args, None, owner.as_ref(), hidden);
+        id
+    }
+
+    fn agent_action(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
+        let action = data.action.or(native.data).and_then(Call::of).unwrap_or_default();
+        let Some(name) = view::filled(action.tool.or(action.name), &mut self.tally) else {
+            return self.tally.note("wrong type", "on_agent_action data.action");
+        };
+        // An agent's own run announces all of its actions.
+        let mut id = run.to_owned();
+        let mut number = 2;
+        while self.calls.get(&id).is_some() {
+            id = format!("{run}-{number}");
+            number += 1;
+        }
+        let call = self.unannounced(&id, &name, native, action.tool_input.or(action.args), out);
+        // Another run may execute it; if the same one does, it is found by its id.
+        if native.run_id.is_some() {
+            self.calls.begin(&id, &call, None);
+            self.calls.release(&call);
+        }
+    }
+
+    /// The call that the run of a tool works on.
+    fn tool_call(
+        &mut self,
+        run: &str,
+        native: &Native<'_>,
+        data: &Data<'_>,
+        out: &mut Vec<Event>,
+    ) -> ToolCallId {
+        if let Some(call) = self.calls.of_run(run) {
+            return call.clone();
+        }
+        // The start was not seen.
+        if let Some(id) = view::filled(data.tool_call_id, &mut self.tally) {
+            return id.as_ref().into();
+        }
+        let answered = data.output.map(update::messages).unwrap_or_default();
+        for raw in answered {
+            if let Some((_, message)) = super::wire::Message::read(raw, &mut self.tally)
+                && let Some(id) = view::filled(message.tool_call_id, &mut self.tally)
+            {
+                return id.as_ref().into();
+            }
+        }
+        let name = self.name(native, data);
+        let call = self.unannounced(run, &name, native, data.input, out);
+        self.calls.begin(run, &call, None);
+        call
+    }
+
+    fn tool_end(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
+        let call = self.tool_call(run, native, data, out);
+        calls::answer_output(cx!(self, out), &call, data.output);
+    }
+
+    fn tool_error(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
+        let known = self.calls.of_run(run).is_some();
+        let call = self.tool_call(run, native, data, out);
+        if known && let Some(id) = view::filled(data.tool_call_id, &mut self.tally) {
+            self.client.alias_call(&id, &call);
+        }
+        let (class, message) = failure(data.error, &mut self.tally);
+        let bubble = BUBBLES
+            .iter()
+            .any(|bubble| class.as_deref() == Some(*bubble) || message.starts_with(&format!("{bubble}(")));
+        if bubble {
+            self.calls.interrupt(&call, &message);
+        } else {
+            self.calls.fail(&call, &message);
+        }
+    }
+
+    /// Turns failures of tools that nobody has put into words into results.
+    pub(super) fn fail_calls(&mut self, node: Option<&str>, out: &mut Vec<Event>) {
+        for (call, message) in self.calls.failures(node) {
+            calls::answer(cx!(self, out), &call, Answer::failure(&message));
+        }
+    }
+
+    /// A runnable failed that is no tool. The run may survive it; if it does not, this is why.
+    fn runnable_failed(&mut self, run: &str, data: &Data<'_>, out: &mut Vec<Event>) {
+        let (class, message) = failure(data.error, &mut self.tally);
+        self.run.suspect(class, message);
+        self.finish_lane(run, out);
+        if let Some(id) = self.chains.shift_remove(run) {
+            out.push(Event::new(Body::ReasoningEnd { message: id }));
+        }
+        self.nodes.finish(cx!(self, out), run);
+    }
+}
+
+/// A member of the first generation in `{"generations": [[{…}]]}`.
+fn generation<'a>(output: &'a RawValue, name: &str) -> Option<&'a RawValue> {
+    let generations = view::elements(member(output, "generations")?)?;
+    let first = *generations.first()?;
+    let first = view::elements(first).and_then(|list| list.first().copied()).unwrap_or(first);
+    member(first, name)
+}
+
+/// A member of an object.
+pub(super) fn member<'a>(raw: &'a RawValue, name: &str) -> Option<&'a RawValue> {
+    let members = view::members(raw)?;
+    let found = members.into_iter().rev().find(|(key, _)| key == name);
+    found.map(|(_, value)| value).filter(|value| value.get() != "null")
+}

@@ -1,0 +1,818 @@
+//! One answer of a model while it streams.
+//!
+//! Everything is kept per model run and never as "the current message": branches and nested graphs stream at
+//! the same time, and their chunks alternate. A lane opens its message with the first thing worth showing, so
+//! that an answer which only calls tools does not leave an empty message behind.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::{Cx, calls};
+use crate::{
+    event::{Body, EncryptedEntity, Event, File, MessageId, Role, Source, SubagentId, ToolCallId, Usage},
+    format::langgraph::{
+        content::{self, Media, Piece, Reasoning},
+        messages::{self, WholeCall, call_id, reasoning_id},
+        view,
+        wire::{self, Kwargs, Response, TokenDetails, UsageMetadata},
+    },
+    json::{Json, Object},
+    tally::Tally,
+};
+
+/// How many calls one answer may have open; models make a handful.
+const MAX_CALLS: usize = 512;
+
+/// How many blocks of reasoning one answer may have; providers make a few.
+const MAX_REASONING: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Lane {
+    /// The message's id until the source says another one.
+    fallback: Box<str>,
+    /// The id that the source gave.
+    native: Option<Box<str>>,
+    /// The id that is shown, from the first event on.
+    message: Option<MessageId>,
+    pub(super) owner: Option<SubagentId>,
+    pub(super) hidden: bool,
+    /// Where the model runs.
+    pub(super) ns: Box<str>,
+    /// The run of the node that it runs in.
+    pub(super) node: Option<Box<str>>,
+    pub(super) provider: Option<Box<str>>,
+    pub(super) model: Option<Box<str>>,
+    name: Option<Box<str>>,
+    text_open: bool,
+    text_sent: usize,
+    thought: Option<Thought>,
+    thoughts: Vec<Known>,
+    reasoning_sent: usize,
+    files: usize,
+    sources: usize,
+    others: usize,
+    calls: Vec<CallLane>,
+    usage: Option<Usage>,
+    finish: Option<Box<str>>,
+    /// The source said that this was the last chunk.
+    pub(super) last: bool,
+    /// The source says of every chunk whether it is the last one, so that one can be missed.
+    pub(super) positioned: bool,
+    /// The source repeats the message from its start in every frame; this is the latest one.
+    pub(super) accumulated: bool,
+    pub(super) latest: Option<Box<RawValue>>,
+    /// Blocks of protocol v2 that have streamed.
+    streamed: Vec<Box<str>>,
+}
+
+/// The open reasoning.
+#[derive(Debug)]
+struct Thought {
+    span: MessageId,
+    message: MessageId,
+}
+
+/// A part of a block of reasoning that was named.
+#[derive(Debug)]
+struct Known {
+    block: Box<str>,
+    part: u64,
+    id: MessageId,
+    /// Whether its message was ever open.
+    opened: bool,
+    /// How much of it was shown, and whether what only the provider can read was.
+    sent: usize,
+    sealed: bool,
+}
+
+#[derive(Debug)]
+struct CallLane {
+    index: Option<Box<str>>,
+    /// Whether the source gave the id.
+    id: ToolCallId,
+    native: bool,
+    /// Not shown while its name is unknown; arguments wait here.
+    waiting: Option<String>,
+    sent: usize,
+}
+
+/// The one string that a chunk added, for the fast lane.
+pub(super) enum Hole<'a> {
+    Text(&'a RawValue),
+    Reasoning(&'a RawValue),
+}
+
+impl Lane {
+    pub(super) fn new(fallback: impl Into<Box<str>>, ns: &str) -> Self {
+        Self {
+            fallback: fallback.into(),
+            native: None,
+            message: None,
+            owner: None,
+            hidden: false,
+            ns: ns.into(),
+            node: None,
+            provider: None,
+            model: None,
+            name: None,
+            text_open: false,
+            text_sent: 0,
+            thought: None,
+            thoughts: Vec::new(),
+            reasoning_sent: 0,
+            files: 0,
+            sources: 0,
+            others: 0,
+            calls: Vec::new(),
+            usage: None,
+            finish: None,
+            last: false,
+            positioned: false,
+            accumulated: false,
+            latest: None,
+            streamed: Vec::new(),
+        }
+    }
+
+    /// The id that the source gave, if it did.
+    pub(super) fn native(&self) -> Option<&str> {
+        self.native.as_deref()
+    }
+
+    pub(super) fn is_shown(&self) -> bool {
+        self.message.is_some()
+    }
+
+    /// Learns what the source calls the message.
+    pub(super) fn named(&mut self, id: Option<&str>, cx: &mut Cx<'_>) {
+        let Some(id) = id else { return };
+        if self.native.as_deref() == Some(id) {
+            return;
+        }
+        // A provider's own id is the final one; LangChain's stand-in may come before it.
+        if self.native.is_some() && id.starts_with("lc_run--") {
+            return;
+        }
+        self.native = Some(id.into());
+        if let Some(shown) = &self.message {
+            cx.client.alias_message(id, shown);
+        }
+    }
+
+    /// The id under which the message is shown, chosen when it is first needed.
+    fn message(&mut self, cx: &mut Cx<'_>) -> MessageId {
+        if let Some(message) = &self.message {
+            return message.clone();
+        }
+        let mut id = self.native.as_deref().unwrap_or(&self.fallback);
+        // One message per model run, even if a model uses an id twice.
+        if cx.client.has(id) && id != &*self.fallback {
+            id = &self.fallback;
+        }
+        let message: MessageId = cx.names.get(id);
+        if let Some(native) = &self.native {
+            cx.client.alias_message(native, &message);
+        }
+        if self.hidden {
+            cx.client.hide(message.clone());
+        }
+        self.message.insert(message).clone()
+    }
+
+    fn emit(&self, cx: &mut Cx<'_>, body: Body) {
+        if !self.hidden {
+            cx.emit(Event::new(body).by(self.owner.clone()));
+        }
+    }
+
+    /// A chunk of the message. Hands back the one string it added if it did nothing else.
+    pub(super) fn chunk<'a>(&mut self, chunk: &wire::Message<'a>, cx: &mut Cx<'_>) -> Option<Hole<'a>> {
+        let before = cx.out.len();
+        let id = chunk.id(cx.tally);
+        self.named(id.as_deref(), cx);
+        let mut plain = true;
+        if let Some(response) = chunk.response_metadata {
+            self.response(response, cx.tally);
+            plain &= self.finish.is_none();
+        }
+        if let Some(usage) = chunk.usage_metadata.and_then(usage) {
+            plain = false;
+            add(self.usage.get_or_insert_default(), &usage);
+        }
+        if chunk.chunk_position.is_some() {
+            plain = false;
+            self.last |= view::filled(chunk.chunk_position, cx.tally).is_some_and(|at| at == "last");
+        }
+        if self.name.is_none() {
+            self.name = view::filled(chunk.name, cx.tally).map(Into::into);
+        }
+        let mut hole = None;
+        let mut holes = 0;
+        if let Some(kwargs) = chunk.additional_kwargs.filter(|raw| raw.get() != "{}").and_then(Kwargs::of) {
+            for (text, raw) in messages::kwargs_reasoning(&kwargs, cx.tally) {
+                let thought =
+                    Reasoning { block: "0".into(), text: Some((text, raw)), ..Reasoning::default() };
+                hole = Some(Hole::Reasoning(raw));
+                holes += 1;
+                self.think(thought, cx);
+            }
+        }
+        match chunk.content {
+            Some(content) if content.get().starts_with('"') => {
+                if let Some(text) = view::string(content, cx.tally) {
+                    hole = Some(Hole::Text(content));
+                    holes += usize::from(!text.is_empty());
+                    self.text(&text, cx);
+                }
+            }
+            Some(content) if content.get() != "[]" => {
+                for piece in content::pieces(content, false, cx.tally) {
+                    holes += 1;
+                    hole = match &piece {
+                        Piece::Text { raw, .. } => Some(Hole::Text(raw)),
+                        Piece::Reasoning(Reasoning { text: Some((_, raw)), encrypted: None, .. }) => {
+                            Some(Hole::Reasoning(raw))
+                        }
+                        _ => None,
+                    };
+                    self.piece(piece, cx);
+                }
+            }
+            _ => {}
+        }
+        if let Some(list) = chunk.tool_call_chunks.filter(|raw| raw.get() != "[]") {
+            plain = false;
+            for raw in view::elements(list).unwrap_or_default() {
+                match wire::Call::of(raw) {
+                    Some(call) => self.call_piece(&call, cx),
+                    None => cx.tally.note("wrong type", "tool call chunk"),
+                }
+            }
+        }
+        let grew = cx.out.len() - before;
+        hole.filter(|_| plain && holes == 1 && grew == 1 && !self.hidden)
+    }
+
+    /// The message as a whole: says what was not streamed, checks what was.
+    pub(super) fn complete(&mut self, whole: &wire::Message<'_>, cx: &mut Cx<'_>) {
+        let id = whole.id(cx.tally);
+        self.named(id.as_deref(), cx);
+        if let Some(response) = whole.response_metadata {
+            self.response(response, cx.tally);
+        }
+        // The whole message has the sum of what the chunks had.
+        if let Some(usage) = whole.usage_metadata.and_then(usage) {
+            self.usage = Some(usage);
+        }
+        if self.name.is_none() {
+            self.name = view::filled(whole.name, cx.tally).map(Into::into);
+        }
+        let (said, thought) = (self.text_sent > 0, self.reasoning_sent > 0 || !self.thoughts.is_empty());
+        let (files, sources, others) = (self.files > 0, self.sources > 0, self.others > 0);
+        if !thought && let Some(kwargs) = whole.additional_kwargs.and_then(Kwargs::of) {
+            for text in messages::kwargs_reasoning(&kwargs, cx.tally) {
+                self.think(Reasoning { block: "0".into(), text: Some(text), ..Reasoning::default() }, cx);
+            }
+        }
+        let mut length = 0;
+        for piece in whole.content.map(|raw| content::pieces(raw, true, cx.tally)).unwrap_or_default() {
+            let known = match &piece {
+                Piece::Text { text, .. } => {
+                    length += text.len();
+                    said
+                }
+                Piece::Reasoning(_) => thought,
+                Piece::File { .. } => files,
+                Piece::Source(_) => sources,
+                Piece::Other(_) => others,
+            };
+            if !known {
+                self.piece(piece, cx);
+            }
+        }
+        if said && length != self.text_sent {
+            cx.tally
+                .note("text that differs from what was streamed", self.native.as_deref().unwrap_or_default());
+        }
+        for (index, call) in messages::calls(whole, cx.tally).into_iter().enumerate() {
+            self.whole_call(index, &call, cx);
+        }
+    }
+
+    /// A call of the whole message.
+    fn whole_call(&mut self, index: usize, call: &WholeCall<'_>, cx: &mut Cx<'_>) {
+        let known = match &call.id {
+            Some(id) => self.calls.iter().position(|lane| *lane.id == **id),
+            None => None,
+        };
+        // A call that was streamed without an id is the one at its place.
+        let known = known.or_else(|| {
+            let lane = self.calls.get(index)?;
+            (!lane.native).then_some(index)
+        });
+        if let Some(at) = known {
+            if let Some(id) = &call.id {
+                cx.client.alias_call(id, &self.calls[at].id);
+            }
+            self.show_call(at, Some(&call.name), cx);
+            let lane = &mut self.calls[at];
+            if lane.sent == 0 && !matches!(&*call.args, "" | "{}") {
+                lane.sent += call.args.len();
+                calls::args(cx, &lane.id.clone(), &call.args);
+            } else {
+                calls::compare(cx, &lane.id.clone(), &call.args);
+            }
+            return;
+        }
+        let message = self.message(cx);
+        let id = match &call.id {
+            Some(id) => ToolCallId::from(id.as_ref()),
+            None => call_id(&message, index),
+        };
+        if self.calls.len() >= MAX_CALLS {
+            return cx.tally.note("too many tool calls", &message);
+        }
+        self.close_thought(cx);
+        calls::start(cx, &id, &call.name, Some(&message), self.owner.as_ref(), self.hidden);
+        calls::args(cx, &id, &call.args);
+        let sent = call.args.len();
+        self.calls.push(CallLane { index: None, id, native: true, waiting: None, sent });
+    }
+
+    /// Closes everything and hands back what the answer cost.
+    pub(super) fn finish(&mut self, cx: &mut Cx<'_>) -> Option<Usage> {
+        self.close_thought(cx);
+        for at in 0..self.calls.len() {
+            self.show_call(at, None, cx);
+        }
+        for lane in self.calls.drain(..) {
+            calls::end(cx, &lane.id);
+        }
+        if std::mem::take(&mut self.text_open)
+            && let Some(message) = self.message.clone()
+        {
+            self.emit(cx, Body::TextEnd { message });
+        }
+        if let Some(reason) = self.finish.take()
+            && let Some(message) = self.message.clone()
+        {
+            self.emit(cx, Body::FinishReason { message: Some(message), reason });
+        }
+        let usage = self.usage.take()?;
+        Some(Usage { provider: self.provider.clone(), model: self.model.clone(), ..usage })
+    }
+
+    /// Text of the answer.
+    pub(super) fn text(&mut self, text: &str, cx: &mut Cx<'_>) {
+        if text.is_empty() {
+            return;
+        }
+        let message = self.message(cx);
+        self.close_thought(cx);
+        if !self.text_open {
+            self.text_open = true;
+            let name = self.name.clone();
+            self.emit(cx, Body::TextStart { message: message.clone(), role: Some(Role::Assistant), name });
+        }
+        self.text_sent += text.len();
+        self.emit(cx, Body::TextDelta { message, delta: text.into() });
+    }
+
+    /// Shows the message even if it says nothing: it is part of the conversation.
+    pub(super) fn announce(&mut self, cx: &mut Cx<'_>) {
+        let message = self.message(cx);
+        if !cx.client.has(&message) {
+            self.text_open = true;
+            let name = self.name.clone();
+            self.emit(cx, Body::TextStart { message, role: Some(Role::Assistant), name });
+        }
+    }
+
+    /// Text that comes whole in every frame: shows what is new.
+    pub(super) fn text_so_far(&mut self, text: &str, cx: &mut Cx<'_>) {
+        match text.get(self.text_sent..) {
+            Some(new) => self.text(new, cx),
+            None if text.len() < self.text_sent => {
+                cx.tally.note("text that differs from what was streamed", "")
+            }
+            None => {}
+        }
+    }
+
+    /// The message as far as it has come: shows what is new. Calls wait for the end, because their arguments are
+    /// parsed again and again and cannot be told apart by length.
+    pub(super) fn so_far(&mut self, raw: &RawValue, message: &wire::Message<'_>, cx: &mut Cx<'_>) {
+        let id = message.id(cx.tally);
+        self.named(id.as_deref(), cx);
+        let kwargs = message.additional_kwargs.and_then(Kwargs::of).unwrap_or_default();
+        let mut beside = String::new();
+        for (text, _) in messages::kwargs_reasoning(&kwargs, cx.tally) {
+            beside.push_str(&text);
+        }
+        if !beside.is_empty() {
+            self.think_so_far("0", 0, None, &beside, None, cx);
+        }
+        let mut text = String::new();
+        for piece in message.content.map(|raw| content::pieces(raw, true, cx.tally)).unwrap_or_default() {
+            match piece {
+                Piece::Text { text: more, .. } => text.push_str(&more),
+                Piece::Reasoning(piece) => {
+                    let said = piece.text.map(|(text, _)| text).unwrap_or_default();
+                    self.think_so_far(&piece.block, piece.part, piece.id, &said, piece.encrypted, cx);
+                }
+                _ => {}
+            }
+        }
+        self.text_so_far(&text, cx);
+        self.latest = Some(raw.to_owned());
+    }
+
+    fn think_so_far(
+        &mut self,
+        block: &str,
+        part: u64,
+        id: Option<Cow<'_, str>>,
+        said: &str,
+        encrypted: Option<Cow<'_, str>>,
+        cx: &mut Cx<'_>,
+    ) {
+        let known = self.thoughts.iter().find(|known| *known.block == *block && known.part == part);
+        let (sent, sealed) = known.map_or((0, false), |known| (known.sent, known.sealed));
+        let new = said.get(sent..).unwrap_or_default();
+        let encrypted = encrypted.filter(|_| !sealed);
+        if new.is_empty() && encrypted.is_none() {
+            return;
+        }
+        // The wire form of the string is of no use here, so any raw value will do.
+        let text = (!new.is_empty()).then_some((Cow::Borrowed(new), RawValue::NULL));
+        self.think(Reasoning { block: block.into(), part, id, text, encrypted }, cx);
+    }
+
+    /// Protocol v2: a block begins or is complete.
+    pub(super) fn block(&mut self, raw: &RawValue, index: Option<&RawValue>, whole: bool, cx: &mut Cx<'_>) {
+        let place: Box<str> = index.map_or("0", |index| index.get()).into();
+        let kind =
+            wire::Block::of(raw).and_then(|block| view::filled(block.kind, cx.tally)).unwrap_or_default();
+        if matches!(&*kind, "tool_call_chunk" | "tool_call" | "invalid_tool_call") {
+            if whole {
+                let at = self.calls.iter().position(|lane| lane.index.as_deref() == Some(&*place));
+                if let Some(call) = messages::whole_call(raw, cx.tally) {
+                    self.whole_call(at.unwrap_or(self.calls.len()), &call, cx);
+                }
+            } else if let Some(mut call) = wire::Call::of(raw) {
+                call.index = index.or(call.index);
+                self.call_piece(&call, cx);
+            }
+            return;
+        }
+        let streamed = self.streamed.contains(&place);
+        for piece in content::block_pieces(raw, cx.tally) {
+            match piece {
+                Piece::Text { text, .. } if !(whole && streamed) => {
+                    if !text.is_empty() {
+                        self.stream(&place);
+                    }
+                    self.text(&text, cx);
+                }
+                Piece::Text { .. } => {}
+                Piece::Reasoning(mut reasoning) => {
+                    reasoning.block = Cow::Owned(place.to_string());
+                    if whole && streamed {
+                        reasoning.text = None;
+                    } else if reasoning.text.as_ref().is_some_and(|(text, _)| !text.is_empty()) {
+                        self.stream(&place);
+                    }
+                    self.think(reasoning, cx);
+                }
+                // Media and sources are complete at the end of their block.
+                piece if whole => self.piece(piece, cx),
+                _ => {}
+            }
+        }
+    }
+
+    /// Protocol v2: a block goes on.
+    pub(super) fn block_delta(&mut self, raw: &RawValue, index: Option<&RawValue>, cx: &mut Cx<'_>) {
+        let Some(delta) = wire::Block::of(raw) else {
+            return cx.tally.note("wrong type", "content-block-delta");
+        };
+        let place: Box<str> = index.map_or("0", |index| index.get()).into();
+        match view::filled(delta.kind, cx.tally).as_deref() {
+            Some("text-delta") => {
+                let text = delta.text.and_then(|raw| view::string(raw, cx.tally)).unwrap_or_default();
+                self.stream(&place);
+                self.text(&text, cx);
+            }
+            Some("reasoning-delta") => {
+                let text =
+                    delta.reasoning.or(delta.text).and_then(|raw| Some((view::string(raw, cx.tally)?, raw)));
+                self.stream(&place);
+                self.think(Reasoning { block: Cow::Borrowed(&place), text, ..Reasoning::default() }, cx);
+            }
+            Some("tool-call-delta") => {
+                let mut call = wire::Call::of(raw).unwrap_or_default();
+                call.index = index;
+                self.call_piece(&call, cx);
+            }
+            Some("block-delta") => {
+                if let Some(fields) = delta.fields {
+                    self.block(fields, index, false, cx);
+                }
+            }
+            // Media come whole with the end of their block.
+            Some("data-delta") => {}
+            other => cx.tally.note("unknown delta", other.unwrap_or_default()),
+        }
+    }
+
+    fn stream(&mut self, place: &str) {
+        if !self.streamed.iter().any(|known| **known == *place) && self.streamed.len() < MAX_REASONING {
+            self.streamed.push(place.into());
+        }
+    }
+
+    /// The fast lane: text for the message that is open.
+    pub(super) fn more_text(&mut self, message: &MessageId) -> bool {
+        self.text_open && self.thought.is_none() && self.message.as_ref() == Some(message)
+    }
+
+    /// The fast lane: reasoning for the message that is open.
+    pub(super) fn more_reasoning(&mut self, message: &MessageId) -> bool {
+        self.thought.as_ref().is_some_and(|thought| thought.message == *message)
+    }
+
+    pub(super) fn sent_text(&mut self, length: usize) {
+        self.text_sent += length;
+    }
+
+    pub(super) fn piece(&mut self, piece: Piece<'_>, cx: &mut Cx<'_>) {
+        match piece {
+            Piece::Text { text, .. } => self.text(&text, cx),
+            Piece::Reasoning(reasoning) => self.think(reasoning, cx),
+            Piece::File { index, media } => self.file(&index, media, cx),
+            Piece::Source(raw) => self.source(raw, cx),
+            Piece::Other(raw) => self.other(raw, cx),
+        }
+    }
+
+    fn think(&mut self, reasoning: Reasoning<'_>, cx: &mut Cx<'_>) {
+        if cx.settings.manual_reasoning {
+            return;
+        }
+        let text = reasoning.text.as_ref().map(|(text, _)| &**text).filter(|text| !text.is_empty());
+        let encrypted = reasoning.encrypted.as_deref().filter(|value| !value.is_empty());
+        if text.is_none() && encrypted.is_none() && reasoning.id.is_none() {
+            return;
+        }
+        let id = self.thought_id(&reasoning, cx);
+        if text.is_none() && encrypted.is_none() {
+            return;
+        }
+        let open = self.thought.as_ref().is_some_and(|thought| thought.message == id);
+        // What only the provider can read belongs to the reasoning before it, which may be closed; without
+        // one, an empty message is its home.
+        let opened = self.thoughts.iter().any(|known| known.id == id && known.opened);
+        if !open && (text.is_some() || !opened) {
+            self.open_thought(&id, cx);
+        }
+        if let Some(known) = self.thoughts.iter_mut().find(|known| known.id == id) {
+            known.sent += text.map_or(0, str::len);
+            known.sealed |= encrypted.is_some();
+        }
+        if let Some(text) = text {
+            self.reasoning_sent += text.len();
+            self.emit(cx, Body::ReasoningDelta { message: id.clone(), delta: text.into() });
+        }
+        if let Some(value) = encrypted {
+            let entity = EncryptedEntity::Message(id);
+            self.emit(cx, Body::ReasoningEncrypted { entity, value: value.into() });
+        }
+    }
+
+    /// The id of the reasoning message that a piece belongs to.
+    fn thought_id(&mut self, reasoning: &Reasoning<'_>, cx: &mut Cx<'_>) -> MessageId {
+        // Opaque pieces name no part: they belong to the latest one of their block.
+        let opaque = reasoning.text.is_none();
+        let mut same = self.thoughts.iter().filter(|known| *known.block == *reasoning.block);
+        let first = same.clone().next().map(|known| known.id.clone());
+        let found = if opaque { same.next_back() } else { same.find(|known| known.part == reasoning.part) };
+        if let Some(known) = found {
+            return known.id.clone();
+        }
+        let base = match (&reasoning.id, first) {
+            (Some(id), _) => MessageId::from(id.as_ref()),
+            (None, Some(first)) => first,
+            (None, None) => reasoning_id(&self.message(cx), &reasoning.block),
+        };
+        let part = reasoning.part;
+        let id = if part == 0 { base } else { format!("{base}-{part}").into() };
+        if self.thoughts.len() < MAX_REASONING {
+            let block = reasoning.block.as_ref().into();
+            self.thoughts.push(Known { block, part, id: id.clone(), opened: false, sent: 0, sealed: false });
+        }
+        id
+    }
+
+    fn open_thought(&mut self, id: &MessageId, cx: &mut Cx<'_>) {
+        let span = match self.thought.take() {
+            // Another part or block of the same thinking.
+            Some(thought) => {
+                self.emit(cx, Body::ReasoningMessageEnd { message: thought.message });
+                thought.span
+            }
+            None => {
+                self.emit(cx, Body::ReasoningStart { message: id.clone(), title: None });
+                id.clone()
+            }
+        };
+        self.emit(cx, Body::ReasoningMessageStart { message: id.clone() });
+        for known in self.thoughts.iter_mut().filter(|known| known.id == *id) {
+            known.opened = true;
+        }
+        self.thought = Some(Thought { span, message: id.clone() });
+    }
+
+    fn close_thought(&mut self, cx: &mut Cx<'_>) {
+        if let Some(thought) = self.thought.take() {
+            self.emit(cx, Body::ReasoningMessageEnd { message: thought.message });
+            self.emit(cx, Body::ReasoningEnd { message: thought.span });
+        }
+    }
+
+    fn file(&mut self, index: &str, media: Media<'_>, cx: &mut Cx<'_>) {
+        let message = self.message(cx);
+        self.files += 1;
+        let file = File {
+            id: format!("{message}-f{index}").into(),
+            message: Some(message),
+            kind: media.kind,
+            source: media.source,
+            name: media.name.map(Into::into),
+        };
+        self.emit(cx, Body::File(Box::new(file)));
+    }
+
+    fn source(&mut self, raw: &RawValue, cx: &mut Cx<'_>) {
+        let Some(detail) = view::json(raw, cx.tally).into_object() else { return };
+        let message = self.message(cx);
+        let first = |names: &[&str]| names.iter().find_map(|name| detail.get_str(name)).map(Box::from);
+        let source = Source {
+            id: format!("{message}-s{}", self.sources).into(),
+            message: Some(message),
+            url: first(&["url", "source"]),
+            title: first(&["title", "document_title"]),
+            media_type: first(&["mime_type", "media_type"]),
+            filename: first(&["filename", "file_name"]),
+            detail: Some(detail.clone()),
+        };
+        self.sources += 1;
+        self.emit(cx, Body::Source(Box::new(source)));
+    }
+
+    fn other(&mut self, raw: &RawValue, cx: &mut Cx<'_>) {
+        let message = self.message(cx);
+        self.others += 1;
+        let block = view::json(raw, cx.tally);
+        let name = Json::string(&message);
+        let value: Json = match block.clone().into_object() {
+            Some(block) => block.with("messageId", name).into(),
+            None => Object::from_entries([("block", block), ("messageId", name)]).into(),
+        };
+        self.emit(cx, Body::Custom { name: "content_block".into(), value });
+    }
+
+    /// A piece of a call: `{id?, name?, args, index}`.
+    pub(super) fn call_piece(&mut self, call: &wire::Call<'_>, cx: &mut Cx<'_>) {
+        let id = view::filled(call.id, cx.tally);
+        let name = view::filled(call.name, cx.tally);
+        let args = messages::arguments(call.args, cx.tally);
+        let index: Option<Box<str>> = call.index.map(|raw| raw.get().into());
+        let same_index = |lane: &CallLane| index.is_some() && lane.index == index;
+        let at = match &id {
+            // The same id again is the same call going on, unless it stands at another place.
+            Some(id) => self.calls.iter().rposition(|lane| {
+                (*lane.id == **id || !lane.native && same_index(lane))
+                    && (index.is_none() || lane.index == index)
+            }),
+            None if index.is_some() => self.calls.iter().rposition(same_index),
+            None if name.is_some() => None,
+            None => self.calls.len().checked_sub(1),
+        };
+        let at = match at {
+            Some(at) => at,
+            None => {
+                if id.is_none() && name.is_none() {
+                    if !args.is_empty() {
+                        cx.tally.note("tool arguments without a call", "tool_call_chunks");
+                    }
+                    return;
+                }
+                if self.calls.len() >= MAX_CALLS {
+                    return cx.tally.note("too many tool calls", self.native.as_deref().unwrap_or_default());
+                }
+                let message = self.message(cx);
+                let native = id.is_some();
+                let id = match &id {
+                    Some(id) => cx.names.get(id),
+                    None => call_id(&message, self.calls.len()),
+                };
+                self.calls.push(CallLane { index, id, native, waiting: Some(String::new()), sent: 0 });
+                self.calls.len() - 1
+            }
+        };
+        if let Some(id) = &id {
+            let lane = &self.calls[at];
+            cx.client.alias_call(id, &lane.id);
+        }
+        if let Some(name) = &name {
+            self.show_call(at, Some(name), cx);
+        }
+        let lane = &mut self.calls[at];
+        match &mut lane.waiting {
+            Some(waiting) => waiting.push_str(&args),
+            None => {
+                lane.sent += args.len();
+                let id = lane.id.clone();
+                calls::args(cx, &id, &args);
+            }
+        }
+    }
+
+    /// Shows a call, if it is not shown yet.
+    fn show_call(&mut self, at: usize, name: Option<&Cow<'_, str>>, cx: &mut Cx<'_>) {
+        let Some(waiting) = self.calls[at].waiting.take() else { return };
+        let message = self.message(cx);
+        self.close_thought(cx);
+        let id = self.calls[at].id.clone();
+        calls::start(
+            cx,
+            &id,
+            name.map(|name| &**name).unwrap_or_default(),
+            Some(&message),
+            self.owner.as_ref(),
+            self.hidden,
+        );
+        self.calls[at].sent += waiting.len();
+        calls::args(cx, &id, &waiting);
+    }
+
+    /// Why the model stopped, and who it was.
+    pub(super) fn response(&mut self, raw: &RawValue, tally: &mut Tally) {
+        if raw.get() == "{}" {
+            return;
+        }
+        let Some(response) = Response::of(raw) else { return };
+        let reason = response.finish_reason.or(response.stop_reason).or(response.done_reason);
+        if let Some(reason) = view::filled(reason.or(response.status), tally) {
+            self.finish = Some(reason.into());
+        }
+        if self.model.is_none() {
+            self.model = view::filled(response.model_name.or(response.model), tally).map(Into::into);
+        }
+        if self.provider.is_none() {
+            self.provider =
+                view::filled(response.model_provider.or(response.provider), tally).map(Into::into);
+        }
+    }
+
+    /// What the answer cost, where the source says it apart from the message.
+    pub(super) fn cost(&mut self, raw: Option<&RawValue>) {
+        if let Some(usage) = raw.and_then(usage) {
+            self.usage = Some(usage);
+        }
+    }
+}
+
+/// The token counts of one message.
+pub(super) fn usage(raw: &RawValue) -> Option<Usage> {
+    let usage = UsageMetadata::of(raw)?;
+    let input = usage.input_token_details.and_then(TokenDetails::of).unwrap_or_default();
+    let output = usage.output_token_details.and_then(TokenDetails::of).unwrap_or_default();
+    let usage = Usage {
+        provider: None,
+        model: None,
+        input: view::count(usage.input_tokens.or(usage.prompt_tokens)),
+        output: view::count(usage.output_tokens.or(usage.completion_tokens)),
+        total: view::count(usage.total_tokens),
+        reasoning: view::count(output.reasoning),
+        cached_input: view::count(input.cache_read),
+        cache_write_input: view::count(input.cache_creation),
+    };
+    (usage != Usage::default()).then_some(usage)
+}
+
+/// Adds the counts of `more`.
+pub(super) fn add(sum: &mut Usage, more: &Usage) {
+    let each = |sum: &mut Option<u64>, more: Option<u64>| {
+        if let Some(more) = more {
+            *sum = Some(sum.unwrap_or(0).saturating_add(more));
+        }
+    };
+    each(&mut sum.input, more.input);
+    each(&mut sum.output, more.output);
+    each(&mut sum.total, more.total);
+    each(&mut sum.reasoning, more.reasoning);
+    each(&mut sum.cached_input, more.cached_input);
+    each(&mut sum.cache_write_input, more.cache_write_input);
+}

@@ -1,0 +1,443 @@
+//! The stream modes of a graph: frames of the server, and tuples of `graph.astream(stream_mode=[…])`.
+//!
+//! Modes overlap: the same message comes as chunks, in the update of its node, and in the values after the
+//! step. Whoever says a thing first is believed, the others are compared. Where native events are in the same
+//! stream, they tell of messages and nodes, and the modes only add what events lack: interrupts, exact values,
+//! and the output of the stream writer.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use super::{LangGraphReader, calls, cx, events::member, lane::Lane, nodes::Node, run::failure};
+use crate::{
+    event::Event,
+    format::langgraph::{
+        messages::{self, Naming},
+        names::{EventName, Mode},
+        settings::{Steps, node_of},
+        thread::Verdict,
+        view,
+        wire::{self, Checkpoint, Config, Configurable, Debug, Kind, Meta, Native, Task},
+    },
+};
+
+impl LangGraphReader {
+    /// `[mode, data]`, `[place, mode, data]`, or `[message, metadata]` of a single mode.
+    pub(super) fn tuple(&mut self, raw: &RawValue, frame: &str, out: &mut Vec<Event>) {
+        let elements = view::elements(raw).unwrap_or_default();
+        match &elements[..] {
+            [mode, data] if mode.get().starts_with('"') => {
+                let mode = view::string(mode, &mut self.tally).unwrap_or_default();
+                self.named_mode(&mode, "", data, frame, out);
+            }
+            [place, mode, data] if view::is_array(place) => {
+                let ns = view::strings(Some(place), &mut self.tally).join("|");
+                let mode = view::string(mode, &mut self.tally).unwrap_or_default();
+                self.named_mode(&mode, &ns, data, frame, out);
+            }
+            [message, meta] if view::is_object(message) && view::is_object(meta) => {
+                self.mode(Mode::Messages, "", raw, frame, out);
+            }
+            [place, data] if view::is_array(place) && view::is_array(data) => {
+                let ns = view::strings(Some(place), &mut self.tally).join("|");
+                self.mode(Mode::Messages, &ns, data, frame, out);
+            }
+            _ => self.tally.note("unknown frame", "array that is no mode tuple"),
+        }
+    }
+
+    fn named_mode(&mut self, name: &str, ns: &str, data: &RawValue, frame: &str, out: &mut Vec<Event>) {
+        match Mode::parse(name) {
+            Some(mode) => self.mode(mode, ns, data, frame, out),
+            None => {
+                self.begin_if_idle(out);
+                self.tally.note("unknown stream mode", name);
+            }
+        }
+    }
+
+    /// One frame of a mode. `ns`: the place of the nested graph it comes from.
+    pub(super) fn mode(&mut self, mode: Mode, ns: &str, raw: &RawValue, frame: &str, out: &mut Vec<Event>) {
+        match mode {
+            Mode::Metadata => return self.metadata(raw, out),
+            Mode::Error => return self.failed(Some(raw), out),
+            Mode::End => return self.run.has_modes = true,
+            Mode::Events => return self.framed_event(raw, frame, out),
+            _ => {}
+        }
+        if self.run.is_over() {
+            return self.tally.note("event after the end", mode.as_str());
+        }
+        match mode {
+            Mode::Messages | Mode::MessagesTuple => return self.message_tuple(ns, raw, frame, out),
+            Mode::State => {
+                let native = Native::of(raw).unwrap_or_default();
+                self.begin_if_idle(out);
+                if let Some(values) = native.values.filter(|values| view::is_object(values)) {
+                    self.values(values, out);
+                }
+                let verdict = Verdict::of_state(&native, &mut self.tally);
+                return self.judge(verdict);
+            }
+            Mode::Run => {
+                let native = Native::of(raw).unwrap_or_default();
+                if let Some(verdict) = Verdict::of_run(&native, &mut self.tally) {
+                    self.judge(verdict);
+                }
+                return;
+            }
+            _ => {}
+        }
+        self.begin_if_idle(out);
+        self.run.has_modes = true;
+        self.run.is_graph = true;
+        match mode {
+            Mode::Updates => self.updates(ns, raw, out),
+            Mode::Values if ns.is_empty() => {
+                if let Some(interrupts) = member(raw, "__interrupt__") {
+                    self.interrupts(interrupts, None);
+                }
+                self.values(raw, out);
+            }
+            Mode::Custom => self.written(raw, out),
+            Mode::Tasks => self.task(ns, raw, out),
+            Mode::Checkpoints => self.checkpoint(ns, raw, out),
+            Mode::Debug => self.debug(ns, raw, out),
+            Mode::MessagesPartial => self.partial(ns, raw, out),
+            Mode::MessagesComplete => self.complete_messages(ns, raw, out),
+            Mode::MessagesMetadata => self.messages_metadata(raw, out),
+            _ => {}
+        }
+    }
+
+    /// The server's first frame, and on a thread's stream the last one of each run.
+    fn metadata(&mut self, raw: &RawValue, out: &mut Vec<Event>) {
+        let native = Native::of(raw).unwrap_or_default();
+        let run = view::filled(native.run_id, &mut self.tally);
+        let status = view::filled(native.status, &mut self.tally);
+        if status.as_deref() == Some("run_done") {
+            self.run.has_modes = true;
+            return self.closed(&crate::format::StreamEnd::Closed, out);
+        }
+        let another =
+            run.is_some() && self.run.native.is_some() && run.as_deref() != self.run.native.as_deref();
+        if self.run.is_over() {
+            self.next_run();
+        } else if another && self.run.is_active() {
+            self.closed(&crate::format::StreamEnd::Closed, out);
+            self.next_run();
+        }
+        self.run.native = run.map(Into::into);
+        self.run.has_modes = true;
+        // The thread is named by what follows, if at all.
+        if self.settings.given_ids {
+            self.begin_if_idle(out);
+        }
+    }
+
+    fn framed_event(&mut self, raw: &RawValue, frame: &str, out: &mut Vec<Event>) {
+        let native = Native::of(raw).unwrap_or_default();
+        let event = native.event.and_then(|event| view::string(event, &mut self.tally));
+        match event.as_deref().map(EventName::parse) {
+            Some(Some(EventName::Error)) => self.failed(native.data, out),
+            Some(Some(name)) => self.event(name, &native, frame, true, out),
+            _ => {
+                self.begin_if_idle(out);
+                self.tally.note("unknown event", event.as_deref().unwrap_or("events"));
+            }
+        }
+    }
+
+    // --- messages ---------------------------------------------------------------------------------------
+
+    /// `[message or chunk, metadata]`.
+    fn message_tuple(&mut self, ns: &str, raw: &RawValue, frame: &str, out: &mut Vec<Event>) {
+        let elements = view::elements(raw).unwrap_or_default();
+        let (Some(raw), meta) = (elements.first().copied(), elements.get(1)) else {
+            return self.tally.note("wrong type", "messages");
+        };
+        let meta = meta.and_then(|raw| Meta::of(raw)).unwrap_or_default();
+        if !self.run.is_active() {
+            let thread = view::filled(meta.thread_id, &mut self.tally);
+            let run = view::filled(meta.run_id, &mut self.tally);
+            self.begin(thread.as_deref(), run.as_deref(), out);
+        }
+        self.run.has_modes = true;
+        self.run.is_graph = true;
+        if self.run.has_events {
+            return;
+        }
+        let Some((kind, message)) = wire::Message::read(raw, &mut self.tally) else {
+            return self.tally.note("wrong type", "messages");
+        };
+        let place = view::filled(meta.ns.or(meta.inner_ns), &mut self.tally);
+        let place = place.unwrap_or(Cow::Borrowed(ns)).into_owned();
+        self.reach(&place, &meta, out);
+        match kind {
+            Kind::Ai if is_chunk(&message) => self.message_chunk(&place, raw, &message, &meta, frame, out),
+            Kind::Ai => {
+                if self.is_left_out(&place, &meta) {
+                    return self.hide_returned(raw);
+                }
+                let owner = self.nodes.owner(cx!(self, out), &place, None);
+                self.returned_answer(&message, &place, owner.as_ref(), out);
+            }
+            Kind::Tool => {
+                if self.settings.steps == Steps::Tools {
+                    self.nodes.show(cx!(self, out), &place);
+                }
+                calls::answer_message(cx!(self, out), &message, None);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_left_out(&mut self, place: &str, meta: &Meta<'_>) -> bool {
+        let tags = view::strings(meta.tags, &mut self.tally);
+        self.settings.hides_tags(&tags) || self.settings.hides_node(place, "")
+    }
+
+    fn message_chunk(
+        &mut self,
+        place: &str,
+        raw: &RawValue,
+        chunk: &wire::Message<'_>,
+        meta: &Meta<'_>,
+        frame: &str,
+        out: &mut Vec<Event>,
+    ) {
+        let id = chunk.id(&mut self.tally);
+        // A chunk without an id goes on with what streams at its place.
+        let key: String = match &id {
+            Some(id) => id.as_ref().into(),
+            None => {
+                let open = self.lanes.iter().rev().find(|(_, lane)| *lane.ns == *place);
+                open.map_or_else(|| format!("{place}-message"), |(key, _)| key.to_string())
+            }
+        };
+        if !self.lanes.contains_key(&*key) {
+            let lane = self.new_lane(&key, place, meta, out);
+            self.lane(&key, || lane, out);
+        }
+        let at = self.lanes.get_index_of(&*key).expect("the lane was put there");
+        if self.lanes[at].accumulated {
+            return;
+        }
+        self.lanes[at].positioned |= raw.get().contains("\"chunk_position\"");
+        self.chunk(&key, chunk, frame, out);
+        if self.lanes.get(&*key).is_some_and(|lane| lane.last) {
+            self.finish_lane(&key, out);
+        }
+    }
+
+    fn new_lane(&mut self, id: &str, place: &str, meta: &Meta<'_>, out: &mut Vec<Event>) -> Lane {
+        let agent = view::filled(meta.agent, &mut self.tally);
+        let mut lane = Lane::new(id, place);
+        lane.provider = view::filled(meta.provider, &mut self.tally).map(Into::into);
+        lane.model = view::filled(meta.model, &mut self.tally).map(Into::into);
+        lane.hidden = self.is_left_out(place, meta);
+        if !lane.hidden {
+            lane.owner = self.nodes.owner(cx!(self, out), place, agent.as_deref());
+        }
+        lane
+    }
+
+    /// Messages that are repeated from their start in every frame.
+    fn partial(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
+        if self.run.has_events {
+            return;
+        }
+        for raw in messages::list(raw) {
+            let Some((Kind::Ai, message)) = wire::Message::read(raw, &mut self.tally) else { continue };
+            let Some(id) = message.id(&mut self.tally) else { continue };
+            match self.lanes.get(&*id) {
+                Some(lane) if lane.is_shown() && !lane.accumulated => continue,
+                None if self.client.has(&self.client.message(&id)) => continue,
+                _ => {}
+            }
+            if !self.lanes.contains_key(&*id) {
+                let lane = self.new_lane(&id, ns, &Meta::default(), out);
+                self.lane(&id, || lane, out);
+            }
+            let at = self.lanes.get_index_of(&*id).expect("the lane was put there");
+            self.lanes[at].accumulated = true;
+            self.lanes[at].so_far(raw, &message, cx!(self, out));
+        }
+    }
+
+    fn complete_messages(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
+        if !self.run.has_events {
+            let owner = self.nodes.owner(cx!(self, out), ns, None);
+            self.returned(raw, ns, owner.as_ref(), out);
+        }
+    }
+
+    /// `{ID: {"metadata": {…}}}`: who speaks, said once before the message.
+    fn messages_metadata(&mut self, raw: &RawValue, out: &mut Vec<Event>) {
+        if self.run.has_events {
+            return;
+        }
+        for (id, entry) in view::members(raw).unwrap_or_default() {
+            let Some(meta) = member(entry, "metadata").and_then(Meta::of) else { continue };
+            let place =
+                view::filled(meta.ns.or(meta.inner_ns), &mut self.tally).unwrap_or_default().into_owned();
+            self.reach(&place, &meta, out);
+            if self.client.has(&self.client.message(&id))
+                || self.lanes.contains_key(&*id)
+                || meta.model.is_none()
+            {
+                continue;
+            }
+            let lane = self.new_lane(&id, &place, &meta, out);
+            self.lane(&id, || lane, out);
+        }
+    }
+
+    // --- nodes ------------------------------------------------------------------------------------------
+
+    /// Something happens at a place: the nodes on the way there have begun.
+    fn reach(&mut self, place: &str, meta: &Meta<'_>, out: &mut Vec<Event>) {
+        if place.is_empty() || self.run.has_events || self.run.has_tasks || self.nodes.is_running(place) {
+            return;
+        }
+        let number = view::integer(meta.step);
+        if let Some(number) = number {
+            for earlier in self.nodes.before(place, number) {
+                self.nodes.finish(cx!(self, out), &earlier);
+            }
+        }
+        let ends = place.match_indices('|').map(|(at, _)| at).chain([place.len()]);
+        for end in ends.collect::<Vec<_>>() {
+            let outer = &place[..end];
+            let segment = outer.rsplit('|').next().unwrap_or(outer);
+            if self.nodes.is_running(outer) || !segment.contains(':') {
+                continue;
+            }
+            let mut node = Node::new(node_of(segment), outer);
+            node.number = number.filter(|_| end == place.len());
+            node.hidden = self.settings.hides_node(outer, "");
+            self.nodes.start(cx!(self, out), outer, node);
+        }
+    }
+
+    /// `{NODE: update}`, `{"__interrupt__": […]}`.
+    pub(super) fn updates(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
+        let Some(members) = view::members(raw) else {
+            return self.tally.note("wrong type", "updates");
+        };
+        for (name, update) in members {
+            if name == "__interrupt__" {
+                self.interrupts(update, None);
+            } else if !name.starts_with("__") {
+                self.update(ns, &name, update, out);
+            }
+        }
+    }
+
+    pub(super) fn update(&mut self, ns: &str, name: &str, update: &RawValue, out: &mut Vec<Event>) {
+        let steps = !self.run.has_events && !self.run.has_tasks;
+        let mut key = None;
+        if steps {
+            let found = self.nodes.find(ns, name);
+            let found = found.unwrap_or_else(|| {
+                // It has not been heard of before: its step begins and ends here.
+                let place: Box<str> = match ns {
+                    "" => format!("{name}:").into(),
+                    ns => format!("{ns}|{name}:").into(),
+                };
+                let mut node = Node::new(name, &place);
+                node.hidden = self.settings.hides_node(&place, name);
+                self.nodes.start(cx!(self, out), &place, node);
+                place
+            });
+            key = Some(found);
+        }
+        let place = key.as_ref().and_then(|key| self.nodes.get(key)).map(|node| node.ns.clone());
+        let place = place.unwrap_or_else(|| ns.into());
+        if self.settings.hides_node(&place, name) {
+            self.hide_returned(update);
+        } else {
+            let owner = if ns.is_empty() { None } else { self.nodes.owner(cx!(self, out), &place, None) };
+            self.returned(update, &place, owner.as_ref(), out);
+        }
+        if let Some(key) = key {
+            self.finish_lanes_at(&place, out);
+            self.nodes.finish(cx!(self, out), &key);
+        }
+    }
+
+    /// A task starts (`input`, `triggers`) or ends (`result`, `error`, `interrupts`).
+    fn task(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
+        let (Some(task), Some(members)) = (Task::of(raw), view::members(raw)) else {
+            return self.tally.note("wrong type", "tasks");
+        };
+        let name = view::filled(task.name, &mut self.tally).unwrap_or_default();
+        let id = view::filled(task.id, &mut self.tally).unwrap_or_default();
+        let place = if ns.is_empty() { format!("{name}:{id}") } else { format!("{ns}|{name}:{id}") };
+        let starts = members.iter().any(|(key, _)| key == "triggers" || key == "input");
+        if self.run.has_events {
+            if let Some(interrupts) = task.interrupts.filter(|raw| raw.get() != "[]") {
+                self.interrupts(interrupts, None);
+            }
+            return;
+        }
+        self.run.has_tasks = true;
+        if starts {
+            let mut node = Node::new(&name, &place);
+            node.hidden = self.settings.hides_node(&place, &name);
+            node.given = task.input.map(|input| self.given(input)).unwrap_or_default();
+            return self.nodes.start(cx!(self, out), &place, node);
+        }
+        if let Some(interrupts) = task.interrupts.filter(|raw| raw.get() != "[]") {
+            // A task that was given one call to run stopped because of it.
+            let given = self.nodes.get(&place).map(|node| node.given.clone()).unwrap_or_default();
+            let call = if let [only] = &given[..] { Some(only) } else { None };
+            self.interrupts(interrupts, call);
+        }
+        if let Some(error) = task.error {
+            let (class, message) = failure(Some(error), &mut self.tally);
+            if !matches!(class.as_deref(), Some("GraphInterrupt" | "NodeInterrupt")) {
+                self.run.suspect(class, message);
+            }
+        }
+        if let Some(result) = task.result
+            && self.settings.hides_node(&place, &name)
+        {
+            self.hide_returned(result);
+        } else if let Some(result) = task.result {
+            let owner = self.nodes.owner(cx!(self, out), &place, None);
+            self.returned(result, &place, owner.as_ref(), out);
+        }
+        self.finish_lanes_at(&place, out);
+        self.nodes.finish(cx!(self, out), &place);
+    }
+
+    fn checkpoint(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
+        let checkpoint = Checkpoint::of(raw).unwrap_or_default();
+        let config = checkpoint.config.and_then(Config::of).and_then(|config| config.configurable);
+        let inner = config.and_then(Configurable::of).and_then(|config| config.checkpoint_ns);
+        let inner = view::filled(inner, &mut self.tally);
+        if ns.is_empty()
+            && inner.is_none()
+            && let Some(values) = checkpoint.values
+        {
+            self.values(values, out);
+        }
+    }
+
+    fn debug(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
+        let entry = Debug::of(raw).unwrap_or_default();
+        let kind = view::filled(entry.kind, &mut self.tally);
+        match (kind.as_deref(), entry.payload) {
+            (Some("task" | "task_result"), Some(task)) => self.task(ns, task, out),
+            (Some("checkpoint"), Some(checkpoint)) => self.checkpoint(ns, checkpoint, out),
+            (kind, _) => self.tally.note("unknown debug entry", kind.unwrap_or_default()),
+        }
+    }
+}
+
+/// Whether a message is a piece of one.
+fn is_chunk(message: &wire::Message<'_>) -> bool {
+    message.tool_call_chunks.is_some() || message.kind.is_some_and(|kind| kind.get().ends_with("Chunk\""))
+}

@@ -1,0 +1,70 @@
+//! Finds messages in what nodes return.
+//!
+//! A node returns an update (any keys, one of them mostly `messages`), an order (`Command`) that holds an
+//! update, a list of either, or messages as such. LangGraph itself looks for messages in the same places.
+
+use serde_json::value::RawValue;
+
+use crate::format::langgraph::{view, wire::Command};
+
+/// How deep lists and orders may hold one another.
+const MAX_DEPTH: usize = 4;
+
+/// Everything in `output` that may be a message.
+pub(super) fn messages(output: &RawValue) -> Vec<&RawValue> {
+    let mut found = Vec::new();
+    collect(output, MAX_DEPTH, &mut found);
+    found
+}
+
+/// Whether `output` is an order.
+pub(super) fn is_command(output: &RawValue) -> bool {
+    let Some(members) = view::members(output) else { return false };
+    let has = |name: &str| members.iter().any(|(key, _)| key == name);
+    has("update") && has("goto") && has("resume")
+}
+
+fn collect<'a>(raw: &'a RawValue, depth: usize, found: &mut Vec<&'a RawValue>) {
+    if depth == 0 {
+        return;
+    }
+    if let Some(list) = view::elements(raw) {
+        // `[["messages", …], …]` is how tasks write their updates.
+        if let [key, value] = &list[..]
+            && key.get().starts_with('"')
+        {
+            return collect(value, depth - 1, found);
+        }
+        for element in list {
+            collect(element, depth - 1, found);
+        }
+        return;
+    }
+    let Some(members) = view::members(raw) else { return };
+    if is_message(&members) {
+        return found.push(raw);
+    }
+    if is_command(raw) {
+        if let Some(update) = Command::of(raw).and_then(|command| command.update) {
+            collect(update, depth - 1, found);
+        }
+        return;
+    }
+    // An update: its values are messages or lists of them, and nothing deeper is.
+    for (_, value) in members {
+        if let Some(list) = view::elements(value) {
+            found.extend(list.into_iter().filter(|raw| looks_like_message(raw)));
+        } else if looks_like_message(value) {
+            found.push(value);
+        }
+    }
+}
+
+fn looks_like_message(raw: &RawValue) -> bool {
+    view::members(raw).is_some_and(|members| is_message(&members))
+}
+
+fn is_message(members: &[(std::borrow::Cow<'_, str>, &RawValue)]) -> bool {
+    let has = |name: &str| members.iter().any(|(key, _)| key == name);
+    (has("content") && (has("type") || has("role"))) || (has("lc") && has("kwargs") && has("id"))
+}

@@ -1,0 +1,120 @@
+//! What `-O key=value` can change.
+
+use crate::format::{OptionSpec, Options};
+
+/// The options of this format.
+pub(super) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "thinking",
+        values: &["off", "chains"],
+        about: "`chains` shows every chain as a reasoning block titled by its name",
+    },
+    OptionSpec {
+        name: "steps",
+        values: &["nodes", "tools", "none"],
+        about: "a step per node, per node that uses tools, or none",
+    },
+    OptionSpec {
+        name: "custom",
+        values: &["all", "marker-only"],
+        about: "whether custom events without the `agent_custom_event` marker are passed on",
+    },
+    OptionSpec {
+        name: "reasoning",
+        values: &["auto", "manual"],
+        about: "reasoning from models, or only what the graph emits by hand",
+    },
+    OptionSpec {
+        name: "tool_result",
+        values: &["plain", "json"],
+        about: "`json` writes results that are strings as JSON strings too",
+    },
+    OptionSpec { name: "raw", values: &["off", "on"], about: "carries the native events along" },
+    OptionSpec { name: "hide_nodes", values: &[], about: "nodes to leave out, separated by commas" },
+    OptionSpec {
+        name: "hide_tags",
+        values: &[],
+        about: "tags whose models, tools and nodes to leave out, separated by commas",
+    },
+    OptionSpec {
+        name: "interrupts",
+        values: &["outcome", "legacy", "both"],
+        about: "interrupts as the run's outcome, as CUSTOM `on_interrupt`, or both",
+    },
+    OptionSpec { name: "subagents", values: &["off", "on"], about: "shows nested graphs as subagents" },
+    OptionSpec {
+        name: "ids",
+        values: &["source", "given"],
+        about: "`given` keeps the thread and run ids of the request instead of the server's",
+    },
+];
+
+/// The options, read once.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) thinking_chains: bool,
+    pub(super) steps: Steps,
+    pub(super) marker_only: bool,
+    pub(super) manual_reasoning: bool,
+    pub(super) json_results: bool,
+    pub(super) raw: bool,
+    pub(super) hide_nodes: Vec<Box<str>>,
+    pub(super) hide_tags: Vec<Box<str>>,
+    pub(super) outcome: bool,
+    pub(super) legacy: bool,
+    pub(super) subagents: bool,
+    pub(super) given_ids: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Steps {
+    Nodes,
+    Tools,
+    None,
+}
+
+impl Settings {
+    pub(super) fn new(options: &Options) -> Self {
+        let list = |name: &str| -> Vec<Box<str>> {
+            let text = options.get(name).unwrap_or_default();
+            text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(Into::into).collect()
+        };
+        Self {
+            thinking_chains: options.is("thinking", "chains"),
+            steps: match options.get("steps") {
+                Some("tools") => Steps::Tools,
+                Some("none") => Steps::None,
+                _ => Steps::Nodes,
+            },
+            marker_only: options.is("custom", "marker-only"),
+            manual_reasoning: options.is("reasoning", "manual"),
+            json_results: options.is("tool_result", "json"),
+            raw: options.is("raw", "on"),
+            hide_nodes: list("hide_nodes"),
+            hide_tags: list("hide_tags"),
+            outcome: !options.is("interrupts", "legacy"),
+            legacy: options.is("interrupts", "legacy") || options.is("interrupts", "both"),
+            subagents: options.is("subagents", "on"),
+            given_ids: options.is("ids", "given"),
+        }
+    }
+
+    /// Whether something of the node at `ns` (`outer:ID|inner:ID`) is to be left out.
+    pub(super) fn hides_node(&self, ns: &str, node: &str) -> bool {
+        !self.hide_nodes.is_empty()
+            && self
+                .hide_nodes
+                .iter()
+                .any(|hidden| **hidden == *node || ns.split('|').any(|segment| node_of(segment) == &**hidden))
+    }
+
+    /// Whether something with these tags is to be left out.
+    pub(super) fn hides_tags<T: AsRef<str>>(&self, tags: &[T]) -> bool {
+        self.hide_tags.iter().any(|hidden| tags.iter().any(|tag| tag.as_ref() == &**hidden))
+    }
+}
+
+/// The node that a segment of a namespace names.
+pub(super) fn node_of(segment: &str) -> &str {
+    segment.rsplit_once(':').map_or(segment, |(node, _)| node)
+}

@@ -1,0 +1,196 @@
+//! The formats: one folder per wire language, one table that lists them all.
+//!
+//! A format's knowledge stays in its folder. The rest of agentwire knows three things about it: its
+//! [`Format`] entry in [`FORMATS`], the [`Reader`] that turns its frames into canonical events, and the
+//! [`Writer`] that turns canonical events into its frames. To add one, add a folder and a line below.
+
+pub mod adk;
+pub mod ag_ui;
+pub mod ai_sdk;
+#[cfg(test)]
+pub(crate) mod golden;
+pub mod hai;
+pub mod langgraph;
+mod options;
+mod protobuf;
+
+use std::fmt;
+
+pub use self::options::{OptionError, OptionSpec, Options};
+use crate::{
+    event::{Event, RunId, ThreadId},
+    framing::{Frame, Frames, Framing},
+    tally::Tally,
+};
+
+/// Every format, in the order in which `agentwire formats` shows them.
+pub static FORMATS: &[&Format] = &[
+    &langgraph::FORMAT,
+    &adk::FORMAT,
+    &ag_ui::FORMAT,
+    &ag_ui::proto::FORMAT,
+    &hai::FORMAT,
+    &hai::proto::FORMAT,
+    &ai_sdk::FORMAT,
+];
+
+/// What the rest of agentwire knows about a format.
+#[derive(Debug)]
+pub struct Format {
+    /// The name in `--from` and `--to`.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub about: &'static str,
+    /// The framings it is read from, likeliest first. Empty if it has no reader.
+    pub reads: &'static [Framing],
+    /// The variants it is written in, the default one first. Empty if it has no writer.
+    pub profiles: &'static [Profile],
+    /// Whether its streams follow the grammar of [`crate::order`] by themselves, so that a breach is the
+    /// producer's and not ours.
+    pub ordered: bool,
+    /// What `-O key=value` understands.
+    pub options: &'static [OptionSpec],
+    /// Makes a reader.
+    pub reader: Option<MakeReader>,
+    /// Makes a writer for one of `profiles`.
+    pub writer: Option<MakeWriter>,
+}
+
+/// Makes a reader.
+pub type MakeReader = fn(&Setup<'_>) -> Box<dyn Reader>;
+
+/// Makes a writer.
+pub type MakeWriter = fn(&Profile, &Setup<'_>) -> Box<dyn Writer>;
+
+/// A variant of a format, named `format@profile`.
+#[derive(Debug)]
+pub struct Profile {
+    /// The part behind the `@`.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub about: &'static str,
+    /// How its events lie in bytes.
+    pub framing: Framing,
+    /// The response's `content-type`.
+    pub content_type: &'static str,
+    /// Further headers of the response.
+    pub headers: &'static [(&'static str, &'static str)],
+}
+
+/// What a reader or writer is told when it is made.
+#[derive(Debug)]
+pub struct Setup<'s> {
+    /// The thread, for formats that do not say.
+    pub thread: ThreadId,
+    /// The run, for formats that do not say; ids that must be made derive from it.
+    pub run: RunId,
+    /// Checked options.
+    pub options: &'s Options,
+}
+
+/// Understands one format: native frames in, canonical events out.
+///
+/// A reader need not keep the order rules; the [`Guard`](crate::order::Guard) behind it does.
+pub trait Reader: Send {
+    /// Reads one frame.
+    ///
+    /// # Errors
+    /// When the frame is malformed. Unknown kinds are not an error: they are counted in the tally. After
+    /// an error the reader can go on with the next frame.
+    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError>;
+
+    /// The native stream has ended: says what that means for the run.
+    fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>);
+
+    /// What was tolerated so far.
+    fn tally(&self) -> &Tally;
+}
+
+/// Speaks one format: canonical events in, native frames out.
+pub trait Writer: Send {
+    /// Writes the event and says how well the format could express it.
+    fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity;
+
+    /// The stream is over: writes what the format wants at its end.
+    fn end(&mut self, out: &mut Frames) {
+        let _ = out;
+    }
+}
+
+/// How a native stream ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamEnd {
+    /// The peer closed it in good order.
+    Closed,
+    /// It was cut or could not be read on; says why.
+    Failed {
+        /// A stable code.
+        code: Box<str>,
+        /// For a person.
+        message: Box<str>,
+    },
+}
+
+/// How well a format could express an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fidelity {
+    /// The same reader restores the same event.
+    Exact,
+    /// Something changed; says what.
+    Approximated(&'static str),
+    /// Nothing was written; says why.
+    Dropped(&'static str),
+}
+
+/// A frame that does not follow its format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadError(Box<(String, String)>);
+
+impl ReadError {
+    /// An error at a JSON pointer (empty: the frame as a whole).
+    #[must_use]
+    pub fn new(path: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self(Box::new((path.into(), problem.into())))
+    }
+
+    /// Where in the frame, as a JSON pointer.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.0.0
+    }
+
+    /// What was wrong there and what was expected.
+    #[must_use]
+    pub fn problem(&self) -> &str {
+        &self.0.1
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path() {
+            "" => f.write_str(self.problem()),
+            path => write!(f, "at `{path}`: {}", self.problem()),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl Format {
+    /// The format of that name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<&'static Self> {
+        FORMATS.iter().copied().find(|format| format.name == name)
+    }
+
+    /// The profile of that name; the empty name is the default one.
+    #[must_use]
+    pub fn profile(&self, name: &str) -> Option<&'static Profile> {
+        match name {
+            "" => self.profiles.first(),
+            name => self.profiles.iter().find(|profile| profile.name == name),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `-O key=value`: the few choices that a format leaves to its user.
+
+use std::collections::BTreeMap;
+
+use crate::event::RunInput;
+
+/// An option that a format understands.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionSpec {
+    /// The key.
+    pub name: &'static str,
+    /// The allowed values, the default one first; empty if any text goes.
+    pub values: &'static [&'static str],
+    /// What it does, in one line.
+    pub about: &'static str,
+}
+
+/// Options that were checked against the [`OptionSpec`]s of a format.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    chosen: BTreeMap<&'static str, String>,
+    request: Option<Box<RunInput>>,
+}
+
+/// Why an option was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// Not of the form `key=value`.
+    #[error("option `{0}` is not of the form key=value")]
+    NotAPair(String),
+    /// No such option.
+    #[error("unknown option `{name}` (known: {})", .known.join(", "))]
+    UnknownName {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+    /// No such value.
+    #[error("option `{name}` cannot be `{value}` (allowed: {})", .allowed.join(", "))]
+    BadValue {
+        /// The option.
+        name: &'static str,
+        /// What was asked for.
+        value: String,
+        /// What there is.
+        allowed: Vec<&'static str>,
+    },
+}
+
+impl Options {
+    /// Checks `key=value` pairs against `specs`.
+    ///
+    /// # Errors
+    /// When a key or value is unknown.
+    pub fn parse<'p>(
+        pairs: impl IntoIterator<Item = &'p str>,
+        specs: &[OptionSpec],
+    ) -> Result<Self, OptionError> {
+        let mut options = BTreeMap::new();
+        for pair in pairs {
+            let (key, value) = pair.split_once('=').ok_or_else(|| OptionError::NotAPair(pair.to_owned()))?;
+            let spec =
+                specs.iter().find(|spec| spec.name == key).ok_or_else(|| OptionError::UnknownName {
+                    name: key.to_owned(),
+                    known: specs.iter().map(|spec| spec.name).collect(),
+                })?;
+            if !spec.values.is_empty() && !spec.values.contains(&value) {
+                return Err(OptionError::BadValue {
+                    name: spec.name,
+                    value: value.to_owned(),
+                    allowed: spec.values.to_vec(),
+                });
+            }
+            options.insert(spec.name, value.to_owned());
+        }
+        Ok(Self { chosen: options, request: None })
+    }
+
+    /// The same options for a stream whose request is known: that says what a reader cannot learn from the
+    /// stream, such as the conversation and the state before the run and the tools of the user interface.
+    #[must_use]
+    pub fn for_request(mut self, request: RunInput) -> Self {
+        self.request = Some(Box::new(request));
+        self
+    }
+
+    /// The request that the stream answers, where it is known.
+    #[must_use]
+    pub fn request(&self) -> Option<&RunInput> {
+        self.request.as_deref()
+    }
+
+    /// What was chosen for an option, if anything.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.chosen.get(name).map(String::as_str)
+    }
+
+    /// Whether `value` was chosen for an option.
+    #[must_use]
+    pub fn is(&self, name: &str, value: &str) -> bool {
+        self.get(name) == Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPECS: &[OptionSpec] = &[
+        OptionSpec { name: "steps", values: &["nodes", "none"], about: "" },
+        OptionSpec { name: "hide", values: &[], about: "" },
+    ];
+
+    #[test]
+    fn checks_names_and_values() {
+        let options = Options::parse(["steps=none", "hide=a=b"], SPECS).unwrap();
+        assert!(options.is("steps", "none"));
+        assert_eq!(options.get("hide"), Some("a=b"));
+        let refused = |pair| Options::parse([pair], SPECS).unwrap_err().to_string();
+        assert_eq!(refused("steps"), "option `steps` is not of the form key=value");
+        assert_eq!(refused("step=x"), "unknown option `step` (known: steps, hide)");
+        assert_eq!(refused("steps=x"), "option `steps` cannot be `x` (allowed: nodes, none)");
+    }
+}

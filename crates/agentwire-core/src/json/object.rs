@@ -1,0 +1,472 @@
+//! Reads a JSON object field by field, strictly, and says exactly where it went wrong.
+//!
+//! Wire objects follow two rules that derived deserialisers do not: *unknown is not an error, malformed is*,
+//! and *absent means absent* (a `null` is malformed unless a format says otherwise). [`Fields`] keeps the
+//! members as raw text, hands out each one checked, and knows at the end which ones nobody asked for.
+
+use std::{borrow::Cow, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use super::{Json, Object, Unfit, normal};
+use crate::{format::ReadError, tally::Tally};
+
+/// The members of an object in order, keys and raw values borrowed.
+pub(super) struct RawMembers<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for RawMembers<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = RawMembers<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::with_capacity(8);
+                while let Some(key) = map.next_key::<Key<'de>>()? {
+                    members.push((key.0, map.next_value()?));
+                }
+                Ok(RawMembers(members))
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// A key, borrowed where it has no escape.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl<'de> Visitor<'de> for Text {
+            type Value = Key<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(Key(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// Where in a document something is: built only on the way down, rendered only when something is wrong.
+#[derive(Clone, Copy, Debug)]
+pub enum Path<'p> {
+    /// The document itself.
+    Root,
+    /// A member of an object.
+    Key(&'p Self, &'p str),
+    /// An element of an array.
+    Index(&'p Self, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Key(parent, key) => {
+                write!(f, "{parent}/{}", key.replace('~', "~0").replace('/', "~1"))
+            }
+            Self::Index(parent, index) => write!(f, "{parent}/{index}"),
+        }
+    }
+}
+
+impl Path<'_> {
+    /// An error at this place.
+    #[must_use]
+    pub fn error(&self, problem: impl Into<String>) -> ReadError {
+        ReadError::new(self.to_string(), problem)
+    }
+
+    /// The error that names what was expected here and what stands here instead.
+    #[must_use]
+    pub fn expected(&self, wanted: &str, raw: &RawValue) -> ReadError {
+        self.error(format!("expected {wanted}, found {}", kind_of(raw.get())))
+    }
+}
+
+/// A JSON object under inspection.
+#[derive(Debug)]
+pub struct Fields<'a, 'p> {
+    path: Path<'p>,
+    members: Vec<(Cow<'a, str>, Option<&'a RawValue>)>,
+}
+
+impl<'a, 'p> Fields<'a, 'p> {
+    /// The members of the object that `raw` must be.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn of(raw: &'a RawValue, path: Path<'p>) -> Result<Self, ReadError> {
+        Self::parse(raw.get(), path).map_err(|_| path.expected("an object", raw))
+    }
+
+    /// The members of the object that `text` must be.
+    ///
+    /// # Errors
+    /// When it is not JSON, or is something else.
+    pub fn parse(text: &'a str, path: Path<'p>) -> Result<Self, ReadError> {
+        let raw: RawMembers<'a> = serde_json::from_str(text).map_err(|error| {
+            if error.is_data() && !text.trim_start().starts_with('{') {
+                path.error(format!("expected an object, found {}", kind_of(text)))
+            } else {
+                path.error(format!("not valid JSON: {error}"))
+            }
+        })?;
+        let members = raw.0.into_iter().map(|(key, value)| (key, Some(value))).collect();
+        Ok(Self { path, members })
+    }
+
+    /// Where this object is.
+    #[must_use]
+    pub fn path(&self) -> Path<'p> {
+        self.path
+    }
+
+    /// Takes a member out, raw. The last of several with one name counts, as in JavaScript.
+    pub fn take(&mut self, key: &str) -> Option<&'a RawValue> {
+        let mut found = None;
+        for (name, value) in &mut self.members {
+            if name == key
+                && let Some(value) = value.take()
+            {
+                found = Some(value);
+            }
+        }
+        found
+    }
+
+    /// Looks at a member without taking it.
+    #[must_use]
+    pub fn peek(&self, key: &str) -> Option<&'a RawValue> {
+        self.members.iter().rev().find(|(name, _)| name == key).and_then(|(_, value)| *value)
+    }
+
+    /// Takes a member out, treating `null` as absent: for the few places where old peers send it.
+    pub fn take_unless_null(&mut self, key: &str) -> Option<&'a RawValue> {
+        self.take(key).filter(|raw| raw.get() != "null")
+    }
+
+    /// The error for a member that must be there.
+    #[must_use]
+    pub fn missing(&self, key: &str, wanted: &str) -> ReadError {
+        self.path.error(format!("`{key}` is missing, expected {wanted}"))
+    }
+
+    /// A string, if there.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn str(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Cow<'a, str>>, ReadError> {
+        let Some(raw) = self.take(key) else {
+            return Ok(None);
+        };
+        text(raw, Path::Key(&self.path, key), tally).map(Some)
+    }
+
+    /// A boxed string, if there.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn boxed(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Box<str>>, ReadError> {
+        Ok(self.str(key, tally)?.map(Into::into))
+    }
+
+    /// A string that must be there.
+    ///
+    /// # Errors
+    /// When it is missing or something else.
+    pub fn need_str(&mut self, key: &str, tally: &mut Tally) -> Result<Cow<'a, str>, ReadError> {
+        self.str(key, tally)?.ok_or_else(|| self.missing(key, "a string"))
+    }
+
+    /// A boxed string that must be there.
+    ///
+    /// # Errors
+    /// When it is missing or something else.
+    pub fn need_boxed(&mut self, key: &str, tally: &mut Tally) -> Result<Box<str>, ReadError> {
+        Ok(self.need_str(key, tally)?.into())
+    }
+
+    /// An id, if there.
+    ///
+    /// # Errors
+    /// When it is not a string.
+    pub fn id<I: From<String>>(&mut self, key: &str, tally: &mut Tally) -> Result<Option<I>, ReadError> {
+        Ok(self.str(key, tally)?.map(|text| I::from(text.into_owned())))
+    }
+
+    /// An id that must be there.
+    ///
+    /// # Errors
+    /// When it is missing or not a string.
+    pub fn need_id<I: From<String>>(&mut self, key: &str, tally: &mut Tally) -> Result<I, ReadError> {
+        Ok(I::from(self.need_str(key, tally)?.into_owned()))
+    }
+
+    /// A boolean, if there.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn bool(&mut self, key: &str) -> Result<Option<bool>, ReadError> {
+        let Some(raw) = self.take(key) else {
+            return Ok(None);
+        };
+        match raw.get() {
+            "true" => Ok(Some(true)),
+            "false" => Ok(Some(false)),
+            _ => Err(Path::Key(&self.path, key).expected("a boolean", raw)),
+        }
+    }
+
+    /// An integer in `range`, if there. `1.0` and `1e3` are integers, as for JavaScript.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn integer(
+        &mut self,
+        key: &str,
+        range: std::ops::RangeInclusive<i64>,
+    ) -> Result<Option<i64>, ReadError> {
+        let Some(raw) = self.take(key) else {
+            return Ok(None);
+        };
+        let number = integer(raw.get()).filter(|number| range.contains(number));
+        number.map(Some).ok_or_else(|| {
+            let wanted = format!("an integer from {} to {}", range.start(), range.end());
+            Path::Key(&self.path, key).expected(&wanted, raw)
+        })
+    }
+
+    /// Any JSON, if there.
+    ///
+    /// # Errors
+    /// When it cannot be carried.
+    pub fn json(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Json>, ReadError> {
+        let Some(raw) = self.take(key) else {
+            return Ok(None);
+        };
+        json(raw, Path::Key(&self.path, key), tally).map(Some)
+    }
+
+    /// Any JSON but `null`, if there.
+    ///
+    /// # Errors
+    /// When it is `null` or cannot be carried.
+    pub fn some_json(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Json>, ReadError> {
+        match self.take(key) {
+            None => Ok(None),
+            Some(raw) if raw.get() == "null" => {
+                Err(Path::Key(&self.path, key).expected("any JSON value but null", raw))
+            }
+            Some(raw) => json(raw, Path::Key(&self.path, key), tally).map(Some),
+        }
+    }
+
+    /// An open object, if there.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn object(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Object>, ReadError> {
+        let Some(raw) = self.take(key) else {
+            return Ok(None);
+        };
+        let path = Path::Key(&self.path, key);
+        match json(raw, path, tally)?.into_object() {
+            Some(object) => Ok(Some(object)),
+            None => Err(path.expected("an object", raw)),
+        }
+    }
+
+    /// Calls `each` for every element of an array; says whether the array is there.
+    ///
+    /// # Errors
+    /// When it is something else, or `each` fails.
+    pub fn array(
+        &mut self,
+        key: &str,
+        mut each: impl FnMut(&'a RawValue, Path<'_>) -> Result<(), ReadError>,
+    ) -> Result<bool, ReadError> {
+        let Some(raw) = self.take(key) else {
+            return Ok(false);
+        };
+        let path = Path::Key(&self.path, key);
+        for (index, element) in elements(raw, path)?.into_iter().enumerate() {
+            each(element, Path::Index(&path, index))?;
+        }
+        Ok(true)
+    }
+
+    /// What nobody asked for, counted, as an object.
+    ///
+    /// # Errors
+    /// When a member cannot be carried.
+    pub fn rest(&mut self, what: &str, tally: &mut Tally) -> Result<Option<Object>, ReadError> {
+        if self.members.iter().all(|(_, value)| value.is_none()) {
+            return Ok(None);
+        }
+        let mut rest = Vec::new();
+        for (key, value) in &self.members {
+            if let Some(raw) = value {
+                tally.note("unknown property", &format!("{what}.{key}"));
+                rest.push((key.as_ref(), json(raw, Path::Key(&self.path, key), tally)?));
+            }
+        }
+        Ok(Some(Object::from_entries(rest)))
+    }
+}
+
+/// The members of the object that `text` is, in order. Each is checked by itself, so the object may be one level
+/// deeper than any of them could be.
+pub(crate) fn members(text: &str) -> Option<Vec<(String, Json)>> {
+    let raw: RawMembers<'_> = serde_json::from_str(text).ok()?;
+    let member =
+        |(key, raw): (Cow<'_, str>, &RawValue)| Some((key.into_owned(), Json::from_raw(raw).ok()?.0));
+    raw.0.into_iter().map(member).collect()
+}
+
+/// The elements of the array that `raw` must be.
+///
+/// # Errors
+/// When it is something else.
+pub(crate) fn elements<'a>(raw: &'a RawValue, path: Path<'_>) -> Result<Vec<&'a RawValue>, ReadError> {
+    serde_json::from_str(raw.get()).map_err(|_| path.expected("an array", raw))
+}
+
+/// The string that `raw` must be. Lone surrogates become U+FFFD and are counted.
+///
+/// # Errors
+/// When it is something else.
+pub(crate) fn text<'a>(
+    raw: &'a RawValue,
+    path: Path<'_>,
+    tally: &mut Tally,
+) -> Result<Cow<'a, str>, ReadError> {
+    let wrong = || path.expected("a string", raw);
+    if !raw.get().starts_with('"') {
+        return Err(wrong());
+    }
+    match serde_json::from_str::<Key<'a>>(raw.get()) {
+        Ok(key) => Ok(key.0),
+        Err(_) => {
+            let (repaired, count) = normal::without_lone_surrogates(raw.get()).ok_or_else(wrong)?;
+            tally.add("lone surrogate", "replaced by U+FFFD", count as u64);
+            serde_json::from_str(&repaired).map(Cow::Owned).map_err(|_| wrong())
+        }
+    }
+}
+
+/// The value that `raw` is.
+///
+/// # Errors
+/// When it cannot be carried.
+pub(crate) fn json(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Json, ReadError> {
+    match Json::from_raw(raw) {
+        Ok((json, 0)) => Ok(json),
+        Ok((json, count)) => {
+            tally.add("lone surrogate", "replaced by U+FFFD", count as u64);
+            Ok(json)
+        }
+        Err(Unfit::Syntax(problem)) => Err(path.error(format!("not valid JSON: {problem}"))),
+        Err(unfit) => Err(path.error(unfit.to_string())),
+    }
+}
+
+/// The integer that a JSON number stands for, if it is one and a double holds it exactly.
+fn integer(text: &str) -> Option<i64> {
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let number: f64 = serde_json::from_str(text).ok()?;
+    (number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_991.0).then_some(number as i64)
+}
+
+/// What kind of value a JSON text is, for error messages.
+#[must_use]
+pub fn kind_of(text: &str) -> String {
+    match text.trim_start().bytes().next() {
+        Some(b'{') => "an object".into(),
+        Some(b'[') => "an array".into(),
+        Some(b'"') => {
+            let mut shown: String = text.trim_start().chars().take(40).collect();
+            if shown.len() < text.trim().len() {
+                shown.push('…');
+            }
+            format!("the string {shown}")
+        }
+        Some(b't' | b'f') => format!("the boolean {}", text.trim()),
+        Some(b'n') => "null".into(),
+        Some(b'-' | b'0'..=b'9') => {
+            let shown: String = text.trim().chars().take(40).collect();
+            format!("the number {shown}")
+        }
+        _ => "no value".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(text: &str) -> Fields<'_, 'static> {
+        Fields::parse(text, Path::Root).unwrap()
+    }
+
+    #[test]
+    fn errors_name_place_wanted_and_found() {
+        let tally = &mut Tally::default();
+        let mut f = fields(r#"{"a/b":null,"n":1.5,"s":7}"#);
+        assert_eq!(f.str("a/b", tally).unwrap_err().to_string(), "at `/a~1b`: expected a string, found null");
+        assert_eq!(
+            f.integer("n", 0..=9).unwrap_err().to_string(),
+            "at `/n`: expected an integer from 0 to 9, found the number 1.5"
+        );
+        assert_eq!(f.need_str("zz", tally).unwrap_err().to_string(), "`zz` is missing, expected a string");
+        assert_eq!(
+            Fields::parse("[1]", Path::Root).unwrap_err().to_string(),
+            "expected an object, found an array"
+        );
+    }
+
+    #[test]
+    fn last_of_repeated_keys_counts() {
+        let mut f = fields(r#"{"a":1,"b":2,"a":3}"#);
+        assert_eq!(f.integer("a", 0..=9).unwrap(), Some(3));
+        let tally = &mut Tally::default();
+        assert_eq!(f.rest("X", tally).unwrap().unwrap().get(), r#"{"b":2}"#);
+        assert_eq!(tally.count("unknown property", "X.b"), 1);
+    }
+
+    #[test]
+    fn integers_as_javascript_sees_them() {
+        for (text, wanted) in
+            [("1", Some(1)), ("1.0", Some(1)), ("1e3", Some(1000)), ("1.5", None), ("1e30", None)]
+        {
+            assert_eq!(integer(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn half_an_emoji_is_repaired() {
+        let tally = &mut Tally::default();
+        assert_eq!(fields(r#"{"d":"a\ud83d"}"#).need_str("d", tally).unwrap(), "a\u{fffd}");
+        assert_eq!(tally.count("lone surrogate", "replaced by U+FFFD"), 1);
+    }
+}

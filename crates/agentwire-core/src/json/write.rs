@@ -1,0 +1,183 @@
+//! Writes JSON straight into the output buffer.
+//!
+//! Wire objects have a handful of optional members each; serialising them through structs would mean one
+//! struct per event and profile. These two writers keep the member order visible at the place that decides
+//! it and allocate nothing.
+
+use bytes::{BufMut, BytesMut};
+
+use super::{Json, Object};
+
+/// Appends `text` as a JSON string.
+pub fn write_str(out: &mut BytesMut, text: &str) {
+    serde_json::to_writer(out.writer(), text).expect("writing to memory does not fail");
+}
+
+/// An object being written.
+#[derive(Debug)]
+pub struct ObjectWriter<'b> {
+    out: &'b mut BytesMut,
+    first: bool,
+}
+
+/// An array being written.
+#[derive(Debug)]
+pub struct ArrayWriter<'b> {
+    out: &'b mut BytesMut,
+    first: bool,
+}
+
+impl<'b> ObjectWriter<'b> {
+    /// Opens the object.
+    pub fn new(out: &'b mut BytesMut) -> Self {
+        out.put_u8(b'{');
+        Self { out, first: true }
+    }
+
+    fn comma(&mut self) {
+        if !self.first {
+            self.out.put_u8(b',');
+        }
+        self.first = false;
+    }
+
+    /// Keys of wire objects are plain words, so they need no escaping.
+    fn key(&mut self, key: &'static str) {
+        self.comma();
+        self.out.put_u8(b'"');
+        self.out.put_slice(key.as_bytes());
+        self.out.put_slice(b"\":");
+    }
+
+    /// A member with any key.
+    pub fn entry(&mut self, key: &str, value: &Json) -> &mut Self {
+        self.comma();
+        write_str(self.out, key);
+        self.out.put_u8(b':');
+        self.out.put_slice(value.get().as_bytes());
+        self
+    }
+
+    /// A string.
+    pub fn str(&mut self, key: &'static str, value: &str) -> &mut Self {
+        self.key(key);
+        write_str(self.out, value);
+        self
+    }
+
+    /// A string, if there is one.
+    pub fn opt_str(&mut self, key: &'static str, value: Option<&str>) -> &mut Self {
+        if let Some(value) = value {
+            self.str(key, value);
+        }
+        self
+    }
+
+    /// An integer.
+    pub fn int(&mut self, key: &'static str, value: i64) -> &mut Self {
+        self.key(key);
+        serde_json::to_writer((&mut *self.out).writer(), &value).expect("writing to memory does not fail");
+        self
+    }
+
+    /// An integer, if there is one.
+    pub fn opt_int(&mut self, key: &'static str, value: Option<i64>) -> &mut Self {
+        if let Some(value) = value {
+            self.int(key, value);
+        }
+        self
+    }
+
+    /// A boolean.
+    pub fn bool(&mut self, key: &'static str, value: bool) -> &mut Self {
+        self.key(key);
+        self.out.put_slice(if value { b"true" } else { b"false" });
+        self
+    }
+
+    /// Any JSON.
+    pub fn json(&mut self, key: &'static str, value: &Json) -> &mut Self {
+        self.key(key);
+        self.out.put_slice(value.get().as_bytes());
+        self
+    }
+
+    /// Any JSON, if there is some.
+    pub fn opt_json(&mut self, key: &'static str, value: Option<&Json>) -> &mut Self {
+        if let Some(value) = value {
+            self.json(key, value);
+        }
+        self
+    }
+
+    /// An open object, if there is one.
+    pub fn opt_object(&mut self, key: &'static str, value: Option<&Object>) -> &mut Self {
+        self.opt_json(key, value.map(Object::as_json))
+    }
+
+    /// A nested object.
+    pub fn nested(&mut self, key: &'static str, fill: impl FnOnce(&mut ObjectWriter<'_>)) -> &mut Self {
+        self.key(key);
+        let mut inner = ObjectWriter::new(self.out);
+        fill(&mut inner);
+        inner.end();
+        self
+    }
+
+    /// A nested array.
+    pub fn array(&mut self, key: &'static str, fill: impl FnOnce(&mut ArrayWriter<'_>)) -> &mut Self {
+        self.key(key);
+        let mut inner = ArrayWriter::new(self.out);
+        fill(&mut inner);
+        inner.end();
+        self
+    }
+
+    /// Closes the object.
+    pub fn end(self) {
+        self.out.put_u8(b'}');
+    }
+}
+
+impl<'b> ArrayWriter<'b> {
+    /// Opens the array.
+    pub fn new(out: &'b mut BytesMut) -> Self {
+        out.put_u8(b'[');
+        Self { out, first: true }
+    }
+
+    fn next(&mut self) {
+        if !self.first {
+            self.out.put_u8(b',');
+        }
+        self.first = false;
+    }
+
+    /// A string.
+    pub fn str(&mut self, value: &str) -> &mut Self {
+        self.next();
+        write_str(self.out, value);
+        self
+    }
+
+    /// Any JSON.
+    pub fn json(&mut self, value: &Json) -> &mut Self {
+        self.next();
+        self.out.put_slice(value.get().as_bytes());
+        self
+    }
+
+    /// A nested object.
+    pub fn object(&mut self, fill: impl FnOnce(&mut ObjectWriter<'_>)) -> &mut Self {
+        self.next();
+        let mut inner = ObjectWriter::new(self.out);
+        fill(&mut inner);
+        inner.end();
+        self
+    }
+
+    /// Closes the array.
+    pub fn end(self) {
+        self.out.put_u8(b']');
+    }
+}

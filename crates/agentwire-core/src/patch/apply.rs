@@ -1,0 +1,466 @@
+//! Applies a patch, all or nothing, within limits.
+//!
+//! The crate `json-patch` is not used for this. Its `remove` takes a member out by swapping in the last one,
+//! so a document loses its key order and a failed patch does not come back byte for byte; it holds `1` and
+//! `1.0` for different in `test`, refuses `remove ""`, wants every value parsed before the first operation,
+//! and has no way to stop a `copy` that doubles the document. It stays the oracle of the tests.
+//!
+//! The document is changed in place. Every step leaves a note on how to take it back, with what it pushed out
+//! of the document moved into the note, so that neither success nor failure copies the document.
+//!
+//! What follows is RFC 6902 and RFC 6901. `fast-json-patch` 3.1, which the AG-UI client uses (with validation),
+//! agrees except where it leaves the RFCs:
+//!
+//! * it refuses the keys `__proto__` and `constructor/prototype`; they are keys like any other here;
+//! * its `add` takes `01` and the empty token for array indices and wraps indices beyond 2³¹; it keeps `~2` and
+//!   a trailing `~` as they are, and finds what JavaScript objects inherit (`/toString`, or the `length` of an
+//!   array as the source of a `copy`); all of these are refused here;
+//! * it looks for the target of a `move` before it takes the source out and lets the index run past the end;
+//!   here the target is looked for afterwards, as the RFC says, and an index past the end is refused;
+//! * it compares numbers as doubles; here `1` equals `1.0`, but integers beyond 2⁵³ differ when they differ;
+//! * it makes a document `undefined` when a missing value is copied to the root, and lets the root be moved
+//!   into itself, which ties a knot; both are refused here.
+
+use std::{borrow::Cow, mem};
+
+use serde_json::{Map, Number, Value};
+
+use super::{
+    Op, Patch, PatchOp,
+    error::{PatchError, Reason, shortened},
+    is_pointer,
+    size::{depth, json_len, json_len_within},
+};
+use crate::{
+    framing::DEFAULT_MAX_FRAME,
+    json::{Json, MAX_DEPTH},
+};
+
+/// The most operations in one patch: each takes about 40 bytes, so this many come to 400 kB, at which point an
+/// honest sender would rather send the state. [`diff`](super::diff) keeps to it.
+pub const DEFAULT_MAX_OPERATIONS: usize = 10_000;
+
+/// The most bytes by which one patch makes a document longer: as many as fit in one frame. The values that a
+/// patch brings along are in that frame, so only `copy` gets beyond it.
+pub const DEFAULT_MAX_SIZE_GROWTH: usize = DEFAULT_MAX_FRAME;
+
+/// Bounds on what one patch may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most operations in one patch.
+    pub max_operations: usize,
+    /// The most bytes by which the document, written as compact JSON, may have grown after any operation. All
+    /// copies together may not make more than that either, even if they are removed again by the same patch,
+    /// because what was removed stays in memory until the patch is through.
+    pub max_size_growth: usize,
+    /// The deepest nesting that an operation may lead to.
+    pub max_depth: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_operations: DEFAULT_MAX_OPERATIONS,
+            max_size_growth: DEFAULT_MAX_SIZE_GROWTH,
+            max_depth: MAX_DEPTH,
+        }
+    }
+}
+
+/// Applies `patch` to `document`, all or nothing: after an error the document is byte for byte what it was.
+///
+/// ```
+/// use agentwire_core::patch::{Limits, Patch, PatchOp, apply};
+/// use serde_json::json;
+///
+/// let mut state = json!({"todo": ["a"]});
+/// let more = PatchOp::add("/todo/-", json!("b").into());
+/// apply(&mut state, &Patch(vec![more.clone()]), &Limits::default())?;
+/// assert_eq!(state, json!({"todo": ["a", "b"]}));
+///
+/// let error = apply(&mut state, &Patch(vec![more, PatchOp::remove("/done")]), &Limits::default());
+/// assert_eq!(error.unwrap_err().to_string(), "operation 1 (`remove /done`): path does not exist");
+/// assert_eq!(state, json!({"todo": ["a", "b"]}));
+/// # Ok::<(), agentwire_core::patch::PatchError>(())
+/// ```
+///
+/// # Errors
+/// When an operation does not apply or goes beyond `limits`.
+pub fn apply(document: &mut Value, patch: &Patch, limits: &Limits) -> Result<(), PatchError> {
+    if let Some(operation) = patch.0.get(limits.max_operations) {
+        let reason = Reason::TooManyOperations(limits.max_operations);
+        return Err(PatchError::new(limits.max_operations, operation, reason));
+    }
+    let budget = Budget { limits, growth: 0, copied: 0 };
+    let mut work = Work { document, budget, undo: Vec::new(), hand: Value::Null };
+    for (index, operation) in patch.0.iter().enumerate() {
+        if let Err(reason) = work.step(operation) {
+            work.take_back();
+            return Err(PatchError::new(index, operation, reason));
+        }
+    }
+    Ok(())
+}
+
+/// A patch being applied.
+struct Work<'d, 'p> {
+    document: &'d mut Value,
+    budget: Budget<'p>,
+    undo: Vec<Undo<'p>>,
+    /// The value of a move that is being taken back, between its two places.
+    hand: Value,
+}
+
+/// How to take a step back. The paths hold because steps are taken back in reverse order.
+enum Undo<'p> {
+    /// Something new is at `path`; in an array it has the index `position`. Goes into the hand.
+    Added { path: &'p str, position: usize },
+    /// `old` was at `path`. What is there now goes into the hand.
+    Replaced { path: &'p str, old: Value },
+    /// `old`, or what is in the hand, was at `path`, in `position` among its siblings.
+    Removed { path: &'p str, position: usize, old: Option<Value> },
+}
+
+impl<'p> Work<'_, 'p> {
+    fn step(&mut self, operation: &'p PatchOp) -> Result<(), Reason> {
+        let path = &*operation.path;
+        if !is_pointer(path) {
+            return Err(Reason::NotAPointer);
+        }
+        let value = || operation.value.as_ref().map(Json::to_value).ok_or(Reason::MissingValue);
+        match operation.op {
+            Op::Add => self.add(path, value()?),
+            Op::Replace => self.replace(path, value()?),
+            Op::Remove if path.is_empty() => self.replace(path, Value::Null),
+            Op::Remove => self.remove(path),
+            Op::Test => {
+                let wanted = value()?;
+                let found = find(self.document, path).ok_or(Reason::NotFound)?;
+                if is_equal(found, &wanted) { Ok(()) } else { Err(Reason::TestFailed) }
+            }
+            Op::Copy => {
+                let from = source(operation)?;
+                let found = find(self.document, from).ok_or_else(|| Reason::FromNotFound(shortened(from)))?;
+                self.budget.copy(found)?;
+                let copy = found.clone();
+                self.add(path, copy)
+            }
+            Op::Move => self.relocate(source(operation)?, path),
+        }
+    }
+
+    fn add(&mut self, path: &'p str, value: Value) -> Result<(), Reason> {
+        let place = Place::to_add(self.document, path)?;
+        self.budget.admit(path, &place, &value)?;
+        self.undo.push(place.fill(path, value));
+        Ok(())
+    }
+
+    fn replace(&mut self, path: &'p str, value: Value) -> Result<(), Reason> {
+        let place = Place::Taken(find(self.document, path).ok_or(Reason::NotFound)?);
+        self.budget.admit(path, &place, &value)?;
+        self.undo.push(place.fill(path, value));
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &'p str) -> Result<(), Reason> {
+        let (old, position, overhead) = take(self.document, path).ok_or(Reason::NotFound)?;
+        self.budget.growth -= overhead + length(&old);
+        self.undo.push(Undo::Removed { path, position, old: Some(old) });
+        Ok(())
+    }
+
+    /// Moves what is at `from` to `path`.
+    fn relocate(&mut self, from: &'p str, path: &'p str) -> Result<(), Reason> {
+        if path.strip_prefix(from).is_some_and(|rest| rest.starts_with('/')) {
+            return Err(Reason::IntoItself);
+        }
+        if from.is_empty() {
+            // The only target left is the root itself.
+            return Ok(());
+        }
+        let (value, position, overhead) =
+            take(self.document, from).ok_or_else(|| Reason::FromNotFound(shortened(from)))?;
+        self.undo.push(Undo::Removed { path: from, position, old: None });
+        let place = Place::to_add(self.document, path).and_then(|place| {
+            self.budget.admit_moved(from, overhead, path, &place, &value)?;
+            Ok(place)
+        });
+        match place {
+            Ok(place) => {
+                self.undo.push(place.fill(path, value));
+                Ok(())
+            }
+            Err(reason) => {
+                self.hand = value;
+                Err(reason)
+            }
+        }
+    }
+
+    /// Takes every step back, the last one first.
+    fn take_back(&mut self) {
+        const KNOWN: &str = "the path led here when the operation was applied";
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Added { path, position } => {
+                    self.hand = match parent(self.document, path).expect(KNOWN) {
+                        (Value::Array(elements), _) => elements.remove(position),
+                        // New members are the last ones, so nothing has to shift.
+                        (Value::Object(members), key) => members.shift_remove(&*key).expect(KNOWN),
+                        _ => unreachable!("only containers are added to"),
+                    };
+                }
+                Undo::Replaced { path, old } => {
+                    self.hand = mem::replace(find(self.document, path).expect(KNOWN), old);
+                }
+                Undo::Removed { path, position, old } => {
+                    let old = old.unwrap_or_else(|| self.hand.take());
+                    match parent(self.document, path).expect(KNOWN) {
+                        (Value::Array(elements), _) => elements.insert(position, old),
+                        (Value::Object(members), key) => {
+                            members.shift_insert(position, key.into_owned(), old);
+                        }
+                        _ => unreachable!("only containers are removed from"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a patch has used up of its limits.
+struct Budget<'p> {
+    limits: &'p Limits,
+    /// By how many bytes the document is longer than at the start; negative once it is shorter.
+    growth: i64,
+    /// The bytes that copies have made, in the document or not.
+    copied: usize,
+}
+
+impl Budget<'_> {
+    /// Accounts for a copy of `value` that is about to be made.
+    fn copy(&mut self, value: &Value) -> Result<(), Reason> {
+        let limit = self.limits.max_size_growth;
+        let left = limit - self.copied;
+        self.copied += json_len_within(value, left).ok_or(Reason::TooLarge(limit))?;
+        Ok(())
+    }
+
+    /// Accounts for a new `value` at `place`, which is where `path` leads.
+    fn admit(&mut self, path: &str, place: &Place<'_>, value: &Value) -> Result<(), Reason> {
+        self.check_depth(path, place, value)?;
+        self.grow(place.overhead() + length(value))
+    }
+
+    /// Accounts for a `value` that was taken from `from`, which freed its own length and `freed` bytes. Its
+    /// length counts on neither side, so a move costs no walk through what is moved.
+    fn admit_moved(
+        &mut self,
+        from: &str,
+        freed: i64,
+        path: &str,
+        place: &Place<'_>,
+        value: &Value,
+    ) -> Result<(), Reason> {
+        if nesting(path) > nesting(from) {
+            self.check_depth(path, place, value)?;
+        }
+        self.grow(place.overhead() - freed)
+    }
+
+    fn check_depth(&self, path: &str, place: &Place<'_>, value: &Value) -> Result<(), Reason> {
+        let limit = self.limits.max_depth;
+        let levels = depth(value);
+        if nesting(path) + levels <= limit {
+            return Ok(());
+        }
+        // A document that came in deeper can still be changed, as long as it gets no deeper.
+        let before = match place {
+            Place::Taken(old) => depth(old),
+            _ => 0,
+        };
+        if levels <= before { Ok(()) } else { Err(Reason::TooDeep(limit)) }
+    }
+
+    fn grow(&mut self, bytes: i64) -> Result<(), Reason> {
+        let limit = self.limits.max_size_growth;
+        self.growth += bytes;
+        if self.growth > i64::try_from(limit).unwrap_or(i64::MAX) {
+            Err(Reason::TooLarge(limit))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Where a value is about to go.
+enum Place<'v> {
+    /// In the place of this one.
+    Taken(&'v mut Value),
+    /// A new member, behind the others.
+    Member(&'v mut Map<String, Value>, String),
+    /// Before the element that has this index now, or at the end.
+    Element(&'v mut Vec<Value>, usize),
+}
+
+impl<'v> Place<'v> {
+    /// The place that an add to `path` fills.
+    fn to_add(document: &'v mut Value, path: &str) -> Result<Self, Reason> {
+        if path.is_empty() {
+            return Ok(Self::Taken(document));
+        }
+        match parent(document, path) {
+            Some((Value::Object(members), key)) => {
+                // Looked up twice, as the borrow checker cannot see that the first borrow has ended.
+                if members.contains_key(&*key) {
+                    return Ok(Self::Taken(&mut members[&*key]));
+                }
+                Ok(Self::Member(members, key.into_owned()))
+            }
+            Some((Value::Array(elements), token)) => {
+                let length = elements.len();
+                if token == "-" {
+                    return Ok(Self::Element(elements, length));
+                }
+                if !is_index(&token) {
+                    return Err(Reason::NotAnIndex(shortened(&token)));
+                }
+                match token.parse() {
+                    Ok(index) if index <= length => Ok(Self::Element(elements, index)),
+                    _ => Err(Reason::BeyondEnd { index: shortened(&token), length }),
+                }
+            }
+            _ => Err(Reason::NoParent),
+        }
+    }
+
+    /// By how many bytes the document grows when the place is filled, apart from the new value.
+    fn overhead(&self) -> i64 {
+        match self {
+            Self::Taken(old) => -length(old),
+            Self::Member(members, key) => member_overhead(members.len() + 1, key),
+            Self::Element(elements, _) => element_overhead(elements.len() + 1),
+        }
+    }
+
+    /// Puts `value` there.
+    fn fill(self, path: &str, value: Value) -> Undo<'_> {
+        match self {
+            Self::Taken(old) => Undo::Replaced { path, old: mem::replace(old, value) },
+            Self::Member(members, key) => {
+                members.insert(key, value);
+                Undo::Added { path, position: members.len() - 1 }
+            }
+            Self::Element(elements, position) => {
+                elements.insert(position, value);
+                Undo::Added { path, position }
+            }
+        }
+    }
+}
+
+/// Takes what is at `path` out of the document; also says in which position it was among its siblings and how
+/// many bytes go with it.
+fn take(document: &mut Value, path: &str) -> Option<(Value, usize, i64)> {
+    match parent(document, path)? {
+        (Value::Object(members), key) => {
+            let position = members.keys().position(|other| **other == *key)?;
+            let overhead = member_overhead(members.len(), &key);
+            Some((members.shift_remove(&*key)?, position, overhead))
+        }
+        (Value::Array(elements), token) => {
+            let position = index(&token).filter(|index| *index < elements.len())?;
+            let overhead = element_overhead(elements.len());
+            Some((elements.remove(position), position, overhead))
+        }
+        _ => None,
+    }
+}
+
+/// What one of `count` members takes besides its value: the key, a colon and, unless it is alone, a comma.
+fn member_overhead(count: usize, key: &str) -> i64 {
+    (json_len(key) + 1) as i64 + element_overhead(count)
+}
+
+/// What one of `count` elements takes besides its value: a comma, unless it is alone.
+fn element_overhead(count: usize) -> i64 {
+    i64::from(count > 1)
+}
+
+fn length(value: &Value) -> i64 {
+    json_len(value) as i64
+}
+
+/// How many containers surround what `path` leads to.
+fn nesting(path: &str) -> usize {
+    path.matches('/').count()
+}
+
+/// The `from` of a move or copy.
+fn source(operation: &PatchOp) -> Result<&str, Reason> {
+    let from = operation.from.as_deref().ok_or(Reason::MissingFrom)?;
+    if is_pointer(from) { Ok(from) } else { Err(Reason::FromNotAPointer) }
+}
+
+/// The value that `path` leads to.
+fn find<'v>(document: &'v mut Value, path: &str) -> Option<&'v mut Value> {
+    // What stands before the first slash is the empty text that leads to the root.
+    path.split('/').skip(1).try_fold(document, |value, token| match value {
+        Value::Object(members) => members.get_mut(&*unescape(token)),
+        Value::Array(elements) => elements.get_mut(index(token)?),
+        _ => None,
+    })
+}
+
+/// The value that holds what `path` leads to, and the last token; `None` for the root.
+fn parent<'v, 'p>(document: &'v mut Value, path: &'p str) -> Option<(&'v mut Value, Cow<'p, str>)> {
+    let (parent, token) = path.rsplit_once('/')?;
+    Some((find(document, parent)?, unescape(token)))
+}
+
+fn unescape(token: &str) -> Cow<'_, str> {
+    if token.contains('~') { token.replace("~1", "/").replace("~0", "~").into() } else { token.into() }
+}
+
+/// The array index that a token stands for.
+fn index(token: &str) -> Option<usize> {
+    is_index(token).then(|| token.parse().ok())?
+}
+
+/// Whether a token has the form of an array index: digits, without leading zeros.
+fn is_index(token: &str) -> bool {
+    !token.is_empty()
+        && token.bytes().all(|byte| byte.is_ascii_digit())
+        && (token == "0" || !token.starts_with('0'))
+}
+
+/// Equality as RFC 6902 defines it for `test`: numbers by value, members in any order.
+fn is_equal(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => is_same_number(left, right),
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| is_equal(left, right))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left.iter().all(|(key, left)| right.get(key).is_some_and(|right| is_equal(left, right)))
+        }
+        _ => left == right,
+    }
+}
+
+fn is_same_number(left: &Number, right: &Number) -> bool {
+    match (left.as_i128(), right.as_i128()) {
+        (Some(left), Some(right)) => left == right,
+        (None, None) => left == right,
+        (Some(integer), None) => is_same_as_double(integer, right),
+        (None, Some(integer)) => is_same_as_double(integer, left),
+    }
+}
+
+/// Exact where a conversion of the integer would round: 2⁵³ + 1 is not 2⁵³.
+fn is_same_as_double(integer: i128, double: &Number) -> bool {
+    // The cast saturates far beyond the 64 bits that an integer can have here.
+    double.as_f64().is_some_and(|double| double.fract() == 0.0 && double as i128 == integer)
+}

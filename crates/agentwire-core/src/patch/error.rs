@@ -1,0 +1,127 @@
+//! Why a patch did not apply.
+
+use std::fmt;
+
+use super::{Op, PatchOp};
+
+/// The most characters of a pointer that an error message shows; a pointer can be as long as a frame.
+const SHOWN_PATH: usize = 100;
+
+/// A patch that did not apply, and which of its operations is to blame. The document is as it was before.
+///
+/// Boxed, because the error travels in the result of every patch and is rarely there.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct PatchError(Box<Failure>);
+
+#[derive(Debug)]
+struct Failure {
+    index: usize,
+    op: Op,
+    path: Box<str>,
+    reason: Reason,
+}
+
+/// What was wrong with an operation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// `path` does not follow RFC 6901.
+    #[error("path is not a JSON pointer")]
+    NotAPointer,
+    /// `from` does not follow RFC 6901.
+    #[error("`from` is not a JSON pointer")]
+    FromNotAPointer,
+    /// A move or copy without `from`.
+    #[error("`from` is missing")]
+    MissingFrom,
+    /// An add, replace or test without `value`.
+    #[error("`value` is missing")]
+    MissingValue,
+    /// There is nothing at `path`.
+    #[error("path does not exist")]
+    NotFound,
+    /// There is nothing at `from`.
+    #[error("`from` path `{0}` does not exist")]
+    FromNotFound(Box<str>),
+    /// What should hold the new value is missing or a scalar.
+    #[error("there is no object or array to add to")]
+    NoParent,
+    /// The last token of `path` names no place in an array.
+    #[error("`{0}` is not an array index")]
+    NotAnIndex(Box<str>),
+    /// An add behind the end of an array.
+    #[error("index `{index}` is beyond the end of an array of {length}")]
+    BeyondEnd {
+        /// The index that was asked for.
+        index: Box<str>,
+        /// The number of elements.
+        length: usize,
+    },
+    /// A move of a value to a place inside that value.
+    #[error("a value cannot be moved into itself")]
+    IntoItself,
+    /// The value at `path` is not the one that the test asks for.
+    #[error("the value is not the one tested for")]
+    TestFailed,
+    /// The patch is longer than [`Limits::max_operations`](super::Limits::max_operations).
+    #[error("more than the {0} operations allowed in one patch")]
+    TooManyOperations(usize),
+    /// The document grows by more than [`Limits::max_size_growth`](super::Limits::max_size_growth).
+    #[error("the document would grow by more than the {0} bytes allowed in one patch")]
+    TooLarge(usize),
+    /// The document nests deeper than [`Limits::max_depth`](super::Limits::max_depth).
+    #[error("the document would be nested deeper than {0} levels")]
+    TooDeep(usize),
+}
+
+impl PatchError {
+    pub(super) fn new(index: usize, operation: &PatchOp, reason: Reason) -> Self {
+        Self(Box::new(Failure { index, op: operation.op, path: operation.path.clone(), reason }))
+    }
+
+    /// Which operation failed, counted from 0.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.0.index
+    }
+
+    /// What the operation was to do.
+    #[must_use]
+    pub fn op(&self) -> Op {
+        self.0.op
+    }
+
+    /// Where it was to do it.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.0.path
+    }
+
+    /// Why it failed.
+    #[must_use]
+    pub fn reason(&self) -> &Reason {
+        &self.0.reason
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, op, path, reason } = self;
+        let shown = if path.is_empty() { "\"\"".into() } else { shortened(path) };
+        write!(f, "operation {index} (`{} {shown}`): {reason}", op.as_str())
+    }
+}
+
+/// `path` as a message can show it: cut, and on one line.
+pub(super) fn shortened(path: &str) -> Box<str> {
+    let mut shown = String::new();
+    let mut chars = path.chars();
+    for char in chars.by_ref().take(SHOWN_PATH) {
+        if char.is_control() { shown.extend(char.escape_debug()) } else { shown.push(char) }
+    }
+    if chars.next().is_some() {
+        shown.push('…');
+    }
+    shown.into()
+}

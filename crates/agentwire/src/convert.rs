@@ -1,0 +1,207 @@
+//! `agentwire convert`.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use agentwire_core::{
+    convert::{Converter, Report, Source, SourceOptions},
+    format::{Setup, StreamEnd},
+    framing::Framing,
+};
+
+use crate::{
+    cli::{Convert, ReportStyle},
+    error::{Class, Error, Result},
+    formats,
+    input::{CHUNK, Input},
+};
+
+pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
+    let from = formats::reader(&arguments.from)?;
+    let (to, profile) = formats::writer(&arguments.to)?;
+    let mut pairs = arguments.options.clone();
+    // A format whose events all have a time gets one for those whose source gives none; the core has no clock.
+    if to.options.iter().any(|option| option.name == "stamp")
+        && !pairs.iter().any(|pair| pair.starts_with("stamp="))
+    {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        pairs.push(format!("stamp={}", now.as_millis()));
+    }
+    let mut options = formats::options(&pairs, &[from, to])?.into_iter();
+    let (from_options, to_options) = (options.next().unwrap_or_default(), options.next().unwrap_or_default());
+    let framing = match profile.framing {
+        Framing::Prefixed if arguments.lines => {
+            let error = Error::new(Class::Usage, format!("`{}` is binary, --lines writes JSON", to.name));
+            return Err(error.hint("convert to `ag-ui` to see the events as lines"));
+        }
+        Framing::Sse if arguments.lines => Some(Framing::Lines),
+        _ => None,
+    };
+    let mut input = Input::open(&arguments.input)?;
+    let source = SourceOptions {
+        thread: arguments.thread.as_str().into(),
+        run: arguments.run.as_str().into(),
+        options: from_options,
+        max_frame: arguments.max_frame,
+        lenient: arguments.lenient,
+    };
+    let input_framing = input.framing(from.reads)?;
+    let setup = Setup {
+        thread: arguments.thread.as_str().into(),
+        run: arguments.run.as_str().into(),
+        options: &to_options,
+    };
+    let source = Source::new(from, input_framing, &source).expect("the format has a reader");
+    let mut converter =
+        Converter::new(source, to, profile, framing, &setup).expect("the format has a writer");
+    let mut output = Output::open(&arguments.output)?;
+
+    let mut chunk = vec![0; CHUNK];
+    let mut result = Ok(());
+    while result.is_ok() {
+        let read = input.read(&mut chunk)?;
+        result = if read == 0 { converter.end(&StreamEnd::Closed) } else { converter.push(&chunk[..read]) };
+        if !converter.output().drain(|bytes| output.write(bytes)).map_err(|error| output.failed(&error))? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if read == 0 {
+            break;
+        }
+    }
+    if let Some(style) = arguments.report {
+        print_report(&converter.report(), style);
+    }
+    match result {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            let error =
+                Error::new(Class::Input, format!("`{}` is not valid {}: {error}", input.name, from.name));
+            Err(if arguments.lenient {
+                error
+            } else {
+                error.hint("the output ends with RUN_ERROR; --lenient skips malformed frames and counts them")
+            })
+        }
+    }
+}
+
+/// Where the bytes go.
+struct Output {
+    sink: Box<dyn Write>,
+    name: String,
+}
+
+impl Output {
+    fn open(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self { sink: Box::new(io::stdout()), name: "stdout".into() });
+        }
+        let name = path.display().to_string();
+        match File::create(path) {
+            Ok(file) => Ok(Self { sink: Box::new(file), name }),
+            Err(error) => Err(Error::new(Class::Io, format!("`{name}` could not be written: {error}"))),
+        }
+    }
+
+    /// Writes and flushes; says `false` when the reader of a pipe has left, which is no failure of ours.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        match self.sink.write_all(bytes).and_then(|()| self.sink.flush()) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn failed(&self, error: &io::Error) -> Error {
+        Error::new(Class::Io, format!("`{}` could not be written: {error}", self.name))
+    }
+}
+
+fn print_report(report: &Report, style: ReportStyle) {
+    match style {
+        ReportStyle::Json => eprintln!("{}", report_json(report)),
+        ReportStyle::Text => eprint!("{}", report_text(report)),
+    }
+}
+
+fn report_text(report: &Report) -> String {
+    let mut text = format!("{} frames read", report.frames);
+    if report.skipped > 0 {
+        text.push_str(&format!(", {} malformed ones skipped", report.skipped));
+    }
+    text.push('\n');
+    let mut section = |title: &str, rows: Vec<(String, u64, String)>| {
+        if rows.is_empty() {
+            return;
+        }
+        text.push_str(title);
+        text.push('\n');
+        for (name, times, why) in rows {
+            let why = if why.is_empty() { String::new() } else { format!("  {why}") };
+            text.push_str(&format!("  {times:>8}  {name}{why}\n"));
+        }
+    };
+    let exact = report.exact.iter().map(|(kind, times)| ((*kind).to_owned(), *times, String::new()));
+    section("exact", exact.collect());
+    let losses = |losses: &[agentwire_core::convert::Loss]| {
+        losses.iter().map(|loss| (loss.kind.to_owned(), loss.times, loss.why.to_owned())).collect()
+    };
+    section("approximated", losses(&report.approximated));
+    section("dropped", losses(&report.dropped));
+    let repaired =
+        report.repaired.iter().map(|(rule, times)| (rule.name().to_owned(), *times, rule.about().to_owned()));
+    section("repaired", repaired.collect());
+    let mut tolerated: Vec<_> = report
+        .tolerated
+        .iter()
+        .map(|(what, name, count)| {
+            (format!("{what} `{name}`"), count.times, format!("first in frame {}", count.first_frame))
+        })
+        .collect();
+    if report.replaced_bytes > 0 {
+        tolerated.push((
+            "bytes that are not UTF-8".into(),
+            report.replaced_bytes,
+            "replaced by U+FFFD".into(),
+        ));
+    }
+    section("tolerated", tolerated);
+    text
+}
+
+fn report_json(report: &Report) -> serde_json::Value {
+    let losses = |losses: &[agentwire_core::convert::Loss]| -> Vec<_> {
+        let row = |loss: &agentwire_core::convert::Loss| serde_json::json!({"event": loss.kind, "times": loss.times, "why": loss.why});
+        losses.iter().map(row).collect()
+    };
+    let exact: Vec<_> =
+        report.exact.iter().map(|(kind, times)| serde_json::json!({"event": kind, "times": times})).collect();
+    let repaired: Vec<_> = report
+        .repaired
+        .iter()
+        .map(|(rule, times)| serde_json::json!({"rule": rule.name(), "times": times, "about": rule.about()}))
+        .collect();
+    let tolerated: Vec<_> = report
+        .tolerated
+        .iter()
+        .map(|(what, name, count)| {
+            let (times, first) = (count.times, count.first_frame);
+            serde_json::json!({"what": what, "name": name, "times": times, "firstFrame": first})
+        })
+        .collect();
+    serde_json::json!({
+        "frames": report.frames,
+        "skipped": report.skipped,
+        "exact": exact,
+        "approximated": losses(&report.approximated),
+        "dropped": losses(&report.dropped),
+        "repaired": repaired,
+        "tolerated": tolerated,
+        "replacedBytes": report.replaced_bytes,
+    })
+}

@@ -1,0 +1,74 @@
+//! Errors for the person at the terminal: what failed, a hint, and a fixed exit code per class.
+
+use std::{fmt, process::ExitCode};
+
+/// Why a command failed. The numbers are part of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// `check` found breaches.
+    Breaches = 1,
+    /// The command was used wrongly; clap uses the same number.
+    Usage = 2,
+    /// The input is malformed.
+    Input = 3,
+    /// A file or pipe could not be read or written.
+    Io = 4,
+    /// A server could not be reached or refused the request.
+    Server = 5,
+}
+
+/// A failed command.
+#[derive(Debug)]
+pub(crate) struct Error {
+    pub(crate) class: Class,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn new(class: Class, message: impl Into<String>) -> Self {
+        Self { class, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Prints the error and gives its exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        anstream::eprintln!("\x1b[1;31merror\x1b[0m: {}", self.message);
+        if let Some(hint) = &self.hint {
+            anstream::eprintln!("\x1b[1;36mhint\x1b[0m: {hint}");
+        }
+        ExitCode::from(self.class as u8)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// The name that was probably meant.
+pub(crate) fn nearest<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let scored = names.into_iter().map(|name| (strsim::jaro_winkler(given, name), name));
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
+    best.filter(|(score, _)| *score > 0.75).map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_likely_intention() {
+        let names = ["ag-ui", "ag-ui-proto", "langgraph"];
+        assert_eq!(nearest("agui", names), Some("ag-ui"));
+        assert_eq!(nearest("langraph", names), Some("langgraph"));
+        assert_eq!(nearest("zzz", names), None);
+    }
+}

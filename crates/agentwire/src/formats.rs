@@ -1,0 +1,136 @@
+//! `agentwire formats`, and how a format is named on the command line.
+
+use std::process::ExitCode;
+
+use agentwire_core::{
+    format::{FORMATS, Format, OptionError, Options, Profile},
+    framing::Framing,
+};
+
+use crate::error::{Class, Error, Result, nearest};
+
+/// Prints the table of formats.
+pub(crate) fn run() -> Result<ExitCode> {
+    for format in FORMATS {
+        anstream::println!("\x1b[1m{}\x1b[0m  {}", format.name, format.about);
+        let framings: Vec<_> = format.reads.iter().map(|framing| framing_name(*framing)).collect();
+        let reads = if framings.is_empty() { "no".to_owned() } else { framings.join(", ") };
+        println!("  reads   {reads}");
+        if format.profiles.is_empty() {
+            println!("  writes  no");
+        }
+        for (index, profile) in format.profiles.iter().enumerate() {
+            let lead = if index == 0 { "  writes  " } else { "          " };
+            let default = if index == 0 { " (default)" } else { "" };
+            println!(
+                "{lead}{}@{}  {}, {}{default}",
+                format.name,
+                profile.name,
+                profile.about,
+                framing_name(profile.framing)
+            );
+        }
+        for (index, option) in format.options.iter().enumerate() {
+            let lead = if index == 0 { "  options " } else { "          " };
+            let values = if option.values.is_empty() { "TEXT".to_owned() } else { option.values.join("|") };
+            println!("{lead}{}={values}  {}", option.name, option.about);
+        }
+        println!();
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn framing_name(framing: Framing) -> &'static str {
+    match framing {
+        Framing::Sse => "SSE",
+        Framing::Lines => "JSON lines",
+        Framing::Array => "JSON array",
+        Framing::Prefixed => "length-prefixed binary",
+        Framing::Coded => "code:json lines",
+        Framing::Text => "plain text",
+        _ => "other",
+    }
+}
+
+/// The format that `--from` names. A profile is accepted and changes nothing: readers know all of them.
+pub(crate) fn reader(name: &str) -> Result<&'static Format> {
+    let (format, profile) = name.split_once('@').unwrap_or((name, ""));
+    let found = find(format, "reader", |format| format.reader.is_some())?;
+    if !profile.is_empty() && found.profile(profile).is_none() {
+        return Err(unknown_profile(found, profile));
+    }
+    Ok(found)
+}
+
+/// The format and profile that `--to` names.
+pub(crate) fn writer(name: &str) -> Result<(&'static Format, &'static Profile)> {
+    let (format, profile) = name.split_once('@').unwrap_or((name, ""));
+    let found = find(format, "writer", |format| format.writer.is_some())?;
+    let profile = found.profile(profile).ok_or_else(|| unknown_profile(found, profile))?;
+    Ok((found, profile))
+}
+
+fn find(name: &str, what: &str, able: fn(&Format) -> bool) -> Result<&'static Format> {
+    let names: Vec<_> = FORMATS.iter().filter(|format| able(format)).map(|format| format.name).collect();
+    match Format::find(name) {
+        Some(format) if able(format) => Ok(format),
+        Some(format) => {
+            let verb = if what == "reader" { "write" } else { "read" };
+            let error = Error::new(Class::Usage, format!("format `{name}` has no {what}"));
+            Err(error.hint(format!(
+                "agentwire can {verb} {}, nothing more ({what}s: {})",
+                format.name,
+                names.join(", ")
+            )))
+        }
+        None => {
+            let error = Error::new(Class::Usage, format!("unknown format `{name}`"));
+            let known = format!("{what}s: {}", names.join(", "));
+            Err(error.hint(match nearest(name, names.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`? ({known})"),
+                None => known,
+            }))
+        }
+    }
+}
+
+fn unknown_profile(format: &Format, profile: &str) -> Error {
+    let known: Vec<_> = format.profiles.iter().map(|profile| profile.name).collect();
+    let error = Error::new(Class::Usage, format!("unknown profile `{profile}` of format `{}`", format.name));
+    error.hint(format!("profiles: {}", known.join(", ")))
+}
+
+/// Checks `-O` pairs; each must be known to at least one of the formats, and goes to those that know it.
+pub(crate) fn options(pairs: &[String], formats: &[&Format]) -> Result<Vec<Options>> {
+    for pair in pairs {
+        let key = pair.split_once('=').map_or(pair.as_str(), |(key, _)| key);
+        let known: Vec<_> =
+            formats.iter().flat_map(|format| format.options).map(|option| option.name).collect();
+        if pair.contains('=') && !known.contains(&key) {
+            let error = Error::new(Class::Usage, format!("unknown option `{key}`"));
+            let mut distinct = known.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            let all = if distinct.is_empty() {
+                "these formats have no options".to_owned()
+            } else {
+                format!("options: {}", distinct.join(", "))
+            };
+            return Err(error.hint(match nearest(key, known) {
+                Some(near) => format!("did you mean `{near}`? ({all})"),
+                None => all,
+            }));
+        }
+    }
+    formats
+        .iter()
+        .map(|format| {
+            let own = pairs.iter().map(String::as_str).filter(|pair| {
+                let key = pair.split_once('=').map_or(*pair, |(key, _)| key);
+                !pair.contains('=') || format.options.iter().any(|option| option.name == key)
+            });
+            Options::parse(own, format.options)
+                .map_err(|error: OptionError| Error::new(Class::Usage, error.to_string()))
+        })
+        .collect()
+}

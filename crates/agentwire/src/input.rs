@@ -1,0 +1,134 @@
+//! Opens what is to be read: a file or stdin, gzip or not, with a progress bar where waiting is likely.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal, Read},
+    path::Path,
+};
+
+use flate2::read::MultiGzDecoder;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use agentwire_core::framing::{Framing, detect};
+
+use crate::{
+    error::{Class, Error, Result},
+    formats::framing_name,
+};
+
+/// Below this size nobody waits long enough to look at a bar.
+const BAR_FROM: u64 = 16 << 20;
+
+/// How much of a stream is looked at to tell its framing.
+const PEEK: usize = 64 << 10;
+
+/// How much is read at once.
+pub(crate) const CHUNK: usize = 64 << 10;
+
+/// An open input.
+pub(crate) struct Input {
+    reader: Box<dyn Read>,
+    /// What was read to look at it.
+    start: Vec<u8>,
+    pub(crate) name: String,
+}
+
+impl Input {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let name = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
+        let fail = |error: &io::Error| Error::new(Class::Io, format!("`{name}` could not be read: {error}"));
+        let (raw, length): (Box<dyn Read>, _) = if path == Path::new("-") {
+            (Box::new(io::stdin()), None)
+        } else {
+            let file = File::open(path).map_err(|error| fail(&error))?;
+            let metadata = file.metadata().map_err(|error| fail(&error))?;
+            if metadata.is_dir() {
+                return Err(Error::new(Class::Io, format!("`{name}` is a directory, expected a file")));
+            }
+            (Box::new(file), Some(metadata.len()))
+        };
+        let mut counted: Box<dyn Read> = match bar(length) {
+            Some(bar) => Box::new(bar.wrap_read(raw)),
+            None => raw,
+        };
+        let mut magic = Vec::new();
+        while magic.len() < 2 {
+            let mut byte = [0; 2];
+            let wanted = 2 - magic.len();
+            match counted.read(&mut byte[..wanted]) {
+                Ok(0) => break,
+                Ok(read) => magic.extend_from_slice(&byte[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(fail(&error)),
+            }
+        }
+        let reader: Box<dyn Read> = if magic == [0x1f, 0x8b] {
+            Box::new(MultiGzDecoder::new(io::Cursor::new(magic).chain(counted)))
+        } else {
+            Box::new(io::Cursor::new(magic).chain(counted))
+        };
+        Ok(Self { reader, start: Vec::new(), name })
+    }
+
+    /// Tells the framing from the first bytes, without waiting for more of a slow stream than it needs.
+    pub(crate) fn framing(&mut self, allowed: &[Framing]) -> Result<Framing> {
+        if let [only] = allowed {
+            return Ok(*only);
+        }
+        let mut chunk = vec![0; PEEK];
+        loop {
+            let read = self.fill(&mut chunk)?;
+            self.start.extend_from_slice(&chunk[..read]);
+            let text_begins = self.start.iter().position(|byte| !byte.is_ascii_whitespace());
+            let line = text_begins.is_some_and(|at| self.start[at..].contains(&b'\n'));
+            if read == 0 || line || self.start.len() >= PEEK {
+                break;
+            }
+        }
+        let first = || String::from_utf8_lossy(&self.start[..self.start.len().min(40)]).into_owned();
+        if self.start.iter().all(u8::is_ascii_whitespace) {
+            // An empty stream is a truncated one in every framing.
+            return Ok(allowed.first().copied().unwrap_or(Framing::Lines));
+        }
+        detect(&self.start, allowed).ok_or_else(|| {
+            let names: Vec<_> = allowed.iter().map(|framing| framing_name(*framing)).collect();
+            let message = format!("`{}` begins with `{}`", self.name, first().escape_debug());
+            Error::new(Class::Input, format!("{message}, expected {}", names.join(" or ")))
+        })
+    }
+
+    /// The next bytes; 0 at the end.
+    pub(crate) fn read(&mut self, chunk: &mut [u8]) -> Result<usize> {
+        if !self.start.is_empty() {
+            let length = self.start.len().min(chunk.len());
+            chunk[..length].copy_from_slice(&self.start[..length]);
+            self.start.drain(..length);
+            return Ok(length);
+        }
+        self.fill(chunk)
+    }
+
+    fn fill(&mut self, chunk: &mut [u8]) -> Result<usize> {
+        loop {
+            match self.reader.read(chunk) {
+                Ok(read) => return Ok(read),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    return Err(Error::new(Class::Io, format!("`{}` could not be read: {error}", self.name)));
+                }
+            }
+        }
+    }
+}
+
+/// A bar on stderr for a large file, if somebody is looking.
+fn bar(length: Option<u64>) -> Option<ProgressBar> {
+    let length = length.filter(|length| *length > BAR_FROM)?;
+    if !io::stderr().is_terminal() {
+        return None;
+    }
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+    let style = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+    bar.set_style(ProgressStyle::with_template(style).expect("the template is constant"));
+    Some(bar)
+}

@@ -1,0 +1,30 @@
+//! The command line of agentwire: parse, do, and say what went wrong with a fixed exit code.
+
+mod check;
+mod cli;
+mod convert;
+mod error;
+mod formats;
+mod input;
+mod remote;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Convert(arguments) => convert::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Formats => formats::run(),
+        Command::Serve => serve::run(),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "agentwire", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    result.unwrap_or_else(|error| error.report())
+}

@@ -1,0 +1,107 @@
+//! Checks a running AG-UI server: starts a run and inspects the answer.
+
+use std::time::{Duration, SystemTime};
+
+use agentwire_core::{
+    event::{Message, RunInput},
+    format::{Format, ag_ui},
+    framing::Framing,
+    json::Json,
+};
+
+use crate::{
+    check::{Inspection, server_error},
+    cli::Check,
+    error::{Class, Error, Result},
+};
+
+pub(crate) fn check(arguments: &Check, format: &Format) -> Result<Inspection> {
+    if arguments.input.starts_with("https://") {
+        let error = Error::new(Class::Usage, "https:// is not supported by this version");
+        return Err(error.hint("save the answer with `curl -sN … > answer.sse` and check the file"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::new(Class::Io, format!("the runtime could not be started: {error}")))?;
+    runtime.block_on(inspect(arguments, format))
+}
+
+async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
+    let url = &arguments.input;
+    let silence = Duration::from_secs(arguments.timeout.max(1));
+    let client = reqwest::Client::builder()
+        .connect_timeout(silence)
+        .read_timeout(silence)
+        .build()
+        .map_err(|error| server_error(format!("the HTTP client could not be made: {error}")))?;
+    let (accept, framing) = match format.name {
+        "ag-ui-proto" => (ag_ui::proto::CONTENT_TYPE, Framing::Prefixed),
+        "ag-ui" => ("text/event-stream", Framing::Sse),
+        other => {
+            let error = Error::new(Class::Usage, format!("a server cannot be checked as `{other}`"));
+            return Err(error.hint("formats for servers: ag-ui, ag-ui-proto"));
+        }
+    };
+    let mut request = client
+        .post(url)
+        .header("accept", accept)
+        .header("content-type", "application/json")
+        .body(ag_ui::input::to_json(&run_input(&arguments.message)));
+    for header in &arguments.headers {
+        let (name, value) = header.split_once(':').ok_or_else(|| {
+            Error::new(Class::Usage, format!("header `{header}` is not of the form NAME: VALUE"))
+        })?;
+        request = request.header(name.trim(), value.trim());
+    }
+    let mut response = request.send().await.map_err(|error| {
+        server_error(format!("`{url}` could not be reached: {}", innermost(&error)))
+            .hint("is the server running, and is the path right?")
+    })?;
+    let status = response.status();
+    if !status.is_success() {
+        let body = response.text().await.unwrap_or_default();
+        let shown: String = body.chars().take(400).collect();
+        return Err(server_error(format!("`{url}` answered {status}: {}", shown.trim())));
+    }
+    let mut inspection = Inspection::new(format, framing, arguments.max_frame);
+    let content_type = response.headers().get("content-type").and_then(|value| value.to_str().ok());
+    let content_type = content_type.unwrap_or("none").to_owned();
+    let plain = content_type.split(';').next().unwrap_or_default().trim();
+    if (framing == Framing::Prefixed && content_type != accept) || plain != accept {
+        let what = format!("expected `{accept}`, found `{content_type}`");
+        inspection.breach("response", "content-type", what);
+    }
+    loop {
+        match response.chunk().await {
+            Ok(Some(bytes)) => inspection.push(&bytes),
+            Ok(None) => break,
+            Err(error) => {
+                let what = format!("expected the end of the run, found {}", innermost(&error));
+                inspection.breach("response", "connection", what);
+                break;
+            }
+        }
+    }
+    inspection.end();
+    Ok(inspection)
+}
+
+/// A new run each time: a server may answer a known run id with what it already has.
+fn run_input(message: &str) -> RunInput {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let mut input = RunInput::new(format!("agentwire-check-{now}"), format!("agentwire-check-run-{now}"));
+    input.messages.push(Message::user("agentwire-check-message", message));
+    input.state = Some(Json::parse("{}").expect("the text is constant"));
+    input.forwarded = Some(Json::parse("{}").expect("the text is constant"));
+    input
+}
+
+/// The cause behind the causes.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,127 @@
+//! `convert` and `check` run in constant memory, whatever comes in.
+
+#![cfg(target_os = "linux")]
+
+use std::{
+    fs,
+    io::{self, Write},
+    process::{Child, Command, Stdio},
+};
+
+/// What the issue that asked for it allows: a 1 GB file must convert in less.
+const LIMIT: u64 = 64 << 20;
+
+/// Starts the binary with a pipe to its stdin and nobody reading what it says.
+fn start(arguments: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_agentwire"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary can be started")
+}
+
+/// The most memory the process has had in RAM so far, in bytes.
+fn peak(child: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("the process is alive");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("Linux says it");
+    let kilobytes = line.split_whitespace().nth(1).and_then(|text| text.parse::<u64>().ok());
+    kilobytes.expect("it is a number of kilobytes") << 10
+}
+
+/// Feeds the process and says how much memory it took and how it ended.
+fn feed(arguments: &[&str], input: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> (u64, Option<i32>) {
+    let mut child = start(arguments);
+    let mut pipe = child.stdin.take().expect("stdin is piped");
+    input(&mut pipe).expect("the process reads to the end");
+    pipe.flush().expect("the process reads to the end");
+    // The peak is asked for while the process still waits for more.
+    let peak = peak(&child);
+    drop(pipe);
+    (peak, child.wait().expect("the process ends").code())
+}
+
+const START: &str = "data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n";
+
+/// 200 MB of messages, tool calls and state, as a long run has them: every id is new.
+fn long_run(out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(START.as_bytes())?;
+    let text = "lorem ipsum dolor sit amet ".repeat(100);
+    let (mut written, mut number) = (0, 0);
+    let mut chunk = String::new();
+    while written < 200_000_000 {
+        chunk.clear();
+        let mut event = |json: String| {
+            chunk.push_str("data: ");
+            chunk.push_str(&json);
+            chunk.push_str("\n\n");
+        };
+        for _ in 0..50 {
+            number += 1;
+            event(format!(r#"{{"type":"TEXT_MESSAGE_START","messageId":"m{number}"}}"#));
+            for _ in 0..5 {
+                event(format!(
+                    r#"{{"type":"TEXT_MESSAGE_CONTENT","messageId":"m{number}","delta":"{text}"}}"#
+                ));
+            }
+            event(format!(r#"{{"type":"TEXT_MESSAGE_END","messageId":"m{number}"}}"#));
+            event(format!(
+                r#"{{"type":"STATE_DELTA","delta":[{{"op":"add","path":"/n","value":{number}}}]}}"#
+            ));
+        }
+        out.write_all(chunk.as_bytes())?;
+        written += chunk.len();
+    }
+    out.write_all(b"data: {\"type\":\"RUN_FINISHED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n")
+}
+
+#[test]
+fn converting_200_megabytes_takes_constant_memory() {
+    let (peak, code) = feed(&["convert", "--from", "ag-ui", "--to", "ag-ui"], long_run);
+    assert_eq!(code, Some(0));
+    assert!(peak < LIMIT, "{} MB", peak >> 20);
+}
+
+#[test]
+fn checking_200_megabytes_takes_constant_memory() {
+    let (peak, code) = feed(&["check", "-"], long_run);
+    assert_eq!(code, Some(0));
+    assert!(peak < LIMIT, "{} MB", peak >> 20);
+}
+
+/// One event of 100 MB, ten times what a frame may have, between two ordinary ones.
+fn long_line(out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(START.as_bytes())?;
+    out.write_all(b"data: {\"type\":\"CUSTOM\",\"name\":\"large\",\"value\":\"")?;
+    let megabyte = vec![b'x'; 1 << 20];
+    for _ in 0..100 {
+        out.write_all(&megabyte)?;
+    }
+    out.write_all(b"\"}\n\n")?;
+    out.write_all(b"data: {\"type\":\"RUN_FINISHED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n")
+}
+
+#[test]
+fn a_line_of_100_megabytes_takes_constant_memory() {
+    let (peak, code) = feed(&["convert", "--from", "ag-ui", "--to", "ag-ui", "--lenient"], long_line);
+    assert_eq!(code, Some(0));
+    assert!(peak < LIMIT, "{} MB", peak >> 20);
+}
+
+#[test]
+fn a_line_of_100_megabytes_is_a_breach() {
+    let (peak, code) = feed(&["check", "-"], long_line);
+    assert_eq!(code, Some(1));
+    assert!(peak < LIMIT, "{} MB", peak >> 20);
+}
+
+#[test]
+fn a_frame_that_announces_4_gigabytes_reserves_nothing() {
+    let (peak, code) = feed(&["check", "--format", "ag-ui-proto", "-"], |out| {
+        out.write_all(b"\xff\xff\xff\xff")?;
+        out.write_all(&vec![0; 1 << 20])
+    });
+    assert_eq!(code, Some(1));
+    assert!(peak < LIMIT, "{} MB", peak >> 20);
+}

@@ -1,0 +1,204 @@
+//! What must hold for any bytes: one function per fuzz target.
+//!
+//! `fuzz_targets/` hands these to libfuzzer, which needs a nightly toolchain; the example `fuzz_smoke` of
+//! `agentwire-core` includes this file and runs the same functions on the stable one. A target panics when a
+//! property does not hold.
+//!
+//! The first two bytes of an input steer the target (framing, leniency, where the bytes are cut, the bound on
+//! a frame); the rest is what it reads.
+
+use agentwire_core::{
+    Tally,
+    convert::{Source, SourceOptions},
+    event::{Body, Event},
+    fold::{Fold, Join, compact},
+    format::{FORMATS, Format, Options, Setup, StreamEnd, ag_ui},
+    framing::{Decoder, Frames, Framing, Payload},
+    order::Checker,
+    patch::{Limits, Patch, apply, diff},
+};
+use serde_json::Value;
+
+/// A target: what it must never refuse to survive.
+pub type Target = fn(&[u8]);
+
+/// Every target that is not a format, by name.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("sse", |data| framing(Framing::Sse, data)),
+    ("lines", |data| framing(Framing::Lines, data)),
+    ("coded", |data| framing(Framing::Coded, data)),
+    ("array", |data| framing(Framing::Array, data)),
+    ("prefixed", |data| framing(Framing::Prefixed, data)),
+    ("ag_ui_input", ag_ui_input),
+    ("patch", patch),
+];
+
+/// A decoder hands out the same frames however the bytes are cut, and none above its bound.
+pub fn framing(framing: Framing, data: &[u8]) {
+    let [bound, cut, bytes @ ..] = data else { return };
+    let max_frame = 1 << (4 + bound % 12);
+    let whole = frames(framing, max_frame, bytes, usize::MAX);
+    assert_eq!(whole, frames(framing, max_frame, bytes, 1 + usize::from(*cut)), "the cut changes the frames");
+    assert_eq!(whole, frames(framing, max_frame, bytes, 1), "single bytes change the frames");
+}
+
+fn frames(framing: Framing, max_frame: usize, bytes: &[u8], cut: usize) -> Vec<String> {
+    let mut decoder = Decoder::new(framing, max_frame);
+    let mut found = Vec::new();
+    let mut drain = |decoder: &mut Decoder| {
+        while let Some(frame) = decoder.next_frame() {
+            if let Ok(frame) = &frame {
+                let length = match frame.data {
+                    Payload::Text(text) => text.len(),
+                    Payload::Bytes(bytes) => bytes.len(),
+                };
+                // A byte that is not UTF-8 becomes the three bytes of U+FFFD.
+                assert!(length <= 3 * max_frame, "a frame of {length} bytes is above {max_frame}");
+            }
+            found.push(format!("{frame:?}"));
+            assert!(found.len() <= 2 * bytes.len() + 2, "more frames than bytes");
+        }
+    };
+    for chunk in bytes.chunks(cut.min(bytes.len().max(1))) {
+        decoder.push(chunk);
+        drain(&mut decoder);
+    }
+    decoder.finish();
+    drain(&mut decoder);
+    found
+}
+
+/// What a format's reader makes of any bytes is a valid stream, however they are cut; every writer can write it,
+/// and what is written as AG-UI reads back as the same events.
+pub fn format(name: &str, data: &[u8]) {
+    let [steer, cut, bytes @ ..] = data else { return };
+    let format = Format::find(name).expect("the format is built in");
+    let framing = format.reads[usize::from(steer & 0x3f) % format.reads.len()];
+    let lenient = steer & 0x80 != 0;
+    let (events, failure) = read(format, framing, lenient, bytes, usize::MAX);
+    let again = read(format, framing, lenient, bytes, 1 + usize::from(*cut));
+    assert_eq!((&again.0, &again.1), (&events, &failure), "the cut changes the events");
+    let mut checker = Checker::new();
+    for event in &events {
+        assert_eq!(checker.check(event), None, "the guard let out an invalid event");
+    }
+    assert_eq!(checker.end(), None, "the guard left the stream open");
+    for target in FORMATS {
+        for profile in target.profiles {
+            let written = write(target, profile.name, &events);
+            let exact = profile.name == "1" && target.ordered;
+            if exact || (target.ordered && profile.name == "chunks") {
+                let (back, failure) = read(target, profile.framing, false, &written, usize::MAX);
+                assert_eq!(failure, None, "our own {}@{} is refused", target.name, profile.name);
+                if exact {
+                    assert_eq!(kinds(&back), kinds(&events), "{} changes the events", target.name);
+                }
+            }
+        }
+    }
+    folds_alike(&events);
+}
+
+fn kinds(events: &[Event]) -> Vec<&'static str> {
+    events.iter().map(Event::kind).collect()
+}
+
+/// Compacting changes nothing that a client holds, and a run can be joined anywhere.
+fn folds_alike(events: &[Event]) {
+    let fold = |events: &[Event]| {
+        let mut fold = Fold::new();
+        events.iter().for_each(|event| fold.apply(event));
+        fold.into_parts()
+    };
+    assert_eq!(fold(&compact(events)), fold(events), "compacting changes the fold");
+    let mut join = Join::new(Fold::new());
+    for event in events.iter().take(events.len() / 2) {
+        join.apply(event);
+    }
+    let mut checker = Checker::new();
+    for event in join.prelude() {
+        assert_eq!(checker.check(&event), None, "the prelude is not valid");
+    }
+}
+
+fn read(
+    format: &Format,
+    framing: Framing,
+    lenient: bool,
+    bytes: &[u8],
+    cut: usize,
+) -> (Vec<Event>, Option<String>) {
+    let options = SourceOptions { lenient, ..SourceOptions::default() };
+    let mut source = Source::new(format, framing, &options).expect("the format has a reader");
+    let mut events = Vec::new();
+    let mut failure = None;
+    for chunk in bytes.chunks(cut.min(bytes.len().max(1))) {
+        failure = failure.or(source.push(chunk, &mut |event| events.push(event)).err());
+    }
+    failure = failure.or(source.end(&StreamEnd::Closed, &mut |event| events.push(event)).err());
+    (events, failure.map(|error| error.to_string()))
+}
+
+fn write(format: &Format, profile: &str, events: &[Event]) -> Vec<u8> {
+    let options = Options::default();
+    let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
+    let profile = format.profile(profile).expect("the profile is the format's own");
+    let mut writer = format.writer.expect("a format with profiles has a writer")(profile, &setup);
+    let mut frames = Frames::new(profile.framing);
+    for event in events {
+        writer.write(event, &mut frames);
+        frames.finish_event(None);
+    }
+    writer.end(&mut frames);
+    frames.take().to_vec()
+}
+
+/// A request that is read once is read again after it was written, as JSON and as protobuf.
+pub fn ag_ui_input(data: &[u8]) {
+    let mut tally = Tally::default();
+    if let Ok(input) = ag_ui::proto::input_from_proto(data, &mut tally) {
+        let again = ag_ui::proto::input_to_proto(&input);
+        ag_ui::proto::input_from_proto(&again, &mut tally).expect("our own binary request is refused");
+    }
+    let Ok(input) = ag_ui::input::from_json(&String::from_utf8_lossy(data), &mut tally) else { return };
+    let text = ag_ui::input::to_json(&input);
+    let back = ag_ui::input::from_json(&text, &mut tally).expect("our own request is refused");
+    assert_eq!(ag_ui::input::to_json(&back), text, "writing a request changes it");
+    let bytes = ag_ui::proto::input_to_proto(&back);
+    ag_ui::proto::input_from_proto(&bytes, &mut tally).expect("our own binary request is refused");
+}
+
+/// A patch applies as a whole or not at all, and a difference leads from one document to the other.
+///
+/// The input is up to three lines: two documents and a patch.
+pub fn patch(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut lines = text.lines();
+    let mut document = || serde_json::from_str::<Value>(lines.next()?).ok();
+    let (Some(from), Some(to)) = (document(), document()) else { return };
+    let limits = Limits::default();
+    let mut there = from.clone();
+    apply(&mut there, &diff(&from, &to), &limits).expect("a difference applies");
+    assert_eq!(there, to, "a difference leads elsewhere");
+    let Some(operations) = lines.next().and_then(parse_patch) else { return };
+    let mut patched = from.clone();
+    match apply(&mut patched, &operations, &limits) {
+        Ok(()) => {
+            let mut again = from.clone();
+            let difference = diff(&from, &patched);
+            apply(&mut again, &difference, &limits).expect("a difference applies");
+            assert_eq!(again, patched, "a difference leads elsewhere");
+        }
+        Err(_) => assert_eq!(patched, from, "a patch that failed left something behind"),
+    }
+}
+
+/// Reads a patch the way it arrives: inside an event.
+fn parse_patch(operations: &str) -> Option<Patch> {
+    let frame = format!(r#"{{"type":"STATE_DELTA","delta":{operations}}}"#);
+    let (events, _) = read(&ag_ui::FORMAT, Framing::Lines, false, frame.as_bytes(), usize::MAX);
+    events.into_iter().find_map(|event| match event.body {
+        Body::StateDelta { patch } => Some(patch),
+        _ => None,
+    })
+}
