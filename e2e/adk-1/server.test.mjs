@@ -1,0 +1,4 @@
+// The tests of `e2e/adk` against a server of ADK 1.x: other ids, no node paths, no events for exceptions.
+
+process.env.ADK_SUITE = "adk-1";
+await import("../adk/server.test.mjs");

@@ -1,0 +1,124 @@
+"""An app for `adk api_server` whose model answers by keyword, the last word of the person deciding."""
+
+import re
+
+from google.adk.agents import LlmAgent
+from google.adk.models.llm_response import LlmResponse
+from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from google.genai import types
+
+from agentwire.adk import FrontendTools, frontend_context
+
+from .scripted import ScriptedLlm, call, chunk, image, thought, words
+
+
+def get_weather(city: str) -> dict:
+    """Weather of a city."""
+    return {"city": city, "tempC": 21.5}
+
+
+def slow_add(a: int, b: int) -> dict:
+    """Adds."""
+    return {"sum": a + b}
+
+
+def ask_for_approval(purpose: str) -> dict:
+    """Asks a person, and says so at once."""
+    return {"status": "pending", "ticketId": "T-1"}
+
+
+def ask_silently(question: str) -> None:
+    """Asks a person without a word."""
+
+
+def delete_all(scope: str) -> dict:
+    """Dangerous."""
+    return {"deleted": scope}
+
+
+def raises(path: str) -> dict:
+    """Always fails."""
+    raise FileNotFoundError(f"no such file: {path}")
+
+
+async def save_report(name: str, text: str, tool_context: ToolContext) -> dict:
+    """Saves an artifact."""
+    part = types.Part(inline_data=types.Blob(mime_type="text/plain", data=text.encode()))
+    return {"version": await tool_context.save_artifact(name, part)}
+
+
+def set_theme(theme: str, tool_context: ToolContext) -> dict:
+    """Writes state."""
+    tool_context.state["theme"] = theme
+    tool_context.state["a/b~c"] = [theme]
+    tool_context.state["temp:secret"] = 1
+    return {"ok": True}
+
+
+def respond(request):
+    parts = request.contents[-1].parts if request.contents else []
+    answers = [part.function_response for part in parts if part.function_response]
+    if answers:
+        return words(" ".join(f"{answer.name} said {answer.response}" for answer in answers))
+    media = [part.inline_data for part in parts if part.inline_data]
+    if media:
+        return words(f"Got {media[0].mime_type} of {len(media[0].data)} bytes .")
+    text = " ".join(part.text for part in parts if part.text)
+    if number := re.search(r"long (\d+)", text):
+        count = int(number.group(1))
+        return [chunk(f"word{n:04d} ") for n in range(count - 1)] + [chunk("end.", finish="STOP")]
+    if "tools?" in text:
+        offered = [f.name for tool in request.config.tools or [] for f in tool.function_declarations or []]
+        return words(f"Tools: {', '.join(sorted(offered))} | {request.config.system_instruction or ''}")
+    replies = {
+        "weather": lambda: [chunk("Let me "), chunk("check. "), chunk(call("get_weather", city="Paris"), finish="STOP")],
+        "both": lambda: [chunk(call("get_weather", city="Rome"), call("slow_add", a=1, b=2), finish="STOP")],
+        "approve": lambda: [chunk("I need approval. "), chunk(call("ask_for_approval", purpose="books"), finish="STOP")],
+        "silent": lambda: [chunk(call("ask_silently", question="Which?"), finish="STOP")],
+        "twice": lambda: [
+            chunk(call("ask_silently", question="One?"), call("ask_for_approval", purpose="two"), finish="STOP")
+        ],
+        "confirm": lambda: [chunk(call("delete_all", scope="tmp"), finish="STOP")],
+        "artifact": lambda: [chunk(call("save_report", name="report.txt", text="hello"), finish="STOP")],
+        "state": lambda: [chunk(call("set_theme", theme="dark"), finish="STOP")],
+        "think": lambda: [chunk(thought("Hmm, ")), chunk(thought("hi.", b"\xfb\xff")), chunk("Hello!", finish="STOP")],
+        "draw": lambda: [chunk("Here: "), chunk(image(b"\xfb\xef\xbe"), finish="STOP")],
+        "rewrite": lambda: words("the secret is 42"),
+        "pick": lambda: [chunk(call("pick_colour", of=["red", "blue"]), finish="STOP")],
+        "fail": lambda: [chunk("Half an "), chunk("answ"), RuntimeError("503 UNAVAILABLE: model overloaded")],
+        "raise": lambda: [chunk(call("raises", path="/x"), finish="STOP")],
+        "block": lambda: [chunk("I was "), chunk(finish="SAFETY", message="Blocked by safety filter")],
+        "unknown": lambda: [chunk(call("no_such_tool"), finish="STOP")],
+    }
+    for keyword, reply in replies.items():
+        if keyword in text:
+            return reply()
+    return words(f"You said : {text}")
+
+
+def censor(callback_context, llm_response):
+    """Rewrites an answer after it was streamed, as guardrails do."""
+    parts = llm_response.content.parts if llm_response.content and not llm_response.partial else None
+    if parts and parts[0].text and "secret is" in parts[0].text:
+        return LlmResponse(content=types.Content(role="model", parts=[types.Part(text="I will not say.")]))
+    return None
+
+
+root_agent = LlmAgent(
+    name="demo",
+    model=ScriptedLlm(script=respond),
+    instruction=lambda context: f"Be brief. {frontend_context(context)}",
+    tools=[
+        get_weather,
+        slow_add,
+        LongRunningFunctionTool(ask_for_approval),
+        LongRunningFunctionTool(ask_silently),
+        FunctionTool(delete_all, require_confirmation=True),
+        raises,
+        save_report,
+        set_theme,
+        FrontendTools(),
+    ],
+    after_model_callback=censor,
+    output_key="last_answer",
+)

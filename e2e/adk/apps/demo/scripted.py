@@ -1,0 +1,79 @@
+"""A model that says what its script says, so that a real ADK can be tested without a key.
+
+Its chunks go through ADK's own ``StreamingResponseAggregator``, the class behind Gemini, so partial events,
+closing events and finish reasons are those of a real run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, AsyncGenerator, Callable
+
+from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+from google.adk.utils.streaming_utils import StreamingResponseAggregator
+from google.genai import types
+
+
+def call(name: str, /, **args: Any) -> types.Part:
+    return types.Part(function_call=types.FunctionCall(name=name, args=args))
+
+
+def thought(text: str, signature: bytes | None = None) -> types.Part:
+    return types.Part(text=text, thought=True, thought_signature=signature)
+
+
+def image(data: bytes) -> types.Part:
+    return types.Part(inline_data=types.Blob(mime_type="image/png", data=data))
+
+
+def chunk(*parts: types.Part | str, finish: str | None = None, message: str | None = None) -> types.GenerateContentResponse:
+    """One piece of a model's answer; the one with a finish reason is the last."""
+    parts = [types.Part(text=part) if isinstance(part, str) else part for part in parts]
+    usage = types.GenerateContentResponseUsageMetadata(
+        prompt_token_count=12, candidates_token_count=8, total_token_count=20
+    )
+    candidate = types.Candidate(
+        index=0,
+        content=types.Content(role="model", parts=parts) if parts else None,
+        finish_reason=finish,
+        finish_message=message,
+    )
+    return types.GenerateContentResponse(
+        candidates=[candidate], usage_metadata=usage if finish else None, model_version="scripted-1"
+    )
+
+
+def words(text: str) -> list[types.GenerateContentResponse]:
+    """A text, word by word."""
+    pieces = [word + " " for word in text.split(" ")]
+    pieces[-1] = pieces[-1].rstrip(" ")
+    return [chunk(piece) for piece in pieces[:-1]] + [chunk(pieces[-1], finish="STOP")]
+
+
+class ScriptedLlm(BaseLlm):
+    """Asks ``script`` for the chunks of each turn; an exception among them is raised when its time comes."""
+
+    model: str = "scripted-1"
+    script: Callable[[LlmRequest], list[Any]]
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        aggregator = StreamingResponseAggregator()
+        whole = []
+        for piece in self.script(llm_request):
+            if isinstance(piece, Exception):
+                raise piece
+            if not stream:
+                whole.append(piece)
+                continue
+            async for response in aggregator.process_response(piece):
+                yield response
+        if not stream:
+            last = whole[-1]
+            parts = [part for piece in whole for part in (piece.candidates[0].content or types.Content()).parts or []]
+            last.candidates[0].content = types.Content(role="model", parts=parts) if parts else None
+            yield LlmResponse.create(last)
+        elif (last := aggregator.close()) is not None:
+            yield last

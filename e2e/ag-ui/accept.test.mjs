@@ -1,0 +1,46 @@
+// Whatever we are given, the official clients accept what `agentwire convert` makes of it.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { PROTO, SSE, agentwire, fixtures, officialClient, serve } from "./peers.mjs";
+
+const bodies = new Map();
+let server;
+before(async () => {
+  server = await serve(async (request) => bodies.get(request.url));
+});
+after(() => server.close());
+
+const TARGETS = [
+  { to: "ag-ui@1", type: SSE },
+  { to: "ag-ui@chunks", type: SSE },
+  { to: "ag-ui-proto", type: PROTO },
+  { to: "ag-ui-proto@chunks", type: PROTO },
+  { to: "ag-ui@0", type: SSE, old: true },
+];
+
+for (const { name, format, file } of fixtures()) {
+  for (const { to, type, old } of TARGETS) {
+    test(`${old ? "client 0.0.39" : "client 1.0.0"} accepts ${name} as ${to}`, async () => {
+      const options = name.split(".").filter((part) => part.includes("=")).flatMap((pair) => ["-O", pair]);
+      const made = await agentwire(["convert", "--from", format, "--to", to, ...options, file]);
+      assert.ok(made.code === 0 || made.code === 3, `convert failed: ${made.stderr}`);
+      assert.ok(made.stdout.length > 0, "convert wrote nothing");
+      const path = `/${bodies.size}`;
+      bodies.set(path, { type, body: made.stdout });
+      const url = new URL(path, server.url).href;
+      const { accepted, reason, events } = await officialClient({ url, type, old });
+      assert.ok(accepted, reason);
+      const last = events.at(-1)?.type;
+      assert.ok(last === "RUN_FINISHED" || last === "RUN_ERROR", `the last event is ${last}`);
+    });
+  }
+}
+
+test("a binary answer under any other content type is not seen as binary", async () => {
+  // Guards the test above: if the client fell back to SSE, it would accept anything.
+  const made = await agentwire(["convert", "--from", "ag-ui", "--to", "ag-ui-proto", "-"], 'data: {"type":"RUN_ERROR","message":"x"}\n\n');
+  const { events } = await officialClient({ body: made.stdout, type: SSE });
+  assert.equal(events.length, 0);
+});

@@ -1,0 +1,149 @@
+// The two sides of every comparison: our binary and examples, and the official clients.
+
+import { execFile, spawn } from "node:child_process";
+import fs from "node:fs";
+import http from "node:http";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+// Both clients warn about every tolerated deviation, and a corpus has thousands of them.
+process.env.SUPPRESS_TRANSFORMATION_WARNINGS = "1";
+for (const method of ["error", "warn"]) console[method] = () => {};
+
+const { HttpAgent } = await import("@ag-ui/client");
+const { HttpAgent: OldHttpAgent } = await import("@ag-ui/client-0");
+
+export const root =
+  process.env.AGENTWIRE_ROOT ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
+const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
+export const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
+
+export const PROTO = "application/vnd.ag-ui.event+proto";
+export const SSE = "text/event-stream";
+
+/** Runs our command line; gives its exit code and output. */
+export function agentwire(args, input) {
+  return new Promise((resolve, reject) => {
+    const options = { encoding: "buffer", maxBuffer: 256 << 20, timeout: 120_000 };
+    const child = execFile(binary, args, options, (error, stdout, stderr) => {
+      if (error && typeof error.code !== "number") {
+        reject(new Error(`${binary} could not be run: ${error.message} (build it with \`cargo build\`)`));
+      } else {
+        resolve({ code: error?.code ?? 0, stdout, stderr: stderr.toString() });
+      }
+    });
+    child.stdin.on("error", () => {});
+    child.stdin.end(input);
+  });
+}
+
+/** Sends JSON lines through one of the examples in `crates/agentwire-core/examples` and gives its answers. */
+export async function example(name, requests) {
+  const program = path.join(target, "debug", "examples", name);
+  if (!fs.existsSync(program)) {
+    throw new Error(`${program} is missing: build it with \`cargo build -p agentwire-core --examples\``);
+  }
+  const child = spawn(program, { stdio: ["pipe", "pipe", "inherit"] });
+  const ended = new Promise((resolve, reject) => {
+    child.on("error", reject);
+    child.on("close", resolve);
+  });
+  child.stdin.on("error", () => {});
+  child.stdin.end(requests.map((request) => `${JSON.stringify(request)}\n`).join(""));
+  child.stdout.setEncoding("utf8");
+  let text = "";
+  for await (const part of child.stdout) text += part;
+  const code = await ended;
+  const answers = text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
+  if (code !== 0 || answers.length !== requests.length) {
+    throw new Error(`${name} ended with code ${code} after ${answers.length} of ${requests.length} answers`);
+  }
+  return answers;
+}
+
+/** A client that asks for the binary form; the stock one never does. */
+class BinaryAgent extends HttpAgent {
+  requestInit(input) {
+    const init = super.requestInit(input);
+    return { ...init, headers: { ...init.headers, Accept: PROTO } };
+  }
+}
+
+/**
+ * Runs an official client over a response body and says what came of it.
+ *
+ * `url` reaches a real server; without it the body is handed to the client as a `Response`, which is the same
+ * pipeline without the socket.
+ */
+export async function officialClient({ body, type = SSE, url, old = false, threadId = "t1", state }) {
+  const Agent = old ? OldHttpAgent : type === PROTO ? BinaryAgent : HttpAgent;
+  const answer = async () => new Response(body, { headers: { "content-type": type } });
+  const agent = new Agent({ url: url ?? "http://127.0.0.1:9/", threadId, initialState: state });
+  const original = globalThis.fetch;
+  // The old client has no `fetch` option.
+  if (!url && old) globalThis.fetch = answer;
+  if (!url && !old) agent.fetch = answer;
+  const events = [];
+  let pending = null;
+  const watch = {
+    onEvent: ({ event }) => void events.push(event),
+    onRunFinishedEvent: ({ outcome, pendingToolCallIds }) => void (pending = outcome === "success" ? pendingToolCallIds : null),
+  };
+  try {
+    await agent.runAgent({ runId: "r1" }, watch);
+    return { accepted: true, agent, events, pending };
+  } catch (error) {
+    // A stream that ends before anything happened is an empty pipeline, not a refusal.
+    if (error?.name === "EmptyError") return { accepted: true, agent, events };
+    return { accepted: false, agent, events, reason: String(error?.message ?? error) };
+  } finally {
+    if (!url && old) globalThis.fetch = original;
+  }
+}
+
+/** A server on loopback that answers every request with what `handle` gives. */
+export async function serve(handle) {
+  const server = http.createServer((request, response) => {
+    const parts = [];
+    request.on("data", (part) => parts.push(part));
+    request.on("end", async () => {
+      const { status = 200, type = SSE, body } = await handle(request, Buffer.concat(parts));
+      response.writeHead(status, { "content-type": type });
+      response.end(body);
+    });
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return {
+    url: `http://127.0.0.1:${server.address().port}/`,
+    close: () => new Promise((resolve) => { server.closeAllConnections(); server.close(resolve); }),
+  };
+}
+
+/** Every stream that is checked in: ours, and the captures of every format that can be read. */
+export function fixtures() {
+  const found = [];
+  const add = (folder, format, keep) => {
+    if (!fs.existsSync(folder)) return;
+    for (const name of fs.readdirSync(folder).sort()) {
+      const file = path.join(folder, name);
+      if (keep(name) && fs.statSync(file).isFile()) found.push({ name: `${format}/${name}`, format, file });
+    }
+  };
+  add(path.join(root, "e2e", "fixtures"), "ag-ui", (name) => /\.(sse|jsonl)$/.test(name));
+  const formats = path.join(root, "crates", "agentwire-core", "src", "format");
+  for (const folder of fs.readdirSync(formats).sort()) {
+    const keep = (name) => !name.endsWith(".md") && !name.includes(".events.jsonl");
+    add(path.join(formats, folder, "fixtures"), folder.replaceAll("_", "-"), keep);
+  }
+  return found;
+}
+
+/** A stream of events as an SSE body. */
+export const sse = (events) => events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join("");
+
+/** The SSE body of one of our own fixtures, whatever it is stored as. */
+export function fixtureBody(file) {
+  const text = fs.readFileSync(file, "utf8");
+  if (!file.endsWith(".jsonl")) return text;
+  return text.split("\n").filter(Boolean).map((line) => `data: ${line}\n\n`).join("");
+}

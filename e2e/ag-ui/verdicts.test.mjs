@@ -1,0 +1,95 @@
+// `agentwire check` and the official client agree on what is wrong, and the client accepts what `convert` makes of it.
+
+import assert from "node:assert/strict";
+import { before, describe, test } from "node:test";
+
+import { corpus } from "./corpus.mjs";
+import { PROTO, SSE, example, fixtureBody, fixtures, officialClient } from "./peers.mjs";
+
+const SEED = Number(process.env.SEED ?? 1);
+const COUNT = Number(process.env.COUNT ?? 4000);
+// A failing corpus shows its first streams, which is enough to start with.
+const SHOWN = 5;
+
+const streams = [
+  ...fixtures()
+    .filter(({ format }) => format === "ag-ui")
+    .filter(({ file }) => /\.(sse|jsonl)$/.test(file))
+    .map(({ name, file }) => ({ name, kind: "fixture", stream: fixtureBody(file) })),
+  ...corpus(SEED, COUNT),
+];
+
+let verdicts;
+let officials;
+before(async () => {
+  verdicts = await example("verdicts", streams.map(({ name, stream }) => ({ name, stream })));
+  officials = [];
+  for (const { stream } of streams) officials.push(await officialClient({ body: stream }));
+});
+
+function complain(problems) {
+  const shown = problems.slice(0, SHOWN).map(({ index, what }) => `${streams[index].name}: ${what}\n${streams[index].stream}`);
+  assert.equal(problems.length, 0, `${problems.length} of ${streams.length} streams (SEED=${SEED}):\n\n${shown.join("\n")}`);
+}
+
+describe("verdicts", () => {
+  test("what the official client rejects, check rejects", () => {
+    const problems = [];
+    streams.forEach((_, index) => {
+      const { breaches, malformed } = verdicts[index];
+      const refused = malformed !== null || breaches.some(({ client }) => client);
+      if (!officials[index].accepted && !refused) {
+        problems.push({ index, what: `the client says "${officials[index].reason}", check says ${JSON.stringify(breaches)}` });
+      }
+    });
+    complain(problems);
+  });
+
+  test("what check rejects by a rule of the client, the official client rejects", () => {
+    const problems = [];
+    streams.forEach((_, index) => {
+      const { breaches, malformed } = verdicts[index];
+      const own = breaches.filter(({ client }) => client).map(({ rule }) => rule);
+      if (officials[index].accepted && (malformed !== null || own.length > 0)) {
+        problems.push({ index, what: `check says ${malformed ?? own}, the client accepts` });
+      }
+    });
+    complain(problems);
+  });
+
+  test("the corpus holds enough of both verdicts", () => {
+    const accepted = officials.filter((official) => official.accepted).length;
+    assert.ok(accepted > streams.length / 5 && accepted < (streams.length * 4) / 5, `${accepted} of ${streams.length} are accepted`);
+    const rules = new Set(verdicts.flatMap(({ breaches }) => breaches.map(({ rule }) => rule)));
+    const expected = [
+      "run-first", "run-active", "run-over", "run-ids", "no-terminal", "unclosed", "text-open", "text-not-open",
+      "tool-open", "tool-not-open", "reasoning-open", "reasoning-not-open", "span-open", "span-not-open", "step-open", "step-not-open",
+      "step-owner", "subagent-open", "subagent-reused", "subagent-not-open", "subagent-parent", "owner", "parent-owner",
+    ];
+    assert.deepEqual(expected.filter((rule) => !rules.has(rule)), [], "rules that no stream breaks");
+  });
+});
+
+const TARGETS = [
+  { to: "ag-ui@1", type: SSE },
+  { to: "ag-ui@chunks", type: SSE },
+  { to: "ag-ui-proto@1", type: PROTO },
+  { to: "ag-ui@0", type: SSE, old: true },
+];
+
+describe("the guard", () => {
+  for (const { to, type, old } of TARGETS) {
+    test(`makes every stream acceptable for ${old ? "client 0.0.39" : "client 1.0.0"} as ${to}`, async () => {
+      const problems = [];
+      for (let index = 0; index < streams.length; index += 1) {
+        const output = verdicts[index].outputs[to];
+        const body = type === PROTO ? Buffer.from(output, "hex") : output;
+        const { accepted, reason, events } = await officialClient({ body, type, old });
+        const last = events.at(-1)?.type;
+        if (!accepted) problems.push({ index, what: `"${reason}" for\n${output}` });
+        else if (last !== "RUN_FINISHED" && last !== "RUN_ERROR") problems.push({ index, what: `the last event is ${last}` });
+      }
+      complain(problems);
+    });
+  }
+});

@@ -1,0 +1,223 @@
+// Every fixture of every reader, in every profile, through every real client: each must accept it with its own
+// validation on, and hold in the end what our fold holds.
+
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { test } from 'node:test';
+import { ask, clients, fixtures, optionsOf, receive, receive4, root } from './support.mjs';
+
+const all = fixtures().filter(([, file]) => !file.endsWith('.gz'));
+const question = ([format, path]) => ({ convert: { path, format, options: optionsOf(path).filter(part => part !== '-O') } });
+const converted = ask(all.map(question));
+
+/** Without the keys that the SDK's parser refuses, which our writer leaves out. */
+function safe(value) {
+  if (Array.isArray(value)) return value.map(safe);
+  if (value === null || typeof value !== 'object') return value;
+  const refused = key => key === '__proto__' || (key === 'constructor' && (value[key] === null || Object.hasOwn(Object(value[key]), 'prototype')));
+  return Object.fromEntries(Object.entries(value).filter(([key]) => !refused(key)).map(([key, item]) => [key, safe(item)]));
+}
+
+function parsed(text, keep) {
+  try {
+    const value = JSON.parse(text);
+    return keep(value) ? safe(value) : text;
+  } catch { return text; }
+}
+const argumentsOf = text => text.trim() === '' ? {} : parsed(text, value => typeof value !== 'string');
+const outputOf = content => typeof content === 'string' ? parsed(content, value => value !== null && typeof value === 'object') : 'parts';
+
+const spoken = message => ['user', 'system', 'developer'].includes(message.role);
+const turnOf = messages => messages.slice(messages.findLastIndex(spoken) + 1);
+
+/** What a run said: what it streamed, and what our fold, or a snapshot that another one took back, holds beyond that. */
+function expected({ lines, messages }) {
+  const wanted = { texts: {}, thoughts: {}, calls: {}, results: {} };
+  const { texts, thoughts, calls, results } = wanted;
+  const roles = {}, names = {}, history = new Set();
+  let said = false, first = [];
+  const know = message => {
+    history.add(message.id);
+    if (message.toolCallId) history.add(`result of ${message.toolCallId}`);
+    for (const call of message.toolCalls ?? []) history.add(call.id);
+  };
+  const add = message => {
+    if (message.role === 'assistant') {
+      if (message.content && !(message.id in roles) && !history.has(message.id)) texts[message.id] ??= message.content;
+      for (const call of message.toolCalls ?? []) {
+        if (!history.has(call.id)) calls[call.id] ??= [call.function.name, argumentsOf(call.function.arguments)];
+      }
+    } else if (message.role === 'reasoning') {
+      if (message.content && !history.has(message.id)) thoughts[message.id] ??= message.content;
+    } else if (message.role === 'tool' && !history.has(`result of ${message.toolCallId}`)) {
+      results[message.toolCallId] ??= message.error ?? outputOf(message.content);
+    }
+  };
+  for (const line of lines.split('\n').filter(Boolean)) {
+    const event = JSON.parse(line);
+    const content = ['TEXT_MESSAGE_CONTENT', 'REASONING_MESSAGE_CONTENT', 'TOOL_CALL_START', 'TOOL_CALL_RESULT'].includes(event.type)
+      || (event.type === 'ACTIVITY_SNAPSHOT' && /^(agentwire|hai)\./.test(event.activityType) && event.activityType !== 'hai.agent_collaboration');
+    if (content && !said) {
+      said = true;
+      first.forEach(know);
+    }
+    switch (event.type) {
+      case 'RUN_STARTED': event.input?.messages.forEach(know); break;
+      // A client reads no further.
+      case 'RUN_ERROR': return { wanted, history };
+      case 'MESSAGES_SNAPSHOT':
+        if (said) turnOf(event.messages).forEach(add);
+        else first = event.messages;
+        break;
+      case 'TEXT_MESSAGE_START': roles[event.messageId] = event.role ?? 'assistant'; break;
+      case 'TEXT_MESSAGE_CONTENT':
+        if (roles[event.messageId] === 'assistant' && event.delta) texts[event.messageId] = (texts[event.messageId] ?? '') + event.delta;
+        break;
+      case 'REASONING_MESSAGE_CONTENT': if (event.delta) thoughts[event.messageId] = (thoughts[event.messageId] ?? '') + event.delta; break;
+      case 'TOOL_CALL_START': names[event.toolCallId] = [event.toolCallName, '']; break;
+      case 'TOOL_CALL_ARGS': names[event.toolCallId][1] += event.delta; break;
+      case 'TOOL_CALL_END': calls[event.toolCallId] = [names[event.toolCallId][0], argumentsOf(names[event.toolCallId][1])]; break;
+      case 'TOOL_CALL_RESULT': results[event.toolCallId] = event.metadata?.agentwire?.error ?? outputOf(event.content); break;
+    }
+  }
+  turnOf(messages).forEach(add);
+  return { wanted, history };
+}
+
+/** What a client of version 5 to 7 holds. */
+function held(message) {
+  const texts = {}, thoughts = {}, calls = {}, results = {};
+  for (const part of message?.parts ?? []) {
+    const id = part.providerMetadata?.agentwire?.messageId;
+    if (part.type === 'text') {
+      texts[id] = (texts[id] ?? '') + part.text;
+      assert.equal(part.state, 'done', 'every text part is closed');
+    } else if (part.type === 'reasoning') {
+      if (part.text) thoughts[id] = (thoughts[id] ?? '') + part.text;
+      assert.equal(part.state, 'done', 'every reasoning part is closed');
+    } else if (part.type === 'dynamic-tool' || part.type.startsWith('tool-')) {
+      const name = part.toolName ?? part.type.slice('tool-'.length);
+      if (name === 'interrupt' && part.toolCallId.startsWith('interrupt:')) continue;
+      assert.notEqual(part.state, 'input-streaming', 'every tool part is complete');
+      calls[part.toolCallId] = [name, part.input];
+      if (part.state === 'output-available') results[part.toolCallId] = part.output?.type === 'content' ? 'parts' : part.output;
+      if (part.state === 'output-error') results[part.toolCallId] = part.errorText;
+    }
+  }
+  return { texts, thoughts, calls, results };
+}
+
+/** Calls that were told again, or made up, for results without one are no loss. */
+function compare(actual, wanted, history) {
+  for (const [id, [name]] of Object.entries(actual.calls)) {
+    if (!(id in wanted.calls) && (name === 'unknown' || history.has(id))) delete actual.calls[id];
+  }
+  assert.deepEqual(actual, wanted);
+}
+
+test('there are fixtures of every reader', () => {
+  const formats = new Set(all.map(([format]) => format));
+  for (const format of ['ag-ui', 'ai-sdk']) assert.ok(formats.has(format), `no fixtures of ${format}`);
+  assert.ok(all.length > 100, `only ${all.length} fixtures`);
+});
+
+for (const [version, profiles] of Object.entries(clients)) {
+  test(`ai ${version} accepts every fixture`, async t => {
+    for (const profile of profiles) {
+      await t.test(`as ai-sdk@${profile}`, async () => {
+        const problems = [];
+        for (const [index, [, file]] of all.entries()) {
+          const answer = converted[index];
+          const body = Buffer.from(answer.profiles[profile]);
+          try {
+            const { message, error, status, finish } = await receive(version, body);
+            const failed = /^data: {"type":"error"/m.test(answer.profiles[profile]);
+            if (failed) assert.equal(status, 'error');
+            else assert.equal(error, undefined, error?.stack);
+            const { wanted, history } = expected(answer);
+            compare(held(message), wanted, history);
+            if (!failed && profile !== '5' && finish && 'finishReason' in finish) {
+              const abort = answer.profiles[profile].includes('{"type":"abort"}');
+              if (!abort) assert.ok(finish.finishReason, 'the reason reaches onFinish');
+            }
+          } catch (error) {
+            problems.push(`${path.relative(root, file)}: ${error.message}`);
+          }
+        }
+        assert.equal(problems.length, 0, `${problems.length} of ${all.length}\n${problems.slice(0, 10).join('\n')}`);
+      });
+    }
+  });
+}
+
+test('ai 4.3.19 accepts every fixture as ai-sdk@4', async () => {
+  const problems = [];
+  for (const [index, [, file]] of all.entries()) {
+    const answer = converted[index];
+    try {
+      const { message, error } = await receive4(Buffer.from(answer.profiles['4']));
+      const failed = /^3:/m.test(answer.profiles['4']);
+      if (failed) assert.ok(error);
+      else assert.equal(error, undefined, error?.stack);
+      const { wanted, history } = expected(answer);
+      const said = (message?.parts ?? []).filter(part => part.type === 'text').map(part => part.text).join('');
+      const thought = (message?.parts ?? []).filter(part => part.type === 'reasoning').map(part => part.reasoning).join('');
+      assert.equal(said.length, Object.values(wanted.texts).join('').length, 'all text, and nothing else');
+      // Messages speak one after the other here, so each is there in one piece unless it stopped itself.
+      const steps = (message?.parts ?? []).filter(part => part.type === 'step-start').length;
+      const opened = id => answer.lines.split(`"type":"TEXT_MESSAGE_START","messageId":${JSON.stringify(id)}`).length - 1;
+      if (steps < 2) for (const [id, text] of Object.entries(wanted.texts)) assert.ok(opened(id) > 1 || said.includes(text), text);
+      assert.equal(thought.length, Object.values(wanted.thoughts).join('').length, 'all reasoning');
+      const calls = {}, results = {};
+      for (const part of message?.parts ?? []) {
+        if (part.type !== 'tool-invocation') continue;
+        const { toolCallId, toolName, args, state, result } = part.toolInvocation;
+        if (toolName === 'interrupt' && toolCallId.startsWith('interrupt:')) continue;
+        assert.notEqual(state, 'partial-call');
+        calls[toolCallId] = [toolName, args];
+        if (state === 'result') results[toolCallId] = result;
+      }
+      for (const [id, [name, args]] of Object.entries(wanted.calls)) {
+        // Only objects and arrays can be arguments here.
+        wanted.calls[id] = [name, args !== null && typeof args === 'object' ? args : { value: args }];
+      }
+      for (const [id, result] of Object.entries(results)) {
+        if (typeof wanted.results[id] === 'string' && result?.error === wanted.results[id]) results[id] = result.error;
+        if (result?.type === 'content') results[id] = 'parts';
+      }
+      compare({ calls, results }, { calls: wanted.calls, results: wanted.results }, history);
+    } catch (error) {
+      problems.push(`${path.relative(root, file)}: ${error.message}`);
+    }
+  }
+  assert.equal(problems.length, 0, `${problems.length} of ${all.length}\n${problems.slice(0, 10).join('\n')}`);
+});
+
+test('the text stream holds the text', () => {
+  for (const answer of converted) {
+    const roles = {};
+    let length = 0;
+    for (const line of answer.lines.split('\n').filter(Boolean)) {
+      const event = JSON.parse(line);
+      if (event.type === 'TEXT_MESSAGE_START') roles[event.messageId] = event.role ?? 'assistant';
+      if (event.type === 'TEXT_MESSAGE_CONTENT' && roles[event.messageId] === 'assistant') length += event.delta.length;
+    }
+    assert.equal(answer.profiles.text.length, length);
+  }
+});
+
+test('one byte at a time changes nothing', async () => {
+  const small = all.map(([, file], index) => [file, converted[index]]).filter(([, answer]) => answer.profiles['5'].length < 20_000).slice(0, 40);
+  for (const [file, answer] of small) {
+    for (const version of Object.keys(clients)) {
+      const body = Buffer.from(answer.profiles['5']);
+      const whole = await receive(version, body);
+      const pieces = await receive(version, body, 1);
+      assert.deepEqual(pieces.message, whole.message, `${version} ${file}`);
+      assert.deepEqual(pieces.data, whole.data);
+    }
+    const body = Buffer.from(answer.profiles['4']);
+    const clean = seen => JSON.stringify({ ...seen.message, revisionId: 0, createdAt: 0, id: 0 });
+    assert.equal(clean(await receive4(body, 1)), clean(await receive4(body)), file);
+  }
+});

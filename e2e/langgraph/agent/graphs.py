@@ -1,0 +1,162 @@
+"""Graphs for a real `langgraph dev`. Their models follow a script; no provider is contacted."""
+from __future__ import annotations
+
+import asyncio
+import operator
+import pathlib
+import sys
+from typing import Annotated, TypedDict
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from langchain_core.callbacks import adispatch_custom_event  # noqa: E402
+from langchain_core.messages import AIMessage  # noqa: E402
+from langchain_core.runnables import RunnableConfig  # noqa: E402
+from langchain_core.tools import tool  # noqa: E402
+from langgraph.config import get_stream_writer  # noqa: E402
+from langgraph.graph import END, START, StateGraph  # noqa: E402
+from langgraph.graph.message import add_messages  # noqa: E402
+from langgraph.prebuilt import ToolNode, tools_condition  # noqa: E402
+from langgraph.types import Send, interrupt  # noqa: E402
+
+from fakes import ScriptedChatModel, anthropic_turn, calls, long_text, say, usage  # noqa: E402
+
+
+class S(TypedDict, total=False):
+    messages: Annotated[list, add_messages]
+    stage: str
+    notes: Annotated[list, operator.add]
+
+
+@tool
+async def get_weather(city: str) -> str:
+    """Weather."""
+    await asyncio.sleep(0.01)
+    return f"21 C in {city}"
+
+
+def _chat(script, node="chatbot", delay=0.0):
+    m = ScriptedChatModel(script=script, by_turn=True, delay=delay)
+
+    async def f(s, config: RunnableConfig):
+        return {"messages": [await m.ainvoke(s["messages"], config)], "stage": node}
+    return f
+
+
+def _one(node, fn):
+    g = StateGraph(S)
+    g.add_node(node, fn)
+    g.add_edge(START, node)
+    g.add_edge(node, END)
+    return g
+
+
+plain = _one("chatbot", _chat([say("Hello from the server.", "chatcmpl-S1", u=usage(5, 5))])).compile()
+slow = _one("chatbot", _chat([say("", "chatcmpl-SL", pieces=long_text(60))], delay=0.05)).compile()
+think = _one("chatbot", _chat([anthropic_turn("Two plus two.", "Four.", "msg_th")])).compile()
+
+_tools = StateGraph(S)
+_tools.add_node("agent", _chat([calls([("call_s1", "get_weather", {"city": "Paris"}), ("call_s2", "get_weather", {"city": "Rome"})], "chatcmpl-S2"),
+                                say("Both are 21 C.", "chatcmpl-S3", u=usage(30, 6))], "agent"))
+_tools.add_node("tools", ToolNode([get_weather]))
+_tools.add_edge(START, "agent")
+_tools.add_conditional_edges("agent", tools_condition)
+_tools.add_edge("tools", "agent")
+tools = _tools.compile()
+
+
+async def _custom(s, config: RunnableConfig):
+    w = get_stream_writer()
+    w({"type": "progress", "pct": 50})
+    await adispatch_custom_event("agent_custom_event", {"name": "display_chart", "payload": {"points": [1, 5, 3]}}, config=config)
+    w("plain text")
+    return {"messages": [AIMessage("done", id="cu-1")], "notes": ["n1"]}
+
+
+custom = _one("work", _custom).compile()
+
+
+def _approve(s):
+    a = interrupt({"question": "Delete 3 files?", "options": ["yes", "no"]})
+    return {"notes": [f"answer={a}"], "stage": "approved"}
+
+
+_hitl = StateGraph(S)
+_hitl.add_node("propose", _chat([say("I want to delete 3 files.", "chatcmpl-H1")], "propose"))
+_hitl.add_node("approve", _approve)
+_hitl.add_node("finish", lambda s: {"messages": [AIMessage("Finished: " + s["notes"][-1], id="hf-1")]})
+_hitl.add_edge(START, "propose")
+_hitl.add_edge("propose", "approve")
+_hitl.add_edge("approve", "finish")
+hitl = _hitl.compile()
+
+_sub = StateGraph(S)
+_sub.add_node("research", tools)
+_sub.add_node("writer", _chat([say("x", "x"), say("x", "x"), say("Summary written.", "chatcmpl-W")], "writer"))
+_sub.add_edge(START, "research")
+_sub.add_edge("research", "writer")
+sub = _sub.compile()
+
+
+def _bad(s):
+    raise ValueError("node failed on purpose")
+
+
+def _bad_custom(s):
+    class VendorError(Exception):
+        pass
+    raise VendorError("secret detail that the server hides")
+
+
+boom = _one("bad", _bad).compile()
+boom_custom = _one("bad", _bad_custom).compile()
+
+
+@tool
+def wire_money(amount: int, to: str) -> str:
+    """Sends money once a person has agreed."""
+    answer = interrupt({"message": f"Send {amount} to {to}?"})
+    return f"sent {amount} to {to}" if answer.get("approved") else "refused"
+
+
+@tool
+def explode(code: int) -> str:
+    """Fails."""
+    raise ValueError(f"code {code}")
+
+
+def _agent(script, tools, **options):
+    g = StateGraph(S)
+    g.add_node("agent", _chat(script, "agent"))
+    g.add_node("tools", ToolNode(tools, **options))
+    g.add_edge(START, "agent")
+    g.add_conditional_edges("agent", tools_condition)
+    g.add_edge("tools", "agent")
+    return g.compile()
+
+
+# Every call is a task of its own, so that each can wait for its answer.
+_pay = StateGraph(S)
+_pay.add_node("agent", _chat([calls([("call_p1", "wire_money", {"amount": 1, "to": "Ana"}), ("call_p2", "wire_money", {"amount": 2, "to": "Bob"})], "chatcmpl-P1"),
+                              say("Paid.", "chatcmpl-P2")], "agent"))
+_pay.add_node("tools", ToolNode([wire_money]))
+_pay.add_edge(START, "agent")
+_pay.add_conditional_edges("agent", lambda s: [Send("tools", [call]) for call in s["messages"][-1].tool_calls] or END, ["tools", END])
+_pay.add_edge("tools", "agent")
+pay = _pay.compile()
+faulty = _agent([calls([("call_f1", "explode", {"code": 7}), ("call_f2", "no_such_tool", {})], "chatcmpl-F1"),
+                 say("It failed.", "chatcmpl-F2")], [explode], handle_tool_errors=True)
+
+
+async def _branch(s, config: RunnableConfig):
+    n = s["number"]
+    m = ScriptedChatModel(script=[say(f"branch {n} has five words", f"chatcmpl-B{n}")], delay=0.01)
+    return {"messages": [await m.ainvoke([], config)]}
+
+
+_fan = StateGraph(S)
+_fan.add_node("branch", _branch)
+_fan.add_node("static", lambda s: {"messages": [AIMessage("nobody streamed this")]})
+_fan.add_conditional_edges(START, lambda s: [Send("branch", {"number": n}) for n in (1, 2, 3)], ["branch"])
+_fan.add_edge("branch", "static")
+fan = _fan.compile()
