@@ -1,0 +1,168 @@
+//! Measures appends: how many events a second, and what CPU time one costs.
+//!
+//! ```text
+//! cargo run --release -p agentwire-store --example bench_store [FOLDER [FILTER]]
+//! ```
+//!
+//! Every run appends one to four events of 180 bytes per call, as a gateway does that flushes what an upstream sent. *closed*: each
+//! run waits for its append and does the next at once, which shows the limit. *30/s*: each run produces 30 events a
+//! second, as a language model does, which shows what a live run costs and how long it waits.
+//! FILTER picks the rows that begin with it, such as `"sqlite os 1000"`.
+
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use agentwire_store::{
+    Append, Claim, Durability, Log, NewRun, Options, Owner, SqliteOptions, Start, Store, open,
+};
+use bytes::Bytes;
+
+const EVENT_BYTES: usize = 180;
+const TIME: Duration = Duration::from_secs(3);
+const EVENTS_PER_SECOND: f64 = 30.0;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let folder = std::env::args_os().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = tempfile::tempdir_in(folder)?;
+    let filter = std::env::args().nth(2).unwrap_or_default();
+    println!("| store | runs | pace | events/s | CPU µs/event | p50 ms | p99 ms |");
+    println!("|---|---:|---|---:|---:|---:|---:|");
+    for (name, durability) in
+        [("memory", None), ("sqlite os", Some(Durability::Os)), ("sqlite fsync", Some(Durability::Fsync))]
+    {
+        for (runs, pace) in [
+            (1, None),
+            (50, None),
+            (1000, None),
+            (1, Some(EVENTS_PER_SECOND)),
+            (50, Some(EVENTS_PER_SECOND)),
+            (1000, Some(EVENTS_PER_SECOND)),
+        ] {
+            let pace_name = pace.map_or("closed".to_owned(), |pace| format!("{pace}/s"));
+            if !format!("{name} {runs} {pace_name}").starts_with(&filter) {
+                continue;
+            }
+            let path = folder.path().join(format!("{}.db", fs::read_dir(folder.path())?.count()));
+            let measured = measure(&path, durability, runs, pace).await?;
+            println!("| {name} | {runs} | {pace_name} | {measured}");
+        }
+    }
+    Ok(())
+}
+
+async fn measure(
+    path: &Path,
+    durability: Option<Durability>,
+    runs: usize,
+    pace: Option<f64>,
+) -> Result<String, Failure> {
+    let mut options = Options::default();
+    options.memory.bytes = 4 << 30;
+    let store = match durability {
+        None => open("memory:", options).await?,
+        Some(durability) => {
+            options.sqlite = SqliteOptions { durability, ..SqliteOptions::default() };
+            open(&format!("sqlite:{}", path.display()), options).await?
+        }
+    };
+    let owner = Owner::new("tenant", "user");
+    let mut appends = Vec::new();
+    for number in 0..runs {
+        let claim = Claim { holder: "bench".into(), address: None, ttl: Duration::from_secs(3600) };
+        let new = NewRun::new(format!("thread-{number}"), format!("run-{number}"), "demo", claim);
+        let Start::Created(run) = store.start(&owner, new).await? else { return Err("not created".into()) };
+        appends.push(Append::new(owner.clone(), run.run, run.fence, run.next_seq));
+    }
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let (begun, cpu_before) = (Instant::now(), cpu_time()?);
+    let writers: Vec<_> = appends
+        .into_iter()
+        .zip(1..)
+        .map(|(append, seed)| tokio::spawn(write(store.clone(), append, seed, pace, stop.clone())))
+        .collect();
+    tokio::time::sleep(TIME).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut events = 0;
+    let mut waits = Vec::new();
+    let mut written = Vec::new();
+    for writer in writers {
+        let (append, count, waited) = writer.await??;
+        events += count;
+        waits.extend(waited);
+        written.push((append.run, count));
+    }
+    let (time, cpu) = (begun.elapsed(), cpu_time()?.saturating_sub(cpu_before));
+
+    // A figure is worth nothing if the events are not there.
+    let (run, count) = &written[runs / 2];
+    let Log::Exact(log) = store.read(&owner, run, None, usize::MAX).await? else {
+        return Err("no log".into());
+    };
+    assert_eq!(log.events.len(), *count);
+
+    waits.sort_unstable();
+    let percentile = |part: f64| waits[((waits.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e3;
+    Ok(format!(
+        "{:.0} | {:.2} | {:.3} | {:.2} |",
+        events as f64 / time.as_secs_f64(),
+        cpu.as_secs_f64() * 1e6 / events as f64,
+        percentile(0.5),
+        percentile(0.99)
+    ))
+}
+
+async fn write(
+    store: Arc<dyn Store>,
+    mut append: Append,
+    seed: usize,
+    pace: Option<f64>,
+    stop: Arc<AtomicBool>,
+) -> Result<(Append, usize, Vec<Duration>), Failure> {
+    let event = Bytes::from(vec![b'x'; EVENT_BYTES]);
+    let mut waits = Vec::new();
+    let (mut count, mut turn) = (0, seed);
+    if let Some(pace) = pace {
+        // Not all at once: models do not keep step.
+        tokio::time::sleep(Duration::from_secs_f64((seed * 7919 % 1000) as f64 / 1000.0 / pace)).await;
+    }
+    while !stop.load(Ordering::Relaxed) {
+        turn = turn * 31 % 1009;
+        let events = 1 + turn % 4;
+        let begun = Instant::now();
+        let next = Append { events: vec![event.clone(); events], ..append.clone() };
+        append.first_seq = store.append(next).await?.next_seq;
+        waits.push(begun.elapsed());
+        count += events;
+        match pace {
+            Some(pace) => {
+                let due = begun + Duration::from_secs_f64(events as f64 / pace);
+                tokio::time::sleep_until(due.into()).await;
+            }
+            // The memory store is always ready; let the others in.
+            None => tokio::task::yield_now().await,
+        }
+    }
+    Ok((append, count, waits))
+}
+
+/// The CPU time of all threads of this process.
+fn cpu_time() -> Result<Duration, Failure> {
+    let mut nanos = 0;
+    for thread in fs::read_dir("/proc/self/task")? {
+        let times = fs::read_to_string(thread?.path().join("schedstat"))?;
+        nanos += times.split(' ').next().unwrap_or_default().parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(nanos))
+}

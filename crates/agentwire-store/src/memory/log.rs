@@ -1,0 +1,139 @@
+//! Logs in memory: appending, reading, compacting.
+
+use agentwire_core::event::RunId;
+use bytes::Bytes;
+
+use super::table::{Chunk, RECORD_BYTES, RunEntry, Tables, events_bytes};
+use crate::{
+    clock::Time,
+    error::StoreError,
+    model::{Append, Appended, Log, Owner, RunKey, Seq, Slice},
+    rules::{Fetch, check_size, fetch},
+};
+
+impl Tables {
+    pub(super) fn append(&mut self, append: Append, now: Time) -> Result<Appended, StoreError> {
+        check_size("an append", append.size())?;
+        let Append { owner, run, fence, first_seq, events, change, .. } = append;
+        let entry = self.find_run(&owner, &run)?;
+        let next_seq = entry.run.next_seq;
+        if !events.is_empty() && first_seq < next_seq {
+            let known = entry.chunk_at(first_seq);
+            if known.is_some_and(|known| known.fence == fence && known.events == events) {
+                return Ok(Appended { next_seq: first_seq.plus(events.len()), repeated: true });
+            }
+        }
+        entry.claimed().check_append(fence, (first_seq, next_seq), change.status.as_ref(), now)?;
+        let thread = entry.run.thread.clone();
+        let added = events_bytes(&events);
+        let changes_thread = change.state.is_some() || change.messages.is_some();
+        if changes_thread || !change.pending.is_empty() || change.status.is_some() {
+            let texts = change.state.as_ref().map_or(0, |state| state.body.len())
+                + change.messages.as_ref().map_or(0, |messages| messages.len())
+                + change.pending.iter().map(|item| RECORD_BYTES + item.body.len()).sum::<usize>();
+            self.make_room(added + texts, (&owner, &thread))?;
+            let thread = self.find_thread(&owner, &thread)?;
+            if changes_thread && thread.leased.as_ref() != Some(&run) {
+                return Err(StoreError::Fenced);
+            }
+            if let Some(state) = &change.state {
+                thread.expect_state(state)?;
+            }
+            thread.check_put(&run, &change.pending)?;
+
+            let before = thread.bytes();
+            thread.apply(change.state, change.messages);
+            thread.put(&run, change.pending, now);
+            if changes_thread || change.status.is_some() {
+                thread.updated = now;
+            }
+            let after = thread.bytes();
+            self.bytes = self.bytes - before + after;
+        } else {
+            self.make_room(added, (&owner, &thread))?;
+        }
+
+        self.bytes += added;
+        let entry = self.find_run(&owner, &run)?;
+        let next_seq = first_seq.plus(events.len());
+        entry.log_bytes += added;
+        entry.run.next_seq = next_seq;
+        if !events.is_empty() {
+            entry.chunks.push(Chunk { first_seq, fence, events });
+        }
+        if let Some(status) = change.status {
+            entry.run.status = status.to;
+            entry.run.updated = now;
+            entry.run.cause = status.cause;
+            if !status.to.is_live() {
+                self.end_claim(&owner, &run)?;
+                self.remember_ended(RunKey { owner, run });
+            }
+        }
+        Ok(Appended { next_seq, repeated: false })
+    }
+
+    pub(super) fn compactable(&self, before: Time, limit: usize) -> Vec<RunKey> {
+        let mut due: Vec<_> = self
+            .runs
+            .iter()
+            .filter(|(_, entry)| !entry.run.status.is_live() && entry.run.updated <= before)
+            .filter(|(_, entry)| entry.run.first_retained < entry.run.next_seq)
+            .collect();
+        due.sort_by_key(|(_, entry)| (entry.run.updated, entry.number));
+        due.into_iter().take(limit).map(|(key, _)| key.clone()).collect()
+    }
+
+    pub(super) fn compact(
+        &mut self,
+        owner: &Owner,
+        run: &RunId,
+        events: Vec<Bytes>,
+    ) -> Result<(), StoreError> {
+        let known = &self.find_run(owner, run)?.run;
+        let (status, thread) = (known.status, known.thread.clone());
+        if status.is_live() {
+            return Err(StoreError::Live(status));
+        }
+        check_size("a compacted log", events.iter().map(Bytes::len).sum())?;
+        let after = events_bytes(&events);
+        self.make_room(after, (owner, &thread))?;
+        let entry = self.find_run(owner, run)?;
+        let before = std::mem::replace(&mut entry.log_bytes, after);
+        entry.chunks = Vec::new();
+        entry.compacted = events;
+        entry.run.compacted = true;
+        entry.run.first_retained = entry.run.next_seq;
+        self.bytes = self.bytes - before + after;
+        Ok(())
+    }
+}
+
+impl RunEntry {
+    fn chunk_at(&self, first_seq: Seq) -> Option<&Chunk> {
+        let at = self.chunks.binary_search_by_key(&first_seq, |chunk| chunk.first_seq).ok()?;
+        self.chunks.get(at)
+    }
+
+    pub(super) fn read(&self, after: Option<Seq>, limit: usize) -> Log {
+        let (next_seq, status) = (self.run.next_seq, self.run.status);
+        let first_seq = match fetch(&self.run, after) {
+            Fetch::Nothing(log) => return log,
+            Fetch::Compacted => return Log::Compacted { events: self.compacted.clone(), next_seq, status },
+            Fetch::From(first_seq) => first_seq,
+        };
+        let from = self.chunks.partition_point(|chunk| chunk.first_seq.plus(chunk.events.len()) <= first_seq);
+        let mut events = Vec::new();
+        let mut size = 0;
+        let later = self.chunks.iter().skip(from);
+        let mut all = later.flat_map(|chunk| (chunk.first_seq.0..).zip(&chunk.events));
+        for (_, event) in all.by_ref().skip_while(|(seq, _)| *seq < first_seq.0) {
+            size += event.len();
+            if size > limit && !events.is_empty() {
+                break;
+            }
+            events.push(event.clone());
+        }
+        Log::Exact(Slice { first_seq, events, next_seq, status })
+    }
+}

@@ -1,0 +1,251 @@
+//! Runs, claims and leases, in memory.
+
+use std::time::Duration;
+
+use agentwire_core::event::{RunId, ThreadId};
+
+use super::{
+    table::{RECORD_BYTES, RunEntry, Tables},
+    threads::page,
+};
+use crate::{
+    clock::Time,
+    error::{Conflict, StoreError},
+    model::{
+        Acquire, Claim, Entry, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey,
+        RunStatus, Seq, Start,
+    },
+};
+
+impl Tables {
+    pub(super) fn start(&mut self, owner: &Owner, new: NewRun, now: Time) -> Result<Start, StoreError> {
+        if let Ok(known) = self.find_run(owner, &new.run) {
+            return Ok(Start::Exists(known.run.clone()));
+        }
+        let answers = new.answering.as_ref().map_or(0, |it| it.answers.iter().map(|it| it.body.len()).sum());
+        self.make_room(2 * RECORD_BYTES + new.input.len() + answers, (owner, &new.thread))?;
+        if let Some(answering) = &new.answering
+            && let Some(first) = self.check_answers(owner, &new.thread, answering, now)?
+        {
+            return Ok(Start::Answered(first));
+        }
+        let waiting = self.waiting(owner, &new.thread, u64::MAX, now);
+        let in_the_way = self.live_lease(owner, &new.thread, now).or_else(|| waiting.first().cloned());
+        let status = match (in_the_way, new.entry) {
+            (None, _) => RunStatus::Running,
+            (Some(lease), Entry::Now) => return Ok(Start::Held(lease)),
+            (Some(_), Entry::Queue { limit }) if waiting.len() >= limit => return Ok(Start::QueueFull),
+            (Some(_), Entry::Queue { .. }) => RunStatus::Queued,
+        };
+
+        if self.find_thread(owner, &new.thread).is_err() {
+            let thread = NewThread { thread: new.thread.clone(), agent: new.agent.clone(), metadata: None };
+            self.insert_thread(owner, thread, now);
+        }
+        if let Some(answering) = new.answering {
+            self.record_answers(owner, &new.thread, answering, &new.run, now)?;
+        }
+        let (number, fence) = (self.next_number(), self.next_fence());
+        let run = Run {
+            run: new.run.clone(),
+            thread: new.thread.clone(),
+            agent: new.agent,
+            status,
+            cause: new.cause,
+            created: now,
+            started: (status == RunStatus::Running).then_some(now),
+            updated: now,
+            first_retained: Seq(0),
+            next_seq: Seq(0),
+            compacted: false,
+            fence,
+            holder: new.claim.holder,
+        };
+        let entry = RunEntry {
+            number,
+            run: run.clone(),
+            address: new.claim.address,
+            lease_until: Some(now.after(new.claim.ttl)),
+            input: Some(new.input),
+            chunks: Vec::new(),
+            compacted: Vec::new(),
+            log_bytes: 0,
+        };
+        self.bytes += entry.bytes();
+        self.runs.insert(RunKey { owner: owner.clone(), run: new.run.clone() }, entry);
+        let thread = self.find_thread(owner, &new.thread)?;
+        thread.runs.insert(number, new.run.clone());
+        thread.updated = now;
+        if status == RunStatus::Running {
+            self.give_thread(owner, &new.thread, &new.run)?;
+        } else {
+            thread.queue.push(new.run);
+        }
+        Ok(Start::Created(run))
+    }
+
+    /// Points the thread at a run; the run that had it before loses its claim with it.
+    fn give_thread(&mut self, owner: &Owner, thread: &ThreadId, run: &RunId) -> Result<(), StoreError> {
+        let before = self.find_thread(owner, thread)?.leased.replace(run.clone());
+        if let Some(before) = before.filter(|before| before != run)
+            && let Ok(before) = self.find_run(owner, &before)
+        {
+            before.lease_until = None;
+        }
+        Ok(())
+    }
+
+    /// The lease on a thread, if it has not expired.
+    fn live_lease(&mut self, owner: &Owner, thread: &ThreadId, now: Time) -> Option<Lease> {
+        self.lease(owner, thread, now).ok()?.filter(|lease| lease.live)
+    }
+
+    /// The claims of those who wait for a thread and came before `number`, in their order.
+    fn waiting(&mut self, owner: &Owner, thread: &ThreadId, number: u64, now: Time) -> Vec<Lease> {
+        let Ok(entry) = self.find_thread(owner, thread) else { return Vec::new() };
+        let mut queue = std::mem::take(&mut entry.queue);
+        let mut claims = Vec::new();
+        queue.retain(|run| {
+            let Ok(entry) = self.find_run(owner, run) else { return false };
+            let waits = entry.run.status == RunStatus::Queued;
+            if waits && entry.number < number && entry.claimed().is_live(now) {
+                claims.extend(entry.claim(now));
+            }
+            waits
+        });
+        if let Ok(entry) = self.find_thread(owner, thread) {
+            entry.queue = queue;
+        }
+        claims
+    }
+
+    pub(super) fn list_runs(
+        &mut self,
+        owner: &Owner,
+        thread: &ThreadId,
+        before: Option<PageToken>,
+        limit: usize,
+    ) -> Result<Page<Run>, StoreError> {
+        self.find_thread(owner, thread)?;
+        let below = before.map_or(u64::MAX, |token| token.0);
+        let key = super::table::ThreadKey { owner: owner.clone(), thread: thread.clone() };
+        let runs = self.threads.get(&key).map(|entry| &entry.runs).into_iter();
+        let mut runs = runs.flat_map(|runs| runs.range(..below).rev()).filter_map(|(number, run)| {
+            let key = RunKey { owner: owner.clone(), run: run.clone() };
+            self.runs.get(&key).map(|entry| (*number, entry.run.clone()))
+        });
+        Ok(page(&mut runs, limit))
+    }
+
+    pub(super) fn acquire(
+        &mut self,
+        owner: &Owner,
+        run: &RunId,
+        fence: Fence,
+        ttl: Duration,
+        now: Time,
+    ) -> Result<Acquire, StoreError> {
+        let entry = self.find_run(owner, run)?;
+        entry.claimed().check(fence)?;
+        let (thread, number, status) = (entry.run.thread.clone(), entry.number, entry.run.status);
+        if status != RunStatus::Queued {
+            return Err(Conflict::Status { from: status, to: RunStatus::Running }.into());
+        }
+        let held = self.live_lease(owner, &thread, now);
+        if let Some(lease) = held.or_else(|| self.waiting(owner, &thread, number, now).into_iter().next()) {
+            return Ok(Acquire::Held(lease));
+        }
+        let fence = self.next_fence();
+        self.give_thread(owner, &thread, run)?;
+        self.find_thread(owner, &thread)?.updated = now;
+        let entry = self.find_run(owner, run)?;
+        entry.run.fence = fence;
+        entry.run.status = RunStatus::Running;
+        entry.run.started = Some(now);
+        entry.run.updated = now;
+        entry.lease_until = Some(now.after(ttl));
+        entry.claim(now).map(Acquire::Granted).ok_or(StoreError::Fenced)
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        owner: &Owner,
+        run: &RunId,
+        fence: Fence,
+        ttl: Duration,
+        now: Time,
+    ) -> Result<Lease, StoreError> {
+        let entry = self.find_run(owner, run)?;
+        entry.claimed().check(fence)?;
+        entry.lease_until = Some(now.after(ttl));
+        entry.claim(now).ok_or(StoreError::Fenced)
+    }
+
+    pub(super) fn release(&mut self, owner: &Owner, run: &RunId, fence: Fence) -> Result<(), StoreError> {
+        let entry = self.find_run(owner, run)?;
+        if entry.run.fence != fence {
+            return Err(StoreError::Fenced);
+        }
+        self.end_claim(owner, run)
+    }
+
+    /// Takes a run's claim away and frees its thread, if it has it.
+    pub(super) fn end_claim(&mut self, owner: &Owner, run: &RunId) -> Result<(), StoreError> {
+        let entry = self.find_run(owner, run)?;
+        entry.lease_until = None;
+        let thread = entry.run.thread.clone();
+        let thread = self.find_thread(owner, &thread)?;
+        thread.leased.take_if(|leased| leased == run);
+        Ok(())
+    }
+
+    pub(super) fn lease(
+        &mut self,
+        owner: &Owner,
+        thread: &ThreadId,
+        now: Time,
+    ) -> Result<Option<Lease>, StoreError> {
+        let Some(run) = self.find_thread(owner, thread)?.leased.clone() else { return Ok(None) };
+        Ok(self.find_run(owner, &run)?.claim(now))
+    }
+
+    pub(super) fn orphans(&self, dead: Option<&Holder>, limit: usize, now: Time) -> Vec<(RunKey, Run)> {
+        let mut orphans: Vec<_> = self
+            .runs
+            .iter()
+            .filter(|(_, entry)| entry.claimed().is_orphan(&entry.run.holder, dead, now))
+            .collect();
+        orphans.sort_by_key(|(_, entry)| entry.number);
+        orphans.into_iter().take(limit).map(|(key, entry)| (key.clone(), entry.run.clone())).collect()
+    }
+
+    pub(super) fn take_over(
+        &mut self,
+        key: &RunKey,
+        seen: Fence,
+        dead: Option<&Holder>,
+        claim: Claim,
+        now: Time,
+    ) -> Result<Run, StoreError> {
+        let entry = self.find_run(&key.owner, &key.run)?;
+        if !entry.run.status.is_live() {
+            return Err(StoreError::Ended(entry.run.status));
+        }
+        if entry.run.fence != seen || !entry.claimed().is_orphan(&entry.run.holder, dead, now) {
+            return Err(StoreError::Fenced);
+        }
+        let thread = entry.run.thread.clone();
+        let is_queued = entry.run.status == RunStatus::Queued;
+        let lease = self.live_lease(&key.owner, &thread, now);
+        if !is_queued && lease.is_none_or(|lease| lease.run == key.run) {
+            self.give_thread(&key.owner, &thread, &key.run)?;
+        }
+        let fence = self.next_fence();
+        let entry = self.find_run(&key.owner, &key.run)?;
+        entry.run.fence = fence;
+        entry.run.holder = claim.holder;
+        entry.address = claim.address;
+        entry.lease_until = Some(now.after(claim.ttl));
+        Ok(entry.run.clone())
+    }
+}

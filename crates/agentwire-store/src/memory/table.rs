@@ -1,0 +1,188 @@
+//! What the memory store holds, and how things are found in it.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use agentwire_core::event::{RunId, ThreadId};
+use bytes::Bytes;
+
+use super::MemoryLimits;
+use crate::{
+    clock::Time,
+    error::{Missing, StoreError},
+    model::{Feedback, Fence, Lease, Owner, Pending, Run, RunKey, Seq, State, Text, Thread},
+    rules::Claimed,
+};
+
+/// What a record weighs beside its texts: a generous estimate of the structs, their ids and table slots.
+pub(super) const RECORD_BYTES: usize = 768;
+/// What an event weighs beside its bytes: the handle, its shared counter and the allocator's rounding.
+pub(super) const EVENT_BYTES: usize = 64;
+
+/// Everything.
+#[derive(Debug)]
+pub(super) struct Tables {
+    pub(super) limits: MemoryLimits,
+    /// What all entries weigh.
+    pub(super) bytes: usize,
+    /// The last fence given.
+    pub(super) fence: u64,
+    /// The last number given to a thread or run; it orders lists.
+    pub(super) number: u64,
+    pub(super) threads: HashMap<ThreadKey, ThreadEntry>,
+    /// The threads of an owner by number.
+    pub(super) by_owner: HashMap<Owner, BTreeMap<u64, ThreadId>>,
+    pub(super) runs: HashMap<RunKey, RunEntry>,
+    /// Runs in the order in which they ended, to be forgotten in that order. May name some that are gone.
+    pub(super) ended: VecDeque<RunKey>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ThreadKey {
+    pub(super) owner: Owner,
+    pub(super) thread: ThreadId,
+}
+
+#[derive(Debug)]
+pub(super) struct ThreadEntry {
+    pub(super) number: u64,
+    pub(super) agent: Text,
+    pub(super) metadata: Option<Text>,
+    pub(super) created: Time,
+    pub(super) updated: Time,
+    pub(super) state: State,
+    pub(super) messages: Option<Text>,
+    /// Its runs by number.
+    pub(super) runs: BTreeMap<u64, RunId>,
+    /// The run that has the thread.
+    pub(super) leased: Option<RunId>,
+    /// The runs that wait for it, in their order. May name some that no longer do.
+    pub(super) queue: Vec<RunId>,
+    pub(super) pending: Vec<Pending>,
+    pub(super) feedback: Vec<Feedback>,
+}
+
+#[derive(Debug)]
+pub(super) struct RunEntry {
+    pub(super) number: u64,
+    pub(super) run: Run,
+    pub(super) address: Option<Text>,
+    /// When the claim ends; absent when there is none.
+    pub(super) lease_until: Option<Time>,
+    pub(super) input: Option<Text>,
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) compacted: Vec<Bytes>,
+    /// What the events of both weigh.
+    pub(super) log_bytes: usize,
+}
+
+/// The events of one append.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) first_seq: Seq,
+    pub(super) fence: Fence,
+    pub(super) events: Vec<Bytes>,
+}
+
+impl Tables {
+    pub(super) fn new(limits: MemoryLimits) -> Self {
+        Self {
+            limits,
+            bytes: 0,
+            fence: 0,
+            number: 0,
+            threads: HashMap::new(),
+            by_owner: HashMap::new(),
+            runs: HashMap::new(),
+            ended: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    pub(super) fn next_fence(&mut self) -> Fence {
+        self.fence += 1;
+        Fence(self.fence)
+    }
+
+    /// Puts a run in line to be forgotten.
+    pub(super) fn remember_ended(&mut self, key: RunKey) {
+        self.ended.push_back(key);
+        // Deleted runs stay in line; sweep when they may be more than the others.
+        if self.ended.len() > 2 * self.runs.len() + 64 {
+            self.ended.retain(|key| self.runs.contains_key(key));
+        }
+    }
+
+    pub(super) fn find_thread(
+        &mut self,
+        owner: &Owner,
+        thread: &ThreadId,
+    ) -> Result<&mut ThreadEntry, StoreError> {
+        let key = ThreadKey { owner: owner.clone(), thread: thread.clone() };
+        self.threads.get_mut(&key).ok_or(StoreError::NotFound(Missing::Thread))
+    }
+
+    pub(super) fn find_run(&mut self, owner: &Owner, run: &RunId) -> Result<&mut RunEntry, StoreError> {
+        let key = RunKey { owner: owner.clone(), run: run.clone() };
+        self.runs.get_mut(&key).ok_or(StoreError::NotFound(Missing::Run))
+    }
+}
+
+impl ThreadEntry {
+    pub(super) fn record(&self, thread: &ThreadId) -> Thread {
+        Thread {
+            thread: thread.clone(),
+            agent: self.agent.clone(),
+            metadata: self.metadata.clone(),
+            created: self.created,
+            updated: self.updated,
+            state_seq: self.state.seq,
+        }
+    }
+
+    /// What it weighs without its runs.
+    pub(super) fn bytes(&self) -> usize {
+        let text = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
+        RECORD_BYTES
+            + text(&self.metadata)
+            + text(&self.state.body)
+            + text(&self.messages)
+            + self.pending.iter().map(pending_bytes).sum::<usize>()
+            + self.feedback.iter().map(|feedback| RECORD_BYTES + feedback.body.len()).sum::<usize>()
+    }
+}
+
+pub(super) fn pending_bytes(pending: &Pending) -> usize {
+    RECORD_BYTES + pending.body.len() + pending.answer.as_ref().map_or(0, |answer| answer.body.len())
+}
+
+impl RunEntry {
+    pub(super) fn bytes(&self) -> usize {
+        RECORD_BYTES + self.input.as_ref().map_or(0, |input| input.len()) + self.log_bytes
+    }
+
+    /// Its claim, if it has one.
+    pub(super) fn claim(&self, now: Time) -> Option<Lease> {
+        let expires = self.lease_until?;
+        Some(Lease {
+            thread: self.run.thread.clone(),
+            run: self.run.run.clone(),
+            fence: self.run.fence,
+            holder: self.run.holder.clone(),
+            address: self.address.clone(),
+            expires,
+            live: expires > now,
+        })
+    }
+
+    pub(super) fn claimed(&self) -> Claimed {
+        Claimed { status: self.run.status, fence: self.run.fence, until: self.lease_until }
+    }
+}
+
+pub(super) fn events_bytes(events: &[Bytes]) -> usize {
+    events.iter().map(|event| event.len() + EVENT_BYTES).sum()
+}

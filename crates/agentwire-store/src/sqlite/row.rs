@@ -1,0 +1,179 @@
+//! Between SQL's integers and texts and the types of the model.
+
+use rusqlite::{Connection, OptionalExtension, Row, types::Type};
+
+use crate::{
+    clock::Time,
+    error::{Missing, StoreError},
+    model::{Fence, Lease, Owner, Run, RunKey, RunStatus, Seq, Text, Thread},
+    rules::Claimed,
+};
+
+/// For SQL, which has no unsigned integers. What does not fit was not made by this store; it is then beyond all that is.
+pub(super) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// As a limit for SQL.
+pub(super) fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+pub(super) fn get_number(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
+    let number: i64 = row.get(at)?;
+    u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(at, number))
+}
+
+pub(super) fn get_time(row: &Row<'_>, at: usize) -> rusqlite::Result<Time> {
+    get_number(row, at).map(Time)
+}
+
+pub(super) fn get_optional_time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Time>> {
+    Ok(row.get::<_, Option<i64>>(at)?.and_then(|number| u64::try_from(number).ok()).map(Time))
+}
+
+pub(super) fn get_status(row: &Row<'_>, at: usize) -> rusqlite::Result<RunStatus> {
+    let name: String = row.get(at)?;
+    RunStatus::from_name(&name).ok_or_else(|| {
+        let unknown = format!("unknown status `{name}`");
+        rusqlite::Error::FromSqlConversionFailure(at, Type::Text, unknown.into())
+    })
+}
+
+/// A run with what only the database needs to know.
+pub(super) struct RunRow {
+    pub(super) id: i64,
+    pub(super) thread_id: i64,
+    /// The run that has the thread.
+    pub(super) leased: Option<i64>,
+    pub(super) run: Run,
+    pub(super) address: Option<Text>,
+    pub(super) lease_until: Option<Time>,
+}
+
+/// Where the log of a run ends. While it is live, only the log knows; when it ends, the run's row does.
+macro_rules! next_seq {
+    () => {
+        "max(r.next_seq, coalesce((SELECT l.seq + l.events FROM log AS l WHERE l.run = r.id \
+           ORDER BY l.seq DESC LIMIT 1), 0))"
+    };
+}
+pub(super) use next_seq;
+
+/// What [`RunRow::read`] expects, from `runs AS r JOIN threads AS t ON t.id = r.thread`.
+pub(super) const RUN: &str = concat!(
+    "r.id, r.thread, t.leased, r.run, t.thread, r.agent, r.status, r.cause, r.created, ",
+    "r.started, r.updated, r.first_retained, ",
+    next_seq!(),
+    ", r.kept, r.fence, r.holder, r.address, r.lease_until"
+);
+
+impl RunRow {
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            id: row.get(0)?,
+            thread_id: row.get(1)?,
+            leased: row.get(2)?,
+            run: Run {
+                run: row.get::<_, Text>(3)?.into(),
+                thread: row.get::<_, Text>(4)?.into(),
+                agent: row.get(5)?,
+                status: get_status(row, 6)?,
+                cause: row.get(7)?,
+                created: get_time(row, 8)?,
+                started: get_optional_time(row, 9)?,
+                updated: get_time(row, 10)?,
+                first_retained: Seq(get_number(row, 11)?),
+                next_seq: Seq(get_number(row, 12)?),
+                compacted: row.get_ref(13)?.as_str()? == "compacted",
+                fence: Fence(get_number(row, 14)?),
+                holder: row.get::<_, Text>(15)?.into(),
+            },
+            address: row.get(16)?,
+            lease_until: get_optional_time(row, 17)?,
+        })
+    }
+
+    pub(super) fn find(db: &Connection, owner: &Owner, run: &str) -> Result<Option<Self>, StoreError> {
+        let mut find = db.prepare_cached(&format!(
+            "SELECT {RUN} FROM runs AS r JOIN threads AS t ON t.id = r.thread \
+             WHERE r.tenant = ?1 AND r.user = ?2 AND r.run = ?3"
+        ))?;
+        Ok(find.query_row((owner.tenant.as_str(), owner.user.as_str(), run), Self::read).optional()?)
+    }
+
+    pub(super) fn get(db: &Connection, owner: &Owner, run: &str) -> Result<Self, StoreError> {
+        Self::find(db, owner, run)?.ok_or(StoreError::NotFound(Missing::Run))
+    }
+
+    pub(super) fn get_by_id(db: &Connection, id: i64) -> Result<Self, StoreError> {
+        let mut find = db.prepare_cached(&format!(
+            "SELECT {RUN} FROM runs AS r JOIN threads AS t ON t.id = r.thread WHERE r.id = ?1"
+        ))?;
+        find.query_row([id], Self::read).optional()?.ok_or(StoreError::NotFound(Missing::Run))
+    }
+
+    pub(super) fn claimed(&self) -> Claimed {
+        Claimed { status: self.run.status, fence: self.run.fence, until: self.lease_until }
+    }
+
+    /// Its claim, if it has one.
+    pub(super) fn claim(&self, now: Time) -> Option<Lease> {
+        let expires = self.lease_until?;
+        Some(Lease {
+            thread: self.run.thread.clone(),
+            run: self.run.run.clone(),
+            fence: self.run.fence,
+            holder: self.run.holder.clone(),
+            address: self.address.clone(),
+            expires,
+            live: expires > now,
+        })
+    }
+}
+
+/// A thread with what only the database needs to know.
+pub(super) struct ThreadRow {
+    pub(super) id: i64,
+    /// The run that has the thread.
+    pub(super) leased: Option<i64>,
+    pub(super) thread: Thread,
+}
+
+/// What [`ThreadRow::read`] expects, from `threads`.
+pub(super) const THREAD: &str = "id, leased, thread, agent, metadata, created, updated, state_seq";
+
+impl ThreadRow {
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            id: row.get(0)?,
+            leased: row.get(1)?,
+            thread: Thread {
+                thread: row.get::<_, Text>(2)?.into(),
+                agent: row.get(3)?,
+                metadata: row.get(4)?,
+                created: get_time(row, 5)?,
+                updated: get_time(row, 6)?,
+                state_seq: get_number(row, 7)?,
+            },
+        })
+    }
+
+    pub(super) fn find(db: &Connection, owner: &Owner, thread: &str) -> Result<Option<Self>, StoreError> {
+        let mut find = db.prepare_cached(&format!(
+            "SELECT {THREAD} FROM threads WHERE tenant = ?1 AND user = ?2 AND thread = ?3"
+        ))?;
+        Ok(find.query_row((owner.tenant.as_str(), owner.user.as_str(), thread), Self::read).optional()?)
+    }
+
+    pub(super) fn get(db: &Connection, owner: &Owner, thread: &str) -> Result<Self, StoreError> {
+        Self::find(db, owner, thread)?.ok_or(StoreError::NotFound(Missing::Thread))
+    }
+}
+
+pub(super) fn get_run_key(row: &Row<'_>, at: usize) -> rusqlite::Result<RunKey> {
+    Ok(RunKey {
+        owner: Owner::new(row.get::<_, Text>(at)?, row.get::<_, Text>(at + 1)?),
+        run: row.get::<_, Text>(at + 2)?.into(),
+    })
+}

@@ -1,0 +1,276 @@
+//! Runs, claims and leases, in SQL.
+//!
+//! Everything here runs in the one transaction that holds SQLite's write lock, so that reading first and writing then
+//! is a compare-and-set, across processes too.
+
+use std::time::Duration;
+
+use agentwire_core::event::{RunId, ThreadId};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::{
+    pending,
+    row::{RUN, RunRow, ThreadRow, count, get_number, get_run_key, int},
+    session::Session,
+    threads,
+};
+use crate::{
+    clock::Time,
+    error::{Conflict, StoreError},
+    model::{
+        Acquire, Claim, Entry, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey,
+        RunStatus, Start, Text,
+    },
+};
+
+fn next_fence(db: &Connection) -> Result<Fence, StoreError> {
+    let mut next = db.prepare_cached("UPDATE fences SET last = last + 1 RETURNING last")?;
+    Ok(Fence(next.query_row([], |row| get_number(row, 0))?))
+}
+
+pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Result<Start, StoreError> {
+    if let Some(known) = RunRow::find(db, owner, &new.run)? {
+        return Ok(Start::Exists(known.run));
+    }
+    let thread = ThreadRow::find(db, owner, &new.thread)?;
+    let thread_id = thread.as_ref().map(|thread| thread.id);
+    if let Some(answering) = &new.answering
+        && let Some(first) = pending::check_answers(db, thread_id, answering, now)?
+    {
+        return Ok(Start::Answered(first));
+    }
+    let (held, waiting) = match &thread {
+        Some(thread) => (live_lease(db, thread.leased, now)?, waiting(db, thread.id, i64::MAX, now)?),
+        None => (None, Vec::new()),
+    };
+    let status = match (held.or_else(|| waiting.first().cloned()), new.entry) {
+        (None, _) => RunStatus::Running,
+        (Some(lease), Entry::Now) => return Ok(Start::Held(lease)),
+        (Some(_), Entry::Queue { limit }) if waiting.len() >= limit => return Ok(Start::QueueFull),
+        (Some(_), Entry::Queue { .. }) => RunStatus::Queued,
+    };
+
+    let thread_id = match thread_id {
+        Some(id) => id,
+        None => {
+            let thread = NewThread { thread: new.thread.clone(), agent: new.agent.clone(), metadata: None };
+            threads::insert(db, owner, &thread, now)?
+        }
+    };
+    if let Some(answering) = &new.answering {
+        pending::record_answers(db, thread_id, answering, &new.run, now)?;
+    }
+    let started = (status == RunStatus::Running).then_some(int(now.0));
+    db.prepare_cached(
+        "INSERT INTO runs (tenant, user, run, thread, agent, status, cause, created, started, updated, \
+           fence, holder, address, lease_until) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8, ?10, ?11, ?12, ?13)",
+    )?
+    .execute((
+        owner.tenant.as_str(),
+        owner.user.as_str(),
+        new.run.as_str(),
+        thread_id,
+        &*new.agent,
+        status.as_str(),
+        &new.cause,
+        int(now.0),
+        started,
+        int(next_fence(db)?.0),
+        new.claim.holder.as_str(),
+        &new.claim.address,
+        int(now.after(new.claim.ttl).0),
+    ))?;
+    let id = db.last_insert_rowid();
+    db.prepare_cached("INSERT INTO inputs (run, body) VALUES (?1, ?2)")?.execute((id, &*new.input))?;
+    touch_thread(db, thread_id, now)?;
+    if status == RunStatus::Running {
+        give_thread(db, thread_id, id)?;
+    }
+    Ok(Start::Created(RunRow::get_by_id(db, id)?.run))
+}
+
+/// Points a thread at a run; the run that had it before loses its claim with it.
+fn give_thread(db: &Connection, thread: i64, run: i64) -> Result<(), StoreError> {
+    // A remembered head of that run need not be forgotten: its claim has expired there as well.
+    db.prepare_cached(
+        "UPDATE runs SET lease_until = NULL WHERE id <> ?2 AND id = (SELECT leased FROM threads WHERE id = ?1)",
+    )?
+    .execute((thread, run))?;
+    db.prepare_cached("UPDATE threads SET leased = ?2 WHERE id = ?1")?.execute((thread, run))?;
+    Ok(())
+}
+
+pub(super) fn touch_thread(db: &Connection, thread: i64, now: Time) -> Result<(), StoreError> {
+    db.prepare_cached("UPDATE threads SET updated = ?2 WHERE id = ?1")?.execute((thread, int(now.0)))?;
+    Ok(())
+}
+
+/// The lease of the run that a thread points at, if it has not expired.
+fn live_lease(db: &Connection, leased: Option<i64>, now: Time) -> Result<Option<Lease>, StoreError> {
+    let Some(leased) = leased else { return Ok(None) };
+    Ok(RunRow::get_by_id(db, leased)?.claim(now).filter(|lease| lease.live))
+}
+
+/// The claims of those who wait for a thread and came before `id`, in their order.
+fn waiting(db: &Connection, thread: i64, id: i64, now: Time) -> Result<Vec<Lease>, StoreError> {
+    let mut list = db.prepare_cached(&format!(
+        "SELECT {RUN} FROM runs AS r JOIN threads AS t ON t.id = r.thread \
+         WHERE r.thread = ?1 AND r.id < ?2 AND r.status = 'queued' AND r.lease_until > ?3 ORDER BY r.id"
+    ))?;
+    let rows = list.query_map((thread, id, int(now.0)), RunRow::read)?;
+    let claims = rows.filter_map(|row| row.map(|row| row.claim(now)).transpose());
+    Ok(claims.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn input(db: &Connection, owner: &Owner, run: &RunId) -> Result<Option<Text>, StoreError> {
+    let row = RunRow::get(db, owner, run)?;
+    let mut body = db.prepare_cached("SELECT body FROM inputs WHERE run = ?1")?;
+    Ok(body.query_row([row.id], |row| row.get(0)).optional()?)
+}
+
+pub(super) fn list(
+    db: &Connection,
+    owner: &Owner,
+    thread: &ThreadId,
+    before: Option<PageToken>,
+    limit: usize,
+) -> Result<Page<Run>, StoreError> {
+    let thread = ThreadRow::get(db, owner, thread)?;
+    let mut list = db.prepare_cached(&format!(
+        "SELECT {RUN} FROM runs AS r JOIN threads AS t ON t.id = r.thread \
+         WHERE r.thread = ?1 AND r.id < ?2 ORDER BY r.id DESC LIMIT ?3"
+    ))?;
+    let below = before.map_or(i64::MAX, |token| int(token.0));
+    let rows = list.query_map((thread.id, below, count(limit.saturating_add(1))), |row| {
+        RunRow::read(row).map(|row| (row.id, row.run))
+    })?;
+    threads::page(rows, limit)
+}
+
+pub(super) fn acquire(
+    db: &Session,
+    owner: &Owner,
+    run: &RunId,
+    fence: Fence,
+    ttl: Duration,
+    now: Time,
+) -> Result<Acquire, StoreError> {
+    let row = RunRow::get(db, owner, run)?;
+    row.claimed().check(fence)?;
+    db.forget(owner, run);
+    if row.run.status != RunStatus::Queued {
+        return Err(Conflict::Status { from: row.run.status, to: RunStatus::Running }.into());
+    }
+    let held = match live_lease(db, row.leased, now)? {
+        Some(lease) => Some(lease),
+        None => waiting(db, row.thread_id, row.id, now)?.into_iter().next(),
+    };
+    if let Some(lease) = held {
+        return Ok(Acquire::Held(lease));
+    }
+    give_thread(db, row.thread_id, row.id)?;
+    touch_thread(db, row.thread_id, now)?;
+    db.prepare_cached(
+        "UPDATE runs SET status = 'running', started = ?2, updated = ?2, fence = ?3, lease_until = ?4 WHERE id = ?1",
+    )?
+    .execute((row.id, int(now.0), int(next_fence(db)?.0), int(now.after(ttl).0)))?;
+    RunRow::get_by_id(db, row.id)?.claim(now).map(Acquire::Granted).ok_or(StoreError::Fenced)
+}
+
+pub(super) fn renew(
+    db: &Session,
+    owner: &Owner,
+    run: &RunId,
+    fence: Fence,
+    ttl: Duration,
+    now: Time,
+) -> Result<Lease, StoreError> {
+    let mut row = RunRow::get(db, owner, run)?;
+    row.claimed().check(fence)?;
+    db.forget(owner, run);
+    let until = now.after(ttl);
+    db.prepare_cached("UPDATE runs SET lease_until = ?2 WHERE id = ?1")?.execute((row.id, int(until.0)))?;
+    row.lease_until = Some(until);
+    row.claim(now).ok_or(StoreError::Fenced)
+}
+
+pub(super) fn release(db: &Session, owner: &Owner, run: &RunId, fence: Fence) -> Result<(), StoreError> {
+    let row = RunRow::get(db, owner, run)?;
+    if row.run.fence != fence {
+        return Err(StoreError::Fenced);
+    }
+    db.forget(owner, run);
+    db.prepare_cached("UPDATE runs SET lease_until = NULL WHERE id = ?1")?.execute([row.id])?;
+    free_thread(db, row.thread_id, row.id)
+}
+
+/// Frees a thread, if this run has it.
+pub(super) fn free_thread(db: &Connection, thread: i64, run: i64) -> Result<(), StoreError> {
+    db.prepare_cached("UPDATE threads SET leased = NULL WHERE id = ?1 AND leased = ?2")?
+        .execute((thread, run))?;
+    Ok(())
+}
+
+pub(super) fn lease(
+    db: &Connection,
+    owner: &Owner,
+    thread: &ThreadId,
+    now: Time,
+) -> Result<Option<Lease>, StoreError> {
+    match ThreadRow::get(db, owner, thread)?.leased {
+        Some(run) => Ok(RunRow::get_by_id(db, run)?.claim(now)),
+        None => Ok(None),
+    }
+}
+
+pub(super) fn orphans(
+    db: &Connection,
+    dead: Option<&Holder>,
+    limit: usize,
+    now: Time,
+) -> Result<Vec<(RunKey, Run)>, StoreError> {
+    let mut list = db.prepare_cached(&format!(
+        "SELECT {RUN}, r.tenant, r.user, r.run FROM runs AS r JOIN threads AS t ON t.id = r.thread \
+         WHERE r.status IN ('queued', 'running', 'paused') \
+           AND (r.lease_until IS NULL OR r.lease_until <= ?1 OR r.holder = ?2) \
+         ORDER BY r.id LIMIT ?3"
+    ))?;
+    let rows = list.query_map((int(now.0), dead.map(Holder::as_str), count(limit)), |row| {
+        Ok((get_run_key(row, 18)?, RunRow::read(row)?.run))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn take_over(
+    db: &Session,
+    key: &RunKey,
+    seen: Fence,
+    dead: Option<&Holder>,
+    claim: &Claim,
+    now: Time,
+) -> Result<Run, StoreError> {
+    let row = RunRow::get(db, &key.owner, &key.run)?;
+    if !row.run.status.is_live() {
+        return Err(StoreError::Ended(row.run.status));
+    }
+    if row.run.fence != seen || !row.claimed().is_orphan(&row.run.holder, dead, now) {
+        return Err(StoreError::Fenced);
+    }
+    db.forget(&key.owner, &key.run);
+    let lease = live_lease(db, row.leased, now)?;
+    if row.run.status != RunStatus::Queued && lease.is_none_or(|lease| lease.run == key.run) {
+        give_thread(db, row.thread_id, row.id)?;
+    }
+    db.prepare_cached(
+        "UPDATE runs SET fence = ?2, holder = ?3, address = ?4, lease_until = ?5 WHERE id = ?1",
+    )?
+    .execute((
+        row.id,
+        int(next_fence(db)?.0),
+        claim.holder.as_str(),
+        &claim.address,
+        int(now.after(claim.ttl).0),
+    ))?;
+    Ok(RunRow::get_by_id(db, row.id)?.run)
+}

@@ -1,0 +1,105 @@
+//! What outlives the process, and what several processes may do at once.
+
+use std::time::Duration;
+
+use agentwire_store::*;
+
+use super::{ALL, TTL, World, created, new_run, read_all, threads::futures};
+
+pub(crate) async fn everything_is_there_after_a_restart(world: World) {
+    world.ended("t", "ended", &["a", "b"]).await;
+    world.ended("t", "compacted", &["a", "b"]).await;
+    world.store.compact(&world.ada, &"compacted".into(), vec!["ab".into()]).await.unwrap();
+    let run = world.start("t", "live").await;
+    let mut append = world.append(&run, 0, &["x"]);
+    append.change = Change {
+        status: None,
+        state: Some(StateChange { expected: 0, body: "{\"n\":1}".into() }),
+        messages: Some("[1]".into()),
+        pending: vec![NewPending { id: "p".into(), kind: "k".into(), body: "{}".into(), ttl: Some(TTL) }],
+    };
+    world.store.append(append).await.unwrap();
+    let feedback = NewFeedback { thread: "t".into(), run: None, body: "1".into() };
+    world.store.add_feedback(&world.ada, feedback).await.unwrap();
+
+    let look = async |world: &World| {
+        let (store, ada, thread) = (&world.store, &world.ada, &"t".into());
+        let mut seen = vec![
+            format!("{:?}", store.thread(ada, thread).await),
+            format!("{:?}", store.runs(ada, thread, None, 9).await),
+            format!("{:?}", store.state(ada, thread).await),
+            format!("{:?}", store.messages(ada, thread).await),
+            format!("{:?}", store.lease(ada, thread).await),
+            format!("{:?}", store.pending(ada, thread, Which::All).await),
+            format!("{:?}", store.feedback(ada, thread, None, 9).await),
+        ];
+        for run in ["ended", "compacted", "live"] {
+            seen.push(format!("{:?}", store.read(ada, &run.into(), None, ALL).await));
+            seen.push(format!("{:?}", store.input(ada, &run.into()).await));
+        }
+        seen
+    };
+    let before = look(&world).await;
+    let world = world.reopen().await;
+    assert_eq!(look(&world).await, before);
+}
+
+pub(crate) async fn a_log_goes_on_after_a_restart(world: World) {
+    let run = world.start("t", "r").await;
+    world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
+    let world = world.reopen().await;
+    assert!(world.store.append(world.append(&run, 0, &["a"])).await.unwrap().repeated);
+    world.store.append(world.append(&run, 1, &["b"])).await.unwrap();
+    assert_eq!(world.events(&run.run, ALL).await, ["a", "b"]);
+    let next = world.start("u", "s").await;
+    assert!(next.fence > run.fence);
+}
+
+pub(crate) async fn two_stores_share_one_place(world: World) {
+    let other = world.another().await;
+    let run = world.start("t", "r").await;
+    let exists = other.start(&world.ada, new_run("t", "r")).await.unwrap();
+    assert!(matches!(exists, Start::Exists(_)));
+    assert!(matches!(other.start(&world.ada, new_run("t", "s")).await.unwrap(), Start::Held(_)));
+    world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
+    other.append(world.append(&run, 1, &["b"])).await.unwrap();
+    let stale = world.store.append(world.append(&run, 1, &["c"])).await;
+    assert!(matches!(stale, Err(StoreError::OutOfOrder { expected: Seq(2) })));
+    assert_eq!(world.events(&run.run, ALL).await, ["a", "b"]);
+    assert_eq!(read_all(&*other, &world.ada, &run.run, ALL).await, ["a", "b"]);
+}
+
+pub(crate) async fn of_two_stores_one_gets_the_thread(world: World) {
+    let other = world.another().await;
+    for round in 0..20 {
+        let thread = format!("t{round}");
+        let starts = futures(8, |number| {
+            let store = if number % 2 == 0 { world.store.clone() } else { other.clone() };
+            let (ada, new) = (world.ada.clone(), new_run(&thread, &format!("{round}.{number}")));
+            async move { store.start(&ada, new).await.unwrap() }
+        })
+        .await;
+        let won = starts.iter().filter(|start| matches!(start, Start::Created(_))).count();
+        assert_eq!(won, 1, "{starts:?}");
+    }
+}
+
+pub(crate) async fn a_store_fences_off_another(world: World) {
+    let other = world.another().await;
+    let run = world.start("t", "r").await;
+    world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
+    // The first process stands still for a minute; the second repairs.
+    world.clock.advance(Duration::from_secs(60));
+    let (key, seen) = other.orphans(None, 9).await.unwrap().remove(0);
+    let taken = other.take_over(&key, seen.fence, None, super::claim_of("gateway-2")).await.unwrap();
+    let mut end = world.append(&taken, 1, &["error"]);
+    end.change.status = Some(StatusChange::to(RunStatus::Failed));
+    other.append(end).await.unwrap();
+    // The first one wakes up.
+    let late = world.store.append(world.append(&run, 1, &["b"])).await;
+    assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
+    let renewed = world.store.renew(&world.ada, &run.run, run.fence, TTL).await;
+    assert!(matches!(renewed, Err(StoreError::Fenced)), "{renewed:?}");
+    assert_eq!(world.events(&run.run, ALL).await, ["a", "error"]);
+    created(other.start(&world.ada, new_run("t", "next")).await.unwrap());
+}

@@ -1,0 +1,160 @@
+//! Starting runs: once, in order, or not at all.
+
+use agentwire_store::*;
+
+use super::{TTL, World, created, granted, new_run, queued_run, threads::futures};
+
+pub(crate) async fn a_run_is_created_with_its_thread(world: World) {
+    let new = NewRun { input: "{\"in\":1}".into(), cause: Some("user".into()), ..new_run("t", "r") };
+    let run = created(world.store.start(&world.ada, new).await.unwrap());
+    assert_eq!((run.status, run.next_seq, run.last_seq()), (RunStatus::Running, Seq(0), None));
+    assert_eq!((run.created, run.started), (world.store.now(), Some(world.store.now())));
+    assert_eq!(run.cause.as_deref(), Some("user"));
+    assert_eq!(world.store.run(&world.ada, &"r".into()).await.unwrap(), run);
+    assert_eq!(world.store.input(&world.ada, &"r".into()).await.unwrap().as_deref(), Some("{\"in\":1}"));
+    assert_eq!(&*world.store.thread(&world.ada, &"t".into()).await.unwrap().agent, "demo");
+}
+
+pub(crate) async fn the_same_run_id_again_finds_the_first(world: World) {
+    let first = world.start("t", "r").await;
+    world.store.append(world.append(&first, 0, &["a"])).await.unwrap();
+    for thread in ["t", "another"] {
+        let again = world.store.start(&world.ada, new_run(thread, "r")).await.unwrap();
+        let Start::Exists(found) = again else { panic!("{again:?}") };
+        assert_eq!((found.thread.as_str(), found.next_seq, found.fence), ("t", Seq(1), first.fence));
+    }
+    let unmade = world.store.thread(&world.ada, &"another".into()).await;
+    assert!(matches!(unmade, Err(StoreError::NotFound(Missing::Thread))));
+}
+
+pub(crate) async fn of_a_hundred_who_create_one_run_one_does(world: World) {
+    let starts = futures(100, |_| {
+        let (store, ada) = (world.store.clone(), world.ada.clone());
+        async move { store.start(&ada, new_run("t", "r")).await.unwrap() }
+    })
+    .await;
+    let new: Vec<&Run> =
+        starts.iter().filter_map(|it| if let Start::Created(run) = it { Some(run) } else { None }).collect();
+    assert_eq!(new.len(), 1);
+    for start in &starts {
+        let (Start::Created(run) | Start::Exists(run)) = start else { panic!("{start:?}") };
+        assert_eq!(run, new[0]);
+    }
+}
+
+pub(crate) async fn of_a_hundred_runs_in_one_thread_one_starts(world: World) {
+    let starts = futures(100, |number| {
+        let (store, ada) = (world.store.clone(), world.ada.clone());
+        async move { store.start(&ada, new_run("t", &format!("r{number}"))).await.unwrap() }
+    })
+    .await;
+    let winner = starts.iter().find_map(|it| if let Start::Created(run) = it { Some(run) } else { None });
+    let winner = winner.expect("one starts");
+    let held = starts.iter().filter(|it| matches!(it, Start::Held(lease) if lease.run == winner.run)).count();
+    assert_eq!(held, 99);
+}
+
+pub(crate) async fn a_refused_run_leaves_nothing_behind(world: World) {
+    let first = world.start("t", "first").await;
+    let refused = world.store.start(&world.ada, new_run("t", "second")).await.unwrap();
+    let Start::Held(lease) = refused else { panic!("{refused:?}") };
+    assert_eq!((lease.run.as_str(), lease.fence, lease.live), ("first", first.fence, true));
+    assert!(matches!(
+        world.store.run(&world.ada, &"second".into()).await,
+        Err(StoreError::NotFound(Missing::Run))
+    ));
+    world.store.release(&world.ada, &first.run, first.fence).await.unwrap();
+    assert_eq!(world.start("t", "second").await.status, RunStatus::Running);
+}
+
+pub(crate) async fn runs_are_listed_newest_first(world: World) {
+    for run in ["a", "b", "c"] {
+        world.ended("t", run, &["e"]).await;
+    }
+    world.ended("other", "d", &["e"]).await;
+    let thread = &"t".into();
+    let first = world.store.runs(&world.ada, thread, None, 2).await.unwrap();
+    let rest = world.store.runs(&world.ada, thread, first.next, 2).await.unwrap();
+    let names: Vec<&str> = first.items.iter().chain(&rest.items).map(|run| run.run.as_str()).collect();
+    assert_eq!(names, ["c", "b", "a"]);
+    assert_eq!(rest.next, None);
+}
+
+pub(crate) async fn the_queue_is_served_in_order(world: World) {
+    let first = world.start("t", "1").await;
+    let mut queued = Vec::new();
+    for run in ["2", "3"] {
+        let run = created(world.store.start(&world.ada, queued_run("t", run, 9)).await.unwrap());
+        assert_eq!((run.status, run.started), (RunStatus::Queued, None));
+        queued.push(run);
+    }
+    let acquire = async |run: &Run| world.store.acquire(&world.ada, &run.run, run.fence, TTL).await.unwrap();
+    assert!(matches!(acquire(&queued[0]).await, Acquire::Held(lease) if lease.run == first.run));
+    let mut end = world.append(&first, 0, &["end"]);
+    end.change.status = Some(StatusChange::to(RunStatus::Finished));
+    world.store.append(end).await.unwrap();
+    assert!(matches!(acquire(&queued[1]).await, Acquire::Held(lease) if lease.run == queued[0].run));
+    let lease = granted(acquire(&queued[0]).await);
+    assert!(lease.fence > queued[1].fence, "a lease has a new fence");
+    assert_eq!(world.status("2").await, RunStatus::Running);
+    assert!(matches!(world.store.append(world.append(&queued[0], 0, &["x"])).await, Err(StoreError::Fenced)));
+}
+
+pub(crate) async fn the_queue_has_an_end(world: World) {
+    world.start("t", "1").await;
+    for run in ["2", "3"] {
+        created(world.store.start(&world.ada, queued_run("t", run, 2)).await.unwrap());
+    }
+    assert_eq!(world.store.start(&world.ada, queued_run("t", "4", 2)).await.unwrap(), Start::QueueFull);
+    // Who died in the queue does not count.
+    world.clock.advance(TTL);
+    let late = world.store.start(&world.ada, queued_run("t", "4", 2)).await.unwrap();
+    assert!(matches!(late, Start::Created(_)), "{late:?}");
+}
+
+pub(crate) async fn nobody_overtakes_the_queue(world: World) {
+    let first = world.start("t", "1").await;
+    created(world.store.start(&world.ada, queued_run("t", "2", 9)).await.unwrap());
+    world.store.release(&world.ada, &first.run, first.fence).await.unwrap();
+    let pushy = world.store.start(&world.ada, new_run("t", "3")).await.unwrap();
+    assert!(matches!(&pushy, Start::Held(lease) if lease.run.as_str() == "2"), "{pushy:?}");
+    let polite = created(world.store.start(&world.ada, queued_run("t", "3", 9)).await.unwrap());
+    assert_eq!(polite.status, RunStatus::Queued);
+}
+
+pub(crate) async fn a_queued_run_can_end_without_its_thread(world: World) {
+    let first = world.start("t", "1").await;
+    let queued = created(world.store.start(&world.ada, queued_run("t", "2", 9)).await.unwrap());
+    let mut end = world.append(&queued, 0, &["started", "stopped"]);
+    end.change.status = Some(StatusChange::to(RunStatus::Stopped));
+    world.store.append(end).await.unwrap();
+    assert_eq!(world.status("2").await, RunStatus::Stopped);
+    let lease = world.store.lease(&world.ada, &"t".into()).await.unwrap().unwrap();
+    assert_eq!(lease.run, first.run, "the thread stays with who has it");
+    world.store.append(world.append(&first, 0, &["goes on"])).await.unwrap();
+}
+
+pub(crate) async fn a_queued_run_goes_on_under_a_new_fence(world: World) {
+    let first = world.start("t", "1").await;
+    let queued = created(world.store.start(&world.ada, queued_run("t", "2", 9)).await.unwrap());
+    world.store.append(world.append(&queued, 0, &["waits"])).await.unwrap();
+    world.store.release(&world.ada, &first.run, first.fence).await.unwrap();
+    let lease = granted(world.store.acquire(&world.ada, &queued.run, queued.fence, TTL).await.unwrap());
+    let old = world.store.append(world.append(&queued, 1, &["old"])).await;
+    assert!(matches!(old, Err(StoreError::Fenced)), "{old:?}");
+    let running = Run { fence: lease.fence, ..queued };
+    let mut pause = world.append(&running, 1, &["new"]);
+    pause.change.status = Some(StatusChange::to(RunStatus::Paused));
+    world.store.append(pause).await.unwrap();
+    assert_eq!(world.events(&running.run, 9).await, ["waits", "new"]);
+}
+
+pub(crate) async fn strange_ids_are_only_ids(world: World) {
+    let long = "x".repeat(10_000);
+    for id in ["", "'; DROP TABLE runs; --", "a\0b", "ü\u{202e}🦀", "a/b:c%d_", &long] {
+        let run = world.start(id, id).await;
+        world.store.append(world.append(&run, 0, &["e"])).await.unwrap();
+        assert_eq!(world.events(&id.into(), 9).await, ["e"], "{id:?}");
+        assert_eq!(world.store.run(&world.ada, &id.into()).await.unwrap().thread.as_str(), id);
+    }
+}

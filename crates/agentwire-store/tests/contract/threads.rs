@@ -1,0 +1,165 @@
+//! Threads, state, messages, feedback.
+
+use std::time::Duration;
+
+use agentwire_store::*;
+
+use super::World;
+
+fn new_thread(thread: &str, agent: &str) -> NewThread {
+    NewThread { thread: thread.into(), agent: agent.into(), metadata: None }
+}
+
+async fn names(world: &World, query: ThreadQuery, limit: usize) -> (Vec<String>, Option<PageToken>) {
+    let page = world.store.threads(&world.ada, query, limit).await.unwrap();
+    (page.items.iter().map(|thread| thread.thread.to_string()).collect(), page.next)
+}
+
+pub(crate) async fn a_thread_is_made_once(world: World) {
+    let new = NewThread { metadata: Some("{\"a\":1}".into()), ..new_thread("t", "demo") };
+    let first = world.store.create_thread(&world.ada, new).await.unwrap();
+    assert!(first.new);
+    assert_eq!(first.item.created, world.store.now());
+    world.clock.advance(Duration::from_secs(1));
+    let second = world.store.create_thread(&world.ada, new_thread("t", "other")).await.unwrap();
+    assert!(!second.new);
+    assert_eq!(first.item, second.item);
+    assert_eq!(world.store.thread(&world.ada, &"t".into()).await.unwrap(), first.item);
+}
+
+pub(crate) async fn threads_are_listed_newest_first_in_pages(world: World) {
+    for number in 0..5 {
+        world.store.create_thread(&world.ada, new_thread(&format!("t{number}"), "demo")).await.unwrap();
+    }
+    let (first, next) = names(&world, ThreadQuery::default(), 2).await;
+    assert_eq!(first, ["t4", "t3"]);
+    let (second, next) = names(&world, ThreadQuery { before: next, ..Default::default() }, 2).await;
+    assert_eq!(second, ["t2", "t1"]);
+    let (last, next) = names(&world, ThreadQuery { before: next, ..Default::default() }, 2).await;
+    assert_eq!(last, ["t0"]);
+    assert_eq!(next, None);
+    let (all, next) = names(&world, ThreadQuery::default(), 5).await;
+    assert_eq!((all.len(), next), (5, None), "a full last page has no next");
+    let (none, next) = names(&world, ThreadQuery::default(), 0).await;
+    assert_eq!((none.len(), next), (0, None), "an empty page leads nowhere");
+    assert_eq!(names(&world, ThreadQuery::default(), usize::MAX).await.0.len(), 5);
+}
+
+pub(crate) async fn threads_are_listed_by_agent(world: World) {
+    for (thread, agent) in [("a", "x"), ("b", "y"), ("c", "x")] {
+        world.store.create_thread(&world.ada, new_thread(thread, agent)).await.unwrap();
+    }
+    let query = |before| ThreadQuery { agent: Some("x".into()), before };
+    let (first, next) = names(&world, query(None), 1).await;
+    assert_eq!(first, ["c"]);
+    assert_eq!(names(&world, query(next), 1).await, (vec!["a".into()], None));
+}
+
+pub(crate) async fn a_page_stays_right_while_threads_come_and_go(world: World) {
+    for thread in ["a", "b", "c", "d"] {
+        world.store.create_thread(&world.ada, new_thread(thread, "demo")).await.unwrap();
+    }
+    let (first, next) = names(&world, ThreadQuery::default(), 2).await;
+    assert_eq!(first, ["d", "c"]);
+    world.store.create_thread(&world.ada, new_thread("e", "demo")).await.unwrap();
+    world.store.delete_thread(&world.ada, &"c".into()).await.unwrap();
+    world.start("a", "touches an old thread").await;
+    let (second, _) = names(&world, ThreadQuery { before: next, ..Default::default() }, 2).await;
+    assert_eq!(second, ["b", "a"]);
+}
+
+pub(crate) async fn the_state_changes_only_from_what_was_read(world: World) {
+    world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
+    let thread = &"t".into();
+    assert_eq!(world.store.state(&world.ada, thread).await.unwrap(), State { seq: 0, body: None });
+    let set = |expected, body: &str| {
+        let state = Some(StateChange { expected, body: body.into() });
+        world.store.update_thread(&world.ada, thread, ThreadChange { state, ..Default::default() })
+    };
+    assert_eq!(set(0, "{}").await.unwrap().state_seq, 1);
+    assert_eq!(set(1, "{\"a\":1}").await.unwrap().state_seq, 2);
+    let late = set(1, "{\"a\":2}").await;
+    assert!(matches!(late, Err(StoreError::Conflict(Conflict::State { current: 2 }))), "{late:?}");
+    let state = world.store.state(&world.ada, thread).await.unwrap();
+    assert_eq!(state, State { seq: 2, body: Some("{\"a\":1}".into()) });
+    // Of many who change the same state, one wins.
+    let results = futures(20, |number| {
+        let store = world.store.clone();
+        let ada = world.ada.clone();
+        async move {
+            let state = Some(StateChange { expected: 2, body: number.to_string().into() });
+            let change = ThreadChange { state, ..Default::default() };
+            store.update_thread(&ada, &"t".into(), change).await.is_ok()
+        }
+    })
+    .await;
+    assert_eq!(results.iter().filter(|won| **won).count(), 1);
+}
+
+/// Runs `count` tasks at once and collects what they give.
+pub(crate) async fn futures<F, T>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
+where
+    F: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    let tasks: Vec<_> = (0..count).map(|number| tokio::spawn(task(number))).collect();
+    let mut results = Vec::new();
+    for task in tasks {
+        results.push(task.await.unwrap());
+    }
+    results
+}
+
+pub(crate) async fn a_change_that_is_refused_changes_nothing(world: World) {
+    world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
+    let thread = &"t".into();
+    let before = world.store.thread(&world.ada, thread).await.unwrap();
+    world.clock.advance(Duration::from_secs(1));
+    let change = ThreadChange {
+        agent: Some("other".into()),
+        metadata: Some("1".into()),
+        state: Some(StateChange { expected: 7, body: "{}".into() }),
+        messages: Some("[]".into()),
+    };
+    assert!(world.store.update_thread(&world.ada, thread, change).await.is_err());
+    assert_eq!(world.store.thread(&world.ada, thread).await.unwrap(), before);
+    assert_eq!(world.store.messages(&world.ada, thread).await.unwrap(), None);
+}
+
+pub(crate) async fn messages_and_metadata_are_kept(world: World) {
+    world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
+    let thread = &"t".into();
+    world.clock.advance(Duration::from_secs(1));
+    let change = ThreadChange {
+        metadata: Some("{\"title\":\"ü\"}".into()),
+        messages: Some("[1]".into()),
+        ..Default::default()
+    };
+    let changed = world.store.update_thread(&world.ada, thread, change).await.unwrap();
+    assert_eq!(changed.metadata.as_deref(), Some("{\"title\":\"ü\"}"));
+    assert_eq!(&*changed.agent, "demo");
+    assert_eq!(changed.updated, world.store.now());
+    assert!(changed.created < changed.updated);
+    let change = ThreadChange { messages: Some("[2]".into()), ..Default::default() };
+    let changed = world.store.update_thread(&world.ada, thread, change).await.unwrap();
+    assert_eq!(changed.metadata.as_deref(), Some("{\"title\":\"ü\"}"), "what is absent stays");
+    assert_eq!(world.store.messages(&world.ada, thread).await.unwrap().as_deref(), Some("[2]"));
+}
+
+pub(crate) async fn feedback_is_listed_in_order(world: World) {
+    world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
+    for number in 0..3 {
+        let run = (number == 1).then(|| "r".into());
+        let new = NewFeedback { thread: "t".into(), run, body: number.to_string().into() };
+        world.store.add_feedback(&world.ada, new).await.unwrap();
+        world.clock.advance(Duration::from_secs(1));
+    }
+    let first = world.store.feedback(&world.ada, &"t".into(), None, 2).await.unwrap();
+    let rest = world.store.feedback(&world.ada, &"t".into(), first.next, 2).await.unwrap();
+    assert_eq!(rest.next, None);
+    let all: Vec<_> = first.items.into_iter().chain(rest.items).collect();
+    let bodies: Vec<&str> = all.iter().map(|feedback| &*feedback.body).collect();
+    assert_eq!(bodies, ["0", "1", "2"]);
+    assert_eq!(all[1].run.as_deref(), Some("r"));
+    assert!(all[0].created < all[1].created);
+}

@@ -1,0 +1,330 @@
+//! What can go wrong with a file: locked, full, damaged, foreign, cut short.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use agentwire_store::*;
+use bytes::Bytes;
+
+fn ada() -> Owner {
+    Owner::new("acme", "ada")
+}
+
+fn new_run(name: &str) -> NewRun {
+    let claim = Claim { holder: "g".into(), address: None, ttl: Duration::from_secs(3600) };
+    NewRun::new(name, name, "demo", claim)
+}
+
+async fn open_with(path: &Path, sqlite: SqliteOptions) -> Result<Arc<dyn Store>, StoreError> {
+    open(&format!("sqlite:{}", path.display()), Options { sqlite, ..Options::default() }).await
+}
+
+async fn open_at(path: &Path) -> Result<Arc<dyn Store>, StoreError> {
+    open_with(path, SqliteOptions { busy_timeout: Duration::from_millis(50), ..Default::default() }).await
+}
+
+async fn start(store: &dyn Store, name: &str) -> Append {
+    let Start::Created(run) = store.start(&ada(), new_run(name)).await.unwrap() else { panic!("known") };
+    Append::new(ada(), run.run, run.fence, Seq(0))
+}
+
+async fn events(store: &dyn Store, run: &str) -> Vec<Bytes> {
+    match store.read(&ada(), &run.into(), None, usize::MAX).await.unwrap() {
+        Log::Exact(log) => log.events,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_locked_file_is_busy_and_then_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let store = open_at(&path).await.unwrap();
+    let mut append = start(&*store, "r").await;
+    append.events = vec!["a".into()];
+
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let owner = ada();
+    let (one, two) = tokio::join!(store.append(append.clone()), store.run(&owner, &append.run));
+    assert!(matches!(one, Err(StoreError::Busy)), "{one:?}");
+    assert!(two.is_ok(), "reading goes on");
+    other.execute_batch("ROLLBACK").unwrap();
+
+    assert!(!store.append(append).await.unwrap().repeated);
+    assert_eq!(events(&*store, "r").await, ["a"]);
+}
+
+#[tokio::test]
+async fn a_full_store_refuses_reads_on_and_recovers() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SqliteOptions { max_bytes: Some(400_000), ..Default::default() };
+    let store = open_with(&folder.path().join("store.db"), options).await.unwrap();
+    let mut append = start(&*store, "r").await;
+    append.events = vec![vec![b'x'; 20_000].into()];
+    let mut written = 0;
+    let fault = loop {
+        match store.append(append.clone()).await {
+            Ok(appended) => append.first_seq = appended.next_seq,
+            Err(fault) => break fault,
+        }
+        written += 1;
+        assert!(written < 100, "the bound holds");
+    };
+    assert!(matches!(fault, StoreError::Full), "{fault:?}");
+    assert!(written > 5);
+    assert_eq!(events(&*store, "r").await.len(), written, "all that was acknowledged, and no more");
+    store.verify().await.unwrap();
+
+    // A batch with one write too many fails as a whole, and each of its callers hears of it.
+    let new = |name: &str| NewRun { input: "x".repeat(20_000).into(), ..new_run(name) };
+    let owner = ada();
+    let (a, b) = tokio::join!(store.start(&owner, new("a")), store.start(&owner, new("b")));
+    assert!(matches!((a, b), (Err(StoreError::Full), Err(StoreError::Full))));
+
+    store.delete_thread(&ada(), &"r".into()).await.unwrap();
+    let mut append = start(&*store, "after").await;
+    append.events = vec![vec![b'y'; 20_000].into()];
+    store.append(append).await.unwrap();
+    assert_eq!(events(&*store, "after").await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_no_store_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("garbage"), "this is not a database, and it is longer than a header\n".repeat(99)).unwrap();
+    assert!(matches!(open_at(&at("garbage")).await, Err(StoreError::Corrupt(_))));
+
+    let foreign = rusqlite::Connection::open(at("foreign")).unwrap();
+    foreign.execute_batch("CREATE TABLE bookmarks (url TEXT); INSERT INTO bookmarks VALUES ('x')").unwrap();
+    drop(foreign);
+    let before = fs::read(at("foreign")).unwrap();
+    assert!(matches!(open_at(&at("foreign")).await, Err(StoreError::Foreign(_))));
+    assert_eq!(fs::read(at("foreign")).unwrap(), before, "not a byte of it was touched");
+
+    assert!(matches!(open_at(folder.path()).await, Err(StoreError::Io(_))), "a folder");
+    assert!(matches!(open_at(&at("no/such/folder/store.db")).await, Err(StoreError::Io(_))));
+
+    drop(open_at(&at("newer")).await.unwrap());
+    let newer = rusqlite::Connection::open(at("newer")).unwrap();
+    newer.execute_batch("INSERT INTO schema_version VALUES (1000, 0)").unwrap();
+    drop(newer);
+    assert!(matches!(open_at(&at("newer")).await, Err(StoreError::Version { found: 1000, .. })));
+
+    for address in ["", "memory", "memory:x", "sqlite:", "postgres://x", "/tmp/x.db"] {
+        let opened = open(address, Options::default()).await;
+        assert!(matches!(opened, Err(StoreError::Address(_))), "{address:?}");
+    }
+}
+
+/// A store with some runs, closed; and what is in their logs.
+async fn furnished(path: &Path) -> Vec<Bytes> {
+    let store = open_at(path).await.unwrap();
+    let mut all = Vec::new();
+    let mut append = start(&*store, "r").await;
+    for number in 0..60 {
+        append.events = vec![format!("{number} {}", "x".repeat(number * 7)).into()];
+        all.extend(append.events.clone());
+        append.first_seq = store.append(append.clone()).await.unwrap().next_seq;
+    }
+    start(&*store, "s").await;
+    all
+}
+
+fn copy(from: &Path, to: &Path) {
+    for end in ["", "-wal"] {
+        let name = |path: &Path| PathBuf::from(format!("{}{end}", path.display()));
+        if name(from).exists() {
+            fs::copy(name(from), name(to)).unwrap();
+        } else {
+            let _ = fs::remove_file(name(to));
+        }
+    }
+    let _ = fs::remove_file(format!("{}-shm", to.display()));
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_an_error_and_never_a_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, damaged) = (folder.path().join("whole.db"), folder.path().join("damaged.db"));
+    let all = furnished(&whole).await;
+    let bytes = fs::read(&whole).unwrap();
+    let mut noticed = 0;
+    for page in 0..bytes.len() / 4096 {
+        for pattern in [0_u8, 0xff, 0x5a] {
+            let mut bytes = bytes.clone();
+            bytes[page * 4096..(page + 1) * 4096].fill(pattern);
+            copy(&whole, &damaged);
+            fs::write(&damaged, bytes).unwrap();
+            let Ok(store) = open_at(&damaged).await else {
+                noticed += 1;
+                continue;
+            };
+            noticed += usize::from(store.verify().await.is_err());
+            if let Ok(Log::Exact(log)) = store.read(&ada(), &"r".into(), None, usize::MAX).await {
+                assert!(all.starts_with(&log.events) || all == log.events, "page {page}: a wrong event");
+                assert_eq!(log.events.len(), all.len(), "page {page}: a hole that is not told");
+            }
+            let _ = store.run(&ada(), &"r".into()).await;
+            let _ = store.threads(&ada(), ThreadQuery::default(), 99).await;
+            let _ = store.start(&ada(), new_run("new")).await;
+            let _ = store.stats().await;
+            let _ = store.orphans(None, 9).await;
+        }
+    }
+    assert!(noticed > 10, "damage is noticed: {noticed}");
+}
+
+#[tokio::test]
+async fn a_write_ahead_file_cut_anywhere_loses_only_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (live, cut) = (folder.path().join("live.db"), folder.path().join("cut.db"));
+    let store = open_at(&live).await.unwrap();
+    let mut append = start(&*store, "r").await;
+    for number in 0..30 {
+        append.events = vec![number.to_string().into()];
+        append.first_seq = store.append(append.clone()).await.unwrap().next_seq;
+    }
+    let log = PathBuf::from(format!("{}-wal", live.display()));
+    let wal = fs::read(&log).unwrap();
+    let cuts = (1..4096).step_by(97).chain((4096..wal.len()).step_by(2999));
+    for lost in cuts {
+        for garbled in [false, true] {
+            copy(&live, &cut);
+            let mut wal = wal.clone();
+            let keep = wal.len() - lost;
+            if garbled {
+                wal[keep..].fill(0xa5);
+            } else {
+                wal.truncate(keep);
+            }
+            fs::write(format!("{}-wal", cut.display()), wal).unwrap();
+            for _ in 0..2 {
+                let Ok(store) = open_at(&cut).await else { panic!("{lost} bytes lost: cannot be opened") };
+                store.verify().await.unwrap();
+                let Ok(run) = store.run(&ada(), &"r".into()).await else { continue };
+                let expected: Vec<String> = (0..run.next_seq.0).map(|number| number.to_string()).collect();
+                assert_eq!(events(&*store, "r").await, expected, "{lost} bytes lost");
+                // The log goes on where it now ends.
+                let mut next = Append { first_seq: run.next_seq, ..append.clone() };
+                next.events = vec![run.next_seq.to_string().into()];
+                store.append(next).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_is_whole_while_the_store_is_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_at(&folder.path().join("store.db")).await.unwrap();
+    let mut append = start(&*store, "r").await;
+    append.events = vec!["0".into()];
+    append.first_seq = store.append(append.clone()).await.unwrap().next_seq;
+    let writer = tokio::spawn({
+        let store = store.clone();
+        async move {
+            for number in 1..400 {
+                append.events = vec![number.to_string().into()];
+                append.first_seq = store.append(append.clone()).await.unwrap().next_seq;
+            }
+        }
+    });
+    let to = folder.path().join("copy.db");
+    store.backup(&to).await.unwrap();
+    writer.await.unwrap();
+    let copy = open_at(&to).await.unwrap();
+    copy.verify().await.unwrap();
+    let found = events(&*copy, "r").await;
+    let expected: Vec<String> = (0..found.len()).map(|number| number.to_string()).collect();
+    assert!(!found.is_empty());
+    assert_eq!(found, expected);
+
+    let refused = store.backup(&to).await;
+    assert!(matches!(refused, Err(StoreError::Io(_))), "never over an existing file");
+    assert!(store.backup(&folder.path().join("no/such/copy.db")).await.is_err());
+    let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!names.into_iter().any(|name| name.to_string_lossy().ends_with(".partial")));
+}
+
+#[tokio::test]
+async fn vacuum_gives_space_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let store = open_at(&path).await.unwrap();
+    let mut append = start(&*store, "r").await;
+    append.events = vec![vec![b'x'; 1 << 20].into()];
+    for _ in 0..8 {
+        append.first_seq = store.append(append.clone()).await.unwrap().next_seq;
+    }
+    let before = store.stats().await.unwrap();
+    store.delete_thread(&ada(), &"r".into()).await.unwrap();
+    assert!(store.stats().await.unwrap().free_bytes > 7 << 20);
+    store.vacuum().await.unwrap();
+    let after = store.stats().await.unwrap();
+    assert!(after.bytes < before.bytes / 4, "{after:?}");
+    assert_eq!(after.free_bytes, 0);
+    assert!(fs::metadata(&path).unwrap().len() < 1 << 20);
+    store.verify().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_can_repeat() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open_at(&folder.path().join("store.db")).await.unwrap();
+    let mut append = start(&*store, "r").await;
+    for number in 0..50_u64 {
+        append.events = vec![number.to_string().into()];
+        append.first_seq = Seq(number);
+        {
+            let mut left = store.append(append.clone());
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            // Hands the append over, and leaves before the answer.
+            let _ = left.as_mut().poll(&mut context);
+        }
+        let appended = store.append(append.clone()).await.unwrap();
+        assert_eq!(appended.next_seq, Seq(number + 1));
+    }
+    assert_eq!(events(&*store, "r").await.len(), 50);
+}
+
+#[tokio::test]
+async fn a_file_of_version_1_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let file = rusqlite::Connection::open(&path).unwrap();
+    file.execute_batch(include_str!("fixtures/version_1.sql")).unwrap();
+    drop(file);
+    let store = open_at(&path).await.unwrap();
+    let thread = &"weather".into();
+    assert_eq!(
+        store.thread(&ada(), thread).await.unwrap().metadata.as_deref(),
+        Some("{\"title\":\"Weather\"}")
+    );
+    let state = State { seq: 2, body: Some("{\"city\":\"Oslo\"}".into()) };
+    assert_eq!(store.state(&ada(), thread).await.unwrap(), state);
+    assert_eq!(store.messages(&ada(), thread).await.unwrap().as_deref(), Some("[{\"id\":\"m1\"}]"));
+    assert_eq!(events(&*store, "exact").await, ["{\"n\":0}", "{\"n\":1}", "{\"n\":2}"]);
+    let log = store.read(&ada(), &"compacted".into(), None, usize::MAX).await.unwrap();
+    let status = RunStatus::Finished;
+    assert_eq!(log, Log::Compacted { events: vec!["{\"all\":1}".into()], next_seq: Seq(9), status });
+    let pending = store.pending(&ada(), thread, Which::Open).await.unwrap();
+    assert_eq!((pending.len(), pending[0].id.as_str(), pending[0].run.as_str()), (1, "approve", "exact"));
+    assert_eq!(store.feedback(&ada(), thread, None, 9).await.unwrap().items.len(), 1);
+    // And it can be written to.
+    let orphans = store.orphans(None, 9).await.unwrap();
+    assert_eq!((orphans.len(), orphans[0].0.run.as_str()), (1, "lost"));
+    let claim = new_run("x").claim;
+    let taken = store.take_over(&orphans[0].0, orphans[0].1.fence, None, claim).await.unwrap();
+    assert!(taken.fence > Fence(7));
+    let mut end = Append::new(ada(), taken.run, taken.fence, taken.next_seq);
+    end.events = vec!["end".into()];
+    end.change.status = Some(StatusChange::to(RunStatus::Failed));
+    store.append(end).await.unwrap();
+    assert_eq!(events(&*store, "lost").await, ["{\"n\":0}", "end"]);
+}
