@@ -12,7 +12,7 @@ use agentwire_core::{
     convert::{Source, SourceOptions},
     event::{Body, Event},
     fold::{Fold, Join, compact},
-    format::{FORMATS, Format, Options, Setup, StreamEnd, ag_ui},
+    format::{FORMATS, Fidelity, Format, Options, Setup, StreamEnd, ag_ui, ai_sdk, hai},
     framing::{Decoder, Frames, Framing, Payload},
     order::Checker,
     patch::{Limits, Patch, apply, diff},
@@ -30,6 +30,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("array", |data| framing(Framing::Array, data)),
     ("prefixed", |data| framing(Framing::Prefixed, data)),
     ("ag_ui_input", ag_ui_input),
+    ("ai_sdk_input", ai_sdk_input),
+    ("hai_input", hai_input),
     ("patch", patch),
 ];
 
@@ -85,12 +87,13 @@ pub fn format(name: &str, data: &[u8]) {
     assert_eq!(checker.end(), None, "the guard left the stream open");
     for target in FORMATS {
         for profile in target.profiles {
-            let written = write(target, profile.name, &events);
-            let exact = profile.name == "1" && target.ordered;
+            let (written, whole) = write(target, profile.name, &events);
+            let restores = target.name.starts_with("hai");
+            let exact = (profile.name == "1" && target.ordered) || restores;
             if exact || (target.ordered && profile.name == "chunks") {
                 let (back, failure) = read(target, profile.framing, false, &written, usize::MAX);
                 assert_eq!(failure, None, "our own {}@{} is refused", target.name, profile.name);
-                if exact {
+                if exact && whole {
                     assert_eq!(kinds(&back), kinds(&events), "{} changes the events", target.name);
                 }
             }
@@ -139,18 +142,20 @@ fn read(
     (events, failure.map(|error| error.to_string()))
 }
 
-fn write(format: &Format, profile: &str, events: &[Event]) -> Vec<u8> {
+/// The events as bytes, and whether none of them was left out.
+fn write(format: &Format, profile: &str, events: &[Event]) -> (Vec<u8>, bool) {
     let options = Options::default();
     let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
     let profile = format.profile(profile).expect("the profile is the format's own");
     let mut writer = format.writer.expect("a format with profiles has a writer")(profile, &setup);
     let mut frames = Frames::new(profile.framing);
+    let mut whole = true;
     for event in events {
-        writer.write(event, &mut frames);
+        whole &= !matches!(writer.write(event, &mut frames), Fidelity::Dropped(_));
         frames.finish_event(None);
     }
     writer.end(&mut frames);
-    frames.take().to_vec()
+    (frames.take().to_vec(), whole)
 }
 
 /// A request that is read once is read again after it was written, as JSON and as protobuf.
@@ -166,6 +171,41 @@ pub fn ag_ui_input(data: &[u8]) {
     assert_eq!(ag_ui::input::to_json(&back), text, "writing a request changes it");
     let bytes = ag_ui::proto::input_to_proto(&back);
     ag_ui::proto::input_from_proto(&bytes, &mut tally).expect("our own binary request is refused");
+}
+
+/// A request of the AI SDK that is read once is read again after it was written, for each version, and its messages
+/// are a history that a client can load.
+pub fn ai_sdk_input(data: &[u8]) {
+    let mut tally = Tally::default();
+    let body = String::from_utf8_lossy(data);
+    let Ok(request) = ai_sdk::input::from_json(&body, "thread", "run", &mut tally) else { return };
+    let input = &request.input;
+    for version in 5..=7 {
+        let history = ai_sdk::input::ui_messages(&input.messages, &[], version);
+        let Ok(Value::Array(history)) = serde_json::from_str(&history) else {
+            panic!("the history is not a list: {history}");
+        };
+        if history.is_empty() {
+            continue;
+        }
+        let text = ai_sdk::input::to_json(input, version);
+        let back = ai_sdk::input::from_json(&text, "thread", "run", &mut tally);
+        let back = back.unwrap_or_else(|error| panic!("our own request is refused: {error}\n{text}"));
+        assert_eq!(back.input.thread, input.thread, "the thread changes");
+        assert_eq!(ai_sdk::input::to_json(&back.input, version), text, "writing a request changes it");
+    }
+}
+
+/// A HAI request that is read once is read again after it was written, and is the same request.
+pub fn hai_input(data: &[u8]) {
+    let mut tally = Tally::default();
+    let (thread, run) = ("thread".into(), "run".into());
+    let Ok(input) = hai::input::from_json(&String::from_utf8_lossy(data), &thread, &run, &mut tally) else {
+        return;
+    };
+    let text = hai::input::to_json(&input);
+    let back = hai::input::from_json(&text, &thread, &run, &mut tally).expect("our own request is refused");
+    assert_eq!(hai::input::to_json(&back), text, "writing a request changes it");
 }
 
 /// A patch applies as a whole or not at all, and a difference leads from one document to the other.

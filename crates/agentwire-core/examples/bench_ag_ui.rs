@@ -1,69 +1,187 @@
-//! What a text delta costs: AG-UI SSE through the whole chain, and the writer alone.
+//! Reads and writes AG-UI and says what a text delta costs; `bench/ag-ui` runs it.
 //!
-//! Run by `bench/run`. CPU time of this process, so that a busy machine changes little; no assertions.
+//! ```text
+//! cargo run --release -p agentwire-core --example bench_ag_ui FILE.sse [chain|reader|writer ROUNDS]
+//! ```
+//!
+//! Time is that of the processor where the system tells it, else that of the clock; the best of several rounds
+//! counts. Allocations are those of the last round, when every buffer has found its size: what remains is not
+//! the output buffer's.
+//!
+//! With a part and a number it does that part so many times and prints how many deltas went through: a counter of
+//! instructions around two such calls tells what a delta costs, without what starting up costs.
 
-use std::hint::black_box;
+use std::{
+    alloc::System,
+    env, fs,
+    hint::black_box,
+    time::{Duration, Instant},
+};
 
 use agentwire_core::{
     convert::{Converter, Source, SourceOptions},
     event::{Body, Event},
-    format::{Format, Options, Setup},
+    format::{Format, Options, Profile, Setup, StreamEnd, Writer},
     framing::{Frames, Framing},
 };
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-const DELTAS: u32 = 1_000_000;
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const ROUNDS: usize = 7;
+/// What the command line reads at a time.
+const CHUNK: usize = 64 * 1024;
+/// How many events go into one write.
+const BATCH: usize = 64;
+/// The message that a writer alone writes.
+const MESSAGE: &str = "message-1";
 
 fn main() {
-    let format = Format::find("ag-ui").expect("the format is built in");
-    let profile = format.profile("").expect("the format has a default profile");
-    let options = Options::default();
-    let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
-
-    let mut stream = String::from("data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n");
-    stream.push_str(
-        "data: {\"type\":\"TEXT_MESSAGE_START\",\"messageId\":\"msg_01H\",\"role\":\"assistant\"}\n\n",
-    );
-    for n in 0..DELTAS {
-        stream.push_str(
-            "data: {\"type\":\"TEXT_MESSAGE_CONTENT\",\"messageId\":\"msg_01H\",\"delta\":\" token",
-        );
-        stream.push_str(&(n % 100).to_string());
-        stream.push_str("\"}\n\n");
+    let mut arguments = env::args().skip(1);
+    let file = arguments.next().expect("the first argument is a file of server-sent events");
+    let bytes = fs::read(&file).expect("the file can be read");
+    let events = read(&bytes);
+    // All of one message, so that a writer alone has nothing else to do.
+    let deltas: Vec<_> = events
+        .iter()
+        .filter_map(|event| match &event.body {
+            Body::TextDelta { delta, .. } => Some(delta.clone()),
+            _ => None,
+        })
+        .map(|delta| Event::new(Body::TextDelta { message: MESSAGE.into(), delta }))
+        .collect();
+    match (arguments.next(), arguments.next().and_then(|rounds| rounds.parse().ok())) {
+        (None, None) => table(&bytes, &events, &deltas),
+        (Some(part), Some(rounds)) => {
+            repeat(&part, rounds, &bytes, &deltas);
+            println!("{}", deltas.len() * rounds);
+        }
+        _ => panic!("a part needs a number of rounds"),
     }
-    let before = cpu_ticks();
-    let source =
-        Source::new(format, Framing::Sse, &SourceOptions::default()).expect("the format has a reader");
-    let mut converter =
-        Converter::new(source, format, profile, None, &setup).expect("the format has a writer");
-    for chunk in stream.as_bytes().chunks(1400) {
-        converter.push(chunk).expect("the stream is valid");
-        converter.output().drain(|bytes| black_box(bytes.len()));
-    }
-    report("AG-UI SSE → canonical → AG-UI SSE", cpu_ticks() - before);
+}
 
-    let mut writer = format.writer.expect("the format has a writer")(profile, &setup);
-    let event = Event::new(Body::TextDelta { message: "msg_01H".into(), delta: " token17".into() });
-    let mut frames = Frames::new(Framing::Sse);
-    let before = cpu_ticks();
-    for n in 0..DELTAS {
-        writer.write(black_box(&event), &mut frames);
-        frames.finish_event(None);
-        if n % 16 == 0 {
-            frames.drain(|bytes| black_box(bytes.len()));
+/// Prints what each part costs.
+fn table(bytes: &[u8], events: &[Event], deltas: &[Event]) {
+    println!("{} events, {} text deltas, {} bytes", events.len(), deltas.len(), bytes.len());
+    println!("{:<30}{:>10}{:>20}", "", "µs/delta", "allocations/delta");
+    let per_delta = |name: &str, work: &mut dyn FnMut()| {
+        let (mut best, mut allocations) = (Duration::MAX, 0);
+        for _ in 0..ROUNDS {
+            let begun = now();
+            let region = Region::new(ALLOCATOR);
+            work();
+            let change = region.change();
+            best = best.min(now().saturating_sub(begun));
+            allocations = change.allocations + change.reallocations;
+        }
+        let micros = best.as_secs_f64() * 1e6 / deltas.len() as f64;
+        let each = allocations as f64 / deltas.len() as f64;
+        println!("{name:<30}{micros:>10.3}{each:>20.3}   ({allocations} in all)");
+    };
+    for target in ["ag-ui@1", "ag-ui@chunks", "ag-ui@0", "ag-ui-proto@1"] {
+        per_delta(target, &mut || convert(bytes, target));
+    }
+    per_delta("reader alone", &mut || drop(black_box(read(bytes))));
+    for target in ["ag-ui@1", "ag-ui@chunks", "ag-ui@0", "ag-ui-proto@1"] {
+        // Writer and buffer are made before the clock starts, as a server's are.
+        let mut output = Output::new(target);
+        per_delta(&format!("writer alone, {target}"), &mut || output.write(deltas));
+    }
+}
+
+/// Does one part over and over.
+fn repeat(part: &str, rounds: usize, bytes: &[u8], deltas: &[Event]) {
+    let mut output = Output::new("ag-ui@1");
+    for _ in 0..rounds {
+        match part {
+            "chain" => convert(bytes, "ag-ui@1"),
+            "reader" => drop(black_box(read(bytes))),
+            "writer" => output.write(deltas),
+            other => panic!("unknown part `{other}` (allowed: chain, reader, writer)"),
         }
     }
-    report("writer alone", cpu_ticks() - before);
 }
 
-/// User and system time of this process, in hundredths of a second.
-fn cpu_ticks() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let behind_name = stat.rsplit(')').next().unwrap_or_default();
-    let field = |at: usize| behind_name.split_whitespace().nth(at).and_then(|text| text.parse::<u64>().ok());
-    field(11).unwrap_or(0) + field(12).unwrap_or(0)
+/// A writer with the buffer it writes into.
+struct Output {
+    writer: Box<dyn Writer>,
+    frames: Frames,
 }
 
-fn report(what: &str, ticks: u64) {
-    let micros = ticks as f64 * 10_000.0 / f64::from(DELTAS);
-    println!("{what}: {micros:.3} µs CPU per text delta");
+impl Output {
+    fn new(target: &str) -> Self {
+        let (format, profile) = format(target);
+        let options = Options::default();
+        let mut writer = format.writer.expect("the format has a writer")(profile, &setup(&options));
+        let mut frames = Frames::new(profile.framing);
+        let start = Body::TextStart { message: MESSAGE.into(), role: None, name: None };
+        writer.write(&Event::new(start), &mut frames);
+        frames.finish_event(None);
+        Self { writer, frames }
+    }
+
+    fn write(&mut self, deltas: &[Event]) {
+        for batch in deltas.chunks(BATCH) {
+            for event in batch {
+                self.writer.write(black_box(event), &mut self.frames);
+                self.frames.finish_event(None);
+            }
+            self.frames.drain(|bytes| {
+                black_box(bytes);
+            });
+        }
+    }
+}
+
+fn format(target: &str) -> (&'static Format, &'static Profile) {
+    let (name, profile) = target.split_once('@').expect("targets name their profile");
+    let format = Format::find(name).expect("the format is built in");
+    (format, format.profile(profile).expect("the profile is built in"))
+}
+
+fn setup(options: &Options) -> Setup<'_> {
+    Setup { thread: "thread".into(), run: "run".into(), options }
+}
+
+fn source() -> Source {
+    let format = Format::find("ag-ui").expect("the format is built in");
+    Source::new(format, Framing::Sse, &SourceOptions::default()).expect("the format has a reader")
+}
+
+fn read(bytes: &[u8]) -> Vec<Event> {
+    let mut source = source();
+    let mut events = Vec::new();
+    for chunk in bytes.chunks(CHUNK) {
+        source.push(chunk, &mut |event| events.push(event)).expect("the stream is well formed");
+    }
+    source.end(&StreamEnd::Closed, &mut |event| events.push(event)).expect("the stream is well formed");
+    events
+}
+
+fn convert(bytes: &[u8], target: &str) {
+    let (format, profile) = format(target);
+    let options = Options::default();
+    let mut converter =
+        Converter::new(source(), format, profile, None, &setup(&options)).expect("the format has a writer");
+    for chunk in bytes.chunks(CHUNK) {
+        converter.push(chunk).expect("the stream is well formed");
+        converter.output().drain(|bytes| {
+            black_box(bytes);
+        });
+    }
+    converter.end(&StreamEnd::Closed).expect("the stream is well formed");
+    converter.output().drain(|bytes| {
+        black_box(bytes);
+    });
+}
+
+/// The time that this thread has had a processor, where Linux says it.
+fn now() -> Duration {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let spent = fs::read_to_string("/proc/thread-self/schedstat");
+    match spent.ok().and_then(|text| text.split(' ').next()?.parse().ok()) {
+        Some(nanoseconds) => Duration::from_nanos(nanoseconds),
+        None => START.get_or_init(Instant::now).elapsed(),
+    }
 }

@@ -151,7 +151,8 @@ fn targets() -> Vec<Target> {
     }
     for (name, run) in targets::TARGETS {
         let seeds = match *name {
-            "ag_ui_input" | "patch" => texts(name),
+            "ag_ui_input" | "hai_input" | "patch" => texts(name),
+            "ai_sdk_input" => files(&formats.join("ai_sdk/fixtures/requests")),
             _ => every.iter().cloned().map(steered).collect(),
         };
         list.push(Target { name: (*name).into(), run: Box::new(run), seeds, runs: 0, failures: 0 });
@@ -166,15 +167,21 @@ fn steered(mut seed: Vec<u8>) -> Vec<u8> {
     seed
 }
 
+/// What lies in a folder and those inside it, without expectations and descriptions.
 fn files(folder: &Path) -> Vec<Vec<u8>> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
-    paths.retain(|path| {
+    let mut found = Vec::new();
+    for path in paths {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        path.is_file() && !name.ends_with(".md") && !name.contains(".events.jsonl")
-    });
-    paths.iter().filter_map(|path| fs::read(path).ok()).collect()
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if ![".md", ".events.jsonl", ".input.json"].iter().any(|ending| name.ends_with(ending)) {
+            found.extend(fs::read(&path).ok());
+        }
+    }
+    found
 }
 
 /// A stream of the text format `from` in the binary format `to`.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     event::{Event, RunId, ThreadId},
     format::{Fidelity, Format, Options, Profile, ReadError, Reader, Setup, StreamEnd, Writer},
-    framing::{DEFAULT_MAX_FRAME, Decoder, FrameError, FrameProblem, Frames, Framing},
+    framing::{DEFAULT_MAX_FRAME, Decoder, Foreign, FrameError, FrameProblem, Frames, Framing},
     order::{Guard, Rule},
     tally::{Count, Tally},
 };
@@ -34,6 +34,9 @@ pub enum InputProblem {
     /// The frame could not be found in the bytes.
     #[error("{0}")]
     Frame(FrameProblem),
+    /// There are no frames: the body is something else.
+    #[error("{0}")]
+    Foreign(Foreign),
     /// The frame does not follow its format.
     #[error("{0}")]
     Event(ReadError),
@@ -127,7 +130,7 @@ impl Source {
             return Ok(());
         }
         self.decoder.push(bytes);
-        self.drain(sink)
+        self.drain(None, sink)
     }
 
     /// The input has ended.
@@ -139,9 +142,29 @@ impl Source {
             return Ok(());
         }
         self.decoder.finish();
-        self.drain(sink)?;
-        self.close(end, sink);
+        // What breaks off in the middle of a frame is told by why it broke off, not by how the rest reads.
+        let cut = matches!(end, StreamEnd::Failed { .. }).then_some(end);
+        self.drain(cut, sink)?;
+        if !self.stopped {
+            self.close(end, sink);
+        }
         Ok(())
+    }
+
+    /// The input is something else than a stream of this format, as
+    /// [`recognize`](crate::framing::recognize) has found: ends the run with RUN_ERROR, and reads nothing.
+    pub fn refuse(&mut self, foreign: Foreign, sink: &mut dyn FnMut(Event)) -> InputError {
+        let error =
+            InputError { index: 0, offset: 0, unit: self.unit, problem: InputProblem::Foreign(foreign) };
+        if !self.stopped {
+            self.fail(&error, sink);
+        }
+        error
+    }
+
+    fn fail(&mut self, error: &InputError, sink: &mut dyn FnMut(Event)) {
+        let end = StreamEnd::Failed { code: BAD_INPUT.into(), message: error.to_string().into() };
+        self.close(&end, sink);
     }
 
     fn close(&mut self, end: &StreamEnd, sink: &mut dyn FnMut(Event)) {
@@ -156,7 +179,9 @@ impl Source {
         valid.into_iter().for_each(sink);
     }
 
-    fn drain(&mut self, sink: &mut dyn FnMut(Event)) -> Result<(), InputError> {
+    /// Hands out what the decoder has. A frame that cannot be read ends the run: as `cut` says, or with its own
+    /// error.
+    fn drain(&mut self, cut: Option<&StreamEnd>, sink: &mut dyn FnMut(Event)) -> Result<(), InputError> {
         let mut valid = Vec::new();
         loop {
             let unit = self.unit;
@@ -193,8 +218,11 @@ impl Source {
                 self.report.skipped += 1;
                 continue;
             }
-            let end = StreamEnd::Failed { code: BAD_INPUT.into(), message: error.to_string().into() };
-            self.close(&end, sink);
+            if let Some(end) = cut {
+                self.close(end, sink);
+                return Ok(());
+            }
+            self.fail(&error, sink);
             return Err(error);
         }
     }
@@ -291,6 +319,15 @@ impl Converter {
         self.writer.end(&mut self.out);
         self.out.finish_event(None);
         result
+    }
+
+    /// The input is something else than a stream of this format; the output is a run that ends with RUN_ERROR.
+    pub fn refuse(&mut self, foreign: Foreign) -> InputError {
+        let Self { source, writer, out, written } = self;
+        let error = source.refuse(foreign, &mut |event| written.write(&mut **writer, &event, out));
+        self.writer.end(&mut self.out);
+        self.out.finish_event(None);
+        error
     }
 
     /// What waits to be written.

@@ -19,3 +19,12 @@ pub mod patch;
 mod tally;
 
 pub use tally::{Count, Tally};
+
+/// The examples in the pages, so that they keep compiling.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/formats/hai.md")]
+    struct Hai;
+}

@@ -27,7 +27,15 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
         remote::check(arguments, format)?
     } else {
         let mut input = Input::open(Path::new(&arguments.input))?;
-        let framing = input.framing(format.reads)?;
+        let framing = match input.framing(format.reads) {
+            Ok(framing) => framing,
+            // Nothing is a stream that lacks all that it must have, and that is for the rules to say.
+            Err(foreign) if foreign.is_empty() => format.reads.first().copied().unwrap_or(Framing::Lines),
+            Err(foreign) => {
+                let message = format!("`{}` is not valid {}: {foreign}", input.name, format.name);
+                return Err(Error::new(Class::Input, message));
+            }
+        };
         let mut inspection = Inspection::new(format, framing, arguments.max_frame);
         let mut chunk = vec![0; CHUNK];
         loop {

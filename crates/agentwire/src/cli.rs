@@ -1,8 +1,12 @@
 //! What can be typed.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use agentwire_core::format::Format;
+use agentwire_store::Durability;
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{self, LogFormat};
 
 /// One wire between any AI agent and any user interface.
 #[derive(Debug, Parser)]
@@ -14,6 +18,9 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  agentwire serve
+  agentwire serve --langgraph http://127.0.0.1:2024 --graph agent
+  agentwire config check agentwire.toml
   agentwire formats
   agentwire convert --from ag-ui --to ag-ui@0 events.sse
   curl -sN localhost:8000/agent -d @input.json | agentwire convert --from ag-ui --to ag-ui --lines
@@ -39,7 +46,16 @@ pub(crate) enum Command {
     /// List the formats, their profiles and options
     Formats,
     /// Put a gateway in front of agents
-    Serve,
+    Serve(Box<Serve>),
+    /// Check agentwire.toml, or print its JSON Schema
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Look at a store, shrink it, copy it
+    #[command(subcommand)]
+    Store(StoreCommand),
+    /// Look at the record of who did what
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -96,8 +112,11 @@ pub(crate) struct Convert {
 }
 
 const CONVERT_HELP: &str = "\
-The output is always a valid stream: what is wrong in the input is repaired and counted (see --report), and a
-malformed frame ends the run with RUN_ERROR, an error that names the place, and exit code 3.
+The output is always a valid stream: what is wrong in the input is repaired and counted (see
+--report), and a malformed frame ends the run with RUN_ERROR, an error that names the place, and
+exit code 3. So does an input that is no stream at all: an HTML page, a line of text, nothing. The
+code is BAD_INPUT; that of an input that cannot be read to its end is INPUT_UNREADABLE, with exit
+code 4.
 
 Examples:
   agentwire convert --from ag-ui --to ag-ui --lines events.sse
@@ -120,7 +139,7 @@ pub(crate) struct Check {
     #[arg(long, value_name = "FORMAT", default_value = "ag-ui")]
     pub(crate) format: String,
 
-    /// A file, `-` for stdin, or the http:// address of a running AG-UI server
+    /// A file, `-` for stdin, or the http:// or https:// address of a running AG-UI server
     #[arg(value_name = "IN|URL", default_value = "-")]
     pub(crate) input: String,
 
@@ -151,8 +170,213 @@ Examples:
   agentwire check --format ag-ui-proto events.bin
   agentwire check http://127.0.0.1:8000/agent -m 'What is the weather?'";
 
+#[derive(Args, Debug)]
+#[command(after_help = SERVE_HELP)]
+#[command(group = ArgGroup::new("agent").multiple(false))]
+#[command(group = ArgGroup::new("server").multiple(true))]
+#[command(group = ArgGroup::new("formatted").multiple(true))]
+#[command(group = ArgGroup::new("read").multiple(true))]
+pub(crate) struct Serve {
+    /// The configuration; ./agentwire.toml if it exists, otherwise the demo agent
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Where to listen [default: 127.0.0.1:7117]
+    #[arg(short, long, value_name = "ADDRESS", value_parser = config::address)]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Where threads and runs are kept: sqlite:PATH or memory: [default: sqlite:agentwire.db]
+    #[arg(short, long, value_name = "ADDRESS", value_parser = config::store)]
+    pub(crate) store: Option<String>,
+
+    /// What has an event before a client sees it: memory, os or fsync [default: os]
+    #[arg(long, value_name = "LEVEL", value_parser = durability)]
+    pub(crate) durability: Option<Durability>,
+
+    /// How much is logged: off, error, warn, info, debug, trace [default: info]
+    #[arg(long, value_name = "LEVEL", value_parser = config::level)]
+    pub(crate) log: Option<String>,
+
+    /// How the log looks: text or json [default: text]
+    #[arg(long, value_name = "FORMAT", value_parser = log_format)]
+    pub(crate) log_format: Option<LogFormat>,
+
+    /// The agent is a LangGraph server
+    #[arg(long, value_name = "URL", groups = ["agent", "server", "read"], help_heading = "Agent", value_parser = config::url)]
+    pub(crate) langgraph: Option<String>,
+
+    /// The graph of --langgraph [default: agent]
+    #[arg(long, value_name = "NAME", requires = "langgraph", help_heading = "Agent")]
+    pub(crate) graph: Option<String>,
+
+    /// The agent is a Google ADK server
+    #[arg(long, value_name = "URL", groups = ["agent", "server", "read"], requires = "app", help_heading = "Agent", value_parser = config::url)]
+    pub(crate) adk: Option<String>,
+
+    /// The application of --adk
+    #[arg(long, value_name = "NAME", requires = "adk", help_heading = "Agent")]
+    pub(crate) app: Option<String>,
+
+    /// The agent is a server that speaks AG-UI
+    #[arg(long, value_name = "URL", groups = ["agent", "server"], help_heading = "Agent", value_parser = config::url)]
+    pub(crate) ag_ui: Option<String>,
+
+    /// The agent is any server that answers with a stream of --format
+    #[arg(long, value_name = "URL", groups = ["agent", "server", "read", "formatted"], requires = "format", help_heading = "Agent", value_parser = config::url)]
+    pub(crate) events: Option<String>,
+
+    /// The agent is a server that speaks OpenAI's chat completions
+    #[arg(long, value_name = "URL", groups = ["agent", "server"], requires = "model", help_heading = "Agent", value_parser = config::url)]
+    pub(crate) openai: Option<String>,
+
+    /// The model of --openai
+    #[arg(long, value_name = "NAME", requires = "openai", help_heading = "Agent")]
+    pub(crate) model: Option<String>,
+
+    /// The environment variable that holds the key for --openai
+    #[arg(long, value_name = "NAME", requires = "openai", help_heading = "Agent")]
+    pub(crate) api_key_env: Option<String>,
+
+    /// The agent is a program that `sh` starts for each run; it writes a stream to its stdout
+    #[arg(long, value_name = "COMMAND", groups = ["agent", "read", "formatted"], help_heading = "Agent", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) exec: Option<String>,
+
+    /// The agent is a recording, the same for every run
+    #[arg(long, value_name = "FILE", groups = ["agent", "read", "formatted"], help_heading = "Agent")]
+    pub(crate) replay: Option<PathBuf>,
+
+    /// The format of --events, --exec or --replay; `agentwire formats` lists them
+    #[arg(long, value_name = "FORMAT", requires = "formatted", help_heading = "Agent", value_parser = config::format)]
+    pub(crate) format: Option<&'static Format>,
+
+    /// An option of the format that is read; may be repeated
+    #[arg(short = 'O', value_name = "KEY=VALUE", requires = "read", help_heading = "Agent")]
+    pub(crate) options: Vec<String>,
+
+    /// A header of every request to the agent's server; may be repeated
+    #[arg(
+        short = 'H',
+        long = "header",
+        value_name = "NAME: VALUE",
+        requires = "server",
+        help_heading = "Agent"
+    )]
+    pub(crate) headers: Vec<String>,
+}
+
+const SERVE_HELP: &str = "\
+Without a file and without flags the demo agent answers, and everything is kept in ./agentwire.db. Flags win over
+the file; an agent that is named by a flag takes the place of those in the file.
+
+SIGTERM and SIGINT end it in good order: no new runs, those that go on get drain.grace to finish. A second
+signal ends it at once.
+
+Examples:
+  agentwire serve
+  agentwire serve --store memory: --listen 127.0.0.1:0
+  agentwire serve --langgraph http://127.0.0.1:2024 --graph agent
+  agentwire serve --adk http://127.0.0.1:8000 --app shop
+  agentwire serve --exec 'python3 -u agent.py' --format langgraph
+  agentwire serve --config agentwire.toml --log debug";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Say what a file configures, or name everything that is wrong with it
+    #[command(after_help = "\
+Every mistake is shown with its file, line and column, and the likely intention. Exit code 2 if there is any.
+
+Examples:
+  agentwire config check
+  agentwire config check deploy/agentwire.toml")]
+    Check {
+        /// The file
+        #[arg(value_name = "FILE", default_value = config::FILE)]
+        file: PathBuf,
+    },
+    /// Print the JSON Schema of the file, for editors
+    #[command(after_help = "\
+Editors with TOML support complete and check the file with it:
+  agentwire config schema > agentwire.schema.json
+and, as the first line of agentwire.toml,
+  #:schema ./agentwire.schema.json")]
+    Schema,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Say how much is in a store
+    #[command(after_help = "\
+Examples:
+  agentwire store stats
+  agentwire store stats --store sqlite:/var/lib/agentwire.db --json")]
+    Stats {
+        #[command(flatten)]
+        place: StorePlace,
+    },
+    /// Give free space back to the system; a gateway can go on meanwhile
+    Vacuum {
+        #[command(flatten)]
+        place: StorePlace,
+    },
+    /// Write a consistent copy to a new file; a gateway can go on meanwhile
+    #[command(after_help = "\
+The copy is a store like any other: `agentwire serve --store sqlite:COPY`.
+
+Examples:
+  agentwire store backup agentwire-backup.db
+  agentwire store backup --store sqlite:/var/lib/agentwire.db \"/backup/$(date +%F).db\"")]
+    Backup {
+        /// The file for the copy; it must not exist
+        #[arg(value_name = "TO")]
+        to: PathBuf,
+        #[command(flatten)]
+        place: StorePlace,
+    },
+}
+
+/// Which store, and how to answer.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Print the record as JSON lines and say where it does not fit together
+    #[command(after_help = "\
+Each line is bound to the one before it by a hash, so a line that was changed, removed or put in shows. Exit code 1
+if there is any.
+
+Examples:
+  agentwire audit export audit.jsonl > copy.jsonl
+  agentwire audit export audit.jsonl | grep '\"stop\"'")]
+    Export {
+        /// The file; `audit` in the configuration says where the gateway keeps it
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct StorePlace {
+    /// The store [default: what the configuration says, otherwise sqlite:agentwire.db]
+    #[arg(short, long, value_name = "ADDRESS", value_parser = config::store)]
+    pub(crate) store: Option<String>,
+
+    /// The configuration that names the store; ./agentwire.toml if it exists
+    #[arg(short, long, value_name = "FILE", conflicts_with = "store")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Answer with one JSON object, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn durability(text: &str) -> Result<Durability, config::Fault> {
+    config::word(config::DURABILITIES, text)
+}
+
+fn log_format(text: &str) -> Result<LogFormat, config::Fault> {
+    config::word(LogFormat::NAMES, text)
+}
+
 /// `10MiB`, `64KiB`, `4096`.
-fn size(text: &str) -> Result<usize, String> {
+pub(crate) fn size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 1,

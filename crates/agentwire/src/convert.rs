@@ -9,7 +9,7 @@ use std::{
 };
 
 use agentwire_core::{
-    convert::{Converter, Report, Source, SourceOptions},
+    convert::{Converter, InputProblem, Report, Source, SourceOptions},
     format::{Setup, StreamEnd},
     framing::Framing,
 };
@@ -20,6 +20,9 @@ use crate::{
     formats,
     input::{CHUNK, Input},
 };
+
+/// The code of a run whose input could not be read to its end.
+const UNREADABLE: &str = "INPUT_UNREADABLE";
 
 pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     let from = formats::reader(&arguments.from)?;
@@ -46,11 +49,14 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     let source = SourceOptions {
         thread: arguments.thread.as_str().into(),
         run: arguments.run.as_str().into(),
-        options: from_options,
+        options: from_options.for_profile(from, profile),
         max_frame: arguments.max_frame,
         lenient: arguments.lenient,
     };
-    let input_framing = input.framing(from.reads)?;
+    let (input_framing, foreign) = match input.framing(from.reads) {
+        Ok(framing) => (framing, None),
+        Err(foreign) => (from.reads.first().copied().unwrap_or(Framing::Lines), Some(foreign)),
+    };
     let setup = Setup {
         thread: arguments.thread.as_str().into(),
         run: arguments.run.as_str().into(),
@@ -62,26 +68,51 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     let mut output = Output::open(&arguments.output)?;
 
     let mut chunk = vec![0; CHUNK];
-    let mut result = Ok(());
-    while result.is_ok() {
-        let read = input.read(&mut chunk)?;
-        result = if read == 0 { converter.end(&StreamEnd::Closed) } else { converter.push(&chunk[..read]) };
+    let mut unreadable = None;
+    let mut result = match foreign {
+        Some(foreign) => Err(converter.refuse(foreign)),
+        None => Ok(()),
+    };
+    loop {
+        let mut ended = result.is_err();
+        if !ended {
+            result = match input.read(&mut chunk) {
+                Ok(0) => {
+                    ended = true;
+                    converter.end(&StreamEnd::Closed)
+                }
+                Ok(read) => converter.push(&chunk[..read]),
+                // The stream is whole even if its source is not.
+                Err(error) => {
+                    ended = true;
+                    let (code, message) = (UNREADABLE.into(), error.message.as_str().into());
+                    unreadable = Some(error);
+                    converter.end(&StreamEnd::Failed { code, message })
+                }
+            };
+        }
         if !converter.output().drain(|bytes| output.write(bytes)).map_err(|error| output.failed(&error))? {
             return Ok(ExitCode::SUCCESS);
         }
-        if read == 0 {
+        if ended || result.is_err() {
             break;
         }
     }
     if let Some(style) = arguments.report {
         print_report(&converter.report(), style);
     }
+    if let Some(error) = unreadable {
+        return Err(error);
+    }
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => {
+        Err(failed) => {
             let error =
-                Error::new(Class::Input, format!("`{}` is not valid {}: {error}", input.name, from.name));
-            Err(if arguments.lenient {
+                Error::new(Class::Input, format!("`{}` is not valid {}: {failed}", input.name, from.name));
+            let foreign = matches!(failed.problem, InputProblem::Foreign(_));
+            Err(if foreign {
+                error.hint("the output is a run that ends with RUN_ERROR")
+            } else if arguments.lenient {
                 error
             } else {
                 error.hint("the output ends with RUN_ERROR; --lenient skips malformed frames and counts them")

@@ -23,13 +23,20 @@ pub(crate) struct Error {
     pub(crate) class: Class,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
+    /// The whole text, if it is more than a message and a hint.
+    pub(crate) rendered: Option<String>,
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(class: Class, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), hint: None }
+        Self { class, message: message.into(), hint: None, rendered: None }
+    }
+
+    /// An error whose text says everything already.
+    pub(crate) fn rendered(class: Class, text: String) -> Self {
+        Self { rendered: Some(text), ..Self::new(class, "") }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -39,6 +46,10 @@ impl Error {
 
     /// Prints the error and gives its exit code.
     pub(crate) fn report(self) -> ExitCode {
+        if let Some(text) = &self.rendered {
+            anstream::eprint!("{text}");
+            return ExitCode::from(self.class as u8);
+        }
         anstream::eprintln!("\x1b[1;31merror\x1b[0m: {}", self.message);
         if let Some(hint) = &self.hint {
             anstream::eprintln!("\x1b[1;36mhint\x1b[0m: {hint}");

@@ -2,10 +2,7 @@
 
 use std::process::ExitCode;
 
-use agentwire_core::{
-    format::{FORMATS, Format, OptionError, Options, Profile},
-    framing::Framing,
-};
+use agentwire_core::format::{FORMATS, Format, OptionError, Options, Profile};
 
 use crate::error::{Class, Error, Result, nearest};
 
@@ -13,7 +10,7 @@ use crate::error::{Class, Error, Result, nearest};
 pub(crate) fn run() -> Result<ExitCode> {
     for format in FORMATS {
         anstream::println!("\x1b[1m{}\x1b[0m  {}", format.name, format.about);
-        let framings: Vec<_> = format.reads.iter().map(|framing| framing_name(*framing)).collect();
+        let framings: Vec<_> = format.reads.iter().map(|framing| framing.name()).collect();
         let reads = if framings.is_empty() { "no".to_owned() } else { framings.join(", ") };
         println!("  reads   {reads}");
         if format.profiles.is_empty() {
@@ -27,7 +24,7 @@ pub(crate) fn run() -> Result<ExitCode> {
                 format.name,
                 profile.name,
                 profile.about,
-                framing_name(profile.framing)
+                profile.framing.name()
             );
         }
         for (index, option) in format.options.iter().enumerate() {
@@ -38,18 +35,6 @@ pub(crate) fn run() -> Result<ExitCode> {
         println!();
     }
     Ok(ExitCode::SUCCESS)
-}
-
-pub(crate) fn framing_name(framing: Framing) -> &'static str {
-    match framing {
-        Framing::Sse => "SSE",
-        Framing::Lines => "JSON lines",
-        Framing::Array => "JSON array",
-        Framing::Prefixed => "length-prefixed binary",
-        Framing::Coded => "code:json lines",
-        Framing::Text => "plain text",
-        _ => "other",
-    }
 }
 
 /// The format that `--from` names. A profile is accepted and changes nothing: readers know all of them.

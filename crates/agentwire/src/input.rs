@@ -9,18 +9,18 @@ use std::{
 use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use agentwire_core::framing::{Framing, detect};
+use agentwire_core::framing::{Foreign, Framing, recognize};
 
-use crate::{
-    error::{Class, Error, Result},
-    formats::framing_name,
-};
+use crate::error::{Class, Error, Result};
 
 /// Below this size nobody waits long enough to look at a bar.
 const BAR_FROM: u64 = 16 << 20;
 
 /// How much of a stream is looked at to tell its framing.
 const PEEK: usize = 64 << 10;
+
+/// How much of a binary stream is looked at: the length of its first frame.
+const LENGTH: usize = 4;
 
 /// How much is read at once.
 pub(crate) const CHUNK: usize = 64 << 10;
@@ -30,6 +30,8 @@ pub(crate) struct Input {
     reader: Box<dyn Read>,
     /// What was read to look at it.
     start: Vec<u8>,
+    /// Why no more could be read while looking.
+    failure: Option<Error>,
     pub(crate) name: String,
 }
 
@@ -67,34 +69,35 @@ impl Input {
         } else {
             Box::new(io::Cursor::new(magic).chain(counted))
         };
-        Ok(Self { reader, start: Vec::new(), name })
+        Ok(Self { reader, start: Vec::new(), failure: None, name })
     }
 
-    /// Tells the framing from the first bytes, without waiting for more of a slow stream than it needs.
-    pub(crate) fn framing(&mut self, allowed: &[Framing]) -> Result<Framing> {
-        if let [only] = allowed {
-            return Ok(*only);
-        }
+    /// Tells the framing from the first bytes, without waiting for more of a slow stream than it needs, or what
+    /// the input is instead. A failure to read waits for [`Input::read`], behind what came before it.
+    pub(crate) fn framing(&mut self, allowed: &'static [Framing]) -> std::result::Result<Framing, Foreign> {
+        let binary = allowed == [Framing::Prefixed];
         let mut chunk = vec![0; PEEK];
         loop {
-            let read = self.fill(&mut chunk)?;
+            let read = match self.fill(&mut chunk) {
+                Ok(read) => read,
+                Err(error) => {
+                    self.failure = Some(error);
+                    break;
+                }
+            };
             self.start.extend_from_slice(&chunk[..read]);
             let text_begins = self.start.iter().position(|byte| !byte.is_ascii_whitespace());
             let line = text_begins.is_some_and(|at| self.start[at..].contains(&b'\n'));
-            if read == 0 || line || self.start.len() >= PEEK {
+            let length = binary && self.start.len() >= LENGTH;
+            if read == 0 || line || length || self.start.len() >= PEEK {
                 break;
             }
         }
-        let first = || String::from_utf8_lossy(&self.start[..self.start.len().min(40)]).into_owned();
-        if self.start.iter().all(u8::is_ascii_whitespace) {
-            // An empty stream is a truncated one in every framing.
-            return Ok(allowed.first().copied().unwrap_or(Framing::Lines));
+        match (recognize(&self.start, allowed), allowed) {
+            // What could not be read may have been a stream.
+            (Err(foreign), [first, ..]) if foreign.is_empty() && self.failure.is_some() => Ok(*first),
+            (found, _) => found,
         }
-        detect(&self.start, allowed).ok_or_else(|| {
-            let names: Vec<_> = allowed.iter().map(|framing| framing_name(*framing)).collect();
-            let message = format!("`{}` begins with `{}`", self.name, first().escape_debug());
-            Error::new(Class::Input, format!("{message}, expected {}", names.join(" or ")))
-        })
     }
 
     /// The next bytes; 0 at the end.
@@ -105,7 +108,10 @@ impl Input {
             self.start.drain(..length);
             return Ok(length);
         }
-        self.fill(chunk)
+        match self.failure.take() {
+            Some(error) => Err(error),
+            None => self.fill(chunk),
+        }
     }
 
     fn fill(&mut self, chunk: &mut [u8]) -> Result<usize> {

@@ -1,13 +1,18 @@
 //! The command line of agentwire: parse, do, and say what went wrong with a fixed exit code.
 
+mod audit;
 mod check;
 mod cli;
+mod config;
+mod configured;
 mod convert;
 mod error;
 mod formats;
 mod input;
 mod remote;
 mod serve;
+mod store;
+mod upstream;
 
 use std::process::ExitCode;
 
@@ -20,7 +25,10 @@ fn main() -> ExitCode {
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Formats => formats::run(),
-        Command::Serve => serve::run(),
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Config(command) => configured::run(&command),
+        Command::Audit(command) => audit::run(&command),
+        Command::Store(command) => store::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "agentwire", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

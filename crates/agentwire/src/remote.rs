@@ -16,10 +16,6 @@ use crate::{
 };
 
 pub(crate) fn check(arguments: &Check, format: &Format) -> Result<Inspection> {
-    if arguments.input.starts_with("https://") {
-        let error = Error::new(Class::Usage, "https:// is not supported by this version");
-        return Err(error.hint("save the answer with `curl -sN … > answer.sse` and check the file"));
-    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

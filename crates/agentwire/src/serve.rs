@@ -1,12 +1,318 @@
-//! `agentwire serve`: the gateway.
+//! `agentwire serve`: the gateway, from the command line and the file to the last signal.
 
-use std::process::ExitCode;
+use std::{io, net::SocketAddr, path::Path, process::ExitCode};
 
-use crate::error::Result;
+use agentwire_core::format::Format;
+use agentwire_gateway::{Gateway, Presence, settings::From};
+use agentwire_store::Options;
+use reqwest::header::{HeaderName, HeaderValue};
+use tokio::net::TcpListener;
+use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-/// Says that the gateway is not part of this version.
-pub(crate) fn run() -> Result<ExitCode> {
-    eprintln!("no agent yet: this version has the translator (`agentwire convert`, `agentwire check`);");
-    eprintln!("the gateway comes with a later one. `agentwire --help` shows what works today.");
+use crate::{
+    cli::Serve,
+    config::{
+        self, Adk, AgentConfig, Config, DURABILITIES, Events, Exec, File, Http, LangGraph, LogFormat, OpenAi,
+        Replay, Secret, Upstream,
+    },
+    configured,
+    error::{Class, Error, Result},
+    formats, store, upstream,
+};
+
+/// Serves until it is told to stop.
+pub(crate) fn run(arguments: &Serve) -> Result<ExitCode> {
+    let config = configure(arguments)?;
+    start_log(&config);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::new(Class::Io, format!("cannot start: {error}")))?;
+    runtime.block_on(serve(config))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file, and the flags on top of it.
+fn configure(arguments: &Serve) -> Result<Config> {
+    let agent = flag_agent(arguments)?;
+    let implied = Path::new(config::FILE);
+    let file = arguments.config.as_deref().or_else(|| implied.exists().then_some(implied));
+    let file = file.map(|file| File::load(file, agent.is_some())).transpose()?;
+    let mut config = file.as_ref().map_or_else(Config::default, |file| file.config.clone());
+    if let Some(agent) = agent {
+        config.default_agent = Some(agent.name.clone());
+        config.agents = vec![agent];
+    }
+    if let Some(listen) = arguments.listen {
+        config.settings.listen = listen;
+    }
+    if let Some(store) = &arguments.store {
+        config.store.clone_from(store);
+    }
+    if let Some(durability) = arguments.durability {
+        config.durability = durability;
+    }
+    if let Some(level) = &arguments.log {
+        config.log.level.clone_from(level);
+    }
+    if let Some(format) = arguments.log_format {
+        config.log.format = format;
+    }
+    if let Some(file) = &file {
+        file.check_environment(&config)?;
+    }
+    if let Some((_, name, _)) = config.missing_variables().next() {
+        return Err(Error::new(Class::Usage, format!("the environment variable `{name}` is not set")));
+    }
+    Ok(config)
+}
+
+/// The agent that the flags describe, if they do.
+fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
+    let pairs = &arguments.options;
+    let options = |format: Option<&'static Format>| match format {
+        Some(format) => formats::options(pairs, &[format]).map(|_| pairs.clone()),
+        // Whoever tells the format from the recording checks them then.
+        None => Ok(pairs.clone()),
+    };
+    let headers = headers(&arguments.headers)?;
+    let http = |url: &String| Http { url: url.clone(), headers, forward_headers: Vec::new() };
+    let name = |name: &Option<String>| name.clone().unwrap_or_default();
+    let upstream = if let Some(url) = &arguments.langgraph {
+        let graph = arguments.graph.clone().unwrap_or_else(|| "agent".into());
+        let options = options(Format::find("langgraph"))?;
+        Upstream::LangGraph(LangGraph {
+            http: http(url),
+            graph,
+            assistant: None,
+            context: None,
+            state_keys: Vec::new(),
+            options,
+        })
+    } else if let Some(url) = &arguments.adk {
+        let options = options(Format::find("adk"))?;
+        Upstream::Adk(Adk { http: http(url), app: name(&arguments.app), user: None, options })
+    } else if let Some(url) = &arguments.ag_ui {
+        Upstream::AgUi(http(url))
+    } else if let (Some(url), Some(format)) = (&arguments.events, arguments.format) {
+        let options = options(Some(format))?;
+        Upstream::Events(Events { http: http(url), method: "POST", body: None, format, options })
+    } else if let Some(url) = &arguments.openai {
+        let api_key = arguments.api_key_env.clone().map(|name| Secret::Variable(name, 0..0));
+        Upstream::OpenAi(OpenAi { http: http(url), model: name(&arguments.model), system: None, api_key })
+    } else if let Some(line) = &arguments.exec {
+        let format = arguments.format.or(Format::find("ag-ui")).expect("`ag-ui` is a format");
+        let options = options(Some(format))?;
+        Upstream::Exec(Exec { command: config::shell(line), format, env: Vec::new(), cwd: None, options })
+    } else if let Some(file) = &arguments.replay {
+        let options = options(arguments.format)?;
+        Upstream::Replay(Replay { file: file.clone(), format: arguments.format, speed: None, options })
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(AgentConfig::new(upstream.kind(), upstream)))
+}
+
+fn headers(lines: &[String]) -> Result<Vec<(String, Secret)>> {
+    let header = |line: &String| {
+        let (name, value) = line.split_once(':')?;
+        let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+        let value = value.trim();
+        HeaderValue::from_str(value).ok()?;
+        Some((name.as_str().to_owned(), Secret::Given(value.to_owned())))
+    };
+    let checked = |line| {
+        header(line).ok_or_else(|| {
+            Error::new(Class::Usage, format!("header `{line}` is not of the form `NAME: VALUE`"))
+        })
+    };
+    lines.iter().map(checked).collect()
+}
+
+/// Lines for people or for programs, to stderr.
+fn start_log(config: &Config) {
+    let levels: Targets = config.log.level.parse().unwrap_or_default();
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let lines = match config.log.format {
+        LogFormat::Json => lines.json().flatten_event(true).with_filter(levels).boxed(),
+        LogFormat::Text => {
+            let colour = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
+            lines.with_ansi(colour).with_filter(levels).boxed()
+        }
+    };
+    tracing_subscriber::registry().with(lines).init();
+}
+
+async fn serve(config: Config) -> Result<()> {
+    // First the port: whoever finds it taken should not have touched the store.
+    let wanted = config.settings.listen;
+    let listener = TcpListener::bind(wanted).await.map_err(|error| cannot_listen(wanted, &error))?;
+    let address = listener.local_addr().map_err(|error| cannot_listen(wanted, &error))?;
+
+    let mut options = Options::default();
+    options.sqlite.durability = config.durability;
+    let store = store::open(&config.store, options).await?;
+
+    let mut builder = Gateway::builder(store, config.settings.clone()).presence(Presence::at(&config.store));
+    for agent in &config.agents {
+        builder = builder.agent(&agent.name, agent.settings.clone(), upstream::agent(agent)?);
+    }
+    if let Some(name) = &config.default_agent {
+        builder = builder.default_agent(name);
+    }
+    // Before anybody knows that there is something to stop.
+    let signals = Signals::new();
+    greet(&config, address);
+    if !address.ip().is_loopback() && config.settings.identity.user.from == From::Nowhere {
+        tracing::warn!(%address, "everyone who reaches this address is the same user; `identity` tells them apart");
+    }
+    let served = agentwire_gateway::serve(builder.build(), listener, asked_to_stop(signals)).await;
+    served
+        .map_err(|error| Error::new(Class::Io, format!("cannot go on listening on `{address}`: {error}")))?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
+    let failed = Error::new(Class::Io, format!("cannot listen on `{address}`: {error}"));
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let free = SocketAddr::new(address.ip(), 0);
+            failed.hint(format!("something listens there already; `--listen {free}` takes any free port"))
+        }
+        io::ErrorKind::PermissionDenied => {
+            failed.hint("ports below 1024 need special rights; choose another with `--listen`")
+        }
+        io::ErrorKind::AddrNotAvailable => failed.hint("this machine does not have that address"),
+        _ => failed,
+    }
+}
+
+/// Says where everything is. Lines of JSON stay lines of JSON.
+fn greet(config: &Config, address: SocketAddr) {
+    if config.log.format == LogFormat::Json {
+        let agents: Vec<_> = config.agents.iter().map(|agent| agent.name.as_str()).collect();
+        tracing::info!(%address, store = config.store, agents = agents.join(","), "listening");
+        return;
+    }
+    let bold = |text: &str| format!("\x1b[1m{text}\x1b[0m");
+    let durability =
+        DURABILITIES.iter().find(|(_, level)| *level == config.durability).map_or("", |(name, _)| name);
+    let server = format!("http://{}", reachable(address));
+    anstream::eprintln!("{} {}\n", bold("agentwire"), env!("CARGO_PKG_VERSION"));
+    anstream::eprintln!("  listening  {}", bold(&server));
+    anstream::eprintln!("  store      {} (durability {durability})", config.store);
+    for (index, agent) in config.agents.iter().enumerate() {
+        let lead = if index == 0 { "agents" } else { "" };
+        anstream::eprintln!("  {lead:9}  {}: {}", bold(&agent.name), configured::target(agent));
+    }
+    let default = config.agents.iter().find(|agent| Some(&agent.name) == config.default_agent.as_ref());
+    let Some(agent) = default.or(config.agents.first()) else { return };
+    let base = if default.is_some() { String::new() } else { format!("/agents/{}", agent.name) };
+    anstream::eprintln!(
+        "\n  routes     of each agent below /agents/NAME{}",
+        match default {
+            Some(agent) => format!(", those of {} at / too", bold(&agent.name)),
+            None => String::new(),
+        }
+    );
+    for (on, route, about) in routes(agent) {
+        if on {
+            anstream::eprintln!("    {route:48} {about}");
+        }
+    }
+    anstream::eprintln!(
+        "    {:48} {}",
+        "GET /openapi.json, /metrics, /livez, /readyz",
+        "all routes; for machines"
+    );
+    if agent.settings.routes.ag_ui && !agent.settings.path.contains('{') {
+        let path = if agent.settings.path.starts_with('/') { &agent.settings.path } else { "/" };
+        // A new run each time it is pasted.
+        let body = r#"{"threadId":"try","runId":"'$(date +%s)'","messages":[{"id":"'$(date +%s)'","role":"user","content":"hello"}],"tools":[],"context":[],"state":{},"forwardedProps":{}}"#;
+        anstream::eprintln!(
+            "\n  try it:\n  curl -N {server}{base}{path} -H 'content-type: application/json' -d '{body}'\n"
+        );
+    }
+}
+
+/// The routes of an agent for people, by face.
+fn routes(agent: &AgentConfig) -> [(bool, String, &'static str); 7] {
+    let on = agent.settings.routes;
+    [
+        (on.ag_ui, format!("POST {}", agent.settings.path), "AG-UI"),
+        (on.hai, "POST /awp, /chat".into(), "HAI"),
+        (on.ai_sdk, "POST /api/chat".into(), "AI SDK"),
+        (on.history, "GET /thread/list, /message_snapshot/{id}".into(), "history"),
+        (on.state, "GET /state_snapshot/{id}, PATCH /state/{id}".into(), "state"),
+        (on.runs, "GET /runs/{run}/stream, /threads/{id}/stream".into(), "follow or come back"),
+        (true, "GET /capabilities".into(), "what the agent can do"),
+    ]
+}
+
+/// The address as a client on this machine would write it.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        ip if !ip.is_unspecified() => address,
+        std::net::IpAddr::V4(_) => SocketAddr::new([127, 0, 0, 1].into(), address.port()),
+        std::net::IpAddr::V6(_) => SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), address.port()),
+    }
+}
+
+/// Returns at the first signal; the second one ends the process.
+async fn asked_to_stop(signals: io::Result<Signals>) {
+    let mut signals = match signals {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "signals cannot be heard: only a kill ends this process");
+            return std::future::pending().await;
+        }
+    };
+    let (name, _) = signals.next().await;
+    tracing::info!(
+        signal = name,
+        "stopping: no new runs, those that go on may finish; once more ends at once"
+    );
+    tokio::spawn(async move {
+        let (name, number) = signals.next().await;
+        tracing::warn!(signal = name, "ended at once");
+        // The store is safe at any moment, and nobody waits for anything else.
+        std::process::exit(128 + number);
+    });
+}
+
+#[cfg(unix)]
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> (&'static str, i32) {
+        tokio::select! {
+            _ = self.terminate.recv() => ("SIGTERM", 15),
+            _ = self.interrupt.recv() => ("SIGINT", 2),
+        }
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> (&'static str, i32) {
+        let _ = tokio::signal::ctrl_c().await;
+        ("Ctrl-C", 2)
+    }
 }

@@ -116,6 +116,33 @@ fn a_line_of_100_megabytes_is_a_breach() {
     assert!(peak < LIMIT, "{} MB", peak >> 20);
 }
 
+/// 120 messages, calls and steps whose ids are 256 KiB long each, open and closed.
+fn long_ids(out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(START.as_bytes())?;
+    let tail = "x".repeat(256 << 10);
+    for number in 0..120 {
+        let id = format!("{number}{tail}");
+        write!(out, "data: {{\"type\":\"TEXT_MESSAGE_START\",\"messageId\":\"{id}\"}}\n\n")?;
+        write!(out, "data: {{\"type\":\"TEXT_MESSAGE_END\",\"messageId\":\"{id}\"}}\n\n")?;
+        write!(
+            out,
+            "data: {{\"type\":\"TOOL_CALL_START\",\"toolCallId\":\"{id}\",\"toolCallName\":\"f\"}}\n\n"
+        )?;
+        write!(
+            out,
+            "data: {{\"type\":\"STEP_STARTED\",\"stepName\":\"{id}\",\"subagentRunId\":\"{id}\"}}\n\n"
+        )?;
+    }
+    Ok(())
+}
+
+#[test]
+fn long_ids_take_constant_memory() {
+    let (peak, code) = feed(&["convert", "--from", "ag-ui", "--to", "ag-ui-proto"], long_ids);
+    assert_eq!(code, Some(0));
+    assert!(peak < LIMIT, "{} MB", peak >> 20);
+}
+
 #[test]
 fn a_frame_that_announces_4_gigabytes_reserves_nothing() {
     let (peak, code) = feed(&["check", "--format", "ag-ui-proto", "-"], |out| {

@@ -80,17 +80,20 @@ ids! {
 /// Hands out one shared allocation per distinct id.
 ///
 /// A stream names the same few ids over and over. The last one is compared first, which is all that a long
-/// answer ever needs. The table is emptied at [`Interner::LIMIT`] entries: an id seen again after that costs
-/// one more allocation and is otherwise the same id.
+/// answer ever needs. The table is emptied at [`Interner::LIMIT`] entries or [`Interner::MAX_SIZE`] bytes: an id
+/// seen again after that costs one more allocation and is otherwise the same id.
 #[derive(Debug, Default)]
 pub struct Interner {
     last: Option<Arc<str>>,
     seen: std::collections::HashSet<Arc<str>>,
+    size: usize,
 }
 
 impl Interner {
     /// Beyond this many distinct ids the table starts anew; a run rarely has a hundred.
     pub const LIMIT: usize = 4096;
+    /// Beyond this many bytes of ids as well; [`Interner::LIMIT`] ids of 100 bytes take less.
+    pub const MAX_SIZE: usize = 1 << 20;
 
     /// The shared form of `text`.
     pub fn get<I: From<Arc<str>>>(&mut self, text: &str) -> I {
@@ -102,9 +105,11 @@ impl Interner {
         let shared = match self.seen.get(text) {
             Some(known) => known.clone(),
             None => {
-                if self.seen.len() >= Self::LIMIT {
+                if self.seen.len() >= Self::LIMIT || self.size + text.len() > Self::MAX_SIZE {
                     self.seen.clear();
+                    self.size = 0;
                 }
+                self.size += text.len();
                 let new: Arc<str> = text.into();
                 self.seen.insert(new.clone());
                 new

@@ -87,6 +87,11 @@ impl Join {
         &self.fold
     }
 
+    /// What clients hold, to be asked what needs it settled.
+    pub fn fold_mut(&mut self) -> &mut Fold {
+        &mut self.fold
+    }
+
     /// The messages that clients hold.
     pub fn messages(&mut self) -> &[Message] {
         self.fold.messages()

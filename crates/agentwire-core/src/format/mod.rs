@@ -7,16 +7,21 @@
 pub mod adk;
 pub mod ag_ui;
 pub mod ai_sdk;
+mod detect;
 #[cfg(test)]
 pub(crate) mod golden;
 pub mod hai;
 pub mod langgraph;
+pub mod openai;
 mod options;
 mod protobuf;
 
 use std::fmt;
 
-pub use self::options::{OptionError, OptionSpec, Options};
+pub use self::{
+    detect::detect,
+    options::{OptionError, OptionSpec, Options},
+};
 use crate::{
     event::{Event, RunId, ThreadId},
     framing::{Frame, Frames, Framing},
@@ -32,6 +37,7 @@ pub static FORMATS: &[&Format] = &[
     &hai::FORMAT,
     &hai::proto::FORMAT,
     &ai_sdk::FORMAT,
+    &openai::FORMAT,
 ];
 
 /// What the rest of agentwire knows about a format.
@@ -75,6 +81,8 @@ pub struct Profile {
     pub content_type: &'static str,
     /// Further headers of the response.
     pub headers: &'static [(&'static str, &'static str)],
+    /// Options that it asks of a reader that knows them, unless somebody chose otherwise.
+    pub asks: &'static [(&'static str, &'static str)],
 }
 
 /// What a reader or writer is told when it is made.

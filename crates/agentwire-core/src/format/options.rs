@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::{Format, Profile};
 use crate::event::RunInput;
 
 /// An option that a format understands.
@@ -83,6 +84,18 @@ impl Options {
     #[must_use]
     pub fn for_request(mut self, request: RunInput) -> Self {
         self.request = Some(Box::new(request));
+        self
+    }
+
+    /// The same options for a stream that is written as `profile`: with what that asks of a reader of `format`, where
+    /// nothing was chosen.
+    #[must_use]
+    pub fn for_profile(mut self, format: &Format, profile: &Profile) -> Self {
+        for (name, value) in profile.asks {
+            if format.options.iter().any(|spec| spec.name == *name) {
+                self.chosen.entry(name).or_insert_with(|| (*value).to_owned());
+            }
+        }
         self
     }
 

@@ -112,6 +112,17 @@ impl Frames {
         }
     }
 
+    /// SSE: tells the client how long to wait before it comes back, with a word on why.
+    pub fn retry(&mut self, millis: u64, why: &str) {
+        if self.framing == Framing::Sse {
+            self.finish_event(None);
+            self.out.put_slice(b"retry: ");
+            self.out.put_slice(millis.to_string().as_bytes());
+            self.out.put_u8(b'\n');
+            self.comment(why);
+        }
+    }
+
     /// How many bytes wait.
     #[must_use]
     pub fn len(&self) -> usize {

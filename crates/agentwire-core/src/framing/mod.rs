@@ -8,12 +8,18 @@ mod array;
 mod buffer;
 mod detect;
 mod encode;
+mod foreign;
 mod lines;
 mod prefixed;
 mod sse;
 
 pub use self::{
-    array::ArrayDecoder, detect::detect, encode::Frames, lines::LineDecoder, prefixed::PrefixedDecoder,
+    array::ArrayDecoder,
+    detect::detect,
+    encode::Frames,
+    foreign::{Foreign, recognize},
+    lines::LineDecoder,
+    prefixed::PrefixedDecoder,
     sse::SseDecoder,
 };
 
@@ -33,6 +39,21 @@ pub enum Framing {
     Coded,
     /// Text without any framing.
     Text,
+}
+
+impl Framing {
+    /// What a person calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sse => "SSE",
+            Self::Lines => "JSON lines",
+            Self::Array => "JSON array",
+            Self::Prefixed => "length-prefixed binary",
+            Self::Coded => "code:json lines",
+            Self::Text => "plain text",
+        }
+    }
 }
 
 /// One unit of a framing, borrowed from its decoder.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::{
-    registry::{Door, Registry},
+    registry::{Door, Registry, Weigh},
     rule::Rule,
 };
 use crate::event::{
@@ -343,14 +343,17 @@ impl Track {
     }
 }
 
-fn names<K: Eq + std::hash::Hash + Clone + ToString>(registry: &Registry<K>, door: Door) -> Vec<String> {
+fn names<K: Eq + std::hash::Hash + Clone + Weigh + ToString>(
+    registry: &Registry<K>,
+    door: Door,
+) -> Vec<String> {
     registry.open_entries(door).into_iter().map(|(key, _)| key.to_string()).collect()
 }
 
 /// An absent tag agrees with every owner; a present one must be the owner's.
 fn agrees<K, Q>(registry: &Registry<K>, key: &K, tag: Option<&SubagentId>) -> Result<(), Rule>
 where
-    K: std::borrow::Borrow<Q> + std::ops::Deref<Target = Q> + Eq + std::hash::Hash + Clone,
+    K: std::borrow::Borrow<Q> + std::ops::Deref<Target = Q> + Eq + std::hash::Hash + Clone + Weigh,
     Q: Eq + std::hash::Hash + ?Sized,
 {
     match registry.get::<Q>(key) {
@@ -367,7 +370,7 @@ fn opens<K, Q>(
     already: Rule,
 ) -> Result<(), Rule>
 where
-    K: std::borrow::Borrow<Q> + std::ops::Deref<Target = Q> + Eq + std::hash::Hash + Clone,
+    K: std::borrow::Borrow<Q> + std::ops::Deref<Target = Q> + Eq + std::hash::Hash + Clone + Weigh,
     Q: Eq + std::hash::Hash + ?Sized,
 {
     if registry.is_open::<Q>(key, door) {
@@ -385,7 +388,7 @@ fn continues<K, Q>(
     absent: Rule,
 ) -> Result<(), Rule>
 where
-    K: std::borrow::Borrow<Q> + std::ops::Deref<Target = Q> + Eq + std::hash::Hash + Clone,
+    K: std::borrow::Borrow<Q> + std::ops::Deref<Target = Q> + Eq + std::hash::Hash + Clone + Weigh,
     Q: Eq + std::hash::Hash + ?Sized,
 {
     match registry.get::<Q>(key) {

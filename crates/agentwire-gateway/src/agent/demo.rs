@@ -3,7 +3,7 @@
 //! It is deterministic: what it says depends on the request alone, ids derive from the run id. Words in the last
 //! user message choose what is shown; [`Demo`]'s greeting lists them.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use agentwire_core::{
     event::{
@@ -16,7 +16,7 @@ use agentwire_core::{
 };
 use serde_json::json;
 
-use super::{Agent, BoxFuture, Failure, Outlet};
+use super::{Agent, BoxFuture, Failure, Outlet, Request};
 
 /// How long a word takes: quick enough not to bore, slow enough to be seen streaming.
 const WORD: Duration = Duration::from_millis(20);
@@ -66,10 +66,10 @@ impl Demo {
 }
 
 impl Agent for Demo {
-    fn run(&self, input: Arc<RunInput>, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
         let (word, slow_word) = (self.word, self.slow_word);
         Box::pin(async move {
-            for Line { event, pause } in script(&input) {
+            for Line { event, pause } in script(&request.input) {
                 outlet.send(event).await?;
                 let pause = match pause {
                     Pause::None => Duration::ZERO,

@@ -7,6 +7,7 @@
 use serde_json::{Value, value::RawValue};
 
 use super::wire::{Complaint, Event, Text};
+use crate::event::SubagentId;
 
 /// The code for a failure that came without one: 1.x names none in its error frames.
 const UPSTREAM_ERROR: &str = "UPSTREAM_ERROR";
@@ -17,6 +18,8 @@ const UPSTREAM_REFUSED: &str = "UPSTREAM_REFUSED";
 pub(super) struct Failure {
     pub(super) code: Box<str>,
     pub(super) message: Box<str>,
+    /// Whose it was, where subagents are shown.
+    pub(super) subagent: Option<SubagentId>,
 }
 
 impl Failure {
@@ -59,9 +62,14 @@ impl Failure {
         Some(Self::new(UPSTREAM_REFUSED, &each.collect::<Vec<_>>().join("; ")))
     }
 
+    /// Whether it has a code of ADK's own.
+    pub(super) fn is_named(&self) -> bool {
+        &*self.code != UPSTREAM_ERROR
+    }
+
     fn new(code: &str, message: &str) -> Self {
         let message = if message.is_empty() { code } else { message };
-        Self { code: code.into(), message: message.into() }
+        Self { code: code.into(), message: message.into(), subagent: None }
     }
 }
 

@@ -62,6 +62,11 @@ const OPTIONS: &[OptionSpec] = &[
         about: "reading: whether `temp:` keys of the state are passed on",
     },
     OptionSpec {
+        name: "subagents",
+        values: &["off", "on"],
+        about: "reading: shows agents below the first one as subagents instead of steps",
+    },
+    OptionSpec {
         name: "raw",
         values: &["drop", "attach"],
         about: "reading: whether ADK's own event travels as `rawEvent`",
@@ -95,6 +100,7 @@ struct Settings {
     max_tokens_is_warning: bool,
     snapshot: Snapshot,
     show_temp: bool,
+    subagents: bool,
     attach_raw: bool,
 }
 
@@ -127,6 +133,7 @@ impl Settings {
                 _ => Snapshot::Known,
             },
             show_temp: options.is("temp", "show"),
+            subagents: options.is("subagents", "on"),
             attach_raw: options.is("raw", "attach"),
         }
     }

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     event::{
-        Body, Content, ContentPart, Event, File, MessageId, Outcome, Role, RunError, RunFinished, RunStarted,
-        ToolCallId, Usage,
+        Body, Content, ContentPart, Event, File, Message, MessageId, Outcome, Role, RunError, RunFinished,
+        RunStarted, ToolCallId, Usage,
     },
     fold::carrier,
     format::{ReadError, Reader, StreamEnd},
@@ -58,6 +58,8 @@ pub(super) struct AdkReader {
     last_metadata: Option<Json>,
     /// Ids that turns have had.
     used: HashSet<MessageId>,
+    /// Bytes of them.
+    used_size: usize,
     /// How many ids had to be made.
     made: u64,
     /// The time of the last event, for those that a reader makes itself.
@@ -123,6 +125,16 @@ impl Streams {
         (self.last, evicted)
     }
 
+    /// What all streams but one are in the middle of saying; `None` if not all of it is known.
+    fn unfinished(&self, except: usize) -> Option<Vec<Message>> {
+        let others = self.all.iter().enumerate().filter(|(index, _)| *index != except);
+        let mut messages = Vec::new();
+        for turn in others.filter_map(|(_, stream)| stream.turn.as_ref()) {
+            messages.extend(turn.unfinished()?);
+        }
+        Some(messages)
+    }
+
     /// Whether a turn is still streaming at a place.
     fn is_busy(&self, place: Place<'_>) -> bool {
         self.all.iter().any(|stream| {
@@ -137,13 +149,15 @@ impl Streams {
 impl AdkReader {
     /// How many ids are remembered, to tell a new turn from an old one with the same id.
     const MAX_USED: usize = 64 * 1024;
+    /// How many bytes of ids are remembered: [`Self::MAX_USED`] of ADK's 36 bytes take less.
+    const MAX_USED_SIZE: usize = 4 * 1024 * 1024;
 
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             state: State::new(settings.state.as_ref(), settings.show_temp),
+            steps: Steps::new(&settings),
             run: Run::new(settings),
             streams: Streams::default(),
-            steps: Steps::default(),
             usage: Vec::new(),
             result: None,
             failure: None,
@@ -152,6 +166,7 @@ impl AdkReader {
             last_whole: None,
             last_metadata: None,
             used: HashSet::new(),
+            used_size: 0,
             made: 0,
             now: None,
         }
@@ -219,9 +234,17 @@ impl AdkReader {
         let done = if is_event {
             self.understood = true;
             self.event(event, out)
-        } else if let Some(failure) = Failure::of_server(event) {
+        } else if let Some(mut failure) = Failure::of_server(event) {
             self.understood = true;
-            self.failure = Some(failure);
+            // The event before it may have named a code where the frame names none.
+            let before = self.failure.take();
+            self.failure = match before {
+                Some(before) if !failure.is_named() => Some(before),
+                before => {
+                    failure.subagent = before.map_or_else(|| self.steps.subagent(), |before| before.subagent);
+                    Some(failure)
+                }
+            };
             Ok(())
         } else if event.id.is_some() || event.invocation.is_some() || event.error_code.is_some() {
             self.understood = true;
@@ -275,17 +298,20 @@ impl AdkReader {
             author: event.author.as_ref().map_or("", Text::as_str),
         };
         if place.author == USER {
+            self.run.speak_as(None, emit);
             return self.user(event, emit);
         }
         if !place.is_nowhere() {
             let streams = &self.streams;
             self.steps.enter(place, |place| streams.is_busy(place), emit, &mut self.run.tally);
+            self.run.speak_as(self.steps.subagent(), emit);
         }
         let invocation = event.invocation.as_ref().map_or("", Text::as_str);
         let (index, evicted) = self.streams.find(invocation, place);
         if let Some(mut turn) = evicted.and_then(|stream| stream.turn) {
             self.run.tally.note("stream closed early", "too many agents at once");
             self.run.close(&mut turn, emit);
+            self.run.speak_as(self.steps.subagent(), emit);
         }
         if event.partial == Some(true) {
             self.partial(event, index, emit)
@@ -299,6 +325,7 @@ impl AdkReader {
         let parts = event.content.as_ref().and_then(|content| content.parts.as_ref());
         if let Some(parts) = parts.filter(|parts| parts.iter().any(speaks)) {
             let mut turn = self.turn(event, index);
+            self.run.speak_as(turn.subagent.clone(), emit);
             let at = At { event: &turn.id.clone(), long_running: &[], actions: None, path: Path::Root };
             let mut done = Ok(());
             for part in parts.iter() {
@@ -314,7 +341,8 @@ impl AdkReader {
             }
             done?;
         }
-        if let Some(failure) = Failure::of_event(event) {
+        if let Some(mut failure) = Failure::of_event(event) {
+            failure.subagent = self.steps.subagent();
             self.streams.all[index].failure = Some(failure);
         }
         self.transcriptions(event, emit)
@@ -328,6 +356,7 @@ impl AdkReader {
                 let id = self.fresh_id(event);
                 let stream = &mut self.streams.all[index];
                 let mut turn = Box::new(Turn::new(id, &stream.author));
+                turn.subagent = self.steps.subagent();
                 turn.code = stream.code.take();
                 turn
             }
@@ -343,8 +372,9 @@ impl AdkReader {
     /// The event's id, if no other turn has had it.
     fn fresh_id(&mut self, event: &Native<'_>) -> MessageId {
         let id = event.id.as_ref().map_or("", Text::as_str);
-        if self.used.len() >= Self::MAX_USED {
+        if self.used.len() >= Self::MAX_USED || self.used_size > Self::MAX_USED_SIZE {
             self.used.clear();
+            self.used_size = 0;
         }
         let mut fresh = MessageId::from(id);
         while id.is_empty() && fresh.is_empty() || self.used.contains(&fresh) {
@@ -354,6 +384,7 @@ impl AdkReader {
             };
             self.made += 1;
         }
+        self.used_size += fresh.len();
         self.used.insert(fresh.clone());
         fresh
     }
@@ -412,6 +443,7 @@ impl AdkReader {
         index: usize,
         emit: &mut Emit<'_>,
     ) -> Result<(MessageId, Option<Box<Turn>>), ReadError> {
+        self.run.elsewhere = self.streams.unfinished(index);
         let spoken = parts.iter().any(speaks);
         let mut turn = spoken.then(|| self.turn(event, index));
         let id = match &turn {
@@ -428,6 +460,7 @@ impl AdkReader {
         };
         let mut done = Ok(());
         if let Some(turn) = &mut turn {
+            self.run.speak_as(turn.subagent.clone(), emit);
             self.streams.all[index].failure = None;
             if turn.agrees(parts) && self.run.calls_agree(turn, parts) {
                 let mut seen = turn.seen();
@@ -529,6 +562,11 @@ impl AdkReader {
         self.artifacts(actions, emit)?;
         let author = || Json::string(place.author);
         if let Some(agent) = &actions.transfer {
+            let parts = event.content.as_ref().and_then(|content| content.parts.as_ref());
+            let mut answers =
+                parts.iter().flat_map(|parts| parts.iter()).filter_map(|part| part.response.as_ref());
+            let call = answers.next().and_then(|answer| answer.id.as_ref()).map(Text::as_str);
+            self.steps.transfer(agent.as_str(), call);
             let mut members = vec![("from", author()), ("to", Json::string(agent.as_str()))];
             if let Some(reason) = &actions.transfer_reason {
                 members.push(("reason", Json::string(reason.as_str())));
@@ -598,7 +636,8 @@ impl AdkReader {
         {
             emit.push(Body::FinishReason { message, reason: reason.into() });
         }
-        if let Some(failure) = Failure::of_event(event) {
+        if let Some(mut failure) = Failure::of_event(event) {
+            failure.subagent = self.steps.subagent();
             self.streams.all[index].failure = None;
             if &*failure.code == "MAX_TOKENS" && self.run.settings.max_tokens_is_warning {
                 emit.custom(
@@ -714,6 +753,8 @@ impl AdkReader {
         let raw: &RawValue = serde_json::from_str(text).map_err(|error| bad_json(&error))?;
         let session: Session<'_> = parse(raw, Path::Root)?;
         self.understood = true;
+        // A history names its agents; whose invocation each of them was is over.
+        self.steps = Steps::default();
         let mut aside = Vec::new();
         for event in history::live(&session)? {
             if let Some(seconds) = event.timestamp {
@@ -731,7 +772,8 @@ impl AdkReader {
                 self.run.close(&mut turn, emit);
             }
         }
-        self.steps.leave(emit);
+        self.run.speak_as(None, emit);
+        self.steps.leave(&[], None, emit);
         if !self.run.transcript.is_whole() {
             self.run.tally.note("history cut off", "the session is too long to be shown");
         }
@@ -785,7 +827,9 @@ impl AdkReader {
                 self.failure = stream.failure.take();
             }
         }
-        self.steps.leave(emit);
+        self.run.speak_as(None, emit);
+        let (interrupts, frontend) = self.run.pending();
+        self.steps.leave(&interrupts, self.failure.as_ref(), emit);
         let usage = std::mem::take(&mut self.usage);
         let unanswered =
             self.run.unanswered().map(|tool| format!("the stream ended before `{tool}` answered"));
@@ -811,7 +855,6 @@ impl AdkReader {
         if let Some(snapshot) = snapshot {
             emit.push(Body::StateSnapshot { snapshot });
         }
-        let (interrupts, frontend) = self.run.pending();
         let outcome = match (interrupts.is_empty(), frontend.is_empty()) {
             (false, _) => Some(Outcome::Interrupt { interrupts }),
             (true, false) => Some(Outcome::Success { pending: frontend }),

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     event::{
-        Body, Content, EncryptedEntity, File, Interner, Interrupt, MediaKind, Message, MessageId, PartSource,
-        Role, ToolCall, ToolCallId, ToolResult,
+        Body, Content, EncryptedEntity, File, Interner, Interrupt, MediaKind, Message, MessageBody,
+        MessageId, PartSource, Role, SubagentId, ToolCall, ToolCallId, ToolResult,
     },
     fold::carrier,
     format::ReadError,
@@ -37,6 +37,10 @@ pub(super) struct Run {
     calls: IndexMap<ToolCallId, CallRecord>,
     /// Bytes of arguments and provisional answers held.
     held: usize,
+    /// Bytes of the ids and names of calls.
+    named: usize,
+    /// What other agents are in the middle of saying; `None` if not all of it is known.
+    pub(super) elsewhere: Option<Vec<Message>>,
 }
 
 #[derive(Debug)]
@@ -48,6 +52,8 @@ struct CallRecord {
     answered: bool,
     /// A model made it, so ADK answers it in the same run.
     by_model: bool,
+    /// Whose it is, where subagents are shown.
+    subagent: Option<SubagentId>,
 }
 
 /// Where in an event we are.
@@ -68,6 +74,9 @@ impl Run {
     /// left to themselves stop at some hundred model turns (ADK's default is 500).
     const MAX_CALLS: usize = 16 * 1024;
 
+    /// How many bytes their ids and names may take: 256 for each of them.
+    const MAX_NAMED: usize = 4 * 1024 * 1024;
+
     /// How much of what calls wait with is held: a hundred times the largest call that a model can make.
     const MAX_HELD: usize = 32 * 1024 * 1024;
 
@@ -79,6 +88,8 @@ impl Run {
             interner: Interner::default(),
             calls: IndexMap::new(),
             held: 0,
+            named: 0,
+            elsewhere: Some(Vec::new()),
         }
     }
 
@@ -210,8 +221,15 @@ impl Run {
         }
     }
 
+    /// What follows is this subagent's; `None` is the main agent.
+    pub(super) fn speak_as(&mut self, subagent: Option<SubagentId>, emit: &mut Emit<'_>) {
+        self.transcript.subagent.clone_from(&subagent);
+        emit.subagent = subagent;
+    }
+
     /// The turn is over: closes what is open.
     pub(super) fn close(&mut self, turn: &mut Turn, emit: &mut Emit<'_>) {
+        self.speak_as(turn.subagent.clone(), emit);
         self.close_block(turn, emit);
         for streamed in turn.streamed.drain(..) {
             // Its closing event never came, so the tool never ran.
@@ -345,13 +363,24 @@ impl Run {
     }
 
     fn record(&mut self, id: &ToolCallId, name: &str, waiting: Option<Json>, by_model: bool) {
-        if self.calls.len() >= Self::MAX_CALLS {
-            self.calls.shift_remove_index(0);
+        self.named = self.named.saturating_add(id.len() + name.len());
+        while self.calls.len() >= Self::MAX_CALLS || self.named > Self::MAX_NAMED {
+            let Some((id, call)) = self.calls.shift_remove_index(0) else {
+                break;
+            };
+            self.named = self.named.saturating_sub(id.len() + call.name.len());
             self.tally.note("call forgotten", "too many calls in one run");
         }
         self.calls.insert(
             id.clone(),
-            CallRecord { name: name.into(), waiting, provisional: None, answered: false, by_model },
+            CallRecord {
+                name: name.into(),
+                waiting,
+                provisional: None,
+                answered: false,
+                by_model,
+                subagent: self.transcript.subagent.clone(),
+            },
         );
     }
 
@@ -567,9 +596,11 @@ impl Run {
         self.transcript.remove(&turn.messages);
         let mut again = Turn::new(turn.id.clone(), &turn.author);
         again.model = turn.model.clone();
+        again.subagent = turn.subagent.clone();
         let mut said = Vec::new();
         let mut seen = Seen::default();
         let mut aside = Emit::new(&mut said, None);
+        self.speak_as(turn.subagent.clone(), &mut aside);
         for (index, part) in parts.iter().enumerate() {
             let path = Path::Index(&at.path, index);
             self.part(&mut again, part, Some(&mut seen), At { path, ..at }, &mut aside)?;
@@ -599,15 +630,30 @@ impl Run {
     /// States the conversation anew: what the request brought and what this run has said. Thoughts stay as
     /// the client has them unless they changed, because a snapshot that names some drops the others.
     fn restate(&mut self, thoughts: bool, emit: &mut Emit<'_>) {
-        if !self.transcript.is_whole() {
+        let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| self.transcript.is_whole()) else {
             self.tally.note("correction not sent", "the run is too long to be restated");
             return;
-        }
-        let said = self.transcript.messages().iter();
-        let said = said.filter(|message| thoughts || message.role() != Role::Reasoning);
+        };
+        let wanted = |message: &&Message| thoughts || message.role() != Role::Reasoning;
+        let said = self.transcript.messages().iter().filter(wanted);
         let history = self.settings.history.iter().filter(|message| !self.transcript.contains(&message.id));
-        let messages: Vec<Message> = history.chain(said).cloned().collect();
+        let mut messages: Vec<Message> = history.chain(said).cloned().collect();
+        // What others are saying goes on behind the snapshot, so it must be in it.
+        for open in elsewhere.iter().filter(wanted) {
+            let known = messages.iter_mut().rev().find(|message| message.id == open.id);
+            match (known.map(|known| &mut known.body), &open.body) {
+                (
+                    Some(MessageBody::Assistant { tool_calls: calls, .. }),
+                    MessageBody::Assistant { tool_calls: Some(more), .. },
+                ) => calls.get_or_insert_default().extend(more.iter().cloned()),
+                (Some(_), _) => {}
+                (None, _) => messages.push(open.clone()),
+            }
+        }
+        // The conversation is everybody's.
+        let subagent = emit.subagent.take();
         emit.push(Body::MessagesSnapshot { messages });
+        emit.subagent = subagent;
     }
 
     /// The calls so far are history: those that wait still do, the others are over.
@@ -627,19 +673,19 @@ impl Run {
     pub(super) fn pending(&self) -> (Vec<Interrupt>, Vec<ToolCallId>) {
         let (mut interrupts, mut frontend) = (Vec::new(), Vec::new());
         for (id, call) in &self.calls {
-            let CallRecord { name, waiting: Some(arguments), provisional, answered: false, .. } = call else {
+            let CallRecord { name, waiting: Some(arguments), provisional, answered: false, subagent, .. } =
+                call
+            else {
                 continue;
             };
             if self.settings.frontend_tools.contains(name) {
                 frontend.push(id.clone());
                 continue;
             }
-            interrupts.push(pending::interrupt(&Waiting {
-                id,
-                name,
-                arguments,
-                provisional: provisional.as_ref(),
-            }));
+            let mut interrupt =
+                pending::interrupt(&Waiting { id, name, arguments, provisional: provisional.as_ref() });
+            interrupt.subagent.clone_from(subagent);
+            interrupts.push(interrupt);
         }
         (interrupts, frontend)
     }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::FORMAT;
 use crate::{
     convert::{Source, SourceOptions},
-    event::{Body, Event, Message, Outcome, RunInput, Tool},
+    event::{Body, Event, Message, MessageBody, Outcome, RunInput, Tool},
     fold::Fold,
     format::{Options, StreamEnd, golden},
     framing::{Framing, detect},
@@ -235,6 +235,45 @@ mod streaming {
                 .collect()
         };
         assert_eq!((by("p.a"), by("p.b")), ("one two".into(), "uno dos".into()));
+    }
+
+    #[test]
+    fn a_correction_keeps_what_another_agent_is_saying() {
+        let on = |branch: &str, members: Value| {
+            let mut event = event(json!({"id": branch, "branch": branch, "author": branch, "partial": true}));
+            for (key, value) in members.as_object().unwrap() {
+                event[key] = value.clone();
+            }
+            event
+        };
+        let begun = json!({"functionCall": {"id": "c1", "name": "f", "willContinue": true}});
+        let grown = json!({"functionCall": {"id": "c1", "partialArgs": [{"jsonPath": "$.a", "numberValue": 1}], "willContinue": true}});
+        let whole = json!({"functionCall": {"id": "c1", "name": "f", "args": {"a": 1, "b": 2}}});
+        let values = read(&[
+            on("p.x", json!({"content": text("one ")})),
+            on("p.z", json!({"content": {"parts": [{"text": "call"}, begun, grown]}})),
+            on("p.y", json!({"content": text("wrong")})),
+            on("p.y", json!({"content": text("right"), "partial": false})),
+            on("p.x", json!({"content": text("two")})),
+            on("p.x", json!({"content": text("one two"), "partial": false})),
+            on("p.z", json!({"content": {"parts": [{"text": "call"}, whole]}, "partial": false})),
+            on("p.z", json!({"content": response("c1", "f", json!({"ok": true})), "partial": false})),
+        ]);
+        assert_eq!(of(&values, "MESSAGES_SNAPSHOT").len(), 1);
+        let mut fold = Fold::new();
+        golden_events(&values).iter().for_each(|event| fold.apply(event));
+        let (messages, _) = fold.into_parts();
+        let said: Vec<_> = messages
+            .iter()
+            .map(|message| match &message.body {
+                MessageBody::Assistant { content, tool_calls } => {
+                    let arguments = tool_calls.iter().flatten().map(|call| call.arguments.to_string());
+                    format!("{} {}", content.as_deref().unwrap_or_default(), arguments.collect::<String>())
+                }
+                _ => "tool".to_owned(),
+            })
+            .collect();
+        assert_eq!(said, ["one two ", r#"call {"a":1,"b":2}"#, "tool", "right "]);
     }
 
     #[test]
@@ -620,6 +659,14 @@ mod errors {
     }
 
     #[test]
+    fn a_frame_without_a_code_does_not_hide_that_of_the_event_before_it() {
+        let failed = event(json!({"errorCode": "ValueError", "errorMessage": "no"}));
+        let events = read(&[failed, json!({"error": "ValueError: no"})]);
+        assert_eq!(of(&events, "RUN_ERROR").len(), 1);
+        assert_eq!((&last(&events)["code"], &last(&events)["message"]), (&json!("ValueError"), &json!("no")));
+    }
+
+    #[test]
     fn a_model_that_is_cut_off_did_not_succeed() {
         let events = read(&[event(json!({"partial": true, "modelVersion": "m", "content": text("Half")}))]);
         assert_eq!(last(&events)["code"], "STREAM_TRUNCATED");
@@ -879,6 +926,177 @@ mod places {
     }
 }
 
+mod subagents {
+    use super::*;
+
+    const ON: &[&str] = &["subagents=on"];
+
+    fn at(path: &str, id: &str, members: Value) -> Value {
+        let author = path.rsplit('/').next().and_then(|node| node.split('@').next());
+        let mut event = event(json!({"id": id, "author": author, "nodeInfo": {"path": path}}));
+        for (key, value) in members.as_object().unwrap() {
+            event[key] = value.clone();
+        }
+        event
+    }
+
+    /// What begins and ends, and who says what.
+    fn shown(events: &[Value]) -> Vec<String> {
+        let show = |event: &Value| {
+            let id = event["subagentRunId"].as_str().unwrap_or("main");
+            match event["type"].as_str().unwrap() {
+                "SUBAGENT_STARTED" => Some(format!("+{id} {}", event["name"].as_str().unwrap())),
+                "SUBAGENT_FINISHED" => Some(format!("-{id}")),
+                "SUBAGENT_ERROR" => Some(format!("!{id} {}", event["code"].as_str().unwrap())),
+                "TEXT_MESSAGE_CONTENT" => Some(format!("{id}: {}", event["delta"].as_str().unwrap())),
+                _ => None,
+            }
+        };
+        events.iter().filter_map(show).collect()
+    }
+
+    #[test]
+    fn they_nest_and_close_from_the_inside() {
+        let events = read_with(
+            &[
+                at("a@1", "1", json!({"content": text("one")})),
+                at("a@1/b@1", "2", json!({"content": text("two")})),
+                at("a@1/b@1/c@1", "3", json!({"content": text("three")})),
+                at("a@1", "4", json!({"content": text("four")})),
+                at("a@1/b@1", "5", json!({"content": text("five")})),
+            ],
+            ON,
+        );
+        let (b, c, again) = ("r:a@1/b@1:0", "r:a@1/b@1/c@1:1", "r:a@1/b@1:2");
+        assert_eq!(
+            shown(&events),
+            [
+                "main: one".to_owned(),
+                format!("+{b} b"),
+                format!("{b}: two"),
+                format!("+{c} c"),
+                format!("{c}: three"),
+                format!("-{c}"),
+                format!("-{b}"),
+                "main: four".to_owned(),
+                format!("+{again} b"),
+                format!("{again}: five"),
+                format!("-{again}"),
+            ]
+        );
+        let parents: Vec<_> =
+            of(&events, "SUBAGENT_STARTED").iter().map(|one| &one["parentSubagentRunId"]).collect();
+        assert_eq!(parents, [&Value::Null, &json!(b), &Value::Null]);
+    }
+
+    #[test]
+    fn parallel_ones_keep_their_own_words() {
+        let on = |branch: &str, said: &str, partial: bool| {
+            let author = branch.rsplit('.').next();
+            event(
+                json!({"id": branch, "branch": branch, "author": author, "partial": partial, "content": text(said)}),
+            )
+        };
+        let events = read_with(
+            &[
+                on("p.a", "1", true),
+                on("p.b", "2", true),
+                on("p.a", "3", true),
+                on("p.b", "24", false),
+                on("p.a", "13", false),
+            ],
+            ON,
+        );
+        let (a, b) = ("r:p.a:0", "r:p.b:1");
+        let expected = ["+A a", "A: 1", "+B b", "B: 2", "A: 3", "B: 4", "-B", "-A"];
+        let expected = expected.map(|line| line.replace('A', a).replace('B', b));
+        assert_eq!(shown(&events), expected);
+    }
+
+    #[test]
+    fn a_transfer_names_the_call_that_made_it() {
+        let mut over = event(
+            json!({"author": "desk", "content": response("c1", "transfer_to_agent", json!({"result": null}))}),
+        );
+        over["actions"] = json!({"transferToAgent": "billing"});
+        let events = read_with(
+            &[
+                event(json!({"author": "desk", "content": call("c1", "transfer_to_agent")})),
+                over,
+                event(json!({"id": "e3", "author": "billing", "content": text("hello")})),
+            ],
+            ON,
+        );
+        let started = of(&events, "SUBAGENT_STARTED");
+        assert_eq!(started.len(), 1);
+        assert_eq!((&started[0]["name"], &started[0]["parentToolCallId"]), (&json!("billing"), &json!("c1")));
+        assert_eq!(of(&events, "TEXT_MESSAGE_CONTENT")[0]["subagentRunId"], "r:billing:0");
+    }
+
+    #[test]
+    fn one_that_waits_is_suspended_with_its_interrupt() {
+        let events = read_with(
+            &[
+                at("a@1", "1", json!({"content": text("x")})),
+                at("a@1/b@1", "2", json!({"content": call("c1", "approve"), "longRunningToolIds": ["c1"]})),
+            ],
+            ON,
+        );
+        assert_eq!(
+            of(&events, "SUBAGENT_FINISHED")[0]["outcome"],
+            json!({"type": "suspended", "interruptIds": ["c1"]})
+        );
+        assert_eq!(last(&events)["outcome"]["interrupts"][0]["subagentRunId"], "r:a@1/b@1:0");
+    }
+
+    #[test]
+    fn the_one_that_fails_is_named() {
+        let failed = json!({"branch": "p.b", "errorCode": "SAFETY", "errorMessage": "no"});
+        let events = read_with(
+            &[
+                at("", "1", json!({"branch": "p.a", "content": text("x")})),
+                at("", "2", failed),
+                at("", "3", json!({"branch": "p.a", "content": text("y")})),
+            ],
+            ON,
+        );
+        assert_eq!(shown(&events).last().unwrap(), "-r:p.a:0");
+        assert_eq!(of(&events, "SUBAGENT_ERROR")[0]["subagentRunId"], "r:p.b:1");
+        assert_eq!(last(&events)["code"], "SAFETY");
+        let events = read_with(
+            &[
+                at("a@1/b@1", "1", json!({"content": text("x")})),
+                at("a@1/b@1/c@1", "2", json!({"errorCode": "SAFETY", "errorMessage": "no"})),
+                json!({"error": "no", "error_details": {"error_type": "SAFETY"}}),
+            ],
+            ON,
+        );
+        let lines = shown(&events);
+        assert_eq!(lines[lines.len() - 2..], ["!r:a@1/b@1/c@1:1 SAFETY", "-r:a@1/b@1:0"]);
+        assert_eq!(last(&events)["code"], "SAFETY");
+    }
+
+    #[test]
+    fn a_correction_keeps_whose_words_they_are() {
+        let events = read_with(
+            &[
+                at("a@1", "1", json!({"content": text("main")})),
+                at("a@1/b@1", "2", json!({"partial": true, "content": text("wrong")})),
+                at("a@1/b@1", "2", json!({"content": text("right")})),
+            ],
+            ON,
+        );
+        let snapshot = of(&events, "MESSAGES_SNAPSHOT")[0];
+        let owners: Vec<_> = snapshot["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|message| &message["subagentRunId"])
+            .collect();
+        assert_eq!(owners, [&Value::Null, &json!("r:a@1/b@1:0")]);
+    }
+}
+
 mod state {
     use super::*;
 
@@ -1089,10 +1307,14 @@ fn recordings() -> Vec<(String, Vec<u8>)> {
 fn recordings_need_no_repair() {
     for (name, bytes) in recordings() {
         let framing = detect(&bytes, FORMAT.reads).unwrap();
-        let mut source = Source::new(&FORMAT, framing, &SourceOptions::default()).unwrap();
-        source.push(&bytes, &mut |_| {}).unwrap();
-        source.end(&StreamEnd::Closed, &mut |_| {}).unwrap();
-        assert_eq!(source.repairs().collect::<Vec<_>>(), [], "{name}");
+        for pairs in [&[][..], &["subagents=on"]] {
+            let options = Options::parse(pairs.iter().copied(), FORMAT.options).unwrap();
+            let options = SourceOptions { options, ..SourceOptions::default() };
+            let mut source = Source::new(&FORMAT, framing, &options).unwrap();
+            source.push(&bytes, &mut |_| {}).unwrap();
+            source.end(&StreamEnd::Closed, &mut |_| {}).unwrap();
+            assert_eq!(source.repairs().collect::<Vec<_>>(), [], "{name} {pairs:?}");
+        }
     }
 }
 
@@ -1172,12 +1394,15 @@ mod hostile {
             which in any::<usize>(),
             harms in proptest::collection::vec(harm(), 0..12),
             lenient in any::<bool>(),
+            subagents in any::<bool>(),
             cut in 1_usize..500,
         ) {
             let (all, others) = &*LINES;
             let bytes = harmed(all[which % all.len()].clone(), others, &harms);
             let read = |cut: usize| {
-                let options = SourceOptions { lenient, ..SourceOptions::default() };
+                let pairs = subagents.then_some("subagents=on");
+                let options = Options::parse(pairs, FORMAT.options).unwrap();
+                let options = SourceOptions { lenient, options, ..SourceOptions::default() };
                 let mut source = Source::new(&FORMAT, Framing::Lines, &options).unwrap();
                 let mut events = Vec::new();
                 for chunk in bytes.chunks(cut) {

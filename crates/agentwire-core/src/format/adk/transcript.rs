@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use crate::{
-    event::{Content, EncryptedEntity, Message, MessageBody, MessageId, ToolCall, ToolCallId},
+    event::{Content, EncryptedEntity, Message, MessageBody, MessageId, SubagentId, ToolCall, ToolCallId},
     json::Object,
 };
 
@@ -29,6 +29,8 @@ pub(super) struct Transcript {
     ids: HashSet<MessageId>,
     /// Bytes of text held.
     size: usize,
+    /// Whose messages come next, where subagents are shown.
+    pub(super) subagent: Option<SubagentId>,
 }
 
 impl Transcript {
@@ -73,7 +75,8 @@ impl Transcript {
         self.is_whole()
     }
 
-    fn push(&mut self, message: Message) {
+    fn push(&mut self, mut message: Message) {
+        message.subagent = self.subagent.clone();
         self.ids.insert(message.id.clone());
         self.messages.push(message);
     }
@@ -172,7 +175,9 @@ impl Transcript {
             holder + 1 + tools.count()
         });
         self.ids.insert(id.clone());
-        self.messages.insert(at, Message::new(id.clone(), body));
+        let mut message = Message::new(id.clone(), body);
+        message.subagent = self.subagent.clone();
+        self.messages.insert(at, message);
         Placed::New
     }
 

@@ -8,7 +8,7 @@ use super::{
     args::ArgsText,
     wire::{Part, Parts, Text},
 };
-use crate::event::{MessageId, ToolCallId};
+use crate::event::{Message, MessageBody, MessageId, SubagentId, ToolCall, ToolCallId};
 
 /// How much text of one kind and turn is held for the comparison: four times what today's models say in one
 /// turn (64 Ki tokens are about 256 KiB). Beyond it, the closing event is taken to agree.
@@ -24,6 +24,8 @@ pub(super) struct Turn {
     pub(super) id: MessageId,
     /// Who speaks.
     pub(super) author: Box<str>,
+    /// Who speaks, where subagents are shown: what a turn began as, it stays.
+    pub(super) subagent: Option<SubagentId>,
     /// The model, where an event said it: in 1.x the closing event does not.
     pub(super) model: Option<Box<str>>,
     /// The answer so far, all blocks of it.
@@ -99,6 +101,7 @@ impl Turn {
         Self {
             id,
             author: author.into(),
+            subagent: None,
             model: None,
             text: String::new(),
             thought: String::new(),
@@ -155,6 +158,38 @@ impl Turn {
         } else {
             text.push_str(delta);
         }
+    }
+
+    /// What has been said of it and is not closed yet, as a client holds it. `None` if not all of it is known.
+    pub(super) fn unfinished(&self) -> Option<Vec<Message>> {
+        if self.overlong {
+            return None;
+        }
+        let mut messages = Vec::new();
+        if let Some(block) = &self.block {
+            let mut message = match block.kind {
+                Kind::Answer => Message::assistant(block.id.clone(), self.text.get(block.start..)?),
+                Kind::Thought => {
+                    let content = self.thought.get(block.start..)?.into();
+                    Message::new(block.id.clone(), MessageBody::Reasoning { content })
+                }
+            };
+            if block.kind == Kind::Answer && !self.author.is_empty() {
+                message.name = Some(self.author.clone());
+            }
+            message.encrypted.clone_from(&block.signature);
+            messages.push(message);
+        }
+        if !self.streamed.is_empty() {
+            let calls = self.streamed.iter();
+            let calls = calls.map(|call| ToolCall::new(call.id.clone(), call.name.clone(), call.args.sent()));
+            let body = MessageBody::Assistant { content: None, tool_calls: Some(calls.collect()) };
+            messages.push(Message::new(self.id.clone(), body));
+        }
+        for message in &mut messages {
+            message.subagent.clone_from(&self.subagent);
+        }
+        Some(messages)
     }
 
     /// Whether the whole turn begins with what was streamed of it.

@@ -23,6 +23,14 @@ struct Pending {
     parent: Option<Box<str>>,
 }
 
+impl Pending {
+    /// The bytes that it takes in its lane.
+    fn size(&self, lane: &Lane) -> usize {
+        let length = |text: &Option<Box<str>>| text.as_deref().map_or(0, str::len);
+        lane.as_deref().map_or(0, str::len) + self.id.len() + length(&self.name) + length(&self.parent)
+    }
+}
+
 type Lane = Option<SubagentId>;
 type Key = (ChunkKind, Box<str>);
 
@@ -36,6 +44,9 @@ pub(super) struct Expander {
 impl Expander {
     /// How many lanes may be open at once; a lane is a subagent, and honest runs have a few.
     const MAX_LANES: usize = 4096;
+
+    /// How many bytes their ids and names may take: a kilobyte for each of them.
+    const MAX_SIZE: usize = 4 << 20;
 
     /// Lets an explicit event pass, after ending what it ends.
     pub(super) fn event(&mut self, event: Event, out: &mut Vec<Event>) {
@@ -69,7 +80,8 @@ impl Expander {
             None => {
                 let pending = opener(&chunk)?;
                 self.close(&lane, out);
-                if self.lanes.len() >= Self::MAX_LANES {
+                let size: usize = self.lanes.iter().map(|(lane, pending)| pending.size(lane)).sum();
+                if self.lanes.len() >= Self::MAX_LANES || size > Self::MAX_SIZE {
                     return Err(ReadError::new("", "too many chunk streams are open at once"));
                 }
                 let extra = chunk
@@ -276,6 +288,20 @@ impl Joiner {
         let lane = self.lanes.iter().find(held)?.0.clone();
         self.release(&lane);
         Some(Event::new(Body::StateDelta { patch: Patch::default() }).by(lane))
+    }
+
+    /// The kind and lane of the message or call that `event` only adds to, if the client is assembling it there.
+    /// Such events change nothing here, so the writer can go on without a chunk of its own making.
+    pub(super) fn continues(&self, event: &Event) -> Option<(ChunkKind, &Lane)> {
+        let (kind, id): (_, &str) = match &event.body {
+            _ if event.extra.is_some() => return None,
+            Body::TextDelta { message, .. } => (ChunkKind::Text, message),
+            Body::ReasoningDelta { message, .. } => (ChunkKind::Reasoning, message),
+            Body::ToolArgs { call, .. } => (ChunkKind::Tool, call),
+            _ => return None,
+        };
+        let held = |(_, (held, name)): &&(Lane, Key)| *held == kind && **name == *id;
+        self.lanes.iter().find(held).map(|(lane, _)| (kind, lane))
     }
 
     pub(super) fn event(&mut self, event: &Event) -> Joined {

@@ -19,24 +19,34 @@ pub(super) fn event(out: &mut BytesMut, event: &Event) {
     if event.extra.is_none()
         && let Some((head, id, delta)) = content_event(&event.body)
     {
-        out.put_slice(head);
-        write_str(out, id);
-        out.put_slice(b",\"delta\":");
-        write_str(out, delta);
-        if let Some(subagent) = &event.subagent {
-            out.put_slice(b",\"subagentRunId\":");
-            write_str(out, subagent);
-        }
-        if let Some(timestamp) = event.timestamp {
-            out.put_slice(b",\"timestamp\":");
-            serde_json::to_writer(out.writer(), &timestamp).expect("writing to memory does not fail");
-        }
-        out.put_u8(b'}');
-        return;
+        return content(out, head, id, delta, event.subagent.as_ref(), event.timestamp);
     }
     let mut w = ObjectWriter::new(out);
     members(&mut w, event);
     w.end();
+}
+
+fn content(
+    out: &mut BytesMut,
+    head: &[u8],
+    id: &str,
+    delta: &str,
+    subagent: Option<&SubagentId>,
+    timestamp: Option<i64>,
+) {
+    out.put_slice(head);
+    write_str(out, id);
+    out.put_slice(b",\"delta\":");
+    write_str(out, delta);
+    if let Some(subagent) = subagent {
+        out.put_slice(b",\"subagentRunId\":");
+        write_str(out, subagent);
+    }
+    if let Some(timestamp) = timestamp {
+        out.put_slice(b",\"timestamp\":");
+        serde_json::to_writer(out.writer(), &timestamp).expect("writing to memory does not fail");
+    }
+    out.put_u8(b'}');
 }
 
 fn content_event(body: &Body) -> Option<(&'static [u8], &str, &str)> {
@@ -287,6 +297,21 @@ pub(super) fn chunk(out: &mut BytesMut, chunk: &Chunk) {
     let raw = extra.and_then(|extra| extra.raw.as_ref());
     base_members(&mut w, chunk.subagent.as_ref(), chunk.timestamp, metadata.as_ref(), raw);
     w.end();
+}
+
+/// Appends the chunk of a content event that only adds to what its lane holds.
+pub(super) fn chunk_delta(out: &mut BytesMut, event: &Event, lane: Option<&SubagentId>) {
+    let (head, id, delta): (&[u8], &str, _) = match &event.body {
+        Body::ReasoningDelta { message, delta } => {
+            (br#"{"type":"REASONING_MESSAGE_CHUNK","messageId":"#, message, delta)
+        }
+        Body::ToolArgs { call, delta } => (br#"{"type":"TOOL_CALL_CHUNK","toolCallId":"#, call, delta),
+        Body::TextDelta { message, delta } => {
+            (br#"{"type":"TEXT_MESSAGE_CHUNK","messageId":"#, message, delta)
+        }
+        _ => return,
+    };
+    content(out, head, id, delta, lane, event.timestamp);
 }
 
 /// A chunk's metadata with what is carried inside it.

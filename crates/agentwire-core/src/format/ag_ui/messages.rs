@@ -7,7 +7,7 @@ use super::decode::union_tag;
 use crate::{
     event::{Content, ContentPart, MediaKind, Message, MessageBody, PartSource, Role, ToolCall},
     format::ReadError,
-    json::{ArrayWriter, Fields, Object, ObjectWriter, Path, json, text},
+    json::{ArrayWriter, Fields, Object, ObjectWriter, Path, json, kind_of, text},
     patch::{Op, Patch, PatchOp, is_pointer},
     tally::Tally,
 };
@@ -366,6 +366,45 @@ pub(super) fn write_patch(list: &mut ArrayWriter<'_>, patch: &Patch) {
             }
         });
     }
+}
+
+/// Messages from one JSON array, as [`to_json`] writes it; those of unknown roles are counted and left out.
+///
+/// # Errors
+/// When it is not an array of messages; names the JSON path.
+pub fn from_json(text: &str, tally: &mut Tally) -> Result<Vec<Message>, ReadError> {
+    let mut messages = Vec::new();
+    for (index, raw) in array(text, "a list of messages")?.into_iter().enumerate() {
+        messages.extend(message(raw, Path::Index(&Path::Root, index), tally)?);
+    }
+    Ok(messages)
+}
+
+/// A JSON Patch from one JSON array. Unlike in an event, an unknown operation is an error: whoever asks for a
+/// change wants all of it or nothing.
+///
+/// # Errors
+/// When it is not an array of operations; names the JSON path.
+pub fn patch_from_json(text: &str) -> Result<Patch, ReadError> {
+    let mut operations = Vec::new();
+    for (index, raw) in array(text, "a list of JSON Patch operations")?.into_iter().enumerate() {
+        let path = Path::Index(&Path::Root, index);
+        let known = operation(raw, path, &mut Tally::default())?;
+        operations.push(known.ok_or_else(|| {
+            let wanted = "expected one of `add`, `remove`, `replace`, `move`, `copy`, `test`";
+            Path::Key(&path, "op").error(wanted)
+        })?);
+    }
+    Ok(Patch(operations))
+}
+
+fn array<'a>(text: &'a str, wanted: &str) -> Result<Vec<&'a RawValue>, ReadError> {
+    serde_json::from_str(text).map_err(|error| {
+        Path::Root.error(match error.classify() {
+            serde_json::error::Category::Data => format!("expected {wanted}, found {}", kind_of(text)),
+            _ => format!("not valid JSON: {error}"),
+        })
+    })
 }
 
 /// Messages as one JSON array: what history routes answer.

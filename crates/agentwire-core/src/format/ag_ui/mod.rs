@@ -24,7 +24,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use self::messages::to_json as messages_to_json;
+pub use self::messages::{from_json as messages_from_json, patch_from_json, to_json as messages_to_json};
 use self::{
     reader::AgUiReader,
     writer::{AgUiWriter, Encoding},
@@ -50,6 +50,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Sse,
             content_type: "text/event-stream",
             headers: &[],
+            asks: &[],
         },
         Profile {
             name: "0",
@@ -57,6 +58,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Sse,
             content_type: "text/event-stream",
             headers: &[],
+            asks: &[],
         },
         Profile {
             name: "chunks",
@@ -64,6 +66,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Sse,
             content_type: "text/event-stream",
             headers: &[],
+            asks: &[],
         },
     ],
     ordered: true,

@@ -92,6 +92,13 @@ impl Writer for AgUiWriter {
         match &mut self.variant {
             Variant::One => Self::event(encoding, event, out),
             Variant::Chunks(joiner) => {
+                if encoding == Encoding::Json
+                    && let Some((kind, lane)) = joiner.continues(event)
+                {
+                    encode::chunk_delta(out.begin(kind.event_type()), event, lane.as_ref());
+                    out.commit();
+                    return Fidelity::Exact;
+                }
                 if let Some(first) = joiner.before(event) {
                     Self::event(encoding, &first, out);
                 }

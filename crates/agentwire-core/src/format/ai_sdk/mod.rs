@@ -71,6 +71,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Sse,
             content_type: "text/event-stream",
             headers: UI_HEADERS,
+            asks: &[],
         },
         Profile {
             name: "6",
@@ -78,6 +79,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Sse,
             content_type: "text/event-stream",
             headers: UI_HEADERS,
+            asks: &[],
         },
         Profile {
             name: "7",
@@ -85,6 +87,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Sse,
             content_type: "text/event-stream",
             headers: UI_HEADERS,
+            asks: &[],
         },
         Profile {
             name: "4",
@@ -92,6 +95,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Coded,
             content_type: "text/plain; charset=utf-8",
             headers: &[("x-vercel-ai-data-stream", "v1")],
+            asks: &[],
         },
         Profile {
             name: "langchain-adapter",
@@ -99,6 +103,8 @@ pub static FORMAT: Format = Format {
             framing: Framing::Coded,
             content_type: "text/plain; charset=utf-8",
             headers: &[],
+            // Its payloads are those of LangChain's events, names and run ids included.
+            asks: &[("metadata", "on")],
         },
         Profile {
             name: "text",
@@ -106,6 +112,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Text,
             content_type: "text/plain; charset=utf-8",
             headers: &[],
+            asks: &[],
         },
     ],
     ordered: false,

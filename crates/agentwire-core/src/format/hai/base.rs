@@ -243,6 +243,13 @@ impl Companions {
         self.take(key, |value| value.get().starts_with('"')).and_then(|value| value.as_str())
     }
 
+    /// Takes a string that a reader says by itself, if there is anything else beside which it says it.
+    pub(super) fn take_redundant(&mut self, key: &str, known: &str) {
+        if self.hai.len() > 1 {
+            self.take(key, |value| value.as_str().as_deref() == Some(known));
+        }
+    }
+
     /// Takes anything but `null`.
     pub(super) fn take_some(&mut self, key: &str) -> Option<Json> {
         self.take(key, |value| !value.is_null())

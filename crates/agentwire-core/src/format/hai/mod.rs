@@ -87,6 +87,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Sse,
             content_type: "text/event-stream",
             headers: &[],
+            asks: &[],
         },
         Profile {
             name: "object",
@@ -94,6 +95,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Sse,
             content_type: "text/event-stream",
             headers: &[],
+            asks: &[],
         },
         Profile {
             name: "text",
@@ -101,6 +103,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Sse,
             content_type: "text/event-stream",
             headers: &[],
+            asks: &[],
         },
     ],
     ordered: false,

@@ -39,6 +39,7 @@ pub static FORMAT: Format = Format {
         framing: Framing::Prefixed,
         content_type: CONTENT_TYPE,
         headers: &[],
+        asks: &[],
     }],
     ordered: false,
     options: super::OPTIONS,

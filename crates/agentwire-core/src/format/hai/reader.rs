@@ -394,7 +394,9 @@ impl HaiReader {
                 tally.note("missing id", "TOOL_CALL_RESULT");
                 last.clone()
             }
-            _ => return Err(f.missing("toolCallId", "a string")),
+            // Empty, and there was no call that could be meant: then it is the id.
+            (Some(empty), None) => empty.into(),
+            (None, None) => return Err(f.missing("toolCallId", "a string")),
         };
         let message = match id(&mut f, "messageId", tally)?.filter(|id| !id.is_empty()) {
             Some(message) => message.into(),
@@ -505,6 +507,9 @@ impl HaiReader {
             if let Some(event) = shared::read_event(whole, &mut self.context)
                 && !matches!(event.body, Body::Custom { .. })
             {
+                if let Body::TextEnd { message } = &event.body {
+                    self.ended(message);
+                }
                 out.push(event);
                 return Ok(());
             }

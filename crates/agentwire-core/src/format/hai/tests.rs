@@ -427,6 +427,21 @@ fn an_empty_message_is_something_to_parse() {
 }
 
 #[test]
+fn a_result_whose_call_has_an_empty_id_reads_back() {
+    let result = crate::event::ToolResult {
+        message: "m".into(),
+        call: "".into(),
+        content: crate::event::Content::from("x"),
+        error: None,
+        explicit_role: false,
+    };
+    let events = run([Body::ToolResult(Box::new(result))]);
+    for profile in PROFILES {
+        same(profile, &events, &through(&events, profile, &[]));
+    }
+}
+
+#[test]
 fn every_event_has_a_time_once_there_is_one() {
     let mut events = run(text("m", &["a"]));
     let unstamped = written(&events, "", &[]);
@@ -889,4 +904,41 @@ fn any_bytes_give_a_valid_stream() {
             }
         }
     });
+}
+
+#[test]
+fn a_thought_that_says_nothing_but_its_words_needs_no_carrier() {
+    let stream = [
+        r#"{"type":"RUN_STARTED","messageId":"m","role":"assistant","timestamp":1}"#,
+        r#"{"type":"BUSINESS_DATA_START","messageId":"m","role":"assistant","timestamp":1}"#,
+        r#"{"type":"BUSINESS_DATA_CONTENT","messageId":"m","delta":{"output":{"type":"thinking","data":{"content":"hm","thinking":true}}},"timestamp":1}"#,
+        r#"{"type":"BUSINESS_DATA_CONTENT","messageId":"m","delta":{"output":{"type":"text","content":"yes"}},"timestamp":1}"#,
+        r#"{"type":"BUSINESS_DATA_END","messageId":"m","role":"assistant","timestamp":1}"#,
+        r#"{"type":"RUN_FINISHED","messageId":"m","role":"assistant","timestamp":1}"#,
+    ];
+    let (events, failure) = read(&FORMAT, stream.join("\n").as_bytes(), usize::MAX, &[]);
+    assert_eq!(failure, None);
+    let wanted = stream.map(|line| value(line)["type"].as_str().unwrap().to_owned());
+    let frames = written(&events, "object", &[]);
+    assert_eq!(kinds(&frames), wanted);
+    assert!(frames.iter().all(|frame| frame.get("agui").is_none()), "{frames:?}");
+}
+
+#[test]
+fn content_without_an_id_belongs_to_the_message_that_spoke_last() {
+    let stream = [
+        r#"{"type":"RUN_STARTED","messageId":"a","role":"assistant"}"#,
+        r#"{"type":"BUSINESS_DATA_START","messageId":"a"}"#,
+        r#"{"type":"BUSINESS_DATA_CONTENT","messageId":"a","delta":"1"}"#,
+        r#"{"type":"BUSINESS_DATA_START","messageId":"b"}"#,
+        r#"{"type":"BUSINESS_DATA_CONTENT","messageId":"b","delta":"2"}"#,
+        r#"{"type":"BUSINESS_DATA_CONTENT","messageId":"a","delta":"3"}"#,
+        r#"{"type":"BUSINESS_DATA_CONTENT","delta":"4"}"#,
+    ];
+    let (events, _) = read(&FORMAT, stream.join("\n").as_bytes(), usize::MAX, &[]);
+    let said = events.iter().filter_map(|event| match &event.body {
+        Body::TextDelta { message, delta } => Some((message.as_str(), &**delta)),
+        _ => None,
+    });
+    assert_eq!(said.collect::<Vec<_>>(), [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")]);
 }

@@ -31,6 +31,8 @@ pub(super) enum Piece<'a> {
         media: Media<'a>,
     },
     Source(&'a RawValue),
+    /// What only the provider can read, about the text itself.
+    Signature(Cow<'a, str>),
     /// A block that nobody knows.
     Other(&'a RawValue),
 }
@@ -89,17 +91,24 @@ fn block<'a>(raw: &'a RawValue, place: usize, tally: &mut Tally, pieces: &mut Ve
     let Some(block) = Block::of(raw) else {
         return tally.note("wrong type", "content block");
     };
-    self::known(raw, &block, place, tally, pieces);
+    known(raw, &block, place, false, tally, pieces);
 }
 
 fn known<'a>(
     raw: &'a RawValue,
     block: &Block<'a>,
     place: usize,
+    wrapped: bool,
     tally: &mut Tally,
     pieces: &mut Vec<Piece<'a>>,
 ) {
-    let kind = view::filled(block.kind, tally).unwrap_or_default();
+    let kind = match view::filled(block.kind, tally) {
+        Some(kind) => kind,
+        None if block.text.is_some() => Cow::Borrowed("text"),
+        // `{"index": 2}` is how some providers say that a block is complete.
+        None if is_bare(raw) => return,
+        None => Cow::Borrowed(""),
+    };
     let index = || match block.index {
         Some(index) => Cow::Borrowed(index.get().trim_matches('"')),
         None => Cow::Owned(place.to_string()),
@@ -116,6 +125,9 @@ fn known<'a>(
                 let list = view::elements(list).unwrap_or_default();
                 pieces.extend(list.into_iter().filter(|raw| view::is_object(raw)).map(Piece::Source));
             }
+            // Gemini signs its text, too.
+            let signature = block.extras.and_then(Inner::of).and_then(|extras| extras.signature);
+            pieces.extend(text(signature).map(|(signature, _)| Piece::Signature(signature)));
         }
         "thinking" => {
             let (said, signature) = (text(block.thinking), text(block.signature));
@@ -152,15 +164,17 @@ fn known<'a>(
         "reasoning_content" => {
             let inner = block.reasoning_content.and_then(Inner::of).unwrap_or_default();
             let said = text(inner.text.or(block.reasoning_content));
-            let signature = text(inner.signature).map(|(text, _)| text);
-            pieces.push(reasoning(said, signature, None));
+            let redacted = inner.redacted_content.or(inner.redacted_camel);
+            let opaque = text(inner.signature.or(redacted)).map(|(text, _)| text);
+            pieces.push(reasoning(said, opaque, None));
         }
-        "non_standard" => {
+        // Wrapped once, never deeper: nothing that a peer sends may exhaust the stack.
+        "non_standard" if !wrapped => {
             if let Some(value) = block.value
                 && let Some(inner) = Block::of(value)
                 && inner.kind.is_some()
             {
-                known(value, &inner, place, tally, pieces);
+                known(value, &inner, place, true, tally, pieces);
             }
         }
         // The same calls are in `tool_call_chunks` and `tool_calls`.
@@ -171,6 +185,11 @@ fn known<'a>(
             None => pieces.push(Piece::Other(raw)),
         },
     }
+}
+
+/// Whether a block has a place and nothing else.
+fn is_bare(raw: &RawValue) -> bool {
+    view::members(raw).is_some_and(|members| members.iter().all(|(key, _)| matches!(&**key, "index" | "id")))
 }
 
 /// The media that a block holds or points to.
@@ -271,7 +290,7 @@ pub(super) fn body(content: Option<&RawValue>, tally: &mut Tally) -> Content {
                 }
                 parts.push(part);
             }
-            Piece::Source(_) => {}
+            Piece::Source(_) | Piece::Signature(_) => {}
             Piece::Reasoning(_) | Piece::Other(_) => {
                 return Content::Text(view::json(content, tally).get().into());
             }

@@ -14,7 +14,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::thread::{BREAKPOINT_ID, ThreadState};
+use super::{
+    messages::is_stand_in,
+    thread::{BREAKPOINT_ID, ThreadState},
+};
 use crate::event::{
     Content, ContentPart, MediaKind, Message, MessageBody, PartSource, ResumeStatus, RunInput, ToolCall,
 };
@@ -211,7 +214,8 @@ fn graph_input(input: &RunInput, request: &RunRequest<'_>) -> Value {
 }
 
 /// The messages that the thread does not hold. Results are known by their call: their ids differ, because the
-/// graph names a result only after it was shown.
+/// graph names a result only after it was shown. So do the ids of answers that had been shown under a stand-in
+/// before their name came.
 fn new_messages<'m>(
     messages: &'m [Message],
     known: Option<&'m ThreadState>,
@@ -220,6 +224,9 @@ fn new_messages<'m>(
     messages.iter().filter(move |message| {
         !held.iter().any(|held| match (&held.body, &message.body) {
             (MessageBody::Tool { call: held, .. }, MessageBody::Tool { call, .. }) => held == call,
+            (MessageBody::Assistant { .. }, MessageBody::Assistant { .. }) if is_stand_in(&message.id) => {
+                held.id == message.id || held.body == message.body
+            }
             _ => held.id == message.id,
         })
     })
@@ -494,6 +501,10 @@ mod tests {
                 message.id = format!("{call}-result").into();
             }
         }
+        // And the last answer, before its name came.
+        let last = input.messages.last_mut().unwrap();
+        assert!(matches!(last.body, MessageBody::Assistant { .. }));
+        last.id = "lc_run--1".into();
         input.messages.push(Message::user("h2", "and now?"));
         input.state = Some(
             Json::parse(

@@ -47,9 +47,8 @@ pub(super) fn calls<'a>(message: &wire::Message<'a>, tally: &mut Tally) -> Vec<W
 /// The call that `raw` is, in any form.
 pub(super) fn whole_call<'a>(raw: &'a RawValue, tally: &mut Tally) -> Option<WholeCall<'a>> {
     let call = Call::of(raw)?;
-    if let Some(inner) = call.tool_call {
-        return whole_call(inner, tally);
-    }
+    // A call with the state it was made in.
+    let call = call.tool_call.and_then(Call::of).unwrap_or(call);
     let function = call.function.and_then(Function::of).unwrap_or_default();
     let name = call.name.or(function.name).or(call.tool).or(call.tool_name);
     Some(WholeCall {
@@ -93,6 +92,16 @@ impl Naming for Native {
     fn call(&self, native: &str) -> ToolCallId {
         native.into()
     }
+}
+
+/// Whether `id` is one that LangChain makes up of the model's run where the provider gave none: `lc_run--RUN`,
+/// before 1.0 `run--RUN` and `run-RUN`.
+pub(super) fn is_stand_in(id: &str) -> bool {
+    id.starts_with("lc_run-")
+        || id.strip_prefix("run-").is_some_and(|run| {
+            let run = run.trim_start_matches('-').as_bytes();
+            run.len() >= 36 && [8, 13, 18, 23].iter().all(|at| run[*at] == b'-')
+        })
 }
 
 /// The id of a result that has none.

@@ -30,6 +30,11 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
         about: "`json` writes results that are strings as JSON strings too",
     },
     OptionSpec { name: "raw", values: &["off", "on"], about: "carries the native events along" },
+    OptionSpec {
+        name: "metadata",
+        values: &["off", "on"],
+        about: "tells the names, run ids and metadata of the graph and its nodes with the run and its steps",
+    },
     OptionSpec { name: "hide_nodes", values: &[], about: "nodes to leave out, separated by commas" },
     OptionSpec {
         name: "hide_tags",
@@ -58,6 +63,7 @@ pub(super) struct Settings {
     pub(super) manual_reasoning: bool,
     pub(super) json_results: bool,
     pub(super) raw: bool,
+    pub(super) metadata: bool,
     pub(super) hide_nodes: Vec<Box<str>>,
     pub(super) hide_tags: Vec<Box<str>>,
     pub(super) outcome: bool,
@@ -90,6 +96,7 @@ impl Settings {
             manual_reasoning: options.is("reasoning", "manual"),
             json_results: options.is("tool_result", "json"),
             raw: options.is("raw", "on"),
+            metadata: options.is("metadata", "on"),
             hide_nodes: list("hide_nodes"),
             hide_tags: list("hide_tags"),
             outcome: !options.is("interrupts", "legacy"),

@@ -1,6 +1,7 @@
 //! Golden tests over `fixtures/`, what they fold to, and named regressions.
 
 mod bad_input;
+mod belonging;
 mod endings;
 mod folded;
 mod options;

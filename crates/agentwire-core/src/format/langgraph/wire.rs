@@ -49,7 +49,10 @@ raw_object! {
 
 raw_object! {
     /// `additional_kwargs` of a message.
-    pub(super) struct Kwargs { reasoning_content, reasoning, tool_calls, openai_role = "__openai_role__", }
+    pub(super) struct Kwargs {
+        reasoning_content, reasoning, tool_calls, openai_role = "__openai_role__",
+        call_signatures = "__gemini_function_call_thought_signatures__",
+    }
 }
 
 raw_object! {
@@ -102,7 +105,7 @@ raw_object! {
     /// Bytes inside a block: Anthropic's `source`, OpenAI's `file`, `input_audio` and `image_url`.
     pub(super) struct Inner {
         kind = "type", media_type, mime_type, data, url, file_id, file_data, filename, format, text, signature,
-        index,
+        index, redacted_content, redacted_camel = "redactedContent",
     }
 }
 

@@ -408,6 +408,7 @@ pub fn session(body: &str, tally: &mut Tally) -> Result<StoredSession, ReadError
         max_tokens_is_warning: false,
         snapshot: Snapshot::Always,
         show_temp: false,
+        subagents: false,
         attach_raw: false,
     };
     AdkReader::new(settings).stored(body, tally)

@@ -49,6 +49,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Prefixed,
             content_type: CONTENT_TYPE,
             headers: &[],
+            asks: &[],
         },
         Profile {
             name: "chunks",
@@ -56,6 +57,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Prefixed,
             content_type: CONTENT_TYPE,
             headers: &[],
+            asks: &[],
         },
     ],
     ordered: true,

@@ -47,6 +47,12 @@ pub(super) fn with_answers(input: &RunInput, version: u8) -> String {
     History { version, pending: &[], answers }.write(&input.messages)
 }
 
+/// The id of the message that a turn becomes; `None` if nobody spoke.
+pub(super) fn turn_id(turn: &[Message]) -> Option<Box<str>> {
+    let own = turn.iter().find_map(ui_message_id);
+    own.or_else(|| turn.first().map(|message| message.id.as_str().into()))
+}
+
 struct History<'h> {
     version: u8,
     pending: &'h [Interrupt],
@@ -81,8 +87,7 @@ impl History<'_> {
     }
 
     fn turn(&self, w: &mut ObjectWriter<'_>, turn: &[Message], last: bool) {
-        let id = turn.iter().find_map(ui_message_id);
-        let id = id.or_else(|| turn.first().map(|message| message.id.as_str().into()));
+        let id = turn_id(turn);
         let made = self.pending.first().map(|interrupt| wire::interrupt_call(&interrupt.id).into());
         w.str("id", &id.or(made).unwrap_or_default()).str("role", "assistant");
         if let Some(metadata) = turn.first().and_then(plain_metadata) {

@@ -4,16 +4,21 @@
 //! message for each, so a turn is taken apart at its steps. Ids that agentwire put into the provider
 //! metadata come back as they were; others derive from the id of the turn, in the way of the reader.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 
 use super::{
     super::wire::{self, AI_SDK},
-    Last, with_own,
+    Last, approval_answer,
+    parts::answer_to,
+    with_own,
 };
 use crate::{
-    event::{Content, ContentPart, Message, MessageBody, MessageId, ThreadId, ToolCall, ToolCallId},
+    event::{
+        Content, ContentPart, Interrupt, Message, MessageBody, MessageId, ResumeEntry, ResumeStatus,
+        ThreadId, ToolCall, ToolCallId,
+    },
     format::ReadError,
     json::{Fields, Json, Object, Path, elements, json, text},
     tally::Tally,
@@ -29,6 +34,8 @@ pub(super) struct Conversation {
     /// What the latest message answers.
     pub(super) last: Last,
     calls: HashSet<ToolCallId>,
+    /// The calls that approvals were asked for, in model messages.
+    approvals: HashMap<Box<str>, ToolCallId>,
     count: usize,
 }
 
@@ -47,6 +54,8 @@ pub(super) struct Turn {
     pub(super) kept: Vec<Json>,
     pub(super) state: Option<Json>,
     pub(super) last: Last,
+    /// Approvals that were asked for, in a model message.
+    pub(super) approvals: Vec<(Box<str>, ToolCallId)>,
 }
 
 /// The assistant message being gathered.
@@ -69,6 +78,7 @@ impl Conversation {
             state: None,
             last: Last::default(),
             calls: HashSet::new(),
+            approvals: HashMap::new(),
             count: 0,
         }
     }
@@ -217,7 +227,8 @@ impl Conversation {
     }
 
     fn finish_turn(&mut self, turn: Turn, metadata: Option<Object>, rest: Option<Object>) {
-        let Turn { id, mut messages, kept, state, mut last, .. } = turn;
+        let Turn { id, mut messages, kept, state, mut last, approvals, .. } = turn;
+        self.approvals.extend(approvals);
         // A turn that says nothing still stands between two others.
         if messages.is_empty() {
             messages.push(Message::assistant(id.as_str(), ""));
@@ -246,22 +257,19 @@ impl Conversation {
 
     /// A model message of results, which some applications send.
     fn results(&mut self, mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
-        let calls = &self.calls;
-        let mut results = Vec::new();
+        let (calls, approvals) = (&self.calls, &self.approvals);
+        let (mut results, mut resume) = (Vec::new(), Vec::new());
         let there = f.array("content", |raw, path| {
             let mut part = Fields::of(raw, path)?;
+            if part.str("type", tally)?.as_deref() == Some("tool-approval-response") {
+                resume.push(decision(approvals, &mut part, tally)?);
+                return Ok(());
+            }
             let call = part.need_str("toolCallId", tally)?.into_owned();
             if !calls.contains(call.as_str()) {
-                return Err(Path::Key(&path, "toolCallId").error(format!(
-                    "expected the id of a tool call earlier in the conversation, found `{call}`"
-                )));
+                return Err(unknown_call(path, &call));
             }
-            let output = match part.json("output", tally)? {
-                Some(output) => Some(unwrapped(output)),
-                None => part.json("result", tally)?,
-            };
-            let output = output.ok_or_else(|| part.missing("output", "the tool's result"))?;
-            results.push(result_message(call.into(), &output, None));
+            results.push(model_result(call.into(), &mut part, tally)?);
             Ok(())
         })?;
         if !there {
@@ -273,8 +281,50 @@ impl Conversation {
             }
         }
         self.messages.append(&mut results);
+        self.last.resume = resume;
         Ok(())
     }
+}
+
+/// A result in `path` whose call is nowhere.
+pub(super) fn unknown_call(path: Path<'_>, call: &str) -> ReadError {
+    let problem = format!("expected the id of a tool call earlier in the conversation, found `{call}`");
+    Path::Key(&path, "toolCallId").error(problem)
+}
+
+/// What a person decided, in a model message.
+fn decision(
+    approvals: &HashMap<Box<str>, ToolCallId>,
+    part: &mut Fields<'_, '_>,
+    tally: &mut Tally,
+) -> Result<ResumeEntry, ReadError> {
+    let path = part.path();
+    let id = part.need_boxed("approvalId", tally)?;
+    let Some(call) = approvals.get(&id) else {
+        return Err(Path::Key(&path, "approvalId").error(format!(
+            "expected the id of an approval request earlier in the conversation, found `{id}`"
+        )));
+    };
+    let approved = part.bool("approved")?.ok_or_else(|| part.missing("approved", "a boolean"))?;
+    let reason = part.boxed("reason", tally)?;
+    let mut interrupt = Interrupt::new(&*id, "tool_call");
+    interrupt.tool_call = Some(call.clone());
+    let answer = approval_answer(approved, reason.as_deref());
+    Ok(answer_to(interrupt, ResumeStatus::Resolved, Some(answer)))
+}
+
+/// The result that a part of a model message holds: `output` since version 5, `result` before.
+pub(super) fn model_result(
+    call: ToolCallId,
+    part: &mut Fields<'_, '_>,
+    tally: &mut Tally,
+) -> Result<Message, ReadError> {
+    if let Some(output) = part.json("output", tally)? {
+        return Ok(unwrapped(call, output));
+    }
+    let failed = part.bool("isError")?.unwrap_or(false);
+    let result = part.json("result", tally)?.ok_or_else(|| part.missing("output", "the tool's result"))?;
+    Ok(result_message(call, &result, failed.then(|| spoken_error(&result))))
 }
 
 /// Members of a message that nobody asked for, without those that say nothing new.
@@ -285,14 +335,38 @@ fn message_rest(f: &mut Fields<'_, '_>) -> Result<Option<Object>, ReadError> {
     f.rest("message", &mut Tally::default())
 }
 
-/// The value inside a model message's `{type: "text"|"json"|…, value}`.
-fn unwrapped(output: Json) -> Json {
+/// The result that a model message's `{type: "text"|"json"|"error-text"|…, value}` stands for.
+fn unwrapped(call: ToolCallId, output: Json) -> Message {
     let object = output.clone().into_object();
     let kind = object.as_ref().and_then(|it| it.get_str("type"));
-    match (kind.as_deref(), object.and_then(|it| it.member("value"))) {
-        (Some("text" | "json" | "error-text" | "error-json"), Some(value)) => value,
-        _ => output,
+    let value = object.as_ref().and_then(|it| it.member("value"));
+    match (kind.as_deref(), value) {
+        (Some("text" | "json"), Some(value)) => result_message(call, &value, None),
+        (Some("error-text" | "error-json"), Some(value)) => {
+            result_message(call, &Json::null(), Some(spoken_error(&value)))
+        }
+        (Some("execution-denied"), None) => {
+            let reason = object.and_then(|it| it.get_str("reason"));
+            denied_message(call, reason.map(Into::into))
+        }
+        _ => result_message(call, &output, None),
     }
+}
+
+/// An error in words: text as it is, anything else as JSON.
+fn spoken_error(value: &Json) -> Box<str> {
+    match value.to_value() {
+        serde_json::Value::String(text) => text.into(),
+        _ => value.get().into(),
+    }
+}
+
+/// The result of a call that a person refused.
+pub(super) fn denied_message(call: ToolCallId, reason: Option<Box<str>>) -> Message {
+    let mut result = result_message(call, &Json::null(), Some(reason.unwrap_or_else(|| wire::DENIED.into())));
+    let denied = Json::from(serde_json::Value::Bool(true));
+    result.metadata = Some(with_own(None, "denied", denied));
+    result
 }
 
 /// The message that holds a result.
@@ -328,6 +402,7 @@ impl Turn {
             kept: Vec::new(),
             state: None,
             last: Last::default(),
+            approvals: Vec::new(),
         }
     }
 
@@ -365,6 +440,13 @@ impl Turn {
         let current = self.current.get_or_insert_default();
         current.id = current.id.take().or(parent);
         current.calls.push(call);
+    }
+
+    /// Whether a call was made in this turn.
+    pub(super) fn calls(&self, id: &ToolCallId) -> bool {
+        let current = self.current.iter().flat_map(|current| &current.calls);
+        let earlier = self.messages.iter().flat_map(Message::tool_calls);
+        current.chain(earlier).any(|call| call.id == *id)
     }
 
     /// The result of a call.

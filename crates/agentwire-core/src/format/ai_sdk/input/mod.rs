@@ -154,8 +154,8 @@ fn read_messages(
 /// Tools that the application declares in the body, if `tools` looks like that; otherwise it is the
 /// application's own and stays where it is.
 fn tools(f: &mut Fields<'_, '_>) -> Vec<Tool> {
-    let Some(raw) = f.peek("tools") else { return Vec::new() };
-    let Ok(serde_json::Value::Array(list)) = serde_json::from_str(raw.get()) else {
+    let repaired = f.peek("tools").and_then(|raw| Json::from_raw(raw).ok());
+    let Some(serde_json::Value::Array(list)) = repaired.map(|(tools, _)| tools.to_value()) else {
         return Vec::new();
     };
     let declared = list.iter().map(|tool| {
@@ -177,22 +177,34 @@ fn tools(f: &mut Fields<'_, '_>) -> Vec<Tool> {
     declared.unwrap_or_default()
 }
 
-/// Writes a request body for a backend of the AI SDK 5 or newer.
+/// Writes a request body for a backend of the AI SDK 5 or newer. The SDK has no place for tools of the user interface;
+/// they stand in `tools`, where [`from_json`] looks for them.
 #[must_use]
 pub fn to_json(input: &RunInput, version: u8) -> String {
     let mut out = bytes::BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
     if let Some(forwarded) = input.forwarded.clone().and_then(Json::into_object) {
         for (key, value) in forwarded.entries() {
-            if !matches!(&*key, "id" | "messages" | "trigger" | "messageId") {
+            let taken = matches!(&*key, "id" | "messages" | "trigger" | "messageId");
+            if !taken && (key != "tools" || input.tools.is_empty()) {
                 w.entry(&key, &value);
             }
         }
     }
+    if !input.tools.is_empty() {
+        w.array("tools", |list| {
+            for tool in &input.tools {
+                list.object(|w| {
+                    w.str("name", &tool.name)
+                        .str("description", &tool.description)
+                        .opt_json("parameters", tool.parameters.as_ref());
+                });
+            }
+        });
+    }
     let messages = Json::trusted(history::with_answers(input, version));
     w.str("id", &input.thread).json("messages", &messages).str("trigger", "submit-message");
-    let continued = trailing_turn(&input.messages).last();
-    let continued = continued.map(|last| ui_message_id(last).unwrap_or_else(|| last.id.as_str().into()));
+    let continued = history::turn_id(trailing_turn(&input.messages));
     w.opt_str("messageId", continued.as_deref());
     w.end();
     String::from_utf8(out.into()).expect("JSON text is UTF-8")

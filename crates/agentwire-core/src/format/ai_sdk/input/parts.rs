@@ -8,7 +8,7 @@ use super::{
         wire::{self, STATE_ID, part},
     },
     approval_answer,
-    message::{Said, Turn, result_message},
+    message::{Said, Turn, denied_message, model_result, result_message, unknown_call},
     with_own,
 };
 use crate::{
@@ -63,20 +63,22 @@ fn media(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<ContentPart, ReadE
         Some(name) => Some(name),
         None => f.boxed("name", tally)?,
     };
-    let url = match f.str("url", tally)? {
-        Some(url) => Some(url),
-        None => match f.str("data", tally)? {
-            Some(data) => Some(data),
-            None => f.str("image", tally)?,
-        },
-    };
-    let url = url.ok_or_else(|| f.missing("url", "the address of the file"))?;
-    let source = if url.contains(':') {
+    let source = if let Some(url) = f.str("url", tally)? {
         wire::media_source(&url, media_type.as_deref())
     } else {
-        crate::event::PartSource::Data {
-            value: url.into(),
-            mime_type: media_type.as_deref().unwrap_or("application/octet-stream").into(),
+        let data = match f.str("data", tally)? {
+            Some(data) => Some(data),
+            None => f.str("image", tally)?,
+        };
+        let data = data.ok_or_else(|| f.missing("url", "the address of the file"))?;
+        // Base64 has no colon; addresses of both kinds have one.
+        if data.contains(':') {
+            wire::media_source(&data, media_type.as_deref())
+        } else {
+            crate::event::PartSource::Data {
+                value: data.into(),
+                mime_type: media_type.as_deref().unwrap_or("application/octet-stream").into(),
+            }
         }
     };
     let kind = MediaKind::of_mime(media_type.as_deref().or(source.mime_type()).unwrap_or_default());
@@ -143,6 +145,18 @@ pub(super) fn assistant_part(
             };
             let input = input.ok_or_else(|| f.missing("input", "the tool's arguments"))?;
             turn.call(new_call(id, name, &input), None);
+        }
+        // A request that a model message repeats; the answer to it is in a message of results.
+        "tool-approval-request" if f.peek("state").is_none() => {
+            let call = f.need_id("toolCallId", tally)?;
+            turn.approvals.push((f.need_boxed("approvalId", tally)?, call));
+        }
+        "tool-result" if f.peek("state").is_none() => {
+            let call: ToolCallId = f.need_id("toolCallId", tally)?;
+            if !turn.calls(&call) {
+                return Err(unknown_call(path, &call));
+            }
+            turn.answer(model_result(call, &mut f, tally)?);
         }
         "source-url" | "source-document" => source(turn, &mut f, tally)?,
         "source" => {
@@ -263,7 +277,8 @@ fn tool(
             turn.last.resume.push(answer_to(interrupt, ResumeStatus::Resolved, Some(answer)));
         }
         "output-available" => {
-            let output = output.ok_or_else(|| f.missing("output", "the tool's result"))?;
+            // A tool that returns nothing in the browser leaves no trace in JSON.
+            let output = output.unwrap_or_else(Json::null);
             if !preliminary {
                 turn.answer(result_message(id, &output, None));
             }
@@ -273,11 +288,7 @@ fn tool(
             turn.answer(result_message(id, &Json::null(), Some(error)));
         }
         "output-denied" => {
-            let reason = approval.and_then(|it| it.reason).unwrap_or_else(|| wire::DENIED.into());
-            let mut result = result_message(id, &Json::null(), Some(reason));
-            let denied = Json::from(serde_json::Value::Bool(true));
-            result.metadata = Some(with_own(None, "denied", denied));
-            turn.answer(result);
+            turn.answer(denied_message(id, approval.and_then(|it| it.reason)));
         }
         other => {
             return Err(Path::Key(&path, "state").error(format!("expected {STATES}, found `{other}`")));
@@ -287,7 +298,7 @@ fn tool(
 }
 
 /// An answer, which names the call that the interrupt guards.
-fn answer_to(interrupt: Interrupt, status: ResumeStatus, payload: Option<Json>) -> ResumeEntry {
+pub(super) fn answer_to(interrupt: Interrupt, status: ResumeStatus, payload: Option<Json>) -> ResumeEntry {
     let call = interrupt.tool_call.as_deref();
     ResumeEntry {
         metadata: call.map(|call| Object::from_entries([("toolCallId", Json::string(call))])),

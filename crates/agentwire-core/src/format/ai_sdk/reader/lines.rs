@@ -68,7 +68,11 @@ pub(super) fn read(
             let message = text(raw, path, &mut b.tally)?;
             b.maybe_error(&message);
         }
-        _ => object(b, code, Fields::of(raw, path)?, out)?,
+        "9" | "a" | "b" | "c" | "d" | "e" | "f" | "h" | "i" | "j" | "k" => {
+            object(b, code, Fields::of(raw, path)?, out)?;
+        }
+        // Whatever its value is: nobody knows what it should be.
+        other => b.tally.note("unknown code", other),
     }
     Ok(())
 }
@@ -105,7 +109,7 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
             b.tool_delta(&call, &delta, out);
         }
         // In the dialect the two letters have changed places.
-        "9" | "a" if has(&f, "toolName") => {
+        "9" | "a" if has(&f, "toolName") && !has(&f, "result") => {
             let call = call_id(b, &mut f)?;
             let name = f.need_str("toolName", &mut b.tally)?;
             let args = f.json("args", &mut b.tally)?.ok_or_else(|| f.missing("args", "an object"))?;
@@ -174,10 +178,7 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
             };
             out.push(Event::new(Body::File(Box::new(file))));
         }
-        code => {
-            b.tally.note("unknown code", code);
-            return Ok(());
-        }
+        other => unreachable!("`{other}` has no object"),
     }
     f.rest(code, &mut b.tally)?;
     Ok(())

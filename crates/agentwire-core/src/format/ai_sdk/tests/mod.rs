@@ -7,8 +7,10 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use super::{FORMAT, input};
 use crate::{
+    convert::{Converter, Source, SourceOptions},
     event::Event,
-    format::{ag_ui, golden},
+    format::{Options, Setup, StreamEnd, ag_ui, golden, langgraph},
+    framing::Framing,
     tally::Tally,
 };
 
@@ -138,4 +140,79 @@ fn a_cut_run_is_closed() {
         assert!(body.contains(r#"{"type":"abort"}"#), "{body}");
     }
     assert!(written("4", &events, &[]).ends_with("d:{\"finishReason\":\"other\"}\n"));
+}
+
+/// What a LangGraph stream is in the letter dialect.
+fn dialect(lines: &[&str]) -> String {
+    let from = &langgraph::FORMAT;
+    let profile = FORMAT.profile("langchain-adapter").unwrap();
+    let reading =
+        SourceOptions { options: Options::default().for_profile(from, profile), ..SourceOptions::default() };
+    let source = Source::new(from, Framing::Lines, &reading).unwrap();
+    let options = Options::default();
+    let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
+    let mut converter = Converter::new(source, &FORMAT, profile, None, &setup).unwrap();
+    converter.push((lines.join("\n") + "\n").as_bytes()).unwrap();
+    converter.end(&StreamEnd::Closed).unwrap();
+    String::from_utf8(converter.output().take().to_vec()).unwrap()
+}
+
+#[test]
+fn the_dialect_has_the_payloads_of_langchains_events() {
+    let written = dialect(&[
+        r#"{"event":"on_chain_start","name":"My graph","run_id":"R1","parent_ids":[],"tags":[],"metadata":{"user":7},"data":{"input":{}}}"#,
+        r#"{"event":"on_node_start","name":"plan","run_id":"R2","parent_ids":["R1"],"tags":[],"metadata":{"step":1},"data":{}}"#,
+        r#"{"event":"on_agent_action","name":"agent","run_id":"R3","parent_ids":["R1","R2"],"tags":[],"metadata":{},"data":{"action":{"tool":"clock","tool_input":{"zone":"UTC"}}}}"#,
+        r#"{"event":"on_tool_end","name":"clock","run_id":"R3","parent_ids":["R1","R2"],"tags":[],"metadata":{},"data":{"output":{"result":[1,2]}}}"#,
+        r#"{"event":"on_chat_model_stream","name":"model","run_id":"R4","parent_ids":["R1","R2"],"tags":[],"metadata":{},"data":{"chunk":{"content":"Noon.","type":"AIMessageChunk","id":"m1"}}}"#,
+        r#"{"event":"on_node_end","name":"plan","run_id":"R2","parent_ids":["R1"],"tags":[],"metadata":{},"data":{"output":{}}}"#,
+        r#"{"event":"on_chain_end","name":"My graph","run_id":"R1","parent_ids":[],"tags":[],"metadata":{},"data":{"output":{}}}"#,
+    ]);
+    let wanted = [
+        r#"2:{"type":"chain_start","name":"My graph","user":7}"#,
+        r#"b:{"name":"plan","node_id":"R2","step":1}"#,
+        r#"a:{"toolCallId":"R3","toolName":"clock","args":{"zone":"UTC"}}"#,
+        r#"9:{"toolCallId":"R3","result":[1,2]}"#,
+        r#"0:"Noon.""#,
+        r#"c:{"node_id":"R2"}"#,
+        r#"f:{"finishReason":"stop"}"#,
+    ];
+    assert_eq!(written.lines().collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn the_dialect_tells_a_failure_once() {
+    let written = dialect(&[
+        r#"{"event":"on_chain_start","name":"G","run_id":"R1","parent_ids":[],"tags":[],"metadata":{},"data":{}}"#,
+        r#"{"event":"on_node_start","name":"n","run_id":"R2","parent_ids":["R1"],"tags":[],"metadata":{},"data":{}}"#,
+        r#"{"event":"on_node_error","name":"n","run_id":"R2","parent_ids":["R1"],"tags":[],"metadata":{},"data":{"error":"no disk"}}"#,
+        r#"{"event":"on_chain_error","name":"G","run_id":"R1","parent_ids":[],"tags":[],"metadata":{},"data":{"error":"no disk"}}"#,
+    ]);
+    let errors: Vec<_> = written.lines().filter(|line| line.starts_with("e:")).collect();
+    assert_eq!(errors, [r#"e:"no disk""#], "{written}");
+    assert!(!written.contains("\nf:"), "a run that failed does not finish: {written}");
+}
+
+#[test]
+fn a_relative_address_is_not_taken_for_data() {
+    let body = r#"{"id":"c","messages":[{"id":"u","role":"user","parts":[
+        {"type":"file","mediaType":"image/png","url":"/uploads/cat.png"},
+        {"type":"file","mimeType":"image/png","data":"aGk="}]}]}"#;
+    let request = input::from_json(body, "t", "r", &mut Tally::default()).unwrap();
+    let history = input::ui_messages(&request.input.messages, &[], 5);
+    assert!(history.contains(r#""url":"/uploads/cat.png""#), "{history}");
+    assert!(history.contains(r#""url":"data:image/png;base64,aGk=""#), "{history}");
+}
+
+#[test]
+fn a_request_that_goes_on_names_the_message_that_its_history_holds() {
+    let body = r#"{"id":"c","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"ok","toolInvocations":
+        [{"state":"result","toolCallId":"c1","toolName":"clock","args":{},"result":12}]}],
+        "tools":[{"name":"clock","description":"the time"}]}"#;
+    let request = input::from_json(body, "t", "r", &mut Tally::default()).unwrap();
+    let written = input::to_json(&request.input, 6);
+    let value: serde_json::Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(value["messageId"], value["messages"][1]["id"], "{written}");
+    let back = input::from_json(&written, "t", "r", &mut Tally::default()).unwrap();
+    assert_eq!(back.input.tools, request.input.tools, "declared tools survive");
 }

@@ -9,6 +9,7 @@ use super::about::About;
 use crate::{
     event::{MessageId, ToolCallId, ToolResult},
     framing::DEFAULT_MAX_FRAME,
+    json::Json,
 };
 
 /// The most calls that are remembered; what the order guard remembers. A result for a call that was forgotten
@@ -17,6 +18,10 @@ const MAX_CALLS: usize = 16_384;
 
 /// The most argument text that is collected for one call: what one frame of a source may hold.
 const MAX_ARGUMENTS: usize = DEFAULT_MAX_FRAME;
+
+/// The most text of results without a call that one response keeps for the calls that may follow: what one
+/// frame of a source may hold. A call whose result is beyond it stays without one.
+const MAX_STRAYS: usize = DEFAULT_MAX_FRAME;
 
 /// One call.
 #[derive(Debug, Default)]
@@ -39,8 +44,12 @@ pub(super) struct Call {
     /// A person refused it.
     pub(super) denied: bool,
     pub(super) about: About,
-    /// A result that came before the arguments were complete.
+    /// A result that came before the arguments were complete, or before the call itself.
     pub(super) held: Option<Box<ToolResult>>,
+    /// The client holds a call of this id that was made up for a result.
+    pub(super) made_up: bool,
+    /// The arguments of a call that takes the place of a made-up one.
+    pub(super) restated: Option<Json>,
 }
 
 /// The calls of a message.
@@ -50,6 +59,8 @@ pub(super) struct Calls {
     open: usize,
     /// Calls of this response that have no result yet.
     unanswered: usize,
+    /// How much text of results without a call was kept.
+    strays: usize,
 }
 
 impl Calls {
@@ -93,8 +104,25 @@ impl Calls {
         Some(call)
     }
 
-    /// A call opens.
-    pub(super) fn start(&mut self, id: &ToolCallId, call: Call) {
+    /// Keeps a result that came before its call: a client that is told of the call forgets it.
+    pub(super) fn keep(&mut self, result: &ToolResult) {
+        let size = result.content.text().len();
+        if self.strays + size > MAX_STRAYS {
+            return;
+        }
+        if let Some(call) = self.calls.get_mut(&result.call) {
+            self.strays += size;
+            call.held = Some(Box::new(result.clone()));
+        }
+    }
+
+    /// A call opens. If its result came before it, that will be said again when the arguments are complete.
+    pub(super) fn start(&mut self, id: &ToolCallId, mut call: Call) {
+        if let Some(stray) = self.calls.get_mut(id).filter(|stray| stray.held.is_some()) {
+            call.held = stray.held.take();
+            call.denied = stray.denied;
+            call.made_up = true;
+        }
         self.insert(id, Call { open: true, ..call });
         self.open += 1;
     }

@@ -44,6 +44,27 @@ pub(super) fn text_line(out: &mut Frames, code: &'static str, text: &str) {
     out.commit();
 }
 
+/// What is called, and with what.
+fn described(w: &mut ObjectWriter<'_>, call: &Call, input: &Json) {
+    w.str("toolName", &call.name);
+    // The client takes objects and arrays only.
+    if input.get().starts_with(['{', '[']) {
+        w.json("args", input);
+    } else {
+        w.nested("args", |w| {
+            w.json("value", input);
+        });
+    }
+}
+
+/// A result goes to the first call of its id that the client holds. If that one was made up, the result says
+/// what was called: the client lays all of a result over the call.
+fn restate(w: &mut ObjectWriter<'_>, call: &Call) {
+    if let Some(input) = &call.restated {
+        described(w, call, input);
+    }
+}
+
 fn array_line(out: &mut Frames, code: &'static str, fill: impl FnOnce(&mut ObjectWriter<'_>)) {
     let buffer = begin(out, code);
     let mut list = ArrayWriter::new(buffer);
@@ -152,29 +173,24 @@ impl Wire for DataWire {
 
     fn tool_call(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, input: &Json) {
         object_line(out, "9", |w| {
-            w.str("toolCallId", id).str("toolName", &call.name);
-            // The client takes objects and arrays only.
-            if input.get().starts_with(['{', '[']) {
-                w.json("args", input);
-            } else {
-                w.nested("args", |w| {
-                    w.json("value", input);
-                });
-            }
+            w.str("toolCallId", id);
+            described(w, call, input);
         });
     }
 
-    fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, _call: &Call, output: &Json) {
+    fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json) {
         object_line(out, "a", |w| {
             w.str("toolCallId", id).json("result", output);
+            restate(w, call);
         });
     }
 
-    fn tool_error(&mut self, out: &mut Frames, id: &ToolCallId, _call: &Call, error: &str) {
+    fn tool_error(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, error: &str) {
         object_line(out, "a", |w| {
             w.str("toolCallId", id).nested("result", |w| {
                 w.str("error", error);
             });
+            restate(w, call);
         });
     }
 

@@ -50,6 +50,8 @@ pub(super) struct LetterWriter {
     count: u64,
     calls: Calls,
     reason: Option<Box<str>>,
+    /// The error that was told last: a tool's failure is often the run's as well.
+    failure: Option<Box<str>>,
     finished: bool,
 }
 
@@ -66,6 +68,7 @@ impl LetterWriter {
             count: 0,
             calls: Calls::default(),
             reason: None,
+            failure: None,
             finished: false,
         }
     }
@@ -98,8 +101,10 @@ impl LetterWriter {
     fn show_nodes(&mut self, out: &mut Frames) {
         for node in self.nodes.iter_mut().filter(|node| !node.shown) {
             node.shown = true;
+            // A step's name says where it stands in the graph; the dialect wants the node's own.
+            let name = name_in(node.metadata.as_ref());
             object_line(out, "b", |w| {
-                w.str("name", &node.name).str("node_id", &node.id);
+                w.str("name", name.as_deref().unwrap_or(&node.name)).str("node_id", &node.id);
                 spread(w, node.metadata.as_ref(), &["name", "node_id"]);
             });
         }
@@ -143,11 +148,13 @@ impl LetterWriter {
         }
         if let Some(error) = &result.error {
             let text = result.content.text();
-            text_line(out, "e", if error.is_empty() { &text } else { error });
+            self.error(if error.is_empty() { &text } else { error }, out);
             return Fidelity::Approximated("an error does not say which call failed");
         }
+        let output = wire::output(&result.content);
+        let value = inner_result(&output).unwrap_or(output);
         object_line(out, "9", |w| {
-            w.str("toolCallId", &result.call).json("result", &wire::output(&result.content));
+            w.str("toolCallId", &result.call).json("result", &value);
         });
         match result.content {
             Content::Text(_) => Fidelity::Exact,
@@ -175,6 +182,14 @@ impl LetterWriter {
         }
     }
 
+    /// An error, unless it is the one that was told last.
+    fn error(&mut self, message: &str, out: &mut Frames) {
+        if self.failure.as_deref() != Some(message) {
+            text_line(out, "e", message);
+            self.failure = Some(message.into());
+        }
+    }
+
     fn data(&self, name: &str, value: &Json, out: &mut Frames) {
         object_line(out, "2", |w| {
             w.str("type", name).json("data", value);
@@ -182,7 +197,15 @@ impl LetterWriter {
     }
 }
 
-/// The run's name in the words of LangChain.
+/// The `result` of an output that holds nothing else, which is what the dialect sends.
+fn inner_result(output: &Json) -> Option<Json> {
+    match output.clone().into_object()?.entries().as_slice() {
+        [(key, value)] if key == "result" => Some(value.clone()),
+        _ => None,
+    }
+}
+
+/// The name of a run or a node in the words of LangChain.
 fn name_in(metadata: Option<&Object>) -> Option<String> {
     metadata?.get_str("name")
 }
@@ -258,11 +281,11 @@ impl Writer for LetterWriter {
                 self.finish(finished, out)
             }
             Body::RunError(error) => {
-                text_line(out, "e", &error.message);
+                self.error(&error.message, out);
                 Fidelity::Exact
             }
             Body::SubagentError { message, .. } => {
-                text_line(out, "e", message);
+                self.error(message, out);
                 Fidelity::Approximated("an error does not say which subagent failed")
             }
             Body::Custom { name, value } => {

@@ -671,8 +671,9 @@ impl<W: Wire> Turn<W> {
         let input = wire::arguments(&text);
         let literal = input.get().starts_with('"') || cut;
         let input = self.safe(&input);
-        if let Some(call) = self.calls.get(id) {
+        if let Some(call) = self.calls.get_mut(id) {
             self.wire.tool_call(out, id, call, &input);
+            call.restated = call.made_up.then(|| input.clone());
         }
         if let Some(result) = held {
             self.tool_result(&result, false, out);
@@ -703,9 +704,12 @@ impl<W: Wire> Turn<W> {
                 call.denied |= refused;
                 return Fidelity::Exact;
             }
+            // Another word on a call that was never made.
+            Some(call) if call.held.is_some() => self.calls.keep(result),
             Some(_) => {}
             None => {
                 self.unknown_call(id, out);
+                self.calls.keep(result);
                 fidelity = Fidelity::Approximated("the call of this result was never seen");
             }
         }
@@ -717,7 +721,8 @@ impl<W: Wire> Turn<W> {
         let Some(call) = self.calls.answer(id) else {
             return fidelity;
         };
-        let refused = refused || call.denied;
+        call.denied |= refused;
+        let refused = call.denied;
         let text = result.content.text();
         match &result.error {
             None if !refused => self.wire.tool_output(out, id, call, &output),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{
     super::{
@@ -35,6 +36,9 @@ pub(super) struct Message {
     thought: Option<Thought>,
     /// Whether other outputs came before any text.
     delayed: bool,
+    /// Whether the text's start says in which message it stands. Its words then say it too wherever they say
+    /// anything, because metadata `hai` replaces what was there before.
+    hosted: bool,
     /// A role that text cannot have, and so could not be kept as one.
     odd_role: Option<Json>,
 }
@@ -43,6 +47,8 @@ pub(super) struct Message {
 #[derive(Debug)]
 struct Thought {
     id: MessageId,
+    /// The message that it stands in.
+    wire: MessageId,
     elapsed: Option<Json>,
     collapse: Option<Json>,
 }
@@ -56,10 +62,18 @@ struct Content<'a> {
     #[serde(borrow)]
     message_id: Cow<'a, str>,
     #[serde(borrow)]
-    delta: Cow<'a, str>,
+    delta: &'a RawValue,
     #[serde(default)]
     timestamp: Option<i64>,
 }
+
+/// A delta of the fast lane that is a string.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// What stands around the words of a text output that is a JSON document in a string.
+const AROUND: (&str, &str) = (r#""{\"output\":{\"type\":\"text\",\"content\":\""#, r#"\"}}""#);
 
 /// A structured delta of the fast lane.
 #[derive(Deserialize)]
@@ -84,29 +98,66 @@ impl HaiReader {
         if !text.starts_with(r#"{"type":"BUSINESS_DATA_CONTENT","#) {
             return false;
         }
-        let Ok(wire) = serde_json::from_str::<Content<'_>>(text) else {
+        let Ok(Content { message_id, delta, timestamp, .. }) = serde_json::from_str(text) else {
             return false;
         };
-        let Some(Message { text: Some(message), thought: None, .. }) = self.messages.get(&*wire.message_id)
+        let raw = delta.get();
+        // Without a backslash there is nothing to unescape, neither in the document nor in the string around it.
+        let words = raw.strip_prefix(AROUND.0).and_then(|rest| rest.strip_suffix(AROUND.1));
+        if let Some(words) = words.filter(|words| memchr::memchr(b'\\', words.as_bytes()).is_none()) {
+            return self.fast_text(&message_id, words.into(), timestamp, out);
+        }
+        if raw.starts_with('{') {
+            return self.fast_document(&message_id, raw, timestamp, out);
+        }
+        let Ok(Text(delta)) = serde_json::from_str(raw) else {
+            return false;
+        };
+        if delta.starts_with('{') {
+            return self.fast_document(&message_id, &delta, timestamp, out);
+        }
+        !delta.trim_start().starts_with('{') && self.fast_text(&message_id, delta, timestamp, out)
+    }
+
+    /// A structured delta that is text and nothing else.
+    fn fast_document(
+        &mut self,
+        wire: &str,
+        document: &str,
+        timestamp: Option<i64>,
+        out: &mut Vec<Event>,
+    ) -> bool {
+        match serde_json::from_str::<TextDelta<'_>>(document) {
+            Ok(TextDelta { output }) if output.kind == "text" => {
+                self.fast_text(wire, output.content, timestamp, out)
+            }
+            _ => false,
+        }
+    }
+
+    /// Appends to an open text, if there is one that nothing stands in the way of.
+    fn fast_text(
+        &mut self,
+        wire: &str,
+        delta: Cow<'_, str>,
+        timestamp: Option<i64>,
+        out: &mut Vec<Event>,
+    ) -> bool {
+        let limit = shared::MAX_INTEGER.unsigned_abs();
+        if timestamp.is_some_and(|time| time.unsigned_abs() > limit) {
+            return false;
+        }
+        let Some((id, Message { text: Some(message), thought: None, .. })) =
+            self.messages.get_key_value(wire)
         else {
             return false;
         };
-        let limit = shared::MAX_INTEGER.unsigned_abs();
-        if wire.timestamp.is_some_and(|time| time.unsigned_abs() > limit) {
-            return false;
-        }
         let message = message.clone();
-        let delta: Box<str> = if wire.delta.starts_with('{') {
-            match serde_json::from_str::<TextDelta<'_>>(&wire.delta) {
-                Ok(TextDelta { output }) if output.kind == "text" => output.content.into(),
-                _ => return false,
-            }
-        } else if wire.delta.trim_start().starts_with('{') {
-            return false;
-        } else {
-            wire.delta.into()
-        };
-        out.push(Event::new(Body::TextDelta { message, delta }).at(wire.timestamp));
+        if self.last_message.as_ref() != Some(id) {
+            self.last_message = Some(id.clone());
+        }
+        let body = Body::TextDelta { message, delta: delta.into() };
+        out.push(Event::new(body).at(timestamp));
         true
     }
 
@@ -179,12 +230,14 @@ impl HaiReader {
                 if explicit.is_some() {
                     hai.push(("messageId", Json::string(&wire)));
                 }
+                let hosted = explicit.is_some();
                 let text = explicit.unwrap_or_else(|| wire.clone());
                 hai.extend(odd_role.clone().map(|role| ("role", role)));
                 let body = Body::TextStart { message: text.clone(), role: parsed, name };
                 out.push(base.event(body, &hai, tally));
                 let message = self.message(&wire, out);
                 (message.text, message.role, message.odd_role) = (Some(text), parsed, odd_role);
+                message.hosted = hosted;
                 self.ledger.took_text(&wire);
             }
             _ => {
@@ -228,8 +281,15 @@ impl HaiReader {
             let delta = Delta { place: delta.place.or(&outer), ..delta };
             match base.stands_for() {
                 Some(kind) => {
+                    let message = self.message(&wire, out);
+                    let named = base.agui_str("messageId");
+                    let thought = message.thought.as_ref().map(|thought| thought.id.as_str());
+                    if kind == "REASONING_MESSAGE_END" && thought.is_some() && thought == named.as_deref() {
+                        // The frame says itself that this one ends.
+                        message.thought = None;
+                    }
                     // A thinking box that the source left open ends with whatever comes next.
-                    close_thought(self.message(&wire, out), &base, out);
+                    close_thought(message, &base, out);
                     if self.restore(&kind, &delta, &base, out).is_none() {
                         self.output(&wire, delta, &base, out);
                     }
@@ -256,11 +316,15 @@ impl HaiReader {
                     None => {
                         let text = ledger.text(wire);
                         ledger.took_text(wire);
+                        message.hosted = message.delayed || text != *wire;
                         out.push(open_text(message, wire, &text, base, tally));
                         message.text.insert(text).clone()
                     }
                 };
                 hai.extend(more.map(|more| ("output", more.into())));
+                if message.hosted && (!hai.is_empty() || base.rest.is_some()) {
+                    hai.push(("messageId", Json::string(wire)));
+                }
                 let body = Body::TextDelta { message: text, delta: content.into() };
                 out.push(base.event(body, &hai, tally));
             }
@@ -280,7 +344,8 @@ impl HaiReader {
                     let body = Body::ReasoningStart { message: id.clone(), title: None };
                     out.push(bare.event(body, &host, tally));
                     out.push(start);
-                    message.thought = Some(Thought { id, elapsed: None, collapse: None });
+                    let wire = wire.clone();
+                    message.thought = Some(Thought { id, wire, elapsed: None, collapse: None });
                 }
                 message.delayed |= message.text.is_none();
                 let thought = message.thought.as_mut().expect("it was made if it was not there");
@@ -295,6 +360,9 @@ impl HaiReader {
                     ("output", more.map(Json::from)),
                 ];
                 hai.extend(said.into_iter().filter_map(|(key, value)| Some((key, value?))));
+                if !hai.is_empty() || base.rest.is_some() {
+                    hai.push(("messageId", Json::string(wire)));
+                }
                 let body = Body::ReasoningDelta { message: thought.id.clone(), delta: content.into() };
                 out.push(base.event(body, &hai, tally));
                 if thinking == Some(false)
@@ -372,6 +440,15 @@ impl HaiReader {
             out.push(base.event(Body::TextEnd { message: text }, &hai, tally));
         }
         Ok(())
+    }
+
+    /// A text has ended otherwise than with its message.
+    pub(super) fn ended(&mut self, text: &MessageId) {
+        for message in self.messages.values_mut() {
+            if message.text.as_ref() == Some(text) {
+                message.text = None;
+            }
+        }
     }
 
     /// Closes what is open before a run ends.
@@ -485,7 +562,7 @@ fn open_text(
     tally: &mut crate::tally::Tally,
 ) -> Event {
     let mut hai = Vec::new();
-    if message.delayed || text != wire {
+    if message.hosted {
         hai.push(("messageId", Json::string(wire)));
     }
     hai.extend(message.odd_role.clone().map(|role| ("role", role)));
@@ -503,13 +580,14 @@ fn open_text(
 
 /// Closes a thinking box that the source never said was finished.
 fn close_thought(message: &mut Message, base: &Base, out: &mut Vec<Event>) {
-    let Some(Thought { id, elapsed, collapse }) = message.thought.take() else {
+    let Some(Thought { id, wire, elapsed, collapse }) = message.thought.take() else {
         return;
     };
     let said = [
         ("elapsed", elapsed),
         ("thinking", Some(Json::from(serde_json::Value::from(true)))),
         ("collapse", collapse),
+        ("messageId", Some(Json::string(&wire))),
     ];
     let hai = delta::compose(said.into_iter().filter_map(|(key, value)| Some((key, value?))));
     let metadata = Object::from_entries([(super::super::wire::HAI, hai.into())]);

@@ -7,7 +7,7 @@ use super::{
         base::{Companions, marker},
         delta::{Place, Shape, compose, thinking_output},
     },
-    HaiWriter, skipped, stands_for,
+    HaiWriter, stands_for,
     text::take_place,
     wires::{Span, Start, Thought},
     yes,
@@ -151,6 +151,7 @@ impl HaiWriter {
         let (wire, natural, began) = (wire.clone(), *natural, *began);
         let bare = companions.bare();
         if natural {
+            companions.take_redundant("messageId", &wire);
             let place = take_place(&mut companions);
             let flag = companions.take("thinking", |flag| matches!(flag.get(), "true" | "false"));
             let flag = flag.map(|flag| flag.get() == "true");
@@ -187,7 +188,7 @@ impl HaiWriter {
     }
 
     pub(super) fn thought_end(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
-        let mut companions = self.companions(event);
+        let companions = self.companions(event);
         let Some(thought) = self.business.thoughts.remove(message) else {
             return self.carry(event, out);
         };
@@ -195,30 +196,45 @@ impl HaiWriter {
         let bare = companions.bare();
         if natural {
             // Said already, or never said: a reader finds the end by itself in both cases.
-            let open = companions.take("thinking", |flag| flag.get() == "true").is_some();
+            let mut said = self.companions(event);
+            said.take_redundant("messageId", &wire);
+            let open = said.take("thinking", |flag| flag.get() == "true").is_some();
             if open {
-                let _ = (companions.take_some("elapsed"), companions.take_some("collapse"));
+                let _ = (said.take_some("elapsed"), said.take_some("collapse"));
             }
-            if (ended || open) && companions.is_empty() {
+            if (ended || open) && said.is_empty() {
                 let wire = self.wire_id(&wire);
                 if !ended && self.business.wires.contains_key(&wire) {
                     self.business.unfinished.push(wire);
                 }
                 return Fidelity::Exact;
             }
-            let output =
-                thinking_output("", Some(elapsed(began, &bare)), Some(false), Some(yes()), None, None);
+            // It ends where a reader would not expect it, so the frame says so, and so must the end of its span.
+            self.business.spans.shift_remove(message);
             self.host_lazily(&wire, Start::default(), &bare, out);
-            self.content(&wire, &output, &Place::default(), bare, skipped(), out);
-            return self.carry(event, out);
+            self.put_thought_end(message, &wire, began, companions, out);
+            return Fidelity::Exact;
         }
         self.rejoin(&wire, &bare, out);
-        let output = thinking_output("", Some(elapsed(began, &bare)), Some(false), Some(yes()), None, None);
-        let mut marked = stands_for("REASONING_MESSAGE_END");
-        marked.push(("messageId", Json::string(message)));
-        self.content(&wire, &output, &Place::default(), companions, marker(marked), out);
+        self.put_thought_end(message, &wire, began, companions, out);
         self.leave_wire(&wire, &bare, out);
         Fidelity::Exact
+    }
+
+    /// Says that a thought has ended, and which.
+    fn put_thought_end(
+        &mut self,
+        message: &MessageId,
+        wire: &MessageId,
+        began: Option<i64>,
+        companions: Companions,
+        out: &mut Frames,
+    ) {
+        let elapsed = elapsed(began, &companions);
+        let output = thinking_output("", Some(elapsed), Some(false), Some(yes()), None, None);
+        let mut marked = stands_for("REASONING_MESSAGE_END");
+        marked.push(("messageId", Json::string(message)));
+        self.content(wire, &output, &Place::default(), companions, marker(marked), out);
     }
 }
 

@@ -27,7 +27,11 @@ impl HaiWriter {
         else {
             return false;
         };
-        if self.shape != Shape::JsonString || self.per_run || self.frames.encoding != Encoding::Json {
+        if self.per_run || self.frames.encoding != Encoding::Json {
+            return false;
+        }
+        if self.shape == Shape::Text && delta.trim_start().starts_with('{') {
+            // It would be taken for an output.
             return false;
         }
         let Business { texts, lazy, unfinished, .. } = &mut self.business;
@@ -47,9 +51,22 @@ impl HaiWriter {
         let buffer = out.begin("BUSINESS_DATA_CONTENT");
         buffer.put_slice(br#"{"type":"BUSINESS_DATA_CONTENT","messageId":"#);
         write_str(buffer, &text.wire);
-        buffer.put_slice(br#","delta":"{\"output\":{\"type\":\"text\",\"content\":\""#);
-        escape_twice(buffer, delta);
-        buffer.put_slice(br#"\"}}""#);
+        match self.shape {
+            Shape::JsonString => {
+                buffer.put_slice(br#","delta":"{\"output\":{\"type\":\"text\",\"content\":\""#);
+                escape_twice(buffer, delta);
+                buffer.put_slice(br#"\"}}""#);
+            }
+            Shape::Object => {
+                buffer.put_slice(br#","delta":{"output":{"type":"text","content":"#);
+                write_str(buffer, delta);
+                buffer.put_slice(b"}}");
+            }
+            Shape::Text => {
+                buffer.put_slice(br#","delta":"#);
+                write_str(buffer, delta);
+            }
+        }
         if let Some(time) = self.clock {
             buffer.put_slice(b",\"timestamp\":");
             serde_json::to_writer(buffer.writer(), &time).expect("writing to memory does not fail");
@@ -66,7 +83,8 @@ impl HaiWriter {
         let source = host.clone().unwrap_or_else(|| message.clone());
         let wire = self.wire_id(&source);
         let subagent = event.subagent.clone();
-        let mut text = Text { wire: source.clone(), subagent, sent: false, explicit: false };
+        let mut text =
+            Text { wire: source.clone(), subagent, sent: false, hosted: host.is_some(), explicit: false };
         let odd_role = companions.take_str("role");
         if let Some(state) = self.business.wires.get(&wire) {
             let in_use = self.business.texts.values().any(|text| text.wire == source);
@@ -132,6 +150,10 @@ impl HaiWriter {
             }
         };
         let explicit = self.business.texts.get(message).is_some_and(|text| text.explicit);
+        if self.business.texts.get(message).is_some_and(|text| text.hosted && !text.explicit) {
+            // The reader says it again, wherever it says anything.
+            companions.take_redundant("messageId", &source);
+        }
         let (wire, per_run) = (self.wire_id(&source), self.per_run);
         if let Some(state) = self.business.wires.get_mut(&wire) {
             state.sent = true;
@@ -182,13 +204,22 @@ impl HaiWriter {
         };
         state.sent |= text.sent;
         state.users = state.users.saturating_sub(1);
-        if state.users > 0 || text.explicit {
-            // Something else still stands in this message, or its end would be taken for another's.
-            state.users += 1;
+        let unused = state.users == 0;
+        // A thought that a reader finds by itself would end with the message.
+        let mut thoughts = self.business.thoughts.values();
+        let thinking = thoughts.any(|thought| thought.natural && self.wire_id(&thought.wire) == wire);
+        if !unused || thinking || text.explicit {
+            // The end of the message would be taken for something else, or for more.
             let fidelity = self.carry(event, out);
-            self.release(&wire, &companions.bare(), out);
+            if unused && thinking {
+                self.business.lazy.push(wire);
+            } else if unused && !self.business.lazy.contains(&wire) {
+                let source = self.business.wires[&wire].source.clone().unwrap_or_else(|| wire.clone());
+                self.end_wire(&wire, &source, companions.bare(), out);
+            }
             return fidelity;
         }
+        let state = &mut self.business.wires[&wire];
         if let Some(role) = companions.take_str("role") {
             state.role = Some(role);
         }

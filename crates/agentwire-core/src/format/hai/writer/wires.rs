@@ -62,6 +62,8 @@ pub(super) struct Text {
     pub(super) wire: MessageId,
     pub(super) subagent: Option<SubagentId>,
     pub(super) sent: bool,
+    /// Whether its start said in which message it stands.
+    pub(super) hosted: bool,
     /// Whether a reader would take its words for another text's.
     pub(super) explicit: bool,
 }

@@ -95,16 +95,19 @@ impl Calls {
     }
 
     /// The call that the tool `name` with this input works on, unless it is unknown: the only one that its
-    /// node was given, else one with equal arguments, else the first one of that name.
+    /// node was given, else one with equal arguments, else the first one of that name. A call whose tool has
+    /// failed may be tried again.
     pub(super) fn take(
         &mut self,
         name: &str,
         input: Option<&RawValue>,
         given: &[ToolCallId],
     ) -> Option<ToolCallId> {
-        let free = |call: &Call| !call.taken && !call.answered && (name.is_empty() || *call.name == *name);
+        let named = |call: &Call| !call.answered && (name.is_empty() || *call.name == *name);
+        let free = |call: &Call| named(call) && !call.taken;
+        let again = |call: &Call| named(call) && call.failure.is_some();
         if let [only] = given
-            && self.table.get(only).is_some_and(|call| !call.taken)
+            && self.table.get(only).is_some_and(|call| !call.taken || again(call))
         {
             return Some(only.clone());
         }
@@ -116,10 +119,12 @@ impl Calls {
                 value => Some(value),
             }
         });
-        let same = self.table.iter().find(|(_, call)| {
-            free(call) && input.is_some() && serde_json::from_str::<Value>(&call.args).ok() == input
-        });
-        let found = same.or_else(|| self.table.iter().find(|(_, call)| free(call)));
+        let same = |call: &Call| input.is_some() && serde_json::from_str(&call.args).ok() == input;
+        let find = |wanted: &dyn Fn(&Call) -> bool| self.table.iter().find(|(_, call)| wanted(call));
+        let found = find(&|call| free(call) && same(call))
+            .or_else(|| find(&|call| again(call) && same(call)))
+            .or_else(|| find(&free))
+            .or_else(|| find(&again));
         found.map(|(id, _)| id.clone())
     }
 
@@ -127,11 +132,20 @@ impl Calls {
     pub(super) fn begin(&mut self, run: &str, id: &ToolCallId, node: Option<&str>) {
         let call = self.entry(id);
         call.taken = true;
+        call.failure = None;
         call.node = node.map(Into::into);
         if self.runs.len() >= MAX_CALLS {
             self.runs.clear();
         }
         self.runs.insert(run.into(), id.clone());
+    }
+
+    /// The run of a tool turns out to work on another call than it seemed.
+    pub(super) fn correct(&mut self, run: &str, to: &ToolCallId) {
+        let Some(from) = self.runs.get(run).cloned().filter(|from| from != to) else { return };
+        let node = self.table.get(&from).and_then(|call| call.node.clone());
+        self.release(&from);
+        self.begin(run, to, node.as_deref());
     }
 
     /// A call was announced, but no tool works on it yet.
@@ -287,6 +301,10 @@ pub(super) fn answer_message(cx: &mut Cx<'_>, message: &wire::Message<'_>, run: 
         (Some(native), Some(run)) => {
             let known = cx.client.call(native);
             if cx.calls.get(&known).is_some() {
+                // The start of the tool did not say which of two equal calls it was.
+                if known != *run {
+                    cx.calls.release(run);
+                }
                 known
             } else {
                 cx.client.alias_call(native, run);

@@ -107,10 +107,8 @@ impl Client {
             self.present.remove(&oldest.id);
             self.owners.remove(&oldest.id);
         }
-        for table in [&mut self.messages] {
-            if table.len() > MAX_SHOWN {
-                table.clear();
-            }
+        if self.messages.len() > MAX_SHOWN {
+            self.messages.clear();
         }
         if self.holders.len() > 4 * MAX_SHOWN {
             self.holders.clear();

@@ -20,6 +20,9 @@ const MARKER: &str = "agent_custom_event";
 impl LangGraphReader {
     /// `on_custom_event`: the data is the payload itself.
     pub(super) fn custom_event(&mut self, run: &str, native: &Native<'_>, out: &mut Vec<Event>) {
+        if self.is_hidden(native) {
+            return;
+        }
         let name = view::filled(native.name, &mut self.tally).unwrap_or(Cow::Borrowed("custom"));
         self.custom(&name, native.data, run, out);
     }

@@ -23,6 +23,7 @@ use crate::{
         view,
         wire::{Block, Call, Data, Meta, Native},
     },
+    json::{Json, Object},
 };
 
 /// The tag of chains that nobody shall see.
@@ -44,16 +45,19 @@ impl LangGraphReader {
         framed: bool,
         out: &mut Vec<Event>,
     ) {
-        let run = view::filled(native.run_id, &mut self.tally).unwrap_or(Cow::Borrowed(""));
-        if !self.belongs(&run, native, out) {
+        let data = native.data.and_then(Data::of).unwrap_or_default();
+        let run = match view::filled(native.run_id, &mut self.tally) {
+            Some(run) => run,
+            None => {
+                let runnable = self.name(native, &data);
+                Cow::Owned(self.unnamed.run(name, &runnable).into())
+            }
+        };
+        if !self.belongs(name, &run, native, out) {
             return;
         }
         self.client.early_results = true;
         self.run.has_events = true;
-        let data = match native.data {
-            Some(data) => Data::of(data).unwrap_or_default(),
-            None => Data::default(),
-        };
         if native.data.is_none_or(|data| !view::is_object(data)) && name != EventName::CustomEvent {
             self.tally.note("wrong type", &format!("{} data", name.as_str()));
         }
@@ -86,7 +90,7 @@ impl LangGraphReader {
     }
 
     /// Whether an event is one of this run; begins the run with the first one.
-    fn belongs(&mut self, run: &str, native: &Native<'_>, out: &mut Vec<Event>) -> bool {
+    fn belongs(&mut self, name: EventName, run: &str, native: &Native<'_>, out: &mut Vec<Event>) -> bool {
         let parents = view::strings(native.parent_ids, &mut self.tally);
         let root: &str = parents.first().map_or(run, |root| root);
         if let Some(known) = self.run.root() {
@@ -96,7 +100,7 @@ impl LangGraphReader {
                 None => {
                     run != known
                         && native.parent_ids.is_some()
-                        && native.event.is_some_and(|event| event.get() == "\"on_chain_start\"")
+                        && name == EventName::ChainStart
                         && native.metadata.and_then(Meta::of).is_none_or(|meta| meta.node.is_none())
                 }
             };
@@ -113,20 +117,42 @@ impl LangGraphReader {
             self.tally.note("event after the end", root);
             return false;
         }
-        if self.run.root().is_none() {
+        // Bridges that leave the parents out do not say what the root is; a chain that comes first must be it.
+        let is_known = native.parent_ids.is_some() || name == EventName::ChainStart && !self.run.is_active();
+        if self.run.root().is_none() && is_known {
             self.run.set_root(root);
         }
         if !self.run.is_active() {
             let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
             let integration = view::filled(meta.integration, &mut self.tally);
-            self.run.is_graph |= integration.is_some_and(|name| name == "langgraph");
+            self.run.is_graph |= meta.node.is_some() || integration.is_some_and(|name| name == "langgraph");
             let thread = view::filled(meta.thread_id, &mut self.tally);
-            self.begin(thread.as_deref(), Some(root), out);
+            let named = !parents.is_empty() || view::filled(native.run_id, &mut self.tally).is_some();
+            let known_root = (is_known && named).then_some(root);
+            self.begin(thread.as_deref(), known_root, out);
+            if self.settings.metadata
+                && root == run
+                && let Some(started) = out.last_mut()
+            {
+                let facts = self.facts(native, None);
+                *started = started.clone().with_metadata(facts);
+            }
         }
         true
     }
 
-    fn is_hidden(&mut self, native: &Native<'_>) -> bool {
+    /// The name and metadata of a graph or a node, and the run of a node.
+    fn facts(&mut self, native: &Native<'_>, run: Option<&str>) -> Option<Object> {
+        let name = view::filled(native.name, &mut self.tally);
+        let metadata =
+            native.metadata.map(|raw| view::json(raw, &mut self.tally)).and_then(Json::into_object);
+        let named = [("name", name.as_deref()), ("node_id", run)];
+        let named = named.into_iter().filter_map(|(key, text)| Some((key, Json::string(text?))));
+        let named = Object::from_entries(named);
+        Some(metadata.map_or(named.clone(), |metadata| named.merged(&metadata))).filter(|it| !it.is_empty())
+    }
+
+    pub(super) fn is_hidden(&mut self, native: &Native<'_>) -> bool {
         if !self.settings.hide_tags.is_empty() {
             let tags = view::strings(native.tags, &mut self.tally);
             if self.settings.hides_tags(&tags) {
@@ -261,7 +287,7 @@ impl LangGraphReader {
             return;
         }
         let name = self.name(native, data);
-        if self.settings.thinking_chains && event == EventName::ChainStart {
+        if self.settings.thinking_chains && event == EventName::ChainStart && !self.is_hidden(native) {
             self.think_chain(run, &name, out);
         }
         let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
@@ -281,6 +307,7 @@ impl LangGraphReader {
         }
         let mut started = Node::new(&name, &ns);
         started.number = view::integer(meta.step);
+        started.facts = if self.settings.metadata { self.facts(native, Some(run)) } else { None };
         started.hidden = self.settings.hides_tags(&tags) || self.settings.hides_node(&ns, &name);
         // What the outer graph hands to a node that it pulls is its conversation, whole and exact.
         let pulled =
@@ -294,6 +321,14 @@ impl LangGraphReader {
                 self.conversation(list, out);
             }
             started.given = self.given(input);
+        }
+        // A node that failed and is tried again, or that handed over to another graph, has no end.
+        for stale in self.nodes.outlived(run, &started, outermost) {
+            let place = self.nodes.get(&stale).map(|node| node.ns.clone()).unwrap_or_default();
+            self.finish_lanes_at(&place, out);
+            self.finish_lanes_in(&stale, out);
+            self.fail_calls(Some(&stale), out);
+            self.nodes.finish(cx!(self, out), &stale);
         }
         self.nodes.start(cx!(self, out), run, started);
     }
@@ -424,7 +459,7 @@ impl LangGraphReader {
         input: Option<&RawValue>,
         out: &mut Vec<Event>,
     ) -> ToolCallId {
-        let id: ToolCallId = if run.is_empty() { name.into() } else { run.into() };
+        let id = ToolCallId::from(run);
         let args = messages::arguments(input, &mut self.tally);
         let hidden = self.is_hidden(native);
         let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
@@ -461,38 +496,54 @@ impl LangGraphReader {
         native: &Native<'_>,
         data: &Data<'_>,
         out: &mut Vec<Event>,
-    ) -> ToolCallId {
+    ) -> Option<ToolCallId> {
+        use crate::format::langgraph::messages::Naming;
         if let Some(call) = self.calls.of_run(run) {
-            return call.clone();
+            return Some(call.clone());
         }
         // The start was not seen.
         if let Some(id) = view::filled(data.tool_call_id, &mut self.tally) {
-            return id.as_ref().into();
+            return Some(self.client.call(&id));
         }
         let answered = data.output.map(update::messages).unwrap_or_default();
         for raw in answered {
             if let Some((_, message)) = super::wire::Message::read(raw, &mut self.tally)
                 && let Some(id) = view::filled(message.tool_call_id, &mut self.tally)
             {
-                return id.as_ref().into();
+                return Some(self.client.call(&id));
             }
         }
         let name = self.name(native, data);
-        let call = self.unannounced(run, &name, native, data.input, out);
+        if name.is_empty() && data.output.is_none() {
+            // Neither what ran nor what came of it.
+            return None;
+        }
+        let call = match self.calls.take(&name, data.input, &[]) {
+            Some(call) => call,
+            None => self.unannounced(run, &name, native, data.input, out),
+        };
         self.calls.begin(run, &call, None);
-        call
+        Some(call)
     }
 
     fn tool_end(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
-        let call = self.tool_call(run, native, data, out);
-        calls::answer_output(cx!(self, out), &call, data.output);
+        if let Some(call) = self.tool_call(run, native, data, out) {
+            calls::answer_output(cx!(self, out), &call, data.output);
+        }
     }
 
     fn tool_error(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
+        use crate::format::langgraph::messages::Naming;
         let known = self.calls.of_run(run).is_some();
-        let call = self.tool_call(run, native, data, out);
+        let Some(mut call) = self.tool_call(run, native, data, out) else { return };
         if known && let Some(id) = view::filled(data.tool_call_id, &mut self.tally) {
-            self.client.alias_call(&id, &call);
+            let named = self.client.call(&id);
+            if self.calls.get(&named).is_some() {
+                self.calls.correct(run, &named);
+                call = named;
+            } else {
+                self.client.alias_call(&id, &call);
+            }
         }
         let (class, message) = failure(data.error, &mut self.tally);
         let bubble = BUBBLES
@@ -520,6 +571,7 @@ impl LangGraphReader {
         if let Some(id) = self.chains.shift_remove(run) {
             out.push(Event::new(Body::ReasoningEnd { message: id }));
         }
+        self.fail_calls(Some(run), out);
         self.nodes.finish(cx!(self, out), run);
     }
 }

@@ -33,6 +33,10 @@ pub(super) struct Lane {
     fallback: Box<str>,
     /// The id that the source gave.
     native: Option<Box<str>>,
+    /// The id on other chunks of the same message, where the source does not repeat the one on the first.
+    pub(super) other: Option<Box<str>>,
+    /// How many chunks have come; two mean several.
+    pub(super) chunks: u8,
     /// The id that is shown, from the first event on.
     message: Option<MessageId>,
     pub(super) owner: Option<SubagentId>,
@@ -46,12 +50,16 @@ pub(super) struct Lane {
     name: Option<Box<str>>,
     text_open: bool,
     text_sent: usize,
+    /// How much of that had another id, where the source repeats the message from its start.
+    text_before: usize,
     thought: Option<Thought>,
     thoughts: Vec<Known>,
     reasoning_sent: usize,
     files: usize,
     sources: usize,
     others: usize,
+    /// Whether what only the provider can read about the text was shown.
+    signed: bool,
     calls: Vec<CallLane>,
     usage: Option<Usage>,
     finish: Option<Box<str>>,
@@ -95,6 +103,7 @@ struct CallLane {
     /// Not shown while its name is unknown; arguments wait here.
     waiting: Option<String>,
     sent: usize,
+    signed: bool,
 }
 
 /// The one string that a chunk added, for the fast lane.
@@ -108,6 +117,8 @@ impl Lane {
         Self {
             fallback: fallback.into(),
             native: None,
+            other: None,
+            chunks: 0,
             message: None,
             owner: None,
             hidden: false,
@@ -118,12 +129,14 @@ impl Lane {
             name: None,
             text_open: false,
             text_sent: 0,
+            text_before: 0,
             thought: None,
             thoughts: Vec::new(),
             reasoning_sent: 0,
             files: 0,
             sources: 0,
             others: 0,
+            signed: false,
             calls: Vec::new(),
             usage: None,
             finish: None,
@@ -144,6 +157,17 @@ impl Lane {
         self.message.is_some()
     }
 
+    /// Whether the model has said why it stopped.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    /// The source goes on with the same message under another id.
+    pub(super) fn goes_on_as(&mut self, id: &str) {
+        self.other = Some(id.into());
+        self.text_before = self.text_sent;
+    }
+
     /// Learns what the source calls the message.
     pub(super) fn named(&mut self, id: Option<&str>, cx: &mut Cx<'_>) {
         let Some(id) = id else { return };
@@ -151,7 +175,7 @@ impl Lane {
             return;
         }
         // A provider's own id is the final one; LangChain's stand-in may come before it.
-        if self.native.is_some() && id.starts_with("lc_run--") {
+        if self.native.is_some() && messages::is_stand_in(id) {
             return;
         }
         self.native = Some(id.into());
@@ -191,6 +215,7 @@ impl Lane {
         let before = cx.out.len();
         let id = chunk.id(cx.tally);
         self.named(id.as_deref(), cx);
+        self.chunks = self.chunks.saturating_add(1);
         let mut plain = true;
         if let Some(response) = chunk.response_metadata {
             self.response(response, cx.tally);
@@ -270,6 +295,7 @@ impl Lane {
         }
         let (said, thought) = (self.text_sent > 0, self.reasoning_sent > 0 || !self.thoughts.is_empty());
         let (files, sources, others) = (self.files > 0, self.sources > 0, self.others > 0);
+        let signed = self.signed;
         if !thought && let Some(kwargs) = whole.additional_kwargs.and_then(Kwargs::of) {
             for text in messages::kwargs_reasoning(&kwargs, cx.tally) {
                 self.think(Reasoning { block: "0".into(), text: Some(text), ..Reasoning::default() }, cx);
@@ -285,6 +311,7 @@ impl Lane {
                 Piece::Reasoning(_) => thought,
                 Piece::File { .. } => files,
                 Piece::Source(_) => sources,
+                Piece::Signature(_) => signed,
                 Piece::Other(_) => others,
             };
             if !known {
@@ -297,6 +324,11 @@ impl Lane {
         }
         for (index, call) in messages::calls(whole, cx.tally).into_iter().enumerate() {
             self.whole_call(index, &call, cx);
+        }
+        if let Some(signatures) =
+            whole.additional_kwargs.and_then(Kwargs::of).and_then(|kwargs| kwargs.call_signatures)
+        {
+            self.seal_calls(signatures, cx);
         }
     }
 
@@ -337,7 +369,7 @@ impl Lane {
         calls::start(cx, &id, &call.name, Some(&message), self.owner.as_ref(), self.hidden);
         calls::args(cx, &id, &call.args);
         let sent = call.args.len();
-        self.calls.push(CallLane { index: None, id, native: true, waiting: None, sent });
+        self.calls.push(CallLane { index: None, id, native: true, waiting: None, sent, signed: false });
     }
 
     /// Closes everything and hands back what the answer cost.
@@ -391,11 +423,10 @@ impl Lane {
 
     /// Text that comes whole in every frame: shows what is new.
     pub(super) fn text_so_far(&mut self, text: &str, cx: &mut Cx<'_>) {
-        match text.get(self.text_sent..) {
+        let known = self.text_sent.saturating_sub(self.text_before);
+        match text.get(known..) {
             Some(new) => self.text(new, cx),
-            None if text.len() < self.text_sent => {
-                cx.tally.note("text that differs from what was streamed", "")
-            }
+            None if text.len() < known => cx.tally.note("text that differs from what was streamed", ""),
             None => {}
         }
     }
@@ -405,6 +436,7 @@ impl Lane {
     pub(super) fn so_far(&mut self, raw: &RawValue, message: &wire::Message<'_>, cx: &mut Cx<'_>) {
         let id = message.id(cx.tally);
         self.named(id.as_deref(), cx);
+        self.chunks = self.chunks.saturating_add(1);
         let kwargs = message.additional_kwargs.and_then(Kwargs::of).unwrap_or_default();
         let mut beside = String::new();
         for (text, _) in messages::kwargs_reasoning(&kwargs, cx.tally) {
@@ -552,7 +584,33 @@ impl Lane {
             Piece::Reasoning(reasoning) => self.think(reasoning, cx),
             Piece::File { index, media } => self.file(&index, media, cx),
             Piece::Source(raw) => self.source(raw, cx),
+            Piece::Signature(value) => self.seal_text(&value, cx),
             Piece::Other(raw) => self.other(raw, cx),
+        }
+    }
+
+    /// What only the provider can read about the text, once it is there.
+    fn seal_text(&mut self, value: &str, cx: &mut Cx<'_>) {
+        if self.text_open && !value.is_empty() && !cx.settings.manual_reasoning {
+            self.signed = true;
+            let entity = EncryptedEntity::Message(self.message(cx));
+            self.emit(cx, Body::ReasoningEncrypted { entity, value: value.into() });
+        }
+    }
+
+    /// What only the provider can read about calls: `{CALL: TEXT}`.
+    fn seal_calls(&mut self, signatures: &RawValue, cx: &mut Cx<'_>) {
+        if cx.settings.manual_reasoning {
+            return;
+        }
+        for (call, value) in view::members(signatures).unwrap_or_default() {
+            let Some(lane) = self.calls.iter_mut().find(|lane| *lane.id == *call) else { continue };
+            if let Some(value) = view::filled(Some(value), cx.tally)
+                && !std::mem::replace(&mut lane.signed, true)
+            {
+                let entity = EncryptedEntity::ToolCall(lane.id.clone());
+                self.emit(cx, Body::ReasoningEncrypted { entity, value: value.into() });
+            }
         }
     }
 
@@ -717,7 +775,8 @@ impl Lane {
                     Some(id) => cx.names.get(id),
                     None => call_id(&message, self.calls.len()),
                 };
-                self.calls.push(CallLane { index, id, native, waiting: Some(String::new()), sent: 0 });
+                let waiting = Some(String::new());
+                self.calls.push(CallLane { index, id, native, waiting, sent: 0, signed: false });
                 self.calls.len() - 1
             }
         };

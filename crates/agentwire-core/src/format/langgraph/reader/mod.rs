@@ -14,8 +14,10 @@ mod lane;
 mod modes;
 mod nodes;
 mod protocol;
+mod repr;
 mod run;
 mod template;
+mod unnamed;
 mod update;
 
 use indexmap::IndexMap;
@@ -29,6 +31,7 @@ use self::{
     nodes::Nodes,
     run::Run,
     template::Templates,
+    unnamed::Unnamed,
 };
 use super::{
     names::{EventName, Mode},
@@ -45,7 +48,10 @@ use crate::{
 };
 
 /// How many models may stream at once; beyond it the oldest answer is closed. Graphs rarely run ten.
-const MAX_LANES: usize = 1024;
+const MAX_LANES: usize = 512;
+
+/// What an object is called that nothing tells apart.
+const UNNAMED: &str = "object without `event`, `mode` or `method`";
 
 /// How many chains may be shown as thinking at once.
 const MAX_CHAINS: usize = 1024;
@@ -65,6 +71,7 @@ pub(super) struct LangGraphReader {
     lanes: IndexMap<Box<str>, Lane>,
     nodes: Nodes,
     run: Run,
+    unnamed: Unnamed,
     templates: Templates,
     /// Chains that are shown as thinking.
     chains: IndexMap<Box<str>, crate::event::MessageId>,
@@ -116,6 +123,7 @@ impl LangGraphReader {
             lanes: IndexMap::new(),
             nodes: Nodes::default(),
             run: Run::default(),
+            unnamed: Unnamed::default(),
             templates: Templates::default(),
             chains: IndexMap::new(),
         }
@@ -259,6 +267,14 @@ impl LangGraphReader {
         if self.templates.fill(text, &mut self.lanes, &mut self.tally, out) {
             return Ok(());
         }
+        match repr::restored(text) {
+            Some(restored) => self.whole(frame, &restored, out),
+            None => self.whole(frame, text, out),
+        }
+    }
+
+    /// Reads one frame's text the long way.
+    fn whole(&mut self, frame: &Frame<'_>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
         // The server names its frames, with the place of a nested graph behind a bar.
         if let Some(name) = frame.event {
             let (mode, ns) = name.split_once('|').unwrap_or((name, ""));
@@ -285,7 +301,7 @@ impl LangGraphReader {
                 format!("expected an event, a mode tuple or a state, found {}", kind_of(text)),
             ));
         };
-        self.object(&native, raw, frame, text, out);
+        self.object(&native, raw, frame.event.unwrap_or(UNNAMED), text, out);
         Ok(())
     }
 
@@ -294,7 +310,7 @@ impl LangGraphReader {
         &mut self,
         native: &Native<'_>,
         raw: &RawValue,
-        frame: &Frame<'_>,
+        origin: &str,
         text: &str,
         out: &mut Vec<Event>,
     ) {
@@ -331,7 +347,11 @@ impl LangGraphReader {
             // The answer to a command of protocol v2 names the run.
             return self.protocol_answer(result);
         }
-        self.tally.note("unknown frame", frame.event.unwrap_or("object without `event`, `mode` or `method`"));
+        if wire::Message::read(raw, &mut self.tally).is_some() {
+            // What a model streams without a graph, written line by line.
+            return self.message("", raw, &wire::Meta::default(), text, out);
+        }
+        self.tally.note("unknown frame", origin);
     }
 }
 

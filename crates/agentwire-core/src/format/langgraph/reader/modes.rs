@@ -13,7 +13,7 @@ use super::{LangGraphReader, calls, cx, events::member, lane::Lane, nodes::Node,
 use crate::{
     event::Event,
     format::langgraph::{
-        messages::{self, Naming},
+        messages::{self, Naming, is_stand_in},
         names::{EventName, Mode},
         settings::{Steps, node_of},
         thread::Verdict,
@@ -36,12 +36,23 @@ impl LangGraphReader {
                 let mode = view::string(mode, &mut self.tally).unwrap_or_default();
                 self.named_mode(&mode, &ns, data, frame, out);
             }
-            [message, meta] if view::is_object(message) && view::is_object(meta) => {
+            [message, meta]
+                if view::is_object(meta) && wire::Message::read(message, &mut self.tally).is_some() =>
+            {
                 self.mode(Mode::Messages, "", raw, frame, out);
             }
             [place, data] if view::is_array(place) && view::is_array(data) => {
                 let ns = view::strings(Some(place), &mut self.tally).join("|");
                 self.mode(Mode::Messages, &ns, data, frame, out);
+            }
+            // A whole recording on one line.
+            [first, ..] if view::is_object(first) => {
+                for element in elements {
+                    match Native::of(element) {
+                        Some(native) => self.object(&native, element, "array", element.get(), out),
+                        None => self.tally.note("unknown frame", "element that is no object"),
+                    }
+                }
             }
             _ => self.tally.note("unknown frame", "array that is no mode tuple"),
         }
@@ -100,6 +111,7 @@ impl LangGraphReader {
                 }
                 self.values(raw, out);
             }
+            Mode::Custom if self.settings.hides_node(ns, "") => {}
             Mode::Custom => self.written(raw, out),
             Mode::Tasks => self.task(ns, raw, out),
             Mode::Checkpoints => self.checkpoint(ns, raw, out),
@@ -154,10 +166,22 @@ impl LangGraphReader {
     /// `[message or chunk, metadata]`.
     fn message_tuple(&mut self, ns: &str, raw: &RawValue, frame: &str, out: &mut Vec<Event>) {
         let elements = view::elements(raw).unwrap_or_default();
-        let (Some(raw), meta) = (elements.first().copied(), elements.get(1)) else {
+        let Some(message) = elements.first() else {
             return self.tally.note("wrong type", "messages");
         };
-        let meta = meta.and_then(|raw| Meta::of(raw)).unwrap_or_default();
+        let meta = elements.get(1).and_then(|raw| Meta::of(raw)).unwrap_or_default();
+        self.message(ns, message, &meta, frame, out);
+    }
+
+    /// A message or a chunk of one, as a graph streams it, or a model alone.
+    pub(super) fn message(
+        &mut self,
+        ns: &str,
+        raw: &RawValue,
+        meta: &Meta<'_>,
+        frame: &str,
+        out: &mut Vec<Event>,
+    ) {
         if !self.run.is_active() {
             let thread = view::filled(meta.thread_id, &mut self.tally);
             let run = view::filled(meta.run_id, &mut self.tally);
@@ -173,11 +197,11 @@ impl LangGraphReader {
         };
         let place = view::filled(meta.ns.or(meta.inner_ns), &mut self.tally);
         let place = place.unwrap_or(Cow::Borrowed(ns)).into_owned();
-        self.reach(&place, &meta, out);
+        self.reach(&place, meta, out);
         match kind {
-            Kind::Ai if is_chunk(&message) => self.message_chunk(&place, raw, &message, &meta, frame, out),
+            Kind::Ai if is_chunk(&message) => self.message_chunk(&place, raw, &message, meta, frame, out),
             Kind::Ai => {
-                if self.is_left_out(&place, &meta) {
+                if self.is_left_out(&place, meta) {
                     return self.hide_returned(raw);
                 }
                 let owner = self.nodes.owner(cx!(self, out), &place, None);
@@ -208,14 +232,7 @@ impl LangGraphReader {
         out: &mut Vec<Event>,
     ) {
         let id = chunk.id(&mut self.tally);
-        // A chunk without an id goes on with what streams at its place.
-        let key: String = match &id {
-            Some(id) => id.as_ref().into(),
-            None => {
-                let open = self.lanes.iter().rev().find(|(_, lane)| *lane.ns == *place);
-                open.map_or_else(|| format!("{place}-message"), |(key, _)| key.to_string())
-            }
-        };
+        let key = self.lane_key(id.as_deref(), place, meta, Some(chunk));
         if !self.lanes.contains_key(&*key) {
             let lane = self.new_lane(&key, place, meta, out);
             self.lane(&key, || lane, out);
@@ -229,6 +246,58 @@ impl LangGraphReader {
         if self.lanes.get(&*key).is_some_and(|lane| lane.last) {
             self.finish_lane(&key, out);
         }
+    }
+
+    /// The lane that a chunk belongs to.
+    ///
+    /// Many providers name a message only on its first chunk, and LangChain puts an id of its own on the others,
+    /// or only on an empty last one. So a stand-in for an id goes on with a message that was named once, and a
+    /// name that comes late goes on with a message that had a stand-in, if both are of one model at one place.
+    fn lane_key(
+        &mut self,
+        id: Option<&str>,
+        place: &str,
+        meta: &Meta<'_>,
+        chunk: Option<&wire::Message<'_>>,
+    ) -> String {
+        let Some(id) = id else {
+            // A chunk without an id goes on with what streams at its place.
+            let open = self.lanes.iter().rev().find(|(_, lane)| *lane.ns == *place);
+            return open.map_or_else(|| format!("{place}-message"), |(key, _)| key.to_string());
+        };
+        if self.lanes.contains_key(id) {
+            return id.into();
+        }
+        if let Some((key, _)) = self.lanes.iter().find(|(_, lane)| lane.other.as_deref() == Some(id)) {
+            return key.to_string();
+        }
+        let provider = view::filled(meta.provider, &mut self.tally);
+        let model = view::filled(meta.model, &mut self.tally);
+        let stands_in = is_stand_in(id);
+        let candidates: Vec<(&str, &Lane)> = self
+            .lanes
+            .iter()
+            .filter(|(key, lane)| {
+                *lane.ns == *place
+                    && lane.other.is_none()
+                    && is_stand_in(key) != stands_in
+                    && (provider.is_none() || lane.provider.as_deref() == provider.as_deref())
+                    && (model.is_none() || lane.model.as_deref() == model.as_deref())
+            })
+            .map(|(key, lane)| (&**key, lane))
+            .collect();
+        let found = if !stands_in {
+            candidates.first()
+        } else if chunk.is_some_and(says_nothing) {
+            candidates.iter().find(|(_, lane)| lane.is_finished()).or_else(|| candidates.first())
+        } else {
+            candidates.iter().find(|(_, lane)| lane.chunks <= 1)
+        };
+        let Some(key) = found.map(|(key, _)| (*key).to_owned()) else { return id.into() };
+        if let Some(lane) = self.lanes.get_mut(&*key) {
+            lane.goes_on_as(id);
+        }
+        key
     }
 
     fn new_lane(&mut self, id: &str, place: &str, meta: &Meta<'_>, out: &mut Vec<Event>) -> Lane {
@@ -251,16 +320,20 @@ impl LangGraphReader {
         for raw in messages::list(raw) {
             let Some((Kind::Ai, message)) = wire::Message::read(raw, &mut self.tally) else { continue };
             let Some(id) = message.id(&mut self.tally) else { continue };
-            match self.lanes.get(&*id) {
+            let key = self.lane_key(Some(&id), ns, &Meta::default(), Some(&message));
+            match self.lanes.get(&*key) {
                 Some(lane) if lane.is_shown() && !lane.accumulated => continue,
                 None if self.client.has(&self.client.message(&id)) => continue,
                 _ => {}
             }
-            if !self.lanes.contains_key(&*id) {
-                let lane = self.new_lane(&id, ns, &Meta::default(), out);
-                self.lane(&id, || lane, out);
+            if *key != *id && says_nothing(&message) {
+                continue;
             }
-            let at = self.lanes.get_index_of(&*id).expect("the lane was put there");
+            if !self.lanes.contains_key(&*key) {
+                let lane = self.new_lane(&key, ns, &Meta::default(), out);
+                self.lane(&key, || lane, out);
+            }
+            let at = self.lanes.get_index_of(&*key).expect("the lane was put there");
             self.lanes[at].accumulated = true;
             self.lanes[at].so_far(raw, &message, cx!(self, out));
         }
@@ -286,6 +359,7 @@ impl LangGraphReader {
             if self.client.has(&self.client.message(&id))
                 || self.lanes.contains_key(&*id)
                 || meta.model.is_none()
+                || self.lane_key(Some(&id), &place, &meta, None) != *id
             {
                 continue;
             }
@@ -435,6 +509,17 @@ impl LangGraphReader {
             (kind, _) => self.tally.note("unknown debug entry", kind.unwrap_or_default()),
         }
     }
+}
+
+/// Whether a chunk only says that it is the last one.
+fn says_nothing(chunk: &wire::Message<'_>) -> bool {
+    let empty = |raw: Option<&RawValue>| raw.is_none_or(|raw| matches!(raw.get(), "\"\"" | "[]" | "{}"));
+    empty(chunk.content)
+        && empty(chunk.tool_call_chunks)
+        && empty(chunk.tool_calls)
+        && empty(chunk.invalid_tool_calls)
+        && empty(chunk.additional_kwargs)
+        && empty(chunk.usage_metadata)
 }
 
 /// Whether a message is a piece of one.

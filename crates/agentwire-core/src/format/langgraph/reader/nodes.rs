@@ -11,10 +11,11 @@ use super::Cx;
 use crate::{
     event::{Body, Event, SubagentId, SubagentStarted, ToolCallId},
     format::langgraph::settings::{Steps, node_of},
+    json::Object,
 };
 
 /// How many nodes may run at once; beyond it the oldest are closed. Fan-outs of a few hundred are in use.
-const MAX_NODES: usize = 4096;
+const MAX_NODES: usize = 2048;
 
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
@@ -37,6 +38,8 @@ pub(super) struct Node {
     /// The calls that it was given to run.
     pub(super) given: Vec<ToolCallId>,
     pub(super) hidden: bool,
+    /// What its step says about it.
+    pub(super) facts: Option<Object>,
     /// The step that stands for it, while it is open.
     step: Option<Box<str>>,
     owner: Option<SubagentId>,
@@ -77,6 +80,23 @@ impl Nodes {
             level(&node.ns) == outer && node.number.is_some_and(|earlier| earlier < number)
         });
         earlier.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The nodes that must be over when `next` starts: an earlier attempt at the same task and, in the
+    /// outermost graph, all of an earlier superstep. A nested graph may run twice at once at one place.
+    pub(super) fn outlived(&self, run: &str, next: &Node, outermost: bool) -> Vec<Box<str>> {
+        let mut over = match next.number {
+            Some(number) if outermost && !next.ns.is_empty() => self.before(&next.ns, number),
+            _ => Vec::new(),
+        };
+        let same = |node: &Node| !node.ns.is_empty() && node.ns == next.ns && node.name == next.name;
+        over.extend(
+            self.running
+                .iter()
+                .filter(|(key, node)| ***key != *run && same(node))
+                .map(|(key, _)| key.clone()),
+        );
+        over
     }
 
     /// Whose events those at `ns` are.
@@ -141,7 +161,7 @@ impl Nodes {
             return;
         }
         let path = path(&node.ns, &node.name);
-        let owner = node.owner.clone();
+        let (owner, facts) = (node.owner.clone(), node.facts.clone());
         let mut step = (owner, Box::<str>::from(path.as_str()));
         let open = self.paths.entry(path.as_str().into()).or_default();
         *open += 1;
@@ -152,7 +172,7 @@ impl Nodes {
         }
         self.steps.insert(step.clone());
         let (owner, name) = step;
-        cx.emit(Event::new(Body::StepStarted { name: name.clone() }).by(owner));
+        cx.emit(Event::new(Body::StepStarted { name: name.clone() }).by(owner).with_metadata(facts));
         if let Some(node) = self.running.get_mut(key) {
             node.step = Some(name);
         }
@@ -225,6 +245,7 @@ impl Node {
             number: None,
             given: Vec::new(),
             hidden: false,
+            facts: None,
             step: None,
             owner: None,
         }

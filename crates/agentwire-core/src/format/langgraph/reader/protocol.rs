@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{LangGraphReader, calls, cx, lane::Lane, nodes::Node};
+use super::{LangGraphReader, calls, cx, lane::Lane, nodes::Node, run::ToolMessage};
 use crate::{
-    event::{Event, ToolCallId},
+    event::Event,
     format::langgraph::{
         content::{self, Piece},
         messages::{self, Naming},
@@ -192,8 +192,9 @@ impl LangGraphReader {
         if let Some(id) = view::filled(data.tool_call_id, &mut self.tally)
             && role == "tool"
         {
-            self.run.tool_message =
-                Some((ns.into(), id.into(), view::filled(data.id, &mut self.tally).map(Into::into)));
+            let call = self.client.call(&id);
+            let id = view::filled(data.id, &mut self.tally).map(Into::into);
+            self.run.tool_message = Some(ToolMessage { place: ns.into(), call, id });
             return;
         }
         if role != "ai" && role != "assistant" {
@@ -223,11 +224,13 @@ impl LangGraphReader {
 
     /// What a tool returned, when it comes as a message.
     fn tool_message(&mut self, ns: &str, event: &str, data: &ProtocolData<'_>, out: &mut Vec<Event>) {
-        let Some((place, call, id)) = &self.run.tool_message else { return };
-        if **place != *ns || event != "content-block-finish" {
+        if event != "content-block-finish" {
             return;
         }
-        let (call, id) = (ToolCallId::from(&**call), id.clone());
+        let Some(ToolMessage { call, id, .. }) = self.run.tool_message.take_if(|begun| *begun.place == *ns)
+        else {
+            return;
+        };
         let text = data.content.map(|raw| content::pieces(raw, true, &mut self.tally)).unwrap_or_default();
         let text: String = text
             .into_iter()
@@ -240,7 +243,6 @@ impl LangGraphReader {
         let answer =
             calls::Answer { message: Some(message), content: text.into(), error: None, metadata: None };
         calls::answer(cx!(self, out), &call, answer);
-        self.run.tool_message = None;
     }
 
     fn protocol_tool(&mut self, data: &ProtocolData<'_>, out: &mut Vec<Event>) {

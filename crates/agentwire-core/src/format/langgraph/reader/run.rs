@@ -42,9 +42,6 @@ const MAX_HISTORY: usize = 16_384;
 /// How many messages count towards the costs one by one.
 const MAX_SPENT: usize = 16_384;
 
-/// A tool's message that has begun: its place, its call and its id.
-pub(super) type Begun = (Box<str>, Box<str>, Option<Box<str>>);
-
 #[derive(Debug, Default)]
 pub(super) struct Run {
     ids: Option<(ThreadId, RunId)>,
@@ -74,10 +71,18 @@ pub(super) struct Run {
     last_calls: Vec<ToolCallId>,
     /// How many things without a name were emitted by hand.
     pub(super) manual: u64,
-    /// Protocol v2: the place, call and id of a tool's message that has begun.
-    pub(super) tool_message: Option<Begun>,
+    /// Protocol v2: a tool's message that has begun.
+    pub(super) tool_message: Option<ToolMessage>,
     /// The conversation when it was last known exactly.
     messages: Option<Vec<Message>>,
+}
+
+/// A tool's message of protocol v2, whose text is yet to come.
+#[derive(Debug)]
+pub(super) struct ToolMessage {
+    pub(super) place: Box<str>,
+    pub(super) call: ToolCallId,
+    pub(super) id: Option<Box<str>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,6 +171,7 @@ impl LangGraphReader {
         let history = std::mem::take(&mut self.run.history);
         self.run = super::Run { history, ..super::Run::default() };
         self.calls = super::Calls::default();
+        self.unnamed.next_run();
         self.client.next_run();
     }
 
@@ -476,7 +482,10 @@ impl LangGraphReader {
         // The server closes its stream without a word. Native events end with the root; in the other modes a
         // run is complete unless something visibly is not.
         let cut = self.lanes.values().any(|lane| lane.positioned && !lane.last);
-        if self.run.has_events || !self.run.has_modes || cut || self.run.has_tasks && self.nodes.has_open() {
+        // Events of bridges that never said what the root is end where they end.
+        let rootless = self.run.has_events && self.run.root.is_none();
+        let complete = rootless || self.run.has_modes && !self.run.has_events;
+        if !complete || cut || (rootless || self.run.has_tasks) && self.nodes.has_open() {
             return self.fail(Some(STREAM_TRUNCATED), "the stream ended before the run did", out);
         }
         self.finish(out);
@@ -508,9 +517,11 @@ pub(in crate::format::langgraph) fn failure(
     let Some(failure) = Failure::of(raw) else {
         return (None, view::json(raw, tally).get().into());
     };
-    if let Some(inner) = failure.error.filter(|error| view::is_object(error)) {
-        return self::failure(Some(inner), tally);
-    }
+    // `{"error": {"error": …}}`, but no deeper: nothing that a peer sends may exhaust the stack.
+    let failure = match failure.error.and_then(Failure::of) {
+        Some(inner) => inner,
+        None => failure,
+    };
     let class = view::filled(failure.error, tally);
     let message = view::filled(failure.message, tally).or_else(|| view::filled(failure.detail, tally));
     match (class, message) {

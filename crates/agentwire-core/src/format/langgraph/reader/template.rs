@@ -15,8 +15,9 @@ use crate::{
     tally::Tally,
 };
 
-/// As many answers as stream at the same time in most graphs; each costs two copies of a frame.
-const MAX_TEMPLATES: usize = 4;
+/// As many answers as stream at the same time in most graphs, so that a fan-out takes the fast lane too; each
+/// costs a copy of a frame.
+const MAX_TEMPLATES: usize = 16;
 
 /// Larger frames carry more than a piece of text.
 const MAX_FRAME: usize = 16 * 1024;

@@ -55,7 +55,7 @@ fn missing_metadata_parents_and_ids_are_no_problem() {
         json!({"event": "on_chain_end"}),
     ];
     let told = tell(&lines, &[]);
-    assert_eq!(told.lines(&["+"]), ["+ lc_run-- hi"]);
+    assert_eq!(told.lines(&["+"]), ["+ lc_run--chat_model-2 hi"]);
     assert_eq!(told.last(), "finish");
 }
 
@@ -160,7 +160,7 @@ fn unknown_frames_are_counted() {
 #[test]
 fn a_flood_of_everything_stays_bounded() {
     let mut lines = vec![root("on_chain_start", json!({"input": {}}))];
-    for n in 0..6000 {
+    for n in 0..2500 {
         lines.push(chunk(&format!("M{n}"), json!({"id": format!("m{n}"), "content": "x", "tool_call_chunks": [{"id": format!("c{n}"), "name": "f", "args": "{", "index": 0}]})));
         lines.push(node(
             "on_chain_start",
@@ -175,6 +175,41 @@ fn a_flood_of_everything_stays_bounded() {
     let (events, failure) = super::golden::read(&super::FORMAT, text.as_bytes(), usize::MAX, &[]);
     assert_eq!(failure, None);
     assert!(events.last().is_some_and(crate::event::Event::is_terminal));
+}
+
+#[test]
+fn deep_nesting_does_not_exhaust_the_stack() {
+    let depth = 8_000;
+    let nest = |open: &str, close: &str| format!("{}1{}", open.repeat(depth), close.repeat(depth));
+    let deep = [
+        nest("{\"error\":", "}"),
+        nest("{\"tool_call\":", "}"),
+        nest("[", "]"),
+        nest("{\"type\":\"non_standard\",\"value\":", "}"),
+        nest("{\"update\":", "}"),
+        nest("{\"type\":\"ai\",\"content\":", "}"),
+    ];
+    for deep in deep {
+        let mut text = format!("{}\n", root("on_chain_start", json!({"input": {}})));
+        for (kind, key) in [
+            ("on_tool_error", "error"),
+            ("on_chain_start", "input"),
+            ("on_tool_end", "output"),
+            ("on_agent_action", "action"),
+            ("on_chain_error", "error"),
+        ] {
+            text.push_str(&format!(
+                r#"{{"event":"{kind}","name":"n","run_id":"N","parent_ids":["R"],"tags":["graph:step:1"],"data":{{"{key}":{deep}}}}}"#
+            ));
+            text.push('\n');
+        }
+        text.push_str(&format!(
+            r#"{{"event":"on_chat_model_end","run_id":"M","parent_ids":["R"],"data":{{"output":{{"type":"ai","id":"m","content":{deep},"tool_calls":[{deep}]}}}}}}"#
+        ));
+        text.push('\n');
+        survives(text.as_bytes(), &["raw=on"]);
+        survives(format!("event: values\ndata: {{\"a\":{deep}}}\n\n").as_bytes(), &[]);
+    }
 }
 
 /// Values that stand where others are expected.
@@ -232,6 +267,92 @@ fn any_frame() -> impl Strategy<Value = (String, Value)> {
         };
         (format!("{mode}{place}"), data)
     })
+}
+
+/// What happens to bytes on the way.
+#[derive(Clone, Debug)]
+enum Damage {
+    Byte(usize, u8),
+    Drop(usize),
+    Repeat(usize),
+    Swap(usize, usize),
+    Cut(usize),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Damage::Byte(at, byte)),
+        any::<usize>().prop_map(Damage::Drop),
+        any::<usize>().prop_map(Damage::Repeat),
+        (any::<usize>(), any::<usize>()).prop_map(|(a, b)| Damage::Swap(a, b)),
+        any::<usize>().prop_map(Damage::Cut),
+    ]
+}
+
+/// Reads bytes, skipping what is malformed; every event must be valid.
+fn survives(bytes: &[u8], pairs: &[&str]) {
+    use crate::{
+        convert::{Source, SourceOptions},
+        format::{Options, StreamEnd, langgraph::FORMAT},
+        framing::{Framing, detect},
+        order::Checker,
+    };
+    let framing = detect(bytes, FORMAT.reads).unwrap_or(Framing::Lines);
+    let options = Options::parse(pairs.iter().copied(), FORMAT.options).unwrap();
+    let options = SourceOptions { options, lenient: true, ..SourceOptions::default() };
+    let mut source = Source::new(&FORMAT, framing, &options).unwrap();
+    let mut checker = Checker::new();
+    let mut sink = |event| assert_eq!(checker.check(&event), None, "{event:?}");
+    let _ = source.push(bytes, &mut sink);
+    let _ = source.end(&StreamEnd::Closed, &mut sink);
+    assert_eq!(checker.end(), None);
+}
+
+const CAPTURES: &[&str] = &[
+    include_str!("../fixtures/parallel_tool_calls.jsonl"),
+    include_str!("../fixtures/interrupt_in_tool-1.jsonl"),
+    include_str!("../fixtures/nested_subgraph.jsonl"),
+    include_str!("../fixtures/reasoning_openai_responses.jsonl"),
+    include_str!("../fixtures/one_tool_call.lc.jsonl"),
+    include_str!("../fixtures/one_tool_call.modes.jsonl"),
+    include_str!("../fixtures/server-tools-multi.sse"),
+    include_str!("../fixtures/server-sub-subgraphs.sse"),
+    include_str!("../fixtures/server-plain-debug.sse"),
+    include_str!("../fixtures/server-v2-tools.sse"),
+    include_str!("../fixtures/server-plain-messages.sse"),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_captures_stay_valid(
+        capture in prop::sample::select(CAPTURES),
+        damages in prop::collection::vec(damage(), 1..12),
+        options in prop::sample::select(vec!["raw=off", "subagents=on", "thinking=chains", "steps=tools", "ids=given"]),
+    ) {
+        let separator = if capture.contains("\r\n\r\n") { "\r\n\r\n" } else { "\n" };
+        let mut parts: Vec<Vec<u8>> = capture.split_inclusive(separator).map(|part| part.as_bytes().to_vec()).collect();
+        for damage in damages {
+            let count = parts.len().max(1);
+            match damage {
+                Damage::Byte(at, byte) => {
+                    let part = &mut parts[at % count];
+                    let length = part.len().max(1);
+                    part[at / count % length] = byte;
+                }
+                Damage::Drop(at) if count > 1 => drop(parts.remove(at % count)),
+                Damage::Repeat(at) => parts.push(parts[at % count].clone()),
+                Damage::Swap(a, b) => parts.swap(a % count, b % count),
+                Damage::Cut(at) => {
+                    let part = &mut parts[at % count];
+                    part.truncate((at / count % part.len().max(1)).max(1));
+                }
+                Damage::Drop(_) => {}
+            }
+        }
+        survives(&parts.concat(), &[options]);
+    }
 }
 
 proptest! {

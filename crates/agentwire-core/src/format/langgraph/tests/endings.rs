@@ -53,6 +53,15 @@ fn an_interrupt_in_a_tool_names_the_call_it_guards() {
 }
 
 #[test]
+fn interrupts_that_only_show_as_text_keep_id_and_payload() {
+    let shown = format!("Interrupt(value={{'message': 'Pay 2?', 'n': [1, None]}}, id='{ID}')");
+    let envelope = json!([{"lc": 1, "type": "not_implemented", "id": ["langgraph", "types", "Interrupt"], "repr": shown}]);
+    let told = tell(&interrupted(&[], envelope), &["interrupts=both"]);
+    assert_eq!(told.lines(&["custom"]), ["custom on_interrupt {\"message\":\"Pay 2?\",\"n\":[1,null]}"]);
+    assert_eq!(told.last(), format!("finish interrupt {ID}"));
+}
+
+#[test]
 fn old_interrupts_without_ids_are_known_by_their_place() {
     let old = json!([{"value": "ok?", "resumable": true, "ns": ["approve:1"], "when": "during"}]);
     let told = tell(&interrupted(&[], old), &[]);

@@ -173,6 +173,12 @@ fn nodes_and_tags_can_be_left_out() {
         assert_eq!(told.lines(&["messages"]), ["messages open"], "{pair}");
     }
     assert!(tell(&lines, &["hide_nodes=n"]).lines(&["step"]).is_empty());
+    let mut custom = event("on_custom_event", "chart", "N", &["R"], json!(1));
+    custom["metadata"] = json!({"langgraph_node": "n", "langgraph_checkpoint_ns": "n:1"});
+    let lines = in_node(&[custom], json!({}));
+    assert_eq!(tell(&lines, &[]).lines(&["custom"]), ["custom chart 1"]);
+    let told = tell(&lines, &["hide_nodes=n", "thinking=chains"]);
+    assert_eq!(told.lines(&["custom", "think"]), ["think chain-R LangGraph"]);
     let frames = [
         (
             "messages",

@@ -81,7 +81,7 @@ fn the_same_bytes_give_the_same_events() {
     for text in [
         include_str!("../fixtures/reasoning_anthropic.jsonl"),
         include_str!("../fixtures/custom_events.jsonl"),
-        include_str!("../fixtures/synthetic_seed_dialect.jsonl"),
+        include_str!("../fixtures/synthetic_other_bridges.jsonl"),
     ] {
         assert_eq!(tell_text(text, &[]).events, tell_text(text, &[]).events);
     }

@@ -153,6 +153,49 @@ fn what_only_the_provider_can_read_has_a_home() {
 }
 
 #[test]
+fn signatures_belong_to_what_they_sign() {
+    let bedrock = |inner: serde_json::Value, index: u8| {
+        chunk(
+            "M",
+            json!({"id": "m", "content": [{"type": "reasoning_content", "reasoning_content": inner, "index": index}]}),
+        )
+    };
+    let told = tell(
+        &in_node(
+            &[
+                bedrock(json!({"redacted_content": "dark"}), 0),
+                bedrock(json!({"text": "hm"}), 1),
+                bedrock(json!({"signature": "sig"}), 1),
+                // The end of a block is nothing to show.
+                chunk("M", json!({"id": "m", "content": [{"index": 1}]})),
+            ],
+            json!({}),
+        ),
+        &[],
+    );
+    assert_eq!(
+        told.lines(&["~", "sealed", "custom"]),
+        ["sealed Message(\"m-r0\") dark", "~ m-r1 hm", "sealed Message(\"m-r1\") sig"]
+    );
+    let gemini = json!({
+        "id": "m", "content": [{"type": "text", "text": "yes", "extras": {"signature": "s1"}}],
+        "tool_calls": [{"id": "c", "name": "f", "args": {}}],
+        "additional_kwargs": {"__gemini_function_call_thought_signatures__": {"c": "s2", "unknown": "s3"}},
+    });
+    let mut piece = gemini.clone();
+    piece["tool_calls"] = json!([]);
+    piece["tool_call_chunks"] = json!([{"id": "c", "name": "f", "args": "{}", "index": null}]);
+    for inner in [vec![model_end("M", gemini.clone())], vec![chunk("M", piece), model_end("M", gemini)]] {
+        let told = tell(&in_node(&inner, json!({})), &[]);
+        assert_eq!(
+            told.lines(&["+", "sealed"]),
+            ["+ m yes", "sealed Message(\"m\") s1", "sealed ToolCall(\"c\") s2"]
+        );
+        assert!(tell(&in_node(&inner, json!({})), &["reasoning=manual"]).lines(&["sealed"]).is_empty());
+    }
+}
+
+#[test]
 fn whole_calls_in_one_chunk_are_calls_of_their_own() {
     let told = tell(
         &in_node(
@@ -707,4 +750,29 @@ fn every_name_has_one_spelling() {
         assert_eq!(Method::parse(method.as_str()), Some(*method));
     }
     assert_eq!(EventName::parse("on_future_event"), None);
+}
+
+#[test]
+fn a_recording_may_be_one_array() {
+    let lines = in_node(&[chunk("M", json!({"id": "m", "content": "hi"}))], json!({}));
+    let wanted = tell(&lines, &[]).story();
+    let array = serde_json::Value::from(lines);
+    assert_eq!(super::tell_text(&array.to_string(), &[]).story(), wanted);
+    assert_eq!(super::tell_text(&serde_json::to_string_pretty(&array).unwrap(), &[]).story(), wanted);
+}
+
+#[test]
+fn tuples_of_any_arity_are_modes() {
+    let message = json!({"type": "AIMessageChunk", "id": "m", "content": "a"});
+    for line in [
+        json!(["messages", [message, {}]]),
+        json!([[], "messages", [message, {}]]),
+        json!([["outer:1"], "messages", [message, {}]]),
+        json!([message, {"langgraph_node": "n"}]),
+        json!({"type": "messages", "ns": [], "data": [message, {}]}),
+        json!({"mode": "messages", "ns": [], "data": [message, {}]}),
+    ] {
+        // One line alone could be a whole recording in an array.
+        assert_eq!(tell(&[line.clone(), line.clone()], &[]).lines(&["+"]), ["+ m a", "+ m a"], "{line}");
+    }
 }

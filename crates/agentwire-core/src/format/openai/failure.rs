@@ -1,0 +1,75 @@
+//! Why a response failed, in the words of its server.
+//!
+//! OpenAI wraps an error into `{"error": {message, type, param, code}}`; others send a plain text there, or the
+//! members without the wrapping, or a number as the code.
+
+use serde_json::value::RawValue;
+
+use crate::{
+    format::ReadError,
+    json::{Fields, Path, text},
+    tally::Tally,
+};
+
+/// The code of a failure that came without one.
+const UPSTREAM_ERROR: &str = "UPSTREAM_ERROR";
+/// The code of a request that a server refused in the words of its framework.
+const UPSTREAM_REFUSED: &str = "UPSTREAM_REFUSED";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) code: Box<str>,
+    pub(super) message: Box<str>,
+}
+
+impl Failure {
+    pub(super) fn new(code: &str, message: &str) -> Self {
+        let message = if message.is_empty() { code } else { message };
+        Self { code: code.into(), message: message.into() }
+    }
+
+    /// A failure that has only words.
+    pub(super) fn said(message: &str) -> Self {
+        Self::new(UPSTREAM_ERROR, message)
+    }
+
+    /// The value of `error`: an object, or a text.
+    pub(super) fn of_error(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Self, ReadError> {
+        match raw.get().as_bytes().first() {
+            Some(b'{') => Self::of_members(&mut Fields::of(raw, path)?, tally),
+            Some(b'"') => Ok(Self::said(&text(raw, path, tally)?)),
+            _ => Ok(Self::said(raw.get())),
+        }
+    }
+
+    /// The members of an error object. The most exact name is the code: `code` where it is a word, then `type`,
+    /// then a number.
+    pub(super) fn of_members(fields: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Self, ReadError> {
+        let path = fields.path();
+        let mut member = |key: &str| -> Result<(String, bool), ReadError> {
+            let Some(raw) = fields.take_unless_null(key) else { return Ok((String::new(), false)) };
+            Ok(match raw.get().as_bytes().first() {
+                Some(b'"') => (text(raw, Path::Key(&path, key), tally)?.into_owned(), true),
+                _ => (raw.get().to_owned(), false),
+            })
+        };
+        let (message, _) = member("message")?;
+        let (code, is_word) = member("code")?;
+        let (kind, _) = member("type")?;
+        let name = match (&*code, &*kind) {
+            (code, _) if is_word && !code.is_empty() => code,
+            (_, kind) if !kind.is_empty() => kind,
+            ("", _) => UPSTREAM_ERROR,
+            (code, _) => code,
+        };
+        Ok(Self::new(name, &message))
+    }
+
+    /// FastAPI's `detail`, with which many servers answer.
+    pub(super) fn of_detail(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Self, ReadError> {
+        match raw.get().as_bytes().first() {
+            Some(b'"') => Ok(Self::new(UPSTREAM_REFUSED, &text(raw, path, tally)?)),
+            _ => Ok(Self::new(UPSTREAM_REFUSED, raw.get())),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Names what stands where a stream was expected: an error page, a line of text, nothing at all.
+//!
+//! Servers and proxies answer with these when the agent behind them is gone. They hold no frame, so no decoder
+//! and no reader can say what is wrong with them; this is the one place that does.
+
+use std::fmt;
+
+use super::{
+    Framing,
+    buffer::{is_blank, without_byte_order_mark},
+    detect,
+};
+
+/// How much of a foreign body is quoted: enough for a status line or the title of an error page.
+const QUOTED: usize = 120;
+
+/// A body that is in none of the framings that a format is read from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {}, found {found}", Names(.expected))]
+pub struct Foreign {
+    found: Box<str>,
+    expected: &'static [Framing],
+    empty: bool,
+}
+
+impl Foreign {
+    /// Whether there was nothing at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.empty
+    }
+}
+
+/// Which of `allowed` the stream that begins with `start` is in, like [`detect`], or what it is instead.
+///
+/// ```
+/// use agentwire_core::framing::{Framing, recognize};
+/// let foreign = recognize(b"<!doctype html><title>502</title>", &[Framing::Sse, Framing::Lines]).unwrap_err();
+/// assert_eq!(
+///     foreign.to_string(),
+///     "expected SSE or JSON lines, found an HTML page: `<!doctype html><title>502</title>`",
+/// );
+/// ```
+///
+/// # Errors
+/// When `start` holds nothing but white space, which is the whole of an empty body, or fits none of `allowed`.
+/// Text where binary was expected counts as well: four bytes of text are a length of more than 150 MB.
+pub fn recognize(start: &[u8], allowed: &'static [Framing]) -> Result<Framing, Foreign> {
+    let text = without_byte_order_mark(start);
+    let text = &text[text.iter().position(|&byte| !is_blank(byte)).unwrap_or(text.len())..];
+    let foreign = match allowed {
+        [Framing::Text] => false,
+        [Framing::Prefixed] => {
+            text.is_empty() || start.get(..4).is_some_and(|length| length.iter().all(is_text))
+        }
+        _ => text.is_empty(),
+    };
+    match detect(start, allowed) {
+        Some(framing) if !foreign => Ok(framing),
+        _ => Err(Foreign { empty: text.is_empty(), found: describe(text).into(), expected: allowed }),
+    }
+}
+
+/// Whether a byte is of the kind that error pages begin with.
+fn is_text(byte: &u8) -> bool {
+    is_blank(*byte) || byte.is_ascii_graphic()
+}
+
+fn describe(text: &[u8]) -> String {
+    let begins =
+        |name: &str| text.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()));
+    let what = if text.is_empty() {
+        return "an empty body".into();
+    } else if begins("<!doctype html") || begins("<html") || begins("<head") || begins("<body") {
+        "an HTML page"
+    } else if begins("<") {
+        "markup"
+    } else if text[..text.len().min(QUOTED)].iter().any(|&byte| byte < b' ' && !byte.is_ascii_whitespace()) {
+        "bytes"
+    } else {
+        "text"
+    };
+    let text = String::from_utf8_lossy(&text[..text.len().min(4 * QUOTED)]);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut quoted = String::new();
+    for character in words.chars().take(QUOTED) {
+        if character.is_control() {
+            quoted.extend(character.escape_unicode());
+        } else {
+            quoted.push(character);
+        }
+    }
+    let more = if words.chars().nth(QUOTED).is_some() { "…" } else { "" };
+    format!("{what}: `{quoted}{more}`")
+}
+
+/// Joins the names of framings for a sentence.
+struct Names<'f>(&'f [Framing]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, framing) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" or ")?;
+            }
+            f.write_str(framing.name())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXTS: &[Framing] = &[Framing::Sse, Framing::Lines, Framing::Array];
+
+    fn found(start: &[u8], allowed: &'static [Framing]) -> String {
+        recognize(start, allowed).expect_err("the body is foreign").to_string()
+    }
+
+    #[test]
+    fn streams_are_recognized() {
+        assert_eq!(recognize(b"data: {}\n\n", TEXTS), Ok(Framing::Sse));
+        assert_eq!(recognize(b"{}\n", &[Framing::Lines]), Ok(Framing::Lines));
+        assert_eq!(recognize(&[0, 0, 1, 2, 8], &[Framing::Prefixed]), Ok(Framing::Prefixed));
+        assert_eq!(recognize(&[255, 255, 255, 255, 8], &[Framing::Prefixed]), Ok(Framing::Prefixed));
+        assert_eq!(recognize(&[0, 0], &[Framing::Prefixed]), Ok(Framing::Prefixed));
+        assert_eq!(recognize(b"", &[Framing::Text]), Ok(Framing::Text));
+    }
+
+    #[test]
+    fn pages_text_and_nothing_are_named() {
+        let expected = "expected SSE or JSON lines or JSON array, found";
+        assert_eq!(
+            found(b"\xef\xbb\xbf\n <!DOCTYPE html>\n<html>", TEXTS),
+            format!("{expected} an HTML page: `<!DOCTYPE html> <html>`")
+        );
+        assert_eq!(
+            found(b"<?xml version=\"1.0\"?>", TEXTS),
+            format!("{expected} markup: `<?xml version=\"1.0\"?>`")
+        );
+        assert_eq!(
+            found(b"Internal Server Error", TEXTS),
+            format!("{expected} text: `Internal Server Error`")
+        );
+        assert_eq!(found(b" \r\n\t", TEXTS), format!("{expected} an empty body"));
+        assert_eq!(found(b"\x01\x02", TEXTS), format!("{expected} bytes: `\\u{{1}}\\u{{2}}`"));
+    }
+
+    #[test]
+    fn text_is_no_binary_stream() {
+        let expected = "expected length-prefixed binary, found";
+        assert_eq!(found(b"", &[Framing::Prefixed]), format!("{expected} an empty body"));
+        assert_eq!(found(b"Bad Gateway", &[Framing::Prefixed]), format!("{expected} text: `Bad Gateway`"));
+    }
+
+    #[test]
+    fn a_long_body_is_quoted_in_part() {
+        let body = "ä ".repeat(100_000);
+        let error = found(body.as_bytes(), TEXTS);
+        assert!(error.ends_with("…`") && error.len() < 400, "{error}");
+    }
+}

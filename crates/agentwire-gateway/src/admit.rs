@@ -1,0 +1,194 @@
+//! Who gets to run: limits, the thread's lock, and the same run id twice.
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_core::{
+    event::{MessageId, RunId, RunInput},
+    format::ag_ui,
+};
+use agentwire_store::{Conflict, Entry, NewRun, Owner, Run, Start, StoreError, Which};
+use tokio::time::Instant;
+
+use crate::{
+    audit::Record,
+    code,
+    gateway::{AgentEntry, Gateway},
+    live::{Command, Live},
+    metrics, pending,
+    refusal::Refusal,
+    run::Job,
+    settings::{Busy, OnDisconnect},
+};
+
+/// The longest id: what fits into a header line with room for others.
+const MAX_ID: usize = 512;
+
+/// Begins the cause of a run that takes the conversation up anew behind a message.
+pub(crate) const ANEW: &str = "anew after ";
+
+/// How long `interrupt` waits for the run that it stops.
+const INTERRUPT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A run that somebody wants.
+pub(crate) struct Wish {
+    pub(crate) agent: Arc<AgentEntry>,
+    pub(crate) owner: Owner,
+    pub(crate) input: RunInput,
+    /// A message after which the conversation shall go on anew.
+    pub(crate) cut: Option<MessageId>,
+    pub(crate) headers: Arc<[(String, String)]>,
+}
+
+impl Gateway {
+    /// Starts the run, or finds the one that was started before. The same id never runs an agent twice.
+    pub(crate) async fn admit(&self, wish: Wish) -> Result<RunId, Refusal> {
+        check_id("thread", &wish.input.thread)?;
+        check_id("run", &wish.input.run)?;
+        if self.live(&wish.owner, &wish.input.run).is_none() {
+            if self.is_draining() {
+                return Err(Refusal::new(code::DRAINING, "the gateway is shutting down").retry_after(5));
+            }
+            if self.live_runs() >= self.settings.limits.runs {
+                return Err(Refusal::new(code::OVERLOADED, "too many runs at once").retry_after(5));
+            }
+        }
+        // Detached, so that a client that leaves right now does not leave a run behind that nobody drives.
+        let record = Record::new(&wish.owner, if wish.input.resume.is_some() { "answer" } else { "start" })
+            .thread(&wish.input.thread)
+            .run(&wish.input.run)
+            .decision(&wish.input);
+        let gateway = self.clone();
+        let admitted = self.tasks.spawn(async move { gateway.start(wish).await }).await;
+        let admitted = admitted
+            .unwrap_or_else(|_| Err(Refusal::new(code::INTERNAL, "the gateway failed; its log has more")));
+        self.audit.note(record.outcome(&admitted));
+        admitted
+    }
+
+    async fn start(&self, mut wish: Wish) -> Result<RunId, Refusal> {
+        // Known already: joined, whatever else the request says.
+        if let Ok(run) = self.store.run(&wish.owner, &wish.input.run).await
+            && run.thread == wish.input.thread
+        {
+            return Ok(run.run);
+        }
+        let answering = self.answers(&mut wish).await?;
+        let busy = wish.agent.settings.busy;
+        let mut tries = 0;
+        let began = Instant::now();
+        let mut new = NewRun {
+            thread: wish.input.thread.clone(),
+            run: wish.input.run.clone(),
+            agent: (&*wish.agent.name).into(),
+            input: ag_ui::input::to_json(&wish.input).into(),
+            cause: wish.cut.as_ref().map(|cut| format!("{ANEW}{cut}").into()),
+            claim: self.claim(),
+            entry: match busy {
+                Busy::Enqueue { limit } => Entry::Queue { limit },
+                _ => Entry::Now,
+            },
+            answering,
+        };
+        loop {
+            let freed = self.freed.notified();
+            let lease = match self.store.start(&wish.owner, new.clone()).await {
+                Ok(Start::Created(run)) => return Ok(self.begin(wish, run)),
+                Ok(Start::Exists(run)) if run.thread == wish.input.thread => return Ok(run.run),
+                Ok(Start::Exists(_)) => {
+                    return Err(Refusal::new(code::RUN_ID_TAKEN, "the run id was used in another thread"));
+                }
+                Ok(Start::Answered(run)) => match self.store.run(&wish.owner, &run).await {
+                    Ok(run) => return Ok(run.run),
+                    // Whoever recorded the answer died before the run began.
+                    Err(_) => {
+                        new.answering = None;
+                        continue;
+                    }
+                },
+                Ok(Start::Held(lease)) => lease,
+                Ok(Start::QueueFull) => {
+                    return Err(
+                        Refusal::new(code::QUEUE_FULL, "too many runs wait for the thread").retry_after(5)
+                    );
+                }
+                Err(StoreError::Conflict(Conflict::Answer(id))) => {
+                    let message = format!("`{id}` was answered differently before");
+                    return Err(Refusal::new(code::ALREADY_ANSWERED, message));
+                }
+                Err(StoreError::Expired(id)) => {
+                    return Err(Refusal::new(code::INTERRUPT_EXPIRED, format!("`{id}` has expired")));
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let locked = || {
+                Refusal::new(code::THREAD_IS_LOCKED, "another run has the thread")
+                    .hint("try again when it has ended, or stop it")
+                    .retry_after(1)
+            };
+            self.metrics.lock_waits.inc();
+            match busy {
+                Busy::Reject | Busy::Enqueue { .. } => return Err(locked()),
+                Busy::Wait { retries, interval } => {
+                    if tries >= retries {
+                        return Err(locked());
+                    }
+                    tries += 1;
+                    tokio::time::sleep(interval).await;
+                }
+                Busy::Interrupt => {
+                    if began.elapsed() > INTERRUPT_PATIENCE {
+                        return Err(locked());
+                    }
+                    if let Some(live) = self.live(&wish.owner, &lease.run) {
+                        let _ = live.commands.send(Command::Stop("another run took its place")).await;
+                    }
+                    let _ = tokio::time::timeout(Duration::from_millis(100), freed).await;
+                }
+            }
+        }
+    }
+
+    /// The answers to open items that a request brings.
+    async fn answers(&self, wish: &mut Wish) -> Result<Option<agentwire_store::Answering>, Refusal> {
+        let Wish { owner, input, .. } = wish;
+        let items = match self.store.pending(owner, &input.thread, Which::All).await {
+            Ok(items) => items,
+            Err(StoreError::NotFound(_)) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        pending::take_old_answer(input, &items);
+        pending::answers(input, &items, self.store.now(), owner.user.as_str())
+    }
+
+    fn begin(&self, wish: Wish, run: Run) -> RunId {
+        let Wish { agent, owner, input, cut, headers } = wish;
+        let id = run.run.clone();
+        let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
+        let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
+        let (live, commands) =
+            Live::new(key, run.thread.clone(), run.next_seq.0, &self.settings.limits, cancel);
+        self.enlist(&live);
+        let name = agent.name.to_string();
+        self.metrics.runs_started.get_or_create(&metrics::Agent { agent: name }).inc();
+        tracing::info!(run = %id, thread = %run.thread, agent = %agent.name, "run started");
+        let logged = None;
+        let job =
+            Job { gateway: self.clone(), agent, owner, run, input, cut, headers, live, commands, logged };
+        self.tasks.spawn(job.drive());
+        id
+    }
+}
+
+/// Ids are anybody's words, but they must fit into headers and lines.
+pub(crate) fn check_id(what: &str, id: &str) -> Result<(), Refusal> {
+    let problem = if id.is_empty() {
+        "is empty".to_owned()
+    } else if id.len() > MAX_ID {
+        format!("has {} bytes, at most {MAX_ID} are allowed", id.len())
+    } else if id.chars().any(char::is_control) {
+        "holds control characters".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(code::BAD_ID, format!("the {what} id {problem}")))
+}

@@ -1,0 +1,315 @@
+//! How agents are reached over HTTP.
+//!
+//! One place for what every request has in common: no redirect is followed (a run must not be started twice, nor
+//! by somebody else), `Host` is the agent's own, a page's `Origin` stays here, and everything that can go wrong
+//! before the first byte of an answer has its code.
+
+use std::{
+    error::Error,
+    sync::{Mutex, PoisonError},
+};
+
+use agentwire_core::framing::Framing;
+use reqwest::{
+    Client, Method, Response, StatusCode, Url,
+    header::{
+        ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName,
+        HeaderValue, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE,
+    },
+    redirect,
+};
+use tokio::time::Duration;
+
+use super::{
+    BuildError, Failure, Outlet, Request,
+    stream::{self, Intake, Language, Patience, excerpt},
+};
+use crate::code;
+
+/// What an SSE request accepts: the stream, and JSON errors.
+pub(super) const ACCEPT_EVENTS: &str = "text/event-stream";
+
+/// The most that is read of an answer that is not a stream. Threads with long histories have large states.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// The most that is read of an answer that nobody wanted, for the log.
+const MAX_COMPLAINT: usize = 2 << 10;
+
+/// Headers that belong to one connection, or that the request sets itself.
+const NEVER_PASSED_ON: &[HeaderName] =
+    &[HOST, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING, TE, UPGRADE, ORIGIN, ACCEPT];
+
+/// Where an agent is, and how to talk to it.
+#[derive(Debug)]
+pub(super) struct Http {
+    url: Url,
+    headers: HeaderMap,
+    /// The client, for the connect time-out that it was made with: those of one agent's runs do not differ.
+    client: Mutex<Option<(Option<Duration>, Client)>>,
+}
+
+/// What to send.
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) accept: &'static str,
+    pub(super) json: Option<String>,
+    /// From where a stream is to go on.
+    pub(super) last_event_id: Option<String>,
+}
+
+/// An answer that was read whole.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: String,
+}
+
+impl Http {
+    pub(super) fn new(url: &str, headers: &[(String, String)]) -> Result<Self, BuildError> {
+        let parsed = Url::parse(url).map_err(|error| BuildError(format!("`{url}` is not a URL: {error}")))?;
+        if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
+            return Err(BuildError(format!("`{url}` is not a URL that begins with http:// or https://")));
+        }
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let parsed = name.parse::<HeaderName>().ok().zip(value.parse::<HeaderValue>().ok());
+            let Some((parsed, mut value)) = parsed else {
+                return Err(BuildError(format!(
+                    "header `{name}` has a name or a value that HTTP does not allow"
+                )));
+            };
+            // Likely a key: not for logs.
+            value.set_sensitive(true);
+            map.append(parsed, value);
+        }
+        Ok(Self { url: parsed, headers: map, client: Mutex::new(None) })
+    }
+
+    /// The URL as it was given.
+    pub(super) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// A URL below the given one: `path`, which begins with `/`, may hold a query.
+    pub(super) fn below(&self, path: &str) -> Result<Url, Failure> {
+        let mut base = self.url.clone();
+        base.set_query(None);
+        base.set_fragment(None);
+        let text = format!("{}{path}", base.as_str().trim_end_matches('/'));
+        Url::parse(&text).map_err(|error| Failure::new(code::INTERNAL, format!("`{path}`: {error}")))
+    }
+
+    fn client(&self, connect: Option<Duration>) -> Result<Client, Failure> {
+        let mut held = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((time, client)) = &*held
+            && *time == connect
+        {
+            return Ok(client.clone());
+        }
+        let mut builder = Client::builder()
+            .redirect(redirect::Policy::none())
+            .user_agent(concat!("agentwire/", env!("CARGO_PKG_VERSION")))
+            // A server may close a resting connection in the very moment in which it is used again, and a run
+            // cannot be posted twice to find out. A connection per run costs less than a lost run.
+            .pool_max_idle_per_host(0)
+            .tcp_keepalive(Duration::from_secs(30));
+        if let Some(time) = connect {
+            builder = builder.connect_timeout(time);
+        }
+        if is_loopback(&self.url) {
+            builder = builder.no_proxy();
+        }
+        let client = builder.build().map_err(|error| {
+            Failure::new(code::INTERNAL, "the HTTP client could not be made").with_detail(causes(&error))
+        })?;
+        *held = Some((connect, client.clone()));
+        Ok(client)
+    }
+
+    /// Sends a request and waits for the head of the answer.
+    pub(super) async fn send(
+        &self,
+        request: &Request,
+        call: Call,
+        patience: Patience,
+    ) -> Result<Response, Failure> {
+        let client = self.client(request.timeouts.connect)?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in request.headers.iter() {
+            let parsed = name.parse::<HeaderName>().ok().zip(value.parse::<HeaderValue>().ok());
+            if let Some((name, value)) = parsed
+                && !NEVER_PASSED_ON.contains(&name)
+            {
+                headers.append(name, value);
+            }
+        }
+        headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
+        if call.json.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let id = call.last_event_id.and_then(|id| HeaderValue::from_str(&id).ok());
+        if let Some(id) = id {
+            headers.insert(HeaderName::from_static("last-event-id"), id);
+        }
+        // What is configured wins over what was passed on.
+        for name in self.headers.keys() {
+            headers.remove(name);
+        }
+        headers.extend(self.headers.clone());
+        let mut builder = client.request(call.method, call.url).headers(headers);
+        if let Some(json) = call.json {
+            builder = builder.body(json);
+        }
+        match patience.first(builder.send()).await? {
+            Ok(response) => Ok(response),
+            Err(error) => Err(unanswered(&error, request)),
+        }
+    }
+
+    /// Sends a request whose answer is a stream of events, and reads it to its end.
+    pub(super) async fn run(
+        &self,
+        request: &Request,
+        call: Call,
+        language: &Language,
+        outlet: &Outlet,
+    ) -> Result<(), Failure> {
+        let patience = Patience::begin(request);
+        let response = accepted(self.send(request, call, patience).await?, patience).await?;
+        let mut intake = Intake::new(language, request, events(&response)?);
+        let bytes = response.bytes_stream();
+        let close = stream::pump(bytes, &mut intake, patience, outlet).await?;
+        stream::finish(&mut intake, close, outlet).await
+    }
+
+    /// Sends a request and reads the whole answer, whatever its status.
+    pub(super) async fn ask(&self, request: &Request, call: Call) -> Result<Answer, Failure> {
+        let patience = Patience::begin(request);
+        let mut response = self.send(request, call, patience).await?;
+        let status = response.status();
+        let body = patience.first(read(&mut response, MAX_ANSWER)).await?.map_err(|error| match error {
+            Some(error) => stream::broken(causes(&error)),
+            None => {
+                Failure::new(code::LIMIT_EXCEEDED, format!("the agent's answer is over {MAX_ANSWER} bytes"))
+            }
+        })?;
+        Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned() })
+    }
+}
+
+impl Answer {
+    /// The failure that this answer is.
+    pub(super) fn refusal(&self) -> Failure {
+        refusal(self.status, self.body.as_bytes())
+    }
+}
+
+/// An answer with a status of success; what the others say goes to the log.
+pub(super) async fn accepted(mut response: Response, patience: Patience) -> Result<Response, Failure> {
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    // Half a complaint is good enough, and none is no failure of its own.
+    let body = patience.first(complaint(&mut response)).await.unwrap_or_default();
+    Err(refusal(response.status(), &body))
+}
+
+fn refusal(status: StatusCode, body: &[u8]) -> Failure {
+    let failure = Failure::new(code::UPSTREAM_STATUS, format!("the agent's server answered {status}"));
+    if body.is_empty() { failure } else { failure.with_detail(excerpt(body)) }
+}
+
+async fn complaint(response: &mut Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while body.len() < MAX_COMPLAINT
+        && let Ok(Some(chunk)) = response.chunk().await
+    {
+        body.extend_from_slice(&chunk);
+    }
+    body
+}
+
+/// The whole body; `None` as error if there is more than `limit` of it.
+async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, Option<reqwest::Error>> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(Some)? {
+        if body.len() + chunk.len() > limit {
+            return Err(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// What the head of an answer says about its framing. Servers say all kinds of things about their streams, so
+/// only what certainly is none is refused here; the bytes decide.
+pub(super) fn events(response: &Response) -> Result<Option<Framing>, Failure> {
+    let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let content_type = header(CONTENT_TYPE).unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let page = matches!(&*essence, "text/html" | "application/xhtml+xml" | "application/xml" | "text/xml")
+        || ["image/", "audio/", "video/", "font/", "multipart/"].iter().any(|kind| essence.starts_with(kind));
+    if page {
+        let what = "the agent's server answered with something that is not an event stream";
+        return Err(Failure::new(code::UPSTREAM_BAD_CONTENT, what)
+            .with_detail(format!("its content type is `{content_type}`")));
+    }
+    if let Some(encoding) = header(CONTENT_ENCODING)
+        && !encoding.eq_ignore_ascii_case("identity")
+    {
+        let what = "the agent's server compressed its answer without being asked to";
+        return Err(Failure::new(code::UPSTREAM_BAD_CONTENT, what).with_detail(encoding.to_owned()));
+    }
+    Ok(match &*essence {
+        "text/event-stream" => Some(Framing::Sse),
+        "application/x-ndjson"
+        | "application/ndjson"
+        | "application/jsonl"
+        | "application/x-jsonlines"
+        | "application/jsonlines" => Some(Framing::Lines),
+        _ => None,
+    })
+}
+
+/// Why there was no answer at all.
+fn unanswered(error: &reqwest::Error, request: &Request) -> Failure {
+    let failure = if error.is_connect() && error.is_timeout() {
+        let time = request.timeouts.connect.unwrap_or_default();
+        Failure::new(
+            code::UPSTREAM_TIMEOUT,
+            format!("the connection to the agent's server could not be made within {time:?}"),
+        )
+    } else if error.is_connect() || error.is_builder() {
+        Failure::new(code::UPSTREAM_UNREACHABLE, "the agent's server could not be reached")
+    } else {
+        match sources(error).find_map(|error| error.downcast_ref::<hyper::Error>()) {
+            Some(error) if error.is_parse() => {
+                Failure::new(code::UPSTREAM_BAD_CONTENT, "the agent's server does not speak HTTP")
+            }
+            _ => Failure::new(code::UPSTREAM_TRUNCATED, "the agent's server hung up before it answered"),
+        }
+    };
+    failure.with_detail(causes(error))
+}
+
+/// What caused an error, and what caused that.
+fn sources<'e>(error: &'e dyn Error) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(error.source(), |&error| error.source())
+}
+
+/// An error with everything that caused it.
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    for cause in sources(error) {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+    }
+    text
+}
+
+/// Whether a host is this machine: no proxy leads there.
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    address.is_ok_and(|address| address.is_loopback()) || host == "localhost" || host.ends_with(".localhost")
+}

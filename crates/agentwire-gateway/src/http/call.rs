@@ -1,0 +1,216 @@
+//! What a request says: who is asking, about what, in which words.
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_core::event::ThreadId;
+use agentwire_store::Owner;
+use axum::{
+    extract::{RawPathParams, Request},
+    http::{HeaderMap, header, request::Parts},
+};
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use super::Mount;
+use crate::{
+    code,
+    refusal::Refusal,
+    settings::{Extract, From},
+};
+
+/// The connection of a request; put there by [`super::server`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Connection {
+    /// Ends it.
+    pub(crate) cut: CancellationToken,
+}
+
+/// A request, taken apart.
+pub(crate) struct Call {
+    pub(crate) parts: Parts,
+    pub(crate) owner: Owner,
+    /// The thread, if the settings say where it stands.
+    pub(crate) thread: Option<ThreadId>,
+    /// Empty unless the route reads it.
+    pub(crate) body: Bytes,
+    params: Vec<(String, String)>,
+    pub(crate) cut: CancellationToken,
+}
+
+impl Call {
+    /// Takes a request apart whose body nobody needs.
+    pub(crate) fn without_body(
+        mount: &Mount,
+        params: &RawPathParams,
+        request: Request,
+    ) -> Result<Self, Refusal> {
+        let (parts, _) = request.into_parts();
+        Self::new(mount, params, parts, Bytes::new())
+    }
+
+    /// Takes a request apart and reads its body, which must be JSON.
+    pub(crate) async fn with_json(
+        mount: &Mount,
+        params: &RawPathParams,
+        request: Request,
+    ) -> Result<Self, Refusal> {
+        let (parts, body) = request.into_parts();
+        check_content_type(&parts.headers)?;
+        let limits = &mount.gateway.settings.limits;
+        let body = read_body(&parts.headers, body, limits.body, limits.request_timeout).await?;
+        Self::new(mount, params, parts, body)
+    }
+
+    fn new(mount: &Mount, params: &RawPathParams, parts: Parts, body: Bytes) -> Result<Self, Refusal> {
+        let params: Vec<_> = params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let identity = &mount.gateway.settings.identity;
+        let look = |what: &str, extract: &Extract| find(what, extract, &parts.headers, &params, &body);
+        let owner = Owner::new(look("tenant", &identity.tenant)?, look("user", &identity.user)?);
+        let thread = match &identity.thread {
+            Some(extract) => Some(ThreadId::from(look("thread", extract)?)),
+            None => None,
+        };
+        let cut = parts.extensions.get::<Connection>().cloned().unwrap_or_default().cut;
+        Ok(Self { parts, owner, thread, body, params, cut })
+    }
+
+    pub(crate) fn text(&self) -> Result<&str, Refusal> {
+        std::str::from_utf8(&self.body)
+            .map_err(|error| Refusal::new(code::BAD_REQUEST, format!("the body is not UTF-8: {error}")))
+    }
+
+    /// A parameter of the path.
+    pub(crate) fn param(&self, name: &str) -> &str {
+        self.params.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// A parameter of the query, decoded.
+    pub(crate) fn query(&self, name: &str) -> Option<String> {
+        let query = self.parts.uri.query()?;
+        query.split('&').find_map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (percent_decode(key) == name).then(|| percent_decode(value))
+        })
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.parts.headers.get(name)?.to_str().ok()
+    }
+
+    /// The headers that may go on to the agent.
+    pub(crate) fn forwarded(&self, mount: &Mount) -> Arc<[(String, String)]> {
+        let allowed = mount.agent.settings.forward_headers.iter().map(String::as_str);
+        ["traceparent", "tracestate"]
+            .into_iter()
+            .chain(allowed)
+            .filter_map(|name| Some((name.to_owned(), self.header(name)?.to_owned())))
+            .collect()
+    }
+}
+
+/// Finds a name where the settings say that it stands.
+fn find(
+    what: &str,
+    extract: &Extract,
+    headers: &HeaderMap,
+    params: &[(String, String)],
+    body: &[u8],
+) -> Result<String, Refusal> {
+    let found = match &extract.from {
+        From::Nowhere => None,
+        From::Header(name) => {
+            headers.get(name.as_str()).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        }
+        From::Path(name) => params.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()),
+        From::Body(pointer) => serde_json::from_slice::<serde_json::Value>(body)
+            .ok()
+            .and_then(|value| value.pointer(pointer)?.as_str().map(str::to_owned)),
+    };
+    let found = found.filter(|name| !name.is_empty()).or_else(|| extract.default.clone());
+    let found =
+        found.ok_or_else(|| Refusal::new(code::NO_IDENTITY, format!("the request names no {what}")))?;
+    crate::admit::check_id(what, &found)?;
+    Ok(found)
+}
+
+/// Only JSON: a page of another origin can send text and forms without asking, but not this.
+fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_json =
+        essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json"));
+    if !is_json {
+        let found =
+            if given.is_empty() { "none".to_owned() } else { format!("`{}`", given.escape_default()) };
+        return Err(Refusal::new(
+            code::UNSUPPORTED_MEDIA_TYPE,
+            format!("the content type is {found}, expected `application/json`"),
+        )
+        .hint("send the header `content-type: application/json`"));
+    }
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|value| value != "identity") {
+        return Err(Refusal::new(code::UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not taken"));
+    }
+    Ok(())
+}
+
+async fn read_body(
+    headers: &HeaderMap,
+    body: axum::body::Body,
+    limit: usize,
+    patience: Duration,
+) -> Result<Bytes, Refusal> {
+    let too_large = || Refusal::new(code::BODY_TOO_LARGE, format!("the body has more than {limit} bytes"));
+    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if said.is_some_and(|said| said > limit as u64) {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(patience, axum::body::to_bytes(body, limit)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) => {
+            let limited = std::error::Error::source(&error)
+                .is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>());
+            Err(if limited {
+                too_large()
+            } else {
+                Refusal::new(code::BAD_REQUEST, "the body could not be read")
+            })
+        }
+        Err(_) => Err(Refusal::new(code::REQUEST_TIMEOUT, "the body took too long")),
+    }
+}
+
+/// Decodes `%41` and `+`; what is not valid stays as it is.
+pub(crate) fn percent_decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let raw = text.as_bytes();
+    let mut at = 0;
+    while at < raw.len() {
+        let hex = |index: usize| raw.get(index).and_then(|digit| char::from(*digit).to_digit(16));
+        match (raw[at], hex(at + 1), hex(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            (b'+', ..) => {
+                bytes.push(b' ');
+                at += 1;
+            }
+            (byte, ..) => {
+                bytes.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_decoded() {
+        assert_eq!(percent_decode("a%20b+c%C3%A9%zz%4"), "a b cé%zz%4");
+    }
+}

@@ -1,0 +1,77 @@
+//! Positions as clients send them: `runId:seq`.
+
+use agentwire_core::event::RunId;
+
+use super::call::{Call, percent_decode};
+use crate::{code, refusal::Refusal};
+
+/// The longest cursor: the longest id and the longest number.
+const MAX_CURSOR: usize = 600;
+
+/// The last event that a client has seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    pub(crate) run: RunId,
+    pub(crate) seq: u64,
+}
+
+impl Cursor {
+    /// Reads a cursor. The run id may hold colons itself; the number is behind the last one.
+    pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
+        let bad = |why: &str| {
+            let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
+            Refusal::new(code::BAD_CURSOR, format!("the cursor `{shown}` {why}, expected `runId:seq`"))
+                .hint("send back the last `id:` of the stream as it was")
+        };
+        if text.len() > MAX_CURSOR {
+            return Err(bad("is too long"));
+        }
+        let (run, seq) = text.rsplit_once(':').ok_or_else(|| bad("has no colon"))?;
+        if run.is_empty() {
+            return Err(bad("names no run"));
+        }
+        let is_number = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
+        let seq = seq.parse().ok().filter(|_| is_number).ok_or_else(|| bad("does not end with a number"))?;
+        Ok(Self { run: run.into(), seq })
+    }
+
+    /// What the request says in `?after=` or `Last-Event-ID`, in this order.
+    pub(crate) fn of(call: &Call) -> Result<Option<Self>, Refusal> {
+        if let Some(after) = call.query("after") {
+            return Self::parse(&after).map(Some);
+        }
+        match call.parts.headers.get("last-event-id") {
+            None => Ok(None),
+            Some(value) => {
+                // Browsers send what is beyond ASCII as raw UTF-8.
+                let text = std::str::from_utf8(value.as_bytes())
+                    .map_err(|_| Refusal::new(code::BAD_CURSOR, "the cursor is not UTF-8"))?;
+                if text.is_empty() {
+                    return Ok(None);
+                }
+                Self::parse(text)
+                    .or_else(|error| Self::parse(&percent_decode(text)).map_err(|_| error))
+                    .map(Some)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_id_may_hold_colons() {
+        let cursor = Cursor::parse("a:b:12").expect("it is one");
+        assert_eq!((&*cursor.run, cursor.seq), ("a:b", 12));
+    }
+
+    #[test]
+    fn garbage_is_named() {
+        for text in ["", ":1", "r:", "r", "r:-1", "r:+1", "r:1x", "r:99999999999999999999", &"x".repeat(700)]
+        {
+            assert_eq!(Cursor::parse(text).expect_err(text).code, code::BAD_CURSOR);
+        }
+    }
+}

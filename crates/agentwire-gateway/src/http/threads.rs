@@ -1,0 +1,201 @@
+//! Threads: which there are, what was said in them, their state, what they wait for.
+
+use agentwire_core::{
+    event::{Body, Event, ThreadId},
+    format::{ag_ui, ai_sdk},
+    json::Json,
+    patch,
+};
+use agentwire_store::{Conflict, PageToken, StateChange, StoreError, ThreadChange, ThreadQuery, Which};
+use axum::{
+    extract::{RawPathParams, Request, State},
+    http::HeaderValue,
+    response::Response,
+};
+use serde_json::{Value, json};
+
+use super::{Mount, call::Call, json, start::Held};
+use crate::{audit::Record, code, live::Command, log::Encoder, refusal::Refusal, run::messages_of};
+
+/// How many threads are listed unless the client says; how many at most.
+const PAGE: usize = 100;
+const LARGEST_PAGE: usize = 1000;
+
+/// `GET /thread/list`: the newest first. `?limit=` and `?before=` turn pages; the header `agentwire-next` has the
+/// next page's `before`.
+pub(crate) async fn list(
+    State(mount): State<Mount>,
+    params: RawPathParams,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let call = Call::without_body(&mount, &params, request)?;
+    let number = |name: &str| match call.query(name) {
+        None => Ok(None),
+        Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
+            Refusal::new(
+                code::BAD_REQUEST,
+                format!("`{name}` must be a whole number, found `{}`", text.escape_default()),
+            )
+        }),
+    };
+    let limit = number("limit")?
+        .map_or(PAGE, |limit| usize::try_from(limit).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE));
+    let query =
+        ThreadQuery { agent: Some((&*mount.agent.name).into()), before: number("before")?.map(PageToken) };
+    let page = mount.gateway.store.threads(&call.owner, query, limit).await?;
+    let items: Vec<_> = page.items.iter().map(|thread| json!({"threadId": thread.thread.as_str()})).collect();
+    let mut response = json(Value::from(items).to_string());
+    if let Some(next) = page.next {
+        response.headers_mut().insert("agentwire-next", HeaderValue::from(next.0));
+    }
+    Ok(response)
+}
+
+/// `DELETE /thread/{id}`: with everything of it; a run that goes on is stopped.
+pub(crate) async fn delete(
+    State(mount): State<Mount>,
+    params: RawPathParams,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let call = Call::without_body(&mount, &params, request)?;
+    let thread = thread_of(&call);
+    let live = mount.gateway.live_of_thread(&call.owner, &thread).await;
+    let done = mount.gateway.store.delete_thread(&call.owner, &thread).await.map_err(Refusal::from);
+    mount.gateway.audit.note(Record::new(&call.owner, "delete").thread(&thread).outcome(&done));
+    done?;
+    if let Some(live) = live {
+        let _ = live.commands.send(Command::Stop("the thread was deleted")).await;
+    }
+    Ok(json(r#"{"status":"deleted"}"#))
+}
+
+/// `GET /message_snapshot/{id}`: MESSAGES_SNAPSHOT, or `UIMessage[]` with `?format=ai-sdk`.
+pub(crate) async fn messages(
+    State(mount): State<Mount>,
+    params: RawPathParams,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let call = Call::without_body(&mount, &params, request)?;
+    let thread = thread_of(&call);
+    let held = Held::of(&mount, &call, &thread).await?.ok_or_else(unknown)?;
+    let wanted = call.query("format");
+    match wanted.as_deref().map(|wanted| wanted.split_once('@').unwrap_or((wanted, ""))) {
+        None | Some(("ag-ui", _)) => {
+            let body = Body::MessagesSnapshot { messages: messages_of(&held.messages) };
+            event(&mount, &thread, body)
+        }
+        Some(("ai-sdk", profile)) => {
+            let profile =
+                if profile.is_empty() { mount.agent.settings.ai_sdk_profile.as_str() } else { profile };
+            let version = match profile {
+                "5" => 5,
+                "6" => 6,
+                "7" => 7,
+                other => {
+                    let message = format!("no history for `ai-sdk@{}`", other.escape_default());
+                    return Err(Refusal::new(code::UNKNOWN_FORMAT, message).hint("allowed: `5`, `6`, `7`"));
+                }
+            };
+            let open = mount.gateway.store.pending(&call.owner, &thread, Which::Open).await?;
+            let interrupts = match crate::follow::outcome_of(open.iter()) {
+                Some(agentwire_core::event::Outcome::Interrupt { interrupts }) => interrupts,
+                _ => Vec::new(),
+            };
+            Ok(json(ai_sdk::input::ui_messages(&messages_of(&held.messages), &interrupts, version)))
+        }
+        Some((other, _)) => {
+            let message = format!("no history in `{}`", other.escape_default());
+            Err(Refusal::new(code::UNKNOWN_FORMAT, message).hint("allowed: `ag-ui`, `ai-sdk`, `ai-sdk@6`, …"))
+        }
+    }
+}
+
+/// `GET /state_snapshot/{id}`: STATE_SNAPSHOT.
+pub(crate) async fn state(
+    State(mount): State<Mount>,
+    params: RawPathParams,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let call = Call::without_body(&mount, &params, request)?;
+    let thread = thread_of(&call);
+    let held = Held::of(&mount, &call, &thread).await?.ok_or_else(unknown)?;
+    let snapshot = Json::parse(&held.state).unwrap_or_else(|_| Json::null());
+    event(&mount, &thread, Body::StateSnapshot { snapshot })
+}
+
+/// `PATCH /state/{id}`: a JSON Patch, all or nothing. While a run goes on it becomes an event of that run, so that
+/// whoever follows it sees the change.
+pub(crate) async fn patch_state(
+    State(mount): State<Mount>,
+    params: RawPathParams,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let call = Call::with_json(&mount, &params, request).await?;
+    let thread = thread_of(&call);
+    let patch = ag_ui::patch_from_json(call.text()?)?;
+    let done = apply(&mount, &call, &thread, patch).await;
+    let record = Record::new(&call.owner, "patch_state").thread(&thread).arguments(&call.body);
+    mount.gateway.audit.note(record.outcome(&done));
+    done.map(|()| json(r#"{"status":"updated"}"#))
+}
+
+async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patch) -> Result<(), Refusal> {
+    let gateway = &mount.gateway;
+    if let Some(live) = gateway.live_of_thread(&call.owner, thread).await {
+        let (reply, done) = tokio::sync::oneshot::channel();
+        if live.commands.send(Command::Patch(patch.clone(), reply)).await.is_ok()
+            && let Ok(done) = done.await
+        {
+            return done;
+        }
+    }
+    loop {
+        let stored = gateway.store.state(&call.owner, thread).await?;
+        let mut state: Value = stored
+            .body
+            .as_ref()
+            .map_or_else(|| json!({}), |body| serde_json::from_str(body).unwrap_or_default());
+        if let Err(error) = patch::apply(&mut state, &patch, &patch::Limits::default()) {
+            let mut refusal = Refusal::new(code::PATCH_FAILED, error.to_string());
+            refusal.snapshot = Some(Box::new(state));
+            return Err(refusal);
+        }
+        let change = StateChange { expected: stored.seq, body: state.to_string().into() };
+        let change = ThreadChange { state: Some(change), ..ThreadChange::default() };
+        match gateway.store.update_thread(&call.owner, thread, change).await {
+            Ok(_) => return Ok(()),
+            // Somebody was faster; what they wrote may or may not take the patch.
+            Err(StoreError::Conflict(Conflict::State { .. })) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// `GET /threads/{id}/pending`: what the thread waits for.
+pub(crate) async fn pending(
+    State(mount): State<Mount>,
+    params: RawPathParams,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let call = Call::without_body(&mount, &params, request)?;
+    let items = mount.gateway.store.pending(&call.owner, &thread_of(&call), Which::Open).await?;
+    let items: Vec<_> = items.iter().map(crate::pending::to_json).collect();
+    Ok(json(Value::from(items).to_string()))
+}
+
+fn thread_of(call: &Call) -> ThreadId {
+    call.param("id").into()
+}
+
+fn unknown() -> Refusal {
+    Refusal::new(code::UNKNOWN_THREAD, "no such thread")
+}
+
+/// One event as a JSON answer.
+fn event(mount: &Mount, thread: &ThreadId, body: Body) -> Result<Response, Refusal> {
+    let now = i64::try_from(mount.gateway.store.now().0).ok();
+    let event = Event::new(body).at(now);
+    let encoded = Encoder::new(thread, &"".into()).encode(&event);
+    let encoded = encoded.ok_or_else(|| Refusal::new(code::INTERNAL, "the snapshot could not be written"))?;
+    Ok(json(String::from_utf8_lossy(&encoded).into_owned()))
+}

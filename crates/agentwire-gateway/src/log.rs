@@ -1,0 +1,88 @@
+//! The form in which events lie in the log: AG-UI JSON, one event each.
+//!
+//! It is lossless, operators can read it, and a reader who wants AG-UI gets those very bytes.
+
+use agentwire_core::{
+    event::{Event, RunId, ThreadId},
+    format::{Fidelity, Options, Reader, Setup, Writer, ag_ui},
+    framing::{Frame, Frames, Framing, Payload},
+};
+use bytes::Bytes;
+
+/// Writes events of one run for the log.
+pub(crate) struct Encoder {
+    writer: Box<dyn Writer>,
+    frames: Frames,
+}
+
+impl Encoder {
+    pub(crate) fn new(thread: &ThreadId, run: &RunId) -> Self {
+        let options = Options::default();
+        let setup = Setup { thread: thread.clone(), run: run.clone(), options: &options };
+        let make = ag_ui::FORMAT.writer.expect("AG-UI has a writer");
+        Self { writer: make(&ag_ui::FORMAT.profiles[0], &setup), frames: Frames::new(Framing::Lines) }
+    }
+
+    /// The event as it is logged; `None` if the log cannot hold it.
+    pub(crate) fn encode(&mut self, event: &Event) -> Option<Bytes> {
+        let fidelity = self.writer.write(event, &mut self.frames);
+        debug_assert!(!matches!(fidelity, Fidelity::Dropped(_)), "the log holds every event");
+        self.frames.drain(|line| {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            (!line.is_empty()).then(|| Bytes::copy_from_slice(line))
+        })
+    }
+}
+
+/// Reads events of one run back from the log.
+pub(crate) struct Decoder {
+    reader: Box<dyn Reader>,
+    index: u64,
+}
+
+impl Decoder {
+    pub(crate) fn new(thread: &ThreadId, run: &RunId) -> Self {
+        let options = Options::default();
+        let setup = Setup { thread: thread.clone(), run: run.clone(), options: &options };
+        Self { reader: ag_ui::FORMAT.reader.expect("AG-UI has a reader")(&setup), index: 0 }
+    }
+
+    /// Adds what `logged` says to `out`. What a later version wrote and this one cannot read is left out and told.
+    pub(crate) fn decode(&mut self, logged: &[u8], out: &mut Vec<Event>) {
+        let index = self.index;
+        self.index += 1;
+        let Ok(text) = std::str::from_utf8(logged) else {
+            tracing::error!(index, "an event of the log is not UTF-8 and was left out");
+            return;
+        };
+        let frame = Frame { index, offset: 0, event: None, id: None, data: Payload::Text(text) };
+        if let Err(error) = self.reader.read(&frame, out) {
+            tracing::error!(index, %error, "an event of the log could not be read and was left out");
+        }
+    }
+}
+
+/// The type of a logged event, for `event:` lines.
+pub(crate) fn kind(logged: &[u8]) -> &str {
+    let inner = logged.strip_prefix(br#"{"type":""#).unwrap_or_default();
+    let end = inner.iter().position(|byte| *byte == b'"').unwrap_or(0);
+    std::str::from_utf8(&inner[..end]).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use agentwire_core::event::Body;
+
+    use super::*;
+
+    #[test]
+    fn what_is_logged_reads_back() {
+        let (thread, run) = ("t".into(), "r".into());
+        let event = Event::new(Body::TextDelta { message: "m".into(), delta: "a\nb".into() }).at(Some(7));
+        let logged = Encoder::new(&thread, &run).encode(&event).expect("it fits");
+        assert_eq!(kind(&logged), "TEXT_MESSAGE_CONTENT");
+        let mut back = Vec::new();
+        Decoder::new(&thread, &run).decode(&logged, &mut back);
+        assert_eq!(back, [event]);
+    }
+}

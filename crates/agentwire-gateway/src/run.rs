@@ -1,0 +1,832 @@
+//! One run, from its thread to its ending.
+//!
+//! The task that drives a run is the only one that writes its log: the agent's events go through the guard, are
+//! folded, numbered and appended, and only then shown to readers. Whatever happens on the way, there is one ending,
+//! and it is in the log together with what follows from it: the conversation, the state, what waits for a person.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use agentwire_core::{
+    event::{Body, Event, MessageId, Outcome, RunError, RunFinished, RunInput, RunStarted},
+    fold::{Fold, Join},
+    format::{StreamEnd, ag_ui},
+    json::Json,
+    order::Guard,
+    patch::{self, Patch},
+};
+use agentwire_store::{
+    Acquire, Append, Change, Conflict, Durability, Fence, Owner, Run, RunStatus, Seq, StateChange,
+    StatusChange, StoreError,
+};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, MissedTickBehavior},
+};
+
+use crate::{
+    again::Again,
+    agent::{Failure, Outlet, Request},
+    code, conversation,
+    gate::{self, Decisions},
+    gateway::{AgentEntry, Gateway},
+    live::{Broken, Command, End, Live, Prelude, Snapshot},
+    log::{Decoder, Encoder},
+    metrics, pending,
+    refusal::Refusal,
+    settings::AgentSettings,
+};
+
+/// How many events an agent may be ahead of the log: enough to fill an append, little enough to stop it soon.
+const AHEAD: usize = 64;
+
+/// The largest event, and the most bytes of one append: half of what a store takes at once, so that what follows
+/// from an ending fits beside it.
+const MAX_EVENT: usize = 32 << 20;
+
+/// The longest pause between two looks at a thread that is taken.
+const QUEUE_POLL: Duration = Duration::from_millis(250);
+
+/// Of so many appends one is looked at for how long it took.
+const FLUSHES_OBSERVED: u64 = 16;
+
+/// The event that tells readers that a run is held or goes on.
+pub(crate) const RUN_STATUS: &str = "hai.run_status";
+
+/// What is needed to drive a run.
+pub(crate) struct Job {
+    pub(crate) gateway: Gateway,
+    pub(crate) agent: Arc<AgentEntry>,
+    pub(crate) owner: Owner,
+    pub(crate) run: Run,
+    /// The request as the client sent it.
+    pub(crate) input: RunInput,
+    /// A message after which the client wants the conversation to go on anew.
+    pub(crate) cut: Option<MessageId>,
+    pub(crate) headers: Arc<[(String, String)]>,
+    pub(crate) live: Arc<Live>,
+    pub(crate) commands: mpsc::Receiver<Command>,
+    /// The log of a gateway that died during the run.
+    pub(crate) logged: Option<Vec<Bytes>>,
+}
+
+/// Why an agent's part of a run is over.
+enum Ending {
+    /// The terminal event is staged.
+    Said,
+    /// It has nothing more to say.
+    Done,
+    Failed(Failure),
+    Stopped(&'static str),
+}
+
+impl Job {
+    pub(crate) async fn drive(self) {
+        let live = self.live.clone();
+        let gateway = self.gateway.clone();
+        // A bug of ours must not take the process along; the claim expires, and the run gets its ending then.
+        if AssertUnwindSafe(self.go()).catch_unwind().await.is_err() {
+            tracing::error!(run = %live.key.run, "a run panicked");
+            live.give_up(Broken { code: code::INTERNAL, message: "the gateway failed; its log has more" });
+        }
+        gateway.strike(&live);
+    }
+
+    async fn go(self) {
+        let Self { gateway, agent, owner, run, input, cut, headers, live, mut commands, logged } = self;
+        let (thread, id) = (run.thread.clone(), run.run.clone());
+        let mut desk = Desk {
+            guard: Guard::new(thread.clone(), id.clone()),
+            encoder: Encoder::new(&thread, &id),
+            join: Join::new(Fold::new()),
+            staged: Vec::new(),
+            valid: Vec::new(),
+            started: false,
+            terminal: None,
+            oversized: None,
+            next: run.next_seq.0,
+            fence: run.fence,
+            bytes: 0,
+            state_seq: 0,
+            state_was: None,
+            allowed: false,
+            held: run.status == RunStatus::Paused,
+            again: None,
+            told: None,
+            waiting: Vec::new(),
+            steps: Vec::new(),
+            input: input.clone(),
+            agent: agent.clone(),
+            owner: owner.clone(),
+            run,
+            live,
+            gateway,
+        };
+        let result = desk.answer(&owner, input, cut.as_ref(), headers, &mut commands, logged).await;
+        if let Err(broken) = result {
+            desk.live.give_up(broken);
+        }
+        for (rule, times) in desk.guard.repairs() {
+            desk.gateway.metrics.repairs.get_or_create(&metrics::Rule { rule: rule.name() }).inc_by(times);
+        }
+    }
+}
+
+/// Where events are made ready for the log.
+struct Desk {
+    gateway: Gateway,
+    agent: Arc<AgentEntry>,
+    owner: Owner,
+    run: Run,
+    live: Arc<Live>,
+    /// What the agent was asked.
+    input: RunInput,
+    guard: Guard,
+    encoder: Encoder,
+    /// What clients hold once everything staged has reached them.
+    join: Join,
+    staged: Vec<Bytes>,
+    valid: Vec<Event>,
+    started: bool,
+    terminal: Option<Terminal>,
+    /// The size of an event that was too large for the log.
+    oversized: Option<usize>,
+    next: u64,
+    fence: Fence,
+    bytes: u64,
+    state_seq: u64,
+    state_was: Option<String>,
+    /// Whether a person has allowed what this run leaves open.
+    allowed: bool,
+    /// Whether the agent is not listened to for now.
+    held: bool,
+    /// What the log has already of what the agent says.
+    again: Option<Again>,
+    /// A status that goes into the log with the next append.
+    told: Option<RunStatus>,
+    /// Who waits for the next append.
+    waiting: Vec<oneshot::Sender<Result<(), Refusal>>>,
+    /// The steps that are open.
+    steps: Vec<Box<str>>,
+}
+
+/// How a run ended.
+struct Terminal {
+    status: RunStatus,
+    cause: Option<Box<str>>,
+    outcome: Option<Outcome>,
+}
+
+impl Desk {
+    async fn answer(
+        &mut self,
+        owner: &Owner,
+        input: RunInput,
+        cut: Option<&MessageId>,
+        headers: Arc<[(String, String)]>,
+        commands: &mut mpsc::Receiver<Command>,
+        logged: Option<Vec<Bytes>>,
+    ) -> Result<(), Broken> {
+        if self.run.status == RunStatus::Queued
+            && let Some(ending) = self.wait_for_thread(commands).await?
+        {
+            return self.finish(ending).await;
+        }
+        let mut input = match self.prepare(input, cut).await {
+            Ok(input) => input,
+            Err(error) => return self.finish(Ending::Failed(failure_of(&error))).await,
+        };
+        let Decisions { allowed, denied } = gate::take_decisions(&mut input);
+        for result in denied {
+            input.messages.push(gate::message(&result));
+            self.stage(Event::new(Body::ToolResult(Box::new(result))));
+        }
+        let is_again = logged.is_some();
+        if let Some(logged) = logged {
+            self.catch_up(&logged);
+        }
+        self.flush().await?;
+        if !allowed.is_empty() {
+            // The agent goes on when the front end has run them.
+            self.allowed = true;
+            let mut finished = RunFinished::new(self.run.thread.clone(), self.run.run.clone());
+            finished.outcome = Some(Outcome::Success { pending: allowed });
+            self.stage(Event::new(Body::RunFinished(Box::new(finished))));
+            return self.finish(Ending::Said).await;
+        }
+        let input = Arc::new(input);
+        if !has_something_to_answer(&input) {
+            let failure = Failure::new(code::NO_INPUT_MESSAGE, "the request has no message to answer");
+            return self.finish(Ending::Failed(failure)).await;
+        }
+        let settings = &self.agent.settings;
+        let request = Request {
+            input,
+            owner: owner.clone(),
+            headers,
+            timeouts: settings.timeouts,
+            limits: settings.limits,
+        };
+        let ending = self.listen(&request, commands, is_again).await?;
+        let is_lost = matches!(&ending, Ending::Failed(failure) if *failure.code == *code::GATEWAY_LOST);
+        if is_lost || matches!(ending, Ending::Stopped(_)) {
+            let stop = self.agent.agent.stop(request);
+            self.gateway.tasks.spawn(stop);
+        }
+        self.finish(ending).await
+    }
+
+    /// Waits until the run has its thread; an ending if it was stopped before.
+    async fn wait_for_thread(
+        &mut self,
+        commands: &mut mpsc::Receiver<Command>,
+    ) -> Result<Option<Ending>, Broken> {
+        self.gateway.metrics.lock_waits.inc();
+        let lease = self.gateway.settings.lease;
+        let mut renewed = Instant::now();
+        loop {
+            let gateway = self.gateway.clone();
+            let freed = gateway.freed.notified();
+            match gateway.store.acquire(&self.owner, &self.run.run, self.fence, lease).await {
+                Ok(Acquire::Granted(lease)) => {
+                    self.fence = lease.fence;
+                    return Ok(None);
+                }
+                Ok(Acquire::Held(_)) => {}
+                Err(error) if error.is_fault() => {}
+                Err(error) => return Err(broken(&error)),
+            }
+            if renewed.elapsed() > lease / 3 {
+                let _ = gateway.store.renew(&self.owner, &self.run.run, self.fence, lease).await;
+                renewed = Instant::now();
+            }
+            tokio::select! {
+                () = freed => {}
+                () = tokio::time::sleep(QUEUE_POLL) => {}
+                () = gateway.shutdown.cancelled() => {
+                    let failure = Failure::new(code::GATEWAY_SHUTDOWN, "the gateway is shutting down");
+                    return Ok(Some(Ending::Failed(failure)));
+                }
+                Some(command) = commands.recv() => {
+                    if let Some(ending) = self.obey(command) {
+                        return Ok(Some(ending));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads what is stored and begins the run.
+    async fn prepare(
+        &mut self,
+        mut input: RunInput,
+        cut: Option<&MessageId>,
+    ) -> Result<RunInput, StoreError> {
+        let opening = Opening::read(&self.gateway, &self.agent.settings, &self.owner, &input, cut).await?;
+        let Opening { messages, state, state_seq, state_was } = opening;
+        let sent_state = input.state.as_ref().map(Json::to_value);
+        self.join = Join::new(Fold::from_history(messages.clone(), Some(state.clone())));
+        (self.state_seq, self.state_was) = (state_seq, state_was);
+        let mut started = RunStarted::new(self.run.thread.clone(), self.run.run.clone());
+        started.parent_run = input.parent_run.clone();
+        self.stage(Event::new(Body::RunStarted(Box::new(started))));
+        // Changes of the state are only understood by a client that holds what they change.
+        let empty = serde_json::json!({});
+        if sent_state.as_ref().unwrap_or(&empty) != &state {
+            self.stage(Event::new(Body::StateSnapshot { snapshot: Json::from(&state) }));
+        }
+        input.messages = messages;
+        input.state = Some(Json::from(&state));
+        self.input = input.clone();
+        Ok(input)
+    }
+
+    /// Takes up where a gateway before us died. What it began with is staged.
+    fn catch_up(&mut self, logged: &[Bytes]) {
+        let begun = self.staged.len().min(logged.len());
+        self.staged.drain(..begun);
+        if !self.staged.is_empty() {
+            // It died before the agent was asked.
+            return;
+        }
+        let mut decoder = Decoder::new(&self.run.thread, &self.run.run);
+        let mut events = Vec::new();
+        logged[..begun].iter().for_each(|event| decoder.decode(event, &mut events));
+        let mut said = Vec::new();
+        logged[begun..].iter().for_each(|event| decoder.decode(event, &mut said));
+        let mut unchanged = Vec::new();
+        for event in &said {
+            // The log is valid, so the guard lets it through and knows what is open.
+            self.guard.push(event.clone(), &mut unchanged);
+            self.join.apply(event);
+            self.put(event);
+        }
+        self.staged.clear();
+        let guard = Guard::new(self.run.thread.clone(), self.run.run.clone());
+        self.again = Some(Again::new(guard, &events, said)).filter(|again| !again.is_over());
+    }
+
+    /// Makes what the agent says ready for the log, unless the log has it.
+    fn hear(&mut self, event: Event) -> Result<(), Failure> {
+        let Some(mut again) = self.again.take() else {
+            self.stage(event);
+            return Ok(());
+        };
+        let mut fresh = Vec::new();
+        again.take(event, &mut fresh)?;
+        if again.is_over() {
+            self.guard = again.into_guard();
+            self.write_down(&mut fresh);
+        } else {
+            self.again = Some(again);
+        }
+        Ok(())
+    }
+
+    /// Takes down what the agent says, until there is a reason to stop.
+    async fn listen(
+        &mut self,
+        request: &Request,
+        commands: &mut mpsc::Receiver<Command>,
+        is_again: bool,
+    ) -> Result<Ending, Broken> {
+        let (outlet, mut events) = Outlet::new(AHEAD);
+        let (entry, asked) = (self.agent.clone(), request.clone());
+        // Within the future, so that an agent that panics before it has made one is caught as well.
+        let agent = async move {
+            if is_again {
+                let lost = || Failure::new(code::GATEWAY_LOST, "the gateway died during the run");
+                return entry.agent.attach(asked, outlet).ok_or_else(lost)?.await;
+            }
+            entry.agent.run(asked, outlet).await
+        };
+        let agent = AssertUnwindSafe(agent).catch_unwind();
+        tokio::pin!(agent);
+        let total = request.timeouts.total.unwrap_or(Duration::from_secs(u32::MAX.into()));
+        let total = tokio::time::sleep(total);
+        tokio::pin!(total);
+        let lease = self.gateway.settings.lease;
+        let mut renew = tokio::time::interval_at(Instant::now() + lease / 3, lease / 3);
+        renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Registered once: every run waits for the same token, and to wait anew for each event is a lock for all.
+        let shutdown = self.gateway.shutdown.clone().cancelled_owned();
+        tokio::pin!(shutdown);
+        let (mut result, mut open) = (None, true);
+        let mut held_at: Option<Instant> = None;
+        let mut heard = Vec::with_capacity(AHEAD);
+        loop {
+            tokio::select! {
+                biased;
+                Some(command) = commands.recv() => {
+                    let was = self.held.then_some(held_at).flatten();
+                    if let Some(ending) = self.obey(command) {
+                        return Ok(ending);
+                    }
+                    // Time in which nobody listened is not the agent's.
+                    match (was, self.held) {
+                        (Some(since), false) => {
+                            let deadline = total.deadline() + since.elapsed();
+                            total.as_mut().reset(deadline);
+                        }
+                        (None, true) => held_at = Some(Instant::now()),
+                        _ => {}
+                    }
+                    self.flush().await?;
+                }
+                () = &mut shutdown => {
+                    let failure = Failure::new(code::GATEWAY_SHUTDOWN, "the gateway is shutting down");
+                    return Ok(Ending::Failed(failure));
+                }
+                () = &mut total, if !self.held => {
+                    let failure = Failure::new(code::UPSTREAM_TIMEOUT, "the run took longer than it may");
+                    return Ok(Ending::Failed(failure));
+                }
+                done = &mut agent, if result.is_none() && !self.held => {
+                    result = Some(done);
+                    // It has nothing more to say, whoever still holds the outlet.
+                    events.close();
+                }
+                count = events.recv_many(&mut heard, AHEAD), if open && !self.held => {
+                    open = count > 0;
+                    for event in heard.drain(..) {
+                        if let Err(failure) = self.hear(event) {
+                            return Ok(Ending::Failed(failure));
+                        }
+                        if self.terminal.is_some() {
+                            return Ok(Ending::Said);
+                        }
+                    }
+                    if let Some(failure) = self.beyond_limits() {
+                        return Ok(Ending::Failed(failure));
+                    }
+                    self.flush().await?;
+                }
+                _ = renew.tick() => self.renew().await?,
+            }
+            if !open
+                && !self.held
+                && let Some(result) = result.take()
+            {
+                return Ok(match result {
+                    Ok(Ok(())) => Ending::Done,
+                    Ok(Err(failure)) => Ending::Failed(failure),
+                    Err(_) => Ending::Failed(Failure::new(code::INTERNAL, "the agent panicked")),
+                });
+            }
+        }
+    }
+
+    fn beyond_limits(&self) -> Option<Failure> {
+        let limits = &self.agent.settings.limits;
+        let (events, bytes) = (self.next + self.staged.len() as u64, self.bytes);
+        let problem = if let Some(size) = self.oversized {
+            format!("an event has {size} bytes, at most {MAX_EVENT} are allowed")
+        } else if events > limits.max_events {
+            format!("the run has more than {} events", limits.max_events)
+        } else if bytes > limits.max_bytes {
+            format!("the run has more than {} bytes", limits.max_bytes)
+        } else {
+            return None;
+        };
+        Some(Failure::new(code::LIMIT_EXCEEDED, problem))
+    }
+
+    async fn renew(&mut self) -> Result<(), Broken> {
+        let lease = self.gateway.settings.lease;
+        match self.gateway.store.renew(&self.owner, &self.run.run, self.fence, lease).await {
+            Ok(_) => Ok(()),
+            // The next append finds out whether the store is back.
+            Err(error) if error.is_fault() => Ok(()),
+            Err(error) => Err(broken(&error)),
+        }
+    }
+
+    /// Does what is asked; an ending if that is what was asked for. Nothing is staged when this is called.
+    fn obey(&mut self, command: Command) -> Option<Ending> {
+        match command {
+            Command::Stop(why) => return Some(Ending::Stopped(why)),
+            Command::Prelude(reply) => {
+                let mut encoder = Encoder::new(&self.run.thread, &self.run.run);
+                let events = self.join.prelude();
+                let events = events.iter().filter_map(|event| encoder.encode(event)).collect();
+                let _ = reply.send(Prelude { events, next: self.next });
+            }
+            Command::Snapshot(reply) => {
+                let messages = ag_ui::messages_to_json(self.join.messages());
+                let state = self.join.fold().state().to_string();
+                let _ = reply.send(Snapshot { messages, state, step: self.steps.last().cloned() });
+            }
+            Command::Hold(hold, reply) => self.hold(hold, reply),
+            Command::Patch(patch, reply) => {
+                let _ = reply.send(self.patch(patch));
+            }
+        }
+        None
+    }
+
+    /// Stops listening to the agent, or goes on. The agent is slowed down by what it has sent and nobody takes.
+    fn hold(&mut self, hold: bool, reply: oneshot::Sender<Result<(), Refusal>>) {
+        if !self.started || self.terminal.is_some() {
+            let _ = reply.send(Err(Refusal::new(code::IMPOSSIBLE, "the run does not go on now")));
+            return;
+        }
+        if self.held == hold {
+            let _ = reply.send(Ok(()));
+            return;
+        }
+        self.held = hold;
+        let status = if hold { RunStatus::Paused } else { RunStatus::Running };
+        self.told = Some(status);
+        self.waiting.push(reply);
+        let value = Json::from(serde_json::json!({"status": status.as_str(), "mode": "soft"}));
+        self.stage(Event::new(Body::Custom { name: RUN_STATUS.into(), value }));
+    }
+
+    fn patch(&mut self, patch: Patch) -> Result<(), Refusal> {
+        if !self.started || self.terminal.is_some() {
+            return Err(Refusal::new(code::THREAD_IS_LOCKED, "a run is about to begin or has just ended")
+                .retry_after(1));
+        }
+        let mut state = self.join.fold().state().clone();
+        patch::apply(&mut state, &patch, &patch::Limits::default())
+            .map_err(|error| Refusal::new(code::PATCH_FAILED, error.to_string()))?;
+        self.stage(Event::new(Body::StateDelta { patch }));
+        Ok(())
+    }
+
+    /// Makes an event ready for the log.
+    fn stage(&mut self, mut event: Event) {
+        match &mut event.body {
+            // The gateway has said this already, with its own ids.
+            Body::RunStarted(_) if self.started => return,
+            Body::RunStarted(_) => self.started = true,
+            Body::RunFinished(finished) => {
+                finished.thread = self.run.thread.clone();
+                finished.run = self.run.run.clone();
+                let patterns = if self.allowed { &[][..] } else { &self.agent.settings.approve[..] };
+                let asked =
+                    gate::question(self.join.fold_mut(), finished.outcome.as_ref(), &self.input, patterns);
+                if asked.is_some() {
+                    finished.outcome = asked;
+                }
+            }
+            _ => {}
+        }
+        let mut valid = std::mem::take(&mut self.valid);
+        self.guard.push(event, &mut valid);
+        self.write_down(&mut valid);
+        self.valid = valid;
+    }
+
+    fn write_down(&mut self, valid: &mut Vec<Event>) {
+        let now = i64::try_from(self.gateway.store.now().0).unwrap_or(i64::MAX);
+        for mut event in valid.drain(..) {
+            event.timestamp.get_or_insert(now);
+            let skipped = self.join.fold().skipped_patches();
+            self.join.apply(&event);
+            self.put(&event);
+            if matches!(event.body, Body::StateDelta { .. }) && self.join.fold().skipped_patches() > skipped {
+                // Clients cannot apply it either. They are told what the state is instead.
+                let snapshot = Json::from(self.join.fold().state());
+                let fresh = Event::new(Body::StateSnapshot { snapshot }).by(event.subagent).at(Some(now));
+                self.put(&fresh);
+            }
+        }
+    }
+
+    fn put(&mut self, event: &Event) {
+        if let Some(logged) = self.encoder.encode(event) {
+            if logged.len() > MAX_EVENT {
+                return self.leave_out(event, logged.len());
+            }
+            self.bytes += logged.len() as u64;
+            self.staged.push(logged);
+        }
+        match &event.body {
+            Body::RunFinished(finished) => {
+                let stopped = matches!(finished.outcome, Some(Outcome::Cancelled));
+                let status = if stopped { RunStatus::Stopped } else { RunStatus::Finished };
+                self.terminal = Some(Terminal { status, cause: None, outcome: finished.outcome.clone() });
+            }
+            Body::RunError(error) => {
+                let cause = error.code.clone().or_else(|| Some(error.message.clone()));
+                self.terminal = Some(Terminal { status: RunStatus::Failed, cause, outcome: None });
+            }
+            Body::StepStarted { name } => self.steps.push(name.clone()),
+            Body::StepFinished { name } => self.steps.retain(|open| open != name),
+            _ => {}
+        }
+    }
+
+    /// An event that no log takes ends the run; an ending of that size becomes a smaller one.
+    fn leave_out(&mut self, event: &Event, size: usize) {
+        self.oversized = Some(size);
+        if matches!(event.body, Body::RunFinished(_) | Body::RunError(_)) {
+            let message = format!("the last event has {size} bytes, at most {MAX_EVENT} are allowed");
+            let error = RunError::new(message, Some(code::LIMIT_EXCEEDED));
+            self.put(&Event::new(Body::RunError(Box::new(error))).at(event.timestamp));
+        }
+    }
+
+    /// Appends what is staged to the log and then shows it.
+    async fn flush(&mut self) -> Result<(), Broken> {
+        if self.staged.is_empty() {
+            return Ok(());
+        }
+        let status = self.told.take().map(StatusChange::to);
+        self.append(Change { status, ..Change::default() }, End::Open).await?;
+        for reply in self.waiting.drain(..) {
+            let _ = reply.send(Ok(()));
+        }
+        Ok(())
+    }
+
+    async fn append(&mut self, change: Change, end: End) -> Result<(), Broken> {
+        while let Some(rest) = split_off_beyond(MAX_EVENT, &mut self.staged) {
+            let events = std::mem::replace(&mut self.staged, rest);
+            self.append_some(events, Change::default(), End::Open).await?;
+        }
+        let events = std::mem::take(&mut self.staged);
+        self.append_some(events, change, end).await
+    }
+
+    async fn append_some(&mut self, events: Vec<Bytes>, mut change: Change, end: End) -> Result<(), Broken> {
+        let began = Instant::now();
+        let mut pause = Duration::from_millis(10);
+        let metrics = &self.gateway.metrics;
+        let next = loop {
+            let append = Append {
+                owner: self.owner.clone(),
+                run: self.run.run.clone(),
+                fence: self.fence,
+                first_seq: Seq(self.next),
+                events: events.clone(),
+                change: change.clone(),
+                durability: Durability::Memory,
+            };
+            match self.gateway.store.append(append).await {
+                Ok(appended) => break appended.next_seq.0,
+                Err(error) if error.is_fault() && began.elapsed() < self.gateway.settings.store_patience => {
+                    metrics.flush_failures.inc();
+                    tracing::warn!(run = %self.run.run, %error, "an append failed and is tried again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+                // Somebody changed the state in between: what the run says comes later, so it stays.
+                Err(StoreError::Conflict(Conflict::State { current })) => {
+                    if let Some(state) = &mut change.state {
+                        state.expected = current;
+                    }
+                }
+                // The run must end; its conversation stays as it was before.
+                Err(error @ StoreError::TooLarge { .. })
+                    if change.messages.is_some() || change.state.is_some() =>
+                {
+                    tracing::error!(run = %self.run.run, %error, "the conversation is too large to be kept");
+                    (change.messages, change.state) = (None, None);
+                }
+                Err(error) => {
+                    tracing::error!(run = %self.run.run, %error, "the log of a run cannot be written any more");
+                    return Err(broken(&error));
+                }
+            }
+        };
+        metrics.flushes.inc();
+        metrics.events.inc_by(events.len() as u64);
+        metrics.event_bytes.inc_by(events.iter().map(|event| event.len() as u64).sum());
+        // One in so many, since all runs share it.
+        if self.next.is_multiple_of(FLUSHES_OBSERVED) {
+            metrics.flush_seconds.observe(began.elapsed().as_secs_f64());
+        }
+        self.next = next;
+        self.live.publish(events, end);
+        Ok(())
+    }
+
+    /// Gives the run its ending.
+    async fn finish(&mut self, ending: Ending) -> Result<(), Broken> {
+        match ending {
+            Ending::Said => {}
+            Ending::Done => {
+                let finished = RunFinished::new(self.run.thread.clone(), self.run.run.clone());
+                self.stage(Event::new(Body::RunFinished(Box::new(finished))));
+            }
+            Ending::Stopped(why) => {
+                tracing::info!(run = %self.run.run, thread = %self.run.thread, why, "run stopped");
+                let mut finished = RunFinished::new(self.run.thread.clone(), self.run.run.clone());
+                finished.outcome = Some(Outcome::Cancelled);
+                self.stage(Event::new(Body::RunFinished(Box::new(finished))));
+            }
+            Ending::Failed(failure) => {
+                let detail = failure.detail.as_deref().unwrap_or_default();
+                tracing::warn!(run = %self.run.run, thread = %self.run.thread, code = %failure.code, %failure, detail, "run failed");
+                if let Some((known, ..)) = code::ALL.iter().find(|(name, ..)| **name == *failure.code) {
+                    let code = metrics::Code { code: (*known).to_owned() };
+                    self.gateway.metrics.upstream_errors.get_or_create(&code).inc();
+                }
+                let error = RunError::new(failure.message, Some(&failure.code));
+                self.stage(Event::new(Body::RunError(Box::new(error))));
+            }
+        }
+        if self.terminal.is_none() {
+            // The guard may have refused what was said last; it never refuses an end of its own.
+            let mut valid = std::mem::take(&mut self.valid);
+            self.guard.end(&StreamEnd::Closed, &mut valid);
+            self.write_down(&mut valid);
+        }
+        let (change, status) = self.closing();
+        let agent = self.agent.name.to_string();
+        self.gateway
+            .metrics
+            .runs_ended
+            .get_or_create(&metrics::Ending { agent, status: status.as_str() })
+            .inc();
+        tracing::info!(run = %self.run.run, thread = %self.run.thread, status = status.as_str(), events = self.next + self.staged.len() as u64, "run ended");
+        self.append(change, End::Ended(status)).await
+    }
+
+    /// What follows from the ending.
+    fn closing(&mut self) -> (Change, RunStatus) {
+        let terminal = self.terminal.take();
+        let (mut status, cause, outcome) = match terminal {
+            Some(Terminal { status, cause, outcome }) => (status, cause, outcome),
+            None => (RunStatus::Failed, None, None),
+        };
+        let join = std::mem::replace(&mut self.join, Join::new(Fold::new()));
+        let mut fold = join.into_fold();
+        let pending = match status {
+            RunStatus::Finished => {
+                pending::left_open(&mut fold, outcome.as_ref(), &self.input, self.gateway.store.now())
+            }
+            _ => Vec::new(),
+        };
+        if !pending.is_empty() {
+            status = RunStatus::Waiting;
+        }
+        let messages = ag_ui::messages_to_json(fold.messages());
+        let state = fold.state().to_string();
+        let changed = self.started && self.state_was.as_ref() != Some(&state);
+        let change = Change {
+            status: Some(StatusChange { to: status, cause: cause.map(Into::into) }),
+            state: changed.then(|| StateChange { expected: self.state_seq, body: state.into() }),
+            // A run that never got its thread has nothing to say about it.
+            messages: self.started.then(|| messages.into()),
+            pending,
+        };
+        (change, status)
+    }
+}
+
+fn failure_of(error: &StoreError) -> Failure {
+    Failure::new(code::STORE_UNAVAILABLE, "the store does not answer or is full")
+        .with_detail(error.to_string())
+}
+
+fn broken(error: &StoreError) -> Broken {
+    let (code, message) = match error {
+        StoreError::NotFound(_) => (code::THREAD_DELETED, "the thread was deleted"),
+        StoreError::Fenced | StoreError::Ended(_) => {
+            (code::GATEWAY_LOST, "another gateway has taken the run over")
+        }
+        _ => (code::STORE_UNAVAILABLE, "the store does not answer or is full"),
+    };
+    Broken { code, message }
+}
+
+/// Whether there is anything that an agent could answer.
+fn has_something_to_answer(input: &RunInput) -> bool {
+    use agentwire_core::event::Role;
+    input.resume.as_ref().is_some_and(|resume| !resume.is_empty())
+        || input.messages.iter().any(|message| matches!(message.role(), Role::User | Role::Tool))
+}
+
+/// What a run begins with.
+pub(crate) struct Opening {
+    pub(crate) messages: Vec<agentwire_core::event::Message>,
+    pub(crate) state: serde_json::Value,
+    pub(crate) state_seq: u64,
+    pub(crate) state_was: Option<String>,
+}
+
+impl Opening {
+    /// Reads it; the thread must not change meanwhile, so the run must have it.
+    pub(crate) async fn read(
+        gateway: &Gateway,
+        settings: &AgentSettings,
+        owner: &Owner,
+        input: &RunInput,
+        cut: Option<&MessageId>,
+    ) -> Result<Self, StoreError> {
+        let stored = gateway.store.messages(owner, &input.thread).await?;
+        let state = gateway.store.state(owner, &input.thread).await?;
+        let stored = stored.map_or_else(Vec::new, |text| messages_of(&text));
+        let state_value = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
+        let sent = input.state.as_ref().map(Json::to_value);
+        Ok(Self {
+            messages: conversation::messages(settings.history, stored, &input.messages, cut),
+            state: conversation::state(state_value, sent, settings.state_key.as_deref()),
+            state_seq: state.seq,
+            state_was: state.body.map(|body| body.to_string()),
+        })
+    }
+}
+
+/// Stored messages; what cannot be read any more is left out and told.
+pub(crate) fn messages_of(text: &str) -> Vec<agentwire_core::event::Message> {
+    let mut tally = agentwire_core::Tally::default();
+    ag_ui::messages_from_json(text, &mut tally).unwrap_or_else(|error| {
+        tracing::error!(%error, "stored messages could not be read");
+        Vec::new()
+    })
+}
+
+/// Takes what is too much for one append off what is staged.
+fn split_off_beyond(limit: usize, staged: &mut Vec<Bytes>) -> Option<Vec<Bytes>> {
+    let mut bytes = 0;
+    let fits = staged.iter().position(|event| {
+        bytes += event.len();
+        bytes > limit
+    });
+    fits.filter(|count| *count > 0).map(|count| staged.split_off(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_for_one_append_is_split_in_order() {
+        for sizes in [vec![], vec![3], vec![4, 4, 4], vec![10], vec![1, 10, 1], vec![5, 5, 1, 9, 2]] {
+            let all: Vec<Bytes> = sizes.iter().map(|size| Bytes::from(vec![b'x'; *size])).collect();
+            let mut staged = all.clone();
+            let mut appended = Vec::new();
+            while let Some(rest) = split_off_beyond(10, &mut staged) {
+                assert!(staged.iter().map(Bytes::len).sum::<usize>() <= 10, "{sizes:?}");
+                appended.extend(std::mem::replace(&mut staged, rest));
+            }
+            appended.extend(staged);
+            assert_eq!(appended, all);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Double texting: what happens to a run while another one has its thread.
+
+use std::time::Duration;
+
+use agentwire_gateway::{code, settings::Busy};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::support::*;
+
+fn code_of(frames: &[Frame]) -> String {
+    frames.last().expect("an end").json()["code"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn reject_refuses_in_the_words_of_the_route_and_leaves_nothing_behind() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 5));
+        let server = plan(puppet.clone()).on(&place.store).await;
+        let mut one = server.run("t", "one", "hello").await;
+        let mut seen = one.take(1).await;
+        for _ in 0..3 {
+            let refused = server.whole("t", "two", "hello").await;
+            valid(&refused);
+            assert_eq!((types(&refused).len(), code_of(&refused).as_str()), (2, code::THREAD_IS_LOCKED));
+            assert_eq!(ids(&refused), [] as [String; 0], "nothing of it can be followed");
+        }
+        let hai = json!({"threadId": "t", "runId": "h", "messages": [{"id": "u", "role": "user", "content": "hello"}]});
+        let refused = Stream::of(server.post("/awp", &hai)).await;
+        assert_eq!(refused.status(), 200);
+        assert!(String::from_utf8_lossy(&refused.bytes().await).contains(code::THREAD_IS_LOCKED));
+        let chat = json!({"id": "t", "messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "hello"}]}]});
+        let (status, body) = answer(server.post("/api/chat", &chat)).await;
+        assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(code::THREAD_IS_LOCKED)));
+        assert_eq!(server.json("/runs/two").await.0, 404, "the id may be sent again");
+
+        // None of the refused ones has freed the lock.
+        assert_eq!(code_of(&server.whole("t", "three", "hello").await), code::THREAD_IS_LOCKED);
+        puppet.allow(100);
+        seen.extend(one.rest().await);
+        valid(&seen);
+        let frames = server.whole("t", "two", "hello").await;
+        valid(&frames);
+        assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"));
+        assert_eq!(puppet.runs(), ["one", "two"]);
+    }
+}
+
+#[tokio::test]
+async fn wait_tries_again_and_gives_up() {
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let wait = Busy::Wait { retries: 3, interval: Duration::from_millis(10) };
+    let server = plan(puppet.clone()).agent(|agent| agent.busy = wait).on_memory().await;
+    let mut one = server.run("t", "one", "hello").await;
+    one.take(1).await;
+    assert_eq!(code_of(&server.whole("t", "two", "hello").await), code::THREAD_IS_LOCKED);
+
+    let wait = Busy::Wait { retries: 10_000, interval: Duration::from_millis(5) };
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let server = plan(puppet.clone()).agent(|agent| agent.busy = wait).on_memory().await;
+    let mut one = server.run("t", "one", "hello").await;
+    one.take(1).await;
+    let (two, ()) = tokio::join!(server.whole("t", "two", "hello"), async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        puppet.allow(100);
+    });
+    valid(&two);
+    assert_eq!(code_of(&two), "");
+}
+
+#[tokio::test]
+async fn enqueue_keeps_the_order_and_its_bound() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 3));
+        let server = plan(puppet.clone())
+            .agent(|agent| agent.busy = Busy::Enqueue { limit: 4 })
+            .on(&place.store)
+            .await;
+        let mut streams = Vec::new();
+        let names = ["one", "two", "three", "four", "five"];
+        for name in names {
+            streams.push(server.run("t", name, "hello").await);
+        }
+        let full = server.whole("t", "six", "hello").await;
+        valid(&full);
+        assert_eq!(code_of(&full), code::QUEUE_FULL);
+        assert_eq!(server.json("/runs/six").await.0, 404);
+        assert_eq!(server.status("three").await, "queued");
+        // A queued run can be stopped; the others keep their places.
+        let (status, body) = answer(server.ask(Method::POST, "/runs/three/stop")).await;
+        assert_eq!((status.as_u16(), body["status"].as_str()), (200, Some("stopped")));
+        puppet.allow(100);
+        for (name, mut stream) in names.into_iter().zip(streams) {
+            let frames = stream.rest().await;
+            valid(&frames);
+            let cancelled = frames.last().expect("an end").json()["outcome"]["type"] == "cancelled";
+            assert_eq!(cancelled, name == "three");
+        }
+        assert_eq!(puppet.runs(), ["one", "two", "four", "five"]);
+        let (_, messages) = server.json("/message_snapshot/t").await;
+        let ids: Vec<_> = messages["messages"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|message| message["id"].clone())
+            .collect();
+        assert_eq!(ids.len(), 8, "each run saw what came before it: {ids:?}");
+    }
+}
+
+#[tokio::test]
+async fn interrupt_stops_the_one_that_runs() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 5));
+        let server = plan(puppet.clone()).agent(|agent| agent.busy = Busy::Interrupt).on(&place.store).await;
+        let mut one = server.run("t", "one", "hello").await;
+        puppet.allow(2);
+        let mut seen = one.take(3).await;
+        let mut two = server.run("t", "two", "hello").await;
+        seen.extend(one.rest().await);
+        valid(&seen);
+        assert_eq!(seen.last().expect("an end").json()["outcome"]["type"], "cancelled");
+        puppet.allow(100);
+        let two = two.rest().await;
+        valid(&two);
+        assert_eq!(types(&two).last().map(String::as_str), Some("RUN_FINISHED"));
+        assert_eq!(puppet.runs(), ["one", "two"]);
+    }
+}

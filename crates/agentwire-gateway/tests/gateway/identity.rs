@@ -1,0 +1,147 @@
+//! Who a request is for, and that nothing of one user reaches another.
+
+use std::sync::Arc;
+
+use agentwire_gateway::{
+    agent::Demo,
+    code,
+    settings::{Extract, From},
+};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::support::*;
+
+/// Every route with an id in it, as another user: byte for byte what an unknown id gets.
+#[tokio::test]
+async fn p7_isolation_of_two_users_on_every_route() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 3));
+        let server = plan(puppet.clone())
+            .set(|settings| settings.identity.user = Extract::header("x-user-id", None))
+            .on(&place.store)
+            .await;
+        let run = |user: &'static str, thread: &str, run: &str| {
+            server.post("/", &Server::input(thread, run, "hello")).header("x-user-id", user)
+        };
+        let (mut live, mut done) = (
+            Stream::of(run("ada", "live", "live-run")).await,
+            Stream::of(run("ada", "done", "done-run")).await,
+        );
+        live.take(1).await;
+        puppet.allow(5);
+        let _ = tokio::join!(live.take(1), done.take(1));
+        let (_, document) = answer(server.ask(Method::GET, "/openapi.json")).await;
+        let mut tried = 0;
+        for (path, methods) in document["paths"].as_object().expect("paths") {
+            if !path.contains("{id}") && !path.contains("{run}") {
+                continue;
+            }
+            for method in methods.as_object().expect("methods").keys() {
+                let method: Method = method.to_uppercase().parse().expect("a method");
+                for kind in ["live", "done"] {
+                    let fetch = async |id: &str, run: &str| {
+                        let path = path.replace("{id}", id).replace("{run}", run);
+                        let body = if method == Method::PATCH { "[]" } else { "{}" };
+                        let request = server
+                            .ask(method.clone(), &path)
+                            .header("x-user-id", "eve")
+                            .header("content-type", "application/json")
+                            .body(body);
+                        let response = soon(&path, request.send()).await.expect("an answer");
+                        let status = response.status();
+                        (status, soon(&path, response.text()).await.expect("a body"))
+                    };
+                    let foreign = fetch(kind, &format!("{kind}-run")).await;
+                    let unknown = fetch("nothing", "no-run").await;
+                    assert_eq!(foreign, unknown, "{method} {path} of a {kind} one");
+                    tried += 1;
+                }
+            }
+        }
+        assert!(tried >= 40, "{tried}");
+        let list = answer(server.ask(Method::GET, "/thread/list").header("x-user-id", "eve")).await;
+        assert_eq!(list.1, json!([]));
+        // The same names are free for another user, and mean something else.
+        puppet.allow(100);
+        let mut theirs = Stream::of(run("eve", "done", "done-run")).await;
+        valid(&theirs.rest().await);
+        assert_eq!(puppet.last_request().input.messages.len(), 1, "nothing of the other conversation");
+        assert_eq!(puppet.last_request().owner.user.as_str(), "eve");
+    }
+}
+
+#[tokio::test]
+async fn users_are_found_in_header_path_body_or_nowhere() {
+    let user = |from: From, default: Option<&str>| Extract { from, default: default.map(str::to_owned) };
+    let list = async |server: &Server, name: &str, value: &str| {
+        answer(server.ask(Method::GET, "/thread/list").header(name, value)).await.1
+    };
+
+    let by_header = plan(Arc::new(Demo::without_pauses()))
+        .set(|settings| settings.identity.user = user(From::Header("x-user-id".into()), None))
+        .on_memory()
+        .await;
+    let (status, body) = answer(by_header.post("/", &Server::input("t", "r", "hello"))).await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (401, Some(code::NO_IDENTITY)));
+    let request = by_header.post("/", &Server::input("t", "r", "hello")).header("x-user-id", "ada");
+    valid(&Stream::of(request).await.rest().await);
+    assert_eq!(list(&by_header, "x-user-id", "ada").await, json!([{"threadId": "t"}]));
+    assert_eq!(list(&by_header, "x-user-id", "bob").await, json!([]));
+    assert_eq!(
+        answer(by_header.ask(Method::GET, "/thread/list").header("x-user-id", "x".repeat(600))).await.0,
+        400
+    );
+
+    let puppet = Puppet::eager(|input| talk(input, 1));
+    let by_path = plan(puppet.clone())
+        .agent(|agent| agent.path = "/users/{user}/ask".into())
+        .set(|settings| settings.identity.user = user(From::Path("user".into()), Some("nobody")))
+        .on_memory()
+        .await;
+    valid(&Stream::of(by_path.post("/users/ada/ask", &Server::input("t", "r", "hello"))).await.rest().await);
+    assert_eq!(puppet.last_request().owner.user.as_str(), "ada");
+    assert_eq!(by_path.json("/thread/list").await.1, json!([]));
+
+    let puppet = Puppet::eager(|input| talk(input, 1));
+    let by_body = plan(puppet.clone())
+        .set(|settings| {
+            settings.identity.user = user(From::Body("/forwardedProps/user".into()), Some("nobody"));
+            settings.identity.tenant = user(From::Body("/forwardedProps/app".into()), Some("app"));
+            settings.identity.thread =
+                Some(user(From::Body("/forwardedProps/conversation".into()), Some("main")));
+        })
+        .on_memory()
+        .await;
+    let mut body = Server::input("ignored", "r", "hello");
+    body["forwardedProps"] = json!({"user": "ada", "app": "shop", "conversation": "c1"});
+    let frames = Stream::of(by_body.post("/", &body)).await.rest().await;
+    valid(&frames);
+    assert_eq!(frames[0].json()["threadId"], "c1");
+    let owner = puppet.last_request().owner;
+    assert_eq!((owner.tenant.as_str(), owner.user.as_str()), ("shop", "ada"));
+
+    let constant = plan(puppet.clone()).on_memory().await;
+    constant.whole("t", "r", "hello").await;
+    assert_eq!(puppet.last_request().owner.user.as_str(), "default-user");
+}
+
+#[tokio::test]
+async fn only_allowed_headers_reach_the_agent() {
+    let puppet = Puppet::eager(|input| talk(input, 1));
+    let server = plan(puppet.clone())
+        .agent(|agent| agent.forward_headers = vec!["x-allowed".into()])
+        .on_memory()
+        .await;
+    let request = server
+        .post("/", &Server::input("t", "r", "hello"))
+        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+        .header("authorization", "Bearer secret")
+        .header("cookie", "session=secret")
+        .header("x-allowed", "yes")
+        .header("x-other", "no");
+    Stream::of(request).await.rest().await;
+    let headers = puppet.last_request().headers;
+    let names: Vec<_> = headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["traceparent", "x-allowed"]);
+}

@@ -1,0 +1,200 @@
+//! P2 and P4, drain, repair, retention: what outlives a process, and how one ends.
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_gateway::{Presence, code};
+use agentwire_store::{ManualClock, Time};
+use reqwest::Method;
+
+use crate::support::*;
+
+fn code_of(frames: &[Frame]) -> String {
+    frames.last().expect("an end").json()["code"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Dies after every event; the next process has what was seen, ends the run at once and frees the thread.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p2_durability_what_was_seen_survives_a_crash_at_every_event() {
+    const WORDS: usize = 6;
+    for seen_events in 1..WORDS + 3 {
+        let place = Place::sqlite().await;
+        let puppet = Puppet::new(|input| talk(input, WORDS));
+        let server = plan(puppet.clone()).process(Presence::at(&place.address)).mortal(&place.store).await;
+        let mut stream = server.run("t", "r", "hello").await;
+        puppet.allow(seen_events - 1);
+        let seen = stream.take(seen_events).await;
+        server.crash().await;
+
+        let store = place.reopened().await;
+        let server = plan(puppet.clone()).process(Presence::at(&place.address)).on(&store).await;
+        let mut back = server.follow("/runs/r/stream").await;
+        assert_eq!(back.verdict(), "whole");
+        let log = back.rest().await;
+        valid(&log);
+        assert_eq!(log[..seen_events], seen, "after {seen_events}");
+        assert_eq!(code_of(&log), code::GATEWAY_LOST);
+        let rest = server.follow(&format!("/runs/r/stream?after=r:{}", seen_events - 1)).await.rest().await;
+        assert_eq!(rest, log[seen_events..]);
+        assert_eq!(puppet.calls(), 1);
+        puppet.allow(100);
+        let next = server.whole("t", "next", "and then").await;
+        valid(&next);
+        assert_eq!(code_of(&next), "");
+        let (_, messages) = server.json("/message_snapshot/t").await;
+        let said = &messages["messages"];
+        assert_eq!(said[0]["id"], "r-user", "what was asked is kept: {said}");
+    }
+}
+
+#[tokio::test]
+async fn p2_durability_conversation_and_state_survive_a_restart() {
+    let place = Place::sqlite().await;
+    let server = plan(Arc::new(agentwire_gateway::agent::Demo::without_pauses())).mortal(&place.store).await;
+    server.whole("t", "r", "state tools").await;
+    let before = (
+        server.json("/message_snapshot/t").await.1["messages"].clone(),
+        server.json("/state_snapshot/t").await.1["snapshot"].clone(),
+    );
+    server.crash().await;
+    let store = place.reopened().await;
+    let server = plan(Arc::new(agentwire_gateway::agent::Demo::without_pauses())).on(&store).await;
+    let after = (
+        server.json("/message_snapshot/t").await.1["messages"].clone(),
+        server.json("/state_snapshot/t").await.1["snapshot"].clone(),
+    );
+    assert_eq!(before, after);
+    assert_eq!(after.1["demo"]["progress"], 100);
+}
+
+/// A gateway that was taken for dead wakes up: it cannot write any more, and its readers are told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p4_one_owner_who_lost_a_run_cannot_write_to_it() {
+    let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
+    let place = Place::memory_at(clock.clone()).await;
+    let puppet = Puppet::new(|input| talk(input, 10));
+    // It renews its claims too late by its own choice; that is what a frozen machine does.
+    let slow =
+        plan(puppet.clone()).set(|settings| settings.lease = Duration::from_secs(300)).on(&place.store).await;
+    let other = plan(puppet.clone())
+        .set(|settings| settings.lease = Duration::from_millis(300))
+        .on(&place.store)
+        .await;
+    let mut stream = slow.run("t", "r", "hello").await;
+    puppet.allow(3);
+    let mut seen = stream.take(4).await;
+    let refused = other.whole("t", "two", "hello").await;
+    assert_eq!(code_of(&refused), code::THREAD_IS_LOCKED);
+    clock.advance(Duration::from_secs(400));
+    until("the run is ended", async || other.status("r").await == "failed").await;
+    puppet.allow(100);
+    seen.extend(stream.rest().await);
+    valid(&seen);
+    assert_eq!(code_of(&seen), code::GATEWAY_LOST);
+    let log = other.follow("/runs/r/stream").await.rest().await;
+    valid(&log);
+    assert_eq!(log[..4], seen[..4]);
+    assert_eq!(code_of(&log), code::GATEWAY_LOST);
+    assert_eq!(types(&log).len(), 6, "nothing of the old one came in");
+}
+
+#[tokio::test]
+async fn runs_of_another_gateway_are_followed_as_they_come() {
+    let place = Place::sqlite().await;
+    let store = place.reopened().await;
+    let puppet = Puppet::new(|input| talk(input, 10));
+    let one = plan(puppet.clone()).on(&place.store).await;
+    let two = plan(puppet.clone()).on(&store).await;
+    let mut first = one.run("t", "r", "hello").await;
+    puppet.allow(3);
+    let mut seen = first.take(4).await;
+    let mut far = two.follow("/runs/r/stream").await;
+    let mut from_far = far.take(4).await;
+    puppet.allow(100);
+    seen.extend(first.rest().await);
+    from_far.extend(far.rest().await);
+    assert_eq!(seen, from_far);
+    let (status, body) = answer(two.ask(Method::POST, "/runs/r/stop")).await;
+    assert_eq!((status.as_u16(), body["status"].as_str()), (200, Some("finished")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drain_refuses_new_runs_and_lets_fifty_live_ones_finish() {
+    let place = Place::sqlite().await;
+    let puppet = Puppet::new(|input| talk(input, 5));
+    let server = plan(puppet.clone()).on(&place.store).await;
+    let mut streams = Vec::new();
+    for number in 0..50 {
+        streams.push(server.run(&format!("t{number}"), &format!("r{number}"), "hello").await);
+    }
+    for stream in &mut streams {
+        stream.take(1).await;
+    }
+    server.drain();
+    until("it drains", async || server.json("/readyz").await.0 == 503).await;
+    let (status, body) = answer(server.post("/", &Server::input("new", "new", "hello"))).await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some(code::DRAINING)));
+    // Who follows a live run still may, and who has one gets it again.
+    assert_eq!(server.follow("/runs/r7/stream").await.status(), 200);
+    assert_eq!(Stream::of(server.post("/", &Server::input("t7", "r7", "hello"))).await.status(), 200);
+    puppet.allow(1000);
+    let mut told = 0;
+    for mut stream in streams {
+        let rest = stream.rest().await;
+        assert_eq!(types(&rest).last().map(String::as_str), Some("RUN_FINISHED"));
+        assert!(!stream.broken);
+        told += usize::from(stream.asides.iter().any(|aside| aside.contains("retry: ")));
+    }
+    assert_eq!(told, 50, "everyone was told to come back");
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn drain_ends_what_does_not_end_by_itself() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 5));
+        let server = plan(puppet.clone())
+            .set(|settings| settings.drain_grace = Duration::from_millis(50))
+            .agent(|agent| agent.busy = agentwire_gateway::settings::Busy::Enqueue { limit: 5 })
+            .on(&place.store)
+            .await;
+        let mut one = server.run("t", "one", "hello").await;
+        let mut two = server.run("t", "two", "hello").await;
+        let mut hai = server.follow("/runs/one/stream?format=ai-sdk@5").await;
+        puppet.allow(2);
+        let mut seen = one.take(3).await;
+        server.drain();
+        seen.extend(one.rest().await);
+        valid(&seen);
+        assert_eq!(code_of(&seen), code::GATEWAY_SHUTDOWN);
+        let two = two.rest().await;
+        valid(&two);
+        assert_eq!(code_of(&two), code::GATEWAY_SHUTDOWN);
+        assert_eq!(hai.rest().await.last().expect("an end").data, "[DONE]");
+        server.ended().await;
+        let server = plan(puppet.clone()).on(&place.store).await;
+        assert_eq!(server.follow("/runs/one/stream").await.rest().await, seen);
+        puppet.allow(100);
+        assert_eq!(code_of(&server.whole("t", "three", "hello").await), "");
+    }
+}
+
+#[tokio::test]
+async fn retention_forgets_threads_by_age() {
+    let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
+    for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
+        let server = plan(Puppet::eager(|input| talk(input, 3)))
+            .set(|settings| {
+                settings.retention.events = Some(Duration::from_secs(2));
+                settings.retention.history = Some(Duration::from_secs(100));
+            })
+            .on(&place.store)
+            .await;
+        server.whole("old", "r", "hello").await;
+        clock.advance(Duration::from_secs(60));
+        server.whole("young", "s", "hello").await;
+        clock.advance(Duration::from_secs(60));
+        until("the old one is gone", async || server.json("/message_snapshot/old").await.0 == 404).await;
+        assert_eq!(server.json("/message_snapshot/young").await.0, 200);
+        assert_eq!(server.json("/thread/list").await.1, serde_json::json!([{"threadId": "young"}]));
+    }
+}

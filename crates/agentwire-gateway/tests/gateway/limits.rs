@@ -1,0 +1,180 @@
+//! What bad requests get: a status and a code, each as documented.
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_gateway::{agent::Demo, code};
+use reqwest::Method;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::*;
+
+/// Method, path, content type and body of a request; status and code of its answer.
+type Case<'c> = (Method, &'c str, Option<&'c str>, &'c [u8], u16, &'c str);
+
+#[tokio::test]
+async fn bad_requests_get_their_status_and_code() {
+    let server = plan(Arc::new(Demo::without_pauses()))
+        .set(|settings| settings.limits.body = 10_000)
+        .on_memory()
+        .await;
+    let long = format!(r#"{{"threadId":"t","runId":"r","messages":[],"state":"{}"}}"#, "x".repeat(20_000));
+    let bad_id = format!(
+        r#"{{"threadId":"t","runId":"{}","messages":[{{"id":"u","role":"user","content":"x"}}]}}"#,
+        "x".repeat(600)
+    );
+    let json = Some("application/json");
+    let cases: Vec<Case<'_>> = vec![
+        (Method::POST, "/", json, b"", 400, code::BAD_REQUEST),
+        (Method::POST, "/", json, b"{", 400, code::BAD_REQUEST),
+        (Method::POST, "/", json, b"null", 400, code::BAD_REQUEST),
+        (Method::POST, "/", json, b"[]", 400, code::BAD_REQUEST),
+        (Method::POST, "/", json, b"{\"threadId\":7}", 400, code::BAD_REQUEST),
+        (Method::POST, "/", json, b"\xff\xfe", 400, code::BAD_REQUEST),
+        (
+            Method::POST,
+            "/",
+            json,
+            br#"{"threadId":"t","runId":"r","messages":"none"}"#,
+            400,
+            code::BAD_REQUEST,
+        ),
+        (
+            Method::POST,
+            "/",
+            json,
+            br#"{"threadId":"t","runId":"a\nb","messages":[{"id":"u","role":"user","content":"x"}]}"#,
+            400,
+            code::BAD_ID,
+        ),
+        (Method::POST, "/", json, bad_id.as_bytes(), 400, code::BAD_ID),
+        (Method::POST, "/", json, long.as_bytes(), 413, code::BODY_TOO_LARGE),
+        (Method::POST, "/", None, b"{}", 415, code::UNSUPPORTED_MEDIA_TYPE),
+        (Method::POST, "/", Some("text/plain"), b"{}", 415, code::UNSUPPORTED_MEDIA_TYPE),
+        (
+            Method::POST,
+            "/",
+            Some("application/x-www-form-urlencoded"),
+            b"{}",
+            415,
+            code::UNSUPPORTED_MEDIA_TYPE,
+        ),
+        (Method::POST, "/awp", Some("multipart/form-data"), b"{}", 415, code::UNSUPPORTED_MEDIA_TYPE),
+        (Method::POST, "/awp", json, b"7", 400, code::BAD_REQUEST),
+        (Method::POST, "/chat", json, b"{\"messages\":{}}", 400, code::BAD_REQUEST),
+        (Method::POST, "/api/chat", json, b"[]", 400, code::BAD_REQUEST),
+        (Method::POST, "/api/chat", Some("text/plain"), b"{}", 415, code::UNSUPPORTED_MEDIA_TYPE),
+        (Method::PATCH, "/state/t", json, b"{}", 400, code::BAD_REQUEST),
+        (Method::PATCH, "/state/t", json, b"[{\"op\":\"jump\"}]", 400, code::BAD_REQUEST),
+        (Method::PATCH, "/state/t", json, b"[]", 404, code::UNKNOWN_THREAD),
+        (Method::PATCH, "/state/t", Some("text/plain"), b"[]", 415, code::UNSUPPORTED_MEDIA_TYPE),
+        (Method::GET, "/state_snapshot/t", None, b"", 404, code::UNKNOWN_THREAD),
+        (Method::GET, "/message_snapshot/t", None, b"", 404, code::UNKNOWN_THREAD),
+        (Method::DELETE, "/thread/t", None, b"", 404, code::UNKNOWN_THREAD),
+        (Method::GET, "/threads/t/stream", None, b"", 404, code::UNKNOWN_THREAD),
+        (Method::GET, "/threads/t/pending", None, b"", 404, code::UNKNOWN_THREAD),
+        (Method::GET, "/runs/r", None, b"", 404, code::UNKNOWN_RUN),
+        (Method::GET, "/runs/r/stream", None, b"", 404, code::UNKNOWN_RUN),
+        (Method::POST, "/runs/r/stop", None, b"", 404, code::UNKNOWN_RUN),
+        (Method::GET, "/runs/r/stream?format=morse", None, b"", 400, code::UNKNOWN_FORMAT),
+        (Method::GET, "/runs/r/stream?format=langgraph", None, b"", 400, code::UNKNOWN_FORMAT),
+        (Method::GET, "/runs/r/stream?format=ai-sdk@99", None, b"", 400, code::UNKNOWN_FORMAT),
+        (Method::GET, "/thread/list?limit=many", None, b"", 400, code::BAD_REQUEST),
+        (Method::GET, "/thread/list?before=-1", None, b"", 400, code::BAD_REQUEST),
+        (Method::GET, "/agents/nobody", None, b"", 404, code::UNKNOWN_AGENT),
+        (Method::POST, "/agents/nobody/", json, b"{}", 404, code::UNKNOWN_AGENT),
+        (Method::POST, "/agents/nobody/awp", json, b"{}", 404, code::UNKNOWN_AGENT),
+        (Method::GET, "/nowhere", None, b"", 404, code::UNKNOWN_ROUTE),
+        (Method::GET, "/../../etc/passwd", None, b"", 404, code::UNKNOWN_ROUTE),
+        (Method::PUT, "/", json, b"{}", 405, code::METHOD_NOT_ALLOWED),
+        (Method::GET, "/awp", None, b"", 405, code::METHOD_NOT_ALLOWED),
+        (Method::POST, "/thread/list", json, b"{}", 405, code::METHOD_NOT_ALLOWED),
+        (Method::DELETE, "/agents/demo", None, b"", 405, code::METHOD_NOT_ALLOWED),
+    ];
+    for (method, path, content_type, body, status, code) in cases {
+        let mut request = server.ask(method.clone(), path).body(body.to_vec());
+        if let Some(content_type) = content_type {
+            request = request.header("content-type", content_type);
+        }
+        let what = format!("{method} {path} {:.80}", String::from_utf8_lossy(body));
+        let response = soon(&what, request.send()).await.expect("an answer");
+        let headers = response.headers().clone();
+        let found = response.status().as_u16();
+        let text = response.text().await.expect("a body");
+        let said: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        assert_eq!((found, said["error"]["code"].as_str()), (status, Some(code)), "{what}: {text}");
+        assert!(!said["error"]["message"].as_str().unwrap_or_default().is_empty(), "{what}");
+        assert_eq!(headers["content-type"], "application/json", "{what}");
+        assert_eq!(headers["cache-control"], "no-store", "{what}");
+    }
+    valid(&server.whole("t", "r", "hello").await);
+}
+
+#[tokio::test]
+async fn deep_nesting_is_refused_or_kept_and_never_a_crash() {
+    let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
+    for depth in [10, 120, 130, 5_000, 200_000] {
+        let state = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
+        let body = format!(
+            r#"{{"threadId":"t{depth}","runId":"r{depth}","messages":[{{"id":"u","role":"user","content":"hello"}}],"state":{{"a":{state}}}}}"#
+        );
+        let request = server.ask(Method::POST, "/").header("content-type", "application/json").body(body);
+        let mut stream = Stream::of(request).await;
+        if stream.status() == 200 {
+            assert!(depth < 128);
+            valid(&stream.rest().await);
+        } else {
+            assert_eq!(stream.status(), 400, "{depth}");
+        }
+    }
+    assert_eq!(server.json("/livez").await.0, 200);
+}
+
+#[tokio::test]
+async fn heads_and_bodies_that_are_too_large_or_too_slow_are_cut_off() {
+    let server = plan(Arc::new(Demo::without_pauses()))
+        .set(|settings| {
+            settings.limits.head = 8192;
+            settings.limits.request_timeout = Duration::from_millis(200);
+        })
+        .on_memory()
+        .await;
+    let address = server.base.strip_prefix("http://").expect("it has one").to_owned();
+    let talk = async |bytes: Vec<u8>| {
+        let mut stream = tokio::net::TcpStream::connect(&address).await.expect("a connection");
+        let _ = stream.write_all(&bytes).await;
+        let mut answer = Vec::new();
+        let _ = soon("the end of the connection", stream.read_to_end(&mut answer)).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let large = format!("GET /livez HTTP/1.1\r\nhost: x\r\nbig: {}\r\n\r\n", "x".repeat(20_000));
+    assert!(talk(large.into_bytes()).await.starts_with("HTTP/1.1 431"));
+    let slow_head = talk(b"GET /livez HTTP/1.1\r\nhost: x\r\n".to_vec()).await;
+    assert!(slow_head.is_empty() || slow_head.starts_with("HTTP/1.1 408"), "{slow_head}");
+    let slow_body = "POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
+    let slow_body = talk(slow_body.as_bytes().to_vec()).await;
+    assert!(
+        slow_body.starts_with("HTTP/1.1 408") && slow_body.contains(code::REQUEST_TIMEOUT),
+        "{slow_body}"
+    );
+    let both = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}";
+    assert!(talk(both.as_bytes().to_vec()).await.starts_with("HTTP/1.1 400"));
+    assert_eq!(server.json("/livez").await.0, 200);
+}
+
+#[tokio::test]
+async fn more_runs_than_allowed_are_refused() {
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let server = plan(puppet.clone()).set(|settings| settings.limits.runs = 2).on_memory().await;
+    let mut one = server.run("a", "one", "hello").await;
+    let mut two = server.run("b", "two", "hello").await;
+    one.take(1).await;
+    two.take(1).await;
+    let (status, body) = answer(server.post("/", &Server::input("c", "three", "hello"))).await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some(code::OVERLOADED)));
+    assert_eq!(server.run("a", "one", "hello").await.status(), 200, "who has a run may come back to it");
+    puppet.allow(100);
+    one.rest().await;
+    two.rest().await;
+    until("there is room", async || server.json("/runs/one").await.1["status"] == "finished").await;
+    valid(&server.whole("c", "three", "hello").await);
+}

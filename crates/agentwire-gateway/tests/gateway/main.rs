@@ -1,0 +1,21 @@
+//! The gateway over real HTTP: its promises, each by a test of that name, and what it does with everything else.
+//!
+//! Agents are scripted in Rust, stores are real ones. Nothing here asserts on time; waits have a bound only so that
+//! a failure is a message and not a hang.
+
+mod busy;
+mod docs;
+mod faces;
+mod gate;
+mod identity;
+mod life;
+mod limits;
+mod readers;
+mod support;
+mod take_up;
+mod threads;
+
+mod p1_order;
+mod p3_whole_or_told;
+mod p5_ending;
+mod p8_p9_once;

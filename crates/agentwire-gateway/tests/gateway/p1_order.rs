@@ -1,0 +1,130 @@
+//! P1: every reader of a run sees the same events in the same order, ids rising.
+
+use agentwire_gateway::agent::Demo;
+
+use crate::support::{Frame, Place, Puppet, ids, plan, soon, talk, types, valid};
+use std::sync::Arc;
+
+/// Numbers of ids, which must be `run:number`.
+fn numbers(run: &str, frames: &[Frame]) -> Vec<u64> {
+    let number = |id: &String| id.strip_prefix(&format!("{run}:")).expect(id).parse().expect(id);
+    ids(frames).iter().map(number).collect()
+}
+
+#[tokio::test]
+async fn p1_order_readers_in_all_formats_see_one_stream() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 30));
+        let server = plan(puppet.clone()).on(&place.store).await;
+        let mut first = server.run("t", "r", "hello").await;
+        let mut seen = first.take(1).await;
+
+        let paths = [
+            "/runs/r/stream",
+            "/threads/t/stream",
+            "/runs/r/stream?format=ag-ui@1",
+            "/runs/r/stream?format=hai",
+            "/runs/r/stream?format=hai",
+            "/runs/r/stream?format=ai-sdk@5",
+            "/runs/r/stream?format=ai-sdk@6",
+            "/runs/r/stream?format=ai-sdk@6",
+        ];
+        let mut early = Vec::new();
+        for path in paths {
+            early.push(server.follow(path).await);
+        }
+        puppet.allow(10);
+        seen.extend(first.take(10).await);
+        let mut middle = Vec::new();
+        for path in paths {
+            middle.push(server.follow(path).await);
+        }
+        puppet.allow(100);
+        seen.extend(first.rest().await);
+        valid(&seen);
+        assert_eq!(numbers("r", &seen), (0..seen.len() as u64).collect::<Vec<_>>());
+
+        let mut late = Vec::new();
+        for path in paths {
+            late.push(server.follow(path).await);
+        }
+        for (place, path) in paths.iter().enumerate() {
+            let early = early[place].rest().await;
+            let middle = middle[place].rest().await;
+            let late = late[place].rest().await;
+            assert_eq!(early, middle, "{path}");
+            assert_eq!(early, late, "{path}");
+            if !path.contains("hai") && !path.contains("ai-sdk") {
+                assert_eq!(early, seen, "{path}");
+            }
+            let numbers = numbers("r", &early);
+            assert!(numbers.is_sorted_by(|one, two| one < two), "{path}: {numbers:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn p1_order_readers_from_every_cursor_see_the_rest_while_it_comes() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 20));
+        let server = plan(puppet.clone()).on(&place.store).await;
+        let mut first = server.run("t", "r", "hello").await;
+        puppet.allow(10);
+        let mut seen = first.take(11).await;
+        let mut readers = Vec::new();
+        for cursor in 0..seen.len() {
+            readers.push(server.follow(&format!("/runs/r/stream?after=r:{cursor}")).await);
+        }
+        puppet.allow(100);
+        seen.extend(first.rest().await);
+        for (cursor, mut reader) in readers.into_iter().enumerate() {
+            assert_eq!(reader.verdict(), "whole");
+            assert_eq!(reader.rest().await, seen[cursor + 1..], "after {cursor}");
+        }
+    }
+}
+
+/// A ring that holds next to nothing sends readers to the store and back; none of them may notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p1_order_holds_between_memory_and_store() {
+    for place in Place::each().await {
+        let server = plan(Arc::new(Demo::without_pauses()))
+            .set(|settings| {
+                settings.limits.ring = 300;
+                settings.limits.reader_lag = usize::MAX / 2;
+            })
+            .on(&place.store)
+            .await;
+        let first = server.run("t", "r", "long 3000").await;
+        let mut readers = vec![first];
+        for _ in 0..8 {
+            readers.push(server.follow("/runs/r/stream").await);
+        }
+        let mut tasks = tokio::task::JoinSet::new();
+        for mut reader in readers {
+            tasks.spawn(async move { reader.rest().await });
+        }
+        let seen = soon("all readers", tasks.join_all()).await;
+        valid(&seen[0]);
+        assert_eq!(numbers("r", &seen[0]), (0..seen[0].len() as u64).collect::<Vec<_>>());
+        assert!(seen[0].len() > 3000);
+        for other in &seen {
+            assert!(*other == seen[0], "{} and {} frames", other.len(), seen[0].len());
+        }
+    }
+}
+
+#[tokio::test]
+async fn p1_order_every_event_has_its_time_and_ids_are_the_clients() {
+    let server = plan(Puppet::eager(|input| talk(input, 2))).on_memory().await;
+    let frames = server.whole("thread one", "run:1", "hello").await;
+    assert_eq!(frames[0].json()["threadId"], "thread one");
+    assert_eq!(frames[0].json()["runId"], "run:1");
+    assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"));
+    assert!(frames.iter().all(|frame| frame.json()["timestamp"].is_u64()));
+    assert_eq!(numbers("run:1", &frames).len(), frames.len());
+    let again = server.whole("thread one", "run:1", "hello").await;
+    assert_eq!(again, frames, "the same id is the same run");
+    let followed = server.follow("/runs/run%3A1/stream?after=run%3A1:2").await.rest().await;
+    assert_eq!(followed, frames[3..]);
+}

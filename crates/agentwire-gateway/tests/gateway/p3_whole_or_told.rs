@@ -1,0 +1,262 @@
+//! P3: a reconnect is whole, or a snapshot and the tail, or says that there is a gap. Never a silent hole.
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_gateway::{agent::Demo, settings::Extract};
+use agentwire_store::{ManualClock, Time};
+use reqwest::Method;
+
+use crate::support::{Place, Puppet, Stream, ids, plan, talk, types, until, valid};
+
+const ALL: &str = "think steps tools state subagent plan media";
+
+/// Every format, every cursor: byte for byte what followed it the first time.
+#[tokio::test]
+async fn p3_whole_or_told_every_cursor_gives_the_same_bytes_again() {
+    for place in Place::each().await {
+        let server = plan(Arc::new(Demo::without_pauses())).on(&place.store).await;
+        let first = server.whole("t", "r", ALL).await;
+        valid(&first);
+        for format in ["ag-ui", "ag-ui@0", "hai", "hai@object", "ai-sdk@5", "ai-sdk@6", "ai-sdk@7"] {
+            let path = format!("/runs/r/stream?format={format}");
+            let whole = server.follow(&path).await.rest().await;
+            assert!(whole.len() > 10, "{format}");
+            let text: String = whole.iter().map(|frame| frame.raw.as_str()).collect();
+            for (index, id) in
+                whole.iter().enumerate().filter_map(|(index, frame)| Some((index, frame.id.as_ref()?)))
+            {
+                let mut stream = server.follow(&format!("{path}&after={id}")).await;
+                assert_eq!((stream.status(), stream.verdict().as_str()), (200, "whole"), "{format} {id}");
+                let rest = stream.rest().await;
+                assert_eq!(rest, whole[index + 1..], "{format} after {id}");
+                let rest: String = rest.iter().map(|frame| frame.raw.as_str()).collect();
+                assert!(text.ends_with(&rest), "{format} after {id}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn p3_whole_or_told_binary_streams_resume_at_every_event() {
+    let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
+    let count = server.whole("t", "r", ALL).await.len();
+    for format in ["ag-ui-proto", "hai-proto"] {
+        let path = format!("/runs/r/stream?format={format}");
+        let whole = server.follow(&path).await.bytes().await;
+        let mut last = usize::MAX;
+        for seq in 0..count {
+            let rest = server.follow(&format!("{path}&after=r:{seq}")).await.bytes().await;
+            assert!(whole.ends_with(&rest), "{format} after {seq}");
+            assert!(rest.len() <= last, "{format} after {seq}");
+            last = rest.len();
+        }
+    }
+}
+
+#[tokio::test]
+async fn p3_whole_or_told_the_header_is_as_good_as_the_query() {
+    let server = plan(Puppet::eager(|input| talk(input, 5))).on_memory().await;
+    let whole = server.whole("t", "r/ü x", "hello").await;
+    let get = |path: &str| server.ask(Method::GET, path);
+    let path = "/runs/r%2F%C3%BC%20x/stream";
+    let by_query = Stream::of(get(&format!("{path}?after=r%2F%C3%BC+x:3"))).await.rest().await;
+    assert_eq!(by_query, whole[4..]);
+    let raw = reqwest::header::HeaderValue::from_bytes("r/ü x:3".as_bytes()).expect("bytes");
+    let by_header = Stream::of(get(path).header("last-event-id", raw)).await.rest().await;
+    assert_eq!(by_header, whole[4..]);
+    let encoded = Stream::of(get(path).header("last-event-id", "r%2F%C3%BC%20x%3A3")).await.rest().await;
+    assert_eq!(encoded, whole[4..]);
+    let empty = Stream::of(get(path).header("last-event-id", "")).await.rest().await;
+    assert_eq!(empty, whole);
+    let by_thread = Stream::of(get("/threads/t/stream?after=r%2F%C3%BC+x:3")).await.rest().await;
+    assert_eq!(by_thread, whole[4..]);
+}
+
+#[tokio::test]
+async fn p3_whole_or_told_posting_again_with_a_cursor_goes_on() {
+    let puppet = Puppet::new(|input| talk(input, 10));
+    let server = plan(puppet.clone()).on_memory().await;
+    let body = crate::support::Server::input("t", "r", "hello");
+    let mut first = Stream::of(server.post("/", &body)).await;
+    puppet.allow(4);
+    let mut seen = first.take(5).await;
+    drop(first);
+    let mut second = Stream::of(server.post("/", &body).header("last-event-id", "r:2")).await;
+    assert_eq!(second.verdict(), "whole");
+    puppet.allow(100);
+    let rest = second.rest().await;
+    assert_eq!(rest[..2], seen[3..]);
+    seen.truncate(3);
+    seen.extend(rest);
+    valid(&seen);
+    assert_eq!(puppet.calls(), 1);
+    let other = server.post("/", &body).header("last-event-id", "q:2").send().await.expect("an answer");
+    assert_eq!(other.status(), 400);
+}
+
+#[tokio::test]
+async fn p3_whole_or_told_the_last_event_of_a_finished_run_gives_an_empty_stream() {
+    for place in Place::each().await {
+        let server = plan(Puppet::eager(|input| talk(input, 5))).on(&place.store).await;
+        let whole = server.whole("t", "r", "hello").await;
+        let last = ids(&whole).pop().expect("it has events");
+        let mut stream = server.follow(&format!("/runs/r/stream?after={last}")).await;
+        assert_eq!((stream.status(), stream.verdict().as_str()), (200, "whole"));
+        assert_eq!(stream.rest().await, []);
+    }
+}
+
+/// A cursor that the log has not reached is told so, and gets what strict clients accept.
+#[tokio::test]
+async fn p3_whole_or_told_the_future_is_a_gap() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 10));
+        let server = plan(puppet.clone()).on(&place.store).await;
+        let mut first = server.run("t", "r", "hello").await;
+        puppet.allow(4);
+        first.take(5).await;
+        for format in ["ag-ui", "hai", "ai-sdk@5"] {
+            let path = format!("/runs/r/stream?format={format}&after=r:99");
+            let stream = server.follow(&path).await;
+            assert_eq!((stream.status(), stream.verdict().as_str()), (200, "gap"), "{format}");
+        }
+        let mut live = server.follow("/runs/r/stream?after=r:99").await;
+        let prelude = live.take(4).await;
+        assert_eq!(
+            types(&prelude),
+            ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "TEXT_MESSAGE_START"]
+        );
+        assert_eq!(ids(&prelude), ["r:4"], "the last one brings the reader to where the events go on");
+        puppet.allow(100);
+        let mut seen = prelude;
+        seen.extend(live.rest().await);
+        valid(&seen);
+        assert_eq!(seen[4].id.as_deref(), Some("r:5"));
+        let whole = first.rest().await;
+        assert_eq!(seen[4..], whole);
+
+        let mut ended = server.follow("/runs/r/stream?after=r:18446744073709551615").await;
+        assert_eq!(ended.verdict(), "gap");
+        let frames = ended.rest().await;
+        valid(&frames);
+        assert_eq!(types(&frames), ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]);
+    }
+}
+
+/// A run that waits for its thread has said nothing yet, so whoever claims to have seen something starts anew.
+#[tokio::test]
+async fn p3_whole_or_told_the_future_of_a_queued_run_is_a_gap_too() {
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let server = plan(puppet.clone())
+        .agent(|agent| agent.busy = agentwire_gateway::settings::Busy::Enqueue { limit: 5 })
+        .on_memory()
+        .await;
+    let mut one = server.run("t", "one", "hello").await;
+    one.take(1).await;
+    let mut two = server.run("t", "two", "hello").await;
+    let mut future = server.follow("/runs/two/stream?after=two:7").await;
+    assert_eq!(future.verdict(), "gap");
+    puppet.allow(100);
+    one.rest().await;
+    valid(&two.rest().await);
+    valid(&future.rest().await);
+}
+
+#[tokio::test]
+async fn p3_whole_or_told_what_was_compacted_is_a_snapshot() {
+    let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
+    for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
+        let server = plan(Arc::new(Demo::without_pauses()))
+            .set(|settings| settings.retention.events = Some(Duration::from_secs(2)))
+            .on(&place.store)
+            .await;
+        let whole = server.whole("t", "r", ALL).await;
+        let (_, before) = server.json("/message_snapshot/t").await;
+        clock.advance(Duration::from_secs(60));
+        until("the run is compacted", || async {
+            server.follow("/runs/r/stream?after=r:3").await.verdict() != "whole"
+        })
+        .await;
+        for format in ["ag-ui", "ag-ui@0", "hai", "ai-sdk@5", "ai-sdk@7"] {
+            for cursor in ["", "&after=r:0", "&after=r:3"] {
+                let mut stream = server.follow(&format!("/runs/r/stream?format={format}{cursor}")).await;
+                assert_eq!(
+                    (stream.status(), stream.verdict().as_str()),
+                    (200, "snapshot"),
+                    "{format} {cursor}"
+                );
+                let frames = stream.rest().await;
+                assert!(!frames.is_empty());
+                if format == "ag-ui" {
+                    valid(&frames);
+                    assert!(frames.len() < whole.len());
+                    assert_eq!(ids(&frames), [format!("r:{}", whole.len() - 1)]);
+                }
+            }
+        }
+        let last = format!("/runs/r/stream?after=r:{}", whole.len() - 1);
+        let mut stream = server.follow(&last).await;
+        assert_eq!(stream.verdict(), "whole");
+        assert_eq!(stream.rest().await, []);
+        assert_eq!(server.follow("/runs/r/stream?after=r:9999").await.verdict(), "gap");
+        let (_, after) = server.json("/message_snapshot/t").await;
+        assert_eq!(before["messages"], after["messages"], "the conversation is still the same");
+    }
+}
+
+#[tokio::test]
+async fn p3_whole_or_told_garbage_is_refused_and_what_is_foreign_is_unknown() {
+    let server = plan(Puppet::eager(|input| talk(input, 3)))
+        .set(|settings| settings.identity.user = Extract::header("x-user", Some("somebody")))
+        .on_memory()
+        .await;
+    server.whole("t", "r", "hello").await;
+    let long = "x".repeat(900);
+    for bad in [
+        "",
+        "r",
+        "r:",
+        ":3",
+        "r:-1",
+        "r:1.5",
+        "r:x",
+        "r:99999999999999999999",
+        "q:1",
+        "earliest",
+        "now",
+        &long,
+    ] {
+        let path = format!("/runs/r/stream?after={bad}");
+        let response = server.ask(Method::GET, &path).send().await.expect("an answer");
+        assert_eq!(response.status(), 400, "{bad}");
+        let body: serde_json::Value =
+            serde_json::from_str(&response.text().await.expect("a body")).expect("JSON");
+        assert_eq!(body["error"]["code"], "BAD_CURSOR", "{bad}");
+    }
+    let fetch = async |path: &str, user: &str| {
+        let response = server.ask(Method::GET, path).header("x-user", user).send().await.expect("an answer");
+        let headers: Vec<_> = response
+            .headers()
+            .iter()
+            .filter(|(name, _)| *name != "date")
+            .map(|(name, value)| format!("{name}: {value:?}"))
+            .collect();
+        (response.status(), headers, response.text().await.expect("a body"))
+    };
+    for path in [
+        "/runs/r/stream",
+        "/runs/r/stream?after=r:1",
+        "/runs/r",
+        "/threads/t/stream",
+        "/threads/t/stream?after=r:1",
+    ] {
+        let foreign = fetch(path, "somebody-else").await;
+        let unknown = fetch(
+            &path.replace("/r", "/zz").replace("r:", "zz:").replace("/zzuns", "/runs").replace("/t/", "/yy/"),
+            "somebody-else",
+        )
+        .await;
+        assert_eq!(foreign.0, 404, "{path}");
+        assert_eq!(foreign, unknown, "{path}");
+    }
+}

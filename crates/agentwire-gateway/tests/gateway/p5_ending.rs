@@ -1,0 +1,370 @@
+//! P5: every accepted run reaches exactly one terminal event, whatever died, and its thread is free afterwards.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use agentwire_core::event::{Body, Event};
+use agentwire_gateway::{
+    agent::{Agent, BoxFuture, Failure, Outlet, Request},
+    code,
+    settings::Settings,
+};
+use agentwire_store::Store;
+use serde_json::json;
+
+use crate::support::*;
+
+/// The ending of a stream: its type and its code.
+fn ending(frames: &[Frame]) -> (String, String) {
+    let last = frames.last().expect("a stream with an ending").json();
+    (last["type"].as_str().unwrap_or_default().into(), last["code"].as_str().unwrap_or_default().into())
+}
+
+/// Runs the agent once, checks what all endings must have in common, and gives the ending.
+async fn ends_with(plan: Plan, what: &str) -> (String, String) {
+    let server = plan.on_memory().await;
+    let frames = server.whole("t", "r", "hello").await;
+    valid(&frames);
+    let again = server.follow("/runs/r/stream").await.rest().await;
+    assert!(again == frames, "{what}: the log has what was seen");
+    thread_is_free(&server, "t", what).await;
+    ending(&frames)
+}
+
+/// Another run gets the thread, whatever becomes of it.
+async fn thread_is_free(server: &Server, thread: &str, what: &str) {
+    let frames = server.whole(thread, "next", "hello").await;
+    valid(&frames);
+    assert_ne!(ending(&frames).1, code::THREAD_IS_LOCKED, "{what}");
+}
+
+fn failed(code: &str) -> (String, String) {
+    ("RUN_ERROR".into(), code.into())
+}
+
+async fn half(outlet: &Outlet) -> Result<(), Failure> {
+    outlet.send(Event::new(Body::StepStarted { name: "step".into() })).await?;
+    outlet.send(start("m")).await?;
+    outlet.send(delta("m", "half a")).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn p5_ending_of_an_agent_that_says_nothing_or_stops_in_the_middle_is_success() {
+    let done = ("RUN_FINISHED".to_owned(), String::new());
+    assert_eq!(ends_with(plan(play(async |_, _| Ok(()))), "silent").await, done);
+    let cut = play(async |_, outlet: Outlet| half(&outlet).await);
+    assert_eq!(ends_with(plan(cut), "in the middle").await, done);
+}
+
+#[tokio::test]
+async fn p5_ending_of_an_agent_that_fails_has_its_code() {
+    let fails = play(async |_, outlet: Outlet| {
+        half(&outlet).await?;
+        Err(Failure::new("TOO_BAD", "it went wrong").with_detail("nobody may see this"))
+    });
+    assert_eq!(ends_with(plan(fails), "fails").await, failed("TOO_BAD"));
+    let says_so = play(async |_, outlet: Outlet| {
+        half(&outlet).await?;
+        outlet.send(error("SAID_SO")).await?;
+        outlet.send(delta("m", "after the end")).await?;
+        outlet.send(error("TWICE")).await?;
+        Ok(())
+    });
+    assert_eq!(ends_with(plan(says_so), "says so").await, failed("SAID_SO"));
+}
+
+/// Panics as soon as it is asked, before there is a future.
+struct PanicsAtOnce;
+
+impl Agent for PanicsAtOnce {
+    fn run(&self, _: Request, _: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
+        panic!("at once");
+    }
+}
+
+/// Panics when polled, and keeps what it holds.
+struct PanicsWhenPolled;
+
+struct Panics(#[expect(dead_code, reason = "it is held, and that is the point")] Outlet);
+
+impl Future for Panics {
+    type Output = Result<(), Failure>;
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        panic!("when polled");
+    }
+}
+
+impl Agent for PanicsWhenPolled {
+    fn run(&self, _: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
+        Box::pin(Panics(outlet))
+    }
+}
+
+/// Is done, and keeps what it holds until it is dropped.
+struct Holds;
+
+struct Held(#[expect(dead_code, reason = "it is held, and that is the point")] Outlet);
+
+impl Future for Held {
+    type Output = Result<(), Failure>;
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Agent for Holds {
+    fn run(&self, _: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
+        Box::pin(Held(outlet))
+    }
+}
+
+#[tokio::test]
+async fn p5_ending_of_an_agent_that_panics_is_ours() {
+    let panics = play(async |_, outlet: Outlet| {
+        half(&outlet).await?;
+        panic!("in the middle");
+    });
+    assert_eq!(ends_with(plan(panics), "in the middle").await, failed(code::INTERNAL));
+    assert_eq!(ends_with(plan(Arc::new(PanicsWhenPolled)), "when polled").await, failed(code::INTERNAL));
+    assert_eq!(ends_with(plan(Arc::new(PanicsAtOnce)), "at once").await, failed(code::INTERNAL));
+}
+
+#[tokio::test]
+async fn p5_ending_comes_when_the_agent_returns_whatever_it_still_holds() {
+    assert_eq!(ends_with(plan(Arc::new(Holds)), "holds").await.0, "RUN_FINISHED");
+    let leaks = play(async |_, outlet: Outlet| {
+        half(&outlet).await?;
+        tokio::spawn(async move {
+            std::future::pending::<()>().await;
+            drop(outlet);
+        });
+        Ok(())
+    });
+    assert_eq!(ends_with(plan(leaks), "leaks").await.0, "RUN_FINISHED");
+}
+
+#[tokio::test]
+async fn p5_ending_of_an_agent_that_hangs_is_a_time_out() {
+    let hangs = play(async |_, outlet: Outlet| {
+        half(&outlet).await?;
+        std::future::pending().await
+    });
+    let plan = plan(hangs).agent(|agent| agent.timeouts.total = Some(Duration::from_millis(50)));
+    assert_eq!(ends_with(plan, "hangs").await, failed(code::UPSTREAM_TIMEOUT));
+}
+
+#[tokio::test]
+async fn p5_ending_of_an_agent_that_never_ends_is_a_limit() {
+    let floods = || {
+        play(async |_, outlet: Outlet| {
+            half(&outlet).await?;
+            loop {
+                outlet.send(delta("m", "and so on ")).await?;
+            }
+        })
+    };
+    let events = plan(floods()).agent(|agent| agent.limits.max_events = 1000);
+    assert_eq!(ends_with(events, "events").await, failed(code::LIMIT_EXCEEDED));
+    let bytes = plan(floods()).agent(|agent| agent.limits.max_bytes = 100_000);
+    assert_eq!(ends_with(bytes, "bytes").await, failed(code::LIMIT_EXCEEDED));
+}
+
+#[tokio::test]
+async fn p5_ending_of_an_agent_with_one_huge_event_is_a_limit() {
+    let huge = play(async |_, outlet: Outlet| {
+        outlet.send(start("m")).await?;
+        outlet.send(delta("m", &"x".repeat(3 << 20))).await?;
+        Ok(())
+    });
+    let plan = plan(huge).agent(|agent| agent.limits.max_bytes = 2 << 20);
+    assert_eq!(ends_with(plan, "huge").await, failed(code::LIMIT_EXCEEDED));
+}
+
+/// The last event of a run that nobody reads, and then a free thread.
+async fn ends_unread(plan: Plan, what: &str) -> (String, String) {
+    let patient = plan.set(|settings| settings.lease = Duration::from_secs(300));
+    let server = patient.on_memory().await;
+    drop(server.run("t", "r", "hello").await);
+    until("the run has ended", async || server.json("/runs/r").await.1["status"] != "running").await;
+    let events = server.json("/runs/r").await.1["events"].as_u64().expect("a number");
+    let frames = server.follow(&format!("/runs/r/stream?after=r:{}", events - 2)).await.rest().await;
+    thread_is_free(&server, "t", what).await;
+    ending(&frames)
+}
+
+/// What a store cannot take for good must not be taken for a store that is away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_ending_of_an_event_beyond_what_the_store_takes_is_a_limit() {
+    let huge = play(async |request: Request, outlet: Outlet| {
+        if &*request.input.run == "next" {
+            return Ok(());
+        }
+        outlet.send(start("m")).await?;
+        outlet.send(delta("m", &"x".repeat(65 << 20))).await?;
+        Ok(())
+    });
+    assert_eq!(ends_unread(plan(huge), "beyond the store").await, failed(code::LIMIT_EXCEEDED));
+}
+
+#[tokio::test]
+async fn p5_ending_of_an_agent_that_says_nonsense_is_valid() {
+    let nonsense = play(async |request: Request, outlet: Outlet| {
+        outlet.send(end("never begun")).await?;
+        outlet.send(delta("m", "no start")).await?;
+        outlet.send(Event::new(Body::ToolEnd { call: "c".into() })).await?;
+        outlet.send(Event::new(Body::StepFinished { name: "s".into() })).await?;
+        outlet.send(finished(&request.input)).await?;
+        outlet.send(start("late")).await?;
+        outlet.send(finished(&request.input)).await?;
+        Ok(())
+    });
+    assert_eq!(ends_with(plan(nonsense), "nonsense").await.0, "RUN_FINISHED");
+}
+
+#[tokio::test]
+async fn p5_ending_of_a_request_without_a_message_to_answer() {
+    let server = plan(Puppet::eager(|input| talk(input, 1))).on_memory().await;
+    let mut body = Server::input("t", "r", "");
+    body["messages"] = json!([{"id": "s", "role": "system", "content": "be nice"}]);
+    let frames = Stream::of(server.post("/", &body)).await.rest().await;
+    valid(&frames);
+    assert_eq!(ending(&frames), failed(code::NO_INPUT_MESSAGE));
+    thread_is_free(&server, "t", "no message").await;
+}
+
+#[tokio::test]
+async fn p5_ending_by_a_stop_is_cancelled_and_stopping_twice_is_fine() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 10));
+        let server = plan(puppet.clone()).on(&place.store).await;
+        let mut first = server.run("t", "r", "hello").await;
+        puppet.allow(3);
+        let mut seen = first.take(4).await;
+        let (one, two) = tokio::join!(
+            server.ask(reqwest::Method::POST, "/runs/r/stop").send(),
+            server.ask(reqwest::Method::POST, "/runs/r/stop").send()
+        );
+        for answer in [one, two] {
+            let answer = answer.expect("an answer");
+            assert_eq!(answer.status(), 200);
+            let body: serde_json::Value =
+                serde_json::from_str(&answer.text().await.expect("text")).expect("JSON");
+            assert_eq!(body["status"], "stopped");
+        }
+        seen.extend(first.rest().await);
+        valid(&seen);
+        assert_eq!(seen.last().expect("an end").json()["outcome"]["type"], "cancelled");
+        assert_eq!((puppet.dropped(), puppet.stops()), (1, 1), "the agent is stopped");
+        let late = server.ask(reqwest::Method::POST, "/runs/r/stop").send().await.expect("an answer");
+        assert_eq!(late.status(), 200);
+        puppet.allow(100);
+        thread_is_free(&server, "t", "stopped").await;
+    }
+}
+
+fn impatient(settings: &mut Settings) {
+    settings.store_patience = Duration::from_millis(50);
+    settings.lease = Duration::from_millis(300);
+}
+
+/// The store fails for good in the middle of a run: its readers are told, and it gets its ending when the store is back.
+#[tokio::test]
+async fn p5_ending_when_the_store_fails() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 10));
+        let faulty = Faulty::new(place.store.clone());
+        let store: Arc<dyn Store> = faulty.clone();
+        let server = plan(puppet.clone()).set(impatient).on(&store).await;
+        let mut first = server.run("t", "r", "hello").await;
+        puppet.allow(3);
+        let mut seen = first.take(4).await;
+        faulty.appends_fail.store(true, Ordering::SeqCst);
+        puppet.allow(3);
+        seen.extend(first.rest().await);
+        valid(&seen);
+        assert_eq!(ending(&seen), failed(code::STORE_UNAVAILABLE));
+        assert_eq!(seen.last().expect("an end").id, None, "what is not in the log has no number");
+        faulty.appends_fail.store(false, Ordering::SeqCst);
+        until("the run is ended", async || server.status("r").await == "failed").await;
+        let log = server.follow("/runs/r/stream").await.rest().await;
+        valid(&log);
+        assert_eq!(log[..4], seen[..4], "what was seen is in the log");
+        assert_eq!(ending(&log), failed(code::GATEWAY_LOST));
+        puppet.allow(100);
+        thread_is_free(&server, "t", "the store failed").await;
+    }
+}
+
+/// The store fails for a moment: nobody notices.
+#[tokio::test]
+async fn p5_ending_when_the_store_comes_back_in_time() {
+    let place = Place::memory().await;
+    let puppet = Puppet::new(|input| talk(input, 10));
+    let faulty = Faulty::new(place.store.clone());
+    let store: Arc<dyn Store> = faulty.clone();
+    let server = plan(puppet.clone()).on(&store).await;
+    let mut first = server.run("t", "r", "hello").await;
+    puppet.allow(3);
+    let mut seen = first.take(4).await;
+    faulty.all_fails.store(true, Ordering::SeqCst);
+    puppet.allow(100);
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    faulty.all_fails.store(false, Ordering::SeqCst);
+    seen.extend(first.rest().await);
+    valid(&seen);
+    assert_eq!(ending(&seen).0, "RUN_FINISHED");
+}
+
+#[tokio::test]
+async fn p5_ending_when_the_store_is_away_from_the_start() {
+    let place = Place::memory().await;
+    let faulty = Faulty::new(place.store.clone());
+    let store: Arc<dyn Store> = faulty.clone();
+    let server = plan(Puppet::eager(|input| talk(input, 1))).set(impatient).on(&store).await;
+    faulty.all_fails.store(true, Ordering::SeqCst);
+    let refused = server.post("/", &Server::input("t", "r", "hello")).send().await.expect("an answer");
+    assert_eq!(refused.status(), 503);
+    assert!(refused.headers().contains_key("retry-after"));
+    let (status, _) = server.json("/readyz").await;
+    assert_eq!(status, 503);
+    let (status, _) = server.json("/livez").await;
+    assert_eq!(status, 200);
+    faulty.all_fails.store(false, Ordering::SeqCst);
+    let (status, _) = server.json("/readyz").await;
+    assert_eq!(status, 200);
+    thread_is_free(&server, "t", "the store was away").await;
+}
+
+/// Deleted under the run: whoever reads it gets a valid end, and the thread begins anew.
+#[tokio::test]
+async fn p5_ending_when_the_thread_is_deleted() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 10));
+        let server = plan(puppet.clone()).on(&place.store).await;
+        let mut first = server.run("t", "r", "hello").await;
+        let mut second = server.follow("/runs/r/stream?format=ai-sdk@5").await;
+        puppet.allow(3);
+        let mut seen = first.take(4).await;
+        let deleted = server.ask(reqwest::Method::DELETE, "/thread/t").send().await.expect("an answer");
+        assert_eq!(deleted.status(), 200);
+        seen.extend(first.rest().await);
+        valid(&seen);
+        let other = second.rest().await;
+        assert_eq!(other.last().expect("an end").data, "[DONE]");
+        assert_eq!(server.json("/runs/r").await.0, 404);
+        until("the agent is stopped", async || puppet.dropped() == 1).await;
+        puppet.allow(100);
+        thread_is_free(&server, "t", "deleted").await;
+        let (_, messages) = server.json("/message_snapshot/t").await;
+        assert_eq!(
+            messages["messages"].as_array().expect("a list").len(),
+            2,
+            "nothing of the old one is left"
+        );
+    }
+}

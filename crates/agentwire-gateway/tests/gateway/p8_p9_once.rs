@@ -1,0 +1,118 @@
+//! P8: the same run id twice starts one run. P9: the gateway never runs an agent twice on its own.
+
+use std::sync::Arc;
+
+use agentwire_gateway::{code, settings::Busy};
+use serde_json::json;
+
+use crate::support::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p8_idempotence_a_hundred_posts_of_one_run_id_start_one_run() {
+    for place in Place::each().await {
+        for busy in [Busy::Reject, Busy::Enqueue { limit: 3 }, Busy::Interrupt] {
+            let puppet = Puppet::new(|input| talk(input, 20));
+            let server = plan(puppet.clone()).agent(|agent| agent.busy = busy).on(&place.store).await;
+            let server = Arc::new(server);
+            let (thread, run) = (format!("t-{busy:?}"), format!("r-{busy:?}"));
+            let mut posts = tokio::task::JoinSet::new();
+            for _ in 0..100 {
+                let (server, thread, run) = (server.clone(), thread.clone(), run.clone());
+                posts.spawn(async move { server.whole(&thread, &run, "hello").await });
+            }
+            puppet.allow(100);
+            let seen = soon("all answers", posts.join_all()).await;
+            valid(&seen[0]);
+            assert!(seen.iter().all(|other| *other == seen[0]), "{busy:?}");
+            assert_eq!(puppet.calls(), 1, "{busy:?}");
+            assert_eq!(types(&seen[0]).len(), 24);
+        }
+    }
+}
+
+/// Two processes on one file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p8_idempotence_holds_between_gateways() {
+    let place = Place::sqlite().await;
+    let other_store = place.reopened().await;
+    let puppet = Puppet::new(|input| talk(input, 20));
+    let one = Arc::new(plan(puppet.clone()).on(&place.store).await);
+    let two = Arc::new(plan(puppet.clone()).on(&other_store).await);
+    let mut posts = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        let server = if number % 2 == 0 { one.clone() } else { two.clone() };
+        posts.spawn(async move { server.whole("t", "r", "hello").await });
+    }
+    puppet.allow(100);
+    let seen = soon("all answers", posts.join_all()).await;
+    valid(&seen[0]);
+    assert!(seen.iter().all(|other| *other == seen[0]));
+    assert_eq!(puppet.calls(), 1);
+}
+
+#[tokio::test]
+async fn p8_idempotence_a_run_id_belongs_to_one_thread() {
+    let server = plan(Puppet::eager(|input| talk(input, 1))).on_memory().await;
+    server.whole("t", "r", "hello").await;
+    let (status, body) = answer(server.post("/", &Server::input("other", "r", "hello"))).await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(code::RUN_ID_TAKEN)));
+    assert_eq!(server.json("/message_snapshot/other").await.0, 404, "nothing was left behind");
+}
+
+#[tokio::test]
+async fn p8_idempotence_of_the_ai_sdk_route_is_by_key() {
+    let puppet = Puppet::eager(|input| talk(input, 3));
+    let server = plan(puppet.clone()).on_memory().await;
+    let body = json!({"id": "t", "trigger": "submit-message",
+        "messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "hello"}]}]});
+    let ask = async |key: &str| {
+        Stream::of(server.post("/api/chat", &body).header("idempotency-key", key)).await.rest().await
+    };
+    let first = ask("k").await;
+    assert_eq!(ask("k").await, first);
+    assert_eq!(puppet.calls(), 1);
+    ask("other").await;
+    assert_eq!(puppet.calls(), 2);
+}
+
+/// Neither readers, nor restarts, nor a failure make the gateway ask an agent again.
+#[tokio::test]
+async fn p9_no_re_execution_after_a_failure_or_a_restart() {
+    let place = Place::sqlite().await;
+    let puppet = Puppet::eager(|_| vec![start("m"), error("BROKEN")]);
+    let first = {
+        let server = plan(puppet.clone()).mortal(&place.store).await;
+        let first = server.whole("t", "r", "hello").await;
+        assert_eq!(server.whole("t", "r", "hello").await, first);
+        server.crash().await;
+        first
+    };
+    let store = place.reopened().await;
+    let server = plan(puppet.clone()).on(&store).await;
+    assert_eq!(server.whole("t", "r", "hello").await, first);
+    assert_eq!(server.follow("/runs/r/stream").await.rest().await, first);
+    assert_eq!(server.follow("/threads/t/stream").await.rest().await, first);
+    assert_eq!(puppet.calls(), 1);
+}
+
+#[tokio::test]
+async fn p9_no_re_execution_of_a_run_that_died_with_its_gateway() {
+    let place = Place::sqlite().await;
+    let puppet = Puppet::new(|input| talk(input, 10));
+    let server = plan(puppet.clone())
+        .process(agentwire_gateway::Presence::at(&place.address))
+        .mortal(&place.store)
+        .await;
+    let mut stream = server.run("t", "r", "hello").await;
+    puppet.allow(4);
+    let seen = stream.take(5).await;
+    server.crash().await;
+    let store = place.reopened().await;
+    let server = plan(puppet.clone()).on(&store).await;
+    puppet.allow(100);
+    // Its claim has not expired, and nobody knows that its holder is dead: whoever asks waits with the run.
+    let attached = server.run("t", "r", "hello").await;
+    assert_eq!(attached.verdict(), "whole");
+    assert_eq!(puppet.calls(), 1);
+    assert_eq!(seen.len(), 5);
+}

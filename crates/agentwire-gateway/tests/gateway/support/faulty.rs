@@ -1,0 +1,84 @@
+//! A store that fails when a test says so.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use agentwire_store::*;
+
+/// Passes everything on to another store, except what shall fail.
+pub(crate) struct Faulty {
+    inner: Arc<dyn Store>,
+    /// Whether appends fail.
+    pub(crate) appends_fail: AtomicBool,
+    /// Whether everything fails.
+    pub(crate) all_fails: AtomicBool,
+}
+
+impl Faulty {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self { inner, appends_fail: AtomicBool::new(false), all_fails: AtomicBool::new(false) })
+    }
+
+    fn inner(&self) -> Result<&Arc<dyn Store>, StoreError> {
+        if self.all_fails.load(Ordering::SeqCst) { Err(StoreError::Full) } else { Ok(&self.inner) }
+    }
+}
+
+macro_rules! pass_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)+) => {
+        $(fn $name<'a>(&'a self, $($arg: $type),*) -> BoxFuture<'a, $out> {
+            Box::pin(async move { self.inner()?.$name($($arg),*).await })
+        })+
+    };
+}
+
+impl Store for Faulty {
+    fn now(&self) -> Time {
+        self.inner.now()
+    }
+
+    fn append(&self, append: Append) -> BoxFuture<'_, Appended> {
+        if self.appends_fail.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(StoreError::Full)));
+        }
+        Box::pin(async move { self.inner()?.append(append).await })
+    }
+
+    pass_on! {
+        create_thread(owner: &'a Owner, new: NewThread) -> Created<Thread>;
+        thread(owner: &'a Owner, thread: &'a ThreadId) -> Thread;
+        threads(owner: &'a Owner, query: ThreadQuery, limit: usize) -> Page<Thread>;
+        update_thread(owner: &'a Owner, thread: &'a ThreadId, change: ThreadChange) -> Thread;
+        delete_thread(owner: &'a Owner, thread: &'a ThreadId) -> ();
+        state(owner: &'a Owner, thread: &'a ThreadId) -> State;
+        messages(owner: &'a Owner, thread: &'a ThreadId) -> Option<Text>;
+        start(owner: &'a Owner, new: NewRun) -> Start;
+        run(owner: &'a Owner, run: &'a RunId) -> Run;
+        input(owner: &'a Owner, run: &'a RunId) -> Option<Text>;
+        runs(owner: &'a Owner, thread: &'a ThreadId, before: Option<PageToken>, limit: usize) -> Page<Run>;
+        acquire(owner: &'a Owner, run: &'a RunId, fence: Fence, ttl: Duration) -> Acquire;
+        renew(owner: &'a Owner, run: &'a RunId, fence: Fence, ttl: Duration) -> Lease;
+        release(owner: &'a Owner, run: &'a RunId, fence: Fence) -> ();
+        lease(owner: &'a Owner, thread: &'a ThreadId) -> Option<Lease>;
+        orphans(dead: Option<&'a Holder>, limit: usize) -> Vec<(RunKey, Run)>;
+        take_over(run: &'a RunKey, seen: Fence, dead: Option<&'a Holder>, claim: Claim) -> Run;
+        read(owner: &'a Owner, run: &'a RunId, after: Option<Seq>, limit: usize) -> Log;
+        compactable(age: Duration, limit: usize) -> Vec<RunKey>;
+        compact(owner: &'a Owner, run: &'a RunId, events: Vec<bytes::Bytes>) -> ();
+        pending(owner: &'a Owner, thread: &'a ThreadId, which: Which) -> Vec<Pending>;
+        answer(owner: &'a Owner, thread: &'a ThreadId, answering: Answering, run: &'a RunId) -> RunId;
+        add_feedback(owner: &'a Owner, new: NewFeedback) -> Feedback;
+        feedback(owner: &'a Owner, thread: &'a ThreadId, after: Option<PageToken>, limit: usize) -> Page<Feedback>;
+        retain(retention: Retention) -> Retained;
+        stats() -> Stats;
+        vacuum() -> ();
+        verify() -> ();
+        backup(to: &'a Path) -> ();
+    }
+}

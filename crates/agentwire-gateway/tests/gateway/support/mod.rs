@@ -1,0 +1,193 @@
+//! A gateway in this process, scripted agents behind it, and a client that looks at every byte.
+
+mod client;
+mod faulty;
+mod puppet;
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_gateway::{Gateway, Presence, agent::Agent, serve, settings::*};
+use agentwire_store::{Clock, Options, Store, SystemClock};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::{
+    client::{Frame, Stream, answer, events_of, ids, types, valid},
+    faulty::Faulty,
+    puppet::{Puppet, delta, end, error, finished, play, start, talk},
+};
+
+/// Longer than anything here takes on a busy machine; what has not come by then is not coming.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for something that must happen.
+pub(crate) async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, wait).await {
+        Ok(done) => done,
+        Err(_) => panic!("waited in vain: {what}"),
+    }
+}
+
+/// Looks again and again until it is so.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    soon(what, async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// A store and where it lies.
+pub(crate) struct Place {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) address: String,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    pub(crate) async fn memory() -> Self {
+        Self::memory_at(Arc::new(SystemClock::default())).await
+    }
+
+    pub(crate) async fn memory_at(clock: Arc<dyn Clock>) -> Self {
+        let options = Options { clock, ..Options::default() };
+        let store = agentwire_store::open("memory:", options).await.expect("memory is there");
+        Self { store, address: "memory:".into(), _folder: None }
+    }
+
+    pub(crate) async fn sqlite() -> Self {
+        Self::sqlite_at(Arc::new(SystemClock::default())).await
+    }
+
+    pub(crate) async fn sqlite_at(clock: Arc<dyn Clock>) -> Self {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let address = format!("sqlite:{}", folder.path().join("test.db").display());
+        let options = Options { clock, ..Options::default() };
+        let store = agentwire_store::open(&address, options).await.expect("a new file");
+        Self { store, address, _folder: Some(folder) }
+    }
+
+    /// One of each kind.
+    pub(crate) async fn each() -> [Self; 2] {
+        [Self::memory().await, Self::sqlite().await]
+    }
+
+    /// The same store, opened by another process as it were.
+    pub(crate) async fn reopened(&self) -> Arc<dyn Store> {
+        agentwire_store::open(&self.address, Options::default()).await.expect("the file is there")
+    }
+}
+
+/// A gateway that listens.
+pub(crate) struct Server {
+    pub(crate) base: String,
+    pub(crate) client: reqwest::Client,
+    stop: CancellationToken,
+    served: JoinHandle<std::io::Result<()>>,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+/// A gateway to be.
+pub(crate) struct Plan {
+    pub(crate) settings: Settings,
+    pub(crate) agents: Vec<(&'static str, AgentSettings, Arc<dyn Agent>)>,
+    presence: Option<Presence>,
+}
+
+/// One agent named `demo` with these settings.
+pub(crate) fn plan(agent: Arc<dyn Agent>) -> Plan {
+    Plan {
+        settings: Settings::default(),
+        agents: vec![("demo", AgentSettings::default(), agent)],
+        presence: None,
+    }
+}
+
+impl Plan {
+    pub(crate) fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    pub(crate) fn agent(mut self, change: impl FnOnce(&mut AgentSettings)) -> Self {
+        change(&mut self.agents[0].1);
+        self
+    }
+
+    pub(crate) fn and(mut self, name: &'static str, settings: AgentSettings, agent: Arc<dyn Agent>) -> Self {
+        self.agents.push((name, settings, agent));
+        self
+    }
+
+    pub(crate) fn process(mut self, presence: Presence) -> Self {
+        self.presence = Some(presence);
+        self
+    }
+
+    pub(crate) async fn on(self, store: &Arc<dyn Store>) -> Server {
+        self.listen(store, None).await
+    }
+
+    /// On threads of its own, so that it can die with everything that it does.
+    pub(crate) async fn mortal(self, store: &Arc<dyn Store>) -> Server {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        self.listen(store, Some(runtime.expect("a runtime"))).await
+    }
+
+    async fn listen(self, store: &Arc<dyn Store>, runtime: Option<tokio::runtime::Runtime>) -> Server {
+        let mut builder = Gateway::builder(store.clone(), self.settings);
+        for (name, settings, agent) in self.agents {
+            builder = builder.agent(name, settings, agent);
+        }
+        if let Some(presence) = self.presence {
+            builder = builder.presence(presence);
+        }
+        let gateway = builder.build();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("it can be");
+        let base = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let stop = CancellationToken::new();
+        let stopped = stop.clone().cancelled_owned();
+        let served = async move {
+            let listener = TcpListener::from_std(listener).expect("a listener");
+            serve(gateway, listener, stopped).await
+        };
+        let served = match &runtime {
+            Some(runtime) => runtime.spawn(served),
+            None => tokio::spawn(served),
+        };
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        Server { base, client, stop, served, runtime }
+    }
+
+    pub(crate) async fn on_memory(self) -> Server {
+        self.on(&Place::memory().await.store).await
+    }
+}
+
+impl Server {
+    /// Asks it to end, as SIGTERM does.
+    pub(crate) fn drain(&self) {
+        self.stop.cancel();
+    }
+
+    pub(crate) async fn ended(mut self) {
+        soon("the end of the server", &mut self.served).await.expect("no panic").expect("no error");
+    }
+
+    /// As `kill -9` would end it, as far as that is possible within a process: nothing it runs goes on.
+    pub(crate) async fn crash(mut self) {
+        let runtime = self.runtime.take().expect("a mortal server");
+        let gone = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(PATIENCE));
+        soon("the death of the server", gone).await.expect("no panic");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Agents that do what a test says, when it says so.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use agentwire_core::event::{Body, Event, RunError, RunFinished, RunInput};
+use agentwire_gateway::agent::{Agent, BoxFuture, Failure, Outlet, Request};
+use tokio::sync::Semaphore;
+
+type Script = dyn Fn(&RunInput) -> Vec<Event> + Send + Sync;
+
+/// Says its script, one event for each permit.
+pub(crate) struct Puppet {
+    script: Box<Script>,
+    permits: Arc<Semaphore>,
+    seen: Arc<Seen>,
+}
+
+/// What happened to a puppet.
+#[derive(Default)]
+struct Seen {
+    calls: AtomicUsize,
+    /// Runs whose future was dropped before it was done.
+    dropped: AtomicUsize,
+    stops: AtomicUsize,
+    requests: Mutex<Vec<Request>>,
+}
+
+impl Puppet {
+    /// Waits for permits.
+    pub(crate) fn new(script: impl Fn(&RunInput) -> Vec<Event> + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            script: Box::new(script),
+            permits: Arc::new(Semaphore::new(0)),
+            seen: Arc::default(),
+        })
+    }
+
+    /// Says everything at once.
+    pub(crate) fn eager(script: impl Fn(&RunInput) -> Vec<Event> + Send + Sync + 'static) -> Arc<Self> {
+        let puppet = Self::new(script);
+        puppet.allow(Semaphore::MAX_PERMITS / 2);
+        puppet
+    }
+
+    /// Lets it say so many more events.
+    pub(crate) fn allow(&self, events: usize) {
+        self.permits.add_permits(events);
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.seen.calls.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn dropped(&self) -> usize {
+        self.seen.dropped.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn stops(&self) -> usize {
+        self.seen.stops.load(Ordering::SeqCst)
+    }
+
+    /// What it was asked last.
+    pub(crate) fn last_request(&self) -> Request {
+        self.seen.requests.lock().expect("no panic").last().expect("it was asked").clone()
+    }
+
+    /// The runs that it was asked for, in order.
+    pub(crate) fn runs(&self) -> Vec<String> {
+        self.seen
+            .requests
+            .lock()
+            .expect("no panic")
+            .iter()
+            .map(|request| request.input.run.to_string())
+            .collect()
+    }
+}
+
+struct Watch(Arc<Seen>, bool);
+
+impl Watch {
+    fn done(&mut self) {
+        self.1 = true;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.dropped.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Agent for Puppet {
+    fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
+        self.seen.calls.fetch_add(1, Ordering::SeqCst);
+        self.seen.requests.lock().expect("no panic").push(request.clone());
+        let script = (self.script)(&request.input);
+        let permits = self.permits.clone();
+        let mut watch = Watch(self.seen.clone(), false);
+        Box::pin(async move {
+            for event in script {
+                permits.acquire().await.expect("it is never closed").forget();
+                outlet.send(event).await?;
+            }
+            watch.done();
+            Ok(())
+        })
+    }
+
+    fn stop(&self, _: Request) -> BoxFuture<'static, ()> {
+        self.seen.stops.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// An agent that is a function.
+struct Play<F>(F);
+
+impl<F, A> Agent for Play<F>
+where
+    F: Fn(Request, Outlet) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
+        Box::pin((self.0)(request, outlet))
+    }
+}
+
+pub(crate) fn play<F, A>(act: F) -> Arc<dyn Agent>
+where
+    F: Fn(Request, Outlet) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<(), Failure>> + Send + 'static,
+{
+    Arc::new(Play(act))
+}
+
+pub(crate) fn start(message: &str) -> Event {
+    Event::new(Body::TextStart { message: message.into(), role: None, name: None })
+}
+
+pub(crate) fn delta(message: &str, text: &str) -> Event {
+    Event::new(Body::TextDelta { message: message.into(), delta: text.into() })
+}
+
+pub(crate) fn end(message: &str) -> Event {
+    Event::new(Body::TextEnd { message: message.into() })
+}
+
+pub(crate) fn error(code: &str) -> Event {
+    Event::new(Body::RunError(Box::new(RunError::new("it went wrong", Some(code)))))
+}
+
+pub(crate) fn finished(input: &RunInput) -> Event {
+    Event::new(Body::RunFinished(Box::new(RunFinished::new(input.thread.clone(), input.run.clone()))))
+}
+
+/// One message of so many words, and nothing that ends the run.
+pub(crate) fn talk(input: &RunInput, words: usize) -> Vec<Event> {
+    let message = format!("{}-answer", input.run);
+    let mut events = vec![start(&message)];
+    events.extend((0..words).map(|word| delta(&message, &format!("w{word} "))));
+    events.push(end(&message));
+    events
+}

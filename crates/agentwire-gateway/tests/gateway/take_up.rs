@@ -1,0 +1,55 @@
+//! A run whose agent can be listened to again goes on where the log ends.
+
+use std::sync::Arc;
+
+use agentwire_gateway::{
+    Presence,
+    agent::{Agent, BoxFuture, Failure, Outlet, Request},
+};
+
+use crate::support::*;
+
+/// A puppet whose work goes on elsewhere: whoever comes back hears it from the beginning.
+struct Elsewhere {
+    first: Arc<Puppet>,
+    again: Arc<Puppet>,
+}
+
+impl Agent for Elsewhere {
+    fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
+        self.first.run(request, outlet)
+    }
+
+    fn attach(&self, request: Request, outlet: Outlet) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+        let again = self.again.clone();
+        Some(Box::pin(async move { again.run(request, outlet).await }))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p9_no_re_execution_a_run_that_goes_on_elsewhere_loses_nothing_in_a_crash() {
+    const WORDS: usize = 6;
+    for seen_events in 2..WORDS + 3 {
+        let place = Place::sqlite().await;
+        let agent = Arc::new(Elsewhere {
+            first: Puppet::new(|input| talk(input, WORDS)),
+            again: Puppet::eager(|input| talk(input, WORDS)),
+        });
+        let server = plan(agent.clone()).process(Presence::at(&place.address)).mortal(&place.store).await;
+        let mut stream = server.run("t", "r", "hello").await;
+        agent.first.allow(seen_events - 1);
+        let seen = stream.take(seen_events).await;
+        server.crash().await;
+
+        let store = place.reopened().await;
+        let server = plan(agent.clone()).process(Presence::at(&place.address)).on(&store).await;
+        let rest = server.follow(&format!("/runs/r/stream?after=r:{}", seen_events - 1)).await.rest().await;
+        let whole: Vec<Frame> = seen.into_iter().chain(rest).collect();
+        valid(&whole);
+        assert_eq!(types(&whole).last().map(String::as_str), Some("RUN_FINISHED"), "after {seen_events}");
+        let log = server.follow("/runs/r/stream").await.rest().await;
+        assert_eq!(whole, log);
+        assert_eq!((agent.first.calls(), agent.again.calls()), (1, 1));
+        assert_eq!(server.status("r").await, "finished");
+    }
+}

@@ -1,0 +1,218 @@
+//! Conversations: listing, deleting, history, state, sync.
+
+use std::sync::Arc;
+
+use agentwire_gateway::{agent::Demo, code, settings::History};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn threads_are_listed_newest_first_and_in_pages() {
+    for place in Place::each().await {
+        let server = plan(Puppet::eager(|input| talk(input, 1))).on(&place.store).await;
+        assert_eq!(server.json("/thread/list").await.1, json!([]));
+        for number in 0..5 {
+            server.whole(&format!("t{number}"), &format!("r{number}"), "hello").await;
+        }
+        let all: Vec<_> = (0..5).rev().map(|number| json!({"threadId": format!("t{number}")})).collect();
+        assert_eq!(server.json("/thread/list").await.1, json!(all));
+        let (mut seen, mut path) = (Vec::new(), "/thread/list?limit=2".to_owned());
+        loop {
+            let response = server.ask(Method::GET, &path).send().await.expect("an answer");
+            let next = response
+                .headers()
+                .get("agentwire-next")
+                .map(|next| next.to_str().expect("a number").to_owned());
+            let page: Vec<Value> =
+                serde_json::from_str(&response.text().await.expect("text")).expect("a list");
+            assert!(page.len() <= 2);
+            seen.extend(page);
+            match next {
+                Some(next) => path = format!("/thread/list?limit=2&before={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(seen, all);
+        let (status, body) = answer(server.ask(Method::DELETE, "/thread/t3")).await;
+        assert_eq!((status.as_u16(), body), (200, json!({"status": "deleted"})));
+        assert_eq!(server.json("/message_snapshot/t3").await.0, 404);
+        assert_eq!(server.json("/runs/r3").await.0, 404);
+        assert_eq!(answer(server.ask(Method::DELETE, "/thread/t3")).await.0, 404);
+        assert_eq!(server.json("/thread/list").await.1.as_array().expect("a list").len(), 4);
+    }
+}
+
+#[tokio::test]
+async fn history_is_there_in_both_forms_during_a_run_and_after() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 3));
+        let server = plan(puppet.clone()).on(&place.store).await;
+        let mut stream = server.run("t", "r", "hello").await;
+        puppet.allow(2);
+        stream.take(3).await;
+        let (status, during) = server.json("/message_snapshot/t").await;
+        assert_eq!((status.as_u16(), during["type"].as_str()), (200, Some("MESSAGES_SNAPSHOT")));
+        assert_eq!(during["messages"][0]["content"], "hello");
+        assert_eq!(during["messages"][1]["content"], "w0 ");
+        puppet.allow(100);
+        stream.rest().await;
+        let (_, after) = server.json("/message_snapshot/t").await;
+        assert_eq!(after["messages"][1]["content"], "w0 w1 w2 ");
+        for version in ["ai-sdk", "ai-sdk@5", "ai-sdk@6", "ai-sdk@7"] {
+            let (status, messages) = server.json(&format!("/message_snapshot/t?format={version}")).await;
+            assert_eq!(status, 200);
+            assert_eq!(messages[0]["role"], "user", "{version}");
+            assert_eq!(
+                messages[1]["parts"].as_array().expect("parts").last().expect("one")["text"],
+                "w0 w1 w2 ",
+                "{version}"
+            );
+        }
+        for bad in ["ai-sdk@4", "hai", "x"] {
+            let (status, body) = server.json(&format!("/message_snapshot/t?format={bad}")).await;
+            assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(code::UNKNOWN_FORMAT)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn state_is_patched_whole_or_not_at_all() {
+    for place in Place::each().await {
+        let server = plan(Arc::new(Demo::without_pauses())).on(&place.store).await;
+        server.whole("t", "r", "state").await;
+        let patch = |body: Value| answer(server.ask(Method::PATCH, "/state/t").json(&body));
+        let (status, body) = patch(json!([{"op": "replace", "path": "/demo/progress", "value": 7}, {"op": "add", "path": "/x", "value": [1]}])).await;
+        assert_eq!((status.as_u16(), body), (200, json!({"status": "updated"})));
+        let (_, state) = server.json("/state_snapshot/t").await;
+        assert_eq!(state["type"], "STATE_SNAPSHOT");
+        assert_eq!(
+            (&state["snapshot"]["demo"]["progress"], &state["snapshot"]["x"]),
+            (&json!(7), &json!([1]))
+        );
+        for bad in [
+            json!([{"op": "add", "path": "/y", "value": 1}, {"op": "remove", "path": "/nothing"}]),
+            json!([{"op": "test", "path": "/x", "value": 0}]),
+            json!([{"op": "add", "path": "/x/9", "value": 0}]),
+        ] {
+            let (status, body) = patch(bad).await;
+            assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(code::PATCH_FAILED)));
+            assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], state["snapshot"]);
+        }
+        // The next run begins with it.
+        let frames = server.whole("t", "s", "hello").await;
+        assert_eq!(frames[1].json()["snapshot"], state["snapshot"]);
+    }
+}
+
+#[tokio::test]
+async fn a_patch_during_a_run_is_an_event_of_it() {
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let server = plan(puppet.clone()).on_memory().await;
+    let mut stream = server.run("t", "r", "hello").await;
+    puppet.allow(2);
+    let mut seen = stream.take(3).await;
+    let patch = json!([{"op": "add", "path": "/x", "value": 1}]);
+    assert_eq!(answer(server.ask(Method::PATCH, "/state/t").json(&patch)).await.0, 200);
+    let bad = json!([{"op": "remove", "path": "/nothing"}]);
+    assert_eq!(answer(server.ask(Method::PATCH, "/state/t").json(&bad)).await.0, 409);
+    let shown = stream.take(1).await;
+    assert_eq!((shown[0].kind().as_str(), &shown[0].json()["delta"]), ("STATE_DELTA", &patch));
+    seen.extend(shown);
+    assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], json!({"x": 1}));
+    puppet.allow(100);
+    seen.extend(stream.rest().await);
+    valid(&seen);
+    assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], json!({"x": 1}));
+}
+
+fn asked(puppet: &Puppet) -> Vec<String> {
+    puppet.last_request().input.messages.iter().map(|message| message.id.to_string()).collect()
+}
+
+#[tokio::test]
+async fn history_policies_decide_what_the_agent_gets() {
+    let expected = [
+        (History::Client, vec!["two-user"], vec!["one-user", "forged", "three-user"]),
+        (
+            History::Server,
+            vec!["one-user", "one-answer", "two-user"],
+            vec!["one-user", "one-answer", "two-user", "two-answer", "three-user"],
+        ),
+        (
+            History::Merge,
+            vec!["one-user", "one-answer", "two-user"],
+            vec!["one-user", "forged", "one-answer", "two-user", "two-answer", "three-user"],
+        ),
+    ];
+    for (history, second, third) in expected {
+        let puppet = Puppet::eager(|input| talk(input, 1));
+        let server = plan(puppet.clone()).agent(|agent| agent.history = history).on_memory().await;
+        server.whole("t", "one", "hello").await;
+        server.whole("t", "two", "the last message only").await;
+        assert_eq!(asked(&puppet), second, "{history:?}");
+        let mut body = Server::input("t", "three", "hello");
+        body["messages"] = json!([
+            {"id": "one-user", "role": "user", "content": "hello"},
+            {"id": "forged", "role": "assistant", "content": "never said"},
+            {"id": "three-user", "role": "user", "content": "go on"},
+        ]);
+        Stream::of(server.post("/", &body)).await.rest().await;
+        let mut found = asked(&puppet);
+        // Where the unknown message goes among those that it precedes is the policy's business; that all are there is ours.
+        let mut third: Vec<_> = third.into_iter().map(str::to_owned).collect();
+        assert_eq!(found.last(), third.last(), "{history:?}");
+        found.sort();
+        third.sort();
+        assert_eq!(found, third, "{history:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_without_messages_is_a_sync() {
+    let puppet = Puppet::eager(|input| talk(input, 2));
+    let server = plan(puppet.clone()).on_memory().await;
+    let mut body = Server::input("t", "sync", "");
+    body["messages"] = json!([]);
+    let frames = Stream::of(server.post("/", &body)).await.rest().await;
+    valid(&frames);
+    assert_eq!(types(&frames), ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]);
+    assert_eq!(frames[1].json()["messages"], json!([]));
+    let mut run = Server::input("t", "r", "hello");
+    run["state"] = json!({"a": 1, "b": {"c": 2}});
+    Stream::of(server.post("/", &run)).await.rest().await;
+    let frames = Stream::of(server.post("/", &body)).await.rest().await;
+    valid(&frames);
+    assert_eq!(frames[1].json()["messages"].as_array().expect("a list").len(), 2);
+    assert_eq!(frames[2].json()["snapshot"], json!({"a": 1, "b": {"c": 2}}));
+    assert_eq!(puppet.calls(), 1, "a sync asks nobody");
+    assert_eq!(server.json("/runs/sync").await.0, 404);
+
+    // Members that the client sends replace those of that name.
+    let mut run = Server::input("t", "s", "hello");
+    run["state"] = json!({"b": 3, "d": 4});
+    let frames = Stream::of(server.post("/", &run)).await.rest().await;
+    assert_eq!(frames[1].json()["snapshot"], json!({"a": 1, "b": 3, "d": 4}));
+    let seen = puppet.last_request().input.state.as_ref().expect("a state").to_value();
+    assert_eq!(seen, json!({"a": 1, "b": 3, "d": 4}));
+}
+
+#[tokio::test]
+async fn groups_of_routes_can_be_switched_off() {
+    let server = plan(Arc::new(Demo::without_pauses()))
+        .agent(|agent| {
+            agent.routes.hai = false;
+            agent.routes.ai_sdk = false;
+            agent.routes.history = false;
+            agent.routes.state = false;
+        })
+        .on_memory()
+        .await;
+    valid(&server.whole("t", "r", "hello").await);
+    for path in ["/thread/list", "/message_snapshot/t", "/state_snapshot/t", "/api/chat/t/stream"] {
+        assert_eq!(server.json(path).await.0, 404, "{path}");
+    }
+    assert_eq!(answer(server.post("/awp", &json!({}))).await.0, 404);
+    assert_eq!(server.json("/runs/r").await.0, 200);
+}

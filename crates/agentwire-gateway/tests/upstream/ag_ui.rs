@@ -1,0 +1,449 @@
+//! An AG-UI server, good and bad.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use agentwire_core::event::Body;
+use agentwire_gateway::{
+    agent::{AgUi, AgUiOptions, Failure},
+    code,
+};
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::{
+    fixture, kinds, play, request,
+    server::{Server, Step, answer, events, head},
+};
+
+const RECORDINGS: &[&str] = &["weather_tool.sse", "chunks.sse", "thinking.sse"];
+const TOO_SHORT: Duration = Duration::from_millis(50);
+
+fn agent(url: &str) -> AgUi {
+    AgUi::new(AgUiOptions { url: url.into(), headers: Vec::new() }).unwrap()
+}
+
+/// The failure that a script gives.
+async fn failure(steps: Vec<Step>) -> Failure {
+    let server = Server::always(steps).await;
+    let (_, result) = play(&agent(&server.url), request()).await;
+    result.unwrap_err()
+}
+
+/// An answer in pieces of the HTTP kind, whose end is said.
+fn chunked(body: &[u8], size: usize, end: bool) -> Vec<Step> {
+    let mut bytes =
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    for chunk in body.chunks(size) {
+        bytes.extend(format!("{:x}\r\n", chunk.len()).bytes());
+        bytes.extend(chunk);
+        bytes.extend(b"\r\n");
+    }
+    if end {
+        bytes.extend(b"0\r\n\r\n");
+    }
+    vec![Step::Send(bytes)]
+}
+
+/// Where the last `}` of the terminal event stands: from there on the run is whole.
+fn complete_at(body: &[u8]) -> usize {
+    let text = std::str::from_utf8(body).unwrap();
+    let terminal = text.find("RUN_FINISHED").expect("the recording ends well");
+    terminal + text[terminal..].find("}\n").expect("the event ends a line") + 1
+}
+
+#[tokio::test]
+async fn a_run_is_asked_and_answered() {
+    let server = Server::always(events(&fixture("weather_tool.sse"))).await;
+    let headers = vec![("Authorization".into(), "Bearer k".into())];
+    let agent = AgUi::new(AgUiOptions { url: format!("{}/agent?x=1", server.url), headers }).unwrap();
+    let mut asked = request();
+    asked.headers = Arc::new([
+        ("traceparent".into(), "00-1-2-01".into()),
+        ("host".into(), "evil.example".into()),
+        ("origin".into(), "https://evil.example".into()),
+        ("authorization".into(), "Bearer of the client".into()),
+        ("content-length".into(), "3".into()),
+        ("x-team".into(), "a".into()),
+        ("bad header".into(), "x".into()),
+        ("x-bad".into(), "a\r\nb".into()),
+    ]);
+    let (told, result) = play(&agent, asked).await;
+    result.unwrap();
+    assert_eq!(told.first().map(|event| event.kind()), Some("RUN_STARTED"));
+    assert_eq!(told.last().map(|event| event.kind()), Some("RUN_FINISHED"));
+    let seen = server.seen();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].line(), "POST /agent?x=1");
+    assert_eq!(seen[0].header("accept"), Some("text/event-stream"));
+    assert_eq!(seen[0].header("content-type"), Some("application/json"));
+    assert_eq!(seen[0].header("authorization"), Some("Bearer k"));
+    assert_eq!(seen[0].header("traceparent"), Some("00-1-2-01"));
+    assert_eq!(seen[0].header("x-team"), Some("a"));
+    assert_eq!(seen[0].header("host"), Some(server.url.trim_start_matches("http://")));
+    assert_eq!(seen[0].header("origin"), None);
+    assert_eq!(seen[0].header("x-bad"), None);
+    let body = seen[0].json();
+    assert_eq!(body["threadId"], "t1");
+    assert_eq!(body["messages"][0]["content"], "What is the weather?");
+}
+
+#[tokio::test]
+async fn pieces_do_not_matter() {
+    for name in RECORDINGS {
+        let body = fixture(name);
+        let server = Server::always(events(&body)).await;
+        let (whole, result) = play(&agent(&server.url), request()).await;
+        result.unwrap();
+        let trickle =
+            vec![Step::Send(head("200 OK", "text/event-stream; charset=utf-8")), Step::Trickle(body.clone())];
+        let mut scripts = vec![trickle, chunked(&body, 1, true), chunked(&body, 7, true)];
+        // Content types lie.
+        scripts.push(answer("200 OK", "text/plain", &body));
+        scripts.push(answer("200 OK", "application/octet-stream", &body));
+        scripts.push(answer("201 Created", "application/json", &body));
+        for steps in scripts {
+            let server = Server::always(steps.clone()).await;
+            let (told, result) = play(&agent(&server.url), request()).await;
+            assert_eq!(result, Ok(()), "{name}");
+            assert_eq!(told, whole, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn lines_and_arrays_are_read_too() {
+    let sse = fixture("weather_tool.sse");
+    let text = std::str::from_utf8(&sse).unwrap();
+    let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    let server = Server::always(events(&sse)).await;
+    let (whole, _) = play(&agent(&server.url), request()).await;
+    for (content_type, body) in [
+        ("application/x-ndjson", lines.join("\n")),
+        ("text/event-stream", lines.join("\n") + "\n"),
+        ("application/json", format!("[{}]", lines.join(","))),
+    ] {
+        let server = Server::always(answer("200 OK", content_type, body.as_bytes())).await;
+        let (told, result) = play(&agent(&server.url), request()).await;
+        assert_eq!(result, Ok(()), "{content_type}");
+        assert_eq!(told, whole, "{content_type}");
+    }
+}
+
+/// Cut at every byte, by FIN, by RST, by a length that is not kept and by a chunk that is not ended: what was
+/// said is passed on, and the failure is the documented one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_cut_at_any_byte_is_truncated() {
+    for name in RECORDINGS {
+        let body = fixture(name);
+        let complete = complete_at(&body);
+        let server = Server::always(events(&body)).await;
+        let (whole, _) = play(&agent(&server.url), request()).await;
+        let body = Arc::new(body);
+        let copy = Arc::clone(&body);
+        // A header says where and how to cut.
+        let server = Server::new(move |seen| {
+            let (how, at) = seen.header("x-cut").unwrap().split_once(' ').unwrap();
+            let at: usize = at.parse().unwrap();
+            let cut = &copy[..at];
+            match how {
+                "fin" => events(cut),
+                "rst" => [events(cut), vec![Step::Reset]].concat(),
+                "length" => {
+                    let head = format!(
+                        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n",
+                        copy.len() + 1
+                    );
+                    vec![Step::Send([head.as_bytes(), cut].concat())]
+                }
+                _ => chunked(cut, 64, false),
+            }
+        })
+        .await;
+        let agent = agent(&server.url);
+        for at in 0..=body.len() {
+            // Each way once; a stream that is cut without a trace is the hard one.
+            let ways = if *name == RECORDINGS[0] { &["fin", "rst", "length", "chunk"][..] } else { &["fin"] };
+            for &how in ways {
+                let mut asked = request();
+                asked.headers = Arc::new([("x-cut".into(), format!("{how} {at}"))]);
+                let (told, result) = play(&agent, asked).await;
+                // RST may overtake bytes that were sent before it.
+                let exact = how != "rst";
+                match result {
+                    Ok(()) => assert!(at >= complete, "{name} {how} {at}: {:?}", kinds(&told)),
+                    Err(failure) => {
+                        assert!(at < complete || !exact, "{name} {how} {at}: {failure}");
+                        assert_eq!(&*failure.code, code::UPSTREAM_TRUNCATED, "{name} {how} {at}");
+                    }
+                }
+                // Nothing is made up. What is open is closed by others; here it is a part of the whole.
+                let shared = told.iter().zip(&whole).take_while(|(told, whole)| told == whole).count();
+                assert_eq!(shared, told.len(), "{name} {how} {at}: {:?}", kinds(&told));
+            }
+        }
+    }
+}
+
+/// The same within the head of the answer.
+#[tokio::test]
+async fn a_head_that_is_cut_is_truncated() {
+    let head = head("200 OK", "text/event-stream");
+    for at in 0..head.len() {
+        let failure = failure(vec![Step::Send(head[..at].to_vec())]).await;
+        assert_eq!(&*failure.code, code::UPSTREAM_TRUNCATED, "{at}: {failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_behind_the_end_of_the_run_is_read() {
+    let body = [fixture("weather_tool.sse"), b"data: garbage\n\n".to_vec(), fixture("chunks.sse")].concat();
+    let server = Server::always(events(&body)).await;
+    let (told, result) = play(&agent(&server.url), request()).await;
+    result.unwrap();
+    assert_eq!(kinds(&told).iter().filter(|kind| **kind == "RUN_STARTED").count(), 1);
+    // A server that keeps the connection open is not waited for.
+    let steps = [events(&fixture("weather_tool.sse")), vec![Step::Hang]].concat();
+    let server = Server::always(steps).await;
+    let (_, result) = play(&agent(&server.url), request()).await;
+    result.unwrap();
+}
+
+#[tokio::test]
+async fn an_error_of_the_agent_is_its_own() {
+    let body = "data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n\
+                data: {\"type\":\"RUN_ERROR\",\"message\":\"no luck\",\"code\":\"LUCK\"}\n\n";
+    let server = Server::always(events(body.as_bytes())).await;
+    let (told, result) = play(&agent(&server.url), request()).await;
+    result.unwrap();
+    let Some(Body::RunError(error)) = told.last().map(|event| &event.body) else { panic!("{told:?}") };
+    assert_eq!(error.code.as_deref(), Some("LUCK"));
+}
+
+#[tokio::test]
+async fn an_empty_answer_is_truncated() {
+    for body in ["", "\n\n", ": hello\n\n"] {
+        let failure = failure(events(body.as_bytes())).await;
+        assert_eq!(&*failure.code, code::UPSTREAM_TRUNCATED, "{body:?}");
+    }
+    assert_eq!(&*failure(answer("204 No Content", "text/plain", b"")).await.code, code::UPSTREAM_TRUNCATED);
+}
+
+#[tokio::test]
+async fn a_status_is_named_and_its_text_is_kept_from_the_client() {
+    let body = br#"{"detail":"secret of the agent"}"#;
+    for status in [
+        "301 Moved Permanently",
+        "304 Not Modified",
+        "307 Temporary Redirect",
+        "401 Unauthorized",
+        "404 Not Found",
+        "409 Conflict",
+        "422 Unprocessable Entity",
+        "429 Too Many Requests",
+        "500 Internal Server Error",
+        "503 Service Unavailable",
+    ] {
+        let failure = failure(answer(status, "application/json", body)).await;
+        assert_eq!(&*failure.code, code::UPSTREAM_STATUS, "{status}");
+        assert!(failure.message.contains(&status[..3]), "{failure}");
+        assert!(!failure.message.contains("secret"), "{failure}");
+        if !status.starts_with("304") {
+            assert!(failure.detail.unwrap().contains("secret"), "{status}");
+        }
+    }
+    // A body that never ends is not read to its end.
+    let endless = vec![Step::Send(head("500 Oops", "text/plain")), Step::Repeat(vec![b'x'; 4096])];
+    let failure = failure(endless).await;
+    assert_eq!(&*failure.code, code::UPSTREAM_STATUS);
+    assert!(failure.detail.unwrap().len() <= 4096);
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let other = Server::always(events(&fixture("weather_tool.sse"))).await;
+    let moved =
+        format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", other.url);
+    let failure = failure(vec![Step::Send(moved.into_bytes())]).await;
+    assert_eq!(&*failure.code, code::UPSTREAM_STATUS);
+    assert!(failure.message.contains("307"));
+    assert!(other.seen().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_no_stream_is_bad_content() {
+    let page = b"<!doctype html>\n<html><body>Sign in</body></html>\n";
+    for (content_type, body) in [
+        ("text/html; charset=utf-8", &page[..]),
+        ("text/html", &fixture("weather_tool.sse")[..]),
+        ("text/event-stream", page),
+        ("text/plain", page),
+        ("text/plain", b"Hello, I am an agent.\nHow are you?\n"),
+        ("image/png", b"\x89PNG\r\n\x1a\n"),
+    ] {
+        let failure = failure(answer("200 OK", content_type, body)).await;
+        assert_eq!(&*failure.code, code::UPSTREAM_BAD_CONTENT, "{content_type}");
+        assert!(!failure.message.contains("Sign in") && !failure.message.contains("Hello"), "{failure}");
+    }
+    let packed =
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\n\x1f\x8b";
+    assert_eq!(&*failure(vec![Step::Send(packed.to_vec())]).await.code, code::UPSTREAM_BAD_CONTENT);
+    for garbage in
+        [&b"SSH-2.0-OpenSSH_9.6\r\n"[..], b"\x15\x03\x01\x00\x02\x02F", b"\0\0\0\0\0\0\0\0\r\n\r\n"]
+    {
+        let failure = failure(vec![Step::Send(garbage.to_vec())]).await;
+        assert_eq!(&*failure.code, code::UPSTREAM_BAD_CONTENT, "{garbage:?}: {failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_malformed_frame_is_named_by_its_place() {
+    let good = "data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n";
+    for bad in [
+        "data: {\"type\":\"TEXT_MESSAGE_CONTENT\",\"messageId\":7}\n\n",
+        "data: secret garbage\n\n",
+        "data: {\"type\":\n\n",
+        "data: [1,2\n\n",
+    ] {
+        let server = Server::always(events(format!("{good}{bad}").as_bytes())).await;
+        let (told, result) = play(&agent(&server.url), request()).await;
+        assert_eq!(kinds(&told), ["RUN_STARTED"], "{bad}");
+        let failure = result.unwrap_err();
+        assert_eq!(&*failure.code, code::UPSTREAM_MALFORMED, "{bad}");
+        let place = format!("frame 2 at byte {}", good.len());
+        assert!(failure.message.contains(&place), "{failure}");
+        assert!(!failure.message.contains("secret"), "{failure}");
+        assert!(failure.detail.is_some());
+    }
+    // An error object with a status of success.
+    let failure = failure(answer("200 OK", "application/json", b"{\"error\":\"quota\"}")).await;
+    assert_eq!(&*failure.code, code::UPSTREAM_MALFORMED);
+}
+
+#[tokio::test]
+async fn a_frame_that_never_ends_exceeds_the_limit() {
+    let head = head("200 OK", "text/event-stream");
+    for (start, more) in [("data: {\"x\":\"", "y"), ("data: a\n", "data: b\n"), ("{\"x\":\"", "y")] {
+        let steps = vec![
+            Step::Send([&head, start.as_bytes()].concat()),
+            Step::Repeat(more.repeat(1024).into_bytes()),
+        ];
+        let server = Server::always(steps).await;
+        let mut asked = request();
+        asked.limits.max_frame = 256 << 10;
+        let (told, result) = play(&agent(&server.url), asked).await;
+        assert!(told.is_empty());
+        let failure = result.unwrap_err();
+        assert_eq!(&*failure.code, code::LIMIT_EXCEEDED, "{start}");
+        assert!(failure.message.contains("262144"), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unreachable() {
+    // A port that was free a moment ago.
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    drop(socket);
+    for url in [format!("http://{address}"), "http://agent.invalid/".into()] {
+        let (told, result) = play(&agent(&url), request()).await;
+        assert!(told.is_empty());
+        let failure = result.unwrap_err();
+        assert_eq!(&*failure.code, code::UPSTREAM_UNREACHABLE, "{url}");
+        assert!(!failure.message.contains(&url), "{failure}");
+        assert!(failure.detail.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_accept_times_out() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let address: SocketAddr = listener.local_addr().unwrap();
+    // Fills the queue of connections that nobody takes; the kernel then answers no more of them.
+    let mut held = Vec::new();
+    while let Ok(Ok(stream)) =
+        tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await
+    {
+        held.push(stream);
+    }
+    let mut asked = request();
+    asked.timeouts.connect = Some(TOO_SHORT);
+    let (_, result) = play(&agent(&format!("http://{address}")), asked).await;
+    let failure = result.unwrap_err();
+    assert_eq!(&*failure.code, code::UPSTREAM_TIMEOUT);
+    assert!(failure.message.contains("connection"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_times_out() {
+    for steps in [
+        vec![Step::Hang],
+        vec![Step::Send(b"HTTP/1.1 200".to_vec()), Step::Hang],
+        vec![Step::Send(head("200 OK", "text/event-stream")), Step::Hang],
+    ] {
+        let server = Server::always(steps).await;
+        let mut asked = request();
+        asked.timeouts.first_byte = Some(TOO_SHORT);
+        let (_, result) = play(&agent(&server.url), asked).await;
+        let failure = result.unwrap_err();
+        assert_eq!(&*failure.code, code::UPSTREAM_TIMEOUT);
+        assert!(failure.message.contains("begin to answer within 50ms"), "{failure}");
+    }
+    // An error whose text never comes is that error.
+    let server = Server::always(vec![Step::Send(head("503 Down", "text/plain")), Step::Hang]).await;
+    let mut asked = request();
+    asked.timeouts.first_byte = Some(TOO_SHORT);
+    let (_, result) = play(&agent(&server.url), asked).await;
+    assert_eq!(&*result.unwrap_err().code, code::UPSTREAM_STATUS);
+}
+
+#[tokio::test]
+async fn a_stream_that_stops_times_out_after_what_it_said() {
+    let body = fixture("weather_tool.sse");
+    let text = std::str::from_utf8(&body).unwrap();
+    let frames: Vec<_> = text.split_inclusive("\n\n").collect();
+    for count in 1..frames.len() - 1 {
+        let steps = vec![Step::Send(
+            [&head("200 OK", "text/event-stream"), frames[..count].concat().as_bytes()].concat(),
+        )];
+        let server = Server::always([steps, vec![Step::Hang]].concat()).await;
+        let mut asked = request();
+        asked.timeouts.idle = Some(TOO_SHORT);
+        let (told, result) = play(&agent(&server.url), asked).await;
+        assert!(!told.is_empty());
+        let failure = result.unwrap_err();
+        assert_eq!(&*failure.code, code::UPSTREAM_TIMEOUT);
+        assert!(failure.message.contains("silent for 50ms"), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_stopped_hangs_up() {
+    let steps = [events(b"data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n"), {
+        vec![Step::Repeat(b": still here\n\n".repeat(512))]
+    }]
+    .concat();
+    let server = Server::always(steps).await;
+    let (outlet, mut told) = agentwire_gateway::agent::Outlet::new(1);
+    let agent = agent(&server.url);
+    let running = agentwire_gateway::agent::Agent::run(&agent, request(), outlet);
+    let task = tokio::spawn(running);
+    assert_eq!(told.recv().await.unwrap().kind(), "RUN_STARTED");
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    assert!(told.recv().await.is_none());
+}
+
+#[test]
+fn what_is_no_url_or_header_is_refused() {
+    let refused = |url: &str, name: &str, value: &str| {
+        let headers = vec![(name.to_owned(), value.to_owned())];
+        AgUi::new(AgUiOptions { url: url.into(), headers }).unwrap_err().to_string()
+    };
+    assert!(refused("localhost:8000", "a", "b").contains("http://"));
+    assert!(refused("nonsense", "a", "b").starts_with("`nonsense` is not a URL"));
+    assert!(refused("file:///etc/passwd", "a", "b").contains("http://"));
+    assert!(refused("http://x", "a b", "c").contains("`a b`"));
+    let secret = refused("http://x", "a", "secret\n");
+    assert!(secret.contains("`a`") && !secret.contains("secret"), "{secret}");
+}

@@ -1,0 +1,94 @@
+//! Routes of all kinds.
+
+use agentwire_gateway::{
+    agent::{Events, EventsOptions},
+    code,
+};
+use serde_json::json;
+
+use super::{
+    fixture, kinds, play, request,
+    server::{Server, answer, events},
+};
+
+#[tokio::test]
+async fn a_body_is_made_from_the_run() {
+    let server = Server::always(answer("200 OK", "text/plain", &fixture("langgraph_tools.jsonl"))).await;
+    let agent = Events::new(EventsOptions {
+        url: format!("{}/{{{{thread}}}}/stream_events", server.url),
+        method: Some("put".into()),
+        headers: vec![("x-key".into(), "k".into())],
+        body: Some(json!({"input": {"question": "{{message}}", "all": "{{messages}}"}, "version": "v2"})),
+        format: Some("langgraph".into()),
+        options: vec!["steps=none".into()],
+    })
+    .unwrap();
+    let (told, result) = play(&agent, request()).await;
+    result.unwrap();
+    assert!(kinds(&told).contains(&"TOOL_CALL_START"));
+    assert!(!kinds(&told).contains(&"STEP_STARTED"), "the option is obeyed");
+    let seen = server.seen();
+    assert_eq!(seen[0].line(), "PUT /t1/stream_events");
+    assert_eq!(seen[0].header("x-key"), Some("k"));
+    let body = seen[0].json();
+    assert_eq!(body["input"]["question"], "What is the weather?");
+    assert_eq!(body["input"]["all"][0]["role"], "user");
+    assert_eq!(body["version"], "v2");
+}
+
+#[tokio::test]
+async fn without_a_template_the_run_itself_is_posted_and_the_format_is_told() {
+    let server = Server::always(events(&fixture("adk_tool.sse"))).await;
+    let agent = Events::new(EventsOptions { url: server.url.clone(), ..EventsOptions::default() }).unwrap();
+    let (told, result) = play(&agent, request()).await;
+    result.unwrap();
+    assert_eq!(kinds(&told).last(), Some(&"RUN_FINISHED"));
+    assert_eq!(server.seen()[0].json()["threadId"], "t1");
+}
+
+#[tokio::test]
+async fn a_get_has_no_body() {
+    let server = Server::always(events(&fixture("weather_tool.sse"))).await;
+    let url = format!("{}/ask?q={{{{message}}}}", server.url);
+    let agent =
+        Events::new(EventsOptions { url, method: Some("GET".into()), ..EventsOptions::default() }).unwrap();
+    let (_, result) = play(&agent, request()).await;
+    result.unwrap();
+    assert_eq!(server.seen()[0].line(), "GET /ask?q=What%20is%20the%20weather%3F");
+    assert_eq!(server.seen()[0].body, "");
+}
+
+#[tokio::test]
+async fn an_answer_of_another_format_fails() {
+    let server = Server::always(answer("200 OK", "application/json", b"{\"answer\": 42}\n")).await;
+    for format in [Some("ag-ui".to_owned()), None, Some("ag-ui-proto".to_owned())] {
+        let options =
+            EventsOptions { url: server.url.clone(), format: format.clone(), ..EventsOptions::default() };
+        let (_, result) = play(&Events::new(options).unwrap(), request()).await;
+        let failure = result.unwrap_err();
+        let codes = [
+            code::UPSTREAM_MALFORMED,
+            code::UPSTREAM_BAD_CONTENT,
+            code::UPSTREAM_TRUNCATED,
+            code::LIMIT_EXCEEDED,
+        ];
+        assert!(codes.contains(&&*failure.code), "{format:?}: {failure:?}");
+        assert!(!failure.message.contains("42"));
+    }
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let good = EventsOptions { url: "http://x/".into(), ..EventsOptions::default() };
+    let refused = |options: EventsOptions| Events::new(options).unwrap_err().to_string();
+    let error = refused(EventsOptions { method: Some("DELETE".into()), ..good.clone() });
+    assert!(error.starts_with("method `DELETE` cannot start a run"), "{error}");
+    let error = refused(EventsOptions { method: Some("get".into()), body: Some(json!(1)), ..good.clone() });
+    assert!(error.starts_with("a GET request has no body"), "{error}");
+    let error = refused(EventsOptions { body: Some(json!({"a": "{{nothing}}"})), ..good.clone() });
+    assert!(error.starts_with("unknown name `nothing`"), "{error}");
+    let error = refused(EventsOptions { format: Some("x".into()), ..good.clone() });
+    assert!(error.starts_with("unknown format `x`"), "{error}");
+    let error = refused(EventsOptions { options: vec!["steps=none".into()], ..good });
+    assert!(error.starts_with("option `steps=none` belongs to no format"), "{error}");
+}

@@ -1,0 +1,228 @@
+//! A server of chat completions, good and bad.
+
+use agentwire_core::event::{Body, Context, Event, Message, Outcome, Tool};
+use agentwire_gateway::{
+    agent::{Failure, OpenAi, OpenAiOptions},
+    code,
+};
+use serde_json::{Value, json};
+
+use super::{
+    kinds, play, request,
+    server::{Server, Step, answer, events, head},
+};
+
+fn options(url: &str) -> OpenAiOptions {
+    OpenAiOptions { url: format!("{url}/v1"), model: "m1".into(), ..OpenAiOptions::default() }
+}
+
+fn agent(url: &str) -> OpenAi {
+    OpenAi::new(options(url)).unwrap()
+}
+
+fn chunk(choices: Value) -> Value {
+    json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m1", "choices": choices})
+}
+
+fn delta(delta: Value, finish: Option<&str>) -> Value {
+    chunk(json!([{"index": 0, "delta": delta, "finish_reason": finish}]))
+}
+
+fn sse(frames: &[Value]) -> Vec<u8> {
+    frames.iter().flat_map(|frame| format!("data: {frame}\n\n").into_bytes()).collect()
+}
+
+/// A stream with every quirk that the public wire format allows.
+fn quirky() -> Vec<u8> {
+    let mut usage = chunk(json!([]));
+    usage["usage"] = json!({"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7});
+    let frames = [
+        json!({"id": "", "object": "", "created": 0, "model": "", "choices": [], "prompt_filter_results": []}),
+        delta(json!({"role": "assistant", "content": ""}), None),
+        delta(json!({"content": null}), None),
+        delta(json!({"content": "Sunny"}), None),
+        delta(json!({"content": " today"}), None),
+        delta(json!({}), Some("stop")),
+        usage,
+    ];
+    [b": keep-alive\n\n".to_vec(), sse(&frames), b"data: [DONE]\n\n".to_vec()].concat()
+}
+
+fn text(events: &[Event]) -> String {
+    let text = |event: &Event| match &event.body {
+        Body::TextDelta { delta, .. } => Some(delta.to_string()),
+        _ => None,
+    };
+    events.iter().filter_map(text).collect()
+}
+
+fn last(events: &[Event]) -> &Body {
+    &events.last().expect("something was said").body
+}
+
+/// The failure that a script gives.
+async fn failure(steps: Vec<Step>) -> Failure {
+    let server = Server::always(steps).await;
+    play(&agent(&server.url), request()).await.1.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_conversation_is_sent_and_its_answer_streamed() {
+    let server = Server::always(events(&quirky())).await;
+    let agent = OpenAi::new(OpenAiOptions {
+        system: Some("Be brief.".into()),
+        api_key: Some("sk-1\n".into()),
+        headers: vec![("x-team".into(), "a".into())],
+        ..options(&server.url)
+    })
+    .unwrap();
+    let mut asked = request();
+    let mut input = (*asked.input).clone();
+    input.context.push(Context { description: "Place".into(), value: "Oslo".into() });
+    asked.input = input.into();
+    let (told, result) = play(&agent, asked).await;
+    result.unwrap();
+    assert_eq!(text(&told), "Sunny today");
+    assert!(kinds(&told).contains(&"FINISH_REASON"));
+    let Body::RunFinished(finished) = last(&told) else { panic!("{told:#?}") };
+    assert_eq!((&*finished.run, finished.usage[0].total), ("r1", Some(7)));
+    let seen = server.seen();
+    assert_eq!(seen[0].line(), "POST /v1/chat/completions");
+    assert_eq!(seen[0].header("authorization"), Some("Bearer sk-1"));
+    assert_eq!(seen[0].header("x-team"), Some("a"));
+    let body = seen[0].json();
+    assert_eq!((&body["model"], &body["stream"]), (&json!("m1"), &json!(true)));
+    assert_eq!(body["stream_options"]["include_usage"], true);
+    let roles: Vec<_> = body["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
+    assert_eq!(roles, ["system", "system", "user"]);
+    assert_eq!(body["messages"][0]["content"], "Be brief.");
+}
+
+#[tokio::test]
+async fn calls_of_the_user_interface_s_tools_are_pending_and_their_results_go_back() {
+    let piece = |call: Value| delta(json!({"tool_calls": [call]}), None);
+    let frames = [
+        piece(
+            json!({"index": 0, "id": "call_1", "type": "function", "function": {"name": "ask", "arguments": ""}}),
+        ),
+        piece(json!({"index": 0, "function": {"arguments": "{\"q\":"}})),
+        piece(json!({"index": 0, "function": {"arguments": "1}"}})),
+        delta(json!({}), Some("tool_calls")),
+    ];
+    let body = [sse(&frames), b"data: [DONE]\n\n".to_vec()].concat();
+    let server = Server::new(move |seen| {
+        let answered = seen.body.contains("\"tool_call_id\"");
+        if answered { events(&quirky()) } else { events(&body) }
+    })
+    .await;
+    let tool = Tool { name: "ask".into(), description: "Asks.".into(), parameters: None, metadata: None };
+    let mut asked = request();
+    let mut input = (*asked.input).clone();
+    input.tools.push(tool);
+    asked.input = input.clone().into();
+    let (told, result) = play(&agent(&server.url), asked).await;
+    result.unwrap();
+    let Body::RunFinished(finished) = last(&told) else { panic!("{told:#?}") };
+    assert_eq!(finished.outcome, Some(Outcome::Success { pending: vec!["call_1".into()] }));
+    assert_eq!(server.seen()[0].json()["tools"][0]["function"]["name"], "ask");
+
+    let mut fold = agentwire_core::fold::Fold::from_history(input.messages.clone(), None);
+    told.iter().for_each(|event| fold.apply(event));
+    input.messages = fold.messages().to_vec();
+    let result =
+        agentwire_core::event::MessageBody::Tool { call: "call_1".into(), content: "42".into(), error: None };
+    input.messages.push(Message::new("m3", result));
+    let mut asked = request();
+    asked.input = input.into();
+    let (told, result) = play(&agent(&server.url), asked).await;
+    result.unwrap();
+    assert_eq!(text(&told), "Sunny today");
+    let messages = server.seen()[1].json()["messages"].clone();
+    assert_eq!(messages[1]["tool_calls"][0]["function"], json!({"name": "ask", "arguments": "{\"q\":1}"}));
+    assert_eq!(messages[2], json!({"role": "tool", "tool_call_id": "call_1", "content": "42"}));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_stream_is_understood() {
+    let body = json!({"id": "c", "object": "chat.completion", "model": "m1", "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "Whole."}, "finish_reason": "stop"}]});
+    for body in [body.to_string(), serde_json::to_string_pretty(&body).unwrap()] {
+        let server = Server::always(answer("200 OK", "application/json", body.as_bytes())).await;
+        let (told, result) = play(&agent(&server.url), request()).await;
+        result.unwrap();
+        assert_eq!(text(&told), "Whole.");
+        assert!(matches!(last(&told), Body::RunFinished(_)));
+    }
+}
+
+#[tokio::test]
+async fn pieces_do_not_matter() {
+    let server = Server::always(events(&quirky())).await;
+    let whole = play(&agent(&server.url), request()).await;
+    let trickle = vec![Step::Send(head("200 OK", "text/event-stream")), Step::Trickle(quirky())];
+    let server = Server::always(trickle).await;
+    assert_eq!(play(&agent(&server.url), request()).await, whole);
+}
+
+#[tokio::test]
+async fn a_refusal_has_its_status_and_its_words_stay_in_the_log() {
+    let error =
+        json!({"error": {"message": "Incorrect API key: sk-secret", "type": "x", "code": "invalid_api_key"}});
+    for status in [
+        "400 Bad Request",
+        "401 Unauthorized",
+        "404 Not Found",
+        "429 Too Many Requests",
+        "500 Internal Server Error",
+    ] {
+        let failure = failure(answer(status, "application/json", error.to_string().as_bytes())).await;
+        assert_eq!(&*failure.code, code::UPSTREAM_STATUS, "{status}");
+        assert!(failure.message.contains(&status[..3]), "{failure:?}");
+        assert!(!failure.message.contains("sk-secret"), "{failure:?}");
+        assert!(failure.detail.is_some_and(|detail| detail.contains("invalid_api_key")));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_completion_fails() {
+    let page = answer("200 OK", "text/html", b"<html>Sign in</html>");
+    assert_eq!(&*failure(page).await.code, code::UPSTREAM_BAD_CONTENT);
+    let page = answer("200 OK", "text/event-stream", b"<!doctype html>\n<title>Sign in</title>\n");
+    assert_eq!(&*failure(page).await.code, code::UPSTREAM_BAD_CONTENT);
+    let other = answer("200 OK", "application/json", b"{\"answer\": 42}\n");
+    assert_eq!(&*failure(other).await.code, code::UPSTREAM_BAD_CONTENT);
+    assert_eq!(&*failure(events(b"")).await.code, code::UPSTREAM_TRUNCATED);
+    assert_eq!(&*failure(events(b"data: {\"choices\": 1}\n\n")).await.code, code::UPSTREAM_MALFORMED);
+    let half = quirky();
+    let half = &half[..half.len() - 200];
+    assert_eq!(&*failure(events(half)).await.code, code::UPSTREAM_TRUNCATED);
+    let cut = sse(&[delta(json!({"content": "Half"}), None)]);
+    assert_eq!(&*failure(events(&cut)).await.code, code::UPSTREAM_TRUNCATED);
+}
+
+#[tokio::test]
+async fn an_error_within_the_stream_ends_the_run() {
+    let frames = [
+        delta(json!({"content": "I"}), None),
+        json!({"error": {"message": "overloaded", "type": "server_error", "code": null}}),
+        delta(json!({"content": "never"}), None),
+    ];
+    let server = Server::always(events(&sse(&frames))).await;
+    let (told, result) = play(&agent(&server.url), request()).await;
+    result.unwrap();
+    assert_eq!(text(&told), "I");
+    let Body::RunError(error) = last(&told) else { panic!("{told:#?}") };
+    assert_eq!((error.code.as_deref(), &*error.message), (Some("server_error"), "overloaded"));
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let good = options("http://h");
+    let refused = |options: OpenAiOptions| OpenAi::new(options).unwrap_err().to_string();
+    assert_eq!(refused(OpenAiOptions { model: String::new(), ..good.clone() }), "the model's name is empty");
+    let error = refused(OpenAiOptions { api_key: Some("a\nb".into()), ..good.clone() });
+    assert!(error.starts_with("header `authorization` has"), "{error}");
+    assert!(!error.contains("a\nb"));
+    let error = refused(OpenAiOptions { options: vec!["x=1".into()], ..good });
+    assert!(error.starts_with("unknown option `x`"), "{error}");
+}

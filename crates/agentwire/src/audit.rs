@@ -1,0 +1,31 @@
+//! `agentwire audit`: the record of who did what.
+
+use std::{
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+};
+
+use agentwire_gateway::audit;
+
+use crate::{
+    cli::AuditCommand,
+    error::{Class, Error, Result},
+};
+
+/// Does what was asked with the record.
+pub(crate) fn run(command: &AuditCommand) -> Result<ExitCode> {
+    let AuditCommand::Export { file } = command;
+    export(file)
+}
+
+fn export(file: &Path) -> Result<ExitCode> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let wrong = audit::verify(file, |line| writeln!(out, "{line}"))
+        .and_then(|wrong| out.flush().map(|()| wrong))
+        .map_err(|error| Error::new(Class::Io, format!("cannot read `{}`: {error}", file.display())))?;
+    for tampered in &wrong {
+        anstream::eprintln!("{}: {tampered}", file.display());
+    }
+    Ok(ExitCode::from(u8::from(!wrong.is_empty())))
+}

@@ -1,0 +1,66 @@
+//! The keys as JSON Schema, for editors that complete and check the file while it is written.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{
+    description,
+    table::{Field, Shape},
+};
+
+/// The JSON Schema of the file.
+pub(crate) fn schema() -> Json {
+    let mut schema = object(&description(), None);
+    let head = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "agentwire.toml",
+        "description": "The configuration of `agentwire serve`.",
+    });
+    let Json::Object(mut all) = head else { return schema };
+    if let Some(rest) = schema.as_object_mut() {
+        all.append(rest);
+    }
+    Json::Object(all)
+}
+
+/// A table with these keys; `tag` is a further key and the one value that it has.
+fn object(fields: &[Field], tag: Option<(&str, &str)>) -> Json {
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    if let Some((key, value)) = tag {
+        properties.insert(key.into(), json!({ "const": value }));
+        required.push(key);
+    }
+    for field in fields {
+        let mut schema = shape(&field.shape);
+        schema["description"] = match &field.default {
+            Some(default) => format!("{} Default: `{default}`.", field.about).into(),
+            None => field.about.into(),
+        };
+        properties.insert(field.name.into(), schema);
+        if field.required {
+            required.push(field.name);
+        }
+    }
+    let mut schema = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+fn shape(of: &Shape) -> Json {
+    match of {
+        Shape::Value(_, schema) => schema.clone(),
+        Shape::Table(fields) => object(fields, None),
+        Shape::Named(fields) => json!({ "type": "object", "additionalProperties": object(fields, None) }),
+        Shape::Either(shapes) => json!({ "anyOf": shapes.iter().map(shape).collect::<Vec<_>>() }),
+        Shape::Tagged(tag, variants) => {
+            let variants = variants.iter().map(|variant| {
+                let mut schema = object(&variant.fields, Some((tag, variant.name)));
+                schema["description"] = variant.about.into();
+                schema
+            });
+            json!({ "oneOf": variants.collect::<Vec<_>>() })
+        }
+    }
+}

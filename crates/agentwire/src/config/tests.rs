@@ -1,0 +1,369 @@
+//! What the file may say, and what is said when it is wrong.
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use agentwire_gateway::settings::{Busy, Extract, From, History, OnDisconnect, Sse};
+use proptest::prelude::*;
+
+use super::*;
+
+fn read_all(text: &str) -> Config {
+    parse(text, false).unwrap_or_else(|problems| panic!("{}", render(text, &problems)))
+}
+
+fn render(text: &str, problems: &[Problem]) -> String {
+    anstream::adapter::strip_str(&problem::render("agentwire.toml", text, problems)).to_string()
+}
+
+/// What is said about a file that is wrong.
+fn mistakes(text: &str) -> String {
+    render(text, &parse(text, false).expect_err("the file is wrong"))
+}
+
+/// Each is a file with mistakes; what is said about all of them is one snapshot.
+macro_rules! mistakes {
+    ($($(#[$about:meta])* $name:ident: $($text:expr),+;)+) => {
+        $($(#[$about])*
+        #[test]
+        fn $name() {
+            let mut all = String::new();
+            for text in [$($text),+] {
+                let _ = writeln!(all, "{}", mistakes(text));
+            }
+            insta::assert_snapshot!(all);
+        })+
+    };
+}
+
+const AGENT: &str = "[agents.a]\nupstream = { kind = \"demo\" }\n";
+
+mistakes! {
+    syntax_errors_are_shown_where_they_are:
+        "listen = \n", "listen = \"127.0.0.1:1\n[agents.a]\nupstream = 1", "listen == 3\nstore = [1,\n", "[agents.a\n", "a = 1\na = 2\n",
+        "= 3", "\u{0}", "x = \"\\q\"";
+    unknown_keys_name_the_likely_one:
+        "lisen = \"127.0.0.1:7117\"\n[agents.a]\nupstream = { kind = \"demo\" }\n[agents.a.timeouts]\nidel = \"3s\"\n",
+        "[agents.a]\nupstream = { kind = \"langgraph\", url = \"http://h\", graph = \"g\", optoins = {} }\n[agents.a.routes]\nstates = true\n",
+        "[agents.a]\nupstream = { kind = \"demo\", url = \"http://h\" }\n[retention]\nzzz = 1\n",
+        "[agents.a]\nupstream = { kind = \"demo\" }\n\"odd key\" = 1\n";
+    unknown_keys_that_are_known_elsewhere_name_the_place:
+        "[agents.a]\nupstream = { kind = \"demo\" }\nlisten = \"127.0.0.1:7117\"\nidle = \"3s\"\n",
+        "[agents.a]\nupstream = { kind = \"adk\", url = \"http://h\", app = \"x\", graph = \"g\" }\nbusy = { policy = \"reject\", limit = 3 }\n",
+        "graph = \"agent\"\n[agents.a]\nupstream = { kind = \"demo\" }\n";
+    wrong_types_name_the_right_one:
+        "listen = 7117\nstore = true\ncors = \"https://x\"\nheartbeat = 15\nsse = 1\n[agents.a]\nupstream = \"demo\"\ndefault = \"true\"\n[agents.b]\nupstream = 3\nbusy = 1\ntimeouts = \"3s\"\n",
+        "agents = 3\n", "[agents]\na = 3\n", "[[agents]]\nname = \"a\"\n",
+        "identity = \"x-user-id\"\nretention = { runs_per_thread = \"ten\" }\nlimits = { body = 1.5, runs = \"10MiB\" }\n[agents.a]\nupstream = { kind = 1 }\n";
+    bad_values_name_what_is_allowed:
+        "listen = \"7117\"\nstore = \"agentwire.db\"\ndurability = \"fsnc\"\nheartbeat = \"15x\"\nlease = \"0s\"\ncors = [\"https://a.example/app\", \"nonsense\"]\nlimits = { body = \"10XB\", head = 0, runs = 0, connections = -1 }\n[agents.a]\nupstream = { kind = \"demo\" }\nbusy = \"enque\"\nhistory = \"servr\"\ntimeouts = { idle = \"forever\" }\n",
+        "store = \"postgres://db\"\nlog = { level = \"inf\", format = \"xml\" }\n[agents.a]\nupstream = { kind = \"ag-ui\", url = \"localhost:8000\" }\npath = \"agent\"\n[agents.b]\nupstream = { kind = \"ag-ui\", url = \"ftp://h/\" }\npath = \"/{user}/{user}\"\n[agents.c]\nupstream = { kind = \"ag-ui\", url = \"http://\" }\npath = \"/chat\"\n";
+    bad_kinds_and_formats_name_the_likely_one:
+        "[agents.a]\nupstream = { kind = \"langraph\", url = \"http://h\" }\n[agents.b]\nupstream = { url = \"http://h\" }\n[agents.c]\nupstream = { kind = \"events\", url = \"http://h\", format = \"agui\" }\n[agents.d]\nupstream = { kind = \"exec\", command = \"x\", format = \"ag-ui@9\" }\n",
+        "[agents.a]\nupstream = { kind = \"langgraph\", url = \"http://h\", graph = \"g\", options = { zzz = 1, steps = \"sometimes\" } }\n[agents.a.ai_sdk]\nprofile = \"9\"\noptions = { nothing = [] }\n";
+    missing_keys_are_named:
+        "[agents.a]\n", "[agents.a]\nupstream = { kind = \"langgraph\" }\n", "[agents.a]\nbusy = {}\n[agents.a.upstream]\nkind = \"openai\"\nurl = \"http://h\"\nheaders = { x-key = {} }\n",
+        "[agents.a]\nupstream = { kind = \"exec\", command = [] }\n";
+    agents_are_counted_and_named:
+        "listen = \"127.0.0.1:7117\"\n", "", "[agents]\n",
+        "[agents.a]\nupstream = { kind = \"demo\" }\ndefault = true\n[agents.b]\nupstream = { kind = \"demo\" }\ndefault = true\n",
+        "[agents.\"a/b\"]\nupstream = { kind = \"demo\" }\n[agents.\"\"]\nupstream = { kind = \"demo\" }\n";
+    identity_is_taken_from_one_place:
+        "identity = { user = { header = \"x-user\", constant = \"u\" }, tenant = {}, thread = { body = \"threadId\" } }\n[agents.a]\nupstream = { kind = \"demo\" }\n",
+        "identity = { user = { path = \"user\" }, user_header = \"x y\", tenant = { constant = \"a\", default = \"b\" } }\n[agents.a]\nupstream = { kind = \"demo\" }\n";
+    headers_are_checked:
+        "[agents.a]\nupstream = { kind = \"ag-ui\", url = \"http://h\", headers = { \"a b\" = \"x\", x-a = \"1\", X-A = \"2\", x-b = \"\\n\", x-c = 3, x-d = { env = \"\" }, x-e = { file = \"y\" } }, forward_headers = [\"ü\", 3] }\n";
+}
+
+#[test]
+fn a_long_line_is_shown_around_its_mistake() {
+    let text = format!("cors = [{} \"nonsense\"]\n{AGENT}", "\"https://example.org\", ".repeat(40));
+    insta::assert_snapshot!(mistakes(&text));
+}
+
+#[test]
+fn every_key_reaches_its_setting() {
+    let config = read_all(
+        r#"
+        listen = "0.0.0.0:80"
+        store = "memory:"
+        durability = "fsync"
+        sse = "standard"
+        cors = ["https://app.example", "*"]
+        heartbeat = "5s"
+        lease = "20s"
+        store_patience = "1s"
+        audit = "audit.jsonl"
+        drain = { grace = "0s" }
+        identity = { user = { header = "X-User" }, tenant = { constant = "acme" }, thread = { body = "/threadId", default = "t" } }
+        retention = { events = "never", history = "off", runs_per_thread = 3, threads_per_user = 4 }
+        limits = { body = "1MiB", head = 4096, request_timeout = "9s", reader_lag = "2MiB", ring = "1KiB", connections = 5, runs = 6 }
+        log = { format = "json", level = "warn,agentwire_gateway=debug" }
+
+        [agents.first]
+        upstream = { kind = "demo" }
+        path = "/agent"
+        busy = { policy = "wait", retries = 2, interval = "100ms" }
+        history = "server"
+        state_key = "frontend_state"
+        on_disconnect = "cancel"
+        feedback_url = "http://127.0.0.1:9/feedback"
+        timeouts = { connect = "1s", first_byte = "2s", idle = "never", total = "off" }
+        limits = { max_events = 10, max_frame = "1KiB", max_bytes = "2KiB" }
+        ai_sdk = { profile = 6, options = {} }
+        hai = { profile = "text", options = {}, close_delay = "0s" }
+        routes = { ag_ui = false, hai = false, ai_sdk = false, history = false, state = false, runs = false }
+        capabilities = { identity = { name = "First" } }
+
+        [agents.second]
+        upstream = { kind = "demo" }
+        default = true
+        busy = { policy = "enqueue", limit = 2 }
+        "#,
+    );
+    let settings = &config.settings;
+    assert_eq!(settings.listen.to_string(), "0.0.0.0:80");
+    assert_eq!((config.store.as_str(), config.durability), ("memory:", Durability::Fsync));
+    assert_eq!(settings.sse, Sse::Standard);
+    assert_eq!(settings.cors, ["https://app.example", "*"]);
+    assert_eq!(settings.heartbeat, Duration::from_secs(5));
+    assert_eq!(settings.lease, Duration::from_secs(20));
+    assert_eq!(settings.store_patience, Duration::from_secs(1));
+    assert_eq!(settings.drain_grace, Duration::ZERO);
+    assert_eq!(settings.audit.as_deref(), Some(Path::new("audit.jsonl")));
+    assert_eq!(settings.identity.user, Extract::header("x-user", None));
+    assert_eq!(settings.identity.tenant, Extract::constant("acme"));
+    let thread = Extract { from: From::Body("/threadId".into()), default: Some("t".into()) };
+    assert_eq!(settings.identity.thread, Some(thread));
+    let kept = &settings.retention;
+    assert_eq!((kept.events, kept.history), (None, None));
+    assert_eq!((kept.runs_per_thread, kept.threads_per_user), (Some(3), Some(4)));
+    let limits = &settings.limits;
+    assert_eq!((limits.body, limits.head, limits.request_timeout), (1 << 20, 4096, Duration::from_secs(9)));
+    assert_eq!((limits.reader_lag, limits.ring, limits.connections, limits.runs), (2 << 20, 1 << 10, 5, 6));
+    assert_eq!(config.log, Log { format: LogFormat::Json, level: "warn,agentwire_gateway=debug".into() });
+
+    assert_eq!(config.default_agent.as_deref(), Some("second"));
+    let [first, second] = config.agents.as_slice() else { panic!("there are two agents") };
+    let agent = &first.settings;
+    assert_eq!((first.name.as_str(), agent.path.as_str()), ("first", "/agent"));
+    assert_eq!(agent.busy, Busy::Wait { retries: 2, interval: Duration::from_millis(100) });
+    assert_eq!(second.settings.busy, Busy::Enqueue { limit: 2 });
+    assert_eq!((agent.history, agent.on_disconnect), (History::Server, OnDisconnect::Cancel));
+    assert_eq!(agent.state_key.as_deref(), Some("frontend_state"));
+    assert_eq!(agent.feedback_url.as_deref(), Some("http://127.0.0.1:9/feedback"));
+    let timeouts = agent.timeouts;
+    assert_eq!(
+        (timeouts.connect, timeouts.first_byte),
+        (Some(Duration::from_secs(1)), Some(Duration::from_secs(2)))
+    );
+    assert_eq!((timeouts.idle, timeouts.total), (None, None));
+    let limits = agent.limits;
+    assert_eq!((limits.max_events, limits.max_frame, limits.max_bytes), (10, 1 << 10, 2 << 10));
+    assert_eq!((agent.ai_sdk_profile.as_str(), agent.hai_profile.as_str()), ("6", "text"));
+    assert_eq!(agent.hai_close_delay, Duration::ZERO);
+    let routes = agent.routes;
+    assert!(!(routes.ag_ui || routes.hai || routes.ai_sdk || routes.history || routes.state || routes.runs));
+    assert_eq!(agent.capabilities["identity"]["name"], "First");
+}
+
+#[test]
+fn every_busy_word_has_its_defaults() {
+    let busy = |text: &str| read_all(&format!("{AGENT}busy = {text}\n")).agents[0].settings.busy;
+    assert_eq!(busy("\"reject\""), Busy::Reject);
+    assert_eq!(busy("\"interrupt\""), Busy::Interrupt);
+    assert_eq!(busy("\"wait\""), Busy::Wait { retries: 10, interval: Duration::from_millis(500) });
+    assert_eq!(busy("{ policy = \"enqueue\" }"), busy("\"enqueue\""));
+}
+
+#[test]
+fn the_short_form_of_identity_falls_back_to_the_default_user() {
+    let config = read_all(&format!("identity = {{ user_header = \"X-User-Id\" }}\n{AGENT}"));
+    assert_eq!(config.settings.identity.user, Extract::header("x-user-id", Some("default-user")));
+}
+
+#[test]
+fn every_kind_of_upstream_is_read() {
+    let config = read_all(
+        r#"
+        [agents]
+        demo.upstream = { kind = "demo" }
+        replay.upstream = { kind = "replay", file = "x.jsonl", format = "langgraph", speed = 2 }
+        ag-ui.upstream = { kind = "ag-ui", url = "http://127.0.0.1:8000/agent", headers = { Authorization = { env = "AGENTWIRE_TEST_UNSET" }, x-a = "b" }, forward_headers = ["Cookie"] }
+        langgraph.upstream = { kind = "langgraph", url = "https://h", graph = "g", assistant = "a", context = { n = 1, list = [1.5, true, 1979-05-27] } }
+        adk.upstream = { kind = "adk", url = "http://h", app = "shop", user = "u" }
+        events.upstream = { kind = "events", url = "http://h/x", method = "GET", format = "ag-ui", body = { q = [1] }, options = { old_shapes = "accept" } }
+        openai.upstream = { kind = "openai", url = "http://h/v1", model = "m", system = "", api_key_env = "AGENTWIRE_TEST_UNSET" }
+        exec.upstream = { kind = "exec", command = ["python3", "-u", "agent.py"], env = ["HOME"], cwd = "/tmp" }
+        shell.upstream = { kind = "exec", command = "cat events.jsonl", format = "adk" }
+        "#,
+    );
+    assert_eq!(config.default_agent.as_deref(), Some("demo"));
+    let upstreams: Vec<_> =
+        config.agents.iter().map(|agent| format!("{} {:#?}", agent.name, agent.upstream)).collect();
+    // Formats hold functions, whose addresses are others in every build.
+    let upstreams = upstreams.join("\n");
+    let lines: Vec<_> = upstreams.lines().filter(|line| !line.trim_start().starts_with("0x")).collect();
+    insta::assert_snapshot!(lines.join("\n"));
+    let missing: Vec<_> = config.missing_variables().map(|(agent, name, _)| (agent, name)).collect();
+    assert_eq!(missing, [("ag-ui", "AGENTWIRE_TEST_UNSET"), ("openai", "AGENTWIRE_TEST_UNSET")]);
+}
+
+#[test]
+fn a_file_may_leave_the_agents_to_the_command_line() {
+    assert!(parse("listen = \"127.0.0.1:0\"", true).is_ok());
+}
+
+#[test]
+fn a_byte_order_mark_and_carriage_returns_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.toml");
+    std::fs::write(
+        &path,
+        "\u{feff}listen = \"127.0.0.1:1\"\r\n[agents.a]\r\nupstream = { kind = \"demo\" }\r\n",
+    )
+    .unwrap();
+    assert_eq!(File::load(&path, false).unwrap().config.settings.listen.port(), 1);
+}
+
+proptest! {
+    #[test]
+    fn no_text_breaks_the_parser(text in "(listen|store|agents|\\[|\\]|\\{|\\}|=|\"|\\.|a|1|\n| |upstream|kind|demo|busy|identity|,){0,40}") {
+        if let Err(problems) = parse(&text, false) {
+            prop_assert!(!problems.is_empty());
+            render(&text, &problems);
+        }
+    }
+}
+
+/// Every key with its dotted path; a tagged table's keys are below the tag's value.
+fn paths(fields: &[Field], prefix: &str, out: &mut BTreeMap<String, bool>) {
+    fn of(shape: &Shape, path: &str, out: &mut BTreeMap<String, bool>) {
+        match shape {
+            Shape::Value(..) => {}
+            Shape::Table(fields) => paths(fields, path, out),
+            Shape::Named(fields) => paths(fields, &format!("{path}.NAME"), out),
+            Shape::Either(shapes) => shapes.iter().for_each(|shape| of(shape, path, out)),
+            Shape::Tagged(tag, variants) => {
+                for variant in variants {
+                    let path = format!("{path}({})", variant.name);
+                    out.insert(format!("{path}.{tag}"), true);
+                    paths(&variant.fields, &path, out);
+                }
+            }
+        }
+    }
+    for field in fields {
+        let path = if prefix.is_empty() { field.name.to_owned() } else { format!("{prefix}.{}", field.name) };
+        out.insert(path.clone(), field.required);
+        of(&field.shape, &path, out);
+    }
+}
+
+/// The same from the schema alone.
+fn schema_paths(schema: &serde_json::Value, prefix: &str, out: &mut BTreeMap<String, bool>) {
+    for alternative in ["anyOf", "oneOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten() {
+        let tag =
+            ["kind", "policy"].into_iter().find_map(|tag| alternative["properties"][tag]["const"].as_str());
+        let prefix = tag.map_or_else(|| prefix.to_owned(), |tag| format!("{prefix}({tag})"));
+        schema_paths(alternative, &prefix, out);
+    }
+    let required: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
+    // What a format or a header is called is not a key of ours.
+    let foreign = prefix.ends_with("options") || prefix.ends_with("headers");
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten().filter(|_| !foreign) {
+        let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        out.insert(path.clone(), required.contains(&&serde_json::Value::from(name.as_str())));
+        schema_paths(inner, &path, out);
+    }
+    if prefix == "agents" {
+        schema_paths(&schema["additionalProperties"], "agents.NAME", out);
+    }
+}
+
+#[test]
+fn the_schema_has_every_key_and_no_other() {
+    let (mut known, mut written) = (BTreeMap::new(), BTreeMap::new());
+    paths(&description(), "", &mut known);
+    schema_paths(&schema(), "", &mut written);
+    assert!(known.len() > 100, "{}", known.len());
+    assert_eq!(known, written);
+}
+
+#[test]
+fn the_schema_is_as_reviewed() {
+    insta::assert_snapshot!(serde_json::to_string_pretty(&schema()).unwrap());
+}
+
+/// The keys as tables of Markdown: those of a table, then those of the tables in it.
+fn markdown(fields: &[Field], path: &str, heading: &str, out: &mut String) {
+    let cell = |text: &str| text.replace('|', "\\|");
+    if !fields.is_empty() {
+        let _ = writeln!(out, "\n{heading}\n\n| key | value | default | what |\n| --- | --- | --- | --- |");
+    }
+    for field in fields {
+        let value = match &field.shape {
+            Shape::Value(words, _) => words.clone(),
+            Shape::Either(shapes) => match shapes.first() {
+                Some(Shape::Value(words, _)) => format!("{words}, or a table (below)"),
+                _ => "a table (below)".into(),
+            },
+            _ => "a table (below)".into(),
+        };
+        let default = match (&field.default, field.required) {
+            (Some(default), _) => format!("`{default}`"),
+            (None, true) => "required".into(),
+            (None, false) => String::new(),
+        };
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} | {} |",
+            field.name,
+            cell(&value),
+            cell(&default),
+            cell(field.about)
+        );
+    }
+    for field in fields {
+        let path = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
+        let shapes = match &field.shape {
+            Shape::Either(shapes) => shapes.as_slice(),
+            shape => std::slice::from_ref(shape),
+        };
+        for shape in shapes {
+            match shape {
+                Shape::Value(..) | Shape::Either(_) => {}
+                Shape::Table(inner) => markdown(inner, &path, &format!("### `{path}`"), out),
+                Shape::Named(inner) => {
+                    let path = format!("{path}.NAME");
+                    markdown(inner, &path, &format!("## Agents: `[{path}]`"), out);
+                }
+                Shape::Tagged(tag, variants) => {
+                    let _ = writeln!(out, "\n### `{path}`\n\n| {tag} | what |\n| --- | --- |");
+                    for variant in variants {
+                        let _ = writeln!(out, "| `\"{}\"` | {} |", variant.name, cell(variant.about));
+                    }
+                    for variant in variants {
+                        let heading = format!("#### `{path}` with `{tag} = \"{}\"`", variant.name);
+                        markdown(&variant.fields, &path, &heading, out);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_page_has_every_key() {
+    const MARK: &str =
+        "<!-- The rest is made from the parser: UPDATE=1 cargo test -p agentwire the_page -->\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (prose, rest) = page.split_once(MARK).expect("the page has the mark");
+    let mut wanted = String::new();
+    markdown(&description(), "", "## The whole server", &mut wanted);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, format!("{prose}{MARK}{wanted}")).unwrap();
+        return;
+    }
+    assert_eq!(rest, wanted, "docs/config.md is stale: run `UPDATE=1 cargo test -p agentwire the_page`");
+}

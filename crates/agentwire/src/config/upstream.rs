@@ -1,0 +1,459 @@
+//! How an agent is reached.
+
+use std::{fmt, ops::Range, path::PathBuf};
+
+use agentwire_core::format::Format;
+use serde_json::{Map, Value as Json, json};
+use toml::de::DeValue;
+
+use super::{
+    kind::{
+        ANY_TEXT, AnyJson, FORMAT, HEADER, JsonTable, List, NAME, OptionsOf, PATH, Speed, URL, VARIABLE,
+        Word, did_you_mean,
+    },
+    table::{Kind, Shape, Table, Value, Variant, type_of},
+};
+
+/// How an agent is reached.
+#[derive(Clone, Debug)]
+pub(crate) enum Upstream {
+    /// The built-in agent.
+    Demo,
+    /// A recorded stream.
+    Replay(Replay),
+    /// An AG-UI server.
+    AgUi(Http),
+    /// A LangGraph server.
+    LangGraph(LangGraph),
+    /// A Google ADK server.
+    Adk(Adk),
+    /// Any server that answers with a stream of a known format.
+    Events(Events),
+    /// A server that speaks OpenAI's chat completions.
+    OpenAi(OpenAi),
+    /// A program that writes a stream of a known format.
+    Exec(Exec),
+}
+
+/// A server, and what is sent along.
+#[derive(Clone, Debug)]
+pub(crate) struct Http {
+    /// As it was written.
+    pub(crate) url: String,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, Secret)>,
+    /// Headers of the client's request that are passed on; names in lower case. The gateway picks them, by the
+    /// agent's settings.
+    pub(crate) forward_headers: Vec<String>,
+}
+
+/// A recorded stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Replay {
+    pub(crate) file: PathBuf,
+    /// Told from the file if absent.
+    pub(crate) format: Option<&'static Format>,
+    /// How many times faster than recorded; `None` does not wait at all.
+    pub(crate) speed: Option<f64>,
+    /// Options of the format, `key=value`.
+    pub(crate) options: Vec<String>,
+}
+
+/// A LangGraph server.
+#[derive(Clone, Debug)]
+pub(crate) struct LangGraph {
+    pub(crate) http: Http,
+    pub(crate) graph: String,
+    pub(crate) assistant: Option<String>,
+    pub(crate) context: Option<Map<String, Json>>,
+    /// Keys of the graph's state for the tools and context of the user interface.
+    pub(crate) state_keys: Vec<String>,
+    /// Options of the format, `key=value`.
+    pub(crate) options: Vec<String>,
+}
+
+/// A Google ADK server.
+#[derive(Clone, Debug)]
+pub(crate) struct Adk {
+    pub(crate) http: Http,
+    pub(crate) app: String,
+    /// The user of the request if absent.
+    pub(crate) user: Option<String>,
+    /// Options of the format, `key=value`.
+    pub(crate) options: Vec<String>,
+}
+
+/// Any server that answers with a stream of a known format.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    pub(crate) http: Http,
+    pub(crate) method: &'static str,
+    /// What is sent; the AG-UI request if absent.
+    pub(crate) body: Option<Json>,
+    pub(crate) format: &'static Format,
+    /// Options of the format, `key=value`.
+    pub(crate) options: Vec<String>,
+}
+
+/// A server that speaks OpenAI's chat completions.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenAi {
+    pub(crate) http: Http,
+    pub(crate) model: String,
+    pub(crate) system: Option<String>,
+    pub(crate) api_key: Option<Secret>,
+}
+
+/// A program that writes a stream of a known format.
+#[derive(Clone, Debug)]
+pub(crate) struct Exec {
+    /// The program and its arguments.
+    pub(crate) command: Vec<String>,
+    pub(crate) format: &'static Format,
+    /// The variables of our environment that the program sees.
+    pub(crate) env: Vec<String>,
+    pub(crate) cwd: Option<PathBuf>,
+    /// Options of the format, `key=value`.
+    pub(crate) options: Vec<String>,
+}
+
+/// Something that is not shown: given, or to be taken from the environment.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Secret {
+    Given(String),
+    /// The variable, and where the file names it.
+    Variable(String, Range<usize>),
+}
+
+impl Secret {
+    /// The value, unless the variable is not set.
+    pub(crate) fn value(&self) -> Option<String> {
+        match self {
+            Self::Given(value) => Some(value.clone()),
+            Self::Variable(name, _) => std::env::var(name).ok(),
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Given(_) => f.write_str("…"),
+            Self::Variable(name, _) => write!(f, "${name}"),
+        }
+    }
+}
+
+/// What a kind is called, what it is, and how its table is read.
+type KindOfUpstream = (&'static str, &'static str, fn(&mut Table<'_>) -> Option<Upstream>);
+
+/// Every way to reach an agent: its name, what it is, and its keys.
+const KINDS: &[KindOfUpstream] = &[
+    ("demo", "The built-in agent: shows everything that the wire can carry, needs nothing.", |_| {
+        Some(Upstream::Demo)
+    }),
+    ("replay", "A recorded stream, the same for every run.", replay),
+    ("ag-ui", "A server that speaks AG-UI.", |table| http(table).map(Upstream::AgUi)),
+    ("langgraph", "A LangGraph server (`langgraph dev`, LangGraph Platform).", langgraph),
+    ("adk", "A Google ADK server (`adk api_server`).", adk),
+    ("events", "Any server that answers a request with a stream of a format that agentwire reads.", events),
+    ("openai", "Any server that speaks OpenAI's chat completions.", open_ai),
+    ("exec", "A program that is started for each run and writes a stream to its stdout.", exec),
+];
+
+/// The table behind `upstream`.
+pub(super) struct UpstreamKind;
+
+impl Kind<Upstream> for UpstreamKind {
+    fn read(&self, value: &Value<'_>) -> Option<Upstream> {
+        let names: Vec<_> = KINDS.iter().map(|(name, ..)| *name).collect();
+        if let DeValue::String(text) = value.inner.get_ref() {
+            let hint = if names.contains(&&**text) {
+                format!("write `{{ kind = \"{text}\" }}`")
+            } else {
+                format!("kinds: {}", names.join(", "))
+            };
+            value.wrong_type("a table such as `{ kind = \"demo\" }`", Some(hint));
+            return None;
+        }
+        let DeValue::Table(entries) = value.inner.get_ref() else {
+            value.wrong_type("a table such as `{ kind = \"demo\" }`", None);
+            return None;
+        };
+        let Some(kind) = entries.get("kind") else {
+            let message = format!("`{}` lacks the key `kind`", value.path);
+            value.refuse(message, Some(format!("kinds: {}", names.join(", "))));
+            return None;
+        };
+        let DeValue::String(name) = kind.get_ref() else {
+            let message = format!("`{}.kind` must be text, not {}", value.path, type_of(kind.get_ref()));
+            value.refuse_at(kind.span(), message, Some(format!("kinds: {}", names.join(", "))));
+            return None;
+        };
+        let Some((name, about, read)) = KINDS.iter().find(|(known, ..)| known == name) else {
+            let message = format!("`{}.kind` cannot be `{name}`", value.path);
+            value.refuse_at(kind.span(), message, Some(did_you_mean(name, &names, "kinds")));
+            return None;
+        };
+        let read = |table: &mut Table<'_>| {
+            table.note("kind", about, true, None, Shape::Value(String::new(), json!({ "const": name })));
+            read(table)
+        };
+        value.table("a table", read).and_then(|(upstream, _)| upstream)
+    }
+
+    fn shape(&self) -> Shape {
+        let variants = KINDS
+            .iter()
+            .map(|(name, about, read)| Variant { name, about, fields: Table::describe(read) })
+            .collect();
+        Shape::Tagged("kind", variants)
+    }
+
+    fn show(&self, _: &Upstream) -> Option<String> {
+        None
+    }
+}
+
+fn http(table: &mut Table<'_>) -> Option<Http> {
+    let url = table.need("url", &URL, "Where the server is.");
+    let (mut headers, mut forward_headers) = (Vec::new(), Vec::new());
+    table.set("headers", &Headers, &mut headers, "Headers of every request to it. A value may be `{ env = \"NAME\" }`, so that a secret stays out of the file.");
+    table.set(
+        "forward_headers",
+        &List(HEADER, "a list of header names"),
+        &mut forward_headers,
+        "Headers of the client's request that are passed on. `traceparent` always is; nothing else unless it is named here.",
+    );
+    Some(Http { url: url?, headers, forward_headers })
+}
+
+fn options(table: &mut Table<'_>, format: Option<&'static Format>) -> Vec<String> {
+    let mut pairs = Vec::new();
+    table.set(
+        "options",
+        &OptionsOf(format),
+        &mut pairs,
+        "Options of the reader, as `agentwire formats` lists them.",
+    );
+    pairs
+}
+
+fn replay(table: &mut Table<'_>) -> Option<Upstream> {
+    let file = table.need("file", &PATH, "The recording: SSE, JSON lines or a JSON array, also gzipped.");
+    let format = table.maybe("format", &FORMAT, "The format of the recording; told from the file if absent.");
+    let mut speed = None;
+    table.set("speed", &Speed, &mut speed, "How many times faster than recorded; `\"max\"` does not wait.");
+    let options = options(table, format);
+    Some(Upstream::Replay(Replay { file: file?, format, speed, options }))
+}
+
+fn langgraph(table: &mut Table<'_>) -> Option<Upstream> {
+    let http = http(table);
+    let graph = table.need("graph", &NAME, "The graph, as in the server's `langgraph.json`.");
+    let assistant = table.maybe("assistant", &NAME, "The assistant's id, if it is not the graph's own.");
+    let context = table.maybe("context", &JsonTable, "What every run gets as its context.");
+    let mut state_keys = Vec::new();
+    table.set(
+        "state_keys",
+        &List(
+            Word(&[("tools", "tools"), ("ag-ui", "ag-ui"), ("copilotkit", "copilotkit")]),
+            "a list of keys",
+        ),
+        &mut state_keys,
+        "The keys of the graph's state under which it expects the tools and context of the user interface.",
+    );
+    let state_keys = state_keys.into_iter().map(str::to_owned).collect();
+    let options = options(table, Format::find("langgraph"));
+    let (http, graph) = (http?, graph?);
+    Some(Upstream::LangGraph(LangGraph { http, graph, assistant, context, state_keys, options }))
+}
+
+fn adk(table: &mut Table<'_>) -> Option<Upstream> {
+    let http = http(table);
+    let app = table.need("app", &NAME, "The application's name.");
+    let user = table.maybe("user", &NAME, "The user's id there; the user of the request if absent.");
+    let options = options(table, Format::find("adk"));
+    Some(Upstream::Adk(Adk { http: http?, app: app?, user, options }))
+}
+
+fn events(table: &mut Table<'_>) -> Option<Upstream> {
+    const METHODS: Word<&str> = Word(&[("POST", "POST"), ("GET", "GET"), ("PUT", "PUT")]);
+    let http = http(table);
+    let format = table.need("format", &FORMAT, "The format of the answer.");
+    let mut method = "POST";
+    table.set("method", &METHODS, &mut method, "The method of the request.");
+    let body = table.maybe("body", &AnyJson, "The body of the request; the AG-UI request if absent.");
+    let options = options(table, format);
+    Some(Upstream::Events(Events { http: http?, method, body, format: format?, options }))
+}
+
+fn open_ai(table: &mut Table<'_>) -> Option<Upstream> {
+    let http = http(table);
+    let model = table.need("model", &NAME, "The model.");
+    let system = table.maybe("system", &ANY_TEXT, "A system message before every conversation.");
+    let span = table.span_of("api_key_env");
+    let api_key = table.maybe("api_key_env", &VARIABLE, "The environment variable that holds the API key.");
+    let api_key = api_key.map(|name| Secret::Variable(name, span));
+    Some(Upstream::OpenAi(OpenAi { http: http?, model: model?, system, api_key }))
+}
+
+fn exec(table: &mut Table<'_>) -> Option<Upstream> {
+    let command = table.need("command", &Command, "The program and its arguments; a string is run by `sh`.");
+    let mut format = Format::find("ag-ui")?;
+    table.set("format", &FORMAT, &mut format, "The format of what it writes.");
+    let mut env = Vec::new();
+    table.set(
+        "env",
+        &List(VARIABLE, "a list of environment variables"),
+        &mut env,
+        "The environment variables that it sees beside `PATH` and `HOME`.",
+    );
+    let cwd = table.maybe("cwd", &PATH, "The folder in which it is started.");
+    let options = options(table, table.is_there().then_some(format));
+    Some(Upstream::Exec(Exec { command: command?, format, env, cwd, options }))
+}
+
+/// A command: a list of words, or a line for the shell.
+struct Command;
+
+impl Kind<Vec<String>> for Command {
+    fn read(&self, value: &Value<'_>) -> Option<Vec<String>> {
+        let words = match value.inner.get_ref() {
+            DeValue::String(line) => shell(line),
+            DeValue::Array(_) => List(ANY_TEXT, "a list of words").read(value)?,
+            _ => {
+                value.wrong_type("a list of words, or a line for the shell", None);
+                return None;
+            }
+        };
+        let empty =
+            words.iter().all(|word| word.trim().is_empty()) || words.first().is_none_or(String::is_empty);
+        if empty || words.get(2).is_some_and(|line| words[0] == "sh" && line.trim().is_empty()) {
+            value.refuse(format!("`{}` names no program", value.path), None);
+            return None;
+        }
+        if words.iter().any(|word| word.contains('\0')) {
+            value.refuse(format!("`{}` holds a NUL character", value.path), None);
+            return None;
+        }
+        Some(words)
+    }
+
+    fn shape(&self) -> Shape {
+        let words = json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 });
+        let line = json!({ "type": "string", "pattern": "\\S" });
+        Shape::Value("a list of words, or a line for the shell".into(), json!({ "anyOf": [words, line] }))
+    }
+
+    fn show(&self, _: &Vec<String>) -> Option<String> {
+        None
+    }
+}
+
+/// A line for the shell as a command.
+pub(crate) fn shell(line: &str) -> Vec<String> {
+    vec!["sh".into(), "-c".into(), line.into()]
+}
+
+/// Headers with their values.
+struct Headers;
+
+impl Kind<Vec<(String, Secret)>> for Headers {
+    fn read(&self, value: &Value<'_>) -> Option<Vec<(String, Secret)>> {
+        let mut headers: Vec<(String, Secret)> = Vec::new();
+        let mut whole = true;
+        for (name, span, value) in value.entries("a table of headers")? {
+            let lower = match reqwest::header::HeaderName::from_bytes(name.as_bytes()) {
+                Ok(name) => name.as_str().to_owned(),
+                Err(_) => {
+                    value.refuse_at(span, format!("`{name}` is no name of a header"), None);
+                    whole = false;
+                    continue;
+                }
+            };
+            if headers.iter().any(|(known, _)| *known == lower) {
+                value.refuse_at(span, format!("the header `{lower}` is set twice"), None);
+                whole = false;
+            }
+            match secret(&value) {
+                Some(secret) => headers.push((lower, secret)),
+                None => whole = false,
+            }
+        }
+        whole.then_some(headers)
+    }
+
+    fn shape(&self) -> Shape {
+        let variable = json!({ "type": "string", "pattern": "^[^=\\x00]+$" });
+        let from_environment = json!({
+            "type": "object",
+            "properties": { "env": variable },
+            "required": ["env"],
+            "additionalProperties": false,
+        });
+        let values = json!({ "anyOf": [{ "type": "string" }, from_environment] });
+        let schema = json!({ "type": "object", "additionalProperties": values });
+        Shape::Value("a table of headers: text or `{ env = \"NAME\" }`".into(), schema)
+    }
+
+    fn show(&self, value: &Vec<(String, Secret)>) -> Option<String> {
+        value.is_empty().then(|| "{}".to_owned())
+    }
+}
+
+fn secret(value: &Value<'_>) -> Option<Secret> {
+    if let DeValue::String(text) = value.inner.get_ref() {
+        if reqwest::header::HeaderValue::from_str(text).is_err() {
+            value.refuse(format!("`{}` holds characters that a header cannot have", value.path), None);
+            return None;
+        }
+        return Some(Secret::Given(text.to_string()));
+    }
+    let read = |table: &mut Table<'_>| {
+        let span = table.span_of("env");
+        table
+            .need("env", &VARIABLE, "The environment variable that holds the value.")
+            .map(|name| (name, span))
+    };
+    let (name, span) = value.table("text, or `{ env = \"NAME\" }`", read)?.0?;
+    Some(Secret::Variable(name, span))
+}
+
+impl Upstream {
+    /// The word for it in `kind`.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Demo => "demo",
+            Self::Replay(_) => "replay",
+            Self::AgUi(_) => "ag-ui",
+            Self::LangGraph(_) => "langgraph",
+            Self::Adk(_) => "adk",
+            Self::Events(_) => "events",
+            Self::OpenAi(_) => "openai",
+            Self::Exec(_) => "exec",
+        }
+    }
+
+    /// The server behind it, if there is one.
+    pub(crate) fn http(&self) -> Option<&Http> {
+        match self {
+            Self::AgUi(http) => Some(http),
+            Self::LangGraph(of) => Some(&of.http),
+            Self::Adk(of) => Some(&of.http),
+            Self::Events(of) => Some(&of.http),
+            Self::OpenAi(of) => Some(&of.http),
+            Self::Demo | Self::Replay(_) | Self::Exec(_) => None,
+        }
+    }
+
+    /// Everything that it wants from the environment or keeps to itself.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        let key = match self {
+            Self::OpenAi(of) => of.api_key.as_ref(),
+            _ => None,
+        };
+        let headers = self.http().map_or(&[][..], |http| &http.headers);
+        headers.iter().map(|(_, secret)| secret).chain(key)
+    }
+}

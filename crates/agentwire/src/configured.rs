@@ -1,0 +1,113 @@
+//! `agentwire config check` and `agentwire config schema`.
+
+use std::process::ExitCode;
+
+use agentwire_gateway::settings::{Busy, Extract, From};
+
+use reqwest::Url;
+
+use crate::{
+    cli::ConfigCommand,
+    config::{self, AgentConfig, Config, DURABILITIES, File, Upstream},
+    error::Result,
+};
+
+/// Checks the file, or prints its schema.
+pub(crate) fn run(command: &ConfigCommand) -> Result<ExitCode> {
+    match command {
+        ConfigCommand::Check { file } => {
+            let config = File::load(file, false)?.config;
+            show(&config);
+            // Not an error: whoever checks a file need not know the secrets of the machine that will use it.
+            for (agent, name, _) in config.missing_variables() {
+                eprintln!("note: the environment variable `{name}` of agent `{agent}` is not set here");
+            }
+            for agent in config.agents.iter().filter(|agent| !agent.settings.approve.is_empty()) {
+                eprintln!(
+                    "note: `approve` of agent `{}` holds calls of tools that the front end runs; a tool that the agent runs itself \
+                     cannot be held by a gateway, it has run by the time the call is seen",
+                    agent.name
+                );
+            }
+        }
+        ConfigCommand::Schema => println!("{:#}", config::schema()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is configured, as a short table.
+fn show(config: &Config) {
+    let settings = &config.settings;
+    let durability =
+        DURABILITIES.iter().find(|(_, level)| *level == config.durability).map_or("", |(name, _)| name);
+    println!("listen    {}", settings.listen);
+    println!("store     {} (durability {durability})", config.store);
+    println!("user      {}", extract(&settings.identity.user));
+    println!("tenant    {}", extract(&settings.identity.tenant));
+    if let Some(thread) = &settings.identity.thread {
+        println!("thread    {}", extract(thread));
+    }
+    if !settings.cors.is_empty() {
+        println!("cors      {}", settings.cors.join(", "));
+    }
+    println!("agents");
+    let width = config.agents.iter().map(|agent| agent.name.len()).max().unwrap_or_default();
+    for agent in &config.agents {
+        let default = if config.default_agent.as_deref() == Some(&agent.name) { ", at / too" } else { "" };
+        println!("  {:width$}  {}, busy {}{default}", agent.name, target(agent), busy(agent.settings.busy));
+    }
+}
+
+/// Where a name comes from.
+fn extract(extract: &Extract) -> String {
+    let default =
+        extract.default.as_deref().map_or_else(String::new, |default| format!(", otherwise {default}"));
+    match &extract.from {
+        From::Nowhere => format!("always {}", extract.default.as_deref().unwrap_or_default()),
+        From::Header(name) => format!("header {name}{default}"),
+        From::Path(name) => format!("path parameter {name}{default}"),
+        From::Body(pointer) => format!("body {pointer}{default}"),
+    }
+}
+
+/// How an agent is reached, without anything secret.
+pub(crate) fn target(agent: &AgentConfig) -> String {
+    let kind = agent.upstream.kind();
+    let server = agent.upstream.http().map(|http| match Url::parse(&http.url) {
+        Ok(mut url) => {
+            if url.password().is_some() {
+                // Fails for addresses that cannot have one, and this one has.
+                let _ = url.set_password(Some("***"));
+            }
+            url.set_query(None);
+            url.to_string()
+        }
+        Err(_) => String::new(),
+    });
+    let server = server.as_deref().unwrap_or_default();
+    match &agent.upstream {
+        Upstream::Demo => kind.to_owned(),
+        Upstream::AgUi(_) => format!("{kind} {server}"),
+        Upstream::Replay(of) => format!("{kind} {}", of.file.display()),
+        Upstream::LangGraph(of) => format!("{kind} {server}, graph {}", of.graph),
+        Upstream::Adk(of) => format!("{kind} {server}, app {}", of.app),
+        Upstream::Events(of) => format!("{kind} {server}, {} {}", of.method, of.format.name),
+        Upstream::OpenAi(of) => format!("{kind} {server}, model {}", of.model),
+        Upstream::Exec(of) => {
+            let line = match of.command.as_slice() {
+                [shell, flag, line] if shell == "sh" && flag == "-c" => line.clone(),
+                words => words.join(" "),
+            };
+            format!("{kind} `{line}`, {}", of.format.name)
+        }
+    }
+}
+
+fn busy(busy: Busy) -> String {
+    match busy {
+        Busy::Reject => "reject".into(),
+        Busy::Wait { retries, interval } => format!("wait ({retries} times {} ms)", interval.as_millis()),
+        Busy::Enqueue { limit } => format!("enqueue (up to {limit})"),
+        Busy::Interrupt => "interrupt".into(),
+    }
+}

@@ -1,0 +1,163 @@
+//! Starts the gateway as a person would, and ends it.
+
+#![cfg(unix)]
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, ChildStderr, Command, ExitStatus, Stdio},
+};
+
+use tempfile::TempDir;
+
+/// A gateway in an empty folder, and everything it said until it was ready.
+struct Gateway {
+    folder: TempDir,
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    greeting: String,
+}
+
+impl Gateway {
+    fn start(arguments: &[&str], until: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        Self::start_in(folder, arguments, until)
+    }
+
+    fn start_in(folder: TempDir, arguments: &[&str], until: &str) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_agentwire"))
+            .arg("serve")
+            .args(arguments)
+            .current_dir(folder.path())
+            .env("NO_COLOR", "1")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the gateway can be started");
+        let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let mut greeting = String::new();
+        while !greeting.lines().last().is_some_and(|line| line.contains(until)) {
+            let read = stderr.read_line(&mut greeting).expect("stderr is text");
+            assert!(read > 0, "the gateway ended: {greeting}");
+        }
+        Self { folder, child, stderr, greeting }
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill can be started").success());
+    }
+
+    /// What it says until its end, and how it ends.
+    fn finish(mut self) -> (String, ExitStatus, TempDir) {
+        let mut rest = String::new();
+        self.stderr.read_to_string(&mut rest).expect("stderr is text");
+        (rest, self.child.wait().expect("it is our child"), self.folder)
+    }
+
+    fn line(&self, start: &str) -> &str {
+        let mut lines = self.greeting.lines().map(str::trim);
+        lines
+            .find(|line| line.starts_with(start))
+            .unwrap_or_else(|| panic!("no `{start}` in {}", self.greeting))
+    }
+}
+
+fn shell(line: &str) -> String {
+    let output = Command::new("sh").args(["-c", line]).output().expect("sh can be started");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn without_anything_the_demo_answers_the_line_that_is_printed() {
+    let gateway = Gateway::start(&["--listen", "127.0.0.1:0"], "curl");
+    assert!(gateway.line("store").contains("sqlite:agentwire.db (durability os)"), "{}", gateway.greeting);
+    assert!(gateway.line("agents").contains("demo"), "{}", gateway.greeting);
+    assert!(gateway.line("POST /awp").contains("HAI"), "{}", gateway.greeting);
+    let answer = shell(gateway.line("curl"));
+    assert!(
+        answer.contains("\"type\":\"RUN_STARTED\"") && answer.contains("\"type\":\"RUN_FINISHED\""),
+        "{answer}"
+    );
+    gateway.signal("-TERM");
+    let (rest, status, folder) = gateway.finish();
+    assert!(status.success(), "{status}: {rest}");
+    assert!(rest.contains("SIGTERM"), "{rest}");
+    assert!(folder.path().join("agentwire.db").exists());
+    let stats = Command::new(env!("CARGO_BIN_EXE_agentwire"))
+        .args(["store", "stats", "--json"])
+        .current_dir(folder.path())
+        .output()
+        .expect("the command can be started");
+    let stats = String::from_utf8_lossy(&stats.stdout).into_owned();
+    assert!(stats.contains("\"threads\":1,\"runs\":1,\"liveRuns\":0"), "{stats}");
+}
+
+#[test]
+fn the_file_is_taken_and_flags_win_over_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = r#"
+        listen = "192.0.2.1:1"
+        store = "sqlite:file.db"
+        [agents.first]
+        upstream = { kind = "demo" }
+        path = "/agent"
+        [agents.second]
+        upstream = { kind = "demo" }
+    "#;
+    std::fs::write(folder.path().join("agentwire.toml"), file).unwrap();
+    let gateway = Gateway::start_in(folder, &["--listen", "127.0.0.1:0", "--durability", "fsync"], "curl");
+    assert!(gateway.line("store").contains("sqlite:file.db (durability fsync)"), "{}", gateway.greeting);
+    assert!(gateway.line("second: demo").contains("demo"));
+    assert!(gateway.line("curl").contains("/agent -H"), "{}", gateway.greeting);
+    assert!(shell(gateway.line("curl")).contains("RUN_FINISHED"));
+    gateway.signal("-INT");
+    let (rest, status, _) = gateway.finish();
+    assert!(status.success(), "{status}: {rest}");
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let gateway = Gateway::start(&["--listen", "127.0.0.1:0", "--store", "memory:"], "curl");
+    let line = gateway.line("curl").replace("hello", "long 100000");
+    let mut slow = Command::new("sh").args(["-c", &line]).stdout(Stdio::piped()).spawn().unwrap();
+    // The run goes on once its first line is here.
+    let mut first = String::new();
+    BufReader::new(slow.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    gateway.signal("-TERM");
+    let mut gateway = gateway;
+    let mut said = String::new();
+    while !said.contains("SIGTERM") {
+        assert!(gateway.stderr.read_line(&mut said).unwrap() > 0, "it ended at the first signal: {said}");
+    }
+    gateway.signal("-TERM");
+    let (_, status, _) = gateway.finish();
+    assert_eq!(status.code(), Some(143));
+    slow.wait().unwrap();
+}
+
+#[test]
+fn lines_of_json_are_nothing_but_json() {
+    let arguments = ["--listen", "127.0.0.1:0", "--store", "memory:", "--log-format", "json"];
+    let gateway = Gateway::start(&arguments, "listening");
+    let greeting = gateway.greeting.clone();
+    gateway.signal("-TERM");
+    let (rest, status, _) = gateway.finish();
+    assert!(status.success());
+    for line in format!("{greeting}{rest}").lines() {
+        let parsed: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(parsed["level"].is_string() && parsed["message"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn the_example_is_accepted() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agentwire.toml");
+    let output = Command::new(env!("CARGO_BIN_EXE_agentwire"))
+        .args(["config", "check"])
+        .arg(example)
+        .output()
+        .expect("the command can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
