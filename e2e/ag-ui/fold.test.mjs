@@ -8,7 +8,7 @@ import { corpus, orderlyStreams } from "./corpus.mjs";
 import { example, fixtureBody, fixtures, officialClient } from "./peers.mjs";
 
 const SEED = Number(process.env.SEED ?? 21);
-const COUNT = Number(process.env.COUNT ?? 4000);
+const COUNT = Number(process.env.COUNT ?? 2500);
 const SHOWN = 5;
 
 /** Half a surrogate pair has no UTF-8 form, and a retired event has no id: each side makes one up. */

@@ -4,10 +4,10 @@ import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
 
 import { corpus } from "./corpus.mjs";
-import { PROTO, SSE, example, fixtureBody, fixtures, officialClient } from "./peers.mjs";
+import { PROTO, SSE, agentwire, example, fixtureBody, fixtures, officialClient } from "./peers.mjs";
 
 const SEED = Number(process.env.SEED ?? 1);
-const COUNT = Number(process.env.COUNT ?? 4000);
+const COUNT = Number(process.env.COUNT ?? 3000);
 // A failing corpus shows its first streams, which is enough to start with.
 const SHOWN = 5;
 
@@ -55,6 +55,20 @@ describe("verdicts", () => {
       }
     });
     complain(problems);
+  });
+
+  test("the command line says what the batch says", async () => {
+    // The corpus goes through an example of the library; this holds the example to the command.
+    for (let index = 0; index < Math.min(streams.length, 150); index += 1) {
+      const { breaches, malformed } = verdicts[index];
+      const { code, stdout } = await agentwire(["check", "-"], streams[index].stream);
+      const named = breaches.map(({ rule, client }) => (client ? rule : `${rule} (spec)`));
+      const text = stdout.toString();
+      // The command also tells the framing; damaged text may not look like any.
+      if (code === 3) continue;
+      assert.equal(code, malformed !== null || breaches.length > 0 ? 1 : 0, `${streams[index].name}\n${text}`);
+      for (const rule of named.slice(0, 20)) assert.ok(text.includes(`: ${rule}: `), `${streams[index].name}: ${rule} is missing in\n${text}`);
+    }
   });
 
   test("the corpus holds enough of both verdicts", () => {

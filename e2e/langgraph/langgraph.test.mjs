@@ -171,6 +171,14 @@ for (const modes of Object.keys(MODES)) {
     await agrees(run.thread, run);
   });
 
+  test(`${modes}: a message that is named on its first chunk only is shown once`, async () => {
+    const run = await once("named_once", modes);
+    assert.deepEqual(of(run.events, "TOOL_CALL_START").map(({ toolCallId }) => toolCallId), ["call_n1"]);
+    assert.deepEqual(of(run.events, "TEXT_MESSAGE_START").map(({ messageId }) => messageId), ["resp_2"]);
+    assert.equal(text(run.events, "resp_2"), "It is 21 C.");
+    await agrees(run.thread, run);
+  });
+
   test(`${modes}: reasoning is apart from the answer`, async () => {
     const run = await once("think", modes);
     const thought = of(run.events, "REASONING_MESSAGE_CONTENT").map(({ delta }) => delta).join("");
@@ -186,6 +194,19 @@ for (const modes of Object.keys(MODES)) {
     assert.deepEqual([last.type, last.code, last.message], ["RUN_ERROR", "ValueError", "node failed on purpose"]);
   });
 }
+
+test("messages that are repeated in every frame are shown once", async () => {
+  for (const modes of [["messages"], ["messages", "updates", "values"], ["messages", "messages-tuple", "values"]]) {
+    for (const [graph, id, wanted] of [["plain", "chatcmpl-S1", "Hello from the server."], ["named_once", "resp_2", "It is 21 C."]]) {
+      const thread = await newThread(server);
+      const body = await ask(graph, [user("h1", "go")], { modes });
+      const { events } = await officialClient(await convert(await stream(server, thread, body)));
+      assert.deepEqual(of(events, "TEXT_MESSAGE_START").map(({ messageId }) => messageId), [id], modes.join());
+      assert.equal(text(events, id), wanted, modes.join());
+      assert.equal(events.at(-1).type, "RUN_FINISHED");
+    }
+  }
+});
 
 test("a static breakpoint is an interrupt, and the run goes on past it", async () => {
   const first = await once("tools", "modes", { input: { forwardedProps: { interrupt_before: ["tools"] } } });

@@ -10,7 +10,7 @@ from typing import Annotated, TypedDict
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 from langchain_core.callbacks import adispatch_custom_event  # noqa: E402
-from langchain_core.messages import AIMessage  # noqa: E402
+from langchain_core.messages import AIMessage, AIMessageChunk  # noqa: E402
 from langchain_core.runnables import RunnableConfig  # noqa: E402
 from langchain_core.tools import tool  # noqa: E402
 from langgraph.config import get_stream_writer  # noqa: E402
@@ -54,6 +54,8 @@ def _one(node, fn):
 plain = _one("chatbot", _chat([say("Hello from the server.", "chatcmpl-S1", u=usage(5, 5))])).compile()
 slow = _one("chatbot", _chat([say("", "chatcmpl-SL", pieces=long_text(60))], delay=0.05)).compile()
 think = _one("chatbot", _chat([anthropic_turn("Two plus two.", "Four.", "msg_th")])).compile()
+
+slow_think = _one("chatbot", _chat([anthropic_turn(" ".join(long_text(40)), "Four.", "msg_st")], delay=0.05)).compile()
 
 _tools = StateGraph(S)
 _tools.add_node("agent", _chat([calls([("call_s1", "get_weather", {"city": "Paris"}), ("call_s2", "get_weather", {"city": "Rome"})], "chatcmpl-S2"),
@@ -125,9 +127,9 @@ def explode(code: int) -> str:
     raise ValueError(f"code {code}")
 
 
-def _agent(script, tools, **options):
+def _agent(script, tools, delay=0.0, **options):
     g = StateGraph(S)
-    g.add_node("agent", _chat(script, "agent"))
+    g.add_node("agent", _chat(script, "agent", delay))
     g.add_node("tools", ToolNode(tools, **options))
     g.add_edge(START, "agent")
     g.add_conditional_edges("agent", tools_condition)
@@ -144,6 +146,27 @@ _pay.add_edge(START, "agent")
 _pay.add_conditional_edges("agent", lambda s: [Send("tools", [call]) for call in s["messages"][-1].tool_calls] or END, ["tools", END])
 _pay.add_edge("tools", "agent")
 pay = _pay.compile()
+pay_one = _agent([calls([("call_o1", "wire_money", {"amount": 3, "to": "Cleo"})], "chatcmpl-O1"), say("Done.", "chatcmpl-O2")], [wire_money])
+slow_args = _agent([calls([("call_l1", "get_weather", {"city": "".join(long_text(60))})], "chatcmpl-L1", n=6), say("Long.", "chatcmpl-L2")],
+                   [get_weather], delay=0.05)
+
+
+def _ask(s):
+    answer = interrupt({"message": "Which colour?"})
+    return {"notes": [f"colour={answer}"]}
+
+
+_painter = StateGraph(S)
+_painter.add_node("paint", _chat([say("I paint.", "chatcmpl-N1")], "paint"))
+_painter.add_node("ask", _ask)
+_painter.add_edge(START, "paint")
+_painter.add_edge("paint", "ask")
+_nested = StateGraph(S)
+_nested.add_node("painter", _painter.compile())
+_nested.add_node("report", lambda s: {"messages": [AIMessage("Painted: " + s["notes"][-1], id="nr-1")]})
+_nested.add_edge(START, "painter")
+_nested.add_edge("painter", "report")
+nested = _nested.compile()
 faulty = _agent([calls([("call_f1", "explode", {"code": 7}), ("call_f2", "no_such_tool", {})], "chatcmpl-F1"),
                  say("It failed.", "chatcmpl-F2")], [explode], handle_tool_errors=True)
 
@@ -160,3 +183,16 @@ _fan.add_node("static", lambda s: {"messages": [AIMessage("nobody streamed this"
 _fan.add_conditional_edges(START, lambda s: [Send("branch", {"number": n}) for n in (1, 2, 3)], ["branch"])
 _fan.add_edge("branch", "static")
 fan = _fan.compile()
+
+
+def _first_chunk_named(name, pieces):
+    """As OpenAI's Responses API streams: the id is on the first chunk only, and LangChain puts its own on the rest."""
+    return [AIMessageChunk(content=[], id=name)] + [
+        AIMessageChunk(content=[{"type": "text", "text": piece, "index": 0}]) if isinstance(piece, str)
+        else AIMessageChunk(content=[], tool_call_chunks=[{"type": "tool_call_chunk", "index": 0, **piece}])
+        for piece in pieces
+    ]
+
+
+named_once = _agent([_first_chunk_named("resp_1", [{"id": "call_n1", "name": "get_weather", "args": ""}, {"id": None, "name": None, "args": '{"city":"Oslo"}'}]),
+                     _first_chunk_named("resp_2", ["It is ", "21 C."])], [get_weather])

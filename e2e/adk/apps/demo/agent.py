@@ -36,6 +36,17 @@ def delete_all(scope: str) -> dict:
     return {"deleted": scope}
 
 
+def book(row: int, tool_context: ToolContext) -> dict:
+    """Books the seat that a person names."""
+    answer = tool_context.tool_confirmation
+    if answer is None:
+        tool_context.request_confirmation(hint=f"Which seat in row {row}?", payload={"seat": ""})
+        return {"status": "asked"}
+    if not answer.confirmed:
+        return {"status": "refused"}
+    return {"booked": row, "seat": (answer.payload or {}).get("seat", "any")}
+
+
 def raises(path: str) -> dict:
     """Always fails."""
     raise FileNotFoundError(f"no such file: {path}")
@@ -53,6 +64,12 @@ def set_theme(theme: str, tool_context: ToolContext) -> dict:
     tool_context.state["a/b~c"] = [theme]
     tool_context.state["temp:secret"] = 1
     return {"ok": True}
+
+
+def slowly(pieces):
+    """With a pause after each, so that there is a middle."""
+    paced = [step for piece in pieces for step in (chunk(piece), 0.05)]
+    return [*paced, chunk("end.", finish="STOP")]
 
 
 def respond(request):
@@ -79,6 +96,9 @@ def respond(request):
             chunk(call("ask_silently", question="One?"), call("ask_for_approval", purpose="two"), finish="STOP")
         ],
         "confirm": lambda: [chunk(call("delete_all", scope="tmp"), finish="STOP")],
+        "book": lambda: [chunk(call("book", row=4), finish="STOP")],
+        "slowly": lambda: slowly([f"word{n:02d} " for n in range(60)]),
+        "ponder": lambda: slowly([thought(f"hmm{n:02d} ") for n in range(60)]),
         "artifact": lambda: [chunk(call("save_report", name="report.txt", text="hello"), finish="STOP")],
         "state": lambda: [chunk(call("set_theme", theme="dark"), finish="STOP")],
         "think": lambda: [chunk(thought("Hmm, ")), chunk(thought("hi.", b"\xfb\xff")), chunk("Hello!", finish="STOP")],
@@ -114,6 +134,7 @@ root_agent = LlmAgent(
         LongRunningFunctionTool(ask_for_approval),
         LongRunningFunctionTool(ask_silently),
         FunctionTool(delete_all, require_confirmation=True),
+        book,
         raises,
         save_report,
         set_theme,

@@ -6,6 +6,7 @@ closing events and finish reasons are those of a real run.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, AsyncGenerator, Callable
 
 from google.adk.models.base_llm import BaseLlm
@@ -52,7 +53,8 @@ def words(text: str) -> list[types.GenerateContentResponse]:
 
 
 class ScriptedLlm(BaseLlm):
-    """Asks ``script`` for the chunks of each turn; an exception among them is raised when its time comes."""
+    """Asks ``script`` for the chunks of each turn. An exception among them is raised when its time comes, and a number
+    is a pause in seconds."""
 
     model: str = "scripted-1"
     script: Callable[[LlmRequest], list[Any]]
@@ -65,6 +67,9 @@ class ScriptedLlm(BaseLlm):
         for piece in self.script(llm_request):
             if isinstance(piece, Exception):
                 raise piece
+            if isinstance(piece, float):
+                await asyncio.sleep(piece)
+                continue
             if not stream:
                 whole.append(piece)
                 continue

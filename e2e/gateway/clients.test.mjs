@@ -1,0 +1,154 @@
+// The official clients against `agentwire serve` with the demo agent and every one of its keywords.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { all, frames, input, isTerminal, post, serve, typesOf } from "./support.mjs";
+
+process.env.SUPPRESS_TRANSFORMATION_WARNINGS = "1";
+for (const method of ["error", "warn"]) console[method] = () => {};
+const { HttpAgent } = await import("@ag-ui/client");
+
+const PROTO = "application/vnd.ag-ui.event+proto";
+const KEYWORDS = [
+  "hello", "think", "tools", "tool error", "state", "steps", "subagent", "plan", "media", "confirm", "approve",
+  "long 200", "fail", "think tools state steps subagent plan media",
+];
+
+class BinaryAgent extends HttpAgent {
+  requestInit(input) {
+    const init = super.requestInit(input);
+    return { ...init, headers: { ...init.headers, Accept: PROTO } };
+  }
+}
+
+for (const [name, Agent] of [["SSE", HttpAgent], ["binary", BinaryAgent]]) {
+  test(`@ag-ui/client takes every keyword (${name})`, async (t) => {
+    const { url } = await serve(t, ["--store", "memory:"]);
+    for (const [index, text] of KEYWORDS.entries()) {
+      const threadId = `t${index}`;
+      const agent = new Agent({ url: `${url}/`, threadId });
+      agent.addMessage({ id: "u", role: "user", content: text });
+      const events = [];
+      let failure = null;
+      const watch = { onEvent: ({ event }) => void events.push(event), onRunFailed: ({ error }) => void (failure = error) };
+      await agent.runAgent({ runId: `r${index}` }, watch).catch((error) => (failure = error));
+      assert.equal(events.at(0)?.type, "RUN_STARTED", text);
+      assert.equal(events.filter((event) => isTerminal(event.type)).length, 1, text);
+      if (text === "fail") assert.equal(events.at(-1).code, "DEMO_FAILURE");
+      else assert.equal(failure, null, `${text}: ${failure}`);
+      // What the client holds is what the gateway keeps.
+      const kept = await (await fetch(`${url}/message_snapshot/${threadId}`)).json();
+      const held = agent.messages.map(({ id, role, content }) => ({ id, role, content }));
+      assert.deepEqual(held, kept.messages.map(({ id, role, content }) => ({ id, role, content })), text);
+      const state = await (await fetch(`${url}/state_snapshot/${threadId}`)).json();
+      assert.deepEqual(agent.state, state.snapshot, text);
+    }
+  });
+}
+
+test("@ag-ui/client answers an interrupt", async (t) => {
+  const { url } = await serve(t, ["--store", "memory:"]);
+  const agent = new HttpAgent({ url: `${url}/`, threadId: "t" });
+  agent.addMessage({ id: "u", role: "user", content: "approve" });
+  let outcome;
+  await agent.runAgent({ runId: "one" }, { onRunFinishedEvent: ({ event }) => void (outcome = event.outcome) });
+  assert.equal(outcome.type, "interrupt");
+  const pending = await (await fetch(`${url}/threads/t/pending`)).json();
+  assert.equal(pending.length, 1);
+  const resume = outcome.interrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } }));
+  let text = "";
+  await agent.runAgent({ runId: "two", resume }, { onTextMessageContentEvent: ({ event }) => void (text += event.delta) });
+  assert.match(text, /approved/);
+  assert.deepEqual(await (await fetch(`${url}/threads/t/pending`)).json(), []);
+});
+
+/** A chat without a user interface around it. */
+function chat(ai, options) {
+  class State {
+    status = "ready";
+    error = undefined;
+    messages = [];
+    pushMessage = (message) => void (this.messages = this.messages.concat(structuredClone(message)));
+    popMessage = () => void (this.messages = this.messages.slice(0, -1));
+    replaceMessage = (index, message) => void (this.messages = this.messages.with(index, structuredClone(message)));
+    snapshot = (thing) => structuredClone(thing);
+  }
+  class Chat extends ai.AbstractChat {
+    constructor(init) {
+      super({ ...init, state: new State() });
+    }
+  }
+  return new Chat(options);
+}
+
+for (const [version, profile] of [["5.0.277", 5], ["6.0.326", 6], ["7.0.169", 7]]) {
+  test(`ai ${version} takes every keyword and resumes`, async (t) => {
+    const ai = await import(`ai-${version}`);
+    const { url } = await serve(t, ["--store", "memory:"]);
+    const open = (id) => {
+      const errors = [];
+      const transport = new ai.DefaultChatTransport({
+        api: `${url}/api/chat`,
+        fetch: (address, init) => fetch(`${address}?profile=${profile}`, init),
+      });
+      return { chat: chat(ai, { id, transport, onError: (error) => void errors.push(error) }), errors };
+    };
+    for (const [index, text] of KEYWORDS.entries()) {
+      const { chat: one, errors } = open(`t${index}`);
+      await one.sendMessage({ text });
+      assert.equal(errors.length, text === "fail" ? 1 : 0, `${text}: ${errors}`);
+      assert.equal(one.messages.at(-1).role, "assistant", text);
+      assert.ok(one.messages.at(-1).parts.length > 0, text);
+    }
+    // A second client comes while the answer goes on, and sees all of it.
+    const first = open("resumed");
+    const sent = first.chat.sendMessage({ text: "think hello" });
+    let second;
+    for (;;) {
+      second = open("resumed");
+      await second.chat.resumeStream();
+      if (second.chat.messages.length > 0) break;
+      assert.notEqual(first.chat.status, "ready", "nothing was resumed while it went on");
+    }
+    await sent;
+    const textOf = (one) => one.messages.at(-1).parts.map((part) => part.text ?? "").join("|");
+    assert.equal(textOf(second.chat), textOf(first.chat));
+    const idle = open("resumed");
+    await idle.chat.resumeStream();
+    assert.equal(idle.chat.messages.length, 0, "nothing goes on any more");
+  });
+}
+
+test("HAI streams of every keyword begin, end and replay", async (t) => {
+  const { url } = await serve(t, ["--store", "memory:"]);
+  for (const text of KEYWORDS) {
+    const response = await post(`${url}/awp`, { messages: [{ role: "user", content: text }] });
+    assert.equal(response.headers.get("content-type"), "text/event-stream");
+    const seen = await all(response);
+    const types = typesOf(seen);
+    assert.equal(types[0], "RUN_STARTED", text);
+    assert.equal(types.filter(isTerminal).length, 1, text);
+    const run = response.headers.get("x-run-id");
+    assert.deepEqual(await all(await fetch(`${url}/runs/${encodeURIComponent(run)}/stream?format=hai`)), seen, text);
+  }
+});
+
+test("100 parallel posts of one run id start one run", async (t) => {
+  const { url } = await serve(t);
+  const answers = await Promise.all(Array.from({ length: 100 }, async () => all(await post(`${url}/`, input("t", "r", "tools")))));
+  for (const answer of answers) assert.deepEqual(answer, answers[0]);
+  assert.equal(typesOf(answers[0]).filter((type) => type === "RUN_STARTED").length, 1);
+  const metrics = await (await fetch(`${url}/metrics`)).text();
+  assert.match(metrics, /agentwire_runs_started\w*\{[^}]*\} 1\n/);
+});
+
+test("a stream can be watched in two formats at once", async (t) => {
+  const { url } = await serve(t, ["--store", "memory:"]);
+  const first = frames(await post(`${url}/`, input("t", "r", "think tools")));
+  await first.next();
+  const watched = all(await fetch(`${url}/runs/r/stream?format=ai-sdk@5`));
+  for await (const _ of first);
+  const again = await all(await fetch(`${url}/runs/r/stream?format=ai-sdk@5`));
+  assert.deepEqual(await watched, again);
+});

@@ -1,0 +1,269 @@
+// A real `adk api_server` behind the real gateway, seen from every client, and compared with the session it holds.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { startServer } from "../adk/peers.mjs";
+import { AgUi, Gateway, accepted, clients, follow, fresh, of, said, startAndLeave, until } from "./gateway.mjs";
+
+let server;
+let gateway;
+before(async () => {
+  server = await startServer();
+  const agents = ["demo", "team", "nobody"].map((app) => [app, `{ kind = "adk", url = "${server.url}", app = "${app}" }`]);
+  gateway = await Gateway.configured(Object.fromEntries(agents));
+});
+after(async () => {
+  await gateway?.stop();
+  await server?.close();
+});
+
+/** The server's own session for one of our threads. */
+async function session(thread, app = "demo") {
+  const answer = await fetch(`${server.url}/apps/${app}/users/default-user/sessions/${thread}`);
+  assert.equal(answer.status, 200);
+  return answer.json();
+}
+
+const INTERNAL = ["adk_request_confirmation", "transfer_to_agent"];
+
+/** What the model said and called in a session; thoughts and ADK's own calls are not for the screen. */
+function held({ events }) {
+  const parts = events.filter((event) => event.author !== "user").flatMap((event) => event.content?.parts ?? []);
+  return {
+    texts: parts.filter((part) => part.text && !part.thought).map((part) => part.text),
+    calls: parts.map((part) => part.functionCall).filter(Boolean).map((call) => [call.id, call.name, call.args ?? {}]),
+    results: events.flatMap((event) => event.content?.parts ?? []).map((part) => part.functionResponse).filter(Boolean),
+  };
+}
+
+const ownCalls = (calls) => calls.filter(([, name]) => !INTERNAL.includes(name));
+
+async function agrees(person, app) {
+  const stored = await session(person.thread, app);
+  const { texts, calls, results } = held(stored);
+  // Where one message ends is the protocol's affair.
+  assert.equal(person.texts().join(""), texts.join(""));
+  assert.deepEqual(ownCalls(person.calls()), ownCalls(calls));
+  return { stored, results };
+}
+
+for (const [name, open] of clients) {
+  test(`${name}: two turns of a chat`, async () => {
+    const person = await open(gateway, "demo");
+    await person.say("hello there");
+    await person.say("and again");
+    assert.equal(person.failed(), null);
+    assert.deepEqual(person.texts(), ["You said : hello there", "You said : and again"]);
+    await agrees(person);
+  });
+
+  test(`${name}: a tool, and two at once`, async () => {
+    const person = await open(gateway, "demo");
+    await person.say("weather");
+    await person.say("both");
+    const { results } = await agrees(person);
+    assert.deepEqual(results.map((result) => result.name), ["get_weather", "get_weather", "slow_add"]);
+  });
+
+  test(`${name}: an agent that hands over to another`, async () => {
+    const person = await open(gateway, "team");
+    await person.say("write");
+    assert.equal(person.failed(), null);
+    assert.match(person.texts().at(-1), /The writer counted 3 words\./);
+    await agrees(person, "team");
+  });
+
+  test(`${name}: state`, async () => {
+    const person = await open(gateway, "demo");
+    await person.say("state please");
+    const { stored } = await agrees(person);
+    assert.equal(stored.state.theme, "dark");
+    assert.equal(person.state().theme, "dark");
+    assert.deepEqual(person.state()["a/b~c"], ["dark"]);
+  });
+
+  for (const [keyword, before] of [["fail", "Half an answ"], ["raise", ""], ["block", "I was "]]) {
+    test(`${name}: a run that fails (${keyword})`, async () => {
+      const person = await open(gateway, "demo");
+      await person.say(keyword);
+      assert.ok(person.failed());
+      assert.equal(person.texts().join(""), before);
+      await person.say("hello");
+      assert.equal(person.failed(), null, "the thread goes on");
+    });
+  }
+
+  test(`${name}: an app that is not there`, async () => {
+    const person = await open(gateway, "nobody");
+    await person.say("hello");
+    assert.ok(person.failed());
+  });
+
+  test(`${name}: a long-running tool, answered across a crash of the gateway`, async () => {
+    const person = await open(gateway, "demo");
+    await person.say("please approve");
+    const [item] = await gateway.open(person.thread);
+    assert.deepEqual([item.kind, item.name, item.arguments], ["long-running-tool", "ask_for_approval", { purpose: "books" }]);
+    await gateway.crash();
+    await person.answer(() => ({ status: "approved" }));
+    assert.equal(person.failed(), null);
+    assert.match(person.texts().at(-1), /ask_for_approval said .*approved/);
+    const { results } = await agrees(person);
+    assert.deepEqual(results.at(-1).response, { status: "approved" });
+    assert.deepEqual(await gateway.open(person.thread), []);
+  });
+
+  test(`${name}: two long-running tools, answered at once`, async () => {
+    const person = await open(gateway, "demo");
+    await person.say("twice");
+    assert.equal((await gateway.open(person.thread)).length, 2);
+    await person.answer((item) => ({ to: item.name }));
+    assert.equal(person.failed(), null);
+    const { results } = await agrees(person);
+    assert.deepEqual(results.slice(-2).map(({ name, response }) => [name, response]).sort(), [
+      ["ask_for_approval", { to: "ask_for_approval" }],
+      ["ask_silently", { to: "ask_silently" }],
+    ]);
+  });
+
+  for (const approved of [true, false]) {
+    test(`${name}: a confirmation is ${approved ? "given" : "refused"}`, async () => {
+      const person = await open(gateway, "demo");
+      await person.say("confirm it");
+      const [item] = await gateway.open(person.thread);
+      assert.deepEqual([item.kind, item.name, item.arguments], ["approval", "delete_all", { scope: "tmp" }]);
+      await person.answer(() => ({ approved }));
+      assert.equal(person.failed(), null);
+      const { results } = await agrees(person);
+      const done = results.filter((result) => result.name === "delete_all").at(-1);
+      if (approved) assert.deepEqual(done.response, { deleted: "tmp" });
+      else assert.match(JSON.stringify(done.response), /rejected/);
+    });
+  }
+
+  test(`${name}: a confirmation with a payload`, async () => {
+    const person = await open(gateway, "demo");
+    await person.say("book");
+    await person.answer(() => ({ approved: true, payload: { seat: "12A" } }));
+    assert.equal(person.failed(), null);
+    const { results } = await agrees(person);
+    // An approval of `ai` has no room for more than a yes or no.
+    const seat = name === "ai 7" ? "any" : "12A";
+    assert.deepEqual(results.filter((result) => result.name === "book").at(-1).response, { booked: 4, seat });
+  });
+
+  test(`${name}: a tool of the front end`, async () => {
+    const person = await open(gateway, "demo");
+    const tools = [{ name: "pick_colour", description: "Picks.", parameters: { type: "object", properties: { of: { type: "array", items: { type: "string" } } } } }];
+    await person.say("pick one", { tools });
+    const [item] = await gateway.open(person.thread);
+    assert.deepEqual([item.kind, item.name, item.arguments], ["frontend-tool", "pick_colour", { of: ["red", "blue"] }]);
+    await person.answer(() => "blue", { tools });
+    assert.equal(person.failed(), null);
+    assert.match(person.texts().at(-1), /pick_colour said .*blue/);
+    await agrees(person);
+  });
+}
+
+const contents = (type, least) => (frames) => frames.filter(({ event }) => event.type === type).length >= least;
+
+test("a reader that leaves comes back with its cursor and misses nothing", async () => {
+  const { thread, runId, frames } = await startAndLeave(gateway, "demo", { text: "slowly", enough: contents("TEXT_MESSAGE_CONTENT", 5) });
+  const rest = await follow(gateway, "demo", runId, frames.at(-1).id);
+  const events = [...frames, ...rest.frames].map(({ event }) => event);
+  assert.equal(said(events), held(await session(thread)).texts.join(""));
+  assert.equal(events.at(-1).type, "RUN_FINISHED");
+  await accepted(events, thread);
+});
+
+for (const [keyword, type] of [["slowly", "TEXT_MESSAGE_CONTENT"], ["ponder", "REASONING_MESSAGE_CONTENT"]]) {
+  test(`${keyword}: the gateway dies in the middle; the run is given an end and the thread goes on`, async () => {
+    const { thread, runId, frames } = await startAndLeave(gateway, "demo", { text: keyword, enough: contents(type, 5) });
+    await gateway.crash();
+    const rest = await follow(gateway, "demo", runId, frames.at(-1).id);
+    const events = [...frames, ...rest.frames].map(({ event }) => event);
+    assert.deepEqual([events.at(-1).type, events.at(-1).code], ["RUN_ERROR", "GATEWAY_LOST"]);
+    await accepted(events, thread);
+    assert.equal((await gateway.get(`/runs/${runId}`)).status, "failed");
+    const person = new AgUi(gateway, "demo", thread);
+    await person.say("weather");
+    assert.equal(person.failed(), null);
+    assert.equal(person.calls().at(-1)[1], "get_weather");
+  });
+
+  test(`${keyword}: stopped in the middle, the server stops too`, async () => {
+    const person = new AgUi(gateway, "demo");
+    const runId = fresh("run");
+    const events = await person.say(keyword, {
+      runId,
+      onEvent: (event, events) => {
+        if (event.type === type && of(events, type).length === 3) gateway.post(`/runs/${runId}/stop`);
+      },
+    });
+    assert.deepEqual(events.at(-1).outcome, { type: "cancelled" });
+    assert.ok(of(events, type).length < 60);
+    await person.say("weather");
+    assert.equal(person.failed(), null);
+    assert.equal(person.calls().at(-1)[1], "get_weather");
+    assert.ok(!held(await session(person.thread)).texts.join("").includes("end."), "the model was not heard out");
+  });
+
+  test(`${keyword}: held in the middle and let go on`, async () => {
+    const person = new AgUi(gateway, "demo");
+    const runId = fresh("run");
+    let held;
+    const events = await person.say(keyword, {
+      runId,
+      onEvent: (event, events) => {
+        if (event.type !== type || of(events, type).length !== 3) return;
+        held = (async () => {
+          const pause = await gateway.post(`/runs/${runId}/pause`);
+          const { status } = await gateway.get(`/runs/${runId}`);
+          const resume = await gateway.post(`/runs/${runId}/resume`);
+          return [pause.status, status, resume.status];
+        })();
+      },
+    });
+    assert.deepEqual(await held, [200, "paused", 200]);
+    assert.equal(events.at(-1).type, "RUN_FINISHED");
+    await agrees(person);
+  });
+}
+
+test("ai 7: stopped by its own route", async () => {
+  const [, open] = clients.find(([name]) => name === "ai 7");
+  const page = await open(gateway, "demo");
+  const sent = page.say("slowly");
+  await until(() => page.texts()[0]?.length > 20, "some text");
+  assert.equal((await gateway.post(`/agents/demo/api/chat/${page.thread}/stop`)).status, 200);
+  await sent;
+  assert.equal(page.chat.status, "ready");
+  assert.ok(!page.texts().join("").includes("end."));
+});
+
+test("with nothing but flags", async (t) => {
+  const flags = await Gateway.start("--adk", server.url, "--app", "demo");
+  t.after(() => flags.stop());
+  const person = new AgUi(flags);
+  await person.say("hello there");
+  assert.deepEqual(person.texts(), ["You said : hello there"]);
+});
+
+test("a session that was begun elsewhere is shown whole", async (t) => {
+  const other = await Gateway.start("--adk", server.url, "--app", "demo");
+  t.after(() => other.stop());
+  for (const [name, open] of clients.filter(([name]) => !name.startsWith("ai"))) {
+    const first = new AgUi(gateway, "demo");
+    await first.say("state please");
+    const second = await open(other, undefined, first.thread);
+    await second.say("hello");
+    assert.equal(second.failed(), null, name);
+    const { texts } = held(await session(first.thread));
+    assert.deepEqual(second.texts(), texts, name);
+    assert.equal(second.state().theme, "dark", name);
+    const messages = (await other.get(`/message_snapshot/${first.thread}`)).messages;
+    // A client keeps its own message where it stands when it hears of earlier ones.
+    assert.deepEqual(messages.map((message) => message.role), ["user", "user", "assistant", "tool", "assistant", "assistant"], name);
+  }
+});

@@ -1,0 +1,295 @@
+// A real `langgraph dev` behind the real gateway, seen from every client, and compared with what the server holds.
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+
+import { post, start, threadState } from "../langgraph/server.mjs";
+import { AgUi, Gateway, accepted, clients, follow, fresh, of, said, startAndLeave, until } from "./gateway.mjs";
+
+const GRAPHS = ["plain", "slow", "think", "tools", "hitl", "pay", "pay_one", "nested", "faulty", "fan", "sub", "boom", "slow_think", "slow_args"];
+
+/** Graphs that take their time, and what they say meanwhile. */
+const SLOW = [["slow", "TEXT_MESSAGE_CONTENT"], ["slow_args", "TOOL_CALL_ARGS"], ["slow_think", "REASONING_MESSAGE_CONTENT"]];
+
+/** The server takes about a second for a run, most of it waiting. */
+const AT_ONCE = 4;
+
+let server;
+let gateway;
+before(async () => {
+  server = await start();
+  const agents = GRAPHS.map((graph) => [graph, `{ kind = "langgraph", url = "${server.url}", graph = "${graph}" }`]);
+  gateway = await Gateway.configured(Object.fromEntries([...agents, ["gone", `{ kind = "langgraph", url = "${server.url}", graph = "no_such_graph" }`]]));
+});
+after(async () => {
+  await gateway?.stop();
+  await server?.stop();
+});
+
+/** The server's own thread for one of ours. */
+async function remote(thread) {
+  const found = await (await post(`${server.url}/threads/search`, { metadata: { agentwire_thread: thread } })).json();
+  assert.equal(found.length, 1, `the server has one thread for ${thread}`);
+  return found[0].thread_id;
+}
+
+const textOf = (content) => (typeof content === "string" ? content : content.map((block) => (block.type === "text" ? block.text : "")).join(""));
+
+/** The person sees what the server holds: what the assistant said, what it called, and (where shown) the state. */
+async function agrees(person) {
+  const { values } = await threadState(server, await remote(person.thread));
+  const assistant = values.messages.filter((message) => message.type === "ai");
+  assert.deepEqual(person.texts(), assistant.map((message) => textOf(message.content)).filter(Boolean));
+  const calls = assistant.flatMap((message) => (message.tool_calls ?? []).map(({ id, name, args }) => [id, name, args]));
+  assert.deepEqual(person.calls(), calls);
+  const { messages: _, ...state } = values;
+  assert.deepEqual(person.state(), state);
+  return values;
+}
+
+const contents = (type, least) => (frames) => frames.filter(({ event }) => event.type === type).length >= least;
+const status = async (run) => (await gateway.get(`/runs/${run}`)).status;
+const remoteRuns = async (thread) => (await fetch(`${server.url}/threads/${await remote(thread)}/runs`)).json();
+
+describe("at the same time", { concurrency: AT_ONCE }, () => {
+  for (const [name, open] of clients) {
+    test(`${name}: two turns of a chat`, async () => {
+      const person = await open(gateway, "plain");
+      await person.say("hello");
+      assert.deepEqual(person.texts(), ["Hello from the server."]);
+      const { messages } = await agrees(person);
+      assert.deepEqual(messages.map((message) => message.type), ["human", "ai"]);
+      await person.say("again");
+      const later = await threadState(server, await remote(person.thread));
+      assert.equal(later.values.messages.filter((message) => message.type === "human").length, 2, "only what is new is sent");
+    });
+
+    for (const [graph, what] of [["tools", "parallel tools"], ["sub", "a subgraph"], ["faulty", "tools that fail"], ["fan", "branches at once"], ["think", "reasoning"]]) {
+      test(`${name}: ${what}`, async () => {
+        const person = await open(gateway, graph);
+        await person.say("go");
+        assert.equal(person.failed(), null);
+        const { values } = await threadState(server, await remote(person.thread));
+        const assistant = values.messages.filter((message) => message.type === "ai");
+        // Branches have no order among themselves.
+        assert.deepEqual(person.texts().sort(), assistant.map((message) => textOf(message.content)).filter(Boolean).sort());
+        const calls = assistant.flatMap((message) => (message.tool_calls ?? []).map(({ id, name, args }) => [id, name, args]));
+        assert.deepEqual(person.calls(), calls);
+        const { messages: _, ...state } = values;
+        assert.deepEqual(person.state(), state);
+      });
+    }
+
+    test(`${name}: a graph that fails`, async () => {
+      const person = await open(gateway, "boom");
+      await person.say("go");
+      assert.ok(person.failed(), "the person is told");
+      assert.equal((await threadState(server, await remote(person.thread))).tasks[0].error.includes("node failed"), true);
+    });
+
+    test(`${name}: a graph that is not there`, async () => {
+      const person = await open(gateway, "gone");
+      await person.say("go");
+      assert.match(String(person.failed()), /UPSTREAM_STATUS|an unknown graph/);
+    });
+
+    test(`${name}: one question, answered`, async () => {
+      const person = await open(gateway, "hitl");
+      await person.say("delete");
+      const [item] = await gateway.open(person.thread);
+      assert.equal(item.kind, "interrupt");
+      await person.answer(() => "yes");
+      assert.equal(person.failed(), null);
+      const values = await agrees(person);
+      assert.deepEqual(values.notes, ["answer=yes"]);
+      assert.deepEqual(await gateway.open(person.thread), []);
+    });
+
+    test(`${name}: a question of a tool`, async () => {
+      const person = await open(gateway, "pay_one");
+      await person.say("pay");
+      await person.answer(() => ({ approved: true }));
+      const values = await agrees(person);
+      assert.deepEqual(values.messages.filter((message) => message.type === "tool").map((message) => message.content), ["sent 3 to Cleo"]);
+    });
+
+    test(`${name}: a question of a subgraph`, async () => {
+      const person = await open(gateway, "nested");
+      await person.say("paint");
+      assert.equal((await gateway.open(person.thread)).length, 1);
+      await person.answer(() => "red");
+      const { values } = await threadState(server, await remote(person.thread));
+      assert.deepEqual(values.notes, ["colour=red"]);
+      // The server gives up a subgraph's messages with its state when it goes on, and says them again; a page of `ai`
+      // keeps what it has shown.
+      assert.deepEqual([...new Set(person.texts())], ["I paint.", "Painted: colour=red"]);
+      if (!name.startsWith("ai")) await agrees(person);
+    });
+  }
+
+  test("a reader that leaves comes back with its cursor and misses nothing", async () => {
+    const { thread, runId, frames } = await startAndLeave(gateway, "slow", { text: "go", enough: contents("TEXT_MESSAGE_CONTENT", 5) });
+    const rest = await follow(gateway, "slow", runId, frames.at(-1).id);
+    assert.ok(rest.whole);
+    const events = [...frames, ...rest.frames].map(({ event }) => event);
+    const { values } = await threadState(server, await remote(thread));
+    assert.equal(said(events), values.messages.at(-1).content);
+    assert.equal((await accepted(events, thread)).messages.at(-1).content, values.messages.at(-1).content);
+    const again = await follow(gateway, "slow", runId);
+    assert.deepEqual(again.frames, [...frames, ...rest.frames], "the replay is the same");
+  });
+
+  for (const [graph, type] of SLOW) {
+    test(`${graph}: stopped in the middle, the server's run is cancelled and the stream is whole`, async () => {
+      const person = new AgUi(gateway, graph);
+      let stopping;
+      const runId = fresh("run");
+      const events = await person.say("go", {
+        runId,
+        onEvent: (event, events) => {
+          if (event.type === type && of(events, type).length === 3) stopping = gateway.post(`/runs/${runId}/stop`);
+        },
+      });
+      assert.deepEqual(events.at(-1).outcome, { type: "cancelled" });
+      assert.equal((await stopping).status, 200);
+      assert.equal((await gateway.post(`/runs/${runId}/stop`)).status, 200, "twice is as good as once");
+      assert.equal(await status(runId), "stopped");
+      await until(async () => (await remoteRuns(person.thread)).every((run) => run.status === "interrupted"), "the server to stop");
+      assert.equal((await gateway.post(`/runs/${runId}/pause`)).status, 409);
+    });
+
+    test(`${graph}: held in the middle and let go on`, async () => {
+      const person = new AgUi(gateway, graph);
+      const runId = fresh("run");
+      const held = [];
+      const events = await person.say("go", {
+        runId,
+        onEvent: (event, events) => {
+          if (event.type !== type || of(events, type).length !== 3) return;
+          held.push(
+            (async () => {
+              const pause = await gateway.post(`/runs/${runId}/pause`);
+              const before = await gateway.get(`/runs/${runId}`);
+              const again = await gateway.post(`/runs/${runId}/pause`);
+              const resume = await gateway.post(`/runs/${runId}/resume`);
+              return { pause, before, again, resume };
+            })(),
+          );
+        },
+      });
+      const { pause, before, again, resume } = await held[0];
+      assert.deepEqual([pause.status, pause.body.mode, before.status, again.status, resume.status], [200, "soft", "paused", 200, 200]);
+      assert.deepEqual(of(events, "CUSTOM").filter((event) => event.name === "hai.run_status").map((event) => event.value.status), ["paused", "running"]);
+      assert.equal(events.at(-1).type, "RUN_FINISHED");
+      await agrees(person);
+    });
+  }
+
+  for (const [name, open] of clients.filter(([name]) => name.startsWith("ai"))) {
+    test(`${name}: stopped by its own route`, async () => {
+      const page = await open(gateway, "slow");
+      const sent = page.say("go");
+      await until(() => page.texts()[0]?.length > 20, "some text");
+      const { status: code } = await gateway.post(`/agents/slow/api/chat/${page.thread}/stop`);
+      assert.equal(code, 200);
+      await sent;
+      assert.equal(page.chat.status, "ready");
+      await until(async () => (await remoteRuns(page.thread)).every((run) => run.status === "interrupted"), "the server to stop");
+    });
+  }
+});
+
+for (const [name, open] of clients) {
+  test(`${name}: two questions at once, each of a tool, answered across a crash of the gateway`, async () => {
+    const person = await open(gateway, "pay");
+    await person.say("pay");
+    assert.equal((await gateway.open(person.thread)).length, 2);
+    await gateway.crash();
+    assert.equal((await gateway.open(person.thread)).length, 2);
+    await person.answer((item) => ({ approved: JSON.stringify(item).includes("Ana") }));
+    assert.equal(person.failed(), null);
+    const values = await agrees(person);
+    const results = values.messages.filter((message) => message.type === "tool").map((message) => message.content);
+    assert.deepEqual(results.sort(), ["refused", "sent 1 to Ana"]);
+  });
+}
+
+for (const [graph, type] of SLOW) {
+  test(`${graph}: the gateway dies in the middle, and the run is taken up where it was`, async () => {
+    const { thread, runId, frames } = await startAndLeave(gateway, graph, { text: "go", enough: contents(type, 5) });
+    await gateway.crash();
+    const rest = await follow(gateway, graph, runId, frames.at(-1).id);
+    const events = [...frames, ...rest.frames].map(({ event }) => event);
+    assert.equal(events.at(-1).type, "RUN_FINISHED", JSON.stringify(events.at(-1)));
+    assert.equal(of(events, "RUN_STARTED").length, 1);
+    const agent = await accepted(events, thread);
+    const { values } = await threadState(server, await remote(thread));
+    const assistant = values.messages.filter((message) => message.type === "ai");
+    const shown = agent.messages.filter((message) => message.role === "assistant");
+    assert.deepEqual(shown.map((message) => message.content).filter(Boolean), assistant.map((message) => textOf(message.content)).filter(Boolean));
+    assert.deepEqual(
+      shown.flatMap((message) => message.toolCalls ?? []).map((call) => JSON.parse(call.function.arguments)),
+      assistant.flatMap((message) => message.tool_calls ?? []).map((call) => call.args),
+    );
+    assert.equal((await remoteRuns(thread)).length, 1, "the agent was asked once");
+    assert.equal(await status(runId), "finished");
+    const again = await follow(gateway, graph, runId);
+    assert.deepEqual(again.frames.map(({ event }) => event), events);
+  });
+}
+
+test("a run that is held and whose state a person has changed stays so when the gateway dies", async () => {
+  const { thread, runId, frames } = await startAndLeave(gateway, "slow", { text: "go", enough: contents("TEXT_MESSAGE_CONTENT", 5) });
+  assert.equal((await gateway.post(`/runs/${runId}/pause`)).status, 200);
+  const patch = [{ op: "add", path: "/note", value: "mine" }];
+  const patched = await fetch(`${gateway.url}/state/${thread}`, { method: "PATCH", headers: { "content-type": "application/json" }, body: JSON.stringify(patch) });
+  assert.equal(patched.status, 200, await patched.text());
+  await gateway.crash();
+  assert.equal(await status(runId), "paused");
+  assert.equal((await gateway.post(`/runs/${runId}/resume`)).status, 200);
+  const rest = await follow(gateway, "slow", runId, frames.at(-1).id);
+  const events = [...frames, ...rest.frames].map(({ event }) => event);
+  assert.equal(events.at(-1).type, "RUN_FINISHED", JSON.stringify(events.at(-1)));
+  assert.deepEqual(of(events, "CUSTOM").filter((event) => event.name === "hai.run_status").map((event) => event.value.status), ["paused", "running"]);
+  const agent = await accepted(events, thread);
+  const { values } = await threadState(server, await remote(thread));
+  assert.equal(agent.messages.at(-1).content, values.messages.at(-1).content);
+});
+
+for (const [name, open] of clients.filter(([name]) => name.startsWith("ai"))) {
+  test(`${name}: a page that was reloaded takes the answer up again, even after a crash`, async () => {
+    const page = await open(gateway, "slow");
+    const sent = page.say("go");
+    await until(() => page.texts()[0]?.length > 20, "some text");
+    const messages = page.chat.messages.slice(0, 1);
+    await gateway.crash();
+    await sent;
+    await page.load(messages);
+    await page.chat.resumeStream();
+    assert.equal(page.chat.status, "ready", page.chat.error?.message);
+    await agrees(page);
+  });
+}
+
+test("a thread that was begun elsewhere is shown whole", async (t) => {
+  const other = await Gateway.start("--langgraph", server.url, "--graph", "tools");
+  t.after(() => other.stop());
+  const first = new AgUi(gateway, "tools");
+  await first.say("hello");
+  const second = new AgUi(other, undefined, first.thread);
+  await second.say("again");
+  assert.equal(second.failed(), null);
+  const { values } = await threadState(server, await remote(first.thread));
+  const held = (await other.get(`/message_snapshot/${first.thread}`)).messages;
+  const roles = { human: "user", ai: "assistant", tool: "tool" };
+  // A client keeps its own message where it stands when it hears of earlier ones.
+  assert.deepEqual(held.map((message) => message.role).sort(), values.messages.map((message) => roles[message.type]).sort());
+});
+
+test("with nothing but flags", async (t) => {
+  const flags = await Gateway.start("--langgraph", server.url, "--graph", "plain");
+  t.after(() => flags.stop());
+  const person = new AgUi(flags);
+  await person.say("hello");
+  assert.deepEqual(person.texts(), ["Hello from the server."]);
+});
