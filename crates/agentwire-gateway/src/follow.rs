@@ -28,8 +28,8 @@ use crate::{
     live::{Broken, Command, End, Head, Live, Mark, Take},
     log::{Decoder, Encoder, kind},
     metrics,
+    opening::messages_of,
     refusal::Refusal,
-    run::messages_of,
     settings::Sse,
 };
 

@@ -13,6 +13,7 @@ mod http;
 mod live;
 mod log;
 mod metrics;
+mod opening;
 mod pending;
 mod presence;
 mod refusal;

@@ -28,14 +28,15 @@ use tokio::{
 use crate::{
     again::Again,
     agent::{Failure, Outlet, Request},
-    code, conversation,
+    code,
     gate::{self, Decisions},
     gateway::{AgentEntry, Gateway},
     live::{Broken, Command, End, Live, Prelude, Snapshot},
     log::{Decoder, Encoder},
-    metrics, pending,
+    metrics,
+    opening::Opening,
+    pending,
     refusal::Refusal,
-    settings::AgentSettings,
 };
 
 /// How many events an agent may be ahead of the log: enough to fill an append, little enough to stop it soon.
@@ -759,46 +760,6 @@ fn has_something_to_answer(input: &RunInput) -> bool {
     use agentwire_core::event::Role;
     input.resume.as_ref().is_some_and(|resume| !resume.is_empty())
         || input.messages.iter().any(|message| matches!(message.role(), Role::User | Role::Tool))
-}
-
-/// What a run begins with.
-pub(crate) struct Opening {
-    pub(crate) messages: Vec<agentwire_core::event::Message>,
-    pub(crate) state: serde_json::Value,
-    pub(crate) state_seq: u64,
-    pub(crate) state_was: Option<String>,
-}
-
-impl Opening {
-    /// Reads it; the thread must not change meanwhile, so the run must have it.
-    pub(crate) async fn read(
-        gateway: &Gateway,
-        settings: &AgentSettings,
-        owner: &Owner,
-        input: &RunInput,
-        cut: Option<&MessageId>,
-    ) -> Result<Self, StoreError> {
-        let stored = gateway.store.messages(owner, &input.thread).await?;
-        let state = gateway.store.state(owner, &input.thread).await?;
-        let stored = stored.map_or_else(Vec::new, |text| messages_of(&text));
-        let state_value = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
-        let sent = input.state.as_ref().map(Json::to_value);
-        Ok(Self {
-            messages: conversation::messages(settings.history, stored, &input.messages, cut),
-            state: conversation::state(state_value, sent, settings.state_key.as_deref()),
-            state_seq: state.seq,
-            state_was: state.body.map(|body| body.to_string()),
-        })
-    }
-}
-
-/// Stored messages; what cannot be read any more is left out and told.
-pub(crate) fn messages_of(text: &str) -> Vec<agentwire_core::event::Message> {
-    let mut tally = agentwire_core::Tally::default();
-    ag_ui::messages_from_json(text, &mut tally).unwrap_or_else(|error| {
-        tracing::error!(%error, "stored messages could not be read");
-        Vec::new()
-    })
 }
 
 /// Takes what is too much for one append off what is staged.

@@ -22,7 +22,8 @@ use crate::{
     gateway::Gateway,
     live::Live,
     log::{Decoder, Encoder},
-    run::{Job, Opening},
+    opening::Opening,
+    run::Job,
     settings::{AgentSettings, OnDisconnect},
 };
 

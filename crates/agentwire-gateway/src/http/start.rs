@@ -15,8 +15,8 @@ use axum::{
 
 use super::{Mount, answer, call::Call, cursor::Cursor, json};
 use crate::{
-    admit::Wish, audit::Record, code, follow::Face, live::Command, pending, refusal::Refusal,
-    run::messages_of,
+    admit::Wish, audit::Record, code, follow::Face, live::Command, opening::messages_of, pending,
+    refusal::Refusal,
 };
 
 /// `POST` on the main path: AG-UI.

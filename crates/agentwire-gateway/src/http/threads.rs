@@ -15,7 +15,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{Mount, call::Call, json, start::Held};
-use crate::{audit::Record, code, live::Command, log::Encoder, refusal::Refusal, run::messages_of};
+use crate::{audit::Record, code, live::Command, log::Encoder, opening::messages_of, refusal::Refusal};
 
 /// How many threads are listed unless the client says; how many at most.
 const PAGE: usize = 100;
