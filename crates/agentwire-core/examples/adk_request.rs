@@ -49,6 +49,7 @@ fn answer(line: &Value) -> Value {
                 .flatten()
                 .map(|waiting| Waiting {
                     id: waiting["id"].as_str().expect("what waits has an id").into(),
+                    native: waiting["native"].as_str().map(Into::into),
                     name: waiting["name"].as_str().expect("what waits has a name").into(),
                     arguments: Json::from(&waiting["arguments"]),
                 })
@@ -66,11 +67,17 @@ fn answer(line: &Value) -> Value {
                     "messages": serde_json::from_str::<Value>(&ag_ui::messages_to_json(&stored.messages)).expect("it is JSON"),
                     "state": stored.state.to_value(),
                     "rawState": stored.raw_state.to_value(),
-                    "waiting": waiting.map(|waiting| json!({
-                        "id": waiting.id.as_str(),
-                        "name": waiting.name,
-                        "arguments": waiting.arguments.to_value(),
-                    })).collect::<Vec<_>>(),
+                    "waiting": waiting.map(|waiting| {
+                        let mut value = json!({
+                            "id": waiting.id.as_str(),
+                            "name": waiting.name,
+                            "arguments": waiting.arguments.to_value(),
+                        });
+                        if let Some(native) = &waiting.native {
+                            value["native"] = native.as_str().into();
+                        }
+                        value
+                    }).collect::<Vec<_>>(),
                 })
             }
             Err(error) => json!({"error": error.to_string()}),

@@ -15,12 +15,13 @@ pub mod langgraph;
 pub mod openai;
 mod options;
 mod protobuf;
+mod reused;
 
 use std::fmt;
 
 pub use self::{
     detect::detect,
-    options::{OptionError, OptionSpec, Options},
+    options::{OptionError, OptionSpec, Options, WHOLE_NUMBER},
 };
 use crate::{
     event::{Event, RunId, ThreadId},

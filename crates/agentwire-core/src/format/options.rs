@@ -10,10 +10,25 @@ use crate::event::RunInput;
 pub struct OptionSpec {
     /// The key.
     pub name: &'static str,
-    /// The allowed values, the default one first; empty if any text goes.
+    /// The allowed values, the default one first; empty if any text goes, [`WHOLE_NUMBER`] alone if any such number.
     pub values: &'static [&'static str],
     /// What it does, in one line.
     pub about: &'static str,
+}
+
+/// What stands for all whole numbers in [`OptionSpec::values`].
+pub const WHOLE_NUMBER: &str = "a whole number";
+
+impl OptionSpec {
+    /// Whether the option can be `value`.
+    #[must_use]
+    pub fn allows(&self, value: &str) -> bool {
+        match self.values {
+            [] => true,
+            [WHOLE_NUMBER] => value.parse::<i64>().is_ok(),
+            values => values.contains(&value),
+        }
+    }
 }
 
 /// Options that were checked against the [`OptionSpec`]s of a format.
@@ -21,6 +36,7 @@ pub struct OptionSpec {
 pub struct Options {
     chosen: BTreeMap<&'static str, String>,
     request: Option<Box<RunInput>>,
+    whole: bool,
 }
 
 /// Why an option was refused.
@@ -67,7 +83,7 @@ impl Options {
                     name: key.to_owned(),
                     known: specs.iter().map(|spec| spec.name).collect(),
                 })?;
-            if !spec.values.is_empty() && !spec.values.contains(&value) {
+            if !spec.allows(value) {
                 return Err(OptionError::BadValue {
                     name: spec.name,
                     value: value.to_owned(),
@@ -76,7 +92,7 @@ impl Options {
             }
             options.insert(spec.name, value.to_owned());
         }
-        Ok(Self { chosen: options, request: None })
+        Ok(Self { chosen: options, request: None, whole: false })
     }
 
     /// The same options for a stream whose request is known: that says what a reader cannot learn from the
@@ -85,6 +101,19 @@ impl Options {
     pub fn for_request(mut self, request: RunInput) -> Self {
         self.request = Some(Box::new(request));
         self
+    }
+
+    /// The same options for a client that holds nothing of the message that the stream may continue: a format whose
+    /// messages span runs tells it from its beginning.
+    #[must_use]
+    pub fn with_whole_message(mut self) -> Self {
+        self.whole = true;
+        self
+    }
+
+    /// Whether a message that the stream continues is told from its beginning.
+    pub(crate) fn whole_message(&self) -> bool {
+        self.whole
     }
 
     /// The same options for a stream that is written as `profile`: with what that asks of a reader of `format`, where
@@ -125,6 +154,7 @@ mod tests {
     const SPECS: &[OptionSpec] = &[
         OptionSpec { name: "steps", values: &["nodes", "none"], about: "" },
         OptionSpec { name: "hide", values: &[], about: "" },
+        OptionSpec { name: "time", values: &[WHOLE_NUMBER], about: "" },
     ];
 
     #[test]
@@ -134,7 +164,9 @@ mod tests {
         assert_eq!(options.get("hide"), Some("a=b"));
         let refused = |pair| Options::parse([pair], SPECS).unwrap_err().to_string();
         assert_eq!(refused("steps"), "option `steps` is not of the form key=value");
-        assert_eq!(refused("step=x"), "unknown option `step` (known: steps, hide)");
+        assert_eq!(refused("step=x"), "unknown option `step` (known: steps, hide, time)");
         assert_eq!(refused("steps=x"), "option `steps` cannot be `x` (allowed: nodes, none)");
+        assert_eq!(refused("time=1x"), "option `time` cannot be `1x` (allowed: a whole number)");
+        assert!(Options::parse(["time=-17"], SPECS).unwrap().is("time", "-17"));
     }
 }

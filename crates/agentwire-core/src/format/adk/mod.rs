@@ -13,6 +13,7 @@
 //! numbers of runs in the names of workflow nodes, unless two run at once.
 
 mod args;
+pub mod artifact;
 mod emit;
 mod extras;
 mod failure;

@@ -2,7 +2,8 @@
 //!
 //! ADK has four ways to stop for a person, and all of them are a call whose answer comes later: a long-running
 //! tool, and three calls of ADK's own. The id of the call is the id of the interrupt, because ADK wants it back
-//! with the answer; the name of the call, which it wants as well, travels in the metadata.
+//! with the answer; the name of the call, which it wants as well, travels in the metadata, and so does the id
+//! that the model gave the call if it had used that one before.
 
 use serde_json::{Value, json};
 
@@ -27,6 +28,8 @@ pub(super) fn always_waits(name: &str) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct Waiting<'c> {
     pub(super) id: &'c ToolCallId,
+    /// The model's own id, where the call is shown under another.
+    pub(super) native: Option<&'c str>,
     pub(super) name: &'c str,
     pub(super) arguments: &'c Json,
     /// What a long-running tool said for the time being.
@@ -35,7 +38,7 @@ pub(super) struct Waiting<'c> {
 
 /// What to ask the person that a call waits for.
 pub(super) fn interrupt(waiting: &Waiting<'_>) -> Interrupt {
-    let Waiting { id, name, arguments, provisional } = waiting;
+    let Waiting { id, native, name, arguments, provisional } = waiting;
     let arguments = arguments.to_value();
     let reason = match *name {
         CONFIRMATION => "confirmation",
@@ -46,6 +49,9 @@ pub(super) fn interrupt(waiting: &Waiting<'_>) -> Interrupt {
     let mut interrupt = Interrupt::new(id.as_str(), reason);
     interrupt.tool_call = Some((*id).clone());
     let mut metadata = json!({"name": name, "arguments": arguments});
+    if let Some(native) = native {
+        metadata["id"] = (*native).into();
+    }
     match *name {
         CONFIRMATION => {
             let original = member(&arguments, "originalFunctionCall", "original_function_call");

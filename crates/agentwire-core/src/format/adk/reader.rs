@@ -326,7 +326,13 @@ impl AdkReader {
         if let Some(parts) = parts.filter(|parts| parts.iter().any(speaks)) {
             let mut turn = self.turn(event, index);
             self.run.speak_as(turn.subagent.clone(), emit);
-            let at = At { event: &turn.id.clone(), long_running: &[], actions: None, path: Path::Root };
+            let at = At {
+                event: &turn.id.clone(),
+                source: event.id.as_ref().map_or("", Text::as_str),
+                long_running: &[],
+                actions: None,
+                path: Path::Root,
+            };
             let mut done = Ok(());
             for part in parts.iter() {
                 done = done.and(self.run.part(&mut turn, part, None, at, emit));
@@ -454,6 +460,7 @@ impl AdkReader {
         let list = Path::Key(&content, "parts");
         let at = At {
             event: &id,
+            source: event.id.as_ref().map_or("", Text::as_str),
             long_running: event.long_running.as_deref().unwrap_or_default(),
             actions: Some(actions),
             path: list,
@@ -566,6 +573,7 @@ impl AdkReader {
             let mut answers =
                 parts.iter().flat_map(|parts| parts.iter()).filter_map(|part| part.response.as_ref());
             let call = answers.next().and_then(|answer| answer.id.as_ref()).map(Text::as_str);
+            let call = call.map(|native| self.run.shown(native));
             self.steps.transfer(agent.as_str(), call);
             let mut members = vec![("from", author()), ("to", Json::string(agent.as_str()))];
             if let Some(reason) = &actions.transfer_reason {
@@ -691,8 +699,8 @@ impl AdkReader {
         let mut answers = 0;
         for (number, part) in parts.iter().enumerate() {
             if let Some(response) = &part.response {
-                let at =
-                    At { event: &id, long_running: &[], actions: None, path: Path::Index(&list, number) };
+                let path = Path::Index(&list, number);
+                let at = At { event: &id, source: "", long_running: &[], actions: None, path };
                 self.run.answer(response, answers, true, at, emit)?;
                 answers += 1;
             } else if let Some(text) = part.text.as_ref().filter(|text| !text.as_str().is_empty()) {

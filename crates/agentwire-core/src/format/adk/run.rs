@@ -1,5 +1,7 @@
 //! What a run has said so far, and how each part of an event adds to it.
 
+use std::collections::HashMap;
+
 use indexmap::IndexMap;
 
 use super::{
@@ -18,7 +20,7 @@ use crate::{
         MessageId, PartSource, Role, SubagentId, ToolCall, ToolCallId, ToolResult,
     },
     fold::carrier,
-    format::ReadError,
+    format::{ReadError, reused},
     json::{Json, Object, Path, json},
     tally::Tally,
 };
@@ -33,11 +35,13 @@ pub(super) struct Run {
     pub(super) transcript: Transcript,
     pub(super) tally: Tally,
     interner: Interner,
-    /// Every call in order.
+    /// Every call in order, by the id under which it is shown.
     calls: IndexMap<ToolCallId, CallRecord>,
+    /// Of ids that a model has used again: under which id the last call is shown.
+    reused: HashMap<Box<str>, ToolCallId>,
     /// Bytes of arguments and provisional answers held.
     held: usize,
-    /// Bytes of the ids and names of calls.
+    /// Bytes of the names and ids of calls.
     named: usize,
     /// What other agents are in the middle of saying; `None` if not all of it is known.
     pub(super) elsewhere: Option<Vec<Message>>,
@@ -54,13 +58,24 @@ struct CallRecord {
     by_model: bool,
     /// Whose it is, where subagents are shown.
     subagent: Option<SubagentId>,
+    /// The turn that made it, and the event that said so: in 1.x their ids differ.
+    events: [MessageId; 2],
+}
+
+impl CallRecord {
+    /// How many bytes its name and ids take.
+    fn size(&self, id: &ToolCallId) -> usize {
+        id.len() + self.name.len() + self.events.iter().map(|event| event.len()).sum::<usize>()
+    }
 }
 
 /// Where in an event we are.
 #[derive(Clone, Copy)]
 pub(super) struct At<'e> {
-    /// The event's id.
+    /// The id by which the event's messages are named.
     pub(super) event: &'e MessageId,
+    /// The event's own id, which an earlier one may have had.
+    pub(super) source: &'e str,
     /// The calls of this event that wait.
     pub(super) long_running: &'e [Text<'e>],
     /// What the event does beside what it says; absent for partial events.
@@ -81,16 +96,69 @@ impl Run {
     const MAX_HELD: usize = 32 * 1024 * 1024;
 
     pub(super) fn new(settings: Settings) -> Self {
-        Self {
+        let mut run = Self {
             settings,
             transcript: Transcript::default(),
             tally: Tally::default(),
             interner: Interner::default(),
             calls: IndexMap::new(),
+            reused: HashMap::new(),
             held: 0,
             named: 0,
             elsewhere: Some(Vec::new()),
+        };
+        run.recall();
+        run
+    }
+
+    /// Takes in the ids of calls that the request brought, because the user interface knows these calls.
+    fn recall(&mut self) {
+        let history = std::mem::take(&mut self.settings.history);
+        for message in &history {
+            for call in message.tool_calls() {
+                let native = reused::native(&call.id, |native| {
+                    let last = self.reused.get(native).map_or(native, ToolCallId::as_str);
+                    self.calls.get(last).is_some_and(|call| call.answered)
+                });
+                if native != call.id.as_str() {
+                    self.reused.insert(native.into(), call.id.clone());
+                }
+                self.record(&call.id, &call.name, None, false, [message.id.clone(), message.id.clone()]);
+            }
+            if let MessageBody::Tool { call, .. } = &message.body
+                && let Some(record) = self.calls.get_mut(call)
+            {
+                record.answered = true;
+            }
         }
+        // What nobody has answered may still be announced, and is then told like any other call.
+        self.calls.retain(|_, call| call.answered);
+        self.named = self.calls.iter().map(|(id, call)| call.size(id)).sum();
+        self.settings.history = history;
+    }
+
+    /// The id under which the last call that a model has named `native` is shown.
+    pub(super) fn shown(&mut self, native: &str) -> ToolCallId {
+        match self.reused.get(native) {
+            Some(shown) => shown.clone(),
+            None => self.interner.get(native),
+        }
+    }
+
+    /// The id under which to show a call that `turn` announces as `native`: what was answered and is then
+    /// announced by another event is another call.
+    fn announced(&mut self, native: &str, turn: &Turn, source: &str) -> ToolCallId {
+        let last = self.shown(native);
+        // No id says nothing about which event it is.
+        let is_same = |event: &MessageId| *event == turn.id || (!source.is_empty() && **event == *source);
+        let is_other =
+            self.calls.get(&last).is_some_and(|call| call.answered && !call.events.iter().any(is_same));
+        if !is_other {
+            return last;
+        }
+        let shown = reused::next(native, &last, |id| !self.calls.contains_key(id));
+        self.reused.insert(native.into(), shown.clone());
+        shown
     }
 
     /// A part of a turn: a piece as it streams, or of the whole turn, of which some was `seen`.
@@ -123,7 +191,7 @@ impl Run {
             self.close_block(turn, emit);
             let path = Path::Key(&at.path, "functionCall");
             let id = match &seen {
-                None => self.stream_call(turn, call, emit),
+                None => self.stream_call(turn, call, at.source, emit),
                 Some(_) => self.call(turn, call, at, path, emit)?,
             };
             if let (Some(id), Some(signature)) = (id, &part.signature) {
@@ -143,7 +211,7 @@ impl Run {
         if let Some(code) = &part.code
             && !seen.as_mut().is_some_and(|seen| passes(&mut seen.codes))
         {
-            self.code(turn, code, emit);
+            self.code(turn, code, at.source, emit);
         }
         if let Some(result) = &part.code_result
             && !seen.as_mut().is_some_and(|seen| passes(&mut seen.code_results))
@@ -280,18 +348,25 @@ impl Run {
 
     /// A piece of a call: only the name and the growing arguments are of interest. What comes whole waits for
     /// the closing event, because some releases of 1.x give the call another id there.
-    fn stream_call(&mut self, turn: &mut Turn, call: &Call<'_>, emit: &mut Emit<'_>) -> Option<ToolCallId> {
-        let id = call.id.as_ref().map_or("", Text::as_str);
-        let known = match id {
+    fn stream_call(
+        &mut self,
+        turn: &mut Turn,
+        call: &Call<'_>,
+        source: &str,
+        emit: &mut Emit<'_>,
+    ) -> Option<ToolCallId> {
+        let native = call.id.as_ref().map_or("", Text::as_str);
+        let known = match native {
             "" => turn.streamed.len().checked_sub(1),
-            id => turn.streamed.iter().position(|streamed| &*streamed.id == id),
+            native => turn.streamed.iter().position(|streamed| *streamed.native == *native),
         };
         let index = match (known, &call.name) {
             (Some(known), _) => known,
-            (None, Some(name))
-                if call.more == Some(true) && !id.is_empty() && !self.calls.contains_key(id) =>
-            {
-                let id: ToolCallId = self.interner.get(id);
+            (None, Some(name)) if call.more == Some(true) && !native.is_empty() => {
+                let id = self.announced(native, turn, source);
+                if self.calls.contains_key(&id) {
+                    return None;
+                }
                 emit.push(Body::ToolStart {
                     call: id.clone(),
                     name: name.as_str().into(),
@@ -300,6 +375,7 @@ impl Run {
                 turn.own();
                 turn.streamed.push(StreamedCall {
                     id,
+                    native: native.into(),
                     name: name.as_str().into(),
                     args: ArgsText::default(),
                 });
@@ -332,13 +408,16 @@ impl Run {
             Some(raw) => json(raw, Path::Key(&path, "args"), &mut self.tally)?,
             None => Object::empty().into(),
         };
-        let id: ToolCallId = match call.id.as_ref().map_or("", Text::as_str) {
-            "" => turn.part_id("call", turn.calls),
-            id => self.interner.get(id),
+        let native = call.id.as_ref().map_or("", Text::as_str);
+        let streamed = turn.streamed.iter().position(|streamed| *streamed.native == *native);
+        let id: ToolCallId = match (native, streamed) {
+            ("", _) => turn.part_id("call", turn.calls),
+            (_, Some(index)) => turn.streamed[index].id.clone(),
+            (native, None) => self.announced(native, turn, at.source),
         };
         turn.calls += 1;
-        let waits = pending::always_waits(name) || at.long_running.iter().any(|waiting| *waiting.0 == *id);
-        let streamed = turn.streamed.iter().position(|streamed| streamed.id == id);
+        let waits =
+            pending::always_waits(name) || at.long_running.iter().any(|waiting| *waiting.0 == *native);
         if streamed.is_none() && self.calls.contains_key(&id) {
             self.tally.note("repeated call", name);
             return Ok(None);
@@ -358,30 +437,45 @@ impl Run {
         self.transcript.call(&turn.id, ToolCall::new(id.clone(), name, arguments.get()));
         turn.own();
         let waiting = waits.then(|| self.hold(arguments));
-        self.record(&id, name, waiting, turn.model.is_some());
+        self.record(&id, name, waiting, turn.model.is_some(), [turn.id.clone(), at.source.into()]);
         Ok(Some(id))
     }
 
-    fn record(&mut self, id: &ToolCallId, name: &str, waiting: Option<Json>, by_model: bool) {
-        self.named = self.named.saturating_add(id.len() + name.len());
+    fn record(
+        &mut self,
+        id: &ToolCallId,
+        name: &str,
+        waiting: Option<Json>,
+        by_model: bool,
+        events: [MessageId; 2],
+    ) {
+        let record = CallRecord {
+            name: name.into(),
+            waiting,
+            provisional: None,
+            answered: false,
+            by_model,
+            subagent: self.transcript.subagent.clone(),
+            events,
+        };
+        self.named = self.named.saturating_add(record.size(id));
         while self.calls.len() >= Self::MAX_CALLS || self.named > Self::MAX_NAMED {
             let Some((id, call)) = self.calls.shift_remove_index(0) else {
                 break;
             };
-            self.named = self.named.saturating_sub(id.len() + call.name.len());
+            self.named = self.named.saturating_sub(call.size(&id));
+            if let Some(native) = self.native(&id).map(Box::<str>::from) {
+                self.reused.remove(&native);
+            }
             self.tally.note("call forgotten", "too many calls in one run");
         }
-        self.calls.insert(
-            id.clone(),
-            CallRecord {
-                name: name.into(),
-                waiting,
-                provisional: None,
-                answered: false,
-                by_model,
-                subagent: self.transcript.subagent.clone(),
-            },
-        );
+        self.calls.insert(id.clone(), record);
+    }
+
+    /// The id that the model gave to the call `shown`, if that is the last one of an id used again.
+    fn native<'s>(&self, shown: &'s ToolCallId) -> Option<&'s str> {
+        let native = reused::native(shown, |native| self.reused.get(native) == Some(shown));
+        (native != shown.as_str()).then_some(native)
     }
 
     /// The value, if there is still room for it; `null` otherwise.
@@ -400,7 +494,7 @@ impl Run {
             let whole = parts
                 .iter()
                 .filter_map(|part| part.call.as_ref())
-                .find(|call| call.id.as_ref().is_some_and(|id| *id.0 == *streamed.id));
+                .find(|call| call.id.as_ref().is_some_and(|id| *id.0 == *streamed.native));
             let Some(call) = whole else {
                 return false;
             };
@@ -427,16 +521,20 @@ impl Run {
             Some(raw) => json(raw, Path::Key(&path, "response"), &mut self.tally)?,
             None => Object::empty().into(),
         };
-        let call: ToolCallId = match response.id.as_ref().map_or("", Text::as_str) {
+        let native = response.id.as_ref().map_or("", Text::as_str);
+        let call: ToolCallId = match native {
             "" => {
                 let open = self.calls.iter().find(|(_, call)| !call.answered && *call.name == *name);
                 open.map_or_else(|| part_id(at.event, "answer", index), |(id, _)| id.clone())
             }
-            id => self.interner.get(id),
+            native => self.shown(native),
         };
         let asked = at.actions.is_some_and(|actions| {
             let asks = |entries: &Option<super::wire::Entries<'_>>| {
-                entries.iter().flat_map(|entries| &entries.0).any(|(id, _)| *id.0 == *call)
+                entries
+                    .iter()
+                    .flat_map(|entries| &entries.0)
+                    .any(|(id, _)| *id.0 == *native || *id.0 == *call)
             };
             asks(&actions.confirmations) || asks(&actions.auth)
         });
@@ -536,12 +634,12 @@ impl Run {
     }
 
     /// Code that runs on the model's side is a call like any other.
-    fn code(&mut self, turn: &mut Turn, code: &Code<'_>, emit: &mut Emit<'_>) {
+    fn code(&mut self, turn: &mut Turn, code: &Code<'_>, source: &str, emit: &mut Emit<'_>) {
         self.close_block(turn, emit);
         let index = next(&mut turn.codes);
         let id: ToolCallId = match code.id.as_ref().map_or("", Text::as_str) {
             "" => turn.part_id("code", index),
-            id => self.interner.get(id),
+            native => self.announced(native, turn, source),
         };
         let text = |text: &Option<Text<'_>>| Json::string(text.as_ref().map_or("", Text::as_str));
         let arguments =
@@ -555,7 +653,7 @@ impl Run {
         emit.push(Body::ToolEnd { call: id.clone() });
         self.transcript.call(&turn.id, ToolCall::new(id.clone(), CODE_EXECUTION, arguments.get()));
         turn.own();
-        self.record(&id, CODE_EXECUTION, None, false);
+        self.record(&id, CODE_EXECUTION, None, false, [turn.id.clone(), source.into()]);
         turn.codes_made.push(id.clone());
         turn.code = Some(id);
     }
@@ -566,7 +664,7 @@ impl Run {
         let message: MessageId = turn.part_id("result", index);
         let call = match result.id.as_ref().map_or("", Text::as_str) {
             "" => turn.code.take().unwrap_or_else(|| turn.part_id("code", index)),
-            id => self.interner.get(id),
+            native => self.shown(native),
         };
         let outcome = result.outcome.as_ref().map_or("", Text::as_str);
         let output = result.output.as_ref().map_or("", Text::as_str);
@@ -658,7 +756,9 @@ impl Run {
 
     /// The calls so far are history: those that wait still do, the others are over.
     pub(super) fn settle(&mut self) {
-        self.calls.retain(|_, call| call.waiting.is_some());
+        for call in self.calls.values_mut().filter(|call| call.waiting.is_none()) {
+            call.answered = true;
+        }
     }
 
     /// A call of a model that nobody has answered: ADK runs its tools before it ends.
@@ -682,8 +782,14 @@ impl Run {
                 frontend.push(id.clone());
                 continue;
             }
-            let mut interrupt =
-                pending::interrupt(&Waiting { id, name, arguments, provisional: provisional.as_ref() });
+            let native = self.native(id);
+            let provisional = provisional.as_ref();
+            let mut interrupt = pending::interrupt(&Waiting { id, native, name, arguments, provisional });
+            // ADK's questions name the call that they are about as the model did.
+            if let Some(shown) = interrupt.tool_call.as_ref().and_then(|call| self.reused.get(call.as_str()))
+            {
+                interrupt.tool_call = Some(shown.clone());
+            }
             interrupt.subagent.clone_from(subagent);
             interrupts.push(interrupt);
         }

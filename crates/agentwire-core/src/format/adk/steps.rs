@@ -160,9 +160,9 @@ impl Steps {
     }
 
     /// An agent hands over to another one by a call.
-    pub(super) fn transfer(&mut self, agent: &str, call: Option<&str>) {
+    pub(super) fn transfer(&mut self, agent: &str, call: Option<ToolCallId>) {
         if let Some(subagents) = &mut self.subagents {
-            subagents.transfer = Some((agent.into(), call.map(Into::into)));
+            subagents.transfer = Some((agent.into(), call));
         }
     }
 

@@ -75,7 +75,10 @@ pub(super) enum Kind {
 /// A call whose arguments come in pieces.
 #[derive(Debug)]
 pub(super) struct StreamedCall {
+    /// The id under which it is shown.
     pub(super) id: ToolCallId,
+    /// The id that the model gave it.
+    pub(super) native: Box<str>,
     pub(super) name: Box<str>,
     pub(super) args: ArgsText,
 }

@@ -9,7 +9,7 @@
 //! in the provider metadata of the parts (`providerMetadata.agentwire.messageId`), from where a client sends
 //! them back with its history. What the SDK has no part for travels as data parts (`data-state`,
 //! `data-activity`, `data-step`, `data-interrupt`, `data-subagent`, `data-block`, …, see [`wire`]), and the reader
-//! restores it from there.
+//! restores it from there. The other way round, what only the SDK has a place for travels in `metadata.aiSdk`.
 //!
 //! Lost in translation: timestamps and `rawEvent`; the message ids of tool results; state and activity patches
 //! (the whole value is sent again, in place); the content of a failed tool beside its error; restated history
@@ -37,7 +37,7 @@ const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "message",
         values: &[],
-        about: "writing: the id of the assistant message; otherwise that of the message continued, or the run's",
+        about: "writing: the id of the assistant message; otherwise that of the message continued, or the one that the source names, or the run's",
     },
     OptionSpec {
         name: "finish_reason",

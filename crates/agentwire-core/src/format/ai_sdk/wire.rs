@@ -19,6 +19,42 @@ pub(super) const AGENTWIRE: &str = "agentwire";
 /// The member of canonical metadata that keeps what only the AI SDK has a place for.
 pub(super) const AI_SDK: &str = "aiSdk";
 
+/// Our members of metadata on a run, a step and a message: the id of the SDK's message that it came with.
+pub(super) const OWN_MESSAGE: &str = "message";
+
+/// Our member of a run's metadata: the metadata of the message that the run builds, as far as its start told it.
+pub(super) const OWN_METADATA: &str = "metadata";
+
+/// Our member of a step's metadata: the SDK's steps have no names, so that this one's name was made up.
+pub(super) const OWN_UNNAMED: &str = "unnamed";
+
+/// Our members of a call's metadata, in the words of the SDK.
+pub(super) mod own_call {
+    /// `static` for a part of a tool that the user interface knows.
+    pub(in super::super) const PART: &str = "part";
+    pub(in super::super) const STATIC: &str = "static";
+    pub(in super::super) const REMOTE: &str = "providerExecuted";
+    pub(in super::super) const TITLE: &str = "title";
+    pub(in super::super) const TOOL_METADATA: &str = "toolMetadata";
+    /// The input, where it is not what the argument text says: a string that reads like JSON, or arguments that were
+    /// repaired or completed after they had streamed.
+    pub(in super::super) const INPUT: &str = "input";
+    /// Why the input cannot be used.
+    pub(in super::super) const INPUT_ERROR: &str = "inputError";
+}
+
+/// Our member of a result's metadata: `text` or `json`, where the content does not tell which of them the output was.
+pub(super) const OWN_OUTPUT: &str = "output";
+
+/// Our member of a refused result's metadata: the id of the approval that was asked for.
+pub(super) const OWN_APPROVAL: &str = "approval";
+
+/// Our member of a file's metadata: it is part of the reasoning.
+pub(super) const OWN_REASONING: &str = "reasoning";
+
+/// Our member of metadata: what providers said about a part.
+pub(super) const OWN_PROVIDERS: &str = "providerMetadata";
+
 /// The tool whose call stands for an interrupt that no approval request can express.
 pub(super) const INTERRUPT_TOOL: &str = "interrupt";
 
@@ -77,6 +113,79 @@ pub(super) mod part {
     ];
 }
 
+/// What only the AI SDK has a place for, in the metadata of an event or a message.
+pub(super) fn own(metadata: Option<&Object>) -> Option<Object> {
+    metadata?.member(AI_SDK)?.into_object()
+}
+
+/// `metadata` with one more member of ours.
+pub(super) fn with_own(metadata: Option<Object>, key: &str, value: Json) -> Object {
+    let own = own(metadata.as_ref()).unwrap_or_else(Object::empty);
+    metadata.unwrap_or_else(Object::empty).with(AI_SDK, own.with(key, value).into())
+}
+
+/// `metadata` with that of a later event laid over it, ours member by member.
+pub(super) fn merged(metadata: &Object, later: &Object) -> Object {
+    let ours = own(Some(later)).map(|own| own.entries()).unwrap_or_default();
+    let all = metadata.merged(&later.without(AI_SDK));
+    ours.into_iter().fold(all, |all, (key, value)| with_own(Some(all), &key, value))
+}
+
+/// `metadata` without some members of ours; `None` if nothing is left.
+pub(super) fn without_own(metadata: &Object, keys: &[&str]) -> Option<Object> {
+    let rest = match own(Some(metadata)) {
+        Some(own) => {
+            let own = keys.iter().fold(own, |own, key| own.without(key));
+            if own.is_empty() { metadata.without(AI_SDK) } else { metadata.with(AI_SDK, own.into()) }
+        }
+        None => metadata.clone(),
+    };
+    (!rest.is_empty()).then_some(rest)
+}
+
+/// `true`.
+pub(super) fn yes() -> Json {
+    Json::from(Value::Bool(true))
+}
+
+/// Whether our metadata says `true` under `key`.
+pub(super) fn own_flag(metadata: Option<&Object>, key: &str) -> bool {
+    own(metadata).and_then(|own| own.member(key)).is_some_and(|flag| flag.get() == "true")
+}
+
+/// What providers said about the thing that `metadata` belongs to, as far as a client accepts it.
+pub(super) fn providers(metadata: Option<&Object>) -> Option<Object> {
+    let said = own(metadata)?.member(OWN_PROVIDERS).filter(is_provider_metadata)?;
+    safe(&said).0.into_owned().into_object()
+}
+
+/// Our facts beside what providers said, as `providerMetadata`; `None` if nobody said anything.
+pub(super) fn beside(providers: Option<Object>, facts: Object) -> Option<Object> {
+    let all = providers.unwrap_or_else(Object::empty).without(AGENTWIRE);
+    let all = if facts.is_empty() { all } else { all.with(AGENTWIRE, facts.into()) };
+    (!all.is_empty()).then_some(all)
+}
+
+/// A source's detail without what providers said about it, and that.
+pub(super) fn detail_apart(detail: Option<&Object>) -> (Option<Json>, Option<Object>) {
+    let Some(detail) = detail else { return (None, None) };
+    let providers = detail.member(OWN_PROVIDERS).filter(is_provider_metadata).and_then(Json::into_object);
+    let rest = if providers.is_some() { detail.without(OWN_PROVIDERS) } else { detail.clone() };
+    ((!rest.is_empty()).then(|| rest.into()), providers)
+}
+
+/// A source's detail: ours, and what providers said about it, from its `providerMetadata`.
+pub(super) fn detail_of(metadata: Option<&Object>) -> Option<Object> {
+    let metadata = metadata?;
+    let own = metadata.member(AGENTWIRE).and_then(Json::into_object);
+    let detail = own.and_then(|own| own.member("detail")).and_then(Json::into_object);
+    let foreign = metadata.without(AGENTWIRE);
+    if foreign.is_empty() {
+        return detail;
+    }
+    Some(detail.unwrap_or_else(Object::empty).with(OWN_PROVIDERS, foreign.into()))
+}
+
 /// The part of a data part's name that stands for a CUSTOM event: `[A-Za-z0-9_-]`, never one of ours.
 pub(super) fn legal_name(name: &str) -> Cow<'_, str> {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -93,6 +202,12 @@ pub(super) fn legal_name(name: &str) -> Cow<'_, str> {
     } else {
         trimmed.to_owned()
     })
+}
+
+/// Whether a data part of that name stands for a CUSTOM event of that name, and for nothing else.
+pub(super) fn is_plain_name(name: &str) -> bool {
+    let means_more = [TOOL_PROGRESS, MESSAGE_METADATA, ANNOTATION, DATA_ITEM, PROVIDER_PART].contains(&name);
+    !means_more && legal_name(name) == name
 }
 
 /// What a CUSTOM event's data part holds: its value, or name and value when the name had to change.
@@ -148,6 +263,20 @@ pub(super) fn arguments(text: &str) -> Json {
 /// The argument text that an `input` stands for.
 pub(super) fn arguments_from(input: &Json) -> String {
     input.as_str().unwrap_or_else(|| input.get().to_owned())
+}
+
+/// What must be known beside `text` to make `value` of it again, if `made` is what would be made of it otherwise.
+pub(super) fn kind_of(value: &Json, made: &Json) -> Option<&'static str> {
+    (value != made).then_some(if value.get().starts_with('"') { "text" } else { "json" })
+}
+
+/// A tool's answer as the SDK's `output`; `kind` is what [`kind_of`] said of it.
+pub(super) fn output_as(content: &Content, kind: Option<&str>) -> Json {
+    match (content, kind) {
+        (Content::Text(text), Some("text")) => Json::string(text),
+        (Content::Text(text), Some("json")) => Json::parse(text).unwrap_or_else(|_| Json::string(text)),
+        _ => output(content),
+    }
 }
 
 /// A tool's answer as the SDK's `output`: objects and lists as they are, everything else as a string.

@@ -241,7 +241,7 @@ pub fn wishes(input: &RunInput, tally: &mut Tally) -> Wishes {
             .iter()
             .find(|spec| spec.name == key && !matches!(key.as_str(), "include_developer" | "stamp"));
         match spec {
-            Some(spec) if spec.values.is_empty() || spec.values.contains(&word.as_str()) => {
+            Some(spec) if spec.allows(&word) => {
                 wishes.options.push(format!("{key}={word}"));
             }
             _ => tally.note("unknown wish", &format!("{key}={word}")),

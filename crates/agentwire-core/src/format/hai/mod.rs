@@ -34,7 +34,7 @@ use self::{
     reader::HaiReader,
     writer::{Encoding, HaiWriter},
 };
-use super::{Format, OptionSpec, Profile};
+use super::{Format, OptionSpec, Profile, WHOLE_NUMBER};
 use crate::framing::Framing;
 
 pub(crate) const OPTIONS: &[OptionSpec] = &[
@@ -70,7 +70,7 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     },
     OptionSpec {
         name: "stamp",
-        values: &[],
+        values: &[WHOLE_NUMBER],
         about: "writing: milliseconds since the epoch, for events until the source gives a time",
     },
 ];

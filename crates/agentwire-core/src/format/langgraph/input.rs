@@ -12,10 +12,13 @@
 //! assert!(body.starts_with(r#"{"assistant_id":"agent","input":{"messages":[{"role":"user","content":"hi","id":"m1"}]}"#));
 //! ```
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use super::{
     messages::is_stand_in,
+    reused,
     thread::{BREAKPOINT_ID, ThreadState},
 };
 use crate::event::{
@@ -181,7 +184,9 @@ fn graph_input(input: &RunInput, request: &RunRequest<'_>) -> Value {
         let known = known.state.to_value();
         values.retain(|key, value| known.get(key) != Some(value));
     }
-    let messages: Vec<Value> = new_messages(&input.messages, request.known).filter_map(message).collect();
+    let ids = call_ids(&input.messages);
+    let messages = new_messages(&input.messages, request.known).filter_map(|it| message(it, &ids));
+    let messages: Vec<Value> = messages.collect();
     let mut all = Map::new();
     all.insert("messages".into(), messages.into());
     all.extend(values);
@@ -235,11 +240,18 @@ fn new_messages<'m>(
 /// Canonical messages as LangChain messages, for callers that have a graph at hand.
 #[must_use]
 pub fn messages(messages: &[Message]) -> Vec<Value> {
-    messages.iter().filter_map(message).collect()
+    let ids = call_ids(messages);
+    messages.iter().filter_map(|it| message(it, &ids)).collect()
+}
+
+/// The ids of all calls; among them an id that was used again is known by its number.
+fn call_ids(messages: &[Message]) -> HashSet<&str> {
+    messages.iter().flat_map(|message| message.tool_calls()).map(|call| call.id.as_str()).collect()
 }
 
 /// A message as LangChain takes it; `None` for those that never go to an agent.
-fn message(message: &Message) -> Option<Value> {
+fn message(message: &Message, ids: &HashSet<&str>) -> Option<Value> {
+    let native = |id| reused::native(id, |native| ids.contains(native));
     let mut value = Map::new();
     let mut set = |key: &str, it: Value| {
         value.insert(key.into(), it);
@@ -261,7 +273,8 @@ fn message(message: &Message) -> Option<Value> {
             set("role", "assistant".into());
             set("content", content.as_deref().unwrap_or_default().into());
             let calls = tool_calls.as_deref().unwrap_or_default();
-            let (valid, invalid): (Vec<_>, Vec<_>) = calls.iter().map(call).partition(Result::is_ok);
+            let (valid, invalid): (Vec<_>, Vec<_>) =
+                calls.iter().map(|it| call(it, native(&it.id))).partition(Result::is_ok);
             if !valid.is_empty() {
                 set("tool_calls", valid.into_iter().filter_map(Result::ok).collect());
             }
@@ -272,7 +285,7 @@ fn message(message: &Message) -> Option<Value> {
         MessageBody::Tool { call, content, error } => {
             set("role", "tool".into());
             set("content", body(content));
-            set("tool_call_id", call.as_str().into());
+            set("tool_call_id", native(call).into());
             if error.is_some() {
                 set("status", "error".into());
             }
@@ -287,14 +300,14 @@ fn message(message: &Message) -> Option<Value> {
 }
 
 /// A call with its arguments parsed, or as an invalid one if they are not an object.
-fn call(call: &ToolCall) -> Result<Value, Value> {
+fn call(call: &ToolCall, id: &str) -> Result<Value, Value> {
     let arguments = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
     match serde_json::from_str(arguments) {
         Ok(Value::Object(args)) => {
-            Ok(json!({"name": &*call.name, "args": args, "id": call.id.as_str(), "type": "tool_call"}))
+            Ok(json!({"name": &*call.name, "args": args, "id": id, "type": "tool_call"}))
         }
         _ => Err(json!({
-            "name": &*call.name, "args": arguments, "id": call.id.as_str(),
+            "name": &*call.name, "args": arguments, "id": id,
             "error": "the arguments are not a JSON object", "type": "invalid_tool_call",
         })),
     }
@@ -517,5 +530,23 @@ mod tests {
             body["input"],
             json!({"messages": [{"role": "user", "content": "and now?", "id": "h2"}], "stage": "again"})
         );
+    }
+
+    #[test]
+    fn a_call_goes_back_under_the_id_that_the_model_gave() {
+        let ask = |id: &str, call: &str| {
+            let tool_calls = Some(vec![ToolCall::new(call, "f", "{}")]);
+            Message::new(id, MessageBody::Assistant { content: None, tool_calls })
+        };
+        let answer = |id: &str, call: &str| {
+            let body = MessageBody::Tool { call: call.into(), content: "x".into(), error: None };
+            Message::new(id, body)
+        };
+        let list =
+            [ask("a1", "c"), answer("r1", "c"), ask("a2", "c#2"), answer("r2", "c#2"), ask("a3", "d#2")];
+        let sent = super::messages(&list);
+        assert_eq!(sent[2]["tool_calls"][0]["id"], "c");
+        assert_eq!(sent[3]["tool_call_id"], "c");
+        assert_eq!(sent[4]["tool_calls"][0]["id"], "d#2", "an id of its own that only looks like it");
     }
 }

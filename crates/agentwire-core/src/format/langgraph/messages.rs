@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use super::{
     content::{self, Piece},
+    reused::Reused,
     view,
     wire::{self, Call, Function, Kind, Kwargs},
 };
@@ -73,10 +74,14 @@ pub(super) fn arguments<'a>(raw: Option<&'a RawValue>, tally: &mut Tally) -> Cow
 pub(super) trait Naming {
     /// The id under which the user interface knows a message.
     fn message(&self, native: &str) -> MessageId;
-    /// The id under which it knows the result of a call.
+    /// The id under which it knows the result of the call that it knows as `call`.
     fn result(&self, native: Option<&str>, call: &str) -> MessageId;
-    /// The id under which it knows a call.
+    /// The id under which it knows a call: the last one, if the source has used its id again.
     fn call(&self, native: &str) -> ToolCallId;
+    /// The id under which it knows the call in `message`.
+    fn call_of(&self, native: &str, message: &MessageId) -> ToolCallId;
+    /// The message in which it holds a call.
+    fn holder(&self, call: &str) -> Option<&MessageId>;
 }
 
 /// Ids as they are.
@@ -91,6 +96,12 @@ impl Naming for Native {
     }
     fn call(&self, native: &str) -> ToolCallId {
         native.into()
+    }
+    fn call_of(&self, native: &str, _: &MessageId) -> ToolCallId {
+        native.into()
+    }
+    fn holder(&self, _: &str) -> Option<&MessageId> {
+        None
     }
 }
 
@@ -114,11 +125,13 @@ pub(super) fn reasoning_id(message: &str, block: &str) -> MessageId {
     format!("{message}-r{block}").into()
 }
 
-/// The canonical message that `raw` is; `place` names messages that have no id.
+/// The canonical message that `raw` is; `place` names messages that have no id, and `reused` knows the calls
+/// before it.
 pub(super) fn message(
     raw: &RawValue,
     place: usize,
     naming: &dyn Naming,
+    reused: &mut Reused,
     tally: &mut Tally,
 ) -> Option<(Kind, Message)> {
     let (kind, native) = wire::Message::read(raw, tally)?;
@@ -143,7 +156,7 @@ pub(super) fn message(
                 .enumerate()
                 .map(|(index, call)| {
                     let id = match &call.id {
-                        Some(call) => naming.call(call),
+                        Some(call) => reused.call(call, &id, naming),
                         None => call_id(&id, index),
                     };
                     ToolCall::new(id, call.name, call.args)
@@ -158,8 +171,9 @@ pub(super) fn message(
             let call = view::filled(native.tool_call_id, tally)?;
             let content = content::body(native.content, tally);
             let error = is_error(&native, tally).then(|| content.text().into());
+            let call = reused.answer(&call).unwrap_or_else(|| naming.call(&call));
             let id = naming.result(native_id.as_deref(), &call);
-            Message::new(id, MessageBody::Tool { call: naming.call(&call), content, error })
+            Message::new(id, MessageBody::Tool { call, content, error })
         }
         Kind::Remove => return None,
     };
@@ -198,8 +212,9 @@ pub(super) fn list(raw: &RawValue) -> Vec<&RawValue> {
 /// A conversation as a graph's state holds it.
 pub(super) fn conversation(raw: &RawValue, naming: &dyn Naming, tally: &mut Tally) -> Vec<Message> {
     let mut messages = Vec::new();
+    let mut reused = Reused::default();
     for (place, raw) in list(raw).into_iter().enumerate() {
-        match message(raw, place, naming, tally) {
+        match message(raw, place, naming, &mut reused, tally) {
             Some((_, message)) => messages.push(message),
             None => tally.note("wrong type", "message in the state"),
         }

@@ -20,6 +20,7 @@ pub mod input;
 mod messages;
 mod names;
 mod reader;
+mod reused;
 mod settings;
 pub mod thread;
 mod view;

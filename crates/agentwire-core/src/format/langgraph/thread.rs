@@ -6,7 +6,9 @@
 use serde_json::value::RawValue;
 
 use super::{
-    messages, view,
+    messages,
+    reused::Reused,
+    view,
     wire::{self, Native, Question, Task},
 };
 use crate::{
@@ -80,9 +82,10 @@ fn read(raw: &RawValue, path: &str, tally: &mut Tally) -> Result<ThreadState, Re
     // A thread that has never run has `values: []` or none.
     for (key, value) in view::members(values).unwrap_or_default() {
         if key == "messages" {
+            let mut reused = Reused::default();
             for (place, raw) in messages::list(value).into_iter().enumerate() {
                 conversation.extend(messages::reasoning(raw, tally));
-                match messages::message(raw, place, &messages::Native, tally) {
+                match messages::message(raw, place, &messages::Native, &mut reused, tally) {
                     Some((_, message)) => conversation.push(message),
                     None => tally.note("wrong type", "message in the state"),
                 }

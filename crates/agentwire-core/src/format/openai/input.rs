@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     event::{
@@ -38,14 +38,41 @@ pub struct Model<'m> {
 /// ```
 #[must_use]
 pub fn to_json(input: &RunInput, model: Model<'_>) -> String {
+    to_json_with(input, model, &Map::new())
+}
+
+/// Members of a request that are not for anybody to choose: the conversation, and what this reader depends on.
+pub const OWN_MEMBERS: &[&str] = &["model", "messages", "stream"];
+
+/// The same with members of one's own choice, such as `temperature`. [`OWN_MEMBERS`] of `options` are left out; its
+/// `tools` come before those of the user interface.
+///
+/// ```
+/// use agentwire_core::{event::RunInput, format::openai::input::{Model, to_json_with}};
+/// let options = serde_json::json!({"temperature": 0.2, "stream": false});
+/// let body = to_json_with(&RunInput::new("t", "r"), Model { name: "m", system: None }, options.as_object().unwrap());
+/// assert!(body.contains(r#""temperature":0.2"#) && body.contains(r#""stream":true"#));
+/// ```
+#[must_use]
+pub fn to_json_with(input: &RunInput, model: Model<'_>, options: &Map<String, Value>) -> String {
     let mut body = json!({
         "model": model.name,
         "messages": messages(input, model.system),
         "stream": true,
         "stream_options": {"include_usage": true},
     });
-    if !input.tools.is_empty() {
-        body["tools"] = input.tools.iter().map(tool).collect();
+    for (name, value) in options {
+        if !OWN_MEMBERS.contains(&&**name) {
+            body[name] = value.clone();
+        }
+    }
+    let own = body["tools"].as_array().cloned().unwrap_or_default();
+    let tools: Vec<_> = own.into_iter().chain(input.tools.iter().map(tool)).collect();
+    if !tools.is_empty() {
+        body["tools"] = tools.into();
+    } else if let Some(body) = body.as_object_mut() {
+        // Servers refuse an empty list.
+        body.remove("tools");
     }
     body.to_string()
 }

@@ -64,6 +64,8 @@ pub struct Api {
 pub struct Waiting {
     /// The call; for interrupts that is their id too.
     pub id: ToolCallId,
+    /// The id that the model gave it, if it is shown under another because the model had used that one before.
+    pub native: Option<ToolCallId>,
     /// The tool, or ADK's own `adk_request_…`.
     pub name: Box<str>,
     /// What it was called with.
@@ -116,7 +118,9 @@ impl Waiting {
     #[must_use]
     pub fn of_interrupt(interrupt: &Interrupt) -> Option<Self> {
         let (name, arguments) = interrupt_call(interrupt)?;
-        Some(Self { id: interrupt.id.as_str().into(), name: name.into(), arguments })
+        let native = interrupt.metadata.as_ref().and_then(|metadata| metadata.get_str("id"));
+        let id = interrupt.id.as_str().into();
+        Some(Self { id, native: native.map(Into::into), name: name.into(), arguments })
     }
 }
 
@@ -295,7 +299,8 @@ fn resume(waiting: &Waiting, entry: &ResumeEntry) -> Result<Value, RequestError>
 }
 
 fn function_response(waiting: &Waiting, response: Value) -> Value {
-    json!({"functionResponse": {"id": waiting.id.as_str(), "name": waiting.name, "response": response}})
+    let id = waiting.native.as_ref().unwrap_or(&waiting.id);
+    json!({"functionResponse": {"id": id.as_str(), "name": waiting.name, "response": response}})
 }
 
 fn content_parts(content: &Content) -> Vec<Value> {

@@ -8,7 +8,7 @@ fn api() -> Api {
 }
 
 fn waiting(id: &str, name: &str, arguments: Value) -> Waiting {
-    Waiting { id: id.into(), name: name.into(), arguments: arguments.into() }
+    Waiting { id: id.into(), native: None, name: name.into(), arguments: arguments.into() }
 }
 
 fn body(input: &RunInput, known: Known<'_>) -> Value {

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use bytes::BytesMut;
 
 use super::{
-    super::wire::{self, AGENTWIRE, AI_SDK, INTERRUPT_TOOL, part},
-    is_static, is_turn, own, ui_message_id,
+    super::wire::{self, AI_SDK, INTERRUPT_TOOL, OWN_METADATA, OWN_OUTPUT, own, own_call, part},
+    is_static, is_turn, ui_message_id,
 };
 use crate::{
     event::{
@@ -48,9 +48,22 @@ pub(super) fn with_answers(input: &RunInput, version: u8) -> String {
 }
 
 /// The id of the message that a turn becomes; `None` if nobody spoke.
-pub(super) fn turn_id(turn: &[Message]) -> Option<Box<str>> {
+pub(in super::super) fn turn_id(turn: &[Message]) -> Option<Box<str>> {
     let own = turn.iter().find_map(ui_message_id);
     own.or_else(|| turn.first().map(|message| message.id.as_str().into()))
+}
+
+/// How many messages belong to the turn that the first of them begins: up to one that is nobody's turn, or that a
+/// client holds in another message.
+fn turn_length(messages: &[Message]) -> usize {
+    let mut held = None;
+    let end = messages.iter().position(|message| {
+        let id = ui_message_id(message);
+        let another = id.is_some() && held.is_some() && id != held;
+        held = id.or(held.take());
+        !is_turn(message) || another
+    });
+    end.unwrap_or(messages.len())
 }
 
 struct History<'h> {
@@ -68,7 +81,7 @@ impl History<'_> {
         let mut asked = self.pending.is_empty();
         while let [first, others @ ..] = rest {
             if is_turn(first) {
-                let length = rest.iter().position(|message| !is_turn(message)).unwrap_or(rest.len());
+                let length = turn_length(rest);
                 let (turn, later) = rest.split_at(length);
                 let last = !later.iter().any(is_turn);
                 asked |= last;
@@ -113,7 +126,7 @@ impl History<'_> {
                     self.tool(parts, &made, None, results.remove(call));
                 }
             }
-            for item in turn.iter().flat_map(kept_parts) {
+            for item in turn.iter().flat_map(|message| kept_parts(message, self.version)) {
                 parts.json(&item);
             }
             if last {
@@ -136,12 +149,14 @@ impl History<'_> {
                     let facts = facts(message);
                     parts.object(|w| {
                         w.str("type", "text").str("text", text).str("state", "done");
-                        w.json("providerMetadata", &facts);
+                        w.opt_object("providerMetadata", Some(&facts));
                     });
                 }
                 for call in tool_calls.iter().flatten() {
                     let result = results.remove(&call.id);
-                    step.answered |= result.is_some();
+                    // What a provider runs does not end the model's step.
+                    let remote = wire::own_flag(call.metadata.as_ref(), own_call::REMOTE);
+                    step.answered |= result.is_some() && !remote;
                     self.tool(parts, call, Some(&message.id), result);
                 }
             }
@@ -150,7 +165,7 @@ impl History<'_> {
                 let facts = facts(message);
                 parts.object(|w| {
                     w.str("type", "reasoning").str("text", content).str("state", "done");
-                    w.json("providerMetadata", &facts);
+                    w.opt_object("providerMetadata", Some(&facts));
                 });
             }
             MessageBody::Activity { kind, content } => {
@@ -186,7 +201,17 @@ impl History<'_> {
                 w.str("type", "dynamic-tool").str("toolName", &call.name);
             }
             w.str("toolCallId", &call.id);
-            let input = wire::safe(&wire::arguments(&call.arguments)).0.into_owned();
+            let own = own(call.metadata.as_ref());
+            if wire::own_flag(call.metadata.as_ref(), own_call::REMOTE) {
+                w.bool(own_call::REMOTE, true);
+            }
+            if self.version > 5 {
+                let title = own.as_ref().and_then(|own| own.get_str(own_call::TITLE));
+                w.opt_str(own_call::TITLE, title.as_deref());
+            }
+            let input = own.and_then(|own| own.member(own_call::INPUT));
+            let input = input.unwrap_or_else(|| wire::arguments(&call.arguments));
+            let input = wire::safe(&input).0.into_owned();
             match result.map(|message| (&message.body, is_denied(message))) {
                 Some((MessageBody::Tool { .. }, true)) if approved("false").is_some() => {
                     w.str("state", "output-denied").json("input", &input);
@@ -197,9 +222,15 @@ impl History<'_> {
                     w.opt_object("approval", approved("true"));
                 }
                 Some((MessageBody::Tool { content, .. }, _)) => {
-                    let output = wire::safe(&wire::output(content)).0.into_owned();
+                    let about = result.and_then(|message| message.metadata.as_ref());
+                    let kind = wire::own(about).and_then(|own| own.get_str(OWN_OUTPUT));
+                    let output = wire::output_as(content, kind.as_deref());
+                    let output = wire::safe(&output).0.into_owned();
                     w.str("state", "output-available").json("input", &input).json("output", &output);
                     w.opt_object("approval", approved("true"));
+                    if self.version > 6 {
+                        w.opt_object("resultProviderMetadata", wire::providers(about).as_ref());
+                    }
                 }
                 _ => {
                     let decided = approval.as_ref().filter(|it| it.member("approved").is_some());
@@ -216,7 +247,7 @@ impl History<'_> {
                     }
                 }
             }
-            w.opt_json("callProviderMetadata", facts.as_ref());
+            w.opt_object("callProviderMetadata", facts.as_ref());
         });
     }
 
@@ -296,13 +327,13 @@ fn spoken(w: &mut ObjectWriter<'_>, message: &Message) {
                             let name = metadata.clone().and_then(Json::into_object);
                             let name = name.and_then(|it| it.get_str("filename"));
                             let media_type = wire::media_type(*kind, source);
-                            media(parts, source, media_type, name.as_deref());
+                            media(parts, source, media_type, name.as_deref(), None);
                         }
                     }
                 }
             }
         }
-        for item in kept_parts(message) {
+        for item in kept_parts(message, 5) {
             empty = false;
             parts.json(&item);
         }
@@ -313,10 +344,17 @@ fn spoken(w: &mut ObjectWriter<'_>, message: &Message) {
     });
 }
 
-fn media(parts: &mut ArrayWriter<'_>, source: &PartSource, media_type: &str, name: Option<&str>) {
+fn media(
+    parts: &mut ArrayWriter<'_>,
+    source: &PartSource,
+    media_type: &str,
+    name: Option<&str>,
+    about: Option<&Object>,
+) {
     parts.object(|w| match wire::media_url(source) {
         Some(url) => {
             w.str("type", "file").str("mediaType", media_type).opt_str("filename", name).str("url", &url);
+            w.opt_object("providerMetadata", about);
         }
         None => {
             w.str("type", &format!("data-{}", part::FILE)).nested("data", |w| {
@@ -330,15 +368,15 @@ fn media(parts: &mut ArrayWriter<'_>, source: &PartSource, media_type: &str, nam
 }
 
 fn activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content: &Object) {
-    let provider =
-        |facts: Object| (!facts.is_empty()).then(|| Object::from_entries([(AGENTWIRE, facts.into())]));
     if kind == carrier::SOURCE
         && let Some(source) = carrier::source_from(&message.id, content)
     {
         let detail = source.detail.as_ref().map(|it| wire::safe(it.as_json()).0.into_owned());
-        let facts = provider(wire::object(|w| {
+        let (detail, others) = wire::detail_apart(detail.and_then(Json::into_object).as_ref());
+        let facts = wire::object(|w| {
             w.opt_str("messageId", source.message.as_deref()).opt_json("detail", detail.as_ref());
-        }));
+        });
+        let facts = wire::beside(others, facts);
         parts.object(|w| {
             match &source.url {
                 Some(url) => {
@@ -360,7 +398,9 @@ fn activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content:
     if kind == carrier::FILE
         && let Some(file) = carrier::file_from(&message.id, content)
     {
-        return media(parts, &file.source, wire::media_type(file.kind, &file.source), file.name.as_deref());
+        let media_type = wire::media_type(file.kind, &file.source);
+        let about = wire::providers(message.metadata.as_ref());
+        return media(parts, &file.source, media_type, file.name.as_deref(), about.as_ref());
     }
     let content = wire::safe(content.as_json()).0.into_owned();
     let metadata = plain_metadata(message);
@@ -377,46 +417,47 @@ fn activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content:
 /// A message's metadata without ours.
 fn plain_metadata(message: &Message) -> Option<Json> {
     let metadata = message.metadata.as_ref()?;
-    if let Some(whole) = own(Some(metadata)).and_then(|it| it.member("metadata")) {
+    if let Some(whole) = own(Some(metadata)).and_then(|it| it.member(OWN_METADATA)) {
         return Some(whole);
     }
     let plain = metadata.without(AI_SDK);
     (!plain.is_empty()).then(|| wire::safe(plain.as_json()).0.into_owned())
 }
 
-/// Parts that had no place in the canonical model; unknown ones would be refused.
-fn kept_parts(message: &Message) -> Vec<Json> {
+/// Parts that had no place in the canonical model, as far as the version knows them: others would be refused.
+fn kept_parts(message: &Message, version: u8) -> Vec<Json> {
     let kept = own(message.metadata.as_ref()).and_then(|it| it.member("parts"));
     let Some(serde_json::Value::Array(list)) = kept.map(|it| it.to_value()) else {
         return Vec::new();
     };
     let data = list.iter().filter(|part| {
         let kind = part.get("type").and_then(serde_json::Value::as_str);
-        kind.is_some_and(|kind| kind.starts_with("data-"))
+        let known: &[&str] = if version > 6 { &["custom", "reasoning-file"] } else { &[] };
+        kind.is_some_and(|kind| kind.starts_with("data-") || known.contains(&kind))
     });
     data.map(|part| wire::safe(&Json::from(part)).0.into_owned()).collect()
 }
 
 fn is_denied(message: &Message) -> bool {
-    own(message.metadata.as_ref()).and_then(|it| it.member("denied")).is_some_and(|it| it.get() == "true")
+    wire::own_flag(message.metadata.as_ref(), "denied")
 }
 
 /// What is known about a message, as provider metadata.
-fn facts(message: &Message) -> Json {
+fn facts(message: &Message) -> Object {
     let facts = wire::object(|w| {
         w.str("messageId", &message.id)
             .opt_str("subagentId", message.subagent.as_deref())
             .opt_str("name", message.name.as_deref())
             .opt_str("encrypted", message.encrypted.as_deref());
     });
-    Object::from_entries([(AGENTWIRE, facts.into())]).into()
+    wire::beside(wire::providers(message.metadata.as_ref()), facts).expect("a message has an id")
 }
 
 /// What is known about a call, as provider metadata.
-fn call_facts(call: &ToolCall, parent: Option<&MessageId>) -> Option<Json> {
+fn call_facts(call: &ToolCall, parent: Option<&MessageId>) -> Option<Object> {
     let facts = wire::object(|w| {
         w.opt_str("parentMessageId", parent.map(MessageId::as_str))
             .opt_str("encrypted", call.encrypted.as_deref());
     });
-    (!facts.is_empty()).then(|| Object::from_entries([(AGENTWIRE, facts.into())]).into())
+    wire::beside(wire::providers(call.metadata.as_ref()), facts)
 }

@@ -9,10 +9,9 @@ use std::collections::{HashMap, HashSet};
 use serde_json::value::RawValue;
 
 use super::{
-    super::wire::{self, AI_SDK},
+    super::wire::{self, AI_SDK, OWN_MESSAGE, OWN_METADATA, OWN_OUTPUT, with_own},
     Last, approval_answer,
     parts::answer_to,
-    with_own,
 };
 use crate::{
     event::{
@@ -111,7 +110,7 @@ impl Conversation {
         // An object is ours to extend; anything else is kept whole.
         let metadata = match metadata.clone().and_then(Json::into_object) {
             Some(object) => Some(object.without(AI_SDK)).filter(|object| !object.is_empty()),
-            None => metadata.map(|value| with_own(None, "metadata", value)),
+            None => metadata.map(|value| with_own(None, OWN_METADATA, value)),
         };
         match &*role {
             "user" | "system" | "developer" => self.spoken(&role, id, metadata, f, tally),
@@ -234,7 +233,7 @@ impl Conversation {
             messages.push(Message::assistant(id.as_str(), ""));
         }
         for message in &mut messages {
-            message.metadata = Some(with_own(message.metadata.take(), "message", Json::string(&id)));
+            message.metadata = Some(with_own(message.metadata.take(), OWN_MESSAGE, Json::string(&id)));
             self.calls.extend(message.tool_calls().iter().map(|call| call.id.clone()));
         }
         if let Some(last) = messages.last_mut() {
@@ -246,8 +245,8 @@ impl Conversation {
             }
         }
         if let (Some(first), Some(metadata)) = (messages.first_mut(), metadata) {
-            let own = first.metadata.take().unwrap_or_else(Object::empty);
-            first.metadata = Some(metadata.merged(&own));
+            let told = first.metadata.take().unwrap_or_else(Object::empty);
+            first.metadata = Some(wire::merged(&metadata, &told));
         }
         last.assistant = Some(id.into());
         self.last = last;
@@ -364,19 +363,23 @@ fn spoken_error(value: &Json) -> Box<str> {
 /// The result of a call that a person refused.
 pub(super) fn denied_message(call: ToolCallId, reason: Option<Box<str>>) -> Message {
     let mut result = result_message(call, &Json::null(), Some(reason.unwrap_or_else(|| wire::DENIED.into())));
-    let denied = Json::from(serde_json::Value::Bool(true));
-    result.metadata = Some(with_own(None, "denied", denied));
+    result.metadata = Some(with_own(None, "denied", wire::yes()));
     result
 }
 
 /// The message that holds a result.
 pub(super) fn result_message(call: ToolCallId, output: &Json, error: Option<Box<str>>) -> Message {
     let id = wire::result_id(&call);
-    let content = match &error {
-        Some(error) => Content::Text(error.clone()),
-        None => wire::content_from(output),
+    let (content, kind) = match &error {
+        Some(error) => (Content::Text(error.clone()), None),
+        None => {
+            let content = wire::content_from(output);
+            let kind = wire::kind_of(output, &wire::output(&content));
+            (content, kind)
+        }
     };
-    Message::new(id, MessageBody::Tool { call, content, error })
+    let metadata = kind.map(|kind| with_own(None, OWN_OUTPUT, Json::string(kind)));
+    Message { metadata, ..Message::new(id, MessageBody::Tool { call, content, error }) }
 }
 
 fn array(items: &[Json]) -> Json {

@@ -12,16 +12,17 @@ mod history;
 mod message;
 mod parts;
 
+pub(super) use self::history::turn_id;
 pub use self::history::ui_messages;
 use self::message::Conversation;
-use super::wire::{self, AI_SDK};
+use super::wire::{self, OWN_MESSAGE};
 use crate::{
     event::{
         Message, MessageBody, MessageId, ResumeEntry, RunId, RunInput, ThreadId, Tool, ToolCall, ToolCallId,
     },
     format::ReadError,
     framing::DEFAULT_MAX_FRAME,
-    json::{Fields, Json, Object, ObjectWriter, Path},
+    json::{Fields, Json, ObjectWriter, Path},
     tally::Tally,
 };
 
@@ -216,6 +217,13 @@ pub(super) fn trailing_turn(messages: &[Message]) -> &[Message] {
     &messages[asked.map_or(0, |index| index + 1)..]
 }
 
+/// The messages before the answer that would be continued: what a client holds that is told that answer from its
+/// beginning.
+#[must_use]
+pub fn before_last_turn(messages: &[Message]) -> &[Message] {
+    &messages[..messages.len() - trailing_turn(messages).len()]
+}
+
 /// Whether a message is part of an assistant's turn.
 fn is_turn(message: &Message) -> bool {
     !matches!(
@@ -224,26 +232,14 @@ fn is_turn(message: &Message) -> bool {
     )
 }
 
-/// What only the AI SDK has a place for.
-fn own(metadata: Option<&Object>) -> Option<Object> {
-    metadata?.member(AI_SDK)?.into_object()
-}
-
 /// The id of the SDK's message that a canonical message came from, if it came from one.
 pub(super) fn ui_message_id(message: &Message) -> Option<Box<str>> {
-    own(message.metadata.as_ref())?.get_str("message").map(Into::into)
+    wire::own(message.metadata.as_ref())?.get_str(OWN_MESSAGE).map(Into::into)
 }
 
 /// Whether the client holds the call as a part of a tool that it knows.
 pub(super) fn is_static(call: &ToolCall) -> bool {
-    own(call.metadata.as_ref()).and_then(|it| it.get_str("part")).as_deref() == Some("static")
-}
-
-/// `metadata` with one more member of ours.
-fn with_own(metadata: Option<Object>, key: &str, value: Json) -> Object {
-    let metadata = metadata.unwrap_or_else(Object::empty);
-    let own = metadata.member(AI_SDK).and_then(Json::into_object).unwrap_or_else(Object::empty);
-    metadata.with(AI_SDK, own.with(key, value).into())
+    wire::own(call.metadata.as_ref()).and_then(|it| it.get_str("part")).as_deref() == Some("static")
 }
 
 /// What the last message of a request answers.

@@ -5,11 +5,10 @@ use serde_json::value::RawValue;
 use super::{
     super::{
         reader::Facts,
-        wire::{self, STATE_ID, part},
+        wire::{self, OWN_PROVIDERS, STATE_ID, own_call, part, with_own},
     },
     approval_answer,
     message::{Said, Turn, denied_message, model_result, result_message, unknown_call},
-    with_own,
 };
 use crate::{
     event::{
@@ -213,7 +212,11 @@ fn reasoning(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Resu
 }
 
 fn new_call(id: ToolCallId, name: impl Into<Box<str>>, input: &Json) -> ToolCall {
-    ToolCall::new(id, name, wire::arguments_from(input))
+    let mut call = ToolCall::new(id, name, wire::arguments_from(input));
+    if wire::arguments(&call.arguments) != *input {
+        call.metadata = Some(with_own(None, own_call::INPUT, input.clone()));
+    }
+    call
 }
 
 /// A tool part of version 5 or newer.
@@ -233,6 +236,12 @@ fn tool(
     let error = f.boxed("errorText", tally)?;
     let preliminary = f.bool("preliminary")?.unwrap_or(false);
     let facts = Facts::of(f.object("callProviderMetadata", tally)?.as_ref(), "parentMessageId");
+    let about = [
+        (own_call::REMOTE, f.bool(own_call::REMOTE)?.filter(|remote| *remote).map(|_| wire::yes())),
+        (own_call::TITLE, f.str(own_call::TITLE, tally)?.map(|title| Json::string(&title))),
+        (own_call::TOOL_METADATA, f.object(own_call::TOOL_METADATA, tally)?.map(Json::from)),
+    ];
+    let result_facts = Facts::of(f.object("resultProviderMetadata", tally)?.as_ref(), "messageId");
     let approval = match f.take_unless_null("approval") {
         Some(raw) => Some(Approval::read(raw, Path::Key(&path, "approval"), tally)?),
         None => None,
@@ -256,9 +265,20 @@ fn tool(
     let input = input.unwrap_or_else(|| Object::empty().into());
     let mut call = new_call(id.clone(), name, &input);
     call.encrypted = facts.encrypted;
-    call.metadata = facts.metadata;
+    call.metadata = match (call.metadata, facts.metadata) {
+        (Some(own), Some(told)) => {
+            let input = wire::own(Some(&own)).and_then(|own| own.member(own_call::INPUT));
+            input.map(|input| with_own(Some(told), own_call::INPUT, input))
+        }
+        (own, told) => own.or(told),
+    };
+    for (key, value) in about {
+        if let Some(value) = value {
+            call.metadata = Some(with_own(call.metadata.take(), key, value));
+        }
+    }
     if known_tool {
-        call.metadata = Some(with_own(call.metadata.take(), "part", Json::string("static")));
+        call.metadata = Some(with_own(call.metadata.take(), own_call::PART, Json::string(own_call::STATIC)));
     }
     if let Some(approval) = &approval {
         call.metadata = Some(with_own(call.metadata.take(), "approval", approval.whole.clone()));
@@ -280,7 +300,11 @@ fn tool(
             // A tool that returns nothing in the browser leaves no trace in JSON.
             let output = output.unwrap_or_else(Json::null);
             if !preliminary {
-                turn.answer(result_message(id, &output, None));
+                let mut result = result_message(id, &output, None);
+                if let Some(said) = wire::providers(result_facts.metadata.as_ref()) {
+                    result.metadata = Some(with_own(result.metadata.take(), OWN_PROVIDERS, said.into()));
+                }
+                turn.answer(result);
             }
         }
         "output-error" => {
@@ -372,8 +396,8 @@ fn source(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<
         None => f.str("id", tally)?,
     };
     let id = id.map_or_else(|| wire::numbered(&turn.id, "source", turn.files), |id| id.into_owned());
-    let own = f.object("providerMetadata", tally)?.and_then(|it| it.member(wire::AGENTWIRE));
-    let own = own.and_then(Json::into_object);
+    let metadata = f.object("providerMetadata", tally)?;
+    let own = metadata.as_ref().and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
     let source = Source {
         id: id.as_str().into(),
         message: own.as_ref().and_then(|own| own.get_str("messageId")).map(Into::into),
@@ -381,7 +405,7 @@ fn source(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<
         title: f.boxed("title", tally)?,
         media_type: f.boxed("mediaType", tally)?,
         filename: f.boxed("filename", tally)?,
-        detail: own.and_then(|own| own.member("detail")).and_then(Json::into_object),
+        detail: wire::detail_of(metadata.as_ref()),
     };
     let body =
         MessageBody::Activity { kind: carrier::SOURCE.into(), content: carrier::source_content(&source) };
@@ -392,8 +416,9 @@ fn source(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<
 /// A file that the assistant made.
 fn file(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
     turn.files += 1;
-    let own = f.object("providerMetadata", tally)?.and_then(|it| it.member(wire::AGENTWIRE));
-    let own = own.and_then(Json::into_object);
+    let metadata = f.object("providerMetadata", tally)?;
+    let about = Facts::of(metadata.as_ref(), "messageId").metadata;
+    let own = metadata.and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
     let text = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
     let ContentPart::Media { kind, source, metadata, .. } = media(f, tally)? else {
         return Ok(());
@@ -408,7 +433,7 @@ fn file(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<()
         name: name.or_else(|| text("filename")).map(Into::into),
     };
     let body = MessageBody::Activity { kind: carrier::FILE.into(), content: carrier::file_content(&file) };
-    turn.other(Message::new(id, body));
+    turn.other(Message { metadata: about, ..Message::new(id, body) });
     Ok(())
 }
 

@@ -5,13 +5,17 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::super::wire::{self, AGENTWIRE, AI_SDK};
+use super::super::wire::{
+    self, AGENTWIRE, OWN_APPROVAL, OWN_MESSAGE, OWN_METADATA, OWN_OUTPUT, OWN_PROVIDERS, OWN_UNNAMED,
+    own_call,
+};
 use crate::{
     event::{
         Body, Content, EncryptedEntity, Event, Interner, Interrupt, InterruptId, MessageId, Outcome, Role,
         RunError, RunFinished, RunId, RunStarted, SubagentId, ThreadId, ToolCallId, ToolResult, Usage,
     },
     format::{ReadError, Setup},
+    framing::DEFAULT_MAX_FRAME,
     json::{Json, Object},
     tally::Tally,
 };
@@ -21,6 +25,10 @@ const MAX_OPEN: usize = 16_384;
 
 /// The most calls that are remembered; what was forgotten is taken for a call that never started.
 const MAX_CALLS: usize = 16_384;
+
+/// The most argument text that is collected for one call, to compare it with the arguments that follow it: what one
+/// frame may hold.
+const MAX_ARGUMENTS: usize = DEFAULT_MAX_FRAME;
 
 /// The most interrupts of one response: a person answers them one by one.
 const MAX_INTERRUPTS: usize = 1024;
@@ -34,6 +42,10 @@ pub(super) struct Builder {
     run: RunId,
     /// The id of the SDK's message; ids that must be made derive from it.
     base: Option<Box<str>>,
+    /// The start of the run told it.
+    named: bool,
+    /// What the start said about the message.
+    about: Option<Object>,
     started: bool,
     ended: bool,
     /// agentwire wrote this stream.
@@ -62,6 +74,8 @@ pub(super) struct Builder {
     error_code: Option<Box<str>>,
     /// An error of the letter dialect, which may be a tool's and not the run's.
     maybe_error: Option<Box<str>>,
+    /// It is the letter dialect, whose root says when it is done.
+    pub(super) dialect: bool,
     /// Nodes of the letter dialect: their ids and names.
     nodes: IndexMap<Box<str>, Box<str>>,
     /// Hand-overs: how many tasks were told, and whether the end was.
@@ -83,7 +97,8 @@ struct Open {
 #[derive(Debug, Default)]
 pub(super) struct Call {
     pub(super) open: bool,
-    streamed: bool,
+    /// The arguments so far.
+    text: String,
     answered: bool,
     /// Its arguments were bad, which the SDK tells twice.
     failed: bool,
@@ -109,13 +124,8 @@ impl Facts {
         let own = metadata.member(AGENTWIRE).and_then(Json::into_object);
         let foreign = metadata.without(AGENTWIRE);
         let kept = own.as_ref().and_then(|own| own.member("metadata")).and_then(Json::into_object);
-        let kept = if foreign.is_empty() {
-            kept
-        } else {
-            let wrapped = Object::from_entries([("providerMetadata", foreign.into())]);
-            let wrapped = Object::from_entries([(AI_SDK, wrapped.into())]);
-            Some(kept.map_or(wrapped.clone(), |kept| kept.merged(&wrapped)))
-        };
+        let kept =
+            if foreign.is_empty() { kept } else { Some(wire::with_own(kept, OWN_PROVIDERS, foreign.into())) };
         let text = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
         Self {
             message: text(id_key).map(Into::into),
@@ -136,6 +146,8 @@ impl Builder {
             thread: setup.thread.clone(),
             run: setup.run.clone(),
             base: None,
+            named: false,
+            about: None,
             started: false,
             ended: false,
             own: false,
@@ -157,6 +169,7 @@ impl Builder {
             pending: Vec::new(),
             error_code: None,
             maybe_error: None,
+            dialect: false,
             nodes: IndexMap::new(),
             hand_overs: HashMap::new(),
         }
@@ -183,12 +196,38 @@ impl Builder {
         }
     }
 
-    pub(super) fn begin(&mut self, metadata: Option<Object>, out: &mut Vec<Event>) {
+    /// The response begins, and says something about its message.
+    ///
+    /// What it says stands on the run, so that a writer can begin with it as well, and behind it, for all who do
+    /// not look there.
+    pub(super) fn start(&mut self, metadata: Option<Json>, out: &mut Vec<Event>) {
+        let news = metadata.and_then(|metadata| self.understand(metadata));
         if !self.started {
-            self.started = true;
-            let started = RunStarted::new(self.thread.clone(), self.run.clone());
-            out.push(Event::new(Body::RunStarted(Box::new(started))).with_metadata(metadata));
+            self.about = news.clone().and_then(Json::into_object);
+        } else if !self.named {
+            self.tally.note("not expressible", "the name of a message that has begun");
         }
+        self.begin(None, out);
+        if let Some(news) = news {
+            self.custom(wire::MESSAGE_METADATA, news, None, out);
+        }
+    }
+
+    pub(super) fn begin(&mut self, mut metadata: Option<Object>, out: &mut Vec<Event>) {
+        if self.started {
+            return;
+        }
+        self.started = true;
+        self.named = self.base.is_some();
+        // A message that nobody named has the name of its run.
+        if let Some(message) = self.base.as_deref().filter(|base| *base != self.run.as_str()) {
+            metadata = Some(wire::with_own(metadata, OWN_MESSAGE, Json::string(message)));
+        }
+        if let Some(about) = self.about.take() {
+            metadata = Some(wire::with_own(metadata, OWN_METADATA, about.into()));
+        }
+        let started = RunStarted::new(self.thread.clone(), self.run.clone());
+        out.push(Event::new(Body::RunStarted(Box::new(started))).with_metadata(metadata));
     }
 
     pub(super) fn base(&self) -> &str {
@@ -295,26 +334,34 @@ impl Builder {
         &mut self,
         id: &str,
         delta: &str,
+        metadata: Option<Object>,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let Some(open) = self.thoughts.get_mut(id) else {
             self.tally.note("out of order", "reasoning-delta of a part that is not open");
             self.thought_start(id, Facts::default(), out)?;
-            return self.thought_delta(id, delta, out);
+            return self.thought_delta(id, delta, metadata, out);
         };
         let (message, subagent) = (open.message.clone(), open.subagent.clone());
         if !std::mem::replace(&mut open.begun, true) {
             let start = Body::ReasoningMessageStart { message: message.clone() };
             out.push(Event::new(start).by(subagent.clone()).with_metadata(open.metadata.take()));
         }
-        out.push(Event::new(Body::ReasoningDelta { message, delta: delta.into() }).by(subagent));
+        let delta = Event::new(Body::ReasoningDelta { message, delta: delta.into() });
+        out.push(delta.by(subagent).with_metadata(metadata));
         Ok(())
     }
 
     pub(super) fn thought_end(&mut self, id: &str, facts: Facts, out: &mut Vec<Event>) {
-        let Some(Open { message, subagent, begun, .. }) = self.thoughts.remove(id) else {
+        let Some(Open { message, subagent, mut begun, metadata }) = self.thoughts.remove(id) else {
             return self.tally.note("out of order", "reasoning-end of a part that is not open");
         };
+        // Reasoning that cannot be read is told by what its provider says about it.
+        if !begun && (metadata.is_some() || facts.metadata.is_some()) {
+            begun = true;
+            let start = Event::new(Body::ReasoningMessageStart { message: message.clone() });
+            out.push(start.by(subagent.clone()).with_metadata(metadata));
+        }
         if begun {
             let end = Event::new(Body::ReasoningMessageEnd { message: message.clone() });
             out.push(end.by(subagent.clone()).with_metadata(facts.metadata));
@@ -372,7 +419,8 @@ impl Builder {
 
     // Steps.
 
-    pub(super) fn step_start(&mut self, out: &mut Vec<Event>) {
+    /// A step begins, and says which message it is part of, if it does.
+    pub(super) fn step_start(&mut self, message: Option<&str>, out: &mut Vec<Event>) {
         if self.step_open {
             self.step_finish(out);
         }
@@ -381,12 +429,22 @@ impl Builder {
         self.step_open = true;
         // Our own writer names the steps of the source in data parts; the others are its own doing.
         if !self.own {
-            out.push(Event::new(Body::StepStarted { name: self.step_name() }));
+            let mut metadata = wire::with_own(None, OWN_UNNAMED, wire::yes());
+            if let Some(message) = message.filter(|message| !self.named || *message != self.base()) {
+                metadata = wire::with_own(Some(metadata), OWN_MESSAGE, Json::string(message));
+            }
+            let started = Event::new(Body::StepStarted { name: self.step_name() });
+            out.push(started.with_metadata(Some(metadata)));
         }
     }
 
     pub(super) fn step_finish(&mut self, out: &mut Vec<Event>) {
         self.quiet(out);
+        self.leave_step(out);
+    }
+
+    /// The step ends, and its text goes on in the next one.
+    pub(super) fn leave_step(&mut self, out: &mut Vec<Event>) {
         self.holder = None;
         if std::mem::take(&mut self.step_open) && !self.own {
             out.push(Event::new(Body::StepFinished { name: self.step_name() }));
@@ -420,14 +478,16 @@ impl Builder {
         self.calls.insert(call.clone(), state);
         let parent = facts.message.clone().or_else(|| self.holder.clone());
         let start = Body::ToolStart { call: call.clone(), name: name.into(), parent };
-        out.push(Event::new(start).by(facts.subagent.clone()));
+        out.push(Event::new(start).by(facts.subagent.clone()).with_metadata(facts.metadata.clone()));
     }
 
     pub(super) fn tool_delta(&mut self, call: &ToolCallId, delta: &str, out: &mut Vec<Event>) {
         let Some(state) = self.calls.get_mut(call).filter(|state| state.open) else {
             return self.tally.note("out of order", "tool-input-delta of a call that is not open");
         };
-        state.streamed |= !delta.is_empty();
+        if state.text.len() + delta.len() <= MAX_ARGUMENTS {
+            state.text.push_str(delta);
+        }
         let body = Body::ToolArgs { call: call.clone(), delta: delta.into() };
         out.push(Event::new(body).by(state.subagent.clone()));
     }
@@ -438,20 +498,29 @@ impl Builder {
         call: &ToolCallId,
         name: &str,
         input: Option<&Json>,
-        facts: Facts,
+        mut facts: Facts,
         out: &mut Vec<Event>,
     ) {
         if !self.calls.get(call).is_some_and(|call| call.open) {
             self.tool_start(call, name, &facts, out);
+            facts.metadata = None;
         }
+        // Its start has said so.
+        facts.metadata = facts.metadata.and_then(|told| wire::without_own(&told, &[own_call::PART]));
         let Some(state) = self.calls.get_mut(call) else { return };
         state.open = false;
         let subagent = state.subagent.clone();
         let mut say = |body| out.push(Event::new(body).by(subagent.clone()));
-        if let Some(input) = input.filter(|_| !state.streamed) {
-            let text = wire::arguments_from(input);
-            if !text.is_empty() {
-                say(Body::ToolArgs { call: call.clone(), delta: text.into() });
+        let mut text = std::mem::take(&mut state.text);
+        if let Some(input) = input {
+            if text.is_empty() {
+                text = wire::arguments_from(input);
+                if !text.is_empty() {
+                    say(Body::ToolArgs { call: call.clone(), delta: text.as_str().into() });
+                }
+            }
+            if wire::arguments(&text) != *input {
+                facts.metadata = Some(wire::with_own(facts.metadata, own_call::INPUT, input.clone()));
             }
         }
         if let Some(value) = facts.encrypted {
@@ -466,6 +535,21 @@ impl Builder {
         if let Some(state) = self.calls.get_mut(call) {
             state.remote = true;
         }
+    }
+
+    /// An output, which the canonical model has only as text.
+    pub(super) fn tool_output(
+        &mut self,
+        call: &ToolCallId,
+        output: &Json,
+        mut metadata: Option<Object>,
+        out: &mut Vec<Event>,
+    ) {
+        let content = wire::content_from(output);
+        if let Some(kind) = wire::kind_of(output, &wire::output(&content)) {
+            metadata = Some(wire::with_own(metadata, OWN_OUTPUT, Json::string(kind)));
+        }
+        self.tool_result(call, content, None, metadata, out);
     }
 
     pub(super) fn tool_result(
@@ -513,8 +597,11 @@ impl Builder {
     }
 
     pub(super) fn denied(&mut self, call: &ToolCallId, out: &mut Vec<Event>) {
-        let own = Object::from_entries([("denied", Json::from(Value::Bool(true)))]);
-        let metadata = Object::from_entries([(AI_SDK, own.into())]);
+        let mut metadata = wire::with_own(None, "denied", wire::yes());
+        let asked = self.interrupts.values().find(|it| it.tool_call.as_ref() == Some(call));
+        if let Some(asked) = asked {
+            metadata = wire::with_own(Some(metadata), OWN_APPROVAL, Json::string(&asked.id));
+        }
         self.tool_result(call, wire::DENIED.into(), Some(wire::DENIED.into()), Some(metadata), out);
     }
 
@@ -541,13 +628,17 @@ impl Builder {
 
     // Metadata.
 
-    /// Metadata of the message: ours is understood, usage is kept for the end, the rest is told.
-    pub(super) fn metadata(&mut self, metadata: &Json, out: &mut Vec<Event>) {
+    /// Metadata of the message: what is not understood is told.
+    pub(super) fn metadata(&mut self, metadata: Json, out: &mut Vec<Event>) {
+        if let Some(news) = self.understand(metadata) {
+            self.custom(wire::MESSAGE_METADATA, news, None, out);
+        }
+    }
+
+    /// Metadata of the message: ours is understood, usage is kept for the end, the rest comes back.
+    fn understand(&mut self, metadata: Json) -> Option<Json> {
         let Some(object) = metadata.clone().into_object() else {
-            if !metadata.is_null() {
-                self.custom(wire::MESSAGE_METADATA, metadata.clone(), None, out);
-            }
-            return;
+            return (!metadata.is_null()).then_some(metadata);
         };
         let value = object.to_value();
         let own = &value[AGENTWIRE];
@@ -569,9 +660,7 @@ impl Builder {
         if self.own {
             rest = rest.without("usage").without("finishReason");
         }
-        if !rest.is_empty() {
-            self.custom(wire::MESSAGE_METADATA, rest.into(), None, out);
-        }
+        (!rest.is_empty()).then(|| rest.into())
     }
 
     pub(super) fn custom(&mut self, name: &str, value: Json, metadata: Option<Object>, out: &mut Vec<Event>) {
@@ -645,6 +734,13 @@ impl Builder {
     /// An error after which the run may go on: it is the run's own if nothing follows.
     pub(super) fn maybe_error(&mut self, message: &str) {
         self.maybe_error = Some(message.into());
+    }
+
+    /// Whether a response that ends here may have said everything: a text of the data stream has no end.
+    pub(super) fn is_settled(&self) -> bool {
+        let quiet = self.texts.keys().all(|id| id.is_empty()) && self.thoughts.keys().all(|id| id.is_empty());
+        let open = self.step_open || !self.nodes.is_empty() || self.calls.values().any(|call| call.open);
+        self.started && !self.own && !self.dialect && quiet && !open
     }
 
     /// Something follows.

@@ -30,17 +30,19 @@ impl Builder {
         if self.ours(name, id, &data, out).is_some() {
             return;
         }
-        let (name, value) = wire::custom_from(name, data);
-        // An id that the value repeats, and a part that is kept for having one, need not be told again.
+        let (original, value) = wire::custom_from(name, data);
+        // A writer makes the very same part of a plain event of that name, which is in passing unless it has an id.
         let told = value.clone().into_object().and_then(|it| it.get_str("id"));
-        let told = id.is_some() && told.as_deref() == id;
-        let metadata = (!told && (id.is_some() || !transient)).then(|| {
+        let plain = (*original != *name || wire::is_plain_name(name))
+            && told.as_deref() == id
+            && transient == id.is_none();
+        let metadata = (!plain).then(|| {
             let own = wire::object(|w| {
                 w.opt_str("id", id).bool("transient", transient);
             });
             Object::from_entries([(AI_SDK, own.into())])
         });
-        self.custom(&name, value, metadata, out);
+        self.custom(&original, value, metadata, out);
     }
 
     /// Takes a part of ours apart; `None` if it is not one.
@@ -60,7 +62,8 @@ impl Builder {
                 content: object.member("content")?.into_object()?,
                 replace: None,
             },
-            (part::STEP, Some(_)) => match &*text("status")? {
+            // Where the SDK's own steps count, a part of that name is the application's.
+            (part::STEP, Some(_)) if self.own => match &*text("status")? {
                 "running" => Body::StepStarted { name: text("name")? },
                 "done" => Body::StepFinished { name: text("name")? },
                 _ => return None,
@@ -100,7 +103,9 @@ impl Builder {
                 out.push(end.by(subagent).with_metadata(metadata));
                 return Some(());
             }
-            (part::RAW, None) => Body::Raw { event: object.member("event")?, source: text("source") },
+            (part::RAW, None) if self.own => {
+                Body::Raw { event: object.member("event")?, source: text("source") }
+            }
             (part::ENCRYPTED, Some(_)) => {
                 let entity = match &*text("entity")? {
                     "message" => EncryptedEntity::Message(object.get_str("id")?.into()),

@@ -33,6 +33,11 @@ pub(super) fn read(
     if code == "2" {
         return data(b, raw, out);
     }
+    if code == "f"
+        && let Some(message) = message_of(raw)
+    {
+        b.name_message(&message);
+    }
     b.begin(None, out);
     b.not_the_end(out);
     let path = Path::Root;
@@ -51,7 +56,7 @@ pub(super) fn read(
             if !b.is_thinking(PART) {
                 b.thought_start(PART, Facts::default(), out)?;
             }
-            b.thought_delta(PART, &delta, out)?;
+            b.thought_delta(PART, &delta, None, out)?;
         }
         "3" => {
             let message = text(raw, path, &mut b.tally)?;
@@ -81,6 +86,7 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
     let has = |f: &Fields<'_, '_>, key: &str| f.peek(key).is_some();
     match code {
         "b" if has(&f, "node_id") && !has(&f, "toolCallId") => {
+            b.dialect = true;
             let name = f.need_boxed("name", &mut b.tally)?;
             let metadata = f.rest("", &mut crate::tally::Tally::default())?;
             out.push(Event::new(Body::StepStarted { name: name.clone() }).with_metadata(metadata.clone()));
@@ -128,7 +134,7 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
                 .ok_or_else(|| f.missing("result", &format!("{wanted} the result of a tool")))?;
             match wire::error_in(&result) {
                 Some(error) => b.tool_result(&call, error.as_str().into(), Some(error.into()), None, out),
-                None => b.tool_result(&call, wire::content_from(&result), None, None, out),
+                None => b.tool_output(&call, &result, None, out),
             }
         }
         "f" if has(&f, "finishReason") && !has(&f, "messageId") => {
@@ -137,13 +143,16 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
         }
         "f" => {
             let message = f.need_str("messageId", &mut b.tally)?;
-            b.name_message(&message);
-            b.step_start(out);
+            b.step_start(Some(&message), out);
         }
         "e" => {
             ending(b, &mut f)?;
-            f.bool("isContinued")?;
-            b.step_finish(out);
+            if f.bool("isContinued")?.unwrap_or(false) {
+                b.end_thought(PART, out);
+                b.leave_step(out);
+            } else {
+                b.step_finish(out);
+            }
         }
         "d" => {
             ending(b, &mut f)?;
@@ -152,6 +161,7 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
         "h" => source(b, &mut f, out)?,
         "i" => {
             let value = f.need_boxed("data", &mut b.tally)?;
+            b.end_thought(PART, out);
             b.thought_start("redacted", Facts::default(), out)?;
             b.thought_end("redacted", Facts { encrypted: Some(value), ..Facts::default() }, out);
         }
@@ -184,6 +194,11 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
     Ok(())
 }
 
+/// The message that a step belongs to: the first one of a response names it.
+fn message_of(step: &RawValue) -> Option<String> {
+    Json::from_raw(step).ok()?.0.into_object()?.get_str("messageId")
+}
+
 fn call_id(b: &mut Builder, f: &mut Fields<'_, '_>) -> Result<ToolCallId, ReadError> {
     let id = f.need_str("toolCallId", &mut b.tally)?;
     Ok(b.ids.get(&id))
@@ -210,8 +225,15 @@ fn data(b: &mut Builder, raw: &RawValue, out: &mut Vec<Event>) -> Result<(), Rea
         let object = item.clone().into_object();
         let kind = object.as_ref().and_then(|object| object.get_str("type"));
         if let (Some(object), Some("chain_start")) = (&object, kind.as_deref()) {
+            b.dialect = true;
             b.recognise(object.get_str("threadId"), object.get_str("runId"));
-            let about = object.without("type").without("threadId").without("runId");
+            let mut about = object.without("type").without("threadId").without("runId");
+            if b.own
+                && let Some(message) = object.get_str("messageId")
+            {
+                b.name_message(&message);
+                about = about.without("messageId");
+            }
             let plain = about.get() == r#"{"name":"agent"}"#;
             b.begin((!about.is_empty() && !plain).then_some(about), out);
             continue;
@@ -245,7 +267,7 @@ fn annotation(b: &mut Builder, item: Json, out: &mut Vec<Event>) {
             b.data("interrupt", object.get_str("id").as_deref(), data, false, out);
         }
         (Some(object), Some(wire::MESSAGE_METADATA)) if is_envelope(&object) => {
-            b.metadata(&object.member("data").unwrap_or_else(Json::null), out);
+            b.metadata(object.member("data").unwrap_or_else(Json::null), out);
         }
         _ => b.custom(wire::ANNOTATION, item, None, out),
     }
@@ -258,12 +280,6 @@ fn source(b: &mut Builder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> Resu
     f.str("sourceType", &mut b.tally)?;
     let metadata = f.object("providerMetadata", &mut b.tally)?;
     let own = metadata.as_ref().and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
-    let mut detail = own.as_ref().and_then(|own| own.member("detail")).and_then(Json::into_object);
-    let foreign = metadata.map(|it| it.without(wire::AGENTWIRE)).filter(|it| !it.is_empty());
-    if let Some(foreign) = foreign {
-        let told = detail.unwrap_or_else(Object::empty);
-        detail = Some(told.with("providerMetadata", foreign.into()));
-    }
     let source = Source {
         id: id.into(),
         message: own.and_then(|own| own.get_str("messageId")).map(Into::into),
@@ -271,7 +287,7 @@ fn source(b: &mut Builder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> Resu
         title: f.boxed("title", &mut b.tally)?,
         media_type: f.boxed("mediaType", &mut b.tally)?,
         filename: f.boxed("filename", &mut b.tally)?,
-        detail,
+        detail: wire::detail_of(metadata.as_ref()),
     };
     out.push(Event::new(Body::Source(Box::new(source))));
     Ok(())

@@ -51,9 +51,13 @@ impl Reader for AiSdkReader {
         }
     }
 
-    fn end(&mut self, _end: &StreamEnd, out: &mut Vec<Event>) {
-        // A response that does not say how it ended is cut, and that is what the guard says of it.
+    fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>) {
         self.builder.end(out);
+        // For a client the end of the body is the end. Where something was left open, or our own writer did not say
+        // how it ended, the response was cut, and that is what the guard says of it.
+        if matches!(end, StreamEnd::Closed) && self.builder.is_settled() {
+            self.builder.finish(out);
+        }
     }
 
     fn tally(&self) -> &Tally {

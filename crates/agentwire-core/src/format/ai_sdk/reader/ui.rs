@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::{
-    super::wire,
+    super::wire::{self, own_call},
     build::{Builder, Facts},
 };
 use crate::{
@@ -80,8 +80,8 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
         "reasoning-delta" => {
             let id = f.need_str("id", &mut b.tally)?;
             let delta = f.need_str("delta", &mut b.tally)?;
-            facts(b, &mut f, "messageId")?;
-            b.thought_delta(&id, &delta, out)?;
+            let facts = facts(b, &mut f, "messageId")?;
+            b.thought_delta(&id, &delta, facts.metadata, out)?;
         }
         "reasoning-end" => {
             let id = f.need_str("id", &mut b.tally)?;
@@ -95,7 +95,7 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
             if !b.is_thinking("") {
                 b.thought_start("", Facts::default(), out)?;
             }
-            b.thought_delta("", &delta, out)?;
+            b.thought_delta("", &delta, None, out)?;
         }
         "reasoning-part-finish" => b.thought_end("", Facts::default(), out),
         "tool-input-start" => {
@@ -124,7 +124,7 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
                 });
                 b.custom(wire::TOOL_PROGRESS, value.into(), None, out);
             } else {
-                b.tool_result(&call, wire::content_from(&output), None, facts.metadata, out);
+                b.tool_output(&call, &output, facts.metadata, out);
             }
         }
         "tool-output-error" => {
@@ -154,7 +154,7 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
         }
         "source-url" | "source-document" => source(b, &mut f, kind == "source-url", out)?,
         "file" | "reasoning-file" => file(b, &mut f, kind == "reasoning-file", out)?,
-        "start-step" => b.step_start(out),
+        "start-step" => b.step_start(None, out),
         "finish-step" => b.step_finish(out),
         "reset-step" => {
             // What was said cannot be taken back; at least it does not go on.
@@ -163,13 +163,13 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
         }
         "message-metadata" => {
             if let Some(metadata) = f.json("messageMetadata", &mut b.tally)? {
-                b.metadata(&metadata, out);
+                b.metadata(metadata, out);
             }
         }
         "finish" => {
             let reason = f.str("finishReason", &mut b.tally)?;
             if let Some(metadata) = f.json("messageMetadata", &mut b.tally)? {
-                b.metadata(&metadata, out);
+                b.metadata(metadata, out);
             }
             if let Some(reason) = reason {
                 b.reason(&reason);
@@ -211,18 +211,16 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
 }
 
 fn start(b: &mut Builder, mut f: Fields<'_, '_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
-    if let Some(id) = f.str("messageId", &mut b.tally)? {
-        b.name_message(&id);
-    }
+    let id = f.str("messageId", &mut b.tally)?;
     let metadata = f.json("messageMetadata", &mut b.tally)?;
     let own = metadata.clone().and_then(Json::into_object).and_then(|it| it.member(wire::AGENTWIRE));
     if let Some(own) = own.and_then(Json::into_object) {
         b.recognise(own.get_str("threadId"), own.get_str("runId"));
     }
-    b.begin(None, out);
-    if let Some(metadata) = metadata {
-        b.metadata(&metadata, out);
+    if let Some(id) = id {
+        b.name_message(&id);
     }
+    b.start(metadata, out);
     f.rest("start", &mut b.tally)?;
     Ok(())
 }
@@ -241,21 +239,23 @@ fn facts(b: &mut Builder, f: &mut Fields<'_, '_>, id_key: &str) -> Result<Facts,
 /// What a chunk about a tool says beside its own business, and whether the provider runs the tool.
 fn tool_facts(b: &mut Builder, f: &mut Fields<'_, '_>, id_key: &str) -> Result<(Facts, bool), ReadError> {
     let mut facts = facts(b, f, id_key)?;
-    f.bool("dynamic")?;
+    // A result follows its call, which has said this.
+    let is_call = id_key == "parentMessageId";
+    let known_tool = !f.bool("dynamic")?.unwrap_or(false) && is_call;
     f.str("inputEncoding", &mut b.tally)?;
-    let remote = f.bool("providerExecuted")?.unwrap_or(false);
-    let title = f.str("title", &mut b.tally)?;
-    let tool = f.object("toolMetadata", &mut b.tally)?;
-    let more = wire::object(|w| {
-        if remote {
-            w.bool("providerExecuted", true);
+    let remote = f.bool(own_call::REMOTE)?.unwrap_or(false);
+    let title = f.str(own_call::TITLE, &mut b.tally)?;
+    let tool = f.object(own_call::TOOL_METADATA, &mut b.tally)?;
+    let more = [
+        (own_call::PART, known_tool.then(|| Json::string(own_call::STATIC))),
+        (own_call::REMOTE, (remote && is_call).then(wire::yes)),
+        (own_call::TITLE, title.as_deref().map(Json::string)),
+        (own_call::TOOL_METADATA, tool.map(Json::from)),
+    ];
+    for (key, value) in more {
+        if let Some(value) = value {
+            facts.metadata = Some(wire::with_own(facts.metadata, key, value));
         }
-        w.opt_str("title", title.as_deref()).opt_object("toolMetadata", tool.as_ref());
-    });
-    if !more.is_empty() {
-        let told = facts.metadata.unwrap_or_else(Object::empty);
-        let own = told.member(wire::AI_SDK).and_then(Json::into_object).unwrap_or_else(Object::empty);
-        facts.metadata = Some(told.with(wire::AI_SDK, own.merged(&more).into()));
     }
     Ok((facts, remote))
 }
@@ -265,7 +265,10 @@ fn tool_input(b: &mut Builder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> 
     let name = f.need_str("toolName", &mut b.tally)?;
     let input = f.json("input", &mut b.tally)?.unwrap_or_else(Json::null);
     let error = f.boxed("errorText", &mut b.tally)?;
-    let (facts, remote) = tool_facts(b, f, "parentMessageId")?;
+    let (mut facts, remote) = tool_facts(b, f, "parentMessageId")?;
+    if let Some(error) = &error {
+        facts.metadata = Some(wire::with_own(facts.metadata, own_call::INPUT_ERROR, Json::string(error)));
+    }
     if let Some(interrupt) = wire::interrupt_of_call(&name, &call, &input) {
         b.interrupt(interrupt);
         return Ok(());
@@ -317,18 +320,13 @@ fn source(
         title: f.boxed("title", &mut b.tally)?,
         media_type: text("mediaType"),
         filename: text("filename"),
-        detail: own.as_ref().and_then(|own| own.member("detail")).and_then(Json::into_object),
+        detail: wire::detail_of(metadata.as_ref()),
     };
     if is_url {
         source.url = Some(f.need_boxed("url", &mut b.tally)?);
     } else {
         source.media_type = Some(f.need_boxed("mediaType", &mut b.tally)?);
         source.filename = f.boxed("filename", &mut b.tally)?;
-    }
-    let foreign = metadata.map(|it| it.without(wire::AGENTWIRE)).filter(|it| !it.is_empty());
-    if let Some(foreign) = foreign {
-        let detail = source.detail.unwrap_or_else(Object::empty);
-        source.detail = Some(detail.with("providerMetadata", foreign.into()));
     }
     out.push(Event::new(Body::Source(Box::new(source))));
     Ok(())
@@ -343,7 +341,7 @@ fn file(
     let url = f.need_str("url", &mut b.tally)?;
     let media_type = f.need_str("mediaType", &mut b.tally)?;
     let facts = f.object("providerMetadata", &mut b.tally)?;
-    let own = facts.and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
+    let own = facts.as_ref().and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
     let text = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
     b.file_count += 1;
     let id = text("id").unwrap_or_else(|| wire::numbered(b.base(), "file", b.file_count));
@@ -354,12 +352,10 @@ fn file(
         source: wire::media_source(&url, Some(&media_type)),
         name: text("filename").map(Into::into),
     };
-    let metadata = reasoning.then(|| {
-        let own = wire::object(|w| {
-            w.bool("reasoning", true);
-        });
-        Object::from_entries([(wire::AI_SDK, own.into())])
-    });
+    let mut metadata = Facts::of(facts.as_ref(), "messageId").metadata;
+    if reasoning {
+        metadata = Some(wire::with_own(metadata, wire::OWN_REASONING, wire::yes()));
+    }
     out.push(Event::new(Body::File(Box::new(file))).with_metadata(metadata));
     Ok(())
 }

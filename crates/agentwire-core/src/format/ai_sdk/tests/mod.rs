@@ -1,6 +1,7 @@
 //! Claims about the AI SDK.
 
 mod properties;
+mod served;
 mod strict;
 
 use std::{fmt::Write as _, fs, path::Path};
@@ -9,7 +10,7 @@ use super::{FORMAT, input};
 use crate::{
     convert::{Converter, Source, SourceOptions},
     event::Event,
-    format::{Options, Setup, StreamEnd, ag_ui, golden, langgraph},
+    format::{Format, Options, Setup, StreamEnd, ag_ui, golden, hai, langgraph},
     framing::Framing,
     tally::Tally,
 };
@@ -215,4 +216,176 @@ fn a_request_that_goes_on_names_the_message_that_its_history_holds() {
     assert_eq!(value["messageId"], value["messages"][1]["id"], "{written}");
     let back = input::from_json(&written, "t", "r", &mut Tally::default()).unwrap();
     assert_eq!(back.input.tools, request.input.tools, "declared tools survive");
+}
+
+/// What one format makes of a stream of another.
+fn converted(
+    from: &'static Format,
+    to: &'static Format,
+    profile: &str,
+    bytes: &[u8],
+    options: &[&str],
+) -> String {
+    let framing = crate::framing::detect(bytes, from.reads).expect("a stream of the format");
+    let source = Source::new(from, framing, &SourceOptions::default()).unwrap();
+    let options = Options::parse(options.iter().copied(), to.options).unwrap();
+    let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
+    let mut converter = Converter::new(source, to, to.profile(profile).unwrap(), None, &setup).unwrap();
+    converter.push(bytes).unwrap();
+    converter.end(&StreamEnd::Closed).unwrap();
+    String::from_utf8(converter.output().take().to_vec()).unwrap()
+}
+
+/// The chunks of a UI message stream.
+fn chunks(body: &str) -> Vec<serde_json::Value> {
+    body.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok()).collect()
+}
+
+#[test]
+fn a_servers_name_for_its_message_survives_other_formats() {
+    let ui = b"data: {\"type\":\"start\",\"messageId\":\"m1\",\"messageMetadata\":{\"model\":\"x\",\"at\":{\"s\":5}}}\n\n\
+        data: {\"type\":\"start-step\"}\n\ndata: {\"type\":\"text-start\",\"id\":\"0\"}\n\n\
+        data: {\"type\":\"text-delta\",\"id\":\"0\",\"delta\":\"hi\"}\n\ndata: {\"type\":\"text-end\",\"id\":\"0\"}\n\n\
+        data: {\"type\":\"finish-step\"}\n\ndata: {\"type\":\"finish\"}\n\n";
+    let lines = b"f:{\"messageId\":\"m1\"}\n8:[{\"type\":\"message-metadata\",\"data\":{\"model\":\"x\",\"at\":{\"s\":5}}}]\n\
+        0:\"hi\"\ne:{\"finishReason\":\"stop\"}\nd:{\"finishReason\":\"stop\"}\n";
+    let foreign: [&'static Format; 4] = [&ag_ui::FORMAT, &hai::FORMAT, &FORMAT, &FORMAT];
+    for (bytes, is_ui) in [(&ui[..], true), (lines, false)] {
+        for (way, profile) in foreign.into_iter().zip(["1", "json-string", "6", "4"]) {
+            let between = converted(&FORMAT, way, profile, bytes, &[]);
+            for version in ["5", "6", "7"] {
+                let body = converted(way, &FORMAT, version, between.as_bytes(), &[]);
+                strict::receive(version.parse().unwrap(), &body);
+                let chunks = chunks(&body);
+                let start = &chunks[0];
+                assert_eq!(start["messageId"], "m1", "through {} {profile}: {body}", way.name);
+                let about = serde_json::json!({"model": "x", "at": {"s": 5}});
+                let told: Vec<_> = chunks.iter().filter(|it| it["messageMetadata"]["model"] == "x").collect();
+                assert_eq!(told.len(), 1, "once: {body}");
+                assert_eq!(told[0]["messageMetadata"]["at"], about["at"]);
+                if is_ui && profile != "4" {
+                    assert_eq!(start["messageMetadata"]["model"], "x", "in the start: {body}");
+                }
+            }
+            let body = converted(way, &FORMAT, "4", between.as_bytes(), &[]);
+            assert!(body.contains("f:{\"messageId\":\"m1\"}\n"), "{body}");
+            assert_eq!(body.matches("\"model\":\"x\"").count(), 1, "{body}");
+        }
+    }
+}
+
+#[test]
+fn steps_of_version_4_keep_their_message_ids() {
+    let lines = "2:[\"first\"]\nf:{\"messageId\":\"m1\"}\n0:\"a\"\ne:{\"finishReason\":\"stop\"}\n\
+        f:{\"messageId\":\"m2\"}\n0:\"b\"\ne:{\"finishReason\":\"stop\"}\nd:{\"finishReason\":\"stop\"}\n";
+    let between = converted(&FORMAT, &ag_ui::FORMAT, "1", lines.as_bytes(), &[]);
+    let body = converted(&ag_ui::FORMAT, &FORMAT, "4", between.as_bytes(), &[]);
+    let ids: Vec<_> = body.lines().filter(|line| line.starts_with("f:")).collect();
+    assert_eq!(ids, [r#"f:{"messageId":"m1"}"#, r#"f:{"messageId":"m2"}"#], "{body}");
+}
+
+#[test]
+fn the_message_that_goes_on_is_named_by_who_holds_it() {
+    let named = r#""metadata":{"aiSdk":{"message":"theirs"}}"#;
+    let held = r#"{"id":"a1","role":"assistant","toolCalls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}],
+        "metadata":{"aiSdk":{"message":"held"}}}"#.replace('\n', "");
+    let input =
+        format!(r#""input":{{"threadId":"t","runId":"r","messages":[{held}],"tools":[],"context":[]}},"#);
+    for (input, options, wanted) in
+        [("", &[][..], "theirs"), (&*input, &[], "held"), (&*input, &["message=asked"], "asked")]
+    {
+        let stream = format!(
+            "{{\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\",{input}{named}}}\n\
+             {{\"type\":\"RUN_FINISHED\",\"threadId\":\"t\",\"runId\":\"r\"}}\n"
+        );
+        let body = converted(&ag_ui::FORMAT, &FORMAT, "5", stream.as_bytes(), options);
+        assert_eq!(chunks(&body)[0]["messageId"], wanted, "{body}");
+    }
+}
+
+#[test]
+fn a_step_without_a_name_leaves_no_part() {
+    let ui = b"data: {\"type\":\"start\"}\n\ndata: {\"type\":\"start-step\"}\n\ndata: {\"type\":\"text-start\",\"id\":\"0\"}\n\n\
+        data: {\"type\":\"text-delta\",\"id\":\"0\",\"delta\":\"hi\"}\n\ndata: {\"type\":\"text-end\",\"id\":\"0\"}\n\n\
+        data: {\"type\":\"finish-step\"}\n\ndata: {\"type\":\"finish\"}\n\n";
+    let between = converted(&FORMAT, &ag_ui::FORMAT, "1", ui, &[]);
+    let body = converted(&ag_ui::FORMAT, &FORMAT, "5", between.as_bytes(), &[]);
+    let kept: Vec<_> = chunks(&body)
+        .into_iter()
+        .filter(|chunk| chunk["transient"] != true)
+        .map(|chunk| chunk["type"].as_str().unwrap().to_owned())
+        .collect();
+    let wanted = ["start", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"];
+    assert_eq!(kept, wanted);
+    assert_eq!(converted(&FORMAT, &ag_ui::FORMAT, "1", body.as_bytes(), &[]), between, "nothing is lost");
+}
+
+/// A client with `sendAutomaticallyWhen` sends again as long as the last step of its message has tools and all of them
+/// are answered, or allowed: whatever a response to such an answer says, it must end that.
+#[test]
+fn an_answer_that_leads_to_nothing_is_not_sent_for_ever() {
+    let held = r#"{"id":"a1","role":"assistant","toolCalls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"n\":1}"}}],
+        "metadata":{"aiSdk":{"message":"held"}}}"#.replace('\n', "");
+    let edited = held.replace(r#"\"n\":1"#, r#"\"n\":2"#);
+    let edit = format!("{{\"type\":\"MESSAGES_SNAPSHOT\",\"messages\":[{edited}]}}\n");
+    let pending = r#","outcome":{"type":"success","pendingToolCallIds":["c1"]}"#;
+    let restated = ["start", "tool-input-start", "tool-input-delta", "tool-input-available", "finish"];
+    for (between, outcome, wanted) in [
+        ("", pending, &["start", "tool-input-available", "finish"][..]),
+        (&*edit, pending, &restated),
+        ("", "", &["start", "start-step", "finish-step", "finish"]),
+        ("", r#","outcome":{"type":"cancelled"}"#, &["start", "start-step", "finish-step", "abort"]),
+    ] {
+        let stream = format!(
+            "{{\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\",\"input\":{{\"threadId\":\"t\",\"runId\":\"r\",\
+             \"messages\":[{held}],\"tools\":[],\"context\":[]}}}}\n{between}\
+             {{\"type\":\"RUN_FINISHED\",\"threadId\":\"t\",\"runId\":\"r\"{outcome}}}\n"
+        );
+        for profile in ["6", "7"] {
+            let body = converted(&ag_ui::FORMAT, &FORMAT, profile, stream.as_bytes(), &[]);
+            let said = chunks(&body);
+            let types: Vec<_> = said.iter().filter_map(|chunk| chunk["type"].as_str()).collect();
+            assert_eq!(types, wanted, "{body}");
+            if let Some(call) = said.iter().find(|chunk| chunk["type"] == "tool-input-available") {
+                assert_eq!(call["input"]["n"], if between.is_empty() { 1 } else { 2 }, "{body}");
+            }
+        }
+    }
+}
+
+/// Whoever comes back while a message goes on that an earlier run began gets it as the history would tell it.
+#[test]
+fn who_holds_nothing_of_a_message_gets_it_from_its_beginning() {
+    let turn = r#"{"id":"a1","role":"assistant","content":"Wait.","toolCalls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},
+        {"id":"x1","role":"tool","toolCallId":"c1","content":"ok"}"#.replace('\n', "");
+    let named = turn.replacen("\"a1\",", r#""a1","metadata":{"aiSdk":{"message":"held"}},"#, 1);
+    for (turn, id) in [(&turn, "a1"), (&named, "held")] {
+        let stream = format!(
+            "{{\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\",\"input\":{{\"threadId\":\"t\",\"runId\":\"r\",\
+             \"messages\":[{{\"id\":\"u\",\"role\":\"user\",\"content\":\"go\"}},{turn}],\"tools\":[],\"context\":[]}}}}\n\
+             {{\"type\":\"TEXT_MESSAGE_START\",\"messageId\":\"a2\",\"role\":\"assistant\"}}\n\
+             {{\"type\":\"TEXT_MESSAGE_CONTENT\",\"messageId\":\"a2\",\"delta\":\"Done.\"}}\n\
+             {{\"type\":\"TEXT_MESSAGE_END\",\"messageId\":\"a2\"}}\n\
+             {{\"type\":\"RUN_FINISHED\",\"threadId\":\"t\",\"runId\":\"r\"}}\n"
+        );
+        let (events, failure) = golden::read(&ag_ui::FORMAT, stream.as_bytes(), usize::MAX, &[]);
+        assert_eq!(failure, None);
+        let options = Options::default().with_whole_message();
+        let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
+        let profile = FORMAT.profile("6").expect("a profile");
+        let mut writer = FORMAT.writer.expect("a writer")(profile, &setup);
+        let mut out = crate::framing::Frames::new(Framing::Sse);
+        for event in &events {
+            writer.write(event, &mut out);
+        }
+        writer.end(&mut out);
+        let body = String::from_utf8(out.take().to_vec()).expect("UTF-8");
+        let said = chunks(&body);
+        assert_eq!(said[0]["messageId"], id, "{body}");
+        let text: String = said.iter().filter_map(|chunk| chunk["delta"].as_str()).collect();
+        assert_eq!(text, "Wait.Done.", "{body}");
+        let count = |kind: &str| said.iter().filter(|chunk| chunk["type"] == kind).count();
+        assert_eq!((count("tool-output-available"), count("start-step")), (1, 2), "{body}");
+        assert_eq!(count("tool-input-available"), 0, "a tool that has answered is not run again: {body}");
+    }
 }

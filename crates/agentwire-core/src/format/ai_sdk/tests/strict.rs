@@ -28,14 +28,22 @@ fn fields(kind: &str, version: u8) -> Option<Vec<(&'static str, Kind, bool)>> {
     let name = ("toolName", Text, true);
     let dynamic = ("dynamic", Bool, false);
     let remote = ("providerExecuted", Bool, false);
+    let title = ("title", Text, false);
     Some(match kind {
         "start" => vec![("messageId", Text, false), ("messageMetadata", Any, false)],
         "start-step" | "finish-step" => vec![],
         "text-start" | "text-end" | "reasoning-start" | "reasoning-end" => vec![id, pm],
         "text-delta" | "reasoning-delta" => vec![id, ("delta", Text, true), pm],
+        "tool-input-start" if version > 5 => vec![call, name, remote, dynamic, title],
         "tool-input-start" => vec![call, name, remote, dynamic],
         "tool-input-delta" => vec![call, ("inputTextDelta", Text, true)],
+        "tool-input-available" if version > 5 => {
+            vec![call, name, ("input", Any, true), remote, pm, dynamic, title]
+        }
         "tool-input-available" => vec![call, name, ("input", Any, true), remote, pm, dynamic],
+        "tool-input-error" if version > 5 => {
+            vec![call, name, ("input", Any, true), remote, pm, dynamic, ("errorText", Text, true), title]
+        }
         "tool-output-available" if version > 5 => {
             vec![call, ("output", Any, true), remote, dynamic, ("preliminary", Bool, false)]
         }
@@ -144,12 +152,13 @@ pub(super) fn receive(version: u8, body: &str) -> Held {
             "tool-input-start" => {
                 let dynamic = chunk["dynamic"] == true;
                 tools.insert(text("toolCallId"), Part { dynamic, step, streaming: true, approval: false });
+                held.outputs.remove(&text("toolCallId"));
             }
             "tool-input-delta" => {
                 let part = &tools[&text("toolCallId")];
                 assert!(part.streaming && part.step == step, "arguments stream in their step: {chunk}");
             }
-            "tool-input-available" => {
+            "tool-input-available" | "tool-input-error" => {
                 let dynamic = chunk["dynamic"] == true;
                 let part =
                     tools.entry(text("toolCallId")).or_insert(Part { dynamic, step, ..Part::default() });
@@ -157,6 +166,9 @@ pub(super) fn receive(version: u8, body: &str) -> Held {
                 assert!(!part.streaming || part.step == step, "a call is completed in its step: {chunk}");
                 part.streaming = false;
                 held.calls.insert(text("toolCallId"), (text("toolName"), chunk["input"].clone()));
+                if kind == "tool-input-error" {
+                    held.outputs.insert(text("toolCallId"), chunk["errorText"].clone());
+                }
             }
             "tool-output-available" | "tool-output-error" | "tool-output-denied" => {
                 let part = tools.get(&text("toolCallId")).unwrap_or_else(|| panic!("no call: {chunk}"));
@@ -250,11 +262,13 @@ pub(super) fn receive4(body: &str) -> Held {
                 assert!(value["toolName"].is_string());
                 streaming.insert(call());
                 known.insert(call());
+                held.outputs.remove(&call());
             }
             "c" => assert!(streaming.contains(&call()) && value["argsTextDelta"].is_string(), "{line}"),
             "9" => {
                 assert!(
-                    value["toolName"].is_string() && (value["args"].is_object() || value["args"].is_array())
+                    value["toolName"].is_string()
+                        && matches!(value["args"], Value::Object(_) | Value::Array(_) | Value::Null)
                 );
                 known.insert(call());
                 let name = value["toolName"].as_str().unwrap_or_default().to_owned();

@@ -3,7 +3,7 @@
 //! A client keeps `providerMetadata` with the part and sends it back with the history. That is how a later
 //! request can name the very message ids that the agent used, and how signatures survive.
 
-use super::super::wire::{self, AGENTWIRE, AI_SDK};
+use super::super::wire::{self, AGENTWIRE, OWN_PROVIDERS, own_call};
 use crate::{
     event::{Event, SubagentId},
     json::{Json, Object},
@@ -29,10 +29,15 @@ impl About {
     pub(super) fn merge(&mut self, metadata: Option<&Object>) -> bool {
         let Some(more) = metadata else { return false };
         self.metadata = Some(match &self.metadata {
-            Some(known) => known.merged(more),
+            Some(known) => wire::merged(known, more),
             None => more.clone(),
         });
         true
+    }
+
+    /// Whether a provider said something about the part, which is then worth having without any text.
+    pub(super) fn is_told(&self) -> bool {
+        wire::providers(self.metadata.as_ref()).is_some()
     }
 
     /// The facts as `providerMetadata`, two levels deep as the client demands; `id` names the message under
@@ -60,18 +65,12 @@ impl About {
     }
 }
 
-/// Metadata without what other providers said, and that.
+/// Metadata without what has a place of its own in the chunks, and what other providers said.
 fn apart(metadata: &Object) -> (Option<Object>, Vec<(String, Json)>) {
-    let own = metadata.member(AI_SDK).and_then(Json::into_object);
-    let others = own.as_ref().and_then(|own| own.member("providerMetadata"));
-    let Some(others) = others.filter(wire::is_provider_metadata) else {
-        return (Some(metadata.clone()), Vec::new());
-    };
-    let own = own.map(|own| own.without("providerMetadata")).filter(|own| !own.is_empty());
-    let rest = match own {
-        Some(own) => metadata.with(AI_SDK, own.into()),
-        None => metadata.without(AI_SDK),
-    };
-    let others = wire::safe(&others).0.into_owned().into_object().map(|it| it.entries());
-    (Some(rest).filter(|rest| !rest.is_empty()), others.unwrap_or_default())
+    let others = wire::providers(Some(metadata));
+    let mut told = vec![own_call::PART, own_call::REMOTE, own_call::INPUT, own_call::INPUT_ERROR];
+    if others.is_some() {
+        told.push(OWN_PROVIDERS);
+    }
+    (wire::without_own(metadata, &told), others.map(|it| it.entries()).unwrap_or_default())
 }

@@ -5,11 +5,11 @@
 
 use indexmap::IndexMap;
 
-use super::about::About;
+use super::{super::wire, about::About};
 use crate::{
     event::{MessageId, ToolCallId, ToolResult},
     framing::DEFAULT_MAX_FRAME,
-    json::Json,
+    json::{Json, Object},
 };
 
 /// The most calls that are remembered; what the order guard remembers. A result for a call that was forgotten
@@ -19,9 +19,9 @@ const MAX_CALLS: usize = 16_384;
 /// The most argument text that is collected for one call: what one frame of a source may hold.
 const MAX_ARGUMENTS: usize = DEFAULT_MAX_FRAME;
 
-/// The most text of results without a call that one response keeps for the calls that may follow: what one
-/// frame of a source may hold. A call whose result is beyond it stays without one.
-const MAX_STRAYS: usize = DEFAULT_MAX_FRAME;
+/// The most text of results that one response keeps for calls that may begin after their result: what one frame of
+/// a source may hold. A call whose result is beyond it stays without one.
+const MAX_KEPT: usize = DEFAULT_MAX_FRAME;
 
 /// One call.
 #[derive(Debug, Default)]
@@ -39,17 +39,27 @@ pub(super) struct Call {
     pub(super) known_tool: bool,
     /// The call was made in an earlier response that this one continues.
     pub(super) earlier: bool,
+    /// A provider runs it, so that nobody else is waited for.
+    pub(super) remote: bool,
     /// An approval was asked for.
     pub(super) approval: bool,
     /// A person refused it.
     pub(super) denied: bool,
     pub(super) about: About,
-    /// A result that came before the arguments were complete, or before the call itself.
-    pub(super) held: Option<Box<ToolResult>>,
-    /// The client holds a call of this id that was made up for a result.
-    pub(super) made_up: bool,
-    /// The arguments of a call that takes the place of a made-up one.
+    /// While the call is open, a result that came before its arguments were complete or before itself; later the
+    /// result that was written last.
+    pub(super) held: Option<Box<Answer>>,
+    /// The client holds a call of this id already: one that was made up for a result, or one that begins again.
+    pub(super) again: bool,
+    /// The arguments of a call that takes the place of another.
     pub(super) restated: Option<Json>,
+}
+
+/// A result and what is known about it.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) result: ToolResult,
+    pub(super) metadata: Option<Object>,
 }
 
 /// The calls of a message.
@@ -59,8 +69,8 @@ pub(super) struct Calls {
     open: usize,
     /// Calls of this response that have no result yet.
     unanswered: usize,
-    /// How much text of results without a call was kept.
-    strays: usize,
+    /// How much text of results is kept.
+    kept: usize,
 }
 
 impl Calls {
@@ -96,6 +106,14 @@ impl Calls {
         }
     }
 
+    /// A provider runs this call.
+    pub(super) fn leave_to_provider(&mut self, id: &ToolCallId) {
+        if let Some(call) = self.calls.get_mut(id) {
+            self.unanswered -= usize::from(call.waits());
+            call.remote = true;
+        }
+    }
+
     /// A result was written; says which call it answers.
     pub(super) fn answer(&mut self, id: &ToolCallId) -> Option<&mut Call> {
         let call = self.calls.get_mut(id)?;
@@ -104,24 +122,24 @@ impl Calls {
         Some(call)
     }
 
-    /// Keeps a result that came before its call: a client that is told of the call forgets it.
-    pub(super) fn keep(&mut self, result: &ToolResult) {
-        let size = result.content.text().len();
-        if self.strays + size > MAX_STRAYS {
-            return;
-        }
-        if let Some(call) = self.calls.get_mut(&result.call) {
-            self.strays += size;
-            call.held = Some(Box::new(result.clone()));
+    /// Keeps a result that was written: a client that is told of the call after it forgets it.
+    pub(super) fn keep(&mut self, answer: &Answer) {
+        let Some(call) = self.calls.get_mut(&answer.result.call) else { return };
+        self.kept -= call.held.take().map_or(0, |old| old.size());
+        if self.kept + answer.size() <= MAX_KEPT {
+            self.kept += answer.size();
+            call.held = Some(Box::new(answer.clone()));
         }
     }
 
-    /// A call opens. If its result came before it, that will be said again when the arguments are complete.
+    /// A call opens. If it has a result already, that will be said again when the arguments are complete: a client
+    /// takes a call that begins for one that waits, while for everybody else a call that has a result is over.
     pub(super) fn start(&mut self, id: &ToolCallId, mut call: Call) {
-        if let Some(stray) = self.calls.get_mut(id).filter(|stray| stray.held.is_some()) {
-            call.held = stray.held.take();
-            call.denied = stray.denied;
-            call.made_up = true;
+        if let Some(known) = self.calls.get_mut(id).filter(|known| known.answered) {
+            call.held = known.held.take();
+            self.kept -= call.held.as_deref().map_or(0, Answer::size);
+            call.denied = known.denied;
+            call.again = true;
         }
         self.insert(id, Call { open: true, ..call });
         self.open += 1;
@@ -154,20 +172,34 @@ impl Calls {
             return;
         }
         let mut oldest = MAX_CALLS / 2;
-        let unanswered = &mut self.unanswered;
+        let (unanswered, kept) = (&mut self.unanswered, &mut self.kept);
         self.calls.retain(|_, call| {
             oldest = oldest.saturating_sub(1);
-            let kept = call.open || oldest == 0;
-            *unanswered -= usize::from(!kept && call.waits());
-            kept
+            let stays = call.open || oldest == 0;
+            if !stays {
+                *unanswered -= usize::from(call.waits());
+                *kept -= call.held.as_deref().map_or(0, Answer::size);
+            }
+            stays
         });
     }
 }
 
+impl Answer {
+    fn size(&self) -> usize {
+        self.result.content.text().len()
+    }
+}
+
 impl Call {
+    /// What an AI SDK server said about it.
+    pub(super) fn own(&self) -> Option<Object> {
+        wire::own(self.about.metadata.as_ref())
+    }
+
     /// Whether this response owes the call a result.
-    fn waits(&self) -> bool {
-        !self.answered && !self.earlier
+    pub(super) fn waits(&self) -> bool {
+        !self.answered && !self.earlier && !self.remote
     }
 }
 

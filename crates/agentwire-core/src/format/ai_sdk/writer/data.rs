@@ -47,8 +47,8 @@ pub(super) fn text_line(out: &mut Frames, code: &'static str, text: &str) {
 /// What is called, and with what.
 fn described(w: &mut ObjectWriter<'_>, call: &Call, input: &Json) {
     w.str("toolName", &call.name);
-    // The client takes objects and arrays only.
-    if input.get().starts_with(['{', '[']) {
+    // The client takes what JavaScript calls an object.
+    if input.get().starts_with(['{', '[']) || input.is_null() {
         w.json("args", input);
     } else {
         w.nested("args", |w| {
@@ -101,12 +101,19 @@ impl Wire for DataWire {
             w.str("type", "chain_start").str("name", name.as_deref().unwrap_or("agent"));
             let entries = start.metadata.map(Object::entries).unwrap_or_default();
             for (key, value) in &entries {
-                if !matches!(&**key, "type" | "name" | "threadId" | "runId") {
+                if !matches!(&**key, "type" | "name" | "threadId" | "runId" | "messageId") {
                     w.entry(key, value);
                 }
             }
             w.str("threadId", start.thread).str("runId", start.run);
+            // The steps name the message, but a client knows it only by then.
+            if *start.message != *start.run.as_str() {
+                w.str("messageId", start.message);
+            }
         });
+        if let Some(about) = start.about {
+            self.metadata(out, about.as_json());
+        }
     }
 
     fn start_step(&mut self, out: &mut Frames, message: &str) {
@@ -178,7 +185,12 @@ impl Wire for DataWire {
         });
     }
 
-    fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json) {
+    fn tool_bad_input(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, input: &Json, error: &str) {
+        self.tool_call(out, id, call, input);
+        self.tool_error(out, id, call, error);
+    }
+
+    fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json, _: &About) {
         object_line(out, "a", |w| {
             w.str("toolCallId", id).json("result", output);
             restate(w, call);
@@ -202,9 +214,11 @@ impl Wire for DataWire {
         false
     }
 
-    fn approval(&mut self, _: &mut Frames, _: &Interrupt, _: &ToolCallId) -> bool {
+    fn knows_approvals(&self) -> bool {
         false
     }
+
+    fn approval(&mut self, _: &mut Frames, _: &Interrupt, _: &ToolCallId) {}
 
     fn data(&mut self, out: &mut Frames, name: &str, id: Option<&str>, data: &Json, _transient: bool) {
         // Data is not kept with the message, and an interrupt must be: its answer may come after a reload.
@@ -235,11 +249,13 @@ impl Wire for DataWire {
         out.commit();
     }
 
-    fn provider_part(&mut self, _: &mut Frames, _: &Object) -> bool {
+    fn knows_provider_parts(&self) -> bool {
         false
     }
 
-    fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>) {
+    fn provider_part(&mut self, _: &mut Frames, _: &str, _: Option<&Json>) {}
+
+    fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>, others: Option<Object>) {
         object_line(out, "h", |w| {
             match &source.url {
                 Some(url) => {
@@ -255,15 +271,11 @@ impl Wire for DataWire {
             let facts = wire::object(|w| {
                 w.opt_str("messageId", source.message.as_deref()).opt_json("detail", detail);
             });
-            if !facts.is_empty() {
-                w.nested("providerMetadata", |w| {
-                    w.json(wire::AGENTWIRE, facts.as_json());
-                });
-            }
+            w.opt_object("providerMetadata", wire::beside(others, facts).as_ref());
         });
     }
 
-    fn file(&mut self, out: &mut Frames, file: &File) -> bool {
+    fn file(&mut self, out: &mut Frames, file: &File, _: &About) -> bool {
         let PartSource::Data { value, mime_type } = &file.source else {
             return false;
         };

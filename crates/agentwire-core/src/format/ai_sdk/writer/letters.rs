@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 
 use super::{
     super::wire,
-    calls::{Call, Calls},
+    calls::{Answer, Call, Calls},
     data::{object_line, text_line, usage},
     lane::Lane,
 };
@@ -133,8 +133,8 @@ impl LetterWriter {
         object_line(out, "a", |w| {
             w.str("toolCallId", id).str("toolName", &call.name).json("args", &args);
         });
-        if let Some(result) = held {
-            self.tool_result(&result, out);
+        if let Some(answer) = held {
+            self.tool_result(&answer.result, out);
         }
         Fidelity::Exact
     }
@@ -143,7 +143,7 @@ impl LetterWriter {
         if let Some(call) = self.calls.get_mut(&result.call)
             && call.open
         {
-            call.held = Some(Box::new(result.clone()));
+            call.held = Some(Box::new(Answer { result: result.clone(), metadata: None }));
             return Fidelity::Exact;
         }
         if let Some(error) = &result.error {
@@ -213,7 +213,7 @@ fn name_in(metadata: Option<&Object>) -> Option<String> {
 /// Metadata member by member, without those that the dialect names itself.
 fn spread(w: &mut crate::json::ObjectWriter<'_>, metadata: Option<&Object>, taken: &[&str]) {
     for (key, value) in metadata.map(Object::entries).unwrap_or_default() {
-        if !taken.contains(&key.as_str()) {
+        if !taken.contains(&key.as_str()) && key != wire::AI_SDK {
             w.entry(&key, &value);
         }
     }

@@ -108,7 +108,8 @@ impl Seen {
         (!first.is_empty() && !self.content).then(|| self.missing(&first, None))
     }
 
-    fn missing(&mut self, turn: &[Message], calls: Option<&Calls>) -> Vec<Event> {
+    /// What of a turn has not been said.
+    pub(super) fn missing(&mut self, turn: &[Message], calls: Option<&Calls>) -> Vec<Event> {
         let mut events = Vec::new();
         if self.full {
             return events;
@@ -129,8 +130,12 @@ impl Seen {
                         say(Body::TextEnd { message: id.clone() });
                     }
                     for call in tool_calls.iter().flatten() {
-                        let known = calls.is_some_and(|calls| calls.get(&call.id).is_some());
-                        if known || self.calls.contains_key(&call.id) {
+                        let asked = self.calls.get(&call.id);
+                        let known =
+                            calls.is_some_and(|calls| calls.get(&call.id).is_some_and(|it| !it.earlier));
+                        // What a person has changed about a call that the page shows.
+                        let changed = asked.is_some_and(|(_, asked)| !is_same(asked, &call.arguments));
+                        if known || (asked.is_some() && !changed) {
                             continue;
                         }
                         say(Body::ToolStart {
@@ -171,4 +176,10 @@ impl Seen {
         }
         events
     }
+}
+
+/// Whether two texts of arguments say the same.
+fn is_same(one: &str, other: &str) -> bool {
+    let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+    one == other || matches!((value(one), value(other)), (Some(one), Some(other)) if one == other)
 }

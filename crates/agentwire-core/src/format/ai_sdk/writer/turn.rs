@@ -7,9 +7,16 @@
 //!   which is where clients look before they send by themselves;
 //! * text and reasoning never span steps: they are ended and begun again;
 //! * a step does not end while the arguments of a call stream (a newer client would make a second part);
-//! * what follows a tool's result begins a new step, as it does in the SDK, so that history keeps its order;
+//! * what follows a tool's result begins a new step, as it does in the SDK, so that history keeps its order; where the
+//!   source is such a server, its steps are the wire's;
 //! * a result is written after its call is complete, and never for a call that the message does not hold;
 //! * a part begins with its first character: an empty message leaves no empty bubble.
+//!
+//! The parts themselves are made in [`speech`], [`tools`] and [`parts`]; steps, the beginning and the end are here.
+
+mod parts;
+mod speech;
+mod tools;
 
 use std::collections::HashSet;
 
@@ -19,22 +26,21 @@ use serde_json::Value;
 use super::{
     super::{
         input,
-        wire::{self, INTERRUPT_TOOL, STATE_ID, part},
+        wire::{self, INTERRUPT_TOOL, OWN_MESSAGE, OWN_METADATA, OWN_UNNAMED, STATE_ID, part},
     },
     about::About,
-    calls::{Call, Calls},
+    calls::{Answer, Call, Calls},
     snapshot::Seen,
 };
 use crate::{
     event::{
-        Body, EncryptedEntity, Event, File, Interrupt, Message, MessageId, Outcome, Role, RunError,
-        RunFinished, RunId, RunInput, RunStarted, Source, SubagentId, SubagentOutcome, SubagentStarted,
-        ThreadId, ToolCallId, ToolResult, Usage,
+        Body, Event, File, Interrupt, Message, MessageId, Outcome, Role, RunError, RunFinished, RunId,
+        RunInput, RunStarted, Source, SubagentId, SubagentOutcome, SubagentStarted, ThreadId, ToolCallId,
+        Usage,
     },
     format::{Fidelity, Setup, Writer},
     framing::{DEFAULT_MAX_FRAME, Frames},
     json::{Json, Object},
-    patch::{self, Limits, Patch},
 };
 
 /// The most activities, hand-overs and subagents that are remembered for later changes: a screen shows a few
@@ -62,21 +68,26 @@ pub(super) trait Wire: Send {
     fn tool_start(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call);
     fn tool_delta(&mut self, out: &mut Frames, id: &ToolCallId, delta: &str);
     fn tool_call(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, input: &Json);
-    fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json);
+    /// A call whose arguments cannot be used, which a client must not run.
+    fn tool_bad_input(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, input: &Json, error: &str);
+    fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json, about: &About);
     fn tool_error(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, error: &str);
     fn tool_denied(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, error: &str);
     /// An output that more will follow; says whether the wire can tell it from a last one.
     fn tool_progress(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json) -> bool;
-    /// Asks for approval of a call; says whether the wire can.
-    fn approval(&mut self, out: &mut Frames, interrupt: &Interrupt, call: &ToolCallId) -> bool;
+    /// Whether the wire can ask for approval of a call.
+    fn knows_approvals(&self) -> bool;
+    fn approval(&mut self, out: &mut Frames, interrupt: &Interrupt, call: &ToolCallId);
     fn data(&mut self, out: &mut Frames, name: &str, id: Option<&str>, data: &Json, transient: bool);
     fn metadata(&mut self, out: &mut Frames, metadata: &Json);
     fn annotation(&mut self, out: &mut Frames, value: &Json);
-    /// A part that only the newest clients know; says whether the wire has it.
-    fn provider_part(&mut self, out: &mut Frames, value: &Object) -> bool;
-    fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>);
+    /// Whether the wire has parts that only a provider understands.
+    fn knows_provider_parts(&self) -> bool;
+    fn provider_part(&mut self, out: &mut Frames, kind: &str, about: Option<&Json>);
+    /// `others` is what providers said about it.
+    fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>, others: Option<Object>);
     /// Says whether the wire can carry the file as a part.
-    fn file(&mut self, out: &mut Frames, file: &File) -> bool;
+    fn file(&mut self, out: &mut Frames, file: &File, about: &About) -> bool;
     fn finish(&mut self, out: &mut Frames, finish: &Finish<'_>);
     fn abort(&mut self, out: &mut Frames);
     fn error(&mut self, out: &mut Frames, error: &RunError);
@@ -91,6 +102,8 @@ pub(super) struct Start<'s> {
     pub(super) run: &'s RunId,
     /// What the source said about the run as a whole.
     pub(super) metadata: Option<&'s Object>,
+    /// What the source said about the message.
+    pub(super) about: Option<&'s Object>,
 }
 
 /// How a response ends.
@@ -135,6 +148,10 @@ struct Node {
     metadata: Option<Object>,
     /// The id of its data part, once the client was told.
     shown: Option<String>,
+    /// The source gave it no name, so that there is nothing to keep with the message.
+    unnamed: bool,
+    /// The message that an AI SDK server said it belongs to.
+    message: Option<Box<str>>,
 }
 
 /// The machine.
@@ -147,8 +164,12 @@ pub(super) struct Turn<W> {
     request: Option<Box<RunInput>>,
     /// The message id that the caller asked for.
     asked_id: Option<Box<str>>,
+    /// The client holds nothing of a message that is continued.
+    whole: bool,
     /// The id of the message that is built.
     message: Box<str>,
+    /// What its start said about it, until the source says it again.
+    about: Option<Object>,
     tools: UiTools,
     /// Steps are shown only if they use tools.
     steps_for_tools: bool,
@@ -157,6 +178,10 @@ pub(super) struct Turn<W> {
     started: bool,
     ended: bool,
     step: Step,
+    /// A step has begun since the response did.
+    stepped: bool,
+    /// The source is an AI SDK server: its steps are those of the wire.
+    framed: bool,
     /// The source has begun a step since the wire's last one began.
     wanted: bool,
     /// A step should have ended while arguments were streaming.
@@ -207,13 +232,17 @@ impl<W: Wire> Turn<W> {
             run: setup.run.clone(),
             request: setup.options.request().cloned().map(Box::new),
             asked_id: options.get("message").map(Into::into),
+            whole: options.whole_message(),
             message: Box::default(),
+            about: None,
             tools,
             steps_for_tools: options.is("steps", "tools"),
             without_reasoning: options.is("reasoning", "manual"),
             started: false,
             ended: false,
             step: Step::default(),
+            stepped: false,
+            framed: false,
             wanted: false,
             finish_later: false,
             nodes: Vec::new(),
@@ -244,7 +273,8 @@ impl<W: Wire> Turn<W> {
         let request = self.request.take();
         let input = started.input.as_deref().or(request.as_deref());
         if let Some(input) = input {
-            self.seen.history(&input.messages);
+            let held = if self.whole { input::before_last_turn(&input.messages) } else { &input.messages };
+            self.seen.history(held);
             let names = input.tools.iter().map(|tool| tool.name.clone());
             self.tools.names.extend(names);
             if let Some(state) = &input.state {
@@ -255,12 +285,18 @@ impl<W: Wire> Turn<W> {
             return Fidelity::Approximated("one response is one message: a further run continues it");
         }
         let continued = input.and_then(|input| self.continued(input));
-        self.message = match (&self.asked_id, continued) {
-            (Some(asked), _) => asked.clone(),
-            (None, Some(continued)) => continued,
-            (None, None) => self.run.as_str().into(),
-        };
-        self.start(event.metadata(), out);
+        // What an AI SDK server said when it began.
+        let own = wire::own(event.metadata());
+        let named = own.as_ref().and_then(|own| own.get_str(OWN_MESSAGE)).map(Into::into);
+        let message = self.asked_id.clone().or(continued).or(named);
+        self.message = message.unwrap_or_else(|| self.run.as_str().into());
+        self.about = own.and_then(|own| own.member(OWN_METADATA)).and_then(Json::into_object);
+        let metadata = event.metadata().and_then(|it| wire::without_own(it, &[OWN_MESSAGE, OWN_METADATA]));
+        self.start(metadata.as_ref(), out);
+        if let Some(input) = input.filter(|_| self.whole) {
+            self.retell(input::trailing_turn(&input.messages), out);
+            self.note_refused(input);
+        }
         Fidelity::Exact
     }
 
@@ -268,11 +304,47 @@ impl<W: Wire> Turn<W> {
     /// itself, or if the caller says so. Anybody else's history is not the client's.
     fn continued(&mut self, input: &RunInput) -> Option<Box<str>> {
         let earlier = input::trailing_turn(&input.messages);
+        if self.whole {
+            return input::turn_id(earlier);
+        }
         let id = earlier.last().and_then(input::ui_message_id);
         if id.is_none() && self.asked_id.is_none() {
             return None;
         }
         self.know_earlier(earlier);
+        self.note_refused(input);
+        id
+    }
+
+    /// Tells what the message held before this response.
+    fn retell(&mut self, turn: &[Message], out: &mut Frames) {
+        let answered: HashSet<_> = turn
+            .iter()
+            .filter_map(|message| match &message.body {
+                crate::event::MessageBody::Tool { call, .. } => Some(call),
+                _ => None,
+            })
+            .collect();
+        for event in self.seen.missing(turn, None) {
+            // A client runs its own tools when it hears that the arguments are complete. Those that have answered must
+            // not run again: the arguments are told as they stream, and then the result.
+            if let Body::ToolEnd { call } = &event.body
+                && answered.contains(call)
+                && self.calls.get(call).is_some_and(|call| {
+                    call.arguments.trim_start().starts_with('{') && Json::parse(&call.arguments).is_ok()
+                })
+            {
+                if let Some(call) = self.calls.end(call) {
+                    call.arguments.clear();
+                }
+                continue;
+            }
+            self.write(&event, out);
+        }
+    }
+
+    /// The calls that the request refuses.
+    fn note_refused(&mut self, input: &RunInput) {
         for entry in input.resume.iter().flatten() {
             let answer = entry.payload.clone().and_then(Json::into_object);
             if answer.and_then(|it| it.member("approved")).is_some_and(|it| it.get() == "false") {
@@ -283,7 +355,6 @@ impl<W: Wire> Turn<W> {
                 }
             }
         }
-        id
     }
 
     /// The calls of a message that this response continues.
@@ -304,7 +375,8 @@ impl<W: Wire> Turn<W> {
             self.message = self.asked_id.clone().unwrap_or_else(|| self.run.as_str().into());
         }
         self.started = true;
-        let metadata = metadata.and_then(|it| wire::safe(it.as_json()).0.into_owned().into_object());
+        let safe = |it: &Object| wire::safe(it.as_json()).0.into_owned().into_object();
+        let (metadata, about) = (metadata.and_then(safe), self.about.as_ref().and_then(safe));
         self.wire.start(
             out,
             &Start {
@@ -312,6 +384,7 @@ impl<W: Wire> Turn<W> {
                 thread: &self.thread,
                 run: &self.run,
                 metadata: metadata.as_ref(),
+                about: about.as_ref(),
             },
         );
     }
@@ -327,7 +400,7 @@ impl<W: Wire> Turn<W> {
         if !self.started {
             self.start(None, out);
         }
-        if self.step.open && self.step.answered && !self.calls.any_open() {
+        if self.step.open && self.step.answered && !self.framed && !self.calls.any_open() {
             self.finish_step(out);
         }
         if !self.step.open {
@@ -336,9 +409,11 @@ impl<W: Wire> Turn<W> {
     }
 
     fn start_step(&mut self, out: &mut Frames) {
-        self.wire.start_step(out, &self.message);
+        let named = self.nodes.iter().rev().find_map(|node| node.message.as_deref());
+        self.wire.start_step(out, named.unwrap_or(&self.message));
         self.wanted = false;
         self.step = Step { open: true, ..Step::default() };
+        self.stepped = true;
     }
 
     /// Ends the step, as soon as no arguments stream.
@@ -386,11 +461,17 @@ impl<W: Wire> Turn<W> {
             name: name.into(),
             metadata: event.metadata().cloned(),
             shown: None,
+            unnamed: wire::own_flag(event.metadata(), OWN_UNNAMED),
+            message: wire::own(event.metadata()).and_then(|it| it.get_str(OWN_MESSAGE)).map(Into::into),
         });
         if self.steps_for_tools {
             return Fidelity::Approximated("steps=tools: shown once it uses a tool");
         }
         self.show_nodes(out);
+        self.framed = self.nodes.iter().all(|node| node.unnamed);
+        if self.framed && !self.step.open {
+            self.start_step(out);
+        }
         Fidelity::Exact
     }
 
@@ -409,8 +490,8 @@ impl<W: Wire> Turn<W> {
                 let id = format!("step:{}", self.nodes_shown);
                 self.nodes[index].shown = Some(id);
                 let data = self.nodes[index].data("running");
-                let id = self.nodes[index].shown.clone();
-                self.data(out, part::STEP, id.as_deref(), &data, false);
+                let (id, unnamed) = (self.nodes[index].shown.clone(), self.nodes[index].unnamed);
+                self.data(out, part::STEP, id.as_deref(), &data, unnamed);
             }
         }
     }
@@ -433,515 +514,8 @@ impl<W: Wire> Turn<W> {
             }
             self.wanted = false;
         }
-        self.data(out, part::STEP, Some(&id), &data, false);
+        self.data(out, part::STEP, Some(&id), &data, node.unnamed);
         Fidelity::Exact
-    }
-
-    // Text.
-
-    fn text_start(&mut self, message: &MessageId, role: Role, name: Option<&str>, event: &Event) -> Fidelity {
-        let mut about = About::of(event);
-        about.name = name.map(Into::into);
-        let aside = (role != Role::Assistant).then(|| (role, String::new()));
-        let fidelity = if aside.is_some() {
-            Fidelity::Approximated("a message that is not the assistant's becomes a data part")
-        } else {
-            Fidelity::Exact
-        };
-        self.texts.insert(message.clone(), Speech { about, aside, ..Speech::default() });
-        fidelity
-    }
-
-    fn text_delta(&mut self, message: &MessageId, delta: &str, event: &Event, out: &mut Frames) -> Fidelity {
-        let speech = self.texts.entry(message.clone()).or_default();
-        if speech.about.merge(event.metadata()) {
-            speech.changed |= speech.written;
-        }
-        if let Some((_, text)) = &mut speech.aside {
-            if text.len() + delta.len() > MAX_ASIDE {
-                return Fidelity::Dropped(
-                    "a message that is not the assistant's is too long for a data part",
-                );
-            }
-            text.push_str(delta);
-            return Fidelity::Approximated("a message that is not the assistant's becomes a data part");
-        }
-        if delta.is_empty() {
-            return Fidelity::Approximated("nothing was said");
-        }
-        if !speech.written {
-            self.new_part(out);
-            let speech = &mut self.texts[message];
-            speech.written = true;
-            self.seen.text(message);
-            self.wire.text_start(out, message, &self.texts[message].about);
-        }
-        self.speaking = Some(message.clone());
-        self.wire.text_delta(out, message, delta);
-        Fidelity::Exact
-    }
-
-    fn text_end(&mut self, message: &MessageId, event: &Event, out: &mut Frames) -> Fidelity {
-        self.speaking = None;
-        let Some(mut speech) = self.texts.shift_remove(message) else {
-            return Fidelity::Dropped("the message is not open");
-        };
-        speech.changed |= speech.about.merge(event.metadata()) && speech.written;
-        if let Some((role, text)) = speech.aside {
-            let data = wire::object(|w| {
-                w.str("role", role.as_str())
-                    .opt_str("name", speech.about.name.as_deref())
-                    .str("text", &text)
-                    .opt_str("subagentId", speech.about.subagent.as_deref())
-                    .opt_object("metadata", speech.about.metadata.as_ref());
-            });
-            self.data(out, part::MESSAGE, Some(message), &data.into(), false);
-            return Fidelity::Approximated("a message that is not the assistant's becomes a data part");
-        }
-        if !speech.written {
-            return Fidelity::Approximated("an empty message has no part");
-        }
-        let about = speech.changed.then_some(&speech.about);
-        self.wire.text_end(out, message, about);
-        Fidelity::Exact
-    }
-
-    // Reasoning.
-
-    fn thought_delta(
-        &mut self,
-        message: &MessageId,
-        delta: &str,
-        event: &Event,
-        out: &mut Frames,
-    ) -> Fidelity {
-        let speech = self.thoughts.entry(message.clone()).or_default();
-        if speech.about.merge(event.metadata()) {
-            speech.changed |= speech.written;
-        }
-        if delta.is_empty() {
-            return Fidelity::Approximated("nothing was said");
-        }
-        if !speech.written {
-            self.begin_thought(message, out);
-        }
-        self.wire.reasoning_delta(out, message, delta);
-        Fidelity::Exact
-    }
-
-    fn begin_thought(&mut self, message: &MessageId, out: &mut Frames) {
-        let alone = !self.thoughts.values().any(|speech| speech.written);
-        if W::ONE_REASONING_PER_STEP
-            && self.step.open
-            && self.step.reasoned
-            && alone
-            && !self.calls.any_open()
-        {
-            self.finish_step(out);
-        }
-        self.new_part(out);
-        self.step.reasoned = true;
-        self.seen.reasoning(message);
-        let speech = &mut self.thoughts[message];
-        speech.written = true;
-        self.wire.reasoning_start(out, message, &self.thoughts[message].about);
-    }
-
-    /// Ends the part of the thought that was held back for its signature.
-    fn release(&mut self, out: &mut Frames) {
-        if let Some((message, speech)) = self.held.take()
-            && speech.written
-        {
-            let about = speech.changed.then_some(&speech.about);
-            self.wire.reasoning_end(out, &message, about);
-        }
-    }
-
-    fn encrypted(
-        &mut self,
-        entity: &EncryptedEntity,
-        value: &str,
-        event: &Event,
-        out: &mut Frames,
-    ) -> Fidelity {
-        match entity {
-            EncryptedEntity::ToolCall(id) => {
-                if let Some(call) = self.calls.get_mut(id).filter(|call| call.open) {
-                    call.about.encrypted = Some(value.into());
-                    return Fidelity::Exact;
-                }
-            }
-            EncryptedEntity::Message(id) => {
-                if let Some((held, speech)) = &mut self.held
-                    && held == id
-                {
-                    speech.about.encrypted = Some(value.into());
-                    speech.changed = true;
-                    if !speech.written {
-                        self.redacted(id, out);
-                    }
-                    return Fidelity::Exact;
-                }
-                let open = self.thoughts.get_mut(id).or_else(|| self.texts.get_mut(id));
-                if let Some(speech) = open {
-                    speech.about.encrypted = Some(value.into());
-                    speech.changed |= speech.written;
-                    return Fidelity::Exact;
-                }
-                if self.spans > 0 && self.thoughts.is_empty() {
-                    self.release(out);
-                    let mut speech = Speech { about: About::of(event), ..Speech::default() };
-                    speech.about.encrypted = Some(value.into());
-                    self.held = Some((id.clone(), speech));
-                    self.redacted(id, out);
-                    return Fidelity::Approximated("reasoning that cannot be read is a part of its own");
-                }
-            }
-        }
-        let (kind, id) = match entity {
-            EncryptedEntity::ToolCall(id) => ("tool-call", id.as_str()),
-            EncryptedEntity::Message(id) => ("message", id.as_str()),
-        };
-        let data = wire::object(|w| {
-            w.str("entity", kind).str("id", id).str("value", value);
-        });
-        self.data(out, part::ENCRYPTED, Some(id), &data.into(), false);
-        Fidelity::Exact
-    }
-
-    /// Writes a thought that has a signature but no text, which is in `held`.
-    fn redacted(&mut self, message: &MessageId, out: &mut Frames) {
-        let Some((_, speech)) = self.held.take() else {
-            return;
-        };
-        self.thoughts.insert(message.clone(), speech);
-        self.begin_thought(message, out);
-        if let Some(speech) = self.thoughts.shift_remove(message) {
-            self.wire.reasoning_end(out, message, Some(&speech.about));
-        }
-    }
-
-    // Tools.
-
-    fn tool_start(
-        &mut self,
-        id: &ToolCallId,
-        name: &str,
-        parent: Option<&MessageId>,
-        event: &Event,
-        out: &mut Frames,
-    ) -> Fidelity {
-        self.show_nodes(out);
-        self.new_part(out);
-        self.step.tools = true;
-        let call = Call {
-            name: name.into(),
-            known_tool: self.knows_tool(name),
-            about: About::of(event),
-            parent: parent.cloned(),
-            ..Call::default()
-        };
-        self.wire.tool_start(out, id, &call);
-        self.calls.start(id, call);
-        Fidelity::Exact
-    }
-
-    fn tool_args(&mut self, id: &ToolCallId, delta: &str, event: &Event, out: &mut Frames) -> Fidelity {
-        if !self.calls.push(id, delta) {
-            return Fidelity::Dropped("the call is not open");
-        }
-        if let Some(metadata) = event.metadata()
-            && let Some(call) = self.calls.get_mut(id)
-        {
-            call.about.merge(Some(metadata));
-        }
-        if !delta.is_empty() {
-            self.wire.tool_delta(out, id, delta);
-        }
-        Fidelity::Exact
-    }
-
-    fn tool_end(&mut self, id: &ToolCallId, event: &Event, out: &mut Frames) -> Fidelity {
-        let Some(call) = self.calls.end(id) else {
-            return Fidelity::Dropped("the call is not open");
-        };
-        call.about.merge(event.metadata());
-        let text = std::mem::take(&mut call.arguments);
-        let (cut, held) = (call.cut, call.held.take());
-        let input = wire::arguments(&text);
-        let literal = input.get().starts_with('"') || cut;
-        let input = self.safe(&input);
-        if let Some(call) = self.calls.get_mut(id) {
-            self.wire.tool_call(out, id, call, &input);
-            call.restated = call.made_up.then(|| input.clone());
-        }
-        if let Some(result) = held {
-            self.tool_result(&result, false, out);
-        }
-        if self.finish_later && !self.calls.any_open() {
-            self.leave_step(out);
-        }
-        if cut {
-            Fidelity::Approximated("the arguments are too long to be given whole")
-        } else if literal {
-            Fidelity::Approximated("arguments that are no JSON object travel as text")
-        } else {
-            Fidelity::Exact
-        }
-    }
-
-    fn tool_result(&mut self, result: &ToolResult, refused: bool, out: &mut Frames) -> Fidelity {
-        let id = &result.call;
-        let mut fidelity = match result.content {
-            crate::event::Content::Text(_) => Fidelity::Exact,
-            crate::event::Content::Parts(_) => {
-                Fidelity::Approximated("the parts of a result become one value")
-            }
-        };
-        match self.calls.get_mut(id) {
-            Some(call) if call.open => {
-                call.held = Some(Box::new(result.clone()));
-                call.denied |= refused;
-                return Fidelity::Exact;
-            }
-            // Another word on a call that was never made.
-            Some(call) if call.held.is_some() => self.calls.keep(result),
-            Some(_) => {}
-            None => {
-                self.unknown_call(id, out);
-                self.calls.keep(result);
-                fidelity = Fidelity::Approximated("the call of this result was never seen");
-            }
-        }
-        if self.step.open {
-            self.step.answered = true;
-        }
-        let output = wire::output(&result.content);
-        let output = self.safe(&output);
-        let Some(call) = self.calls.answer(id) else {
-            return fidelity;
-        };
-        call.denied |= refused;
-        let refused = call.denied;
-        let text = result.content.text();
-        match &result.error {
-            None if !refused => self.wire.tool_output(out, id, call, &output),
-            error => {
-                let error = error.as_deref().filter(|error| !error.is_empty());
-                let error = error.or(Some(text.as_str()).filter(|text| !text.is_empty()));
-                let error = error.unwrap_or(if refused { wire::DENIED } else { "the tool failed" });
-                if refused && (call.approval || call.earlier) {
-                    self.wire.tool_denied(out, id, call, error);
-                } else {
-                    self.wire.tool_error(out, id, call, error);
-                }
-                if !text.is_empty() && text != error {
-                    fidelity = Fidelity::Approximated("a failed tool has an error text and no output");
-                }
-            }
-        }
-        fidelity
-    }
-
-    /// Gives a result a call to answer: a client refuses it otherwise.
-    fn unknown_call(&mut self, id: &ToolCallId, out: &mut Frames) {
-        let (name, input) = match self.seen.call(id) {
-            Some((name, arguments)) => (Box::from(name), wire::arguments(arguments)),
-            None => ("unknown".into(), Object::empty().into()),
-        };
-        let input = self.safe(&input);
-        self.new_part(out);
-        self.step.tools = true;
-        let call = Call { known_tool: self.knows_tool(&name), name, ..Call::default() };
-        self.wire.tool_call(out, id, &call, &input);
-        self.calls.insert(id, call);
-    }
-
-    fn tool_progress(&mut self, value: &Json, out: &mut Frames) -> Option<Fidelity> {
-        let value = value.clone().into_object()?;
-        let id: ToolCallId = value.get_str("toolCallId")?.into();
-        let output = self.safe(&value.member("output")?);
-        let call = self.calls.get(&id).filter(|call| !call.open && !call.answered)?;
-        if self.wire.tool_progress(out, &id, call, &output) {
-            return Some(Fidelity::Exact);
-        }
-        self.data(out, part::TOOL_PROGRESS, Some(&id), value.as_json(), true);
-        Some(Fidelity::Exact)
-    }
-
-    // State and data parts.
-
-    /// `json` without what the client's parser refuses.
-    fn safe(&mut self, json: &Json) -> Json {
-        let (json, stripped) = wire::safe(json);
-        self.stripped |= stripped;
-        json.into_owned()
-    }
-
-    fn data(&mut self, out: &mut Frames, name: &str, id: Option<&str>, data: &Json, transient: bool) {
-        if !self.started {
-            self.start(None, out);
-        }
-        let (data, stripped) = wire::safe(data);
-        self.stripped |= stripped;
-        self.wire.data(out, name, id, &data, transient);
-    }
-
-    fn state_delta(&mut self, patch: &Patch, out: &mut Frames) -> Fidelity {
-        let state = self.state.get_or_insert_with(|| Value::Object(serde_json::Map::new()));
-        if patch::apply(state, patch, &Limits::default()).is_err() {
-            return Fidelity::Dropped("the patch does not apply to the state");
-        }
-        let state = Json::from(&*state);
-        self.data(out, part::STATE, Some(STATE_ID), &state, false);
-        Fidelity::Approximated("a change of state sends the whole state")
-    }
-
-    fn activity(&mut self, message: &MessageId, kind: &str, content: Value, event: &Event, out: &mut Frames) {
-        let data = wire::object(|w| {
-            w.str("activityType", kind)
-                .json("content", &Json::from(&content))
-                .opt_str("subagentId", event.subagent.as_deref())
-                .opt_object("metadata", event.metadata());
-        });
-        self.seen.activity(message);
-        remember(&mut self.activities, message, (kind.into(), content));
-        self.data(out, part::ACTIVITY, Some(message), &data.into(), false);
-    }
-
-    fn activity_delta(
-        &mut self,
-        message: &MessageId,
-        kind: &str,
-        patch: &Patch,
-        event: &Event,
-        out: &mut Frames,
-    ) -> Fidelity {
-        let Some((_, content)) = self.activities.get(message) else {
-            return Fidelity::Dropped("the activity is not known");
-        };
-        let mut changed = content.clone();
-        // An activity stays an object, whatever a patch says.
-        if patch::apply(&mut changed, patch, &Limits::default()).is_err() || !changed.is_object() {
-            return Fidelity::Dropped("the patch does not apply to the activity");
-        }
-        self.activity(message, kind, changed, event, out);
-        Fidelity::Approximated("a change of an activity sends the whole activity")
-    }
-
-    fn collaboration(&mut self, id: &MessageId, content: Value, event: &Event, out: &mut Frames) {
-        let data = Json::from(&content);
-        remember(&mut self.activities, id, (part::COLLABORATION.into(), content));
-        let data = match (&event.subagent, data.clone().into_object()) {
-            (Some(subagent), Some(object)) => object.with("subagentId", Json::string(subagent)).into(),
-            _ => data,
-        };
-        self.data(out, part::COLLABORATION, Some(id), &data, false);
-    }
-
-    fn collaboration_step(
-        &mut self,
-        id: &MessageId,
-        change: impl FnOnce(&mut Value),
-        event: &Event,
-        out: &mut Frames,
-    ) -> Fidelity {
-        let Some((kind, content)) = self.activities.get_mut(id) else {
-            return Fidelity::Dropped("the hand-over is not known");
-        };
-        if **kind != *part::COLLABORATION {
-            return Fidelity::Dropped("the hand-over is not known");
-        }
-        let mut content = content.take();
-        change(&mut content);
-        self.collaboration(id, content, event, out);
-        Fidelity::Exact
-    }
-
-    fn subagent(
-        &mut self,
-        event: &Event,
-        status: &str,
-        fill: impl FnOnce(&mut crate::json::ObjectWriter<'_>),
-        out: &mut Frames,
-    ) -> Fidelity {
-        let Some(id) = &event.subagent else {
-            return Fidelity::Dropped("the subagent has no id");
-        };
-        let started = self.subagents.get(id);
-        let data = wire::object(|w| {
-            if let Some(started) = started {
-                w.str("name", &started.name)
-                    .opt_str("description", started.description.as_deref())
-                    .opt_str("parentSubagentId", started.parent_subagent.as_deref())
-                    .opt_str("parentToolCallId", started.parent_call.as_deref())
-                    .opt_str("parentMessageId", started.parent_message.as_deref());
-            }
-            w.str("status", status);
-            fill(w);
-            w.opt_object("metadata", event.metadata());
-        });
-        self.data(out, part::SUBAGENT, Some(id), &data.into(), false);
-        Fidelity::Exact
-    }
-
-    fn custom(&mut self, name: &str, value: &Json, event: &Event, out: &mut Frames) -> Fidelity {
-        match name {
-            wire::TOOL_PROGRESS => {
-                if let Some(fidelity) = self.tool_progress(value, out) {
-                    return fidelity;
-                }
-            }
-            wire::MESSAGE_METADATA if value.get().starts_with('{') => {
-                let value = self.safe(value);
-                self.wire.metadata(out, &value);
-                return Fidelity::Exact;
-            }
-            wire::ANNOTATION => {
-                let value = self.safe(value);
-                self.wire.annotation(out, &value);
-                return Fidelity::Exact;
-            }
-            wire::PROVIDER_PART => {
-                let value = self.safe(value);
-                if let Some(object) = value.into_object()
-                    && self.wire.provider_part(out, &object)
-                {
-                    return Fidelity::Exact;
-                }
-            }
-            _ => {}
-        }
-        let own = event.metadata().and_then(|it| it.member(wire::AI_SDK));
-        let own = own.and_then(Json::into_object);
-        let id = own.as_ref().and_then(|own| own.get_str("id"));
-        let id = id.or_else(|| value.clone().into_object()?.get_str("id"));
-        let kept = own.and_then(|own| own.member("transient")).is_some_and(|it| it.get() == "false");
-        let legal = wire::legal_name(name);
-        let data = wire::custom_data(name, &legal, value);
-        // An application's event is news, not content, unless it names the thing that it is about.
-        let transient = id.is_none() && !kept;
-        self.data(out, &legal, id.as_deref(), &data, transient);
-        Fidelity::Exact
-    }
-
-    fn file(&mut self, file: &File, out: &mut Frames) -> Fidelity {
-        self.new_part(out);
-        if self.wire.file(out, file) {
-            return Fidelity::Exact;
-        }
-        let data = wire::object(|w| {
-            w.str("kind", file.kind.as_str())
-                .str("mediaType", wire::media_type(file.kind, &file.source))
-                .opt_str("url", wire::media_url(&file.source).as_deref())
-                .opt_str("name", file.name.as_deref())
-                .opt_str("messageId", file.message.as_deref());
-            if let crate::event::PartSource::File { value, provider, .. } = &file.source {
-                w.str("fileId", value).opt_str("provider", provider.as_deref());
-            }
-        });
-        self.data(out, part::FILE, Some(&file.id), &data.into(), false);
-        Fidelity::Approximated("a file that has no address here becomes a data part")
     }
 
     // Ending.
@@ -957,6 +531,7 @@ impl<W: Wire> Turn<W> {
         let mut fidelity = Fidelity::Exact;
         let (reason, pending): (_, &[ToolCallId]) = match &finished.outcome {
             Some(Outcome::Cancelled) => {
+                self.leave_tools(out);
                 self.usage(&finished.usage, out);
                 self.wire.abort(out);
                 self.ended = true;
@@ -966,15 +541,15 @@ impl<W: Wire> Turn<W> {
                 fidelity = self.interrupts(interrupts, out);
                 ("tool-calls", &[])
             }
-            Some(Outcome::Success { pending }) if !pending.is_empty() => ("tool-calls", pending),
+            Some(Outcome::Success { pending }) if !pending.is_empty() => {
+                for id in pending {
+                    self.allow(id, out);
+                }
+                ("tool-calls", pending)
+            }
             _ if self.calls.any_unanswered() => ("tool-calls", &[]),
             _ => {
-                // A client that sends by itself once all tools of the last step have answered would run the
-                // agent again, although it is done.
-                if self.step.tools {
-                    self.start_step(out);
-                    self.finish_step(out);
-                }
+                self.leave_tools(out);
                 (self.reason.as_deref().map_or("stop", wire::finish_reason), &[])
             }
         };
@@ -993,6 +568,29 @@ impl<W: Wire> Turn<W> {
         fidelity
     }
 
+    /// Ends with a step that has no tools. A client that sends by itself once all tools of the last step have
+    /// answered, or all questions about them, would otherwise run the agent again, although it is done. That step may
+    /// be one of the message that this response continues, if nothing was said since.
+    fn leave_tools(&mut self, out: &mut Frames) {
+        let unmoved = !self.stepped && self.calls.iter().any(|(_, call)| call.earlier);
+        if (self.step.tools || unmoved) && !self.framed {
+            self.start_step(out);
+            self.finish_step(out);
+        }
+    }
+
+    /// Says a call of the message that this response continues again, now that a person has allowed it: its part
+    /// would otherwise stay with that answer, and a client that sends answers by itself would never cease to. Clients
+    /// look for the part in their last step, so it is too late once another one has begun.
+    fn allow(&mut self, id: &ToolCallId, out: &mut Frames) {
+        let Some((_, arguments)) = self.seen.call(id).filter(|_| self.wire.knows_approvals()) else { return };
+        let input = self.safe(&wire::arguments(arguments));
+        if let Some(call) = self.calls.get(id).filter(|call| call.earlier && !call.answered && !self.stepped)
+        {
+            self.wire.tool_call(out, id, call, &input);
+        }
+    }
+
     /// Calls that a person refused and that the agent did not answer in words are refused here.
     fn refuse_denied(&mut self, out: &mut Frames) {
         let refused = self.calls.iter().filter(|(_, call)| call.denied && !call.answered);
@@ -1007,22 +605,31 @@ impl<W: Wire> Turn<W> {
     fn interrupts(&mut self, interrupts: &[Interrupt], out: &mut Frames) -> Fidelity {
         let mut others = Vec::new();
         for interrupt in interrupts {
-            let data = wire::interrupt_data(interrupt);
-            self.data(out, part::INTERRUPT, Some(&interrupt.id), data.as_json(), false);
-            let guarded = interrupt.tool_call.as_ref().and_then(|id| {
-                let call = self.calls.get_mut(id)?;
-                (!call.answered && !call.approval && !call.open).then_some((id, call))
+            let guarded = interrupt.tool_call.as_ref().filter(|id| {
+                let call = self.calls.get(id);
+                let waits = call.is_some_and(|call| !call.answered && !call.approval && !call.open);
+                waits && self.wire.knows_approvals()
             });
-            match guarded {
-                Some((id, call)) if self.wire.approval(out, interrupt, id) => call.approval = true,
-                _ => others.push(interrupt),
+            // What a request for approval cannot say.
+            let mut plain = Interrupt::new(interrupt.id.clone(), "tool_call");
+            plain.tool_call = guarded.cloned();
+            if guarded.is_none() || plain != *interrupt {
+                let data = wire::interrupt_data(interrupt);
+                self.data(out, part::INTERRUPT, Some(&interrupt.id), data.as_json(), false);
+            }
+            match guarded.and_then(|id| Some((id, self.calls.get_mut(id)?))) {
+                Some((id, call)) => {
+                    call.approval = true;
+                    self.wire.approval(out, interrupt, id);
+                }
+                None => others.push(interrupt),
             }
         }
         if others.is_empty() {
             return Fidelity::Exact;
         }
         // Calls that nobody asked about must not lie in the step in which the client looks for answers.
-        let unasked = self.calls.iter().any(|(_, call)| !call.answered && !call.approval && !call.earlier);
+        let unasked = self.calls.iter().any(|(_, call)| call.waits() && !call.approval);
         if unasked {
             self.start_step(out);
         }
@@ -1125,6 +732,11 @@ impl<W: Wire> Turn<W> {
                     return Fidelity::Dropped("the message is not open");
                 };
                 speech.changed |= speech.about.merge(event.metadata()) && speech.written;
+                if !speech.written && speech.about.is_told() {
+                    self.thoughts.insert(message.clone(), speech);
+                    self.begin_thought(message, out);
+                    speech = self.thoughts.shift_remove(message).unwrap_or_default();
+                }
                 self.held = Some((message.clone(), speech));
                 Fidelity::Exact
             }
@@ -1136,10 +748,8 @@ impl<W: Wire> Turn<W> {
             Body::ToolArgs { call, delta } => self.tool_args(call, delta, event, out),
             Body::ToolEnd { call } => self.tool_end(call, event, out),
             Body::ToolResult(result) => {
-                let own = event.metadata().and_then(|it| it.member(wire::AI_SDK));
-                let own = own.and_then(Json::into_object);
-                let refused = own.and_then(|it| it.member("denied"));
-                self.tool_result(result, refused.is_some_and(|it| it.get() == "true"), out)
+                let answer = Answer { result: (**result).clone(), metadata: event.metadata().cloned() };
+                self.tool_result(&answer, out)
             }
 
             Body::StateSnapshot { snapshot } => {
@@ -1204,10 +814,11 @@ impl<W: Wire> Turn<W> {
             Body::Source(source) => {
                 self.new_part(out);
                 let detail = source.detail.as_ref().map(|detail| self.safe(detail.as_json()));
-                self.wire.source(out, source, detail.as_ref());
+                let (detail, others) = wire::detail_apart(detail.and_then(Json::into_object).as_ref());
+                self.wire.source(out, source, detail.as_ref(), others);
                 Fidelity::Exact
             }
-            Body::File(file) => self.file(file, out),
+            Body::File(file) => self.file(file, event, out),
             Body::Block(block) => {
                 let data = wire::object(|w| {
                     w.str("messageId", &block.message)
@@ -1299,11 +910,13 @@ impl<W: Wire> Writer for Turn<W> {
 
 impl Node {
     fn data(&self, status: &str) -> Json {
+        // A part that takes the place of another says all that is known; a passing one says what is new.
+        let metadata = self.metadata.as_ref().filter(|_| !self.unnamed || status == "running");
         wire::object(|w| {
             w.str("name", &self.name)
                 .str("status", status)
                 .opt_str("subagentId", self.owner.as_deref())
-                .opt_object("metadata", self.metadata.as_ref());
+                .opt_object("metadata", metadata);
         })
         .into()
     }

@@ -8,7 +8,7 @@
 use bytes::BufMut;
 
 use super::{
-    super::wire::{self, AGENTWIRE},
+    super::wire::{self, AGENTWIRE, own_call},
     about::About,
     calls::Call,
     turn::{Finish, Start, Wire},
@@ -76,6 +76,25 @@ fn tool(w: &mut ObjectWriter<'_>, call: &Call) {
     if !call.known_tool {
         w.bool("dynamic", true);
     }
+    // Otherwise a page would run the tool as well.
+    if call.remote {
+        w.bool("providerExecuted", true);
+    }
+}
+
+impl UiWire {
+    /// The members that every chunk about a call repeats.
+    fn call(&self, w: &mut ObjectWriter<'_>, call: &Call) {
+        tool(w, call);
+        let own = call.own();
+        if self.version > Version::Five {
+            w.opt_str("title", own.as_ref().and_then(|own| own.get_str(own_call::TITLE)).as_deref());
+        }
+        if self.version > Version::Six {
+            let about = own.and_then(|own| own.member(own_call::TOOL_METADATA)).and_then(Json::into_object);
+            w.opt_object("toolMetadata", about.as_ref());
+        }
+    }
 }
 
 /// Usage as the metadata of a message.
@@ -109,6 +128,11 @@ impl Wire for UiWire {
     fn start(&mut self, out: &mut Frames, start: &Start<'_>) {
         chunk(out, "start", |w| {
             w.str("messageId", start.message).nested("messageMetadata", |w| {
+                for (key, value) in start.about.map(Object::entries).unwrap_or_default() {
+                    if key != AGENTWIRE {
+                        w.entry(&key, &value);
+                    }
+                }
                 w.nested(AGENTWIRE, |w| {
                     w.str("threadId", start.thread).str("runId", start.run);
                 });
@@ -173,7 +197,7 @@ impl Wire for UiWire {
     fn tool_start(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call) {
         chunk(out, "tool-input-start", |w| {
             w.str("toolCallId", id).str("toolName", &call.name);
-            tool(w, call);
+            self.call(w, call);
         });
     }
 
@@ -195,14 +219,32 @@ impl Wire for UiWire {
                 .str("toolName", &call.name)
                 .json("input", input)
                 .opt_json("providerMetadata", metadata.as_ref());
-            tool(w, call);
+            self.call(w, call);
         });
     }
 
-    fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json) {
+    fn tool_bad_input(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, input: &Json, error: &str) {
+        if self.version == Version::Five {
+            self.tool_call(out, id, call, input);
+            return self.tool_error(out, id, call, error);
+        }
+        let metadata = call.about.provider_metadata("parentMessageId", call.parent.as_deref());
+        chunk(out, "tool-input-error", |w| {
+            w.str("toolCallId", id)
+                .str("toolName", &call.name)
+                .json("input", input)
+                .opt_json("providerMetadata", metadata.as_ref());
+            self.call(w, call);
+            w.str("errorText", error);
+        });
+    }
+
+    fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json, about: &About) {
+        let others = wire::providers(about.metadata.as_ref()).filter(|_| self.version == Version::Seven);
         chunk(out, "tool-output-available", |w| {
             w.str("toolCallId", id).json("output", output);
             tool(w, call);
+            w.opt_object("providerMetadata", others.as_ref());
         });
     }
 
@@ -234,14 +276,19 @@ impl Wire for UiWire {
         true
     }
 
-    fn approval(&mut self, out: &mut Frames, interrupt: &Interrupt, call: &ToolCallId) -> bool {
-        if self.version == Version::Five {
-            return false;
-        }
+    fn knows_approvals(&self) -> bool {
+        self.version > Version::Five
+    }
+
+    fn approval(&mut self, out: &mut Frames, interrupt: &Interrupt, call: &ToolCallId) {
         chunk(out, "tool-approval-request", |w| {
             w.str("approvalId", &interrupt.id).str("toolCallId", call);
+            if self.version == Version::Seven {
+                // Whoever signed it wants to see it again.
+                let own = wire::own(interrupt.metadata.as_ref());
+                w.opt_str("signature", own.and_then(|own| own.get_str("signature")).as_deref());
+            }
         });
-        true
     }
 
     fn data(&mut self, out: &mut Frames, name: &str, id: Option<&str>, data: &Json, transient: bool) {
@@ -263,21 +310,17 @@ impl Wire for UiWire {
         self.data(out, wire::ANNOTATION, None, value, false);
     }
 
-    fn provider_part(&mut self, out: &mut Frames, value: &Object) -> bool {
-        let Some(kind) = value.get_str("kind") else {
-            return false;
-        };
-        if self.version != Version::Seven {
-            return false;
-        }
-        let metadata = value.member("providerMetadata").filter(wire::is_provider_metadata);
-        chunk(out, "custom", |w| {
-            w.str("kind", &kind).opt_json("providerMetadata", metadata.as_ref());
-        });
-        true
+    fn knows_provider_parts(&self) -> bool {
+        self.version == Version::Seven
     }
 
-    fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>) {
+    fn provider_part(&mut self, out: &mut Frames, kind: &str, about: Option<&Json>) {
+        chunk(out, "custom", |w| {
+            w.str("kind", kind).opt_json("providerMetadata", about);
+        });
+    }
+
+    fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>, others: Option<Object>) {
         let is_url = source.url.is_some();
         let facts = wire::object(|w| {
             w.opt_str("messageId", source.message.as_deref());
@@ -287,7 +330,7 @@ impl Wire for UiWire {
             }
             w.opt_json("detail", detail);
         });
-        let metadata = (!facts.is_empty()).then(|| Object::from_entries([(AGENTWIRE, facts.into())]));
+        let metadata = wire::beside(others, facts);
         if let Some(url) = &source.url {
             return chunk(out, "source-url", |w| {
                 w.str("sourceId", &source.id)
@@ -306,7 +349,7 @@ impl Wire for UiWire {
         });
     }
 
-    fn file(&mut self, out: &mut Frames, file: &File) -> bool {
+    fn file(&mut self, out: &mut Frames, file: &File, about: &About) -> bool {
         let Some(url) = wire::media_url(&file.source) else {
             return false;
         };
@@ -315,11 +358,13 @@ impl Wire for UiWire {
                 .opt_str("messageId", file.message.as_deref())
                 .opt_str("filename", file.name.as_deref());
         });
-        let metadata = Object::from_entries([(AGENTWIRE, facts.into())]);
-        chunk(out, "file", |w| {
+        let metadata = wire::beside(wire::providers(about.metadata.as_ref()), facts);
+        let reasoning = wire::own_flag(about.metadata.as_ref(), wire::OWN_REASONING);
+        let kind = if reasoning && self.version == Version::Seven { "reasoning-file" } else { "file" };
+        chunk(out, kind, |w| {
             w.str("url", &url)
                 .str("mediaType", wire::media_type(file.kind, &file.source))
-                .opt_object("providerMetadata", Some(&metadata));
+                .opt_object("providerMetadata", metadata.as_ref());
         });
         true
     }

@@ -294,7 +294,14 @@ pub(super) fn answer(cx: &mut Cx<'_>, id: &ToolCallId, answer: Answer) {
 }
 
 /// Answers a call with a tool message. Says whether `message` is one.
-pub(super) fn answer_message(cx: &mut Cx<'_>, message: &wire::Message<'_>, run: Option<&ToolCallId>) -> bool {
+///
+/// `place` is the call that it answers by its place in a conversation, where it came in one.
+pub(super) fn answer_message(
+    cx: &mut Cx<'_>,
+    message: &wire::Message<'_>,
+    run: Option<&ToolCallId>,
+    place: Option<ToolCallId>,
+) -> bool {
     let native = view::filled(message.tool_call_id, cx.tally);
     let call = match (&native, run) {
         // A tool that was started without an id was shown under its run's.
@@ -311,7 +318,7 @@ pub(super) fn answer_message(cx: &mut Cx<'_>, message: &wire::Message<'_>, run: 
                 run.clone()
             }
         }
-        (Some(native), None) => cx.client.call(native),
+        (Some(native), None) => place.unwrap_or_else(|| cx.client.call(native)),
         (None, Some(run)) => run.clone(),
         (None, None) => return false,
     };
@@ -331,7 +338,7 @@ pub(super) fn answer_output(cx: &mut Cx<'_>, run: &ToolCallId, output: Option<&R
         let mut found = false;
         for raw in super::update::messages(output) {
             if let Some((Kind::Tool, message)) = wire::Message::read(raw, cx.tally) {
-                found |= answer_message(cx, &message, Some(run));
+                found |= answer_message(cx, &message, Some(run), None);
             }
         }
         if found {

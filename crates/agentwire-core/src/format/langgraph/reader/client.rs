@@ -9,7 +9,10 @@ use std::collections::{HashMap, HashSet};
 
 use crate::{
     event::{Body, Event, Message, MessageId, SubagentId, ToolCallId},
-    format::langgraph::messages::{Naming, result_id},
+    format::langgraph::{
+        messages::{Naming, result_id},
+        reused,
+    },
 };
 
 /// How many messages are kept in mind. A state of this many messages is some 10 MB of JSON per step, which no
@@ -166,10 +169,6 @@ impl Client {
         self.owners.get(id)
     }
 
-    pub(super) fn holder(&self, call: &str) -> Option<&MessageId> {
-        self.holders.get(call)
-    }
-
     /// Remembers that the source calls a message `native`.
     pub(super) fn alias_message(&mut self, native: &str, shown: &MessageId) {
         if native != shown.as_str() {
@@ -181,6 +180,17 @@ impl Client {
     pub(super) fn alias_call(&mut self, native: &str, shown: &ToolCallId) {
         if native != shown.as_str() && self.calls.len() < 4 * MAX_SHOWN {
             self.calls.insert(native.into(), shown.clone());
+        }
+    }
+
+    /// The id under which to show a call that `message` announces: that of an answered call of another message
+    /// would stand for both.
+    pub(super) fn announced(&self, native: &str, message: &MessageId) -> ToolCallId {
+        let last = self.call(native);
+        let is_other = self.holders.get(&last).is_some_and(|holder| holder != message);
+        match is_other && self.results.contains_key(&last) {
+            true => reused::next(native, &last, |id| !self.holders.contains_key(id)),
+            false => last,
         }
     }
 
@@ -196,21 +206,41 @@ impl Naming for Client {
     }
 
     fn result(&self, native: Option<&str>, call: &str) -> MessageId {
-        let call = self.call(call);
-        if let Some(known) = self.results.get(&call) {
+        if let Some(known) = self.results.get(call) {
             return known.clone();
         }
         match native {
             // The graph named it after the fact, with a random id. The next run must use the name that this
             // one had to use, so it is derived.
-            Some(id) if self.early_results && is_random(id) => result_id(&call),
+            Some(id) if self.early_results && is_random(id) => result_id(call),
             Some(id) => id.into(),
-            None => result_id(&call),
+            None => result_id(call),
         }
     }
 
     fn call(&self, native: &str) -> ToolCallId {
         self.calls.get(native).cloned().unwrap_or_else(|| native.into())
+    }
+
+    fn call_of(&self, native: &str, message: &MessageId) -> ToolCallId {
+        let last = self.call(native);
+        let mut uses = reused::number(native, &last).unwrap_or(1);
+        // Most ids are used once.
+        if uses < 2 || self.holders.get(&last) == Some(message) {
+            return last;
+        }
+        while uses > 2 {
+            uses -= 1;
+            let id: ToolCallId = format!("{native}#{uses}").into();
+            if self.holders.get(&id) == Some(message) {
+                return id;
+            }
+        }
+        native.into()
+    }
+
+    fn holder(&self, call: &str) -> Option<&MessageId> {
+        self.holders.get(call)
     }
 }
 

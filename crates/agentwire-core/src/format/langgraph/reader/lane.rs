@@ -14,7 +14,7 @@ use crate::{
     format::langgraph::{
         content::{self, Media, Piece, Reasoning},
         messages::{self, WholeCall, call_id, reasoning_id},
-        view,
+        reused, view,
         wire::{self, Kwargs, Response, TokenDetails, UsageMetadata},
     },
     json::{Json, Object},
@@ -104,6 +104,13 @@ struct CallLane {
     waiting: Option<String>,
     sent: usize,
     signed: bool,
+}
+
+impl CallLane {
+    /// Whether the source calls it `native`.
+    fn is(&self, native: &str) -> bool {
+        reused::number(native, &self.id).is_some()
+    }
 }
 
 /// The one string that a chunk added, for the fast lane.
@@ -335,7 +342,7 @@ impl Lane {
     /// A call of the whole message.
     fn whole_call(&mut self, index: usize, call: &WholeCall<'_>, cx: &mut Cx<'_>) {
         let known = match &call.id {
-            Some(id) => self.calls.iter().position(|lane| *lane.id == **id),
+            Some(id) => self.calls.iter().position(|lane| lane.is(id)),
             None => None,
         };
         // A call that was streamed without an id is the one at its place.
@@ -359,11 +366,14 @@ impl Lane {
         }
         let message = self.message(cx);
         let id = match &call.id {
-            Some(id) => ToolCallId::from(id.as_ref()),
+            Some(id) => cx.client.announced(id, &message),
             None => call_id(&message, index),
         };
         if self.calls.len() >= MAX_CALLS {
             return cx.tally.note("too many tool calls", &message);
+        }
+        if let Some(native) = &call.id {
+            cx.client.alias_call(native, &id);
         }
         self.close_thought(cx);
         calls::start(cx, &id, &call.name, Some(&message), self.owner.as_ref(), self.hidden);
@@ -604,7 +614,7 @@ impl Lane {
             return;
         }
         for (call, value) in view::members(signatures).unwrap_or_default() {
-            let Some(lane) = self.calls.iter_mut().find(|lane| *lane.id == *call) else { continue };
+            let Some(lane) = self.calls.iter_mut().find(|lane| lane.is(&call)) else { continue };
             if let Some(value) = view::filled(Some(value), cx.tally)
                 && !std::mem::replace(&mut lane.signed, true)
             {
@@ -750,8 +760,7 @@ impl Lane {
         let at = match &id {
             // The same id again is the same call going on, unless it stands at another place.
             Some(id) => self.calls.iter().rposition(|lane| {
-                (*lane.id == **id || !lane.native && same_index(lane))
-                    && (index.is_none() || lane.index == index)
+                (lane.is(id) || !lane.native && same_index(lane)) && (index.is_none() || lane.index == index)
             }),
             None if index.is_some() => self.calls.iter().rposition(same_index),
             None if name.is_some() => None,
@@ -772,7 +781,7 @@ impl Lane {
                 let message = self.message(cx);
                 let native = id.is_some();
                 let id = match &id {
-                    Some(id) => cx.names.get(id),
+                    Some(id) => cx.client.announced(id, &message),
                     None => call_id(&message, self.calls.len()),
                 };
                 let waiting = Some(String::new());

@@ -34,7 +34,9 @@ use self::{
     unnamed::Unnamed,
 };
 use super::{
+    messages,
     names::{EventName, Mode},
+    reused::Reused,
     settings::Settings,
     view,
     wire::{self, Native},
@@ -214,14 +216,32 @@ impl LangGraphReader {
 
     /// Messages that a node returned: what was not streamed is shown now.
     fn returned(&mut self, output: &RawValue, ns: &str, owner: Option<&SubagentId>, out: &mut Vec<Event>) {
+        let mut reused = Reused::default();
         for raw in update::messages(output) {
             let Some((kind, message)) = wire::Message::read(raw, &mut self.tally) else { continue };
             match kind {
-                wire::Kind::Ai => self.returned_answer(&message, ns, owner, out),
+                wire::Kind::Ai => {
+                    self.returned_answer(&message, ns, owner, out);
+                    self.note_calls(&message, &mut reused);
+                }
                 wire::Kind::Tool => {
-                    calls::answer_message(cx!(self, out), &message, None);
+                    let native = view::filled(message.tool_call_id, &mut self.tally);
+                    let place = native.and_then(|native| reused.answer(&native));
+                    calls::answer_message(cx!(self, out), &message, None, place);
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Notes which calls a message of a list holds.
+    fn note_calls(&mut self, message: &wire::Message<'_>, reused: &mut Reused) {
+        use super::messages::Naming;
+        let Some(id) = message.id(&mut self.tally) else { return };
+        let shown = self.client.message(&id);
+        for call in messages::calls(message, &mut self.tally) {
+            if let Some(native) = call.id {
+                reused.call(&native, &shown, &self.client);
             }
         }
     }

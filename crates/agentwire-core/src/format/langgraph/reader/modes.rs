@@ -211,7 +211,7 @@ impl LangGraphReader {
                 if self.settings.steps == Steps::Tools {
                     self.nodes.show(cx!(self, out), &place);
                 }
-                calls::answer_message(cx!(self, out), &message, None);
+                calls::answer_message(cx!(self, out), &message, None, None);
             }
             _ => {}
         }

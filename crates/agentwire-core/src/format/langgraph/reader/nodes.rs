@@ -10,7 +10,10 @@ use indexmap::IndexMap;
 use super::Cx;
 use crate::{
     event::{Body, Event, SubagentId, SubagentStarted, ToolCallId},
-    format::langgraph::settings::{Steps, node_of},
+    format::langgraph::{
+        messages::Naming,
+        settings::{Steps, node_of},
+    },
     json::Object,
 };
 
@@ -129,7 +132,7 @@ impl Nodes {
                 name: name.into(),
                 description: None,
                 parent_subagent: parent.clone(),
-                parent_message: call.as_ref().and_then(|call| cx.client.holder(call).cloned()),
+                parent_message: call.as_ref().and_then(|call| Naming::holder(cx.client, call).cloned()),
                 parent_call: call,
             };
             cx.emit(Event::new(Body::SubagentStarted(Box::new(started))).by(Some(id.clone())));

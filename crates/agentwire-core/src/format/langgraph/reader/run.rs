@@ -5,7 +5,7 @@
 //! what was seen: the root's end, interrupts, failures, what was still open, and the state of the thread if the
 //! caller has fetched it.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::collections::HashSet;
 
 use serde_json::{Map, Value, value::RawValue};
 
@@ -20,6 +20,7 @@ use crate::{
         langgraph::{
             messages,
             names::EventName,
+            reused::Reused,
             thread::{self, Verdict},
             view,
             wire::{self, Failure},
@@ -209,9 +210,11 @@ impl LangGraphReader {
     fn remember(&mut self, list: &RawValue) {
         use messages::Naming;
         let mut answered = Vec::new();
+        let mut reused = Reused::default();
         for raw in messages::list(list) {
             let Some((kind, message)) = wire::Message::read(raw, &mut self.tally) else { continue };
             let id = message.id(&mut self.tally);
+            let shown = self.client.message(id.as_deref().unwrap_or_default());
             if let Some(id) = id
                 && self.lane_of(&id).is_none()
                 && self.run.history.len() < MAX_HISTORY
@@ -221,20 +224,25 @@ impl LangGraphReader {
             match kind {
                 wire::Kind::Ai => {
                     for call in messages::calls(&message, &mut self.tally) {
-                        if let Some(id) = call.id {
-                            let id = self.client.call(&id);
+                        if let Some(native) = call.id {
+                            let id = reused.call(&native, &shown, &self.client);
+                            self.client.alias_call(&native, &id);
                             self.calls.remember(&id, &call.name, &call.args, false);
                         }
                     }
                 }
                 wire::Kind::Tool => {
-                    answered.extend(view::filled(message.tool_call_id, &mut self.tally).map(Cow::into_owned));
+                    let native = view::filled(message.tool_call_id, &mut self.tally);
+                    answered.extend(
+                        native.map(|native| {
+                            reused.answer(&native).unwrap_or_else(|| self.client.call(&native))
+                        }),
+                    );
                 }
                 _ => {}
             }
         }
         for call in answered {
-            let call = self.client.call(&call);
             if self.calls.get(&call).is_some_and(|call| !call.shown) {
                 self.calls.set_answered(&call);
             }

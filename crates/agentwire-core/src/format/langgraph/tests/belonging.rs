@@ -289,3 +289,63 @@ fn an_end_that_says_neither_what_ran_nor_what_came_of_it_is_no_call() {
     assert!(told.lines(CALLS).is_empty());
     assert_eq!(told.tally.count("wrong type", "on_tool_end data"), 1);
 }
+
+#[test]
+fn an_id_that_is_used_again_after_its_answer_is_another_call() {
+    // Servers that count the calls of each answer anew give every answer a `call_0`.
+    let call = |message: &str, args: &str| {
+        let chunk = json!({"id": "call_0", "name": "f", "args": args, "index": 0});
+        piece(message, json!(""), json!({"tool_call_chunks": [chunk], "chunk_position": "last"}))
+    };
+    let ai = |id: &str, args: Value| {
+        let calls = json!([{"id": "call_0", "name": "f", "args": args}]);
+        json!({"type": "ai", "id": id, "content": "", "tool_calls": calls})
+    };
+    let result =
+        |id: &str, text: &str| json!({"type": "tool", "id": id, "content": text, "tool_call_id": "call_0"});
+    let meta = json!({"langgraph_checkpoint_ns": "t:1", "langgraph_step": 2});
+    let (a1, a2) = (ai("a1", json!({"x": 1})), ai("a2", json!({"x": 2})));
+    let (r1, r2) = (result("r1", "one"), result("r2", "two"));
+    let frames = [
+        ("values", json!({"messages": [{"type": "human", "id": "u", "content": "go"}]})),
+        call("a1", r#"{"x":1}"#),
+        ("values", json!({"messages": [{"type": "human", "id": "u", "content": "go"}, a1]})),
+        ("messages", json!([r1, meta])),
+        ("values", json!({"messages": [{"type": "human", "id": "u", "content": "go"}, a1, r1]})),
+        call("a2", r#"{"x":2}"#),
+        // The old result stands in the list while the new call waits for its own.
+        ("values", json!({"messages": [{"type": "human", "id": "u", "content": "go"}, a1, r1, a2]})),
+        ("messages", json!([r2, meta])),
+        ("values", json!({"messages": [{"type": "human", "id": "u", "content": "go"}, a1, r1, a2, r2]})),
+    ];
+    let told = tell_frames(&frames, &[]);
+    assert_eq!(
+        told.lines(CALLS),
+        [
+            "call call_0 f in a1",
+            r#"args call_0 {"x":1}"#,
+            "call-end call_0",
+            "result call_0 one",
+            "call call_0#2 f in a2",
+            r#"args call_0#2 {"x":2}"#,
+            "call-end call_0#2",
+            "result call_0#2 two",
+        ]
+    );
+    assert_eq!(told.last(), "finish");
+    // What waits is the later call, although a result of its id is there.
+    assert_eq!(tell_frames(&frames[..7], &[]).last(), r#"finish pending ["call_0#2"]"#);
+    // The last list names them as the stream did, also if the thread has forgotten the first.
+    let ids = |told: &super::Told| -> Vec<String> {
+        let list = told.events.iter().rev().find_map(|event| match &event.body {
+            crate::event::Body::MessagesSnapshot { messages } => Some(messages.clone()),
+            _ => None,
+        });
+        let calls = list.unwrap().into_iter().flat_map(|message| message.tool_calls().to_vec());
+        calls.map(|call| call.id.as_str().to_owned()).collect()
+    };
+    assert_eq!(ids(&told), ["call_0", "call_0#2"]);
+    let mut short = frames.to_vec();
+    short.push(("values", json!({"messages": [{"type": "human", "id": "u", "content": "go"}, a2, r2]})));
+    assert_eq!(ids(&tell_frames(&short, &[])), ["call_0#2"]);
+}

@@ -1,0 +1,202 @@
+//! Calls and their results: arguments whole once they are complete, results only for calls that the client holds.
+
+use super::{
+    super::{
+        super::wire::{self, OWN_APPROVAL, OWN_OUTPUT, own_call, part},
+        about::About,
+        calls::{Answer, Call},
+    },
+    Turn, Wire,
+};
+use crate::{
+    event::{Event, Interrupt, MessageId, ToolCallId},
+    format::Fidelity,
+    framing::Frames,
+    json::{Json, Object},
+};
+
+impl<W: Wire> Turn<W> {
+    pub(super) fn tool_start(
+        &mut self,
+        id: &ToolCallId,
+        name: &str,
+        parent: Option<&MessageId>,
+        event: &Event,
+        out: &mut Frames,
+    ) -> Fidelity {
+        // A call of the message that is continued keeps its place, for which clients look in their last step.
+        if self.stepped || self.calls.get(id).is_none_or(|call| !call.earlier) {
+            self.show_nodes(out);
+            self.new_part(out);
+            self.step.tools = true;
+        }
+        let call = Call {
+            name: name.into(),
+            known_tool: self.knows_tool(name) || is_static(event.metadata()),
+            remote: wire::own_flag(event.metadata(), own_call::REMOTE),
+            about: About::of(event),
+            parent: parent.cloned(),
+            ..Call::default()
+        };
+        self.wire.tool_start(out, id, &call);
+        self.calls.start(id, call);
+        Fidelity::Exact
+    }
+
+    pub(super) fn tool_args(
+        &mut self,
+        id: &ToolCallId,
+        delta: &str,
+        event: &Event,
+        out: &mut Frames,
+    ) -> Fidelity {
+        if !self.calls.push(id, delta) {
+            return Fidelity::Dropped("the call is not open");
+        }
+        if let Some(metadata) = event.metadata()
+            && let Some(call) = self.calls.get_mut(id)
+        {
+            call.about.merge(Some(metadata));
+        }
+        if !delta.is_empty() {
+            self.wire.tool_delta(out, id, delta);
+        }
+        Fidelity::Exact
+    }
+
+    pub(super) fn tool_end(&mut self, id: &ToolCallId, event: &Event, out: &mut Frames) -> Fidelity {
+        let Some(call) = self.calls.end(id) else {
+            return Fidelity::Dropped("the call is not open");
+        };
+        call.about.merge(event.metadata());
+        if wire::own_flag(call.about.metadata.as_ref(), own_call::REMOTE) {
+            self.calls.leave_to_provider(id);
+        }
+        let Some(call) = self.calls.get_mut(id) else { return Fidelity::Exact };
+        let text = std::mem::take(&mut call.arguments);
+        let (cut, held) = (call.cut, call.held.take());
+        let own = call.own();
+        let told = own.as_ref().and_then(|own| own.member(own_call::INPUT));
+        let error = own.and_then(|own| own.get_str(own_call::INPUT_ERROR));
+        let input = told.unwrap_or_else(|| wire::arguments(&text));
+        let literal = input.get().starts_with('"') || cut;
+        let input = self.safe(&input);
+        if let Some(call) = self.calls.get_mut(id) {
+            match error {
+                Some(error) => self.wire.tool_bad_input(out, id, call, &input, &error),
+                None => self.wire.tool_call(out, id, call, &input),
+            }
+            call.restated = call.again.then(|| input.clone());
+        }
+        if let Some(answer) = held {
+            self.tool_result(&answer, out);
+        }
+        if self.finish_later && !self.calls.any_open() {
+            self.leave_step(out);
+        }
+        if cut {
+            Fidelity::Approximated("the arguments are too long to be given whole")
+        } else if literal {
+            Fidelity::Approximated("arguments that are no JSON object travel as text")
+        } else {
+            Fidelity::Exact
+        }
+    }
+
+    pub(super) fn tool_result(&mut self, answer: &Answer, out: &mut Frames) -> Fidelity {
+        let Answer { result, metadata } = answer;
+        let id = &result.call;
+        let own = wire::own(metadata.as_ref());
+        let told = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
+        let refused = wire::own_flag(metadata.as_ref(), "denied");
+        let mut fidelity = match result.content {
+            crate::event::Content::Text(_) => Fidelity::Exact,
+            crate::event::Content::Parts(_) => {
+                Fidelity::Approximated("the parts of a result become one value")
+            }
+        };
+        match self.calls.get_mut(id) {
+            Some(call) if call.open => {
+                call.held = Some(Box::new(answer.clone()));
+                call.denied |= refused;
+                return Fidelity::Exact;
+            }
+            Some(_) => {}
+            None => {
+                self.unknown_call(id, out);
+                fidelity = Fidelity::Approximated("the call of this result was never seen");
+            }
+        }
+        if self.step.open {
+            self.step.answered = true;
+        }
+        let output = wire::output_as(&result.content, told(OWN_OUTPUT).as_deref());
+        let output = self.safe(&output);
+        let about = About { metadata: metadata.clone(), ..About::default() };
+        let Some(call) = self.calls.answer(id) else {
+            return fidelity;
+        };
+        call.denied |= refused;
+        let refused = call.denied;
+        let text = result.content.text();
+        match &result.error {
+            None if !refused => self.wire.tool_output(out, id, call, &output, &about),
+            error => {
+                let error = error.as_deref().filter(|error| !error.is_empty());
+                let error = error.or(Some(text.as_str()).filter(|text| !text.is_empty()));
+                let error = error.unwrap_or(if refused { wire::DENIED } else { "the tool failed" });
+                // Somebody was asked, and refused, in this very response.
+                if let Some(asked) = told(OWN_APPROVAL)
+                    && self.wire.knows_approvals()
+                    && refused
+                    && !call.approval
+                {
+                    self.wire.approval(out, &Interrupt::new(asked, "tool_call"), id);
+                    call.approval = true;
+                }
+                if refused && (call.approval || call.earlier) {
+                    self.wire.tool_denied(out, id, call, error);
+                } else {
+                    self.wire.tool_error(out, id, call, error);
+                }
+                if !text.is_empty() && text != error {
+                    fidelity = Fidelity::Approximated("a failed tool has an error text and no output");
+                }
+            }
+        }
+        self.calls.keep(answer);
+        fidelity
+    }
+
+    /// Gives a result a call to answer: a client refuses it otherwise.
+    fn unknown_call(&mut self, id: &ToolCallId, out: &mut Frames) {
+        let (name, input) = match self.seen.call(id) {
+            Some((name, arguments)) => (Box::from(name), wire::arguments(arguments)),
+            None => ("unknown".into(), Object::empty().into()),
+        };
+        let input = self.safe(&input);
+        self.new_part(out);
+        self.step.tools = true;
+        let call = Call { known_tool: self.knows_tool(&name), name, ..Call::default() };
+        self.wire.tool_call(out, id, &call, &input);
+        self.calls.insert(id, call);
+    }
+
+    pub(super) fn tool_progress(&mut self, value: &Json, out: &mut Frames) -> Option<Fidelity> {
+        let value = value.clone().into_object()?;
+        let id: ToolCallId = value.get_str("toolCallId")?.into();
+        let output = self.safe(&value.member("output")?);
+        let call = self.calls.get(&id).filter(|call| !call.open && !call.answered)?;
+        if self.wire.tool_progress(out, &id, call, &output) {
+            return Some(Fidelity::Exact);
+        }
+        self.data(out, part::TOOL_PROGRESS, Some(&id), value.as_json(), true);
+        Some(Fidelity::Exact)
+    }
+}
+
+/// Whether the user interface of an AI SDK server knows the tool of a call.
+fn is_static(metadata: Option<&Object>) -> bool {
+    let part = wire::own(metadata).and_then(|own| own.get_str(own_call::PART));
+    part.as_deref() == Some(own_call::STATIC)
+}
