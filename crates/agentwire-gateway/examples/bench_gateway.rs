@@ -3,7 +3,8 @@
 //! ```text
 //! bench_gateway agent                      an AG-UI server: prints its port
 //! bench_gateway floor PORT                 copies bytes to and from PORT: prints its own port
-//! bench_gateway load PORT RUNS RATE SECS   RUNS runs at RATE events a second each
+//! bench_gateway load PORT RUNS RATE SECS   RUNS runs at RATE events a second each; RATE 0: SECS × 1,000 events each,
+//!                                          as fast as they are taken
 //! bench_gateway idle PORT READERS PID      READERS who follow runs that say nothing; the memory of PID
 //! bench_gateway storm PORT READERS         READERS who come back at once
 //! ```
@@ -98,6 +99,15 @@ async fn play(mut stream: TcpStream, rate: Option<u64>, seconds: u64) -> Result<
         std::future::pending::<()>().await;
         return Ok(());
     };
+    if rate == 0 {
+        for _ in 0..seconds * 1000 {
+            let event = format!(
+                r#"{{"type":"TEXT_MESSAGE_CONTENT","messageId":"message-1","delta":"@{} some words of an answer "}}"#,
+                micros()
+            );
+            send(&event).await?;
+        }
+    }
     let pause = Duration::from_micros(1_000_000 / rate.max(1));
     // Runs do not all speak in the same moment.
     let jitter = micros() % u64::try_from(pause.as_micros())?.max(1);

@@ -3,18 +3,21 @@
 use std::{sync::Arc, time::Duration};
 
 use agentwire_core::{
-    event::{MessageId, RunId, RunInput},
+    event::{MessageId, RunId, RunInput, ThreadId},
     format::ag_ui,
 };
-use agentwire_store::{Conflict, Entry, NewRun, Owner, Run, Start, StoreError, Which};
+use agentwire_store::{
+    Answering, Conflict, Entry, NewRun, Owner, Pending, PendingId, Run, Start, StoreError, Which,
+};
 use tokio::time::Instant;
 
 use crate::{
+    answers,
     audit::Record,
-    code,
+    code, conversation,
     gateway::{AgentEntry, Gateway},
     live::{Command, Live},
-    metrics, pending,
+    metrics, opening,
     refusal::Refusal,
     run::Job,
     settings::{Busy, OnDisconnect},
@@ -37,11 +40,41 @@ pub(crate) struct Wish {
     /// A message after which the conversation shall go on anew.
     pub(crate) cut: Option<MessageId>,
     pub(crate) headers: Arc<[(String, String)]>,
+    /// What the thread waits for and has waited for, if that was read already.
+    pub(crate) items: Option<Vec<Pending>>,
+}
+
+/// How a run comes in.
+enum Entrance {
+    /// It was started before.
+    Known(RunId),
+    /// It is new, and answers this.
+    New(Option<Answering>),
 }
 
 impl Gateway {
     /// Starts the run, or finds the one that was started before. The same id never runs an agent twice.
-    pub(crate) async fn admit(&self, wish: Wish) -> Result<RunId, Refusal> {
+    pub(crate) async fn admit(&self, mut wish: Wish) -> Result<RunId, Refusal> {
+        let (owner, thread, run) = (wish.owner.clone(), wish.input.thread.clone(), wish.input.run.clone());
+        let answering = self.may_start(&mut wish).await;
+        let record = Record::start(&owner, &wish.input).thread(&thread).run(&run);
+        let admitted = match answering {
+            Err(refusal) => Err(refusal),
+            Ok(Entrance::Known(run)) => Ok(run),
+            Ok(Entrance::New(answering)) => {
+                // Detached, so that a client that leaves right now does not leave a run behind that nobody drives.
+                let gateway = self.clone();
+                let started = self.tasks.spawn(async move { gateway.start(wish, answering).await }).await;
+                let failed = || Refusal::new(code::INTERNAL, "the gateway failed; its log has more");
+                started.unwrap_or_else(|_| Err(failed()))
+            }
+        };
+        self.audit.note(record.outcome(&admitted));
+        admitted
+    }
+
+    /// Whether a run may start, and what it answers. Changes nothing.
+    async fn may_start(&self, wish: &mut Wish) -> Result<Entrance, Refusal> {
         check_id("thread", &wish.input.thread)?;
         check_id("run", &wish.input.run)?;
         if self.live(&wish.owner, &wish.input.run).is_none() {
@@ -52,27 +85,16 @@ impl Gateway {
                 return Err(Refusal::new(code::OVERLOADED, "too many runs at once").retry_after(5));
             }
         }
-        // Detached, so that a client that leaves right now does not leave a run behind that nobody drives.
-        let record = Record::new(&wish.owner, if wish.input.resume.is_some() { "answer" } else { "start" })
-            .thread(&wish.input.thread)
-            .run(&wish.input.run)
-            .decision(&wish.input);
-        let gateway = self.clone();
-        let admitted = self.tasks.spawn(async move { gateway.start(wish).await }).await;
-        let admitted = admitted
-            .unwrap_or_else(|_| Err(Refusal::new(code::INTERNAL, "the gateway failed; its log has more")));
-        self.audit.note(record.outcome(&admitted));
-        admitted
-    }
-
-    async fn start(&self, mut wish: Wish) -> Result<RunId, Refusal> {
         // Known already: joined, whatever else the request says.
         if let Ok(run) = self.store.run(&wish.owner, &wish.input.run).await
             && run.thread == wish.input.thread
         {
-            return Ok(run.run);
+            return Ok(Entrance::Known(run.run));
         }
-        let answering = self.answers(&mut wish).await?;
+        Ok(Entrance::New(self.answers(wish).await?))
+    }
+
+    async fn start(&self, wish: Wish, answering: Option<Answering>) -> Result<RunId, Refusal> {
         let busy = wish.agent.settings.busy;
         let mut tries = 0;
         let began = Instant::now();
@@ -145,23 +167,66 @@ impl Gateway {
                     let _ = tokio::time::timeout(Duration::from_millis(100), freed).await;
                 }
             }
+            // Whoever had the thread may have left a question behind.
+            if let Some(open) =
+                self.unanswered(&wish.owner, &wish.input.thread, new.answering.as_ref()).await?
+            {
+                return Err(answers::unanswered(open.as_str()));
+            }
         }
     }
 
-    /// The answers to open items that a request brings.
-    async fn answers(&self, wish: &mut Wish) -> Result<Option<agentwire_store::Answering>, Refusal> {
-        let Wish { owner, input, .. } = wish;
-        let items = match self.store.pending(owner, &input.thread, Which::All).await {
-            Ok(items) => items,
-            Err(StoreError::NotFound(_)) => Vec::new(),
-            Err(error) => return Err(error.into()),
+    /// A question of a thread that nobody answers here.
+    pub(crate) async fn unanswered(
+        &self,
+        owner: &Owner,
+        thread: &ThreadId,
+        answering: Option<&Answering>,
+    ) -> Result<Option<PendingId>, StoreError> {
+        let open = match self.store.pending(owner, thread, Which::Open).await {
+            Err(StoreError::NotFound(_)) => return Ok(None),
+            open => open?,
         };
-        pending::take_old_answer(input, &items);
-        pending::answers(input, &items, self.store.now(), owner.user.as_str())
+        let is_answered = |item: &Pending| {
+            answering.is_some_and(|answering| answering.answers.iter().any(|answer| answer.id == item.id))
+        };
+        let left = open.into_iter().find(|item| answers::must_be_answered(item) && !is_answered(item));
+        Ok(left.map(|item| item.id))
+    }
+
+    /// The answers to open items that a request brings.
+    async fn answers(&self, wish: &mut Wish) -> Result<Option<Answering>, Refusal> {
+        let items = match wish.items.take() {
+            Some(items) => items,
+            None => self.items(&wish.owner, &wish.input.thread).await?,
+        };
+        let Wish { owner, input, .. } = wish;
+        answers::take_old_answer(input, &items);
+        answers::take_questions(input, &items);
+        // Beside what a client answers may stand what the agent answered itself; few requests make it worth looking.
+        let settled = match answers::has_unasked_result(input, &items) {
+            true => match self.store.messages(owner, &input.thread).await {
+                Ok(stored) => stored.map(|text| conversation::results(&opening::messages_of(&text))),
+                Err(StoreError::NotFound(_)) => None,
+                Err(error) => return Err(error.into()),
+            },
+            false => None,
+        };
+        let settled = settled.unwrap_or_default();
+        answers::answers(input, &items, &settled, self.store.now(), owner.user.as_str())
+    }
+
+    /// What a thread waits for and has waited for.
+    pub(crate) async fn items(&self, owner: &Owner, thread: &ThreadId) -> Result<Vec<Pending>, Refusal> {
+        match self.store.pending(owner, thread, Which::All).await {
+            Ok(items) => Ok(items),
+            Err(StoreError::NotFound(_)) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn begin(&self, wish: Wish, run: Run) -> RunId {
-        let Wish { agent, owner, input, cut, headers } = wish;
+        let Wish { agent, owner, input, cut, headers, .. } = wish;
         let id = run.run.clone();
         let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
         let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;

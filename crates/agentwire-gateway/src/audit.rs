@@ -1,21 +1,21 @@
 //! Who did what: an append-only file of JSON lines, each bound to the one before it by its hash.
 //!
-//! A line that was changed, removed or put in shows, because the hashes behind it no longer fit; only whoever rewrites
-//! everything that follows could hide it. Arguments are kept as a hash: enough to prove what was decided about,
+//! A line that was changed, removed or put in shows, because the hashes behind it no longer fit, and the end of the
+//! record stands in a file beside it; only whoever rewrites everything that follows, and that file, could hide it. Arguments are kept as a hash: enough to prove what was decided about,
 //! without keeping it twice.
 
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
-    path::Path,
+    path::{Path, PathBuf},
     sync::mpsc,
     thread,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use agentwire_core::event::{ResumeStatus, RunId, RunInput, ThreadId};
+use agentwire_core::event::{MessageBody, ResumeStatus, RunId, RunInput, ThreadId};
 use agentwire_store::Owner;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{pending::iso, refusal::Refusal};
@@ -25,6 +25,12 @@ const WAITING: usize = 1024;
 
 /// The longest line that is looked for at the end of a file.
 const LONGEST_LINE: u64 = 64 << 10;
+
+/// The most decisions that one line tells; a line must fit into what is looked for at the end of a file.
+const MOST_DECISIONS: usize = 100;
+
+/// How much of a path is told.
+const LONGEST_PATH: usize = 512;
 
 /// The hash before the first line.
 const BEGINNING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -61,20 +67,42 @@ impl Record {
         self.with("run", run.as_str())
     }
 
-    /// What was decided, and about what, if the request answers something.
-    pub(crate) fn decision(self, input: &RunInput) -> Self {
-        let Some(entries) = input.resume.as_deref().filter(|entries| !entries.is_empty()) else {
-            return self;
-        };
-        let decisions: Vec<_> = entries
-            .iter()
-            .map(|entry| {
-                let status = if entry.status == ResumeStatus::Resolved { "resolved" } else { "cancelled" };
-                let payload = entry.payload.as_ref().map_or("null", |payload| payload.get());
-                serde_json::json!({"item": entry.interrupt.as_str(), "decision": status, "payload": hash(payload.as_bytes())})
-            })
-            .collect();
-        self.with("decisions", decisions)
+    /// A run that somebody wants, or an answer, and then what was decided about what.
+    pub(crate) fn start(owner: &Owner, input: &RunInput) -> Self {
+        let entries = input.resume.as_deref().unwrap_or_default().iter().map(|entry| {
+            let status = if entry.status == ResumeStatus::Resolved { "resolved" } else { "cancelled" };
+            let payload = entry.payload.as_ref().map_or("null", |payload| payload.get());
+            json!({"item": entry.interrupt.as_str(), "decision": status, "payload": hash(payload.as_bytes())})
+        });
+        let results = input.messages.iter().rev().map_while(|message| match &message.body {
+            MessageBody::Tool { call, content, error } => {
+                let decision = if error.is_some() { "failed" } else { "result" };
+                Some(json!({"item": call.as_str(), "decision": decision, "payload": hash(content.text().as_bytes())}))
+            }
+            _ => None,
+        });
+        let mut decisions: Vec<Value> = entries.chain(results).collect();
+        let count = decisions.len();
+        decisions.truncate(MOST_DECISIONS);
+        let record = Self::new(owner, if count == 0 { "start" } else { "answer" });
+        match count {
+            0 => record,
+            count if count > MOST_DECISIONS => record.with("decisions", decisions).with("decided", count),
+            _ => record.with("decisions", decisions),
+        }
+    }
+
+    /// Something that was refused before anybody knew what it was about.
+    pub(crate) fn refused(owner: Option<&Owner>, path: &str, refusal: &Refusal) -> Self {
+        let nobody = Owner::new("", "");
+        let path: String = path.chars().take(LONGEST_PATH).collect();
+        let record = Self::new(owner.unwrap_or(&nobody), "request");
+        record.with("path", path).with("outcome", refusal.code)
+    }
+
+    /// What people think of it.
+    pub(crate) fn feedback(self, said: &Map<String, Value>) -> Self {
+        self.with("feedback", said.clone())
     }
 
     pub(crate) fn arguments(self, arguments: &[u8]) -> Self {
@@ -128,10 +156,26 @@ fn write(path: &Path, records: &mpsc::Receiver<Record>) {
 }
 
 /// The file, and the end of its chain.
+///
+/// A chain cannot tell that its last lines are gone, so its end is written to a file beside it as well.
 struct Book {
     file: File,
+    head: File,
     number: u64,
     last: String,
+}
+
+/// The file with the end of the chain: that of the record with `.head` behind its name.
+fn head_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".head");
+    name.into()
+}
+
+/// The number and the hash of a line.
+fn end_of(line: &str) -> Option<(u64, String)> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    Some((line["seq"].as_u64()?, line["hash"].as_str()?.to_owned()))
 }
 
 impl Book {
@@ -142,17 +186,20 @@ impl Book {
         let mut tail = Vec::new();
         file.read_to_end(&mut tail)?;
         let tail = String::from_utf8_lossy(&tail);
-        let line = tail.trim_end().rsplit('\n').next().unwrap_or_default();
-        let line: Value = serde_json::from_str(line).unwrap_or_default();
+        let written = tail.trim_end().rsplit('\n').find_map(end_of);
+        let mut head =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(head_of(path))?;
+        let mut known = String::new();
+        head.read_to_string(&mut known)?;
+        // The later of the two: the process before this one may have died between them, and lines that somebody
+        // removed must be missed for ever.
+        let end = written.into_iter().chain(end_of(&known)).max_by_key(|(number, _)| *number);
+        let (number, last) = end.map_or((0, BEGINNING.to_owned()), |(number, hash)| (number + 1, hash));
         if length > 0 && !tail.ends_with('\n') {
             // The process before this one died while it wrote; the torn line stays and shows.
             file.write_all(b"\n")?;
         }
-        Ok(Self {
-            file,
-            number: line["seq"].as_u64().map_or(0, |last| last + 1),
-            last: line["hash"].as_str().unwrap_or(BEGINNING).to_owned(),
-        })
+        Ok(Self { file, head, number, last })
     }
 
     fn add(&mut self, Record(mut record): Record) -> io::Result<()> {
@@ -163,6 +210,10 @@ impl Book {
         let mut line = Value::Object(record).to_string();
         line.push('\n');
         self.file.write_all(line.as_bytes())?;
+        let head = json!({"seq": self.number, "hash": hash}).to_string();
+        self.head.seek(SeekFrom::Start(0))?;
+        self.head.write_all(head.as_bytes())?;
+        self.head.set_len(head.len() as u64)?;
         self.number += 1;
         self.last = hash;
         Ok(())
@@ -194,7 +245,8 @@ pub struct Tampered {
 pub fn verify(path: &Path, mut sink: impl FnMut(&str) -> io::Result<()>) -> io::Result<Vec<Tampered>> {
     let mut wrong = Vec::new();
     let mut last = BEGINNING.to_owned();
-    let mut next = 0;
+    let (mut next, mut lines, mut is_whole) = (0, 0, false);
+    let head = std::fs::read_to_string(head_of(path)).ok().and_then(|head| end_of(&head));
     for (index, line) in BufReader::new(File::open(path)?).lines().enumerate() {
         let text = line?;
         sink(&text)?;
@@ -212,21 +264,29 @@ pub fn verify(path: &Path, mut sink: impl FnMut(&str) -> io::Result<()>) -> io::
         } else if hash(Value::Object(record.clone()).to_string().as_bytes()) != said {
             tell("was changed: its hash does not fit");
         }
-        next = record.get("seq").and_then(Value::as_u64).unwrap_or(next) + 1;
+        let number = record.get("seq").and_then(Value::as_u64).unwrap_or(next);
+        is_whole = is_whole || head.as_ref().is_some_and(|head| *head == (number, said.clone()));
+        next = number.saturating_add(1);
         last = said;
+        lines = index + 1;
+    }
+    if !is_whole && (lines > 0 || head.is_some()) {
+        let problem = match head {
+            Some(_) => "is missing: the file beside it (`.head`) knows of a later line",
+            None => "may be missing: there is no file beside it (`.head`) that says how the record ends",
+        };
+        wrong.push(Tampered { line: lines + 1, problem });
     }
     Ok(wrong)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     fn file(name: &str, count: usize) -> PathBuf {
         let path = std::env::temp_dir().join(format!("agentwire-audit-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+        let _ = (std::fs::remove_file(&path), std::fs::remove_file(head_of(&path)));
         for _ in 0..2 {
             let mut book = Book::open(&path).expect("it can be opened");
             for _ in 0..count / 2 {
@@ -246,7 +306,7 @@ mod tests {
             Ok(())
         });
         assert_eq!((wrong.expect("it can be read"), lines), (Vec::new(), 6));
-        std::fs::remove_file(path).expect("it is ours");
+        forget(&path);
     }
 
     #[test]
@@ -255,13 +315,53 @@ mod tests {
         let whole = std::fs::read_to_string(&path).expect("it is text");
         let lines: Vec<_> = whole.lines().collect();
         let removed = [&lines[..2], &lines[3..]].concat();
+        let (cut, emptied) = (lines[..5].to_vec(), Vec::new());
         let changed: Vec<_> = lines.iter().map(|line| line.replacen("\"start\"", "\"read\"", 1)).collect();
         let swapped = [lines[0], lines[2], lines[1], lines[3]].to_vec();
         let changed: Vec<_> = changed.iter().map(String::as_str).collect();
-        for bad in [removed, changed, swapped] {
+        for bad in [removed, changed, swapped, cut, emptied] {
             std::fs::write(&path, bad.join("\n") + "\n").expect("it is ours");
             assert!(!verify(&path, |_| Ok(())).expect("it can be read").is_empty());
         }
-        std::fs::remove_file(path).expect("it is ours");
+        for head in [None, Some("{\"seq\":9,\"hash\":\"0\"}"), Some("not a head")] {
+            std::fs::write(&path, &whole).expect("it is ours");
+            std::fs::remove_file(head_of(&path)).expect("it is there");
+            if let Some(head) = head {
+                std::fs::write(head_of(&path), head).expect("it is ours");
+            }
+            let wrong = verify(&path, |_| Ok(())).expect("it can be read");
+            assert_eq!(wrong.iter().map(|it| it.line).collect::<Vec<_>>(), [7], "{head:?}");
+            std::fs::write(head_of(&path), "").expect("it is ours");
+        }
+        forget(&path);
+    }
+
+    /// Who removes the last lines cannot hide it behind what comes after them, and who dies between a line and its head
+    /// has removed nothing.
+    #[test]
+    fn what_was_removed_stays_removed_when_more_is_written() {
+        let path = file("more", 4);
+        let whole = std::fs::read_to_string(&path).expect("it is text");
+        let lines: Vec<_> = whole.lines().collect();
+        let more = || {
+            let mut book = Book::open(&path).expect("it can be opened");
+            book.add(Record::new(&Owner::new("t", "u"), "read")).expect("it can be written");
+            verify(&path, |_| Ok(())).expect("it can be read")
+        };
+        std::fs::write(&path, lines[..2].join("\n") + "\n").expect("it is ours");
+        assert_eq!(more().iter().map(|it| it.line).collect::<Vec<_>>(), [3]);
+
+        let (number, hash) = end_of(lines[2]).expect("a line");
+        std::fs::write(&path, &whole).expect("it is ours");
+        std::fs::write(head_of(&path), json!({"seq": number, "hash": hash}).to_string()).expect("it is ours");
+        assert_eq!(verify(&path, |_| Ok(())).expect("it can be read"), []);
+        assert_eq!(more(), []);
+        forget(&path);
+    }
+
+    fn forget(path: &Path) {
+        for path in [path, &head_of(path)] {
+            std::fs::remove_file(path).expect("it is ours");
+        }
     }
 }

@@ -25,6 +25,12 @@ codes! {
     UNKNOWN_THREAD = 404;
     /// There is no such run, or it is somebody else's.
     UNKNOWN_RUN = 404;
+    /// The thread has no such message or tool call.
+    UNKNOWN_MESSAGE = 404;
+    /// The agent stores no artifacts: only `adk` agents do.
+    NO_ARTIFACTS = 404;
+    /// The thread has no artifact of that name, or none of that version.
+    UNKNOWN_ARTIFACT = 404;
     /// There is no agent of that name.
     UNKNOWN_AGENT = 404;
     /// There is no such route.
@@ -70,21 +76,25 @@ codes! {
     /// The request has no message that an agent could answer.
     NO_INPUT_MESSAGE;
     /// The agent's server refused the connection or was not found.
-    UPSTREAM_UNREACHABLE;
+    UPSTREAM_UNREACHABLE = 502;
     /// The agent's server answered with an error status.
-    UPSTREAM_STATUS;
+    UPSTREAM_STATUS = 502;
     /// The agent's server answered with something that is not an event stream, such as a page.
-    UPSTREAM_BAD_CONTENT;
+    UPSTREAM_BAD_CONTENT = 502;
     /// The agent's stream holds something malformed.
-    UPSTREAM_MALFORMED;
+    UPSTREAM_MALFORMED = 502;
     /// The agent's stream ended before its run did.
-    UPSTREAM_TRUNCATED;
+    UPSTREAM_TRUNCATED = 502;
     /// The agent took too long: to be reached, to begin, between two events, or altogether.
-    UPSTREAM_TIMEOUT;
+    UPSTREAM_TIMEOUT = 504;
     /// The agent failed and gave no code of its own.
-    UPSTREAM_FAILED;
+    UPSTREAM_FAILED = 502;
+    /// A hook of the gateway refused the run; the message says why.
+    HOOK_REFUSED;
+    /// A hook of the gateway failed, took too long or gave an answer that makes no sense; the log has more.
+    HOOK_FAILED;
     /// The run has more events or bytes, or a larger frame, than allowed.
-    LIMIT_EXCEEDED;
+    LIMIT_EXCEEDED = 502;
     /// The gateway died during the run.
     GATEWAY_LOST;
     /// The gateway was shut down during the run and did not wait longer.

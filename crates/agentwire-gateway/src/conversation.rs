@@ -7,12 +7,16 @@
 //!   new ones go where they stand between known ones in the client's list, or to the end. A client may send the last
 //!   message only, or leave out what others said.
 //!
+//! A call has one result. A client that builds its own messages (an AI SDK page sends a result under an id of its making)
+//! means the stored one when it sends another for the same call. Nor is an answer that holds nothing, as a page keeps
+//! it of a run that failed, part of the conversation.
+//!
 //! State: if the client sends none, or an empty object, the stored one. Members of an object that the client sends
 //! replace the stored members of that name, the others stay. Anything else replaces the state.
 
 use std::collections::{HashMap, HashSet};
 
-use agentwire_core::event::{Message, MessageBody, MessageId, Role};
+use agentwire_core::event::{Message, MessageBody, MessageId, Role, ToolCallId};
 use serde_json::Value;
 
 use crate::settings::History;
@@ -33,6 +37,7 @@ pub(crate) fn messages(
     }
     let places: HashMap<MessageId, usize> =
         stored.iter().enumerate().map(|(place, message)| (message.id.clone(), place)).collect();
+    let results = results(&stored);
     // New messages by the known one that they follow, as far as another known one comes later; the others are what
     // the client wants to add, even if it did not send everything that was said before.
     let mut behind: Vec<Vec<Message>> = vec![Vec::new(); stored.len()];
@@ -40,7 +45,11 @@ pub(crate) fn messages(
     let mut seen = HashSet::new();
     let mut place: Option<usize> = None;
     for message in sent {
-        if let Some(known) = places.get(&message.id) {
+        let known = places.get(&message.id).or_else(|| match &message.body {
+            MessageBody::Tool { call, .. } => results.get(call),
+            _ => None,
+        });
+        if let Some(known) = known {
             let both_user = message.role() == Role::User && stored[*known].role() == Role::User;
             if policy == History::Merge {
                 place.map_or(&mut first, |place| &mut behind[place]).append(&mut last);
@@ -52,7 +61,8 @@ pub(crate) fn messages(
             continue;
         }
         let is_new_turn = matches!(message.body, MessageBody::User { .. } | MessageBody::Tool { .. });
-        if (policy == History::Merge || is_new_turn) && seen.insert(&message.id) {
+        let is_wanted = is_new_turn || (policy == History::Merge && !is_empty_answer(message));
+        if is_wanted && seen.insert(&message.id) {
             last.push(message.clone());
         }
     }
@@ -63,6 +73,37 @@ pub(crate) fn messages(
     }
     merged.extend(last);
     merged
+}
+
+/// Where the result of each call stands. An id that is used again means the last call of that id.
+pub(crate) fn results(messages: &[Message]) -> HashMap<ToolCallId, usize> {
+    let mut results = HashMap::new();
+    for (place, message) in messages.iter().enumerate() {
+        for call in message.tool_calls() {
+            results.remove(&call.id);
+        }
+        if let MessageBody::Tool { call, .. } = &message.body {
+            results.insert(call.clone(), place);
+        }
+    }
+    results
+}
+
+/// The calls whose results end a conversation, the last first: what a client answers stands there.
+pub(crate) fn answered_last(messages: &[Message]) -> impl Iterator<Item = &ToolCallId> {
+    let is_end = |message: &&Message| matches!(message.role(), Role::Tool | Role::Activity | Role::Reasoning);
+    messages.iter().rev().take_while(is_end).filter_map(|message| match &message.body {
+        MessageBody::Tool { call, .. } => Some(call),
+        _ => None,
+    })
+}
+
+/// Whether nothing was said and nothing called.
+fn is_empty_answer(message: &Message) -> bool {
+    let MessageBody::Assistant { content, .. } = &message.body else { return false };
+    content.as_deref().is_none_or(str::is_empty)
+        && message.tool_calls().is_empty()
+        && message.encrypted.is_none()
 }
 
 /// The state that the run begins with.
@@ -85,6 +126,7 @@ pub(crate) fn state(stored: Option<Value>, sent: Option<Value>, key: Option<&str
 
 #[cfg(test)]
 mod tests {
+    use agentwire_core::event::{Content, ToolCall};
     use serde_json::json;
 
     use super::*;
@@ -150,6 +192,45 @@ mod tests {
     fn an_edit_cuts_what_followed() {
         let merged = messages(History::Merge, list("u1 a1 u2 a2"), &list("u1 a1 u2"), Some(&"u2".into()));
         assert_eq!(ids(&merged), "u1 a1 u2");
+    }
+
+    fn called(id: &str, call: &str) -> Message {
+        let calls = vec![ToolCall::new(call, "look", "{}")];
+        Message::new(id, MessageBody::Assistant { content: None, tool_calls: Some(calls) })
+    }
+
+    fn result(id: &str, call: &str) -> Message {
+        let content = Content::from(id);
+        Message::new(id, MessageBody::Tool { call: call.into(), content, error: None })
+    }
+
+    #[test]
+    fn a_call_has_one_result_whatever_a_client_calls_it() {
+        let stored = || vec![Message::user("u1", "?"), called("a1", "c1"), result("r1", "c1")];
+        let sent =
+            [Message::user("u1", "?"), called("a1", "c1"), result("mine", "c1"), Message::user("u2", "!")];
+        for policy in [History::Merge, History::Server] {
+            assert_eq!(ids(&messages(policy, stored(), &sent, None)), "u1 a1 r1 u2");
+        }
+    }
+
+    #[test]
+    fn a_call_that_waits_gets_its_result_even_if_its_id_was_used_before() {
+        let stored = || vec![called("a1", "c1"), result("r1", "c1"), called("a2", "c1")];
+        for policy in [History::Merge, History::Server] {
+            assert_eq!(ids(&messages(policy, stored(), &[result("r2", "c1")], None)), "a1 r1 a2 r2");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_holds_nothing_is_not_taken_in() {
+        let sent = [Message::user("u1", "?"), Message::assistant("a1", ""), Message::user("u2", "!")];
+        assert_eq!(ids(&messages(History::Merge, list("u1"), &sent, None)), "u1 u2");
+        assert_eq!(
+            ids(&messages(History::Merge, list("u1 a1"), &sent, None)),
+            "u1 a1 u2",
+            "unless it is known"
+        );
     }
 
     #[test]

@@ -5,10 +5,10 @@
 //! start; a reader that comes back in the middle lets it write what was seen before and throws that away, so
 //! that what follows is byte for byte what it would have been.
 
-use std::{fmt::Write, io, pin::Pin, sync::Arc, time::Duration};
+use std::{fmt::Write, future::poll_fn, io, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use agentwire_core::{
-    event::{Body, Event, Interrupt, Outcome, RunError, RunFinished, RunId, RunInput, RunStarted, ThreadId},
+    event::{Body, Event, Outcome, RunError, RunFinished, RunId, RunInput, RunStarted, ThreadId},
     format::{Format, Options, Profile, Setup, StreamEnd, Writer, ag_ui},
     framing::{Frames, Framing},
     json::Json,
@@ -17,7 +17,7 @@ use agentwire_core::{
 use agentwire_store::{Log, Owner, Run, RunStatus, Seq, Which};
 use bytes::Bytes;
 use tokio::{
-    sync::{oneshot, watch},
+    sync::oneshot,
     time::{Instant, Sleep},
 };
 use tokio_util::sync::CancellationToken;
@@ -86,7 +86,7 @@ pub(crate) struct Follow {
     owner: Owner,
     thread: ThreadId,
     run: RunId,
-    live: Option<(Arc<Live>, watch::Receiver<Head>, Arc<Mark>)>,
+    live: Option<(Arc<Live>, Arc<Mark>)>,
     cut: CancellationToken,
     /// The number of the next event to take.
     next: u64,
@@ -112,6 +112,9 @@ pub(crate) struct Follow {
 enum Woken {
     Moved,
     Beat,
+    Draining,
+    Ended,
+    Broken(Broken),
 }
 
 enum Pen {
@@ -251,7 +254,7 @@ impl Follow {
 
     fn attach(&mut self, live: Arc<Live>) {
         let mark = live.enter(self.cut.clone());
-        self.live = Some((live.clone(), live.subscribe(), mark));
+        self.live = Some((live, mark));
     }
 
     /// Events that stand for all those before `next`.
@@ -338,36 +341,33 @@ impl Follow {
 
     /// Takes the next events, or waits for them, or finds the end.
     async fn take(&mut self) -> Result<(), Refusal> {
-        let Some((live, head, mark)) = &mut self.live else {
+        let Some((live, mark)) = &self.live else {
             return self.take_from_store(true).await;
         };
-        match live.take(self.next, PAGE, mark) {
-            Take::Events(events) => {
-                self.page = events;
-                return Ok(());
-            }
+        match live.take(self.next, PAGE, mark, &mut self.page) {
+            Take::Events => return Ok(()),
             Take::Behind => return self.take_from_store(false).await,
             Take::Nothing => {}
         }
-        let Head { next, end } = *head.borrow_and_update();
-        if next > self.next {
-            return Ok(());
-        }
-        match end {
-            End::Ended(_) => self.close(),
-            End::Broken(broken) => self.after_the_break(broken).await,
-            End::Open if self.gateway.is_draining() && !self.told_drain => self.tell_drain(),
-            End::Open => {
-                let woken = tokio::select! {
-                    // The sender lives as long as the run that we hold.
-                    _ = head.changed() => Woken::Moved,
-                    () = &mut self.heartbeat => Woken::Beat,
-                };
-                match woken {
-                    Woken::Moved => {}
-                    Woken::Beat => self.beat(),
-                }
+        let tell_drain = !self.told_drain;
+        let woken = poll_fn(|cx| {
+            // Before the look, so that what comes behind it wakes us.
+            mark.waker.register(cx.waker());
+            let Head { next, end } = live.head();
+            match end {
+                _ if next > self.next => Poll::Ready(Woken::Moved),
+                End::Ended(_) => Poll::Ready(Woken::Ended),
+                End::Broken(broken) => Poll::Ready(Woken::Broken(broken)),
+                End::Open if tell_drain && self.gateway.is_draining() => Poll::Ready(Woken::Draining),
+                End::Open => self.heartbeat.as_mut().poll(cx).map(|()| Woken::Beat),
             }
+        });
+        match woken.await {
+            Woken::Moved => {}
+            Woken::Beat => self.beat(),
+            Woken::Draining => self.tell_drain(),
+            Woken::Ended => self.close(),
+            Woken::Broken(broken) => self.after_the_break(broken).await,
         }
         Ok(())
     }
@@ -516,7 +516,7 @@ impl Follow {
 impl Drop for Follow {
     fn drop(&mut self) {
         self.gateway.metrics.readers.get_or_create(&metrics::Format { format: self.format }).dec();
-        if let Some((live, _, mark)) = self.live.take() {
+        if let Some((live, mark)) = self.live.take() {
             live.leave(&mark);
         }
         if self.cut.is_cancelled() {
@@ -568,14 +568,7 @@ pub(crate) fn outcome_of<'p>(open: impl Iterator<Item = &'p agentwire_store::Pen
     for item in open {
         if *item.kind != *crate::pending::FRONTEND_TOOL {
             let body: serde_json::Value = serde_json::from_str(&item.body).unwrap_or_default();
-            let text = |key: &str| body[key].as_str();
-            let mut interrupt = Interrupt::new(item.id.as_str(), text("reason").unwrap_or("input_required"));
-            interrupt.message = text("message").map(Into::into);
-            interrupt.tool_call = text("toolCallId").map(Into::into);
-            interrupt.expires_at = text("expiresAt").map(Into::into);
-            interrupt.response_schema = agentwire_core::json::Object::from_value(&body["responseSchema"]);
-            interrupt.metadata = agentwire_core::json::Object::from_value(&body["metadata"]);
-            interrupts.push(interrupt);
+            interrupts.push(crate::pending::interrupt_of(item.id.as_str(), &body));
         } else {
             calls.push(item.id.as_str().into());
         }

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     ops::Deref,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -17,6 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     agent::Agent,
     audit::Audit,
+    hooks::{Factory, Hooks, RunContext, SessionLock, Wired},
     live::Live,
     metrics::Metrics,
     presence::Presence,
@@ -32,8 +33,8 @@ pub struct Gateway(Arc<Inner>);
 pub struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) settings: Settings,
-    pub(crate) agents: BTreeMap<Box<str>, Arc<AgentEntry>>,
-    pub(crate) default: Option<Box<str>>,
+    /// Who answers new requests. Runs keep the agent that they began with.
+    roster: RwLock<Arc<Roster>>,
     presence: Presence,
     pub(crate) metrics: Metrics,
     pub(crate) audit: Audit,
@@ -50,7 +51,7 @@ pub struct Inner {
 
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gateway").field("agents", &self.agents.keys()).field("holder", self.holder()).finish()
+        f.debug_struct("Gateway").field("roster", &self.roster()).field("holder", self.holder()).finish()
     }
 }
 
@@ -62,24 +63,92 @@ impl Deref for Gateway {
 }
 
 /// An agent under its name.
+#[derive(Clone)]
 pub(crate) struct AgentEntry {
     pub(crate) name: Box<str>,
     pub(crate) settings: AgentSettings,
     pub(crate) agent: Arc<dyn Agent>,
+    pub(crate) hooks: Option<Factory>,
+    pub(crate) lock: Option<Arc<dyn SessionLock>>,
+}
+
+/// Which agents there are, and which of them is at `/`.
+#[derive(Clone, Default)]
+pub struct Roster {
+    pub(crate) agents: BTreeMap<Box<str>, Arc<AgentEntry>>,
+    pub(crate) default: Option<Box<str>>,
+    /// The agent that was added last.
+    last: Option<Box<str>>,
+    /// For agents without their own.
+    hooks: Option<Factory>,
+    lock: Option<Arc<dyn SessionLock>>,
+}
+
+impl std::fmt::Debug for Roster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let agents = self.agents.keys();
+        f.debug_struct("Roster").field("agents", &agents).field("default", &self.default).finish()
+    }
+}
+
+impl Roster {
+    /// Adds an agent. The first one is the default one unless another is named.
+    #[must_use]
+    pub fn agent(mut self, name: &str, settings: AgentSettings, agent: Arc<dyn Agent>) -> Self {
+        self.default.get_or_insert_with(|| name.into());
+        let (hooks, lock) = (self.hooks.clone(), self.lock.clone());
+        let entry = AgentEntry { name: name.into(), settings, agent, hooks, lock };
+        self.agents.insert(name.into(), Arc::new(entry));
+        self.last = Some(name.into());
+        self
+    }
+
+    /// Hooks for the agent that was added last, made anew for each of its runs. Before the first agent: for every
+    /// agent that gets none of its own.
+    #[must_use]
+    pub fn hooks<H: Hooks>(mut self, make: impl Fn(&RunContext) -> H + Send + Sync + 'static) -> Self {
+        let factory: Factory = Arc::new(move |run| Wired::new(make(run)));
+        match self.last() {
+            Some(entry) => entry.hooks = Some(factory),
+            None => self.hooks = Some(factory),
+        }
+        self
+    }
+
+    /// A lock around every run of the agent that was added last. Before the first agent: of every agent that gets
+    /// none of its own.
+    #[must_use]
+    pub fn lock(mut self, lock: Arc<dyn SessionLock>) -> Self {
+        match self.last() {
+            Some(entry) => entry.lock = Some(lock),
+            None => self.lock = Some(lock),
+        }
+        self
+    }
+
+    fn last(&mut self) -> Option<&mut AgentEntry> {
+        self.agents.get_mut(self.last.as_deref()?).map(Arc::make_mut)
+    }
+
+    /// The agent at `/`.
+    #[must_use]
+    pub fn default_agent(mut self, name: &str) -> Self {
+        self.default = Some(name.into());
+        self
+    }
 }
 
 /// Puts a gateway together.
 pub struct Builder {
     store: Arc<dyn Store>,
     settings: Settings,
-    agents: BTreeMap<Box<str>, Arc<AgentEntry>>,
-    default: Option<Box<str>>,
+    roster: Roster,
     presence: Option<Presence>,
 }
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("agents", &self.agents.keys()).finish()
+        f.debug_struct("Builder").field("roster", &self.roster).finish()
     }
 }
 
@@ -87,16 +156,35 @@ impl Builder {
     /// Adds an agent. The first one is the default one unless another is named.
     #[must_use]
     pub fn agent(mut self, name: &str, settings: AgentSettings, agent: Arc<dyn Agent>) -> Self {
-        self.default.get_or_insert_with(|| name.into());
-        let entry = AgentEntry { name: name.into(), settings, agent };
-        self.agents.insert(name.into(), Arc::new(entry));
+        self.roster = self.roster.agent(name, settings, agent);
         self
     }
 
     /// The agent at `/`.
     #[must_use]
     pub fn default_agent(mut self, name: &str) -> Self {
-        self.default = Some(name.into());
+        self.roster = self.roster.default_agent(name);
+        self
+    }
+
+    /// As [`Roster::hooks`].
+    #[must_use]
+    pub fn hooks<H: Hooks>(mut self, make: impl Fn(&RunContext) -> H + Send + Sync + 'static) -> Self {
+        self.roster = self.roster.hooks(make);
+        self
+    }
+
+    /// As [`Roster::lock`].
+    #[must_use]
+    pub fn lock(mut self, lock: Arc<dyn SessionLock>) -> Self {
+        self.roster = self.roster.lock(lock);
+        self
+    }
+
+    /// All agents at once, in the place of those that were added.
+    #[must_use]
+    pub fn roster(mut self, roster: Roster) -> Self {
+        self.roster = roster;
         self
     }
 
@@ -110,14 +198,13 @@ impl Builder {
     /// The gateway.
     #[must_use]
     pub fn build(self) -> Gateway {
-        let Self { store, settings, agents, default, presence } = self;
+        let Self { store, settings, roster, presence } = self;
         let presence = presence.unwrap_or_else(|| Presence::at("memory:"));
         let audit = settings.audit.as_deref().map_or_else(Audit::off, Audit::to);
         Gateway(Arc::new(Inner {
             store,
             settings,
-            agents,
-            default,
+            roster: RwLock::new(Arc::new(roster)),
             presence,
             metrics: Metrics::default(),
             audit,
@@ -135,7 +222,7 @@ impl Gateway {
     /// Begins to put a gateway together.
     #[must_use]
     pub fn builder(store: Arc<dyn Store>, settings: Settings) -> Builder {
-        Builder { store, settings, agents: BTreeMap::new(), default: None, presence: None }
+        Builder { store, settings, roster: Roster::default(), presence: None }
     }
 
     /// The store.
@@ -145,12 +232,25 @@ impl Gateway {
     }
 
     /// The names of the agents.
-    pub fn agents(&self) -> impl Iterator<Item = &str> {
-        self.0.agents.keys().map(|name| &**name)
+    #[must_use]
+    pub fn agents(&self) -> Vec<String> {
+        self.0.roster().agents.keys().map(|name| name.to_string()).collect()
+    }
+
+    /// Puts other agents in the place of those there are. Requests from now on see the new ones; runs that go on keep
+    /// the agent that they began with, and its settings. [`serve`](crate::serve) follows; a [`router`](Self::router)
+    /// that is mounted elsewhere has the routes of the time at which it was made.
+    pub fn replace_agents(&self, roster: Roster) {
+        *self.0.roster.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(roster);
     }
 }
 
 impl Inner {
+    /// Who answers new requests now.
+    pub(crate) fn roster(&self) -> Arc<Roster> {
+        self.roster.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(crate) fn holder(&self) -> &Holder {
         &self.presence.holder
     }

@@ -6,23 +6,26 @@
 
 use std::{
     collections::VecDeque,
+    future::poll_fn,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 
 use agentwire_core::{event::ThreadId, patch::Patch};
 use agentwire_store::{RunKey, RunStatus};
 use bytes::Bytes;
+use futures_util::task::AtomicWaker;
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, oneshot},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::refusal::Refusal;
+use crate::{agent::Hold, refusal::Refusal};
 
 /// What a run can be asked while it goes on. Answered between two appends, so what is said is in the log.
 pub(crate) enum Command {
@@ -33,7 +36,7 @@ pub(crate) enum Command {
     /// A change of the state from outside.
     Patch(Patch, oneshot::Sender<Result<(), Refusal>>),
     /// To hold, or to go on. Answered once the log says so.
-    Hold(bool, oneshot::Sender<Result<(), Refusal>>),
+    Hold(bool, oneshot::Sender<Result<Hold, Refusal>>),
     /// An end, on purpose; says why.
     Stop(&'static str),
 }
@@ -47,6 +50,8 @@ pub(crate) struct Prelude {
 /// See [`Command::Snapshot`]; messages and state as JSON.
 pub(crate) struct Snapshot {
     pub(crate) messages: String,
+    /// The messages that the run began with.
+    pub(crate) began: String,
     pub(crate) state: String,
     /// The step that the run is in.
     pub(crate) step: Option<Box<str>>,
@@ -59,7 +64,8 @@ pub(crate) struct Live {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) cancel_when_alone: bool,
     ring: Mutex<Ring>,
-    head: watch::Sender<Head>,
+    /// Those who read. Apart from the ring, so that whoever is woken finds it free.
+    marks: Mutex<Vec<Arc<Mark>>>,
     readers: AtomicUsize,
 }
 
@@ -102,7 +108,7 @@ struct Ring {
     looked: u64,
     lag: usize,
     began: Instant,
-    marks: Vec<Arc<Mark>>,
+    end: End,
 }
 
 /// How far a reader is, and how to get rid of it.
@@ -114,6 +120,8 @@ pub(crate) struct Mark {
     /// `NOT_YET` if it did not.
     found_behind: AtomicU64,
     cut: CancellationToken,
+    /// Wakes it when there is more.
+    pub(crate) waker: AtomicWaker,
 }
 
 const NOT_YET: u64 = u64::MAX;
@@ -135,9 +143,10 @@ impl Drop for Waiting {
 }
 
 /// What a reader finds when it looks for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     /// Events from the number that it asked for.
-    Events(Vec<Bytes>),
+    Events,
     /// They are no longer here; the store has them.
     Behind,
     /// Nothing new yet.
@@ -172,7 +181,7 @@ impl Live {
             looked: 0,
             lag: limits.reader_lag,
             began: Instant::now(),
-            marks: Vec::new(),
+            end: End::Open,
         };
         let live = Self {
             key,
@@ -180,7 +189,7 @@ impl Live {
             commands,
             cancel_when_alone,
             ring: Mutex::new(ring),
-            head: watch::Sender::new(Head { next, end: End::Open }),
+            marks: Mutex::new(Vec::new()),
             readers: AtomicUsize::new(0),
         };
         (Arc::new(live), receiver)
@@ -190,74 +199,87 @@ impl Live {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn head(&self) -> Head {
-        *self.head.borrow()
+    fn marks(&self) -> MutexGuard<'_, Vec<Arc<Mark>>> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Head> {
-        self.head.subscribe()
+    pub(crate) fn head(&self) -> Head {
+        let ring = self.ring();
+        Head { next: ring.first + ring.events.len() as u64, end: ring.end }
     }
 
     /// Shows events that the log has.
     pub(crate) fn publish(&self, events: Vec<Bytes>, end: End) {
-        let next = {
+        let behind = {
             let mut ring = self.ring();
             for event in events {
                 ring.push(event);
             }
-            ring.cut_the_slow();
-            ring.first + ring.events.len() as u64
+            ring.end = end;
+            ring.is_time_to_look().then(|| (ring.written, ring.lag as u64, ring.age()))
         };
-        self.head.send_replace(Head { next, end });
+        if let Some((written, lag, age)) = behind {
+            self.marks().iter().for_each(|mark| mark.look(written, lag, age));
+        }
+        self.nudge();
     }
 
-    /// Wakes the readers, though there is nothing new to read.
+    /// Wakes the readers, though there may be nothing new to read.
     pub(crate) fn nudge(&self) {
-        self.head.send_modify(|_| ());
+        self.marks().iter().for_each(|mark| mark.waker.wake());
     }
 
     /// Gives up on the log.
     pub(crate) fn give_up(&self, broken: Broken) {
-        self.head.send_modify(|head| head.end = End::Broken(broken));
+        self.ring().end = End::Broken(broken);
+        self.nudge();
     }
 
-    /// What there is from `next` on, up to about `limit` bytes.
-    pub(crate) fn take(&self, next: u64, limit: usize, mark: &Mark) -> Take {
+    /// Waits until no more events may come.
+    pub(crate) async fn ended(self: Arc<Self>) {
+        let waiting = Waiting::new(self);
+        poll_fn(|cx| {
+            waiting.1.waker.register(cx.waker());
+            if waiting.0.head().end == End::Open { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+    }
+
+    /// Puts what there is from `next` on into `page`, up to about `limit` bytes.
+    pub(crate) fn take(&self, next: u64, limit: usize, mark: &Mark, page: &mut Vec<Bytes>) -> Take {
         let ring = self.ring();
         mark.found_behind.store(NOT_YET, Ordering::Relaxed);
         let Some(skip) = next.checked_sub(ring.first) else { return Take::Behind };
-        let mut taken = Vec::new();
         let mut bytes = 0;
         for event in ring.events.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
             if bytes > limit {
                 break;
             }
             bytes += event.len();
-            taken.push(event.clone());
+            page.push(event.clone());
         }
-        if taken.is_empty() {
+        if bytes == 0 {
             mark.taken.store(ring.written, Ordering::Relaxed);
             return Take::Nothing;
         }
         if mark.taken.load(Ordering::Relaxed) != NOT_YET {
             mark.taken.fetch_add(bytes as u64, Ordering::Relaxed);
         }
-        Take::Events(taken)
+        Take::Events
     }
 
     /// A new reader; `cut` ends its connection.
     pub(crate) fn enter(&self, cut: CancellationToken) -> Arc<Mark> {
-        let mut ring = self.ring();
         let (taken, found_behind) = (AtomicU64::new(NOT_YET), AtomicU64::new(NOT_YET));
-        let mark = Arc::new(Mark { taken, found_behind, cut });
-        ring.marks.push(mark.clone());
+        let mark = Arc::new(Mark { taken, found_behind, cut, waker: AtomicWaker::new() });
+        self.marks().push(mark.clone());
         self.readers.fetch_add(1, Ordering::Relaxed);
         mark
     }
 
     /// A reader has gone.
     pub(crate) fn leave(&self, mark: &Arc<Mark>) {
-        self.ring().marks.retain(|other| !Arc::ptr_eq(other, mark));
+        self.marks().retain(|other| !Arc::ptr_eq(other, mark));
         let was = self.readers.fetch_sub(1, Ordering::Relaxed);
         if was == 1 && self.cancel_when_alone && self.head().end == End::Open {
             // If the run is too busy to hear it, it is about to write, and the next reader that leaves says so again.
@@ -279,29 +301,33 @@ impl Ring {
         }
     }
 
-    fn cut_the_slow(&mut self) {
-        if self.written - self.looked < LOOK_EVERY {
-            return;
+    fn is_time_to_look(&mut self) -> bool {
+        let is_time = self.written - self.looked >= LOOK_EVERY;
+        if is_time {
+            self.looked = self.written;
         }
-        self.looked = self.written;
-        let age = self.age();
-        for mark in &self.marks {
-            let taken = mark.taken.load(Ordering::Relaxed);
-            if taken == NOT_YET || self.written.saturating_sub(taken) <= self.lag as u64 {
-                continue;
-            }
-            match mark.found_behind.load(Ordering::Relaxed) {
-                // From now on, not from when it last came: if this process was busy, that is not the reader's fault.
-                NOT_YET => mark.found_behind.store(age, Ordering::Relaxed),
-                since if age.saturating_sub(since) >= BUSY.as_millis() as u64 => mark.cut.cancel(),
-                _ => {}
-            }
-        }
+        is_time
     }
 
     /// Milliseconds since the run began.
     fn age(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Mark {
+    /// Cuts the reader if it has been too far behind for too long.
+    fn look(&self, written: u64, lag: u64, age: u64) {
+        let taken = self.taken.load(Ordering::Relaxed);
+        if taken == NOT_YET || written.saturating_sub(taken) <= lag {
+            return;
+        }
+        match self.found_behind.load(Ordering::Relaxed) {
+            // From now on, not from when it last came: if this process was busy, that is not the reader's fault.
+            NOT_YET => self.found_behind.store(age, Ordering::Relaxed),
+            since if age.saturating_sub(since) >= BUSY.as_millis() as u64 => self.cut.cancel(),
+            _ => {}
+        }
     }
 }
 
@@ -327,9 +353,10 @@ mod tests {
         let live = live(100, 1000);
         live.publish(some(10, 20), End::Open);
         let mark = live.enter(CancellationToken::new());
-        assert!(matches!(live.take(0, 1000, &mark), Take::Behind));
-        assert!(matches!(live.take(5, 1000, &mark), Take::Events(events) if events.len() == 5));
-        assert!(matches!(live.take(10, 1000, &mark), Take::Nothing));
+        let mut page = Vec::new();
+        assert_eq!(live.take(0, 1000, &mark, &mut page), Take::Behind);
+        assert_eq!((live.take(5, 1000, &mark, &mut page), page.len()), (Take::Events, 5));
+        assert_eq!(live.take(10, 1000, &mark, &mut page), Take::Nothing);
     }
 
     #[tokio::test(start_paused = true)]
@@ -342,14 +369,15 @@ mod tests {
         let _late_mark = live.enter(late.clone());
         for _ in 0..2 {
             let next = live.head().next;
-            let _ = (live.take(next, 1, &slow_mark), live.take(next, 1, &quick_mark));
+            live.take(next, 1, &slow_mark, &mut Vec::new());
+            live.take(next, 1, &quick_mark, &mut Vec::new());
         }
         live.publish(some(1, 1 << 20), End::Open);
         assert!(!slow.is_cancelled(), "nobody has had the time to take it");
         for _ in 0..6 {
             tokio::time::advance(BUSY / 2).await;
             live.publish(some(1, 64 << 10), End::Open);
-            let _ = live.take(live.head().next - 1, usize::MAX, &quick_mark);
+            live.take(live.head().next - 1, usize::MAX, &quick_mark, &mut Vec::new());
         }
         assert!(slow.is_cancelled());
         assert!(!quick.is_cancelled() && !late.is_cancelled());

@@ -1,30 +1,52 @@
-//! What a run leaves open for a person or a front end, and the answers that a request brings.
+//! What a run leaves open for a person or a front end.
 
 use std::time::Duration;
 
 use agentwire_core::{
-    event::{Interrupt, InterruptId, MessageBody, Outcome, ResumeEntry, ResumeStatus, RunInput, ToolCallId},
+    event::{Interrupt, Outcome, Role, RunInput, ToolCallId},
     fold::Fold,
-    format::hai,
-    json::Json,
+    json::Object,
 };
-use agentwire_store::{Answer, Answering, NewPending, Pending, PendingId, Time};
+use agentwire_store::{NewPending, Pending, PendingId, Time};
 use serde_json::{Value, json};
 
-use crate::{code, refusal::Refusal};
+use crate::gate::{self, Gated};
 
 /// The kind of a question whether something may be done.
-const APPROVAL: &str = "approval";
+pub(crate) const APPROVAL: &str = "approval";
+/// The kind of a call whose result somebody outside brings later.
+pub(crate) const LONG_RUNNING_TOOL: &str = "long-running-tool";
 /// The kind of any other interrupt.
 const INTERRUPT: &str = "interrupt";
 /// The kind of a call of a tool that the front end runs.
 pub(crate) const FRONTEND_TOOL: &str = "frontend-tool";
+
+/// The most that one run may leave open: some graphs ask a question in each of a few hundred branches, and nobody
+/// answers a thousand at once.
+const MAX_ITEMS: usize = 1000;
+
+/// The most bytes of what one run leaves open: a quarter of what a store takes at once, beside the ending itself and
+/// the conversation.
+const MAX_BYTES: usize = 16 << 20;
+
+/// What is too much about what a run would leave open, if anything is.
+pub(crate) fn too_much(open: &[NewPending]) -> Option<String> {
+    let bytes: usize = open.iter().map(|item| item.id.as_str().len() + item.body.len()).sum();
+    if open.len() > MAX_ITEMS {
+        Some(format!("the run leaves {} things open, at most {MAX_ITEMS} are allowed", open.len()))
+    } else if bytes > MAX_BYTES {
+        Some(format!("what the run leaves open has {bytes} bytes, at most {MAX_BYTES} are allowed"))
+    } else {
+        None
+    }
+}
 
 /// What an ended run leaves open.
 pub(crate) fn left_open(
     fold: &mut Fold,
     outcome: Option<&Outcome>,
     input: &RunInput,
+    gated: &Gated,
     now: Time,
 ) -> Vec<NewPending> {
     let interrupts = match outcome {
@@ -32,27 +54,35 @@ pub(crate) fn left_open(
         Some(Outcome::Interrupt { interrupts }) => &interrupts[..],
         _ => &[],
     };
-    let mut open: Vec<_> = interrupts.iter().map(|interrupt| of_interrupt(fold, interrupt, now)).collect();
+    let mut open: Vec<_> =
+        interrupts.iter().map(|interrupt| of_interrupt(fold, interrupt, gated, now)).collect();
     // A call that a question guards is answered by the answer.
     let is_guarded =
         |call: &ToolCallId| interrupts.iter().any(|interrupt| interrupt.tool_call.as_ref() == Some(call));
-    for (call, name, arguments) in
-        open_calls(fold, outcome, input).into_iter().filter(|(call, ..)| !is_guarded(call))
-    {
+    let mut calls = open_calls(fold, outcome, input);
+    for call in &gated.allowed {
+        if calls.iter().all(|(known, ..)| known != call)
+            && let Some((name, arguments)) = call_of(fold, call)
+        {
+            calls.push((call.clone(), name, arguments));
+        }
+    }
+    for (call, name, arguments) in calls.into_iter().filter(|(call, ..)| !is_guarded(call)) {
+        let mut body = json!({"name": name, "arguments": arguments, "toolCallId": call.as_str()});
+        gated.remember(&call, &mut body);
         open.push(NewPending {
             id: PendingId::from(call.as_str()),
             kind: FRONTEND_TOOL.into(),
-            body: json!({"name": name, "arguments": arguments, "toolCallId": call.as_str()})
-                .to_string()
-                .into(),
+            body: body.to_string().into(),
             ttl: None,
         });
     }
     open
 }
 
-/// The calls that wait for the front end: those that the end of the run names, and those of tools that the front end
-/// offered.
+/// The calls that wait for the front end: those that the end of the run names, those of tools that the front end
+/// offered, and those that are the run's last word: an agent that does nothing more about a call of its own leaves it to
+/// a person, as Agno does with tools that need a yes. One that ends with a question has said what it waits for.
 pub(crate) fn open_calls(
     fold: &mut Fold,
     outcome: Option<&Outcome>,
@@ -63,50 +93,73 @@ pub(crate) fn open_calls(
         _ => &[],
     };
     let calls = if named.is_empty() { fold.pending_tool_calls() } else { named.to_vec() };
+    let asks = matches!(outcome, Some(Outcome::Interrupt { .. }));
+    let is_last_word = |fold: &mut Fold, call: &ToolCallId| {
+        let last = fold.messages().iter().rfind(|message| message.role() == Role::Assistant);
+        last.is_some_and(|message| message.tool_calls().iter().any(|known| known.id == *call))
+    };
     calls
         .into_iter()
         .filter_map(|call| {
             let (name, arguments) = call_of(fold, &call)?;
             let offered = input.tools.iter().any(|tool| *tool.name == *name);
-            (!named.is_empty() || offered).then_some((call, name, arguments))
+            let is_open = !named.is_empty() || offered || (!asks && is_last_word(fold, &call));
+            is_open.then_some((call, name, arguments))
         })
         .collect()
 }
 
-fn of_interrupt(fold: &mut Fold, interrupt: &Interrupt, now: Time) -> NewPending {
+fn of_interrupt(fold: &mut Fold, interrupt: &Interrupt, gated: &Gated, now: Time) -> NewPending {
     let call = interrupt.tool_call.as_ref();
     let (name, arguments) = call
         .and_then(|call| call_of(fold, call))
         .map_or((None, None), |(name, args)| (Some(name), Some(args)));
-    let value =
-        |object: &Option<agentwire_core::json::Object>| object.as_ref().map(|object| object.to_value());
-    let body = json!({
-        "reason": &*interrupt.reason,
-        "name": name,
-        "arguments": arguments,
-        "message": interrupt.message.as_deref(),
-        "toolCallId": call.map(|call| call.as_str()),
-        "responseSchema": value(&interrupt.response_schema),
-        "expiresAt": interrupt.expires_at.as_deref(),
-        "metadata": value(&interrupt.metadata),
-    });
+    let mut body = body_of(interrupt, name, arguments);
+    gated.remember(&interrupt.id, &mut body);
     let until = interrupt.expires_at.as_deref().and_then(parse_iso);
     NewPending {
         id: PendingId::from(interrupt.id.as_str()),
         kind: kind_of(interrupt).into(),
-        body: without_nulls(body).to_string().into(),
+        body: body.to_string().into(),
         ttl: until.map(|until| Duration::from_millis(until.saturating_sub(now.0))),
     }
 }
 
+/// Everything about an interrupt but its id.
+pub(crate) fn body_of(interrupt: &Interrupt, name: Option<String>, arguments: Option<Value>) -> Value {
+    let value = |object: &Option<Object>| object.as_ref().map(Object::to_value);
+    without_nulls(json!({
+        "reason": &*interrupt.reason,
+        "name": name,
+        "arguments": arguments,
+        "message": interrupt.message.as_deref(),
+        "toolCallId": interrupt.tool_call.as_deref(),
+        "responseSchema": value(&interrupt.response_schema),
+        "expiresAt": interrupt.expires_at.as_deref(),
+        "metadata": value(&interrupt.metadata),
+    }))
+}
+
+/// The interrupt that an item was made of.
+pub(crate) fn interrupt_of(id: &str, body: &Value) -> Interrupt {
+    let text = |key: &str| body[key].as_str();
+    let mut interrupt = Interrupt::new(id, text("reason").unwrap_or("input_required"));
+    interrupt.message = text("message").map(Into::into);
+    interrupt.tool_call = text("toolCallId").map(Into::into);
+    interrupt.expires_at = text("expiresAt").map(Into::into);
+    interrupt.response_schema = Object::from_value(&body["responseSchema"]);
+    interrupt.metadata = Object::from_value(&body["metadata"]);
+    interrupt
+}
+
 /// What kind of thing an interrupt asks for, in one word.
-fn kind_of(interrupt: &Interrupt) -> &'static str {
+pub(crate) fn kind_of(interrupt: &Interrupt) -> &'static str {
     match &*interrupt.reason {
         "confirmation" => APPROVAL,
         "adk:credential" => "credential",
         "input_required" => "input",
         // What is asked about a call is whether it may run, unless the call itself is what takes long.
-        "tool_call" if interrupt.tool_call.as_deref() == Some(&*interrupt.id) => "long-running-tool",
+        "tool_call" if interrupt.tool_call.as_deref() == Some(&*interrupt.id) => LONG_RUNNING_TOOL,
         "tool_call" => APPROVAL,
         _ => INTERRUPT,
     }
@@ -120,179 +173,11 @@ fn without_nulls(mut value: Value) -> Value {
 }
 
 /// The name and the arguments of a call; arguments that are not JSON stay text.
-fn call_of(fold: &mut Fold, call: &ToolCallId) -> Option<(String, Value)> {
+pub(crate) fn call_of(fold: &mut Fold, call: &ToolCallId) -> Option<(String, Value)> {
     let found =
         fold.messages().iter().flat_map(|message| message.tool_calls()).find(|known| known.id == *call)?;
     let arguments = serde_json::from_str(&found.arguments).unwrap_or_else(|_| (&*found.arguments).into());
     Some((found.name.to_string(), arguments))
-}
-
-/// The answers that a request brings to what the thread waits for or waited for.
-///
-/// Every open interrupt must be answered at once. A client sends old tool results along with the conversation, so only
-/// those at its end count. Where some answers are new, those given before are left out; if none is, it is the same
-/// request again, and the store says what became of it.
-///
-/// # Errors
-/// When an answer is for nothing known, too late, or not what was asked for, or when one is missing.
-pub(crate) fn answers(
-    input: &RunInput,
-    items: &[Pending],
-    now: Time,
-    by: &str,
-) -> Result<Option<Answering>, Refusal> {
-    // An id that was used again means the last one.
-    let find = |id: &str| items.iter().rev().find(|item| item.id.as_str() == id);
-    let is_late = |item: &Pending| item.expires.is_some_and(|expires| expires <= now);
-    let is_open = |item: &Pending| item.answer.is_none() && !is_late(item);
-    let mut given: Vec<Answer> = Vec::new();
-    let mut put = |id: &str, body: Value| {
-        if given.iter().all(|other| other.id.as_str() != id) {
-            given.push(Answer { id: id.into(), body: body.to_string().into() });
-        }
-    };
-
-    let entries = input.resume.as_deref().unwrap_or_default();
-    let mut known = 0;
-    for entry in entries {
-        let Some(item) = find(&entry.interrupt).filter(|item| *item.kind != *FRONTEND_TOOL) else {
-            tracing::warn!(interrupt = %entry.interrupt, thread = %input.thread, "an answer to an unknown interrupt was ignored");
-            continue;
-        };
-        known += 1;
-        let payload = entry.payload.as_ref().map(Json::to_value);
-        let resolved = entry.status == ResumeStatus::Resolved;
-        if item.answer.is_none() && is_late(item) {
-            if resolved {
-                return Err(Refusal::new(code::INTERRUPT_EXPIRED, format!("`{}` has expired", item.id)));
-            }
-            // What was never answered and is given up is over either way.
-            continue;
-        }
-        if resolved && item.answer.is_none() {
-            follows_schema(item, payload.as_ref())?;
-        }
-        put(
-            &entry.interrupt,
-            json!({"status": if resolved { "resolved" } else { "cancelled" }, "payload": payload}),
-        );
-    }
-    if !entries.is_empty() && known == 0 {
-        return Err(Refusal::new(
-            code::UNKNOWN_INTERRUPT,
-            format!("no such interrupt: `{}`", entries[0].interrupt),
-        ));
-    }
-
-    let mut results = 0;
-    for message in input.messages.iter().rev() {
-        match &message.body {
-            MessageBody::Tool { call, content, error } => {
-                results += 1;
-                match find(call) {
-                    Some(_) => put(call, json!({"content": content.text(), "error": error.as_deref()})),
-                    None if known == 0 => {
-                        return Err(Refusal::new(
-                            code::UNKNOWN_TOOL_CALL,
-                            format!("nothing waits for the result of `{call}`"),
-                        ));
-                    }
-                    None => {}
-                }
-            }
-            MessageBody::Activity { .. } | MessageBody::Reasoning { .. } => {}
-            _ => break,
-        }
-    }
-
-    let is_given = |item: &Pending| given.iter().any(|answer| answer.id == item.id);
-    let open: Vec<_> = items.iter().filter(|item| is_open(item)).collect();
-    if let Some(missing) = open.iter().find(|item| *item.kind != *FRONTEND_TOOL && !is_given(item)) {
-        let message = format!("the thread waits for an answer to `{}`", missing.id);
-        return Err(Refusal::new(code::INTERRUPT_UNANSWERED, message)
-            .hint("answer all of `GET /threads/{id}/pending` in one request"));
-    }
-    if input.resume.is_some() && entries.is_empty() && results == 0 && !open.is_empty() {
-        return Err(Refusal::new(code::NO_TOOL_RESULTS, "the thread waits for the results of tools"));
-    }
-    let is_new = |answer: &Answer| find(answer.id.as_str()).is_some_and(is_open);
-    if given.iter().any(is_new) {
-        given.retain(is_new);
-    }
-    Ok((!given.is_empty()).then(|| Answering { answers: given, by: by.into() }))
-}
-
-/// Takes the results of tools that answer a question as such an answer: in HAI every question looks like a call of a
-/// tool, and an AI SDK page may give a tool that waits its output. The whole conversation comes along with every
-/// request, so what was answered before counts only at its end, where it is the same answer once more.
-pub(crate) fn take_results(input: &mut RunInput, items: &[Pending]) {
-    let mut last: Vec<ToolCallId> = Vec::new();
-    for message in input.messages.iter().rev() {
-        match &message.body {
-            MessageBody::Tool { call, .. } => last.push(call.clone()),
-            MessageBody::Activity { .. } | MessageBody::Reasoning { .. } => {}
-            _ => break,
-        }
-    }
-    let is_meant = |item: &&Pending| {
-        let is_last = last.iter().any(|call| call.as_str() == item.id.as_str());
-        *item.kind != *FRONTEND_TOOL && (item.answer.is_none() || is_last)
-    };
-    let meant: Vec<_> =
-        items.iter().filter(is_meant).map(|item| InterruptId::from(item.id.as_str())).collect();
-    hai::input::answers(input, &meant);
-}
-
-/// Leaves out the results that answered a question long ago.
-pub(crate) fn forget_results(input: &mut RunInput, items: &[Pending]) {
-    let is_question = |call: &ToolCallId| {
-        items.iter().any(|item| *item.kind != *FRONTEND_TOOL && item.id.as_str() == call.as_str())
-    };
-    input
-        .messages
-        .retain(|message| !matches!(&message.body, MessageBody::Tool { call, .. } if is_question(call)));
-}
-
-/// Old user interfaces answer the one open question by `forwardedProps.command.resume`.
-pub(crate) fn take_old_answer(input: &mut RunInput, items: &[Pending]) {
-    let mut open = items.iter().filter(|item| item.answer.is_none() && *item.kind != *FRONTEND_TOOL);
-    if let (None, Some(item), None) = (&input.resume, open.next(), open.next())
-        && let Some(answer) = input.forwarded.as_ref().and_then(|props| {
-            let command = props.clone().into_object()?.member("command")?;
-            command.into_object()?.member("resume")
-        })
-    {
-        input.resume = Some(vec![ResumeEntry {
-            interrupt: item.id.as_str().into(),
-            status: ResumeStatus::Resolved,
-            payload: Some(answer).filter(|answer| !answer.is_null()),
-            metadata: None,
-        }]);
-    }
-}
-
-/// Whether an answer is what was asked for. A plain yes or no, bare or as `approved`, always is: that is how people
-/// decide in protocols that know no schemas.
-fn follows_schema(item: &Pending, payload: Option<&Value>) -> Result<(), Refusal> {
-    let body: Value = serde_json::from_str(&item.body).unwrap_or_default();
-    let Some(schema) = body.get("responseSchema").filter(|schema| schema.is_object()) else { return Ok(()) };
-    let null = Value::Null;
-    let payload = payload.unwrap_or(&null);
-    if payload.is_boolean() || payload.get("approved").is_some_and(Value::is_boolean) {
-        return Ok(());
-    }
-    let Ok(validator) = jsonschema::validator_for(schema) else {
-        // A schema that is none asks for nothing.
-        return Ok(());
-    };
-    validator.validate(payload).map_err(|error| {
-        let place = error.instance_path().to_string();
-        let place = if place.is_empty() { String::new() } else { format!(" at `{place}`") };
-        Refusal::new(
-            code::SCHEMA_MISMATCH,
-            format!("the answer to `{}` is not what was asked for{place}: {error}", item.id),
-        )
-    })
 }
 
 /// An item as `GET /threads/{id}/pending` shows it.
@@ -309,7 +194,7 @@ pub(crate) fn to_json(item: &Pending) -> Value {
     }
     if let Ok(Value::Object(body)) = serde_json::from_str(&item.body) {
         for (key, value) in body {
-            if shown.get(&key).is_none() {
+            if shown.get(&key).is_none() && !gate::is_memory(&key) {
                 shown[key] = value;
             }
         }

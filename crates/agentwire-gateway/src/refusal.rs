@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use crate::code;
+use crate::{agent::Failure, code};
 
 /// Why a request was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +69,16 @@ impl From<StoreError> for Refusal {
                 Self::new(code::INTERNAL, "the gateway failed; its log has more")
             }
         }
+    }
+}
+
+impl From<Failure> for Refusal {
+    /// What an agent's side failed at, for a request that is no run. What it said itself goes to the log.
+    fn from(failure: Failure) -> Self {
+        let Failure { code, message, detail, retry_after } = failure;
+        tracing::warn!(%code, detail, "an agent's server failed: {message}");
+        let known = code::ALL.iter().find(|(name, ..)| **name == *code);
+        Self { retry_after, ..Self::new(known.map_or(code::UPSTREAM_FAILED, |(name, ..)| name), message) }
     }
 }
 

@@ -4,13 +4,22 @@
 //! folded, numbered and appended, and only then shown to readers. Whatever happens on the way, there is one ending,
 //! and it is in the log together with what follows from it: the conversation, the state, what waits for a person.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+mod hooked;
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use agentwire_core::{
-    event::{Body, Event, MessageId, Outcome, RunError, RunFinished, RunInput, RunStarted},
+    event::{Body, Event, MessageId, Outcome, ResumeEntry, RunError, RunFinished, RunInput, RunStarted},
     fold::{Fold, Join},
     format::{StreamEnd, ag_ui},
-    json::Json,
+    json::{Json, Object},
     order::Guard,
     patch::{self, Patch},
 };
@@ -27,20 +36,23 @@ use tokio::{
 
 use crate::{
     again::Again,
-    agent::{Failure, Outlet, Request},
-    code,
-    gate::{self, Decisions},
+    agent::{Failure, Hold, Outlet, Pauses, Request},
+    answers, code,
+    gate::{self, Decisions, Gated},
     gateway::{AgentEntry, Gateway},
+    hooks::{Locked, RunContext},
     live::{Broken, Command, End, Live, Prelude, Snapshot},
     log::{Decoder, Encoder},
     metrics,
-    opening::Opening,
+    opening::{self, Opening},
     pending,
     refusal::Refusal,
+    watch::Watch,
 };
 
-/// How many events an agent may be ahead of the log: enough to fill an append, little enough to stop it soon.
-const AHEAD: usize = 64;
+/// How many events an agent may be ahead of the log: enough to fill an append, little enough to stop it soon. An append
+/// costs SQLite about as much as fifty events.
+const AHEAD: usize = 256;
 
 /// The largest event, and the most bytes of one append: half of what a store takes at once, so that what follows
 /// from an ending fits beside it.
@@ -54,6 +66,9 @@ const FLUSHES_OBSERVED: u64 = 16;
 
 /// The event that tells readers that a run is held or goes on.
 pub(crate) const RUN_STATUS: &str = "hai.run_status";
+
+/// The member of an ending's metadata that says after how many seconds to try again.
+const RETRY_AFTER: &str = "retryAfter";
 
 /// What is needed to drive a run.
 pub(crate) struct Job {
@@ -86,15 +101,32 @@ impl Job {
     pub(crate) async fn drive(self) {
         let live = self.live.clone();
         let gateway = self.gateway.clone();
+        let lock = self.agent.lock.clone().map(|lock| Arc::new(Locked::new(lock, self.context())));
         // A bug of ours must not take the process along; the claim expires, and the run gets its ending then.
-        if AssertUnwindSafe(self.go()).catch_unwind().await.is_err() {
+        if AssertUnwindSafe(self.go(lock.clone())).catch_unwind().await.is_err() {
             tracing::error!(run = %live.key.run, "a run panicked");
             live.give_up(Broken { code: code::INTERNAL, message: "the gateway failed; its log has more" });
+        }
+        if let Some(lock) = lock {
+            lock.free().await;
         }
         gateway.strike(&live);
     }
 
-    async fn go(self) {
+    /// What the run is about, for its hooks.
+    fn context(&self) -> RunContext {
+        RunContext {
+            agent: (&*self.agent.name).into(),
+            owner: self.owner.clone(),
+            thread: self.run.thread.clone(),
+            run: self.run.run.clone(),
+            headers: self.headers.clone(),
+            tasks: self.gateway.tasks.clone(),
+        }
+    }
+
+    async fn go(self, lock: Option<Arc<Locked>>) {
+        let context = self.agent.hooks.is_some().then(|| self.context());
         let Self { gateway, agent, owner, run, input, cut, headers, live, mut commands, logged } = self;
         let (thread, id) = (run.thread.clone(), run.run.clone());
         let mut desk = Desk {
@@ -112,11 +144,18 @@ impl Job {
             state_seq: 0,
             state_was: None,
             allowed: false,
+            gated: Gated::default(),
+            is_new: false,
+            unread: Arc::default(),
             held: run.status == RunStatus::Paused,
+            hold: Hold::Soft,
+            asked: None,
             again: None,
             told: None,
             waiting: Vec::new(),
             steps: Vec::new(),
+            hooks: None,
+            lock,
             input: input.clone(),
             agent: agent.clone(),
             owner: owner.clone(),
@@ -124,7 +163,7 @@ impl Job {
             live,
             gateway,
         };
-        let result = desk.answer(&owner, input, cut.as_ref(), headers, &mut commands, logged).await;
+        let result = desk.answer(&owner, input, cut.as_ref(), headers, &mut commands, logged, context).await;
         if let Err(broken) = result {
             desk.live.give_up(broken);
         }
@@ -160,16 +199,29 @@ struct Desk {
     state_was: Option<String>,
     /// Whether a person has allowed what this run leaves open.
     allowed: bool,
+    /// What the approval gate did.
+    gated: Gated,
+    /// Whether nothing is stored of the thread.
+    is_new: bool,
+    /// Whether the agent's side could not say what it holds of it.
+    unread: Arc<AtomicBool>,
     /// Whether the agent is not listened to for now.
     held: bool,
+    /// How much of it is held.
+    hold: Hold,
+    /// What the agent is asked, once it is.
+    asked: Option<Request>,
     /// What the log has already of what the agent says.
     again: Option<Again>,
     /// A status that goes into the log with the next append.
     told: Option<RunStatus>,
     /// Who waits for the next append.
-    waiting: Vec<oneshot::Sender<Result<(), Refusal>>>,
+    waiting: Vec<oneshot::Sender<Result<Hold, Refusal>>>,
     /// The steps that are open.
     steps: Vec<Box<str>>,
+    /// The run's hooks, if its agent has any.
+    hooks: Option<Box<hooked::Station>>,
+    lock: Option<Arc<Locked>>,
 }
 
 /// How a run ended.
@@ -180,6 +232,7 @@ struct Terminal {
 }
 
 impl Desk {
+    #[expect(clippy::too_many_arguments, reason = "they are what a run consists of, each used once")]
     async fn answer(
         &mut self,
         owner: &Owner,
@@ -188,32 +241,49 @@ impl Desk {
         headers: Arc<[(String, String)]>,
         commands: &mut mpsc::Receiver<Command>,
         logged: Option<Vec<Bytes>>,
+        context: Option<RunContext>,
     ) -> Result<(), Broken> {
-        if self.run.status == RunStatus::Queued
-            && let Some(ending) = self.wait_for_thread(commands).await?
-        {
+        if self.run.status == RunStatus::Queued {
+            if let Some(ending) = self.wait_for_thread(commands).await? {
+                return self.finish(ending).await;
+            }
+            // Whoever had the thread may have left a question behind, and an agent that waits takes nothing else.
+            if let Ok(Some(open)) = self.gateway.unanswered(&self.owner, &self.run.thread, None).await {
+                let refusal = answers::unanswered(open.as_str());
+                let failure = Failure::new(refusal.code, refusal.message);
+                return self.finish(Ending::Failed(failure)).await;
+            }
+        }
+        if let Some(ending) = self.admit_by_hooks(context.as_ref(), commands).await? {
             return self.finish(ending).await;
         }
         let mut input = match self.prepare(input, cut).await {
             Ok(input) => input,
             Err(error) => return self.finish(Ending::Failed(failure_of(&error))).await,
         };
-        let Decisions { allowed, denied } = gate::take_decisions(&mut input);
-        for result in denied {
+        if self.hooks.is_some() {
+            input = match self.convert_input(input).await {
+                Ok(input) => input,
+                Err(failure) => return self.finish(Ending::Failed(failure)).await,
+            };
+        }
+        let mut decisions = gate::take_decisions(&mut input);
+        for result in decisions.denied.drain(..) {
             input.messages.push(gate::message(&result));
             self.stage(Event::new(Body::ToolResult(Box::new(result))));
         }
+        if let Err(failure) = self.say().await {
+            return self.finish(Ending::Failed(failure)).await;
+        }
         let is_again = logged.is_some();
         if let Some(logged) = logged {
-            self.catch_up(&logged);
+            let recalled = self.catch_up(&logged);
+            opening::take_recalled(&mut input, &recalled);
         }
         self.flush().await?;
-        if !allowed.is_empty() {
-            // The agent goes on when the front end has run them.
-            self.allowed = true;
-            let mut finished = RunFinished::new(self.run.thread.clone(), self.run.run.clone());
-            finished.outcome = Some(Outcome::Success { pending: allowed });
-            self.stage(Event::new(Body::RunFinished(Box::new(finished))));
+        if decisions.is_open() {
+            // The agent goes on when somebody has done what is allowed now.
+            self.open(decisions, input.resume.take());
             return self.finish(Ending::Said).await;
         }
         let input = Arc::new(input);
@@ -228,14 +298,40 @@ impl Desk {
             headers,
             timeouts: settings.timeouts,
             limits: settings.limits,
+            hooks: self.hooks.as_ref().map(|hooks| hooks.wired.clone()),
+            pauses: Pauses::default(),
         };
+        self.asked = Some(request.clone());
         let ending = self.listen(&request, commands, is_again).await?;
+        if self.unread.load(Relaxed) {
+            // Were the question kept, the thread would not be new the next time, and its past lost for good.
+            let state = self.join.fold().state().clone();
+            self.join = Join::new(Fold::from_history(Vec::new(), Some(state)));
+        }
         let is_lost = matches!(&ending, Ending::Failed(failure) if *failure.code == *code::GATEWAY_LOST);
-        if is_lost || matches!(ending, Ending::Stopped(_)) {
+        let is_cut = self.hooks.as_ref().is_some_and(|hooks| hooks.is_failed);
+        if is_lost || is_cut || matches!(ending, Ending::Stopped(_)) {
             let stop = self.agent.agent.stop(request);
             self.gateway.tasks.spawn(stop);
         }
         self.finish(ending).await
+    }
+
+    /// Ends the run with what a person has allowed.
+    fn open(&mut self, decisions: Decisions, carried: Option<Vec<ResumeEntry>>) {
+        let Decisions { allowed, opened, .. } = decisions;
+        if let Some(messages) = gate::edited(self.join.messages(), &allowed) {
+            self.stage(Event::new(Body::MessagesSnapshot { messages }));
+        }
+        let calls: Vec<_> = allowed.into_iter().map(|(call, _)| call).collect();
+        let mut finished = RunFinished::new(self.run.thread.clone(), self.run.run.clone());
+        finished.outcome = Some(match opened.is_empty() {
+            true => Outcome::Success { pending: calls.clone() },
+            false => Outcome::Interrupt { interrupts: opened },
+        });
+        self.allowed = true;
+        self.gated = Gated { allowed: calls, carried: carried.unwrap_or_default(), ..Gated::default() };
+        self.stage(Event::new(Body::RunFinished(Box::new(finished))));
     }
 
     /// Waits until the run has its thread; an ending if it was stopped before.
@@ -285,7 +381,8 @@ impl Desk {
         cut: Option<&MessageId>,
     ) -> Result<RunInput, StoreError> {
         let opening = Opening::read(&self.gateway, &self.agent.settings, &self.owner, &input, cut).await?;
-        let Opening { messages, state, state_seq, state_was } = opening;
+        let Opening { messages, state, state_seq, state_was, is_new } = opening;
+        self.is_new = is_new;
         let sent_state = input.state.as_ref().map(Json::to_value);
         self.join = Join::new(Fold::from_history(messages.clone(), Some(state.clone())));
         (self.state_seq, self.state_was) = (state_seq, state_was);
@@ -304,12 +401,13 @@ impl Desk {
     }
 
     /// Takes up where a gateway before us died. What it began with is staged.
-    fn catch_up(&mut self, logged: &[Bytes]) {
+    /// Gives what had been recalled.
+    fn catch_up(&mut self, logged: &[Bytes]) -> Vec<Event> {
         let begun = self.staged.len().min(logged.len());
         self.staged.drain(..begun);
         if !self.staged.is_empty() {
             // It died before the agent was asked.
-            return;
+            return Vec::new();
         }
         let mut decoder = Decoder::new(&self.run.thread, &self.run.run);
         let mut events = Vec::new();
@@ -325,7 +423,9 @@ impl Desk {
         }
         self.staged.clear();
         let guard = Guard::new(self.run.thread.clone(), self.run.run.clone());
+        let recalled = said.iter().take_while(|event| opening::is_recalled(event)).cloned().collect();
         self.again = Some(Again::new(guard, &events, said)).filter(|again| !again.is_over());
+        recalled
     }
 
     /// Makes what the agent says ready for the log, unless the log has it.
@@ -353,20 +453,27 @@ impl Desk {
         is_again: bool,
     ) -> Result<Ending, Broken> {
         let (outlet, mut events) = Outlet::new(AHEAD);
-        let (entry, asked) = (self.agent.clone(), request.clone());
+        let (entry, asked, is_new) = (self.agent.clone(), request.clone(), self.is_new);
+        let unread = self.unread.clone();
         // Within the future, so that an agent that panics before it has made one is caught as well.
         let agent = async move {
             if is_again {
                 let lost = || Failure::new(code::GATEWAY_LOST, "the gateway died during the run");
                 return entry.agent.attach(asked, outlet).ok_or_else(lost)?.await;
             }
+            let asked = match is_new {
+                true => opening::recall(&entry, asked, &outlet)
+                    .await
+                    .inspect_err(|_| unread.store(true, Relaxed))?,
+                false => asked,
+            };
             entry.agent.run(asked, outlet).await
         };
         let agent = AssertUnwindSafe(agent).catch_unwind();
         tokio::pin!(agent);
-        let total = request.timeouts.total.unwrap_or(Duration::from_secs(u32::MAX.into()));
-        let total = tokio::time::sleep(total);
-        tokio::pin!(total);
+        let mut watch = Watch::begin(&request.timeouts, self.agent.agent.keeps_time());
+        let overdue = tokio::time::sleep_until(watch.due());
+        tokio::pin!(overdue);
         let lease = self.gateway.settings.lease;
         let mut renew = tokio::time::interval_at(Instant::now() + lease / 3, lease / 3);
         renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -375,7 +482,7 @@ impl Desk {
         tokio::pin!(shutdown);
         let (mut result, mut open) = (None, true);
         let mut held_at: Option<Instant> = None;
-        let mut heard = Vec::with_capacity(AHEAD);
+        let mut heard = Vec::new();
         loop {
             tokio::select! {
                 biased;
@@ -384,14 +491,16 @@ impl Desk {
                     if let Some(ending) = self.obey(command) {
                         return Ok(ending);
                     }
-                    // Time in which nobody listened is not the agent's.
                     match (was, self.held) {
                         (Some(since), false) => {
-                            let deadline = total.deadline() + since.elapsed();
-                            total.as_mut().reset(deadline);
+                            watch.forgive(since.elapsed());
+                            overdue.as_mut().reset(watch.due());
                         }
                         (None, true) => held_at = Some(Instant::now()),
                         _ => {}
+                    }
+                    if let Err(failure) = self.say().await {
+                        return Ok(Ending::Failed(failure));
                     }
                     self.flush().await?;
                 }
@@ -399,9 +508,15 @@ impl Desk {
                     let failure = Failure::new(code::GATEWAY_SHUTDOWN, "the gateway is shutting down");
                     return Ok(Ending::Failed(failure));
                 }
-                () = &mut total, if !self.held => {
-                    let failure = Failure::new(code::UPSTREAM_TIMEOUT, "the run took longer than it may");
-                    return Ok(Ending::Failed(failure));
+                () = &mut overdue, if !self.held => {
+                    if !events.is_empty() {
+                        // It was not the agent that took so long.
+                        watch.heard();
+                    }
+                    if let Some(failure) = watch.look() {
+                        return Ok(Ending::Failed(failure));
+                    }
+                    overdue.as_mut().reset(watch.due());
                 }
                 done = &mut agent, if result.is_none() && !self.held => {
                     result = Some(done);
@@ -411,7 +526,12 @@ impl Desk {
                 count = events.recv_many(&mut heard, AHEAD), if open && !self.held => {
                     open = count > 0;
                     for event in heard.drain(..) {
-                        if let Err(failure) = self.hear(event) {
+                        let staged = match self.hooks {
+                            None => self.hear(event),
+                            // Boxed, so that a run without hooks has no room for them.
+                            Some(_) => Box::pin(self.hear_through_hooks(event)).await,
+                        };
+                        if let Err(failure) = staged {
                             return Ok(Ending::Failed(failure));
                         }
                         if self.terminal.is_some() {
@@ -422,6 +542,9 @@ impl Desk {
                         return Ok(Ending::Failed(failure));
                     }
                     self.flush().await?;
+                    if watch.heard() {
+                        overdue.as_mut().reset(watch.due());
+                    }
                 }
                 _ = renew.tick() => self.renew().await?,
             }
@@ -475,8 +598,9 @@ impl Desk {
             }
             Command::Snapshot(reply) => {
                 let messages = ag_ui::messages_to_json(self.join.messages());
+                let began = ag_ui::messages_to_json(&self.input.messages);
                 let state = self.join.fold().state().to_string();
-                let _ = reply.send(Snapshot { messages, state, step: self.steps.last().cloned() });
+                let _ = reply.send(Snapshot { messages, began, state, step: self.steps.last().cloned() });
             }
             Command::Hold(hold, reply) => self.hold(hold, reply),
             Command::Patch(patch, reply) => {
@@ -486,21 +610,25 @@ impl Desk {
         None
     }
 
-    /// Stops listening to the agent, or goes on. The agent is slowed down by what it has sent and nobody takes.
-    fn hold(&mut self, hold: bool, reply: oneshot::Sender<Result<(), Refusal>>) {
-        if !self.started || self.terminal.is_some() {
+    /// Stops listening to the agent, or goes on.
+    fn hold(&mut self, hold: bool, reply: oneshot::Sender<Result<Hold, Refusal>>) {
+        let Some(request) = self.asked.as_ref().filter(|_| self.terminal.is_none()) else {
             let _ = reply.send(Err(Refusal::new(code::IMPOSSIBLE, "the run does not go on now")));
             return;
-        }
+        };
         if self.held == hold {
-            let _ = reply.send(Ok(()));
+            let _ = reply.send(Ok(self.hold));
             return;
         }
         self.held = hold;
+        if !hold {
+            request.pauses.end();
+        }
+        self.hold = self.agent.agent.hold(request, hold);
         let status = if hold { RunStatus::Paused } else { RunStatus::Running };
         self.told = Some(status);
         self.waiting.push(reply);
-        let value = Json::from(serde_json::json!({"status": status.as_str(), "mode": "soft"}));
+        let value = Json::from(serde_json::json!({"status": status.as_str(), "mode": self.hold.as_str()}));
         self.stage(Event::new(Body::Custom { name: RUN_STATUS.into(), value }));
     }
 
@@ -516,24 +644,51 @@ impl Desk {
         Ok(())
     }
 
-    /// Makes an event ready for the log.
+    /// Makes an event ready for the log, or for the hooks if there are any.
     fn stage(&mut self, mut event: Event) {
+        if let Some(hooks) = &mut self.hooks {
+            hooks.unsaid.push_back(event);
+        } else if self.settle(&mut event) {
+            self.let_through(event);
+        }
+    }
+
+    /// Sees to what the gateway decides about an event; whether there is anything left to say.
+    fn settle(&mut self, event: &mut Event) -> bool {
+        let mut too_much = None;
         match &mut event.body {
             // The gateway has said this already, with its own ids.
-            Body::RunStarted(_) if self.started => return,
+            Body::RunStarted(_) if self.started => return false,
             Body::RunStarted(_) => self.started = true,
             Body::RunFinished(finished) => {
                 finished.thread = self.run.thread.clone();
                 finished.run = self.run.run.clone();
                 let patterns = if self.allowed { &[][..] } else { &self.agent.settings.approve[..] };
-                let asked =
-                    gate::question(self.join.fold_mut(), finished.outcome.as_ref(), &self.input, patterns);
-                if asked.is_some() {
-                    finished.outcome = asked;
+                let fold = self.join.fold_mut();
+                if let Some((asked, gated)) =
+                    gate::question(fold, finished.outcome.as_ref(), &self.input, patterns)
+                {
+                    finished.outcome = Some(asked);
+                    self.gated = gated;
+                }
+                let now = self.gateway.store.now();
+                let open = pending::left_open(fold, finished.outcome.as_ref(), &self.input, &self.gated, now);
+                too_much = pending::too_much(&open);
+                if let (None | Some(Outcome::Success { .. }), false) = (&finished.outcome, open.is_empty()) {
+                    // An agent need not say which of its calls are the front end's; clients are told.
+                    let pending = open.iter().map(|item| item.id.as_str().into()).collect();
+                    finished.outcome = Some(Outcome::Success { pending });
                 }
             }
             _ => {}
         }
+        if let Some(problem) = too_much {
+            event.body = Body::RunError(Box::new(RunError::new(problem, Some(code::LIMIT_EXCEEDED))));
+        }
+        true
+    }
+
+    fn let_through(&mut self, event: Event) {
         let mut valid = std::mem::take(&mut self.valid);
         self.guard.push(event, &mut valid);
         self.write_down(&mut valid);
@@ -551,7 +706,10 @@ impl Desk {
                 // Clients cannot apply it either. They are told what the state is instead.
                 let snapshot = Json::from(self.join.fold().state());
                 let fresh = Event::new(Body::StateSnapshot { snapshot }).by(event.subagent).at(Some(now));
-                self.put(&fresh);
+                match &mut self.hooks {
+                    None => self.put(&fresh),
+                    Some(hooks) => hooks.unsaid.push_back(fresh),
+                }
             }
         }
     }
@@ -598,7 +756,7 @@ impl Desk {
         let status = self.told.take().map(StatusChange::to);
         self.append(Change { status, ..Change::default() }, End::Open).await?;
         for reply in self.waiting.drain(..) {
-            let _ = reply.send(Ok(()));
+            let _ = reply.send(Ok(self.hold));
         }
         Ok(())
     }
@@ -667,6 +825,7 @@ impl Desk {
 
     /// Gives the run its ending.
     async fn finish(&mut self, ending: Ending) -> Result<(), Broken> {
+        let mut failed = None;
         match ending {
             Ending::Said => {}
             Ending::Done => {
@@ -687,9 +846,14 @@ impl Desk {
                     self.gateway.metrics.upstream_errors.get_or_create(&code).inc();
                 }
                 let error = RunError::new(failure.message, Some(&failure.code));
-                self.stage(Event::new(Body::RunError(Box::new(error))));
+                let wait = failure.retry_after.map(|seconds| Json::from(&serde_json::json!(seconds)));
+                let metadata = wait.map(|seconds| Object::from_entries([(RETRY_AFTER, seconds)]));
+                let event = Event::new(Body::RunError(Box::new(error))).with_metadata(metadata);
+                failed = self.hooks.is_some().then(|| event.clone());
+                self.stage(event);
             }
         }
+        self.say_ending(failed).await;
         if self.terminal.is_none() {
             // The guard may have refused what was said last; it never refuses an end of its own.
             let mut valid = std::mem::take(&mut self.valid);
@@ -704,6 +868,10 @@ impl Desk {
             .get_or_create(&metrics::Ending { agent, status: status.as_str() })
             .inc();
         tracing::info!(run = %self.run.run, thread = %self.run.thread, status = status.as_str(), events = self.next + self.staged.len() as u64, "run ended");
+        if let Some(lock) = &self.lock {
+            // Before anybody knows that the run has ended: whoever sends the next one at once finds the lock free.
+            lock.free().await;
+        }
         self.append(change, End::Ended(status)).await
     }
 
@@ -718,7 +886,8 @@ impl Desk {
         let mut fold = join.into_fold();
         let pending = match status {
             RunStatus::Finished => {
-                pending::left_open(&mut fold, outcome.as_ref(), &self.input, self.gateway.store.now())
+                let now = self.gateway.store.now();
+                pending::left_open(&mut fold, outcome.as_ref(), &self.input, &self.gated, now)
             }
             _ => Vec::new(),
         };

@@ -13,6 +13,11 @@ pub struct Settings {
     pub sse: Sse,
     /// Whose threads a request is about.
     pub identity: Identity,
+    /// The same for the routes of the history, if they are found elsewhere there. Their thread is the one in their path
+    /// unless this says otherwise.
+    pub history_identity: Option<Identity>,
+    /// The same for the routes of the state.
+    pub state_identity: Option<Identity>,
     /// Origins whose pages may read our answers; none by default.
     pub cors: Vec<String>,
     /// How long runs may go on after a request to stop.
@@ -37,6 +42,8 @@ impl Default for Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 7117)),
             sse: Sse::Compatible,
             identity: Identity::default(),
+            history_identity: None,
+            state_identity: None,
             cors: Vec::new(),
             drain_grace: Duration::from_secs(30),
             // Proxies commonly cut what is silent for 30 to 60 seconds.
@@ -203,8 +210,8 @@ pub struct AgentSettings {
     pub hai_options: Vec<String>,
     /// How long a HAI stream stays open after its last event, as the standard's sample does.
     pub hai_close_delay: Duration,
-    /// Tools whose calls a person must allow before the front end runs them; `*` stands for anything. Tools that the agent
-    /// runs itself cannot be held.
+    /// Tools whose calls a person must allow before the front end runs them, or before somebody brings the result of a
+    /// long-running one; `*` stands for anything. Tools that the agent runs itself cannot be held.
     pub approve: Vec<String>,
     /// Where feedback is sent on to, as JSON by POST.
     pub feedback_url: Option<String>,

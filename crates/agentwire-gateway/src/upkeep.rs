@@ -141,7 +141,7 @@ impl Gateway {
 
     /// Goes on with a run whose agent goes on without us; says whether that can be done.
     async fn take_up(&self, key: &RunKey, run: &Run, logged: &[Bytes]) -> Result<bool, StoreError> {
-        let Some(agent) = self.agents.get(&*run.agent) else { return Ok(false) };
+        let Some(agent) = self.roster().agents.get(&*run.agent).cloned() else { return Ok(false) };
         let lease = self.store.lease(&key.owner, &run.thread).await?;
         if run.status == RunStatus::Queued || lease.is_none_or(|lease| lease.run != run.run) {
             return Ok(false);
@@ -158,7 +158,7 @@ impl Gateway {
         tracing::warn!(run = %run.run, thread = %run.thread, "an orphaned run is taken up");
         let job = Job {
             gateway: self.clone(),
-            agent: agent.clone(),
+            agent,
             owner: key.owner.clone(),
             run: run.clone(),
             input,
@@ -186,7 +186,8 @@ impl Gateway {
     async fn opening(&self, key: &RunKey, run: &Run) -> Result<Opening, StoreError> {
         let (input, cut) = self.asked(key, run).await?;
         let fallback = AgentSettings::default();
-        let settings = self.agents.get(&*run.agent).map_or(&fallback, |agent| &agent.settings);
+        let roster = self.roster();
+        let settings = roster.agents.get(&*run.agent).map_or(&fallback, |agent| &agent.settings);
         Opening::read(self, settings, &key.owner, &input, cut.as_ref()).await
     }
 

@@ -170,7 +170,7 @@ Examples:
   agentwire check --format ag-ui-proto events.bin
   agentwire check http://127.0.0.1:8000/agent -m 'What is the weather?'";
 
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = SERVE_HELP)]
 #[command(group = ArgGroup::new("agent").multiple(false))]
 #[command(group = ArgGroup::new("server").multiple(true))]

@@ -2,7 +2,10 @@
 
 use std::process::ExitCode;
 
-use agentwire_gateway::settings::{Busy, Extract, From};
+use agentwire_gateway::{
+    hooks::OnFailure,
+    settings::{Busy, Extract, From},
+};
 
 use reqwest::Url;
 
@@ -10,6 +13,7 @@ use crate::{
     cli::ConfigCommand,
     config::{self, AgentConfig, Config, DURABILITIES, File, Upstream},
     error::Result,
+    hooks,
 };
 
 /// Checks the file, or prints its schema.
@@ -24,10 +28,13 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<ExitCode> {
             }
             for agent in config.agents.iter().filter(|agent| !agent.settings.approve.is_empty()) {
                 eprintln!(
-                    "note: `approve` of agent `{}` holds calls of tools that the front end runs; a tool that the agent runs itself \
-                     cannot be held by a gateway, it has run by the time the call is seen",
+                    "note: `approve` of agent `{}` holds calls of tools that the front end runs and of long-running tools; \
+                     a tool that the agent runs itself cannot be held by a gateway, it has run by the time the call is seen",
                     agent.name
                 );
+            }
+            for agent in &config.agents {
+                hooks::notes(agent).iter().for_each(|note| eprintln!("note: agent `{}` {note}", agent.name));
             }
         }
         ConfigCommand::Schema => println!("{:#}", config::schema()),
@@ -55,6 +62,9 @@ fn show(config: &Config) {
     for agent in &config.agents {
         let default = if config.default_agent.as_deref() == Some(&agent.name) { ", at / too" } else { "" };
         println!("  {:width$}  {}, busy {}{default}", agent.name, target(agent), busy(agent.settings.busy));
+        if !agent.hooks.is_empty() {
+            println!("  {:width$}  {}", "", hooked(agent));
+        }
     }
 }
 
@@ -101,6 +111,21 @@ pub(crate) fn target(agent: &AgentConfig) -> String {
             format!("{kind} `{line}`, {}", of.format.name)
         }
     }
+}
+
+/// What takes part in an agent's runs.
+fn hooked(agent: &AgentConfig) -> String {
+    let mut parts = Vec::new();
+    match agent.hooks.rules.len() {
+        0 => {}
+        1 => parts.push("1 rule".to_owned()),
+        count => parts.push(format!("{count} rules")),
+    }
+    parts.extend(agent.hooks.servers().map(|(name, hook)| match hook.on_failure {
+        OnFailure::Open => format!("{name} hook (open)"),
+        OnFailure::Closed => format!("{name} hook (closed)"),
+    }));
+    parts.join(", ")
 }
 
 fn busy(busy: Busy) -> String {

@@ -46,15 +46,20 @@ impl Error {
 
     /// Prints the error and gives its exit code.
     pub(crate) fn report(self) -> ExitCode {
-        if let Some(text) = &self.rendered {
-            anstream::eprint!("{text}");
-            return ExitCode::from(self.class as u8);
-        }
-        anstream::eprintln!("\x1b[1;31merror\x1b[0m: {}", self.message);
-        if let Some(hint) = &self.hint {
-            anstream::eprintln!("\x1b[1;36mhint\x1b[0m: {hint}");
-        }
+        anstream::eprint!("{}", self.shown());
         ExitCode::from(self.class as u8)
+    }
+
+    /// The whole text in colours: what, where, the way out.
+    pub(crate) fn shown(&self) -> String {
+        if let Some(text) = &self.rendered {
+            return text.clone();
+        }
+        let mut text = format!("\x1b[1;31merror\x1b[0m: {}\n", self.message);
+        if let Some(hint) = &self.hint {
+            text.push_str(&format!("\x1b[1;36mhint\x1b[0m: {hint}\n"));
+        }
+        text
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::{Class, Error, Result, nearest};
 /// Prints the table of formats.
 pub(crate) fn run() -> Result<ExitCode> {
     for format in FORMATS {
-        anstream::println!("\x1b[1m{}\x1b[0m  {}", format.name, format.about);
+        println!("\x1b[1m{}\x1b[0m  {}", format.name, format.about);
         let framings: Vec<_> = format.reads.iter().map(|framing| framing.name()).collect();
         let reads = if framings.is_empty() { "no".to_owned() } else { framings.join(", ") };
         println!("  reads   {reads}");

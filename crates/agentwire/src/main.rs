@@ -1,5 +1,8 @@
 //! The command line of agentwire: parse, do, and say what went wrong with a fixed exit code.
 
+#[macro_use]
+mod print;
+
 mod audit;
 mod check;
 mod cli;
@@ -8,7 +11,9 @@ mod configured;
 mod convert;
 mod error;
 mod formats;
+mod hooks;
 mod input;
+mod reload;
 mod remote;
 mod serve;
 mod store;

@@ -6,7 +6,7 @@ use agentwire_core::format::Format;
 use agentwire_gateway::{Gateway, Presence, settings::From};
 use agentwire_store::Options;
 use reqwest::header::{HeaderName, HeaderValue};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
@@ -17,26 +17,36 @@ use crate::{
     },
     configured,
     error::{Class, Error, Result},
-    formats, store, upstream,
+    formats,
+    reload::{self, Changes},
+    store,
 };
+
+/// How many connections may wait until they are taken: with the usual 128, many readers that come back at once are
+/// turned away by the system and try again after a second. The system may allow less.
+const BACKLOG: u32 = 4096;
 
 /// Serves until it is told to stop.
 pub(crate) fn run(arguments: &Serve) -> Result<ExitCode> {
-    let config = configure(arguments)?;
+    let mut arguments = arguments.clone();
+    let config = configure(&mut arguments)?;
     start_log(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::new(Class::Io, format!("cannot start: {error}")))?;
-    runtime.block_on(serve(config))?;
+    runtime.block_on(serve(arguments, config))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file, and the flags on top of it.
-fn configure(arguments: &Serve) -> Result<Config> {
+/// The file, and the flags on top of it. A file that nobody named is remembered as if it had been.
+fn configure(arguments: &mut Serve) -> Result<Config> {
     let agent = flag_agent(arguments)?;
     let implied = Path::new(config::FILE);
-    let file = arguments.config.as_deref().or_else(|| implied.exists().then_some(implied));
+    if arguments.config.is_none() && implied.exists() {
+        arguments.config = Some(implied.to_owned());
+    }
+    let file = arguments.config.as_deref();
     let file = file.map(|file| File::load(file, agent.is_some())).transpose()?;
     let mut config = file.as_ref().map_or_else(Config::default, |file| file.config.clone());
     if let Some(agent) = agent {
@@ -99,7 +109,8 @@ fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
         Upstream::Events(Events { http: http(url), method: "POST", body: None, format, options })
     } else if let Some(url) = &arguments.openai {
         let api_key = arguments.api_key_env.clone().map(|name| Secret::Variable(name, 0..0));
-        Upstream::OpenAi(OpenAi { http: http(url), model: name(&arguments.model), system: None, api_key })
+        let (model, options) = (name(&arguments.model), serde_json::Map::new());
+        Upstream::OpenAi(OpenAi { http: http(url), model, system: None, api_key, options })
     } else if let Some(line) = &arguments.exec {
         let format = arguments.format.or(Format::find("ag-ui")).expect("`ag-ui` is a format");
         let options = options(Some(format))?;
@@ -143,34 +154,42 @@ fn start_log(config: &Config) {
     tracing_subscriber::registry().with(lines).init();
 }
 
-async fn serve(config: Config) -> Result<()> {
+async fn serve(arguments: Serve, config: Config) -> Result<()> {
     // First the port: whoever finds it taken should not have touched the store.
     let wanted = config.settings.listen;
-    let listener = TcpListener::bind(wanted).await.map_err(|error| cannot_listen(wanted, &error))?;
+    let listener = listen(wanted).map_err(|error| cannot_listen(wanted, &error))?;
     let address = listener.local_addr().map_err(|error| cannot_listen(wanted, &error))?;
 
     let mut options = Options::default();
     options.sqlite.durability = config.durability;
     let store = store::open(&config.store, options).await?;
 
-    let mut builder = Gateway::builder(store, config.settings.clone()).presence(Presence::at(&config.store));
-    for agent in &config.agents {
-        builder = builder.agent(&agent.name, agent.settings.clone(), upstream::agent(agent)?);
-    }
-    if let Some(name) = &config.default_agent {
-        builder = builder.default_agent(name);
-    }
+    let gateway = Gateway::builder(store, config.settings.clone())
+        .presence(Presence::at(&config.store))
+        .roster(reload::roster(&config)?)
+        .build();
     // Before anybody knows that there is something to stop.
     let signals = Signals::new();
+    let hangup = Hangup::new();
     greet(&config, address);
     if !address.ip().is_loopback() && config.settings.identity.user.from == From::Nowhere {
         tracing::warn!(%address, "everyone who reaches this address is the same user; `identity` tells them apart");
     }
-    let served = agentwire_gateway::serve(builder.build(), listener, asked_to_stop(signals)).await;
+    tokio::spawn(reload_when_asked(hangup, gateway.clone(), arguments, config));
+    let served = agentwire_gateway::serve(gateway, listener, asked_to_stop(signals)).await;
     served
         .map_err(|error| Error::new(Class::Io, format!("cannot go on listening on `{address}`: {error}")))?;
     tracing::info!("stopped");
     Ok(())
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A port whose last connections are not quite over can be taken again; on Windows this would mean something else.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
@@ -279,6 +298,92 @@ async fn asked_to_stop(signals: io::Result<Signals>) {
         // The store is safe at any moment, and nobody waits for anything else.
         std::process::exit(128 + number);
     });
+}
+
+/// Takes other agents whenever it is told to.
+async fn reload_when_asked(
+    hangup: io::Result<Hangup>,
+    gateway: Gateway,
+    arguments: Serve,
+    mut config: Config,
+) {
+    let mut hangup = match hangup {
+        Ok(hangup) => hangup,
+        Err(error) => {
+            tracing::error!(%error, "SIGHUP cannot be heard: a changed configuration needs a restart");
+            return;
+        }
+    };
+    loop {
+        hangup.next().await;
+        let mut arguments = arguments.clone();
+        // Reads files, recordings perhaps.
+        let read = tokio::task::spawn_blocking(move || {
+            let config = configure(&mut arguments)?;
+            reload::roster(&config).map(|roster| (config, roster))
+        });
+        match read.await {
+            Ok(Ok((new, roster))) => {
+                let Changes { new: added, changed, removed, waiting } = Changes::between(&config, &new);
+                gateway.replace_agents(roster);
+                if !waiting.is_empty() {
+                    let keys = waiting.join(", ");
+                    tracing::warn!(keys, "these keys changed and need a restart; the old values stay");
+                }
+                let agents = gateway.agents().join(", ");
+                let (added, changed, removed) = (added.join(", "), changed.join(", "), removed.join(", "));
+                tracing::info!(agents, added, changed, removed, "configuration reloaded");
+                config.agents = new.agents;
+                config.default_agent = new.default_agent;
+            }
+            Ok(Err(error)) => {
+                const STAYS: &str = "the configuration was not reloaded; the old one stays";
+                match config.log.format {
+                    LogFormat::Json => {
+                        let problem = anstream::adapter::strip_str(&error.shown()).to_string();
+                        tracing::error!(problem, "{STAYS}");
+                    }
+                    LogFormat::Text => {
+                        tracing::error!("{STAYS}");
+                        error.report();
+                    }
+                }
+            }
+            Err(error) => tracing::error!(%error, "the configuration could not be read again"),
+        }
+    }
+}
+
+#[cfg(unix)]
+struct Hangup(tokio::signal::unix::Signal);
+
+#[cfg(unix)]
+impl Hangup {
+    fn new() -> io::Result<Self> {
+        tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map(Self)
+    }
+
+    async fn next(&mut self) {
+        // `None` would mean that no signal can come any more.
+        if self.0.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// There is no such signal elsewhere.
+#[cfg(not(unix))]
+struct Hangup;
+
+#[cfg(not(unix))]
+impl Hangup {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) {
+        std::future::pending().await
+    }
 }
 
 #[cfg(unix)]

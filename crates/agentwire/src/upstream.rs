@@ -77,6 +77,7 @@ pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
                 system: of.system.clone(),
                 api_key: of.api_key.as_ref().and_then(Secret::value),
                 headers: headers(&of.http),
+                body: of.options.clone(),
                 options: Vec::new(),
             };
             made(config, OpenAi::new(options))

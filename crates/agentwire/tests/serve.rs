@@ -60,6 +60,21 @@ impl Gateway {
         assert!(sent.expect("kill can be started").success());
     }
 
+    /// What it says up to a line with these words.
+    fn hear(&mut self, until: &str) -> String {
+        let mut said = String::new();
+        while !said.lines().last().is_some_and(|line| line.contains(until)) {
+            let read = self.stderr.read_line(&mut said).expect("stderr is text");
+            assert!(read > 0, "the gateway ended: {said}");
+        }
+        said
+    }
+
+    /// Where it is.
+    fn url(&self) -> String {
+        self.line("listening").trim_start_matches("listening").trim().to_owned()
+    }
+
     /// What it says until its end, and how it ends.
     fn finish(mut self) -> (String, ExitStatus, TempDir) {
         let mut rest = String::new();
@@ -171,4 +186,118 @@ fn the_example_is_accepted() {
         .output()
         .expect("the command can be started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// An agent that is a command: it says `begin`, waits for the file if there is one to wait for, and ends.
+fn command(begin: &str, wait_for: Option<&str>) -> String {
+    let say = |event: &str| format!("echo '{event}'; ");
+    let wait =
+        wait_for.map(|file| format!("while [ ! -e {file} ]; do sleep 0.02; done; ")).unwrap_or_default();
+    let line = [
+        say(r#"{"type":"RUN_STARTED","threadId":"t","runId":"r"}"#),
+        say(r#"{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}"#),
+        say(&format!(r#"{{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"{begin}"}}"#)),
+        wait,
+        say(r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"the end"}"#),
+        say(r#"{"type":"TEXT_MESSAGE_END","messageId":"m"}"#),
+        say(r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r"}"#),
+    ];
+    format!(
+        "upstream = {{ kind = \"exec\", command = ['sh', '-c', \"\"\"{}\"\"\"] }}",
+        line.concat().replace('"', "\\\"")
+    )
+}
+
+fn ask(url: &str, agent: &str, run: &str) -> String {
+    let body = format!(
+        r#"{{"threadId":"{run}","runId":"{run}","messages":[{{"id":"1","role":"user","content":"hi"}}],"tools":[],"context":[],"state":{{}},"forwardedProps":{{}}}}"#
+    );
+    format!("curl -sN {url}/agents/{agent} -H 'content-type: application/json' -d '{body}'")
+}
+
+#[test]
+fn a_reload_changes_the_agents_and_no_run_that_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("agentwire.toml");
+    let old = format!(
+        "[agents.same]\n{}\n[agents.gone]\n{}\n",
+        command("old", None),
+        command("gone but not over", Some("go"))
+    );
+    std::fs::write(&file, old).unwrap();
+    let arguments = ["--listen", "127.0.0.1:0", "--store", "memory:"];
+    let mut gateway = Gateway::start_in(folder, &arguments, "curl");
+    let url = gateway.url();
+    assert!(shell(&ask(&url, "same", "r1")).contains("\"old\""));
+    let live = Command::new("sh").args(["-c", &ask(&url, "gone", "live")]).stdout(Stdio::piped()).spawn();
+    let mut live = Mortal(live.unwrap());
+    let mut reader = BufReader::new(live.0.stdout.take().unwrap());
+    let mut story = String::new();
+    while !story.contains("gone but not over") {
+        assert!(reader.read_line(&mut story).unwrap() > 0, "{story}");
+    }
+
+    let new = format!(
+        "heartbeat = \"7s\"\nstore = \"sqlite:other.db\"\n[agents.same]\n{}\n[agents.fresh]\n{}\n",
+        command("new", None),
+        command("fresh", None)
+    );
+    std::fs::write(&file, &new).unwrap();
+    gateway.signal("-HUP");
+    let said = gateway.hear("configuration reloaded");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains("added=\"fresh\"") && last.contains("changed=\"same\""), "{said}");
+    assert!(last.contains("removed=\"gone\""), "{said}");
+    // The flag `--store` wins over the file before and after, so only the other key waits.
+    assert!(said.contains("keys=\"heartbeat\"") && said.contains("restart"), "{said}");
+    assert!(shell(&ask(&url, "same", "r2")).contains("\"new\""));
+    assert!(shell(&ask(&url, "fresh", "r3")).contains("\"fresh\""));
+    assert!(shell(&ask(&url, "gone", "r4")).contains("UNKNOWN_AGENT"));
+    let names = shell(&format!("curl -s {url}/agents"));
+    assert!(names.contains("fresh") && !names.contains("gone"), "{names}");
+    // What the old agent said is not lost, and it is heard out.
+    assert!(shell(&format!("curl -s {url}/runs/live")).contains("\"running\""));
+    std::fs::write(gateway.folder.path().join("go"), "").unwrap();
+    reader.read_to_string(&mut story).unwrap();
+    assert!(story.contains("the end") && story.contains("RUN_FINISHED"), "{story}");
+
+    // A wrong file changes nothing, and neither does one that is gone.
+    std::fs::write(&file, format!("{new}\n[agents.wrong]\nupstream = {{ kind = \"langraph\" }}\n")).unwrap();
+    gateway.signal("-HUP");
+    let said = gateway.hear("hint:");
+    let line = new.lines().count() + 3;
+    assert!(said.contains("the old one stays"), "{said}");
+    assert!(said.contains(&format!("--> agentwire.toml:{line}:21")), "{said}");
+    assert!(said.contains("did you mean `langgraph`"), "{said}");
+    assert!(shell(&ask(&url, "fresh", "r5")).contains("RUN_FINISHED"));
+    std::fs::remove_file(&file).unwrap();
+    gateway.signal("-HUP");
+    let said = gateway.hear("hint:");
+    assert!(said.contains("the old one stays") && said.contains("cannot read `agentwire.toml`"), "{said}");
+    assert!(shell(&ask(&url, "fresh", "r6")).contains("RUN_FINISHED"));
+
+    // And it can be put right.
+    std::fs::write(&file, "[agents.last]\nupstream = { kind = \"demo\" }\n").unwrap();
+    gateway.signal("-HUP");
+    gateway.hear("configuration reloaded");
+    assert!(shell(&ask(&url, "last", "r7")).contains("RUN_FINISHED"));
+    assert!(shell(&format!("curl -s {url}/capabilities")).contains("\"last\""), "it is the default one");
+    gateway.signal("-TERM");
+    let (rest, status, _) = gateway.finish();
+    assert!(status.success(), "{status}: {rest}");
+}
+
+#[test]
+fn a_reload_is_told_in_json_where_the_log_is_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("agentwire.toml");
+    std::fs::write(&file, "[agents.one]\nupstream = { kind = \"demo\" }\n").unwrap();
+    let arguments = ["--listen", "127.0.0.1:0", "--store", "memory:", "--log-format", "json"];
+    let mut gateway = Gateway::start_in(folder, &arguments, "listening");
+    std::fs::write(&file, "[agents.one]\nupstream = { kind = \"dmeo\" }\n").unwrap();
+    gateway.signal("-HUP");
+    let said = gateway.hear("the old one stays");
+    let line: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let problem = line["problem"].as_str().unwrap();
+    assert!(problem.contains("agentwire.toml:2:21") && !problem.contains('\u{1b}'), "{problem:?}");
 }

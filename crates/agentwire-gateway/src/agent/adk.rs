@@ -7,23 +7,28 @@ use std::sync::Arc;
 
 use agentwire_core::{
     Tally,
-    event::{Body, Event, Message, Role, RunInput},
+    event::RunInput,
     format::adk::{
-        self,
+        self, artifact,
         input::{self, Api, Known, RequestError, StoredSession, Waiting},
     },
-    json::Json,
 };
 use reqwest::{Method, StatusCode};
-use serde_json::Value;
 
 use super::{
-    Agent, BoxFuture, BuildError, Failure, Outlet, Request,
+    Agent, Artifact, BoxFuture, BuildError, Failure, Outlet, Recalled, Request,
     http::{ACCEPT_EVENTS, Answer, Call, Http},
     names,
     stream::Language,
 };
 use crate::code;
+
+/// The largest artifact that is handed out, as the server writes it: base64, which takes four bytes for three. An hour of
+/// speech or a long PDF fits; it is held in memory while it is read.
+const MAX_ARTIFACT: usize = 48 << 20;
+
+/// Begins the name of an artifact that all threads of a user share.
+const OF_USER: &str = "user:";
 
 /// Where an API server is, and what to run there.
 #[derive(Clone, Debug, Default)]
@@ -69,51 +74,64 @@ impl Adk {
 }
 
 impl Agent for Adk {
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
     fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move { shared.run(&request, &outlet).await })
     }
+
+    fn recall(&self, request: Request) -> Option<BoxFuture<'static, Result<Option<Recalled>, Failure>>> {
+        let shared = Arc::clone(&self.0);
+        Some(Box::pin(async move {
+            let (api, input) = shared.place(&request);
+            let session = shared.known(&request, &api, &input).await?;
+            Ok(session
+                .map(|StoredSession { messages, state, .. }| Recalled { messages, state: state.into() }))
+        }))
+    }
+
+    fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+        let shared = Arc::clone(&self.0);
+        Some(Box::pin(async move {
+            let (api, input) = shared.place(&request);
+            let answer = shared.ask(&request, &api.delete_session(&input.thread)).await?;
+            match answer.status {
+                StatusCode::NOT_FOUND => Ok(()),
+                status if status.is_success() => Ok(()),
+                _ => Err(answer.refusal()),
+            }
+        }))
+    }
+
+    fn artifacts(&self, request: Request) -> Option<BoxFuture<'static, Result<Vec<String>, Failure>>> {
+        let shared = Arc::clone(&self.0);
+        Some(Box::pin(async move { shared.artifacts(&request).await }))
+    }
+
+    fn artifact(
+        &self,
+        request: Request,
+        name: &str,
+        version: Option<u64>,
+    ) -> Option<BoxFuture<'static, Result<Option<Artifact>, Failure>>> {
+        let (shared, name) = (Arc::clone(&self.0), name.to_owned());
+        Some(Box::pin(async move { shared.artifact(&request, &name, version).await }))
+    }
 }
 
-/// Whether the gateway knows nothing of the conversation but what is asked now.
-fn is_first(input: &RunInput) -> bool {
-    let mut said = input.messages.iter().map(Message::role);
-    let said = said.by_ref().filter(|role| !matches!(role, Role::System | Role::Developer));
-    input.resume.is_none() && said.eq([Role::User])
-}
-
-/// What a session holds that was begun without this gateway: its state, and all of it for the user interface.
-fn recalled(session: &StoredSession, input: &RunInput) -> (Json, Vec<Event>) {
-    let mut state = session.state.to_value();
-    if let (Value::Object(state), Some(Value::Object(sent))) =
-        (&mut state, input.state.as_ref().map(Json::to_value))
-    {
-        // What the client writes with this run is newer.
-        state.extend(sent);
-    }
-    let state = Json::from(&state);
-    let mut events = Vec::new();
-    if !session.messages.is_empty() {
-        let messages = session.messages.iter().chain(&input.messages).cloned().collect();
-        events.push(Event::new(Body::MessagesSnapshot { messages }));
-    }
-    if !session.state.is_empty() {
-        events.push(Event::new(Body::StateSnapshot { snapshot: state.clone() }));
-    }
-    (state, events)
+/// Whether a name can be one of an artifact. What a URL or a file system would take for a way elsewhere is none.
+fn is_name(name: &str) -> bool {
+    let is_step = |part: &str| matches!(part, "" | "." | "..");
+    !name.split(['/', '\\']).any(is_step) && !name.chars().any(char::is_control)
 }
 
 impl Shared {
     async fn run(&self, request: &Request, outlet: &Outlet) -> Result<(), Failure> {
         let (api, input) = self.place(request);
         let session = self.session(request, &api, &input).await?;
-        let mut request = request.clone();
-        if let Some(session) = session.as_ref().filter(|_| is_first(&input)) {
-            let (state, mut events) = recalled(session, &input);
-            // Changes are told on top of it.
-            Arc::make_mut(&mut request.input).state = Some(state);
-            outlet.send_all(&mut events).await?;
-        }
         let waiting: Vec<_> = match &session {
             Some(session) => session.interrupts.iter().filter_map(Waiting::of_interrupt).collect(),
             None => Vec::new(),
@@ -123,7 +141,7 @@ impl Shared {
             .run(&input, known)
             .map_err(|error: RequestError| Failure::new(error.code(), error.to_string()))?;
         let call = Call { accept: ACCEPT_EVENTS, ..self.call(&run)? };
-        let result = self.http.run(&request, call, &self.language, outlet).await;
+        let result = self.http.run(request, call, &self.language, outlet).await;
         result.map_err(|failure| match &*failure.code {
             // The session is there, so it can only be the app.
             code::UPSTREAM_STATUS if failure.message.contains(" 404 ") => {
@@ -144,9 +162,9 @@ impl Shared {
                 input.thread = names::shared_thread(owner, &input.thread);
                 user.clone()
             }
-            None if owner.tenant == "default".into() => owner.user.to_string(),
-            None => format!("{}/{}", owner.tenant, owner.user),
+            None => names::user(owner),
         };
+        input.thread = names::segment(&input.thread).into();
         (Api::new(&*self.app, user), input)
     }
 
@@ -157,15 +175,28 @@ impl Shared {
         api: &Api,
         input: &RunInput,
     ) -> Result<Option<StoredSession>, Failure> {
-        let mut answer = self.ask(request, &api.get_session(&input.thread)).await?;
+        if let Some(session) = self.known(request, api, input).await? {
+            return Ok(Some(session));
+        }
+        let made = self.ask(request, &api.create_session(input)).await?;
+        match made.status {
+            status if status.is_success() => Ok(None),
+            // Another gateway was faster.
+            StatusCode::CONFLICT => self.known(request, api, input).await,
+            _ => Err(made.refusal()),
+        }
+    }
+
+    /// The session of a thread; `None` if there is none.
+    async fn known(
+        &self,
+        request: &Request,
+        api: &Api,
+        input: &RunInput,
+    ) -> Result<Option<StoredSession>, Failure> {
+        let answer = self.ask(request, &api.get_session(&input.thread)).await?;
         if answer.status == StatusCode::NOT_FOUND {
-            let made = self.ask(request, &api.create_session(input)).await?;
-            match made.status {
-                status if status.is_success() => return Ok(None),
-                // Another gateway was faster.
-                StatusCode::CONFLICT => answer = self.ask(request, &api.get_session(&input.thread)).await?,
-                _ => return Err(made.refusal()),
-            }
+            return Ok(None);
         }
         if !answer.status.is_success() {
             return Err(answer.refusal());
@@ -174,6 +205,59 @@ impl Shared {
             Ok(session) => Ok(Some(session)),
             Err(error) => {
                 let what = "the session of the thread on the agent's server is malformed";
+                Err(Failure::new(code::UPSTREAM_MALFORMED, what).with_detail(error.to_string()))
+            }
+        }
+    }
+
+    /// Whether this owner's `user:` artifacts are theirs alone: not where all our users are one there.
+    fn has_own_artifacts(&self, request: &Request) -> bool {
+        self.user.is_none() || names::is_single_user(&request.owner)
+    }
+
+    async fn artifacts(&self, request: &Request) -> Result<Vec<String>, Failure> {
+        let (api, input) = self.place(request);
+        let answer = self.ask(request, &api.list_artifacts(&input.thread)).await?;
+        if !answer.status.is_success() {
+            return Err(answer.refusal());
+        }
+        let mut names = artifact::names(&answer.body).map_err(|error| {
+            Failure::new(code::UPSTREAM_MALFORMED, "the list of artifacts on the agent's server is malformed")
+                .with_detail(error.to_string())
+        })?;
+        names.retain(|name| is_name(name) && (self.has_own_artifacts(request) || !name.starts_with(OF_USER)));
+        Ok(names)
+    }
+
+    async fn artifact(
+        &self,
+        request: &Request,
+        name: &str,
+        version: Option<u64>,
+    ) -> Result<Option<Artifact>, Failure> {
+        if !is_name(name) || (name.starts_with(OF_USER) && !self.has_own_artifacts(request)) {
+            return Ok(None);
+        }
+        let (api, input) = self.place(request);
+        let call = self.call(&api.get_artifact(&input.thread, name, version))?;
+        let answer = self.http.ask_within(request, call, MAX_ARTIFACT).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        if !answer.status.is_success() {
+            return Err(answer.refusal());
+        }
+        match artifact::read(&answer.body) {
+            Ok(Some(artifact::Artifact::Content { mime_type, bytes })) => {
+                Ok(Some(Artifact { mime_type: mime_type.into(), bytes: bytes.into() }))
+            }
+            Ok(Some(_)) => {
+                let what = "the artifact is a reference to a file elsewhere, which is not fetched";
+                Err(Failure::new(code::IMPOSSIBLE, what))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => {
+                let what = "the artifact on the agent's server is malformed";
                 Err(Failure::new(code::UPSTREAM_MALFORMED, what).with_detail(error.to_string()))
             }
         }

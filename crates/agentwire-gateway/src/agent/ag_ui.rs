@@ -1,6 +1,10 @@
 //! An agent that speaks AG-UI already: it gains what the gateway has, and the other protocols.
+//!
+//! A server that goes on after a person has answered a call may tell that call once more before it tells the result
+//! (Agno does). Clients add what they hear to the call that they know, and would hold its arguments twice; so the call is
+//! told once.
 
-use agentwire_core::format::ag_ui;
+use agentwire_core::{event::Body, format::ag_ui};
 use reqwest::Method;
 
 use super::{
@@ -8,7 +12,11 @@ use super::{
     http::{ACCEPT_EVENTS, Call, Http},
     stream::Language,
 };
+use crate::conversation;
 use std::sync::Arc;
+
+/// Enough that the two halves of a run after an answer seldom wait for each other.
+const TOLD_ANEW_CAPACITY: usize = 64;
 
 /// Where an AG-UI server is.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +43,10 @@ impl AgUi {
 }
 
 impl Agent for AgUi {
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
     fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
@@ -46,7 +58,33 @@ impl Agent for AgUi {
                 json: Some(ag_ui::input::to_json(&request.input)),
                 last_event_id: None,
             };
-            http.run(&request, call, language, &outlet).await
+            let answered: Vec<_> = conversation::answered_last(&request.input.messages).cloned().collect();
+            if answered.is_empty() {
+                return http.run(&request, call, language, &outlet).await;
+            }
+            let (told, heard) = Outlet::new(TOLD_ANEW_CAPACITY);
+            // Each half holds its own end of the channel, so that none waits for one that is over.
+            let run = async {
+                let told = told;
+                http.run(&request, call, language, &told).await
+            };
+            let pass = async {
+                let mut heard = heard;
+                while let Some(event) = heard.recv().await {
+                    let call = match &event.body {
+                        Body::ToolStart { call, .. }
+                        | Body::ToolArgs { call, .. }
+                        | Body::ToolEnd { call, .. } => Some(call),
+                        _ => None,
+                    };
+                    if !call.is_some_and(|call| answered.contains(call)) {
+                        outlet.send(event).await?;
+                    }
+                }
+                Ok(())
+            };
+            let (run, passed) = tokio::join!(run, pass);
+            passed.and(run)
         })
     }
 }

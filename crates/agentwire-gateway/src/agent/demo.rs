@@ -6,17 +6,16 @@
 use std::time::Duration;
 
 use agentwire_core::{
-    event::{
-        Body, Content, EncryptedEntity, Event, File, Interrupt, MediaKind, Message, MessageBody, MessageId,
-        Outcome, PartSource, ResumeStatus, RunError, RunFinished, RunInput, RunStarted, Source, SubagentId,
-        SubagentStarted, ToolCallId, ToolResult, Usage,
-    },
-    json::{Json, Object},
+    event::{MessageBody, PartSource, ResumeStatus, Usage},
+    json::Json,
     patch::{Patch, PatchOp},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Agent, BoxFuture, Failure, Outlet, Request};
+use super::{
+    Agent, BoxError, BoxFuture, Call, EmitError, Emitter, Failure, Outlet, Question, Request, TextMessage,
+    emitting,
+};
 
 /// How long a word takes: quick enough not to bore, slow enough to be seen streaming.
 const WORD: Duration = Duration::from_millis(20);
@@ -67,136 +66,94 @@ impl Demo {
 
 impl Agent for Demo {
     fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
-        let (word, slow_word) = (self.word, self.slow_word);
-        Box::pin(async move {
-            for Line { event, pause } in script(&request.input) {
-                outlet.send(event).await?;
-                let pause = match pause {
-                    Pause::None => Duration::ZERO,
-                    Pause::Word => word,
-                    Pause::Slow => slow_word,
-                };
-                if !pause.is_zero() {
-                    tokio::time::sleep(pause).await;
-                }
-            }
+        let demo = *self;
+        emitting(request, outlet, move |request, emit| async move {
+            let asked = request.user_text().to_lowercase();
+            let mut show = Show { demo, emit, request, asked, words: 0 };
+            show.scenes().await?;
+            show.count();
             Ok(())
         })
     }
 }
 
-/// One event and the pause after it.
-struct Line {
-    event: Event,
-    pause: Pause,
+/// One run.
+struct Show {
+    demo: Demo,
+    emit: Emitter,
+    request: Request,
+    /// What was asked, in lower case.
+    asked: String,
+    /// How many were said.
+    words: u64,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Pause {
-    None,
-    Word,
-    Slow,
-}
-
-/// Writes the script of one run.
-struct Script<'i> {
-    input: &'i RunInput,
-    lines: Vec<Line>,
-    made: usize,
-}
-
-/// Everything that the run says, in order.
-fn script(input: &RunInput) -> Vec<Line> {
-    let mut script = Script { input, lines: Vec::new(), made: 0 };
-    script.push(Body::RunStarted(Box::new(RunStarted::new(input.thread.clone(), input.run.clone()))));
-    let ending = script.scenes();
-    script.push(ending);
-    script.lines
-}
-
-impl Script<'_> {
-    fn push(&mut self, body: Body) {
-        self.say(Event::new(body), Pause::None);
+impl Show {
+    async fn pause(&self) {
+        pause(self.demo.word).await;
     }
 
-    fn say(&mut self, event: Event, pause: Pause) {
-        self.lines.push(Line { event, pause });
-    }
-
-    /// An id that nothing else in the thread has.
-    fn id(&mut self, what: &str) -> String {
-        self.made += 1;
-        format!("{}:{what}{}", self.input.run, self.made)
-    }
-
-    fn scenes(&mut self) -> Body {
+    async fn scenes(&mut self) -> Result<(), BoxError> {
         if let Some(answer) = self.answered() {
-            self.text(&answer, Pause::Word, None);
-            return self.finish(None);
+            self.text(&answer).await?;
+            return Ok(());
         }
-        let asked = last_user_text(&self.input.messages);
+        let asked = self.asked.clone();
         let wants = |word: &str| asked.contains(word);
         let mut shown = false;
         if wants("think") {
-            self.think();
+            self.think().await?;
             shown = true;
         }
         if wants("steps") {
-            self.steps();
+            self.steps().await?;
             shown = true;
         }
         if wants("tool error") {
-            self.tool_error();
+            self.tool_error().await?;
             shown = true;
         } else if wants("tools") {
-            self.tools();
+            self.tools().await?;
             shown = true;
         }
         if wants("state") {
-            self.state();
+            self.state().await?;
             shown = true;
         }
         if wants("subagent") {
-            self.subagents();
+            self.subagents().await?;
             shown = true;
         }
         if wants("plan") {
-            self.plan();
+            self.plan().await?;
             shown = true;
         }
         if wants("media") {
-            self.media();
+            self.media().await?;
             shown = true;
         }
         if let Some(words) = number_after(&asked, "long") {
-            let words = words.min(LONGEST);
-            let text: Vec<_> = (1..=words).map(|n| format!("word{n}")).collect();
-            self.text(&text.join(" "), Pause::None, None);
-            return self.finish(None);
+            let text: Vec<_> = (1..=words.min(LONGEST)).map(|n| format!("word{n}")).collect();
+            self.say(&text.join(" "), Duration::ZERO).await?;
+        } else if wants("slow") {
+            self.say("This answer takes its time: ten words in ten seconds.", self.demo.slow_word).await?;
+        } else if wants("fail") {
+            self.text("Something is about to go").await?;
+            return Err(Failure::new("DEMO_FAILURE", "the demo agent failed, as it was asked to").into());
+        } else if wants("confirm") {
+            self.confirm().await?;
+        } else if wants("approve") {
+            self.approve().await?;
+        } else {
+            self.text(&if shown { "That was it.".to_owned() } else { greeting() }).await?;
         }
-        if wants("slow") {
-            self.text("This answer takes its time: ten words in ten seconds.", Pause::Slow, None);
-            return self.finish(None);
-        }
-        if wants("fail") {
-            self.text("Something is about to go", Pause::Word, None);
-            let error = RunError::new("the demo agent failed, as it was asked to", Some("DEMO_FAILURE"));
-            return Body::RunError(Box::new(error));
-        }
-        if wants("confirm") {
-            return self.confirm();
-        }
-        if wants("approve") {
-            return self.approve();
-        }
-        let answer = if shown { "That was it.".to_owned() } else { greeting() };
-        self.text(&answer, Pause::Word, None);
-        self.finish(None)
+        Ok(())
     }
 
     /// What to say when the request answers something that an earlier run left open.
     fn answered(&self) -> Option<String> {
-        if let Some(entry) = self.input.resume.iter().flatten().next() {
+        let input = &self.request.input;
+        if let Some(entry) = input.resume.iter().flatten().next() {
             let answer = match (entry.status, &entry.payload) {
                 (ResumeStatus::Cancelled, _) => "You left the question open, so nothing was done.".to_owned(),
                 (ResumeStatus::Resolved, Some(payload)) => format!("Your answer was {}.", payload.get()),
@@ -204,7 +161,7 @@ impl Script<'_> {
             };
             return Some(answer);
         }
-        match &self.input.messages.last()?.body {
+        match &input.messages.last()?.body {
             MessageBody::Tool { content, error: None, .. } => {
                 Some(format!("Your front end answered {}.", content.text()))
             }
@@ -213,203 +170,164 @@ impl Script<'_> {
         }
     }
 
-    /// Streams a text, word by word.
-    fn text(&mut self, text: &str, pause: Pause, subagent: Option<&SubagentId>) -> MessageId {
-        let message = MessageId::from(self.id("m"));
-        let by = |body| Event::new(body).by(subagent.cloned());
-        let start = Body::TextStart { message: message.clone(), role: None, name: None };
-        self.say(by(start), Pause::None);
-        for delta in text.split_inclusive(' ') {
-            let delta = Body::TextDelta { message: message.clone(), delta: delta.into() };
-            self.say(by(delta), pause);
-        }
-        self.say(by(Body::TextEnd { message: message.clone() }), Pause::None);
-        message
+    /// Streams a text, word by word. The message can be called from and added to.
+    async fn text(&mut self, text: &str) -> Result<TextMessage, EmitError> {
+        self.say(text, self.demo.word).await
     }
 
-    fn think(&mut self) {
-        let message = MessageId::from(self.id("z"));
-        self.push(Body::ReasoningStart { message: message.clone(), title: Some("Thinking".into()) });
-        self.push(Body::ReasoningMessageStart { message: message.clone() });
-        for delta in "First I look at the question, then I decide what to say.".split_inclusive(' ') {
-            let event = Event::new(Body::ReasoningDelta { message: message.clone(), delta: delta.into() });
-            self.say(event, Pause::Word);
-        }
-        self.push(Body::ReasoningMessageEnd { message: message.clone() });
-        self.push(Body::ReasoningEncrypted {
-            entity: EncryptedEntity::Message(message.clone()),
-            value: "c2lnbmF0dXJl".into(),
-        });
-        self.push(Body::ReasoningEnd { message });
+    async fn say(&mut self, text: &str, after_each: Duration) -> Result<TextMessage, EmitError> {
+        let emit = self.emit.clone();
+        self.say_by(&emit, text, after_each).await
     }
 
-    fn steps(&mut self) {
+    async fn say_by(
+        &mut self,
+        by: &Emitter,
+        text: &str,
+        after_each: Duration,
+    ) -> Result<TextMessage, EmitError> {
+        let mut message = by.message();
+        // An answer of no words is an answer.
+        message.push("").await?;
+        for word in text.split_inclusive(' ') {
+            message.push(word).await?;
+            self.words += 1;
+            pause(after_each).await;
+        }
+        message.close().await?;
+        Ok(message)
+    }
+
+    async fn think(&mut self) -> Result<(), EmitError> {
+        let mut thought = self.emit.thought().titled("Thinking").encrypted("c2lnbmF0dXJl");
+        for word in "First I look at the question, then I decide what to say.".split_inclusive(' ') {
+            thought.push(word).await?;
+            self.pause().await;
+        }
+        Ok(())
+    }
+
+    async fn steps(&mut self) -> Result<(), EmitError> {
         for name in ["look", "decide"] {
-            self.push(Body::StepStarted { name: name.into() });
-            self.text(&format!("This is the step {name}."), Pause::Word, None);
-            self.push(Body::StepFinished { name: name.into() });
+            let _step = self.emit.step(name).await?;
+            self.text(&format!("This is the step {name}.")).await?;
         }
+        Ok(())
     }
 
     /// Announces a call and streams its arguments in two pieces.
-    fn call(&mut self, name: &str, parent: &MessageId, arguments: &serde_json::Value) -> ToolCallId {
-        let call = ToolCallId::from(self.id("c"));
+    async fn call(&self, name: &str, parent: &TextMessage, arguments: &Value) -> Result<Call, EmitError> {
+        let mut call = parent.open_call(name).await?;
         let text = arguments.to_string();
         let middle = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        self.push(Body::ToolStart { call: call.clone(), name: name.into(), parent: Some(parent.clone()) });
-        for delta in [&text[..middle], &text[middle..]] {
-            let event = Event::new(Body::ToolArgs { call: call.clone(), delta: delta.into() });
-            self.say(event, Pause::Word);
+        for piece in [&text[..middle], &text[middle..]] {
+            call.push(piece).await?;
+            self.pause().await;
         }
-        call
+        Ok(call)
     }
 
-    fn result(&mut self, call: &ToolCallId, content: &str, error: Option<&str>) {
-        let message = MessageId::from(self.id("t"));
-        self.push(Body::ToolResult(Box::new(ToolResult {
-            message,
-            call: call.clone(),
-            content: Content::from(content),
-            error: error.map(Into::into),
-            explicit_role: false,
-        })));
+    async fn tools(&mut self) -> Result<(), EmitError> {
+        let parent = self.text("I ask two tools at once.").await?;
+        let mut weather = self.call("weather", &parent, &json!({"city": "Bern"})).await?;
+        let mut clock = self.call("clock", &parent, &json!({"zone": "Europe/Zurich"})).await?;
+        weather.close().await?;
+        clock.close().await?;
+        clock.result("12:00").await?;
+        weather.result("7 degrees, rain").await?;
+        Ok(())
     }
 
-    fn tools(&mut self) {
-        let parent = self.text("I ask two tools at once.", Pause::Word, None);
-        let weather = self.call("weather", &parent, &json!({"city": "Bern"}));
-        let clock = self.call("clock", &parent, &json!({"zone": "Europe/Zurich"}));
-        self.push(Body::ToolEnd { call: weather.clone() });
-        self.push(Body::ToolEnd { call: clock.clone() });
-        self.result(&clock, "12:00", None);
-        self.result(&weather, "7 degrees, rain", None);
+    async fn tool_error(&mut self) -> Result<(), EmitError> {
+        let parent = self.text("I ask a tool that fails.").await?;
+        let call = self.call("broken", &parent, &json!({})).await?;
+        call.fail("no answer", "the tool is broken").await?;
+        Ok(())
     }
 
-    fn tool_error(&mut self) {
-        let parent = self.text("I ask a tool that fails.", Pause::Word, None);
-        let call = self.call("broken", &parent, &json!({}));
-        self.push(Body::ToolEnd { call: call.clone() });
-        self.result(&call, "no answer", Some("the tool is broken"));
-    }
-
-    fn state(&mut self) {
-        let base = self.input.state.as_ref().map(Json::to_value).filter(serde_json::Value::is_object);
-        let mut state = base.unwrap_or_else(|| json!({}));
-        state["demo"] = json!({"progress": 0, "log": []});
-        self.push(Body::StateSnapshot { snapshot: Json::from(&state) });
+    async fn state(&mut self) -> Result<(), EmitError> {
+        let state = self.emit.state();
+        let mut whole = state.get("").filter(Value::is_object).unwrap_or_else(|| json!({}));
+        whole["demo"] = json!({"progress": 0, "log": []});
+        state.replace(whole).await?;
         for percent in [25, 50, 75, 100] {
             let patch = Patch(vec![
                 PatchOp::replace("/demo/progress", Json::from(json!(percent))),
                 PatchOp::add("/demo/log/-", Json::from(json!(format!("{percent} %")))),
             ]);
-            self.say(Event::new(Body::StateDelta { patch }), Pause::Word);
+            state.patch(patch).await?;
+            self.pause().await;
         }
+        Ok(())
     }
 
-    fn subagents(&mut self) {
-        let (outer, inner) = (SubagentId::from(self.id("s")), SubagentId::from(self.id("s")));
-        let start = |name: &str, parent: Option<&SubagentId>| {
-            Body::SubagentStarted(Box::new(SubagentStarted {
-                name: name.into(),
-                description: Some(format!("the {name} of the demo").into()),
-                parent_subagent: parent.cloned(),
-                parent_call: None,
-                parent_message: None,
-            }))
-        };
-        let by = |body, subagent: &SubagentId| Event::new(body).by(Some(subagent.clone()));
-        let done = || Body::SubagentFinished { result: None, outcome: None };
-        self.say(by(start("researcher", None), &outer), Pause::None);
-        self.text("The researcher reads.", Pause::Word, Some(&outer));
-        self.say(by(start("summariser", Some(&outer)), &inner), Pause::None);
-        self.text("The summariser writes.", Pause::Word, Some(&inner));
-        self.say(by(done(), &inner), Pause::None);
-        self.say(by(done(), &outer), Pause::None);
+    async fn subagents(&mut self) -> Result<(), EmitError> {
+        let emit = self.emit.clone();
+        let new = |name: &str| emit.subagent(name).described(format!("the {name} of the demo"));
+        let (outer, inner) = (new("researcher"), new("summariser"));
+        let outer = outer.start().await?;
+        self.say_by(&outer, "The researcher reads.", self.demo.word).await?;
+        let inner = inner.within(&outer).start().await?;
+        self.say_by(&inner, "The summariser writes.", self.demo.word).await?;
+        Ok(())
     }
 
-    fn plan(&mut self) {
-        let message = MessageId::from(self.id("a"));
+    async fn plan(&mut self) -> Result<(), EmitError> {
         let items: Vec<_> =
             ["read", "think", "write"].iter().map(|name| json!({"name": name, "done": false})).collect();
-        let content = Object::from_value(&json!({"items": items})).expect("the content is an object");
-        let kind = "demo.plan";
-        self.push(Body::ActivitySnapshot {
-            message: message.clone(),
-            kind: kind.into(),
-            content,
-            replace: None,
-        });
-        for index in 0..3 {
+        let mut plan = self.emit.activity("demo.plan", json!({"items": items})).await?;
+        for index in 0..items.len() {
             let done = PatchOp::replace(format!("/items/{index}/done"), Json::from(json!(true)));
-            let event = Event::new(Body::ActivityDelta {
-                message: message.clone(),
-                kind: kind.into(),
-                patch: Patch(vec![done]),
-            });
-            self.say(event, Pause::Word);
+            plan.patch(Patch(vec![done])).await?;
+            self.pause().await;
         }
+        Ok(())
     }
 
-    fn media(&mut self) {
-        let message = self.text("Here is a red dot, and where it comes from.", Pause::Word, None);
-        let (file, source) = (MessageId::from(self.id("f")), MessageId::from(self.id("q")));
-        self.push(Body::File(Box::new(File {
-            id: file,
-            message: Some(message.clone()),
-            kind: MediaKind::Image,
-            source: PartSource::Data { value: RED_DOT.into(), mime_type: "image/png".into() },
-            name: Some("red-dot.png".into()),
-        })));
-        self.push(Body::Source(Box::new(Source {
-            id: source,
-            message: Some(message),
-            url: Some("https://www.rfc-editor.org/rfc/rfc2397".into()),
-            title: Some("The \"data\" URL scheme".into()),
-            media_type: None,
-            filename: None,
-            detail: None,
-        })));
+    async fn media(&mut self) -> Result<(), EmitError> {
+        let message = self.text("Here is a red dot, and where it comes from.").await?;
+        let dot = PartSource::Data { value: RED_DOT.into(), mime_type: "image/png".into() };
+        message.file(dot, Some("red-dot.png")).await?;
+        message.source("https://www.rfc-editor.org/rfc/rfc2397", "The \"data\" URL scheme").await?;
+        Ok(())
     }
 
-    fn confirm(&mut self) -> Body {
-        let offered = self.input.tools.first().map_or("confirmAction", |tool| &tool.name).to_owned();
-        let parent = self.text("Your front end shall decide.", Pause::Word, None);
-        let call = self.call(&offered, &parent, &json!({"action": "Show a demo", "importance": "low"}));
-        self.push(Body::ToolEnd { call: call.clone() });
-        self.finish(Some(Outcome::Success { pending: vec![call] }))
+    async fn confirm(&mut self) -> Result<(), EmitError> {
+        let offered = self.request.input.tools.first().map_or("confirmAction", |tool| &tool.name).to_owned();
+        let parent = self.text("Your front end shall decide.").await?;
+        let arguments = json!({"action": "Show a demo", "importance": "low"});
+        self.call(&offered, &parent, &arguments).await?.leave_open();
+        Ok(())
     }
 
-    fn approve(&mut self) -> Body {
-        let parent = self.text("I would like to pay 40 EUR.", Pause::Word, None);
-        let call = self.call("pay", &parent, &json!({"amount": 40, "currency": "EUR"}));
-        self.push(Body::ToolEnd { call: call.clone() });
-        let mut interrupt = Interrupt::new(self.id("i"), "tool_call");
-        interrupt.message = Some("Pay 40 EUR?".into());
-        interrupt.tool_call = Some(call);
-        interrupt.response_schema = Object::from_value(&json!({
+    async fn approve(&mut self) -> Result<(), EmitError> {
+        let parent = self.text("I would like to pay 40 EUR.").await?;
+        let call = self.call("pay", &parent, &json!({"amount": 40, "currency": "EUR"})).await?;
+        let schema = json!({
             "type": "object",
             "properties": {"approved": {"type": "boolean"}},
             "required": ["approved"],
-        }));
-        self.finish(Some(Outcome::Interrupt { interrupts: vec![interrupt] }))
+        });
+        self.emit.interrupt(Question::new("Pay 40 EUR?").about(call.id()).schema(schema));
+        Ok(())
     }
 
-    fn finish(&mut self, outcome: Option<Outcome>) -> Body {
-        let words =
-            self.lines.iter().filter(|line| matches!(line.event.body, Body::TextDelta { .. })).count();
-        let (input, output) = (last_user_text(&self.input.messages).split_whitespace().count(), words);
-        let (input, output) = (input as u64, output as u64);
-        let usage = Usage {
+    fn count(&self) {
+        let input = self.asked.split_whitespace().count() as u64;
+        self.emit.usage(Usage {
             provider: Some("agentwire".into()),
             model: Some("demo".into()),
             input: Some(input),
-            output: Some(output),
-            total: Some(input + output),
+            output: Some(self.words),
+            total: Some(input + self.words),
             ..Usage::default()
-        };
-        let mut finished = RunFinished::new(self.input.thread.clone(), self.input.run.clone());
-        (finished.outcome, finished.usage) = (outcome, vec![usage]);
-        Body::RunFinished(Box::new(finished))
+        });
+    }
+}
+
+async fn pause(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
     }
 }
 
@@ -425,14 +343,6 @@ fn greeting() -> String {
     text
 }
 
-fn last_user_text(messages: &[Message]) -> String {
-    let text = messages.iter().rev().find_map(|message| match &message.body {
-        MessageBody::User { content } => Some(content.text()),
-        _ => None,
-    });
-    text.unwrap_or_default().to_lowercase()
-}
-
 /// The number that follows `word`.
 fn number_after(text: &str, word: &str) -> Option<usize> {
     let mut words = text.split_whitespace();
@@ -442,40 +352,74 @@ fn number_after(text: &str, word: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use agentwire_core::order::Checker;
+    use agentwire_core::{
+        event::{Body, Event, Message, ResumeEntry, RunError, RunInput, RunStarted},
+        order::Checker,
+    };
 
     use super::*;
 
-    fn events(text: &str) -> Vec<Event> {
-        let mut input = RunInput::new("t", "r");
-        input.messages.push(Message::user("u", text));
-        script(&input).into_iter().map(|line| line.event).collect()
+    /// What a run says, as the gateway hears it.
+    async fn answers(input: RunInput) -> Vec<Event> {
+        let (outlet, mut heard) = Outlet::new(1000);
+        let end = Demo::without_pauses().run(Request::new(input), outlet).await;
+        let mut events = Vec::new();
+        heard.recv_many(&mut events, 1000).await;
+        events.extend(end.err().map(|failure| {
+            Event::new(Body::RunError(Box::new(RunError::new(failure.message, Some(&failure.code)))))
+        }));
+        events.retain(|event| !matches!(event.body, Body::RunStarted(_)));
+        events
     }
 
-    #[test]
-    fn every_keyword_gives_a_valid_run() {
+    async fn events(text: &str) -> Vec<Event> {
+        let mut input = RunInput::new("t", "r");
+        input.messages.push(Message::user("u", text));
+        answers(input).await
+    }
+
+    #[tokio::test]
+    async fn what_it_says_is_as_reviewed() {
+        let mut said = String::new();
+        let words = KEYWORDS.iter().map(|(word, _)| word.replace('N', "3"));
+        for text in words.chain(["long 0".into(), "think tools state approve".into(), "hello".into()]) {
+            said.push_str(&format!("{text}:\n"));
+            let mut encoder = crate::log::Encoder::new(&"t".into(), &"r".into());
+            for event in events(&text).await {
+                let line = encoder.encode(&event).expect("every event has a form in the log");
+                said.push_str(&format!("  {}\n", String::from_utf8_lossy(&line)));
+            }
+        }
+        insta::assert_snapshot!(said);
+    }
+
+    #[tokio::test]
+    async fn every_keyword_gives_a_valid_run() {
         let all: Vec<_> = KEYWORDS.iter().map(|(word, _)| word.replace('N', "50")).collect();
         for text in all.iter().chain([&"hello".to_owned(), &all.join(" ")]) {
             let mut checker = Checker::new();
-            for event in events(text) {
+            let started = RunStarted::new("t", "r");
+            assert_eq!(checker.check(&Event::new(Body::RunStarted(Box::new(started)))), None);
+            for event in events(text).await {
                 assert_eq!(checker.check(&event), None, "{text}");
             }
             assert_eq!(checker.end(), None, "{text}");
         }
     }
 
-    #[test]
-    fn every_keyword_shows_something_of_its_own() {
-        let plain: Vec<_> = events("hello").iter().map(Event::kind).collect();
+    #[tokio::test]
+    async fn every_keyword_shows_something_of_its_own() {
+        let plain: Vec<_> = events("hello").await.iter().map(Event::kind).collect();
         for (word, _) in KEYWORDS {
-            let shown: Vec<_> = events(&word.replace('N', "5")).iter().map(Event::kind).collect();
+            let shown: Vec<_> = events(&word.replace('N', "5")).await.iter().map(Event::kind).collect();
             assert_ne!(shown, plain, "{word}");
         }
     }
 
-    #[test]
-    fn the_greeting_lists_every_keyword() {
+    #[tokio::test]
+    async fn the_greeting_lists_every_keyword() {
         let text: String = events("hello")
+            .await
             .iter()
             .filter_map(|event| match &event.body {
                 Body::TextDelta { delta, .. } => Some(&**delta),
@@ -485,23 +429,24 @@ mod tests {
         assert!(KEYWORDS.iter().all(|(word, _)| text.contains(word)), "{text}");
     }
 
-    #[test]
-    fn the_same_request_gives_the_same_events() {
-        assert_eq!(events("think tools state"), events("think tools state"));
+    #[tokio::test]
+    async fn the_same_request_gives_the_same_events() {
+        assert_eq!(events("think tools state").await, events("think tools state").await);
     }
 
-    #[test]
-    fn answers_are_taken_up() {
+    #[tokio::test]
+    async fn answers_are_taken_up() {
         let mut input = RunInput::new("t", "r");
-        input.resume = Some(vec![agentwire_core::event::ResumeEntry {
+        input.resume = Some(vec![ResumeEntry {
             interrupt: "i".into(),
             status: ResumeStatus::Resolved,
             payload: Some(Json::from(json!({"approved": true}))),
             metadata: None,
         }]);
-        let said = script(&input).into_iter().any(
-            |line| matches!(&line.event.body, Body::TextDelta { delta, .. } if delta.contains("approved")),
-        );
+        let said = answers(input)
+            .await
+            .into_iter()
+            .any(|event| matches!(&event.body, Body::TextDelta { delta, .. } if delta.contains("approved")));
         assert!(said);
     }
 }

@@ -77,6 +77,10 @@ impl Events {
 }
 
 impl Agent for Events {
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
     fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {

@@ -1,17 +1,19 @@
 //! A command per run: the run input as one line of JSON on its stdin, events of any known format on its stdout.
 //!
-//! The command leads a process group of its own, and the whole group is killed when the run is stopped. What a
+//! The command leads a process group of its own, and the whole group is killed when the run is stopped, and stopped by
+//! the system while the run is held. What a
 //! command moves to another group (`setsid`) is its own responsibility.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     io,
     path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError},
 };
 
-use agentwire_core::format::ag_ui;
+use agentwire_core::{event::RunId, format::ag_ui};
+use agentwire_store::Owner;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, stream};
 use tokio::{
@@ -21,7 +23,7 @@ use tokio::{
 };
 
 use super::{
-    Agent, BoxFuture, BuildError, Failure, Outlet, Request,
+    Agent, BoxFuture, BuildError, Failure, Hold, Outlet, Request,
     stream::{Close, Intake, Language, Patience, finish, pump},
 };
 use crate::code;
@@ -64,7 +66,11 @@ pub struct ExecOptions {
 pub struct Exec {
     options: Arc<ExecOptions>,
     language: Language,
+    running: Arc<Running>,
 }
+
+/// The commands of runs that go on: the process group that can be held, or `None` once it has said everything.
+type Running = Mutex<HashMap<(Owner, RunId), Option<Leader>>>;
 
 impl Exec {
     /// An agent that is a command.
@@ -79,7 +85,7 @@ impl Exec {
             return Err(BuildError(format!("`{entry}` names no variable of the environment")));
         }
         let language = Language::named(options.format.as_deref(), &options.options)?;
-        Ok(Self { options: Arc::new(options), language })
+        Ok(Self { options: Arc::new(options), language, running: Arc::default() })
     }
 
     fn command(&self, request: &Request) -> Command {
@@ -114,6 +120,10 @@ impl Exec {
 }
 
 impl Agent for Exec {
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
     fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
         let this = self.clone();
         Box::pin(async move {
@@ -125,6 +135,7 @@ impl Agent for Exec {
                     .with_detail(format!("`{program}`: {error}"))
             })?;
             let mut group = Group::new(child);
+            let listed = Listed::new(&this.running, &request, group.leader());
             if let Some(mut stdin) = group.child.stdin.take() {
                 // A command that does not read must not keep us from reading.
                 tokio::spawn(async move { stdin.write_all(line.as_bytes()).await });
@@ -141,6 +152,8 @@ impl Agent for Exec {
                     return Ok(());
                 }
                 Ok(close) => {
+                    // From here on its process id may be given to somebody else.
+                    listed.let_be();
                     let close = match (verdict(timeout(GRACE, group.child.wait()).await), close) {
                         // The command says by its status what a stream cannot.
                         (Ok(()), Close::Eof) => Close::Complete,
@@ -151,6 +164,7 @@ impl Agent for Exec {
                 }
                 Err(failure) => Err(failure),
             };
+            drop(listed);
             // With the command and its children, stderr ends.
             drop(group);
             let Err(failure) = result else { return Ok(()) };
@@ -165,6 +179,69 @@ impl Agent for Exec {
                 failure.detail.as_ref().map_or_else(|| said.clone(), |detail| format!("{detail}; {said}"));
             Err(failure.with_detail(detail))
         })
+    }
+
+    /// Hard: the whole group is stopped by the operating system, and goes on where it was. If the gateway dies
+    /// meanwhile, the system lets it go on as well, so that it finds its output closed.
+    fn hold(&self, request: &Request, hold: bool) -> Hold {
+        let key = (request.owner.clone(), request.input.run.clone());
+        match self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            // It has not been started, and will not be while the run is held.
+            None => Hold::Hard,
+            Some(Some(leader)) if leader.signal(hold) => Hold::Hard,
+            Some(_) => Hold::Soft,
+        }
+    }
+}
+
+/// Lists a command as one that can be held, as long as this lives.
+struct Listed {
+    running: Arc<Running>,
+    key: (Owner, RunId),
+}
+
+impl Listed {
+    fn new(running: &Arc<Running>, request: &Request, leader: Option<Leader>) -> Self {
+        let listed =
+            Self { running: Arc::clone(running), key: (request.owner.clone(), request.input.run.clone()) };
+        listed.put(leader);
+        listed
+    }
+
+    fn put(&self, leader: Option<Leader>) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.insert(self.key.clone(), leader);
+    }
+
+    /// The command ends by itself now.
+    fn let_be(&self) {
+        self.put(None);
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    }
+}
+
+/// The first process of a group, which gives the group its name.
+#[derive(Clone, Copy, Debug)]
+struct Leader(#[cfg(unix)] rustix::process::Pid);
+
+impl Leader {
+    /// Stops the group, or lets it go on; whether that was possible.
+    fn signal(self, hold: bool) -> bool {
+        #[cfg(unix)]
+        {
+            let signal = if hold { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+            rustix::process::kill_process_group(self.0, signal).is_ok()
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = hold;
+            false
+        }
     }
 }
 
@@ -195,6 +272,13 @@ impl Group {
             leader: child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw),
             child,
         }
+    }
+
+    fn leader(&self) -> Option<Leader> {
+        #[cfg(unix)]
+        return self.leader.map(Leader);
+        #[cfg(not(unix))]
+        None
     }
 
     /// Lets the command end by itself, within reason.

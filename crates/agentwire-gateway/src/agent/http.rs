@@ -7,14 +7,15 @@
 use std::{
     error::Error,
     sync::{Mutex, PoisonError},
+    time::SystemTime,
 };
 
 use agentwire_core::framing::Framing;
 use reqwest::{
     Client, Method, Response, StatusCode, Url,
     header::{
-        ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName,
-        HeaderValue, ORIGIN, TE, TRANSFER_ENCODING, UPGRADE,
+        ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
+        HeaderMap, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
     },
     redirect,
 };
@@ -22,6 +23,7 @@ use tokio::time::Duration;
 
 use super::{
     BuildError, Failure, Outlet, Request,
+    direct::{Direct, Unanswered},
     stream::{self, Intake, Language, Patience, excerpt},
 };
 use crate::code;
@@ -35,16 +37,36 @@ const MAX_ANSWER: usize = 64 << 20;
 /// The most that is read of an answer that nobody wanted, for the log.
 const MAX_COMPLAINT: usize = 2 << 10;
 
-/// Headers that belong to one connection, or that the request sets itself.
-const NEVER_PASSED_ON: &[HeaderName] =
-    &[HOST, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING, TE, UPGRADE, ORIGIN, ACCEPT];
+/// How requests say who sends them.
+const OURSELVES: &str = concat!("agentwire/", env!("CARGO_PKG_VERSION"));
+
+/// The longest wait that is passed on: a quota of a day. Beyond that it is a mistake, and nobody waits for it.
+const LONGEST_WAIT: u64 = 24 * 3600;
+
+/// Headers that belong to one connection, that the request sets itself, or that ask for what cannot be read here.
+const NEVER_PASSED_ON: &[HeaderName] = &[
+    HOST,
+    CONNECTION,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    TRANSFER_ENCODING,
+    TE,
+    UPGRADE,
+    EXPECT,
+    ORIGIN,
+    ACCEPT,
+    ACCEPT_ENCODING,
+];
 
 /// Where an agent is, and how to talk to it.
 #[derive(Debug)]
 pub(super) struct Http {
     url: Url,
     headers: HeaderMap,
-    /// The client, for the connect time-out that it was made with: those of one agent's runs do not differ.
+    /// The way there, if nothing is in between.
+    direct: Option<Direct>,
+    /// The client for everything else, for the connect time-out that it was made with: those of one agent's runs do
+    /// not differ.
     client: Mutex<Option<(Option<Duration>, Client)>>,
 }
 
@@ -62,6 +84,7 @@ pub(super) struct Call {
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: String,
+    retry_after: Option<u64>,
 }
 
 impl Http {
@@ -82,7 +105,8 @@ impl Http {
             value.set_sensitive(true);
             map.append(parsed, value);
         }
-        Ok(Self { url: parsed, headers: map, client: Mutex::new(None) })
+        let direct = Direct::to(&parsed, !is_loopback(&parsed));
+        Ok(Self { url: parsed, headers: map, direct, client: Mutex::new(None) })
     }
 
     /// The URL as it was given.
@@ -108,7 +132,6 @@ impl Http {
         }
         let mut builder = Client::builder()
             .redirect(redirect::Policy::none())
-            .user_agent(concat!("agentwire/", env!("CARGO_PKG_VERSION")))
             // A server may close a resting connection in the very moment in which it is used again, and a run
             // cannot be posted twice to find out. A connection per run costs less than a lost run.
             .pool_max_idle_per_host(0)
@@ -131,9 +154,8 @@ impl Http {
         &self,
         request: &Request,
         call: Call,
-        patience: Patience,
+        patience: &Patience,
     ) -> Result<Response, Failure> {
-        let client = self.client(request.timeouts.connect)?;
         let mut headers = HeaderMap::new();
         for (name, value) in request.headers.iter() {
             let parsed = name.parse::<HeaderName>().ok().zip(value.parse::<HeaderValue>().ok());
@@ -143,6 +165,7 @@ impl Http {
                 headers.append(name, value);
             }
         }
+        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(OURSELVES));
         headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
         if call.json.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -156,7 +179,12 @@ impl Http {
             headers.remove(name);
         }
         headers.extend(self.headers.clone());
-        let mut builder = client.request(call.method, call.url).headers(headers);
+        let connect = request.timeouts.connect;
+        if let Some(direct) = self.direct.as_ref().filter(|_| call.url.origin() == self.url.origin()) {
+            let answer = direct.send(call.method, &call.url, &headers, call.json, connect);
+            return patience.first(answer).await?.map_err(|error| not_answered(&error, request));
+        }
+        let mut builder = self.client(connect)?.request(call.method, call.url).headers(headers);
         if let Some(json) = call.json {
             builder = builder.body(json);
         }
@@ -175,7 +203,7 @@ impl Http {
         outlet: &Outlet,
     ) -> Result<(), Failure> {
         let patience = Patience::begin(request);
-        let response = accepted(self.send(request, call, patience).await?, patience).await?;
+        let response = accepted(self.send(request, call, &patience).await?, &patience).await?;
         let mut intake = Intake::new(language, request, events(&response)?);
         let bytes = response.bytes_stream();
         let close = stream::pump(bytes, &mut intake, patience, outlet).await?;
@@ -184,39 +212,71 @@ impl Http {
 
     /// Sends a request and reads the whole answer, whatever its status.
     pub(super) async fn ask(&self, request: &Request, call: Call) -> Result<Answer, Failure> {
+        self.ask_within(request, call, MAX_ANSWER).await
+    }
+
+    /// The same for answers of so many bytes at most.
+    pub(super) async fn ask_within(
+        &self,
+        request: &Request,
+        call: Call,
+        limit: usize,
+    ) -> Result<Answer, Failure> {
         let patience = Patience::begin(request);
-        let mut response = self.send(request, call, patience).await?;
+        let mut response = self.send(request, call, &patience).await?;
         let status = response.status();
-        let body = patience.first(read(&mut response, MAX_ANSWER)).await?.map_err(|error| match error {
+        let retry_after = retry_after(&response);
+        let body = patience.first(read(&mut response, limit)).await?.map_err(|error| match error {
             Some(error) => stream::broken(causes(&error)),
-            None => {
-                Failure::new(code::LIMIT_EXCEEDED, format!("the agent's answer is over {MAX_ANSWER} bytes"))
-            }
+            None => Failure::new(code::LIMIT_EXCEEDED, format!("the agent's answer is over {limit} bytes")),
         })?;
-        Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned() })
+        Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned(), retry_after })
     }
 }
 
 impl Answer {
     /// The failure that this answer is.
     pub(super) fn refusal(&self) -> Failure {
-        refusal(self.status, self.body.as_bytes())
+        refusal(self.status, self.retry_after, self.body.as_bytes())
     }
 }
 
 /// An answer with a status of success; what the others say goes to the log.
-pub(super) async fn accepted(mut response: Response, patience: Patience) -> Result<Response, Failure> {
+pub(super) async fn accepted(mut response: Response, patience: &Patience) -> Result<Response, Failure> {
     if response.status().is_success() {
         return Ok(response);
     }
     // Half a complaint is good enough, and none is no failure of its own.
     let body = patience.first(complaint(&mut response)).await.unwrap_or_default();
-    Err(refusal(response.status(), &body))
+    Err(refusal(response.status(), retry_after(&response), &body))
 }
 
-fn refusal(status: StatusCode, body: &[u8]) -> Failure {
-    let failure = Failure::new(code::UPSTREAM_STATUS, format!("the agent's server answered {status}"));
+fn refusal(status: StatusCode, retry_after: Option<u64>, body: &[u8]) -> Failure {
+    let mut failure = Failure::new(code::UPSTREAM_STATUS, format!("the agent's server answered {status}"));
+    if let Some(seconds) = retry_after {
+        failure.message.push_str(&format!(" and asks to try again in {seconds} s"));
+        failure.retry_after = Some(seconds);
+    }
     if body.is_empty() { failure } else { failure.with_detail(excerpt(body)) }
+}
+
+/// When a server that has too much to do wants to be asked again. It is a number by the time it leaves here, so that
+/// nothing of what the server says reaches a client.
+fn retry_after(response: &Response) -> Option<u64> {
+    if !matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        return None;
+    }
+    let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let seconds = match value.parse::<u64>() {
+        Ok(seconds) => seconds,
+        Err(_) => {
+            let time = httpdate::parse_http_date(value).ok()?;
+            // What has passed is now.
+            let wait = time.duration_since(SystemTime::now()).unwrap_or_default();
+            wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+        }
+    };
+    (seconds <= LONGEST_WAIT).then_some(seconds)
 }
 
 async fn complaint(response: &mut Response) -> Vec<u8> {
@@ -271,25 +331,48 @@ pub(super) fn events(response: &Response) -> Result<Option<Framing>, Failure> {
     })
 }
 
-/// Why there was no answer at all.
+/// Why there was no answer at all, in the words of the client.
 fn unanswered(error: &reqwest::Error, request: &Request) -> Failure {
     let failure = if error.is_connect() && error.is_timeout() {
-        let time = request.timeouts.connect.unwrap_or_default();
-        Failure::new(
-            code::UPSTREAM_TIMEOUT,
-            format!("the connection to the agent's server could not be made within {time:?}"),
-        )
+        too_far(request)
     } else if error.is_connect() || error.is_builder() {
-        Failure::new(code::UPSTREAM_UNREACHABLE, "the agent's server could not be reached")
+        unreachable()
     } else {
         match sources(error).find_map(|error| error.downcast_ref::<hyper::Error>()) {
-            Some(error) if error.is_parse() => {
-                Failure::new(code::UPSTREAM_BAD_CONTENT, "the agent's server does not speak HTTP")
-            }
-            _ => Failure::new(code::UPSTREAM_TRUNCATED, "the agent's server hung up before it answered"),
+            Some(error) if error.is_parse() => not_http(),
+            _ => hung_up(),
         }
     };
     failure.with_detail(causes(error))
+}
+
+/// Why there was no answer at all, in ours.
+fn not_answered(error: &Unanswered, request: &Request) -> Failure {
+    let failure = match error {
+        Unanswered::Late => too_far(request),
+        Unanswered::Unreachable(_) => unreachable(),
+        Unanswered::NotHttp(_) => not_http(),
+        Unanswered::Broken(_) => hung_up(),
+    };
+    failure.with_detail(causes(error))
+}
+
+fn too_far(request: &Request) -> Failure {
+    let time = request.timeouts.connect.unwrap_or_default();
+    let message = format!("the connection to the agent's server could not be made within {time:?}");
+    Failure::new(code::UPSTREAM_TIMEOUT, message)
+}
+
+fn unreachable() -> Failure {
+    Failure::new(code::UPSTREAM_UNREACHABLE, "the agent's server could not be reached")
+}
+
+fn not_http() -> Failure {
+    Failure::new(code::UPSTREAM_BAD_CONTENT, "the agent's server does not speak HTTP")
+}
+
+fn hung_up() -> Failure {
+    Failure::new(code::UPSTREAM_TRUNCATED, "the agent's server hung up before it answered")
 }
 
 /// What caused an error, and what caused that.
@@ -298,7 +381,7 @@ fn sources<'e>(error: &'e dyn Error) -> impl Iterator<Item = &'e (dyn Error + 's
 }
 
 /// An error with everything that caused it.
-fn causes(error: &dyn Error) -> String {
+pub(crate) fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     for cause in sources(error) {
         text.push_str(": ");
@@ -308,7 +391,7 @@ fn causes(error: &dyn Error) -> String {
 }
 
 /// Whether a host is this machine: no proxy leads there.
-fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
     address.is_ok_and(|address| address.is_loopback()) || host == "localhost" || host.ends_with(".localhost")

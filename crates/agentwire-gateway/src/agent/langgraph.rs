@@ -26,7 +26,7 @@ use tokio::time::{Duration, sleep};
 use uuid::Uuid;
 
 use super::{
-    Agent, BoxFuture, BuildError, Failure, Outlet, Request,
+    Agent, BoxFuture, BuildError, Failure, Outlet, Recalled, Request,
     http::{self, ACCEPT_EVENTS, Answer, Call, Http},
     names::thread_uuid,
     stream::{self, Close, Intake, Language, Patience},
@@ -111,6 +111,10 @@ impl LangGraph {
 }
 
 impl Agent for LangGraph {
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
     fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
@@ -135,6 +139,26 @@ impl Agent for LangGraph {
         Some(Box::pin(async move {
             let result = Run::new(&shared, &request).attach(&outlet).await;
             result.inspect_err(|failure| abandon(&shared, &request, failure))
+        }))
+    }
+
+    fn recall(&self, request: Request) -> Option<BoxFuture<'static, Result<Option<Recalled>, Failure>>> {
+        let shared = Arc::clone(&self.0);
+        Some(Box::pin(async move {
+            let held = Run::new(&shared, &request).held().await?;
+            Ok(held.map(|ThreadState { messages, state, .. }| Recalled { messages, state: state.into() }))
+        }))
+    }
+
+    fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+        let shared = Arc::clone(&self.0);
+        Some(Box::pin(async move {
+            let answer = Run::new(&shared, &request).ask(Method::DELETE, "", None).await?;
+            match answer.status {
+                StatusCode::NOT_FOUND => Ok(()),
+                status if status.is_success() => Ok(()),
+                _ => Err(answer.refusal()),
+            }
         }))
     }
 }
@@ -165,8 +189,8 @@ impl<'r> Run<'r> {
         let patience = Patience::begin(self.request);
         let known = self.known().await?;
         let call = self.call(Method::POST, "/runs/stream", Some(self.body(known.as_ref())))?;
-        let response = self.shared.http.send(self.request, call, patience).await?;
-        let response = http::accepted(response, patience)
+        let response = self.shared.http.send(self.request, call, &patience).await?;
+        let response = http::accepted(response, &patience)
             .await
             .map_err(|failure| refused(failure, &self.shared.assistant))?;
         let location = response.headers().get(header::CONTENT_LOCATION).and_then(|value| value.to_str().ok());
@@ -232,6 +256,10 @@ impl<'r> Run<'r> {
             joins = if intake.frames() > before { 0 } else { joins + 1 };
         }
         stream::finish(&mut intake, close, outlet).await?;
+        if intake.fell_back() {
+            // Nobody listens to the rest of it.
+            self.cancel().await.ok();
+        }
         self.forget();
         Ok(())
     }
@@ -243,9 +271,9 @@ impl<'r> Run<'r> {
         if let Ok(state) = self.ask(Method::GET, "/state", None).await
             && state.status.is_success()
         {
-            intake.tell("state", &state.body, &mut events)?;
+            intake.tell("state", &state.body, &mut events).await?;
         }
-        intake.tell("run", run, &mut events)?;
+        intake.tell("run", run, &mut events).await?;
         outlet.send_all(&mut events).await?;
         Ok(())
     }
@@ -256,31 +284,40 @@ impl<'r> Run<'r> {
         let mut call = self.call(Method::GET, &format!("/runs/{run}/stream"), None)?;
         // From the beginning, if there is none yet.
         call.last_event_id = Some(intake.last_id().unwrap_or("-1").to_owned());
-        let response = self.shared.http.send(self.request, call, patience).await?;
-        let response = http::accepted(response, patience).await?;
+        let response = self.shared.http.send(self.request, call, &patience).await?;
+        let response = http::accepted(response, &patience).await?;
         intake.again();
         stream::pump(response.bytes_stream(), intake, patience, outlet).await
     }
 
     /// What the thread holds; creates it if there is none.
     async fn known(&self) -> Result<Option<ThreadState>, Failure> {
+        if let Some(held) = self.held().await? {
+            return Ok(Some(held));
+        }
+        let thread = self.request.input.thread.as_str();
+        let body = json!({"thread_id": self.thread.to_string(), "if_exists": "do_nothing", "metadata": {OUR_THREAD: thread}});
+        let url = self.shared.http.below("/threads")?;
+        let call = Call {
+            method: Method::POST,
+            url,
+            accept: JSON,
+            json: Some(body.to_string()),
+            last_event_id: None,
+        };
+        let made = self.shared.http.ask(self.request, call).await?;
+        // Another gateway may have been faster.
+        match made.status {
+            StatusCode::CONFLICT => Ok(None),
+            status if status.is_success() => Ok(None),
+            _ => Err(made.refusal()),
+        }
+    }
+
+    /// What the thread holds, if there is one.
+    async fn held(&self) -> Result<Option<ThreadState>, Failure> {
         let answer = self.ask(Method::GET, "/state", None).await?;
         if answer.status == StatusCode::NOT_FOUND {
-            let thread = self.request.input.thread.as_str();
-            let body = json!({"thread_id": self.thread.to_string(), "if_exists": "do_nothing", "metadata": {OUR_THREAD: thread}});
-            let url = self.shared.http.below("/threads")?;
-            let call = Call {
-                method: Method::POST,
-                url,
-                accept: JSON,
-                json: Some(body.to_string()),
-                last_event_id: None,
-            };
-            let made = self.shared.http.ask(self.request, call).await?;
-            // Another gateway may have been faster.
-            if !made.status.is_success() && made.status != StatusCode::CONFLICT {
-                return Err(made.refusal());
-            }
             return Ok(None);
         }
         if !answer.status.is_success() {
@@ -406,5 +443,5 @@ fn refused(failure: Failure, assistant: &str) -> Failure {
     } else {
         return failure;
     };
-    Failure { code: code.into(), message, detail: failure.detail }
+    Failure { code: code.into(), message, ..failure }
 }

@@ -2,13 +2,17 @@
 //!
 //! An [`Agent`] gets a [`Request`] and an [`Outlet`] for its events. It need not keep the order rules or close what
 //! it opened: the guard behind the outlet does. It is stopped by dropping the future that answers.
+//!
+//! An agent in Rust is most easily a function with an [`Emitter`], which makes the events: [`agent_fn`].
 
 mod adk;
 mod ag_ui;
 mod demo;
+mod direct;
+mod emit;
 mod events;
 mod exec;
-mod http;
+pub(crate) mod http;
 mod langgraph;
 mod names;
 mod openai;
@@ -16,23 +20,38 @@ mod replay;
 mod stream;
 mod template;
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use agentwire_core::event::{Event, RunInput};
+use agentwire_core::{
+    event::{Content, Event, Message, MessageBody, Role, RunInput, ToolCallId},
+    json::Json,
+};
 use agentwire_store::Owner;
-use tokio::sync::mpsc;
+use bytes::Bytes;
+use tokio::{sync::mpsc, time::Instant};
 
 pub use self::{
     adk::{Adk, AdkOptions},
     ag_ui::{AgUi, AgUiOptions},
     demo::Demo,
+    emit::{
+        Activity, BoxError, Call, EmitError, Emitter, NewSubagent, Question, Reasoning, State, Step,
+        Subagent, TextMessage, agent_fn, emitting,
+    },
     events::{Events, EventsOptions},
     exec::{Exec, ExecOptions},
     langgraph::{LangGraph, LangGraphOptions},
     openai::{OpenAi, OpenAiOptions},
     replay::{Replay, ReplayOptions},
 };
-use crate::settings::{RunLimits, Timeouts};
+use crate::{
+    hooks::Wired,
+    settings::{RunLimits, Timeouts},
+};
 
 /// A future that an object-safe trait can return.
 pub type BoxFuture<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
@@ -56,12 +75,112 @@ pub trait Agent: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
+    /// Whether the agent itself watches `first_byte` and `idle`, as those do that read bytes: a comment is a sign of
+    /// life and no event. Otherwise the gateway does, by the agent's events. It always watches `total`.
+    fn keeps_time(&self) -> bool {
+        false
+    }
+
+    /// A person holds the run, or lets it go on. The future that answers is not polled while a run is held, so whoever
+    /// sends to it is slowed down once what was sent is not taken; that is [`Hold::Soft`]. An agent that can do more, and
+    /// stops to work altogether, does so here and says [`Hold::Hard`]. It must go on exactly where it was.
+    fn hold(&self, request: &Request, hold: bool) -> Hold {
+        let _ = (request, hold);
+        Hold::Soft
+    }
+
     /// The gateway died during the run and is back: plays the run again from its beginning, and then to its end,
     /// without asking the agent anew. The events come in the same order as the first time, so what is in the log
     /// already can be skipped by counting. `None` if this agent's runs end with their connection.
     fn attach(&self, request: Request, outlet: Outlet) -> Option<BoxFuture<'static, Result<(), Failure>>> {
         let _ = (request, outlet);
         None
+    }
+
+    /// What the agent's side holds of a thread, so that one that was begun without this gateway is not empty here.
+    /// Of the request only the thread and the owner count. `None` if it holds nothing; the answer is `None` if it
+    /// knows no such thread of that owner.
+    fn recall(&self, request: Request) -> Option<BoxFuture<'static, Result<Option<Recalled>, Failure>>> {
+        let _ = request;
+        None
+    }
+
+    /// A thread was deleted: the agent's side forgets it too. `None` if it holds nothing.
+    fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+        let _ = request;
+        None
+    }
+
+    /// The names of what the agent has stored in a thread beside the conversation. `None` if this kind of agent
+    /// stores nothing.
+    fn artifacts(&self, request: Request) -> Option<BoxFuture<'static, Result<Vec<String>, Failure>>> {
+        let _ = request;
+        None
+    }
+
+    /// One of them, in its newest version or a given one; the answer is `None` if there is no such thing.
+    fn artifact(
+        &self,
+        request: Request,
+        name: &str,
+        version: Option<u64>,
+    ) -> Option<BoxFuture<'static, Result<Option<Artifact>, Failure>>> {
+        let _ = (request, name, version);
+        None
+    }
+}
+
+/// What an agent's side holds of a thread.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recalled {
+    /// The conversation.
+    pub messages: Vec<Message>,
+    /// The state, as user interfaces see it.
+    pub state: Json,
+}
+
+/// Something that an agent has stored under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artifact {
+    /// What it is; anybody's word.
+    pub mime_type: String,
+    /// Its bytes.
+    pub bytes: Bytes,
+}
+
+/// How much of a run is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// The agent is not listened to, and slowed down by that.
+    #[default]
+    Soft,
+    /// The agent does nothing.
+    Hard,
+}
+
+impl Hold {
+    /// As the answer to a request to hold says it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Soft => "soft",
+            Self::Hard => "hard",
+        }
+    }
+}
+
+/// When a held run was last let go on: time in which nobody listened is not the agent's.
+#[derive(Clone, Debug, Default)]
+pub struct Pauses(Arc<Mutex<Option<Instant>>>);
+
+impl Pauses {
+    pub(crate) fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// From when on the agent's time counts that would count from `since`.
+    pub(crate) fn since(&self, since: Instant) -> Instant {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).map_or(since, |ended| ended.max(since))
     }
 }
 
@@ -74,10 +193,14 @@ pub struct Request {
     pub owner: Owner,
     /// Headers to pass on, names in lower case: those that are allowed, and `traceparent`.
     pub headers: Arc<[(String, String)]>,
-    /// How long to wait. `total` is watched by the gateway.
+    /// How long to wait. The gateway watches the time, except as [`Agent::keeps_time`] says.
     pub timeouts: Timeouts,
     /// What to refuse. Events and bytes of the log are counted by the gateway.
     pub limits: RunLimits,
+    /// The run's hooks, for agents whose own events are translated here; others need not look at them.
+    pub hooks: Option<Wired>,
+    /// When it was held.
+    pub pauses: Pauses,
 }
 
 impl Request {
@@ -90,7 +213,60 @@ impl Request {
             headers: Arc::new([]),
             timeouts: Timeouts::default(),
             limits: RunLimits::default(),
+            hooks: None,
+            pauses: Pauses::default(),
         }
+    }
+
+    /// What the user said last, as text.
+    ///
+    /// ```
+    /// use agentwire_gateway::{agent::Request, core::event::{Message, RunInput}};
+    /// let mut input = RunInput::new("thread", "run");
+    /// input.messages.push(Message::user("m1", "hello"));
+    /// assert_eq!(Request::new(input).user_text(), "hello");
+    /// ```
+    #[must_use]
+    pub fn user_text(&self) -> String {
+        let said = self.input.messages.iter().rev().find_map(|message| match &message.body {
+            MessageBody::User { content } => Some(content.text()),
+            _ => None,
+        });
+        said.unwrap_or_default()
+    }
+
+    /// What tools of the user interface returned since the agent spoke last, in order.
+    ///
+    /// ```
+    /// use agentwire_gateway::{agent::Request, core::event::{Content, Message, MessageBody, RunInput}};
+    /// let mut input = RunInput::new("thread", "run");
+    /// let answer = MessageBody::Tool { call: "c1".into(), content: "blue".into(), error: None };
+    /// input.messages.push(Message::new("m1", answer));
+    /// let request = Request::new(input);
+    /// let (call, content) = request.tool_results().next().unwrap();
+    /// assert_eq!((call.as_str(), content.text()), ("c1", "blue".to_owned()));
+    /// ```
+    pub fn tool_results(&self) -> impl Iterator<Item = (&ToolCallId, &Content)> {
+        let messages = &self.input.messages;
+        let first = messages.iter().rposition(|message| message.role() != Role::Tool).map_or(0, |at| at + 1);
+        messages[first..].iter().filter_map(|message| match &message.body {
+            MessageBody::Tool { call, content, .. } => Some((call, content)),
+            _ => None,
+        })
+    }
+
+    /// A header of the request, if it may be passed on.
+    ///
+    /// ```
+    /// # use agentwire_gateway::{agent::Request, core::event::RunInput};
+    /// let mut request = Request::new(RunInput::new("thread", "run"));
+    /// request.headers = [("x-language".to_owned(), "de".to_owned())].into();
+    /// assert_eq!(request.header("X-Language"), Some("de"));
+    /// ```
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
     }
 }
 
@@ -104,13 +280,15 @@ pub struct Failure {
     pub message: String,
     /// For the log only: what the agent's side said.
     pub detail: Option<String>,
+    /// Seconds after which it may work, where the agent's side says so.
+    pub retry_after: Option<u64>,
 }
 
 impl Failure {
     /// A failure with nothing for the log.
     #[must_use]
     pub fn new(code: impl Into<Box<str>>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), detail: None }
+        Self { code: code.into(), message: message.into(), detail: None, retry_after: None }
     }
 
     /// The same failure with something for the log.

@@ -28,6 +28,27 @@ pub(super) fn shared_thread(owner: &Owner, thread: &ThreadId) -> ThreadId {
     if is_single_user(owner) { thread.clone() } else { derived(owner, thread).to_string().into() }
 }
 
+/// A name as a server can take it that reads `%2F` in a path as `/`, and that nothing on the way takes for a step in
+/// a path. Different names stay different.
+pub(super) fn segment(name: &str) -> String {
+    match name {
+        "." => "%2E".into(),
+        ".." => "%2E%2E".into(),
+        // Servers that store in files take these for paths.
+        name => name.replace('%', "%25").replace('/', "%2F").replace('\\', "%5C"),
+    }
+}
+
+/// A user's name on a server that knows users and no tenants. Different users stay different.
+pub(super) fn user(owner: &Owner) -> String {
+    let user = segment(owner.user.as_str());
+    match owner.tenant.as_str() {
+        "default" => user,
+        // No name holds `%%` once it is a segment.
+        tenant => format!("{}%%{user}", segment(tenant)),
+    }
+}
+
 fn derived(owner: &Owner, thread: &ThreadId) -> Uuid {
     // Lengths, so that no two triples give one text.
     let (tenant, user) = (owner.tenant.to_string(), owner.user.to_string());
@@ -38,6 +59,22 @@ fn derived(owner: &Owner, thread: &ThreadId) -> Uuid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_of_two_tenants_never_meet() {
+        assert_eq!(user(&Owner::new("default", "ada@example.com")), "ada@example.com");
+        assert_eq!(user(&Owner::new("acme", "ada")), "acme%%ada");
+        let words = ["a", "a/b", "a%2Fb", "a%%b", "%%", "%", "b", "..", "%2E%2E", "a\\b", "default"];
+        let mut all: Vec<_> = words
+            .iter()
+            .flat_map(|tenant| words.iter().map(|name| user(&Owner::new(*tenant, *name))))
+            .collect();
+        assert!(all.iter().all(|name| !name.contains(['/', '\\']) && name != "." && name != ".."), "{all:?}");
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
 
     #[test]
     fn threads_of_two_users_never_meet() {

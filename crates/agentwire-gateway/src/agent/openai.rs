@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use agentwire_core::format::openai::{
     self,
-    input::{Model, to_json},
+    input::{Model, OWN_MEMBERS, to_json_with},
 };
 use reqwest::{Method, Url};
+use serde_json::{Map, Value};
 
 use super::{
     Agent, BoxFuture, BuildError, Failure, Outlet, Request,
@@ -36,6 +37,8 @@ pub struct OpenAiOptions {
     pub api_key: Option<String>,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
+    /// Members of every request, such as `temperature`.
+    pub body: Map<String, Value>,
     /// Options of the format `openai`, `key=value`.
     pub options: Vec<String>,
 }
@@ -50,6 +53,7 @@ struct Shared {
     url: Url,
     model: String,
     system: Option<String>,
+    body: Map<String, Value>,
     language: Language,
 }
 
@@ -59,7 +63,10 @@ impl OpenAi {
     /// # Errors
     /// When the URL, the model, the key, a header or an option is none.
     pub fn new(options: OpenAiOptions) -> Result<Self, BuildError> {
-        let OpenAiOptions { url, model, system, api_key, mut headers, options } = options;
+        let OpenAiOptions { url, model, system, api_key, mut headers, body, options } = options;
+        if let Some(name) = body.keys().find(|name| OWN_MEMBERS.contains(&name.as_str())) {
+            return Err(BuildError(format!("the member `{name}` of a request cannot be chosen")));
+        }
         if model.is_empty() {
             return Err(BuildError("the model's name is empty".into()));
         }
@@ -70,7 +77,7 @@ impl OpenAi {
         let http = Http::new(&url, &headers)?;
         let url = route(http.url().clone());
         let language = Language::of(&openai::FORMAT, &options)?;
-        Ok(Self(Arc::new(Shared { http, url, model, system, language })))
+        Ok(Self(Arc::new(Shared { http, url, model, system, body, language })))
     }
 }
 
@@ -85,11 +92,16 @@ fn route(mut url: Url) -> Url {
 }
 
 impl Agent for OpenAi {
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
     fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
-            let Shared { http, url, model, system, language } = &*shared;
-            let json = to_json(&request.input, Model { name: model, system: system.as_deref() });
+            let Shared { http, url, model, system, body, language } = &*shared;
+            let model = Model { name: model, system: system.as_deref() };
+            let json = to_json_with(&request.input, model, body);
             let call = Call {
                 method: Method::POST,
                 url: url.clone(),

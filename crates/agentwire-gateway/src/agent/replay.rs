@@ -78,6 +78,11 @@ fn read(file: &PathBuf) -> io::Result<Vec<u8>> {
 }
 
 impl Agent for Replay {
+    /// What is silent in a recording is silent on purpose.
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
     fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
         let Self { recording, language, speed } = self.clone();
         Box::pin(async move {
@@ -87,8 +92,8 @@ impl Agent for Replay {
             let mut chunks = recording.chunks(CHUNK);
             loop {
                 let flow = match chunks.next() {
-                    Some(chunk) => intake.push(chunk, &mut events),
-                    None => intake.end(Close::Eof, &mut events).map(|()| Flow::Over),
+                    Some(chunk) => intake.take(chunk, &mut events).await,
+                    None => intake.wind_up(Close::Eof, &mut events).await.map(|()| Flow::Over),
                 };
                 match &mut pace {
                     None => outlet.send_all(&mut events).await?,

@@ -13,14 +13,14 @@ use std::{
 
 use agentwire_core::{
     event::{Body, Event},
-    format::{self, Format, OptionError, Options, Reader, Setup, StreamEnd},
-    framing::{Decoder, Frame, FrameProblem, Framing, Payload, detect},
+    format::{self, Format, OptionError, Options, ReadError, Reader, Setup, StreamEnd},
+    framing::{Decoder, Frame, FrameError, FrameProblem, Framing, detect},
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::{BuildError, Failure, Outlet, Request};
+use super::{BuildError, Failure, Outlet, Pauses, Request};
 use crate::code;
 
 /// How much of a stream is looked at to tell what it is: what `framing::detect` asks for.
@@ -89,6 +89,8 @@ pub(super) struct Intake {
     last_id: Option<Box<str>>,
     /// The stream was joined: what the frame with that `id` said, as a hash.
     joined: Option<u64>,
+    /// Where the run's hooks are with it; unused without any.
+    hooked: hooked::Progress,
 }
 
 enum Phase {
@@ -123,6 +125,7 @@ impl Intake {
             frames: 0,
             last_id: None,
             joined: None,
+            hooked: hooked::Progress::begin(),
         }
     }
 
@@ -150,24 +153,36 @@ impl Intake {
     }
 
     /// Takes in bytes; what they say is added to `out`, also when they fail.
-    pub(super) fn push(&mut self, bytes: &[u8], out: &mut Vec<Event>) -> Result<Flow, Failure> {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<Event>) -> Result<Flow, Failure> {
+        if self.feed(bytes)? { self.drain(out) } else { Ok(Flow::More) }
+    }
+
+    /// Takes in bytes; whether they are read.
+    fn feed(&mut self, bytes: &[u8]) -> Result<bool, Failure> {
         match &mut self.phase {
-            Phase::Over => return Ok(Flow::Over),
-            Phase::Reading(decoder, _) => decoder.push(bytes),
+            Phase::Over => Ok(true),
+            Phase::Reading(decoder, _) => {
+                decoder.push(bytes);
+                Ok(true)
+            }
             Phase::Starting(start) => {
                 start.extend_from_slice(bytes);
-                if !self.begin(false)? {
-                    return Ok(Flow::More);
-                }
+                self.begin(false)
             }
         }
-        self.drain(out)
     }
 
     /// The stream has ended, in good order or not: what that means for the run.
-    pub(super) fn end(&mut self, close: Close, out: &mut Vec<Event>) -> Result<(), Failure> {
+    fn end(&mut self, close: Close, out: &mut Vec<Event>) -> Result<(), Failure> {
+        let Some(ended) = self.last_bytes(close)? else { return Ok(()) };
+        let last = self.drain(out);
+        self.conclude(ended, last, out)
+    }
+
+    /// No more bytes come; `None` if the run is over already.
+    fn last_bytes(&mut self, close: Close) -> Result<Option<Ended>, Failure> {
         let (broken, complete) = match close {
-            Close::Over => return Ok(()),
+            Close::Over => return Ok(None),
             Close::Eof => (None, false),
             Close::Complete => (None, true),
             Close::Broken(failure) => (Some(failure), false),
@@ -185,7 +200,17 @@ impl Intake {
             decoder.finish();
         }
         self.ended = true;
-        let last = self.drain(out).map_err(|failure| match &broken {
+        Ok(Some(Ended { broken, complete }))
+    }
+
+    /// What the end of a stream means whose frames have been read; `last` is what came of them.
+    fn conclude(
+        &mut self,
+        Ended { broken, complete }: Ended,
+        last: Result<Flow, Failure>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), Failure> {
+        let last = last.map_err(|failure| match &broken {
             Some(broken) if &*failure.code == code::UPSTREAM_TRUNCATED => broken.clone(),
             _ => failure,
         })?;
@@ -218,21 +243,6 @@ impl Intake {
         }
     }
 
-    /// Reads a frame that was not in the stream.
-    pub(super) fn tell(&mut self, event: &str, data: &str, out: &mut Vec<Event>) -> Result<(), Failure> {
-        if let Phase::Reading(_, reader) = &mut self.phase {
-            let data = Payload::Text(data);
-            let frame = Frame { index: self.frames, offset: 0, event: Some(event), id: None, data };
-            let before = out.len();
-            reader.read(&frame, out).map_err(|error| {
-                Failure::new(code::UPSTREAM_MALFORMED, format!("the agent's `{event}` is malformed"))
-                    .with_detail(error.to_string())
-            })?;
-            cut_behind_terminal(out, before);
-        }
-        Ok(())
-    }
-
     /// Tells framing and format from the first bytes, if they suffice.
     fn begin(&mut self, whole: bool) -> Result<bool, Failure> {
         let Phase::Starting(start) = &self.phase else { return Ok(true) };
@@ -260,14 +270,18 @@ impl Intake {
             },
         };
         let Some((format, framing)) = found else { return Err(self.not_events()) };
+        let Some(reader) = self.reader(format) else { return Err(self.not_events()) };
+        let mut decoder = Decoder::new(framing, self.request.limits.max_frame);
+        decoder.push(start);
+        self.phase = Phase::Reading(Box::new(decoder), reader);
+        Ok(true)
+    }
+
+    fn reader(&self, format: &Format) -> Option<Box<dyn Reader>> {
         let input = &self.request.input;
         let options = self.language.options.clone().for_request((**input).clone());
         let setup = Setup { thread: input.thread.clone(), run: input.run.clone(), options: &options };
-        let Some(make) = format.reader else { return Err(self.not_events()) };
-        let mut decoder = Decoder::new(framing, self.request.limits.max_frame);
-        decoder.push(start);
-        self.phase = Phase::Reading(Box::new(decoder), make(&setup));
-        Ok(true)
+        format.reader.map(|make| make(&setup))
     }
 
     fn not_events(&mut self) -> Failure {
@@ -290,21 +304,8 @@ impl Intake {
                 None => return Ok(Flow::More),
                 Some(Ok(frame)) => {
                     self.frames += 1;
-                    let (index, offset) = (frame.index, frame.offset);
-                    if let (Some(said), Some(id)) = (&mut self.joined, frame.id) {
-                        // Servers say once more what came while they looked up what to repeat.
-                        let now = hash_of(&frame);
-                        let last = self.last_id.as_deref().unwrap_or_default();
-                        // The `id` of a frame without one is that of the frame before.
-                        if is_before(id, last) || (id == last && now == *said) {
-                            continue;
-                        }
-                        *said = now;
-                    }
-                    if let Some(id) = frame.id
-                        && self.last_id.as_deref() != Some(id)
-                    {
-                        self.last_id = Some(id.into());
+                    if is_repeated(&frame, &mut self.joined, &mut self.last_id) {
+                        continue;
                     }
                     let read = reader.read(&frame, out);
                     if cut_behind_terminal(out, before) {
@@ -312,31 +313,22 @@ impl Intake {
                         return Ok(Flow::Over);
                     }
                     if let Err(error) = read {
-                        if self.ended && is_half(frame.text()) {
-                            break Failure { detail: Some(bounded(error.to_string())), ..truncated() };
-                        }
-                        let what = format!("frame {} at byte {offset} of the agent's stream", index + 1);
-                        break Failure::new(code::UPSTREAM_MALFORMED, format!("{what} is malformed"))
-                            .with_detail(bounded(error.to_string()));
+                        break malformed(&frame, &error, self.ended);
                     }
                 }
-                Some(Err(error)) => {
-                    let code = match error.problem {
-                        FrameProblem::TooLarge { .. } => code::LIMIT_EXCEEDED,
-                        FrameProblem::Truncated => code::UPSTREAM_TRUNCATED,
-                        _ => code::UPSTREAM_MALFORMED,
-                    };
-                    let (index, offset, problem) = (error.index + 1, error.offset, error.problem);
-                    let what = format!("frame {index} at byte {offset} of the agent's stream {problem}");
-                    break Failure::new(code, what);
-                }
+                Some(Err(error)) => break not_a_frame(&error),
             }
         };
+        Err(self.fail(failure, out))
+    }
+
+    /// The stream cannot be read any further.
+    fn fail(&mut self, failure: Failure, out: &mut Vec<Event>) -> Failure {
         let Failure { code, message, .. } = &failure;
         self.close(&StreamEnd::Failed { code: code.clone(), message: message.as_str().into() }, out);
         // The failure says it.
         out.pop_if(|event| matches!(&event.body, Body::RunError(error) if error.code.as_ref() == Some(code)));
-        Err(failure)
+        failure
     }
 
     /// Lets the reader say what it held back.
@@ -358,6 +350,47 @@ fn framing(format: &Format, start: &[u8], text: &[u8], hint: Option<Framing>) ->
         (None, Some(Framing::Sse)) => hint,
         (found, _) => found,
     }
+}
+
+/// Whether a stream that was joined says something once more. Remembers where it is.
+fn is_repeated(frame: &Frame<'_>, joined: &mut Option<u64>, last_id: &mut Option<Box<str>>) -> bool {
+    if let (Some(said), Some(id)) = (joined, frame.id) {
+        // Servers say once more what came while they looked up what to repeat.
+        let now = hash_of(frame);
+        let last = last_id.as_deref().unwrap_or_default();
+        // The `id` of a frame without one is that of the frame before.
+        if is_before(id, last) || (id == last && now == *said) {
+            return true;
+        }
+        *said = now;
+    }
+    if let Some(id) = frame.id
+        && last_id.as_deref() != Some(id)
+    {
+        *last_id = Some(id.into());
+    }
+    false
+}
+
+/// A frame that its reader did not understand; `ended` if no more bytes come.
+fn malformed(frame: &Frame<'_>, error: &ReadError, ended: bool) -> Failure {
+    if ended && is_half(frame.text()) {
+        return Failure { detail: Some(bounded(error.to_string())), ..truncated() };
+    }
+    let what = format!("frame {} at byte {} of the agent's stream", frame.index + 1, frame.offset);
+    Failure::new(code::UPSTREAM_MALFORMED, format!("{what} is malformed"))
+        .with_detail(bounded(error.to_string()))
+}
+
+/// Bytes that are no frame.
+fn not_a_frame(error: &FrameError) -> Failure {
+    let code = match error.problem {
+        FrameProblem::TooLarge { .. } => code::LIMIT_EXCEEDED,
+        FrameProblem::Truncated => code::UPSTREAM_TRUNCATED,
+        _ => code::UPSTREAM_MALFORMED,
+    };
+    let (index, offset, problem) = (error.index + 1, error.offset, error.problem);
+    Failure::new(code, format!("frame {index} at byte {offset} of the agent's stream {problem}"))
 }
 
 /// Whether the end of a JSON text is missing.
@@ -419,26 +452,38 @@ fn bounded(text: String) -> String {
 }
 
 /// How long a stream may be silent. Bytes count, whatever they say.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Patience {
-    /// Until when the first byte must be there.
+    /// From when on the first byte is waited for, and for how long.
     first: Option<(Instant, Duration)>,
     idle: Option<Duration>,
+    /// While a run is held, nobody waits.
+    pauses: Pauses,
 }
 
 impl Patience {
     /// Begins to wait for the first byte.
     pub(super) fn begin(request: &Request) -> Self {
-        let now = Instant::now();
-        let first = request.timeouts.first_byte.map(|time| (now + time.min(FOR_EVER), time));
-        Self { first, idle: request.timeouts.idle }
+        let first = request.timeouts.first_byte.map(|time| (Instant::now(), time));
+        Self { first, idle: request.timeouts.idle, pauses: request.pauses.clone() }
+    }
+
+    /// When what is waited for since then is late.
+    fn due(&self, since: Instant, time: Duration) -> Instant {
+        self.pauses.since(since) + time.min(FOR_EVER)
     }
 
     /// For what is not the stream itself.
     pub(super) async fn first<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
-        match self.first {
-            None => Ok(future.await),
-            Some((deadline, time)) => tokio::time::timeout_at(deadline, future).await.map_err(|_| late(time)),
+        let Some((since, time)) = self.first else { return Ok(future.await) };
+        let mut future = pin!(future);
+        loop {
+            let due = self.due(since, time);
+            match tokio::time::timeout_at(due, &mut future).await {
+                Ok(done) => return Ok(done),
+                Err(_) if self.due(since, time) > due => {}
+                Err(_) => return Err(late(time)),
+            }
         }
     }
 }
@@ -449,6 +494,14 @@ fn late(time: Duration) -> Failure {
 
 fn silent(time: Duration) -> Failure {
     Failure::new(code::UPSTREAM_TIMEOUT, format!("the agent was silent for {time:?}"))
+}
+
+/// What is known about the end of a stream.
+struct Ended {
+    /// Why it is not in good order.
+    broken: Option<Failure>,
+    /// Whether its source says that it is complete.
+    complete: bool,
 }
 
 /// How a stream ended.
@@ -478,8 +531,8 @@ pub(super) async fn pump<E: fmt::Display>(
     let mut events = Vec::new();
     // One timer for the whole stream: it looks at `since` when it fires, and is set anew only then.
     let mut timer = pin!(sleep_until(Instant::now() + FOR_EVER));
-    if let Some((deadline, _)) = patience.first {
-        timer.as_mut().reset(deadline);
+    if let Some((since, time)) = patience.first {
+        timer.as_mut().reset(patience.due(since, time));
     }
     let mut begun = false;
     loop {
@@ -490,13 +543,13 @@ pub(super) async fn pump<E: fmt::Display>(
                 chunk = bytes.next() => break chunk,
                 () = &mut timer => {
                     let due = match (begun, patience.first, patience.idle) {
-                        (false, Some((deadline, time)), _) => Some((deadline, late(time))),
+                        (false, Some((since, time)), _) => Some((patience.due(since, time), late(time))),
                         (false, None, _) | (true, _, None) => None,
-                        (true, _, Some(time)) => Some((since + time.min(FOR_EVER), silent(time))),
+                        (true, _, Some(time)) => Some((patience.due(since, time), silent(time))),
                     };
                     match due {
                         Some((due, failure)) if due <= Instant::now() => {
-                            intake.end(Close::Broken(failure.clone()), &mut events).ok();
+                            intake.wind_up(Close::Broken(failure.clone()), &mut events).await.ok();
                             events.pop_if(|event| event.is_terminal());
                             outlet.send_all(&mut events).await?;
                             return Err(failure);
@@ -504,6 +557,11 @@ pub(super) async fn pump<E: fmt::Display>(
                         Some((due, _)) => timer.as_mut().reset(due),
                         None => timer.as_mut().reset(Instant::now() + FOR_EVER),
                     }
+                }
+                () = intake.overdue(), if intake.has_deadline() => {
+                    let said = intake.fall_back(&mut events).await;
+                    outlet.send_all(&mut events).await?;
+                    return said.map(|()| Close::Over);
                 }
             }
         };
@@ -518,8 +576,9 @@ pub(super) async fn pump<E: fmt::Display>(
             let idle = patience.idle.unwrap_or(FOR_EVER).min(FOR_EVER);
             timer.as_mut().reset(Instant::now() + idle);
         }
-        let flow = intake.push(&chunk, &mut events);
+        let flow = intake.take(&chunk, &mut events).await;
         outlet.send_all(&mut events).await?;
+        intake.wait_again();
         if flow? == Flow::Over {
             return Ok(Close::Over);
         }
@@ -529,10 +588,11 @@ pub(super) async fn pump<E: fmt::Display>(
 /// Says what the end of a stream means, and passes on what the reader held back.
 pub(super) async fn finish(intake: &mut Intake, close: Close, outlet: &Outlet) -> Result<(), Failure> {
     let mut events = Vec::new();
-    let end = intake.end(close, &mut events);
+    let end = intake.wind_up(close, &mut events).await;
     outlet.send_all(&mut events).await?;
     end
 }
 
+mod hooked;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use agentwire_core::event::ThreadId;
 use agentwire_store::Owner;
 use axum::{
-    extract::{RawPathParams, Request},
+    extract::{FromRequestParts, RawPathParams, Request},
     http::{HeaderMap, header, request::Parts},
 };
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Mount;
 use crate::{
+    audit::Record,
     code,
     refusal::Refusal,
     settings::{Extract, From},
@@ -25,12 +26,24 @@ pub(crate) struct Connection {
     pub(crate) cut: CancellationToken,
 }
 
+/// The parameters of the path, decoded.
+pub(crate) struct Params(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Params {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let params = RawPathParams::from_request_parts(parts, state)
+            .await
+            .map_err(|error| Refusal::new(code::BAD_REQUEST, format!("the path: {}", error.body_text())))?;
+        Ok(Self(params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()))
+    }
+}
+
 /// A request, taken apart.
 pub(crate) struct Call {
     pub(crate) parts: Parts,
     pub(crate) owner: Owner,
-    /// The thread, if the settings say where it stands.
-    pub(crate) thread: Option<ThreadId>,
     /// Empty unless the route reads it.
     pub(crate) body: Bytes,
     params: Vec<(String, String)>,
@@ -39,39 +52,54 @@ pub(crate) struct Call {
 
 impl Call {
     /// Takes a request apart whose body nobody needs.
-    pub(crate) fn without_body(
-        mount: &Mount,
-        params: &RawPathParams,
-        request: Request,
-    ) -> Result<Self, Refusal> {
+    pub(crate) fn without_body(mount: &Mount, params: &Params, request: Request) -> Result<Self, Refusal> {
         let (parts, _) = request.into_parts();
         Self::new(mount, params, parts, Bytes::new())
     }
 
-    /// Takes a request apart and reads its body, which must be JSON.
-    pub(crate) async fn with_json(
-        mount: &Mount,
-        params: &RawPathParams,
-        request: Request,
-    ) -> Result<Self, Refusal> {
-        let (parts, body) = request.into_parts();
-        check_content_type(&parts.headers)?;
-        let limits = &mount.gateway.settings.limits;
-        let body = read_body(&parts.headers, body, limits.body, limits.request_timeout).await?;
-        Self::new(mount, params, parts, body)
+    /// Records a request that was refused before anything was done about it.
+    pub(crate) fn told<T>(&self, mount: &Mount, done: Result<T, Refusal>) -> Result<T, Refusal> {
+        done.inspect_err(|refusal| {
+            let record = Record::refused(Some(&self.owner), self.parts.uri.path(), refusal);
+            mount.gateway.audit.note(record);
+        })
     }
 
-    fn new(mount: &Mount, params: &RawPathParams, parts: Parts, body: Bytes) -> Result<Self, Refusal> {
-        let params: Vec<_> = params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        let identity = &mount.gateway.settings.identity;
+    /// Takes a request apart and reads its body, which must be JSON.
+    pub(crate) async fn with_json(mount: &Mount, params: &Params, request: Request) -> Result<Self, Refusal> {
+        let (parts, body) = request.into_parts();
+        let limits = &mount.gateway.settings.limits;
+        let read = match check_content_type(&parts.headers) {
+            Ok(()) => read_body(&parts.headers, body, limits.body, limits.request_timeout).await,
+            Err(refusal) => Err(refusal),
+        };
+        match read {
+            Ok(body) => Self::new(mount, params, parts, body),
+            Err(refusal) => {
+                // Whose it is may stand in what was not read.
+                let path = parts.uri.path().to_owned();
+                let call = Self::new(mount, params, parts, Bytes::new()).ok();
+                let owner = call.as_ref().map(|call| &call.owner);
+                mount.gateway.audit.note(Record::refused(owner, &path, &refusal));
+                Err(refusal)
+            }
+        }
+    }
+
+    fn new(mount: &Mount, params: &Params, parts: Parts, body: Bytes) -> Result<Self, Refusal> {
+        let params = params.0.clone();
+        let identity = &mount.identity;
         let look = |what: &str, extract: &Extract| find(what, extract, &parts.headers, &params, &body);
         let owner = Owner::new(look("tenant", &identity.tenant)?, look("user", &identity.user)?);
-        let thread = match &identity.thread {
-            Some(extract) => Some(ThreadId::from(look("thread", extract)?)),
-            None => None,
-        };
         let cut = parts.extensions.get::<Connection>().cloned().unwrap_or_default().cut;
-        Ok(Self { parts, owner, thread, body, params, cut })
+        Ok(Self { parts, owner, body, params, cut })
+    }
+
+    /// The thread, if the settings say where it stands. Routes that are about no thread do not ask.
+    pub(crate) fn thread(&self, mount: &Mount) -> Result<Option<ThreadId>, Refusal> {
+        let Some(extract) = &mount.identity.thread else { return Ok(None) };
+        let found = find("thread", extract, &self.parts.headers, &self.params, &self.body)?;
+        Ok(Some(found.into()))
     }
 
     pub(crate) fn text(&self) -> Result<&str, Refusal> {

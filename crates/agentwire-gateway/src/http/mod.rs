@@ -1,6 +1,7 @@
 //! The routes: every agent under `/agents/NAME`, the default one also at the root.
 
 mod answer;
+mod artifacts;
 mod call;
 mod cursor;
 mod feedback;
@@ -10,9 +11,11 @@ mod runs;
 mod server;
 mod start;
 mod threads;
+mod unread;
 
 use std::sync::Arc;
 
+use agentwire_core::event::{RunInput, ThreadId};
 use axum::{
     Router,
     http::{HeaderName, HeaderValue, Method, StatusCode, header},
@@ -22,9 +25,10 @@ use tower_http::cors::CorsLayer;
 
 pub use self::server::serve;
 use crate::{
-    code,
-    gateway::{AgentEntry, Gateway},
+    agent, code,
+    gateway::{AgentEntry, Gateway, Roster},
     refusal::Refusal,
+    settings::{Identity, Settings},
 };
 
 /// An agent at a place.
@@ -32,26 +36,143 @@ use crate::{
 pub(crate) struct Mount {
     pub(crate) gateway: Gateway,
     pub(crate) agent: Arc<AgentEntry>,
+    /// Whose threads requests at this place are about.
+    pub(crate) identity: Arc<Identity>,
+}
+
+/// The parts of an agent's routes that can stand in different places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Main,
+    History,
+    State,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Main, Self::History, Self::State];
+
+    /// Whose threads its requests are about, unless the settings say so for this part.
+    fn identity(self, settings: &Settings) -> Identity {
+        let own = match self {
+            Self::Main => return settings.identity.clone(),
+            Self::History => &settings.history_identity,
+            Self::State => &settings.state_identity,
+        };
+        // These have the thread in their path.
+        own.clone().unwrap_or_else(|| Identity { thread: None, ..settings.identity.clone() })
+    }
+}
+
+impl Mount {
+    /// A question to the agent's side about a thread of whoever calls.
+    fn about(&self, call: &call::Call, thread: &ThreadId) -> agent::Request {
+        let settings = &self.agent.settings;
+        agent::Request {
+            input: RunInput::new(thread.clone(), "").into(),
+            owner: call.owner.clone(),
+            headers: call.forwarded(self),
+            timeouts: settings.timeouts,
+            limits: settings.limits,
+            hooks: None,
+            pauses: agent::Pauses::default(),
+        }
+    }
 }
 
 impl Gateway {
-    /// All routes, to be served or mounted elsewhere.
+    /// All routes, to be served or mounted elsewhere: those of each agent at `/agents/NAME`, those of the default agent
+    /// also at the root, and those for operations. Can be nested under any prefix.
+    ///
+    /// In an app of your own, call [`Gateway::recover`] before it serves and [`Gateway::drain`] when it ends.
+    ///
+    /// ```
+    /// use agentwire_gateway::{Gateway, agent::agent_fn, settings::{AgentSettings, Settings}, store};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = agent_fn(|request, emit| async move {
+    ///     emit.text(format!("You said: {}", request.user_text())).await?;
+    ///     Ok(())
+    /// });
+    /// let store = store::open("memory:", store::Options::default()).await?;
+    /// let gateway = Gateway::builder(store, Settings::default())
+    ///     .agent("echo", AgentSettings::default(), agent)
+    ///     .build();
+    /// gateway.recover().await;
+    /// let app: axum::Router = axum::Router::new()
+    ///     .route("/", axum::routing::get(|| async { "my app" }))
+    ///     .nest("/ai", gateway.router());
+    /// # let _ = app;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn router(&self) -> Router {
+        self.router_of(&self.roster())
+    }
+
+    fn router_of(&self, roster: &Roster) -> Router {
         let mut router = operations::router(self);
-        for agent in self.agents.values() {
-            let mount = Mount { gateway: self.clone(), agent: agent.clone() };
-            router = router.merge(routes::of_agent(&format!("/agents/{}", agent.name), &mount));
-            if self.default.as_deref() == Some(&agent.name) {
-                router = router.merge(routes::of_agent("", &mount));
-            }
+        for part in Part::ALL {
+            router = router.merge(self.part(roster, part));
         }
         let router = router
             .route("/agents/{agent}", axum::routing::any(unknown_agent))
             .route("/agents/{agent}/", axum::routing::any(unknown_agent))
             .route("/agents/{agent}/{*rest}", axum::routing::any(unknown_agent))
             .fallback(unknown_route)
-            .method_not_allowed_fallback(wrong_method)
-            .layer(axum::middleware::map_response_with_state(self.clone(), count_refusals));
+            .method_not_allowed_fallback(wrong_method);
+        self.finished(router)
+    }
+
+    /// The routes that are about runs: AG-UI, HAI, AI SDK, following and control, pending items, feedback, capabilities.
+    ///
+    /// This and its siblings have the same paths as [`Gateway::router`] and can be nested and merged one by one:
+    ///
+    /// ```
+    /// # use agentwire_gateway::{Gateway, settings::Settings, store};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let store = store::open("memory:", store::Options::default()).await?;
+    /// # let gateway = Gateway::builder(store, Settings::default()).build();
+    /// let app: axum::Router = axum::Router::new()
+    ///     .nest("/chat", gateway.main_routes())
+    ///     .nest("/archive", gateway.history_routes().merge(gateway.state_routes()));
+    /// # let _ = app;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn main_routes(&self) -> Router {
+        self.finished(self.part(&self.roster(), Part::Main))
+    }
+
+    /// The routes of the history: `/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`. Whose threads they are about
+    /// can be said apart: [`Settings::history_identity`].
+    pub fn history_routes(&self) -> Router {
+        self.finished(self.part(&self.roster(), Part::History))
+    }
+
+    /// The routes of the shared state: `/state_snapshot/{id}`, `/state/{id}`. Whose threads they are about can be said
+    /// apart: [`Settings::state_identity`].
+    pub fn state_routes(&self) -> Router {
+        self.finished(self.part(&self.roster(), Part::State))
+    }
+
+    fn part(&self, roster: &Roster, part: Part) -> Router {
+        let identity = Arc::new(part.identity(&self.settings));
+        let mut router = Router::new();
+        for agent in roster.agents.values() {
+            let mount = Mount { gateway: self.clone(), agent: agent.clone(), identity: identity.clone() };
+            router = router.merge(routes::of_agent(&format!("/agents/{}", agent.name), &mount, part));
+            if roster.default.as_deref() == Some(&agent.name) {
+                router = router.merge(routes::of_agent("", &mount, part));
+            }
+        }
+        router
+    }
+
+    /// What holds for all routes.
+    fn finished(&self, router: Router) -> Router {
+        let router = router.layer(axum::middleware::map_response_with_state(self.clone(), count_refusals));
         match cors(&self.settings.cors) {
             Some(cors) => router.layer(cors),
             None => router,

@@ -2,7 +2,7 @@
 
 use axum::{
     Router,
-    extract::State,
+    extract::{FromRequestParts, NestedPath, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
@@ -11,6 +11,9 @@ use serde_json::json;
 
 use super::{Mount, json, routes};
 use crate::{code, gateway::Gateway, refusal::Refusal};
+
+/// Where an app has mounted the routes, if not at its root.
+type Nested = Result<NestedPath, <NestedPath as FromRequestParts<()>>::Rejection>;
 
 pub(super) fn router(gateway: &Gateway) -> Router {
     Router::new()
@@ -36,20 +39,26 @@ async fn metrics(State(gateway): State<Gateway>) -> Response {
     (StatusCode::OK, [(header::CONTENT_TYPE, text)], gateway.metrics.render()).into_response()
 }
 
-async fn openapi(State(gateway): State<Gateway>) -> Response {
-    json(routes::openapi(&gateway).to_string())
+async fn openapi(State(gateway): State<Gateway>, nested: Nested) -> Response {
+    let mut document = routes::openapi(&gateway);
+    if let Ok(nested) = nested {
+        document["servers"] = json!([{ "url": nested.as_str() }]);
+    }
+    json(document.to_string())
 }
 
 /// `GET /agents`: which agents there are.
-async fn agents(State(gateway): State<Gateway>) -> Response {
-    let agents: Vec<_> = gateway
+async fn agents(State(gateway): State<Gateway>, nested: Nested) -> Response {
+    let base = nested.as_ref().map_or("", |nested| nested.as_str());
+    let roster = gateway.roster();
+    let agents: Vec<_> = roster
         .agents
         .values()
         .map(|agent| {
             json!({
                 "name": &*agent.name,
-                "url": format!("/agents/{}", agent.name),
-                "default": gateway.default.as_deref() == Some(&*agent.name),
+                "url": format!("{base}/agents/{}", agent.name),
+                "default": roster.default.as_deref() == Some(&*agent.name),
             })
         })
         .collect();

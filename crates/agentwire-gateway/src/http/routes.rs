@@ -6,7 +6,7 @@ use axum::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Mount, feedback, operations, runs, start, threads};
+use super::{Mount, Part, artifacts, feedback, operations, runs, start, threads};
 use crate::{code, gateway::Gateway, settings::Routes};
 
 /// A route below an agent's base.
@@ -23,6 +23,8 @@ struct Route {
 enum Answer {
     Stream,
     Json,
+    /// Whatever was stored.
+    Bytes,
 }
 
 /// The main path stands for what the settings say.
@@ -100,6 +102,22 @@ const ROUTES: &[Route] = &[
         about: "The conversation as MESSAGES_SNAPSHOT, or as `UIMessage[]` with `?format=ai-sdk`",
         answer: Answer::Json,
         handler: || get(threads::messages),
+    },
+    Route {
+        method: "get",
+        path: "/threads/{id}/artifacts",
+        group: |on| on.history,
+        about: "The names of what the agent has stored in a thread",
+        answer: Answer::Json,
+        handler: || get(artifacts::list),
+    },
+    Route {
+        method: "get",
+        path: "/threads/{id}/artifacts/{*name}",
+        group: |on| on.history,
+        about: "Something that the agent has stored, as it is; `?version=`",
+        answer: Answer::Bytes,
+        handler: || get(artifacts::one),
     },
     Route {
         method: "get",
@@ -209,10 +227,28 @@ fn paths(base: &str, route: &Route, main: &str) -> Vec<String> {
     }
 }
 
-pub(super) fn of_agent(base: &str, mount: &Mount) -> Router {
+impl Route {
+    /// The part to which it belongs: the one without whose group it would not be there.
+    fn part(&self) -> Part {
+        let without = |change: fn(&mut Routes)| {
+            let mut routes = Routes::default();
+            change(&mut routes);
+            !(self.group)(&routes)
+        };
+        if without(|routes| routes.history = false) {
+            Part::History
+        } else if without(|routes| routes.state = false) {
+            Part::State
+        } else {
+            Part::Main
+        }
+    }
+}
+
+pub(super) fn of_agent(base: &str, mount: &Mount, part: Part) -> Router {
     let settings = &mount.agent.settings;
     let mut router = Router::new();
-    for route in ROUTES.iter().filter(|route| (route.group)(&settings.routes)) {
+    for route in ROUTES.iter().filter(|route| route.part() == part && (route.group)(&settings.routes)) {
         for path in paths(base, route, &settings.path) {
             router = router.route(&path, (route.handler)());
         }
@@ -233,12 +269,14 @@ pub(super) fn openapi(gateway: &Gateway) -> Value {
     for (path, about) in server {
         table.insert(path.into(), json!({"get": {"summary": about, "tags": ["server"], "responses": {"200": {"description": "ok"}}}}));
     }
-    for agent in gateway.agents.values() {
-        let is_default = gateway.default.as_deref() == Some(&*agent.name);
+    let roster = gateway.roster();
+    for agent in roster.agents.values() {
+        let is_default = roster.default.as_deref() == Some(&*agent.name);
         let named = format!("/agents/{}", agent.name);
         for base in [Some(named.as_str()), is_default.then_some("")].into_iter().flatten() {
             for route in ROUTES.iter().filter(|route| (route.group)(&agent.settings.routes)) {
-                let path = paths(base, route, &agent.settings.path).swap_remove(0);
+                // OpenAPI has no word for the rest of a path.
+                let path = paths(base, route, &agent.settings.path).swap_remove(0).replace("{*", "{");
                 let entry = table.entry(path.clone()).or_insert_with(|| json!({}));
                 entry[route.method] = operation(route, &path, &agent.name);
             }
@@ -272,6 +310,7 @@ fn operation(route: &Route, path: &str, agent: &str) -> Value {
     let content = match route.answer {
         Answer::Stream => json!({"text/event-stream": {}}),
         Answer::Json => json!({"application/json": {}}),
+        Answer::Bytes => json!({"*/*": {}}),
     };
     let error = json!({"description": "refused", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}});
     let mut operation = json!({

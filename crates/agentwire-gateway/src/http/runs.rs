@@ -3,13 +3,19 @@
 use agentwire_core::event::{RunId, ThreadId};
 use agentwire_store::{Owner, Run, Which};
 use axum::{
-    extract::{RawPathParams, Request, State},
+    extract::{Request, State},
     response::Response,
 };
 use serde_json::json;
 
-use super::{Mount, answer, call::Call, cursor::Cursor, json};
+use super::{
+    Mount, answer,
+    call::{Call, Params},
+    cursor::Cursor,
+    json,
+};
 use crate::{
+    agent::Hold,
     audit::Record,
     code,
     live::Command,
@@ -20,7 +26,7 @@ use crate::{
 /// `GET /runs/{run}`: how far a run is.
 pub(crate) async fn status(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
@@ -64,7 +70,7 @@ async fn shown(mount: &Mount, owner: &Owner, run: &Run) -> Result<Response, Refu
 /// `POST /runs/{run}/stop`: ends a run. Twice is as good as once; a run that has ended stays as it is.
 pub(crate) async fn stop(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
@@ -76,10 +82,11 @@ pub(crate) async fn stop(
     shown(&mount, &call.owner, &run).await
 }
 
-/// `POST /runs/{run}/pause`: holds a run. Soft: the agent is not listened to, and is slowed down by that.
+/// `POST /runs/{run}/pause`: holds a run, and says how much of it: `hard` if the agent does nothing, `soft` if it is not
+/// listened to and slowed down by that.
 pub(crate) async fn pause(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     hold(&mount, &params, request, true).await
@@ -88,29 +95,24 @@ pub(crate) async fn pause(
 /// `POST /runs/{run}/resume`: lets a held run go on.
 pub(crate) async fn resume(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     hold(&mount, &params, request, false).await
 }
 
-async fn hold(
-    mount: &Mount,
-    params: &RawPathParams,
-    request: Request,
-    hold: bool,
-) -> Result<Response, Refusal> {
+async fn hold(mount: &Mount, params: &Params, request: Request, hold: bool) -> Result<Response, Refusal> {
     let call = Call::without_body(mount, params, request)?;
     let run = RunId::from(call.param("run"));
     let action = if hold { "pause" } else { "resume" };
     let done = hold_run(mount, &call.owner, &run, hold).await;
     mount.gateway.audit.note(Record::new(&call.owner, action).run(&run).outcome(&done));
-    done?;
+    let mode = done?.as_str();
     let known = mount.gateway.store.run(&call.owner, &run).await?;
-    Ok(json(json!({"runId": run.as_str(), "status": known.status.as_str(), "mode": "soft"}).to_string()))
+    Ok(json(json!({"runId": run.as_str(), "status": known.status.as_str(), "mode": mode}).to_string()))
 }
 
-async fn hold_run(mount: &Mount, owner: &Owner, run: &RunId, hold: bool) -> Result<(), Refusal> {
+async fn hold_run(mount: &Mount, owner: &Owner, run: &RunId, hold: bool) -> Result<Hold, Refusal> {
     if let Some(live) = mount.gateway.live(owner, run) {
         let (reply, done) = tokio::sync::oneshot::channel();
         if live.commands.send(Command::Hold(hold, reply)).await.is_ok()
@@ -132,18 +134,16 @@ pub(crate) async fn stop_run(mount: &Mount, owner: &Owner, run: &RunId) -> Resul
             false => Ok(()),
         };
     };
-    let mut head = live.subscribe();
     // A run that does not take it any more is ending by itself.
     let _ = live.commands.send(Command::Stop("it was asked for")).await;
-    let ended = head.wait_for(|head| head.end != crate::live::End::Open);
-    let _ = tokio::time::timeout(mount.gateway.settings.store_patience, ended).await;
+    let _ = tokio::time::timeout(mount.gateway.settings.store_patience, live.ended()).await;
     Ok(())
 }
 
 /// `GET /runs/{run}/stream`: follows a run from a cursor or from its start.
 pub(crate) async fn follow(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
@@ -160,7 +160,7 @@ pub(crate) async fn follow(
 /// `GET /threads/{id}/stream`: follows the run that a cursor names, else the one that goes on, else the last one.
 pub(crate) async fn follow_thread(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;

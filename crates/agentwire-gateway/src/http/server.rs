@@ -1,8 +1,13 @@
 //! The listener: connections, their bounds, and how it all ends.
 
-use std::{future::Future, io, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use axum::body::Body;
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -15,11 +20,11 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use super::call::Connection;
-use crate::gateway::Gateway;
-
-/// How long connections get to write what they have when everything else has ended.
-const LAST_WRITES: Duration = Duration::from_secs(5);
+use super::{call::Connection, unread::Unread};
+use crate::{
+    gateway::{Gateway, Roster},
+    life::LAST_WRITES,
+};
 
 /// Serves a gateway until `shutdown`, then drains it: no new runs, those that go on may finish within the grace
 /// time, then they get a proper ending.
@@ -31,12 +36,10 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    if let Err(error) = gateway.repair(gateway.dead()).await {
-        tracing::error!(%error, "runs of a gateway that died could not be ended yet");
-    }
-    gateway.tasks.spawn(gateway.clone().upkeep());
+    gateway.recover().await;
+    let roster = gateway.roster();
     let server = Server {
-        router: gateway.router(),
+        routes: Arc::new(Mutex::new((gateway.router_of(&roster), roster))),
         seats: Arc::new(Semaphore::new(gateway.settings.limits.connections)),
         closing: CancellationToken::new(),
         connections: TaskTracker::new(),
@@ -44,7 +47,7 @@ pub async fn serve(
     };
     let drained = async {
         shutdown.await;
-        server.drain().await;
+        server.gateway.drain().await;
     };
     tokio::select! {
         () = server.accept(&listener) => {}
@@ -56,9 +59,22 @@ pub async fn serve(
     Ok(())
 }
 
+/// The routes of the agents, and the agents that they are of.
+type Routes = Mutex<(axum::Router, Arc<Roster>)>;
+
+/// The routes as they are now: made anew if the agents were replaced.
+fn current(routes: &Routes, gateway: &Gateway) -> axum::Router {
+    let roster = gateway.roster();
+    let mut held = routes.lock().unwrap_or_else(PoisonError::into_inner);
+    if !Arc::ptr_eq(&held.1, &roster) {
+        *held = (gateway.router_of(&roster), roster);
+    }
+    held.0.clone()
+}
+
 struct Server {
     gateway: Gateway,
-    router: axum::Router,
+    routes: Arc<Routes>,
     seats: Arc<Semaphore>,
     /// Told when connections shall finish.
     closing: CancellationToken,
@@ -87,7 +103,7 @@ impl Server {
         stream: TcpStream,
         seat: tokio::sync::OwnedSemaphorePermit,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let (gateway, router, closing) = (self.gateway.clone(), self.router.clone(), self.closing.clone());
+        let (gateway, routes, closing) = (self.gateway.clone(), self.routes.clone(), self.closing.clone());
         async move {
             let _seat = seat;
             // Small events must not wait for each other.
@@ -95,9 +111,17 @@ impl Server {
             gateway.metrics.connections.inc();
             let connection = Connection::default();
             let cut = connection.cut.clone();
+            let requested = gateway.clone();
+            let patience = gateway.settings.limits.request_timeout;
             let service = service_fn(move |mut request: Request<Incoming>| {
                 request.extensions_mut().insert(connection.clone());
-                router.clone().oneshot(request.map(Body::new))
+                let unread = Unread::default();
+                let answering = current(&routes, &requested).oneshot(unread.watch(request));
+                async move {
+                    let response = answering.await?;
+                    unread.discard(response.status(), patience).await;
+                    Ok::<_, Infallible>(response)
+                }
             });
             let limits = &gateway.settings.limits;
             let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -105,7 +129,9 @@ impl Server {
                 .http1()
                 .timer(TokioTimer::new())
                 .header_read_timeout(limits.request_timeout)
-                .max_buf_size(limits.head.max(8192));
+                .max_buf_size(limits.head.max(8192))
+                // An event is small: to copy it behind the size of its chunk costs less than a list of pieces.
+                .writev(false);
             builder
                 .http2()
                 .timer(TokioTimer::new())
@@ -125,26 +151,5 @@ impl Server {
             }
             gateway.metrics.connections.dec();
         }
-    }
-
-    /// No new runs; those that go on get their time, then their ending.
-    async fn drain(&self) {
-        let gateway = &self.gateway;
-        gateway.begin_drain();
-        let grace = gateway.settings.drain_grace;
-        tracing::info!(runs = gateway.live_runs(), ?grace, "draining");
-        let finished = async {
-            while gateway.live_runs() > 0 {
-                let freed = gateway.freed.notified();
-                let _ = tokio::time::timeout(Duration::from_millis(100), freed).await;
-            }
-        };
-        if tokio::time::timeout(grace, finished).await.is_err() {
-            tracing::warn!(runs = gateway.live_runs(), "the grace time is over");
-        }
-        gateway.shutdown.cancel();
-        gateway.tasks.close();
-        let _ =
-            tokio::time::timeout(gateway.settings.store_patience + LAST_WRITES, gateway.tasks.wait()).await;
     }
 }

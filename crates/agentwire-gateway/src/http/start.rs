@@ -6,56 +6,78 @@ use agentwire_core::{
     format::{ag_ui, ai_sdk, hai},
     json::Json,
 };
-use agentwire_store::{Pending, StoreError, Which};
+use agentwire_store::{Owner, StoreError};
 use axum::{
-    extract::{RawPathParams, Request, State},
+    extract::{Request, State},
     http::StatusCode,
     response::{IntoResponse, Response},
 };
 
-use super::{Mount, answer, call::Call, cursor::Cursor, json};
+use super::{
+    Mount, answer,
+    call::{Call, Params},
+    cursor::Cursor,
+    json,
+};
 use crate::{
-    admit::Wish, audit::Record, code, follow::Face, live::Command, opening::messages_of, pending,
+    admit::Wish,
+    agent::Recalled,
+    answers,
+    audit::Record,
+    code,
+    follow::Face,
+    live::{Command, Snapshot},
+    opening::messages_of,
     refusal::Refusal,
 };
 
 /// `POST` on the main path: AG-UI.
 pub(crate) async fn ag_ui(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::with_json(&mount, &params, request).await?;
-    let mut input = ag_ui::input::from_json(call.text()?, &mut Tally::default())?;
-    rename(&call, &mut input);
+    let read = || {
+        let mut tally = Tally::default();
+        understood(ag_ui::input::from_json(call.text()?, &mut tally)?, &tally)
+    };
+    let mut input = call.told(&mount, read())?;
+    call.told(&mount, rename(&mount, &call, &mut input))?;
     let face = answer::ag_ui_face(&call.parts.headers);
-    run(&mount, &call, input, face).await
+    let wish = wish(&mount, &call, input);
+    run(&mount, &call, wish, face).await
 }
 
 /// `POST /awp` and `POST /chat`: HAI.
 pub(crate) async fn hai(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::with_json(&mount, &params, request).await?;
     let gateway = &mount.gateway;
     let (thread, run_id) = (gateway.new_id("thread"), gateway.new_id("run"));
-    let mut input =
-        hai::input::from_json(call.text()?, &thread.into(), &run_id.into(), &mut Tally::default())?;
-    rename(&call, &mut input);
-    let items = items(&mount, &call, &input.thread).await?;
-    pending::take_results(&mut input, &items);
+    let (thread, run_id) = (thread.into(), run_id.into());
+    let read = || {
+        let mut tally = Tally::default();
+        understood(hai::input::from_json(call.text()?, &thread, &run_id, &mut tally)?, &tally)
+    };
+    let mut input = call.told(&mount, read())?;
+    call.told(&mount, rename(&mount, &call, &mut input))?;
+    let items = gateway.items(&call.owner, &input.thread).await?;
+    answers::take_results(&mut input, &items);
     // What stood for a question is no call of the agent's.
-    pending::forget_results(&mut input, &items);
+    answers::forget_results(&mut input, &items);
     let face = answer::hai_face(&call.parts.headers, &mount.agent.settings, Some(&input))?;
-    run(&mount, &call, input, face).await
+    let wish = Wish { items: Some(items), ..wish(&mount, &call, input) };
+    run(&mount, &call, wish, face).await
 }
 
 /// `POST /api/chat`: AI SDK.
 pub(crate) async fn ai_sdk(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::with_json(&mount, &params, request).await?;
@@ -66,23 +88,22 @@ pub(crate) async fn ai_sdk(
         .header("idempotency-key")
         .filter(|key| !key.is_empty())
         .map_or(run_id, |key| format!("key-{key}"));
-    let ai_sdk::input::Request { mut input, trigger, message, .. } =
-        ai_sdk::input::from_json(call.text()?, thread, run_id, &mut Tally::default())?;
-    rename(&call, &mut input);
-    let items = items(&mount, &call, &input.thread).await?;
-    pending::take_results(&mut input, &items);
+    let read = || Ok(ai_sdk::input::from_json(call.text()?, thread, run_id, &mut Tally::default())?);
+    let ai_sdk::input::Request { mut input, trigger, message, .. } = call.told(&mount, read())?;
+    call.told(&mount, rename(&mount, &call, &mut input))?;
+    let items = gateway.items(&call.owner, &input.thread).await?;
+    answers::take_results(&mut input, &items);
+    if answers::asks_about_calls(&items) {
+        let stored = gateway.store.messages(&call.owner, &input.thread).await?;
+        let stored = stored.map_or_else(Vec::new, |text| messages_of(&text));
+        answers::take_outputs(&mut input, &items, &stored);
+    }
     let face = answer::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
     // An answer that is wanted anew replaces what came after the last message that the client still has; an edit likewise.
     let is_edit = message.is_some_and(|id| input.messages.last().is_some_and(|last| last.id == id));
     let anew = trigger == ai_sdk::input::Trigger::Regenerate || is_edit;
     let cut = if anew { input.messages.last().map(|last| last.id.clone()) } else { None };
-    let wish = Wish {
-        agent: mount.agent.clone(),
-        owner: call.owner.clone(),
-        input: input.clone(),
-        cut,
-        headers: call.forwarded(&mount),
-    };
+    let wish = Wish { cut, items: Some(items), ..wish(&mount, &call, input.clone()) };
     let run = mount.gateway.admit(wish).await?;
     answer::follow(&mount, &call, &run, None, Some(&input), face).await
 }
@@ -90,11 +111,13 @@ pub(crate) async fn ai_sdk(
 /// `GET /api/chat/{id}/stream`: the answer that is going on, from its start, or 204.
 pub(crate) async fn ai_sdk_resume(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
-    let face = answer::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
+    let mut face = answer::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
+    // The answer may have begun in an earlier run, before a tool of the front end or a person was asked.
+    face.options = face.options.with_whole_message();
     match active_run(&mount, &call).await? {
         Some(run) => answer::follow(&mount, &call, &run, None, None, face).await,
         None => Ok(StatusCode::NO_CONTENT.into_response()),
@@ -104,14 +127,16 @@ pub(crate) async fn ai_sdk_resume(
 /// `POST /api/chat/{id}/stop`: stops the answer that is going on. Twice is as good as once.
 pub(crate) async fn ai_sdk_stop(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
     let Some(run) = active_run(&mount, &call).await? else {
         return Ok(json(r#"{"status":"idle"}"#));
     };
-    super::runs::stop_run(&mount, &call.owner, &run).await?;
+    let done = super::runs::stop_run(&mount, &call.owner, &run).await;
+    mount.gateway.audit.note(Record::new(&call.owner, "stop").run(&run).outcome(&done));
+    done?;
     Ok(json(r#"{"status":"stopped"}"#))
 }
 
@@ -126,31 +151,57 @@ async fn active_run(mount: &Mount, call: &Call) -> Result<Option<RunId>, Refusal
 }
 
 /// The thread, if the settings say that it stands elsewhere than in the body.
-fn rename(call: &Call, input: &mut RunInput) {
-    if let Some(thread) = &call.thread {
-        input.thread = thread.clone();
+fn rename(mount: &Mount, call: &Call, input: &mut RunInput) -> Result<(), Refusal> {
+    if let Some(thread) = call.thread(mount)? {
+        input.thread = thread;
+    }
+    Ok(())
+}
+
+fn wish(mount: &Mount, call: &Call, input: RunInput) -> Wish {
+    Wish {
+        agent: mount.agent.clone(),
+        owner: call.owner.clone(),
+        input,
+        cut: None,
+        headers: call.forwarded(mount),
+        items: None,
     }
 }
 
-/// What a thread waits for and has waited for.
-async fn items(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Vec<Pending>, Refusal> {
-    match mount.gateway.store.pending(&call.owner, thread, Which::All).await {
-        Ok(items) => Ok(items),
-        Err(StoreError::NotFound(_)) => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
+/// The input, unless nothing that was said in it could be read: that is no wish to be told the state.
+fn understood(input: RunInput, tally: &Tally) -> Result<RunInput, Refusal> {
+    let unknown = tally.iter().find(|(what, ..)| *what == "unknown role");
+    match unknown.filter(|_| input.messages.is_empty()) {
+        Some((_, role, _)) => {
+            let message =
+                format!("no message at `/messages` has a known role, found `{}`", role.escape_default());
+            Err(Refusal::new(code::BAD_REQUEST, message))
+        }
+        None => Ok(input),
     }
 }
 
 /// Starts, joins or syncs, and answers in AG-UI or HAI, where a refused run is a stream.
-async fn run(mount: &Mount, call: &Call, input: RunInput, face: Face) -> Result<Response, Refusal> {
+async fn run(mount: &Mount, call: &Call, wish: Wish, face: Face) -> Result<Response, Refusal> {
+    let input = wish.input.clone();
     let cursor = Cursor::of(call)?;
     if let Some(cursor) = cursor.as_ref().filter(|cursor| cursor.run != input.run) {
         let message = format!("the cursor is of run `{}`, not of `{}`", cursor.run, input.run);
         return Err(Refusal::new(code::BAD_CURSOR, message));
     }
     let after = cursor.map(|cursor| cursor.seq);
-    let asks_nothing = input.messages.is_empty() && input.resume.as_ref().is_none_or(Vec::is_empty);
-    if asks_nothing {
+    // An empty answer is one, if there is something to answer.
+    let answers_nothing = match &input.resume {
+        None => true,
+        Some(entries) if !entries.is_empty() => false,
+        Some(_) => {
+            let now = mount.gateway.store.now();
+            let items = mount.gateway.items(&call.owner, &input.thread).await?;
+            items.iter().all(|item| item.answer.is_some() || item.expires.is_some_and(|until| until <= now))
+        }
+    };
+    if input.messages.is_empty() && answers_nothing {
         crate::admit::check_id("thread", &input.thread)?;
         crate::admit::check_id("run", &input.run)?;
         return match mount.gateway.store.run(&call.owner, &input.run).await {
@@ -165,13 +216,6 @@ async fn run(mount: &Mount, call: &Call, input: RunInput, face: Face) -> Result<
             Err(error) => Err(error.into()),
         };
     }
-    let wish = Wish {
-        agent: mount.agent.clone(),
-        owner: call.owner.clone(),
-        input: input.clone(),
-        cut: None,
-        headers: call.forwarded(mount),
-    };
     match mount.gateway.admit(wish).await {
         Ok(run) => answer::follow(mount, call, &run, after, Some(&input), face).await,
         // The request is well formed and was understood, so it is answered in its own words.
@@ -195,7 +239,7 @@ fn refused(mount: &Mount, input: &RunInput, refusal: &Refusal) -> [Event; 2] {
 
 /// What a client gets that asks for nothing: the conversation and the state as they are.
 async fn sync(mount: &Mount, call: &Call, input: &RunInput) -> Result<Vec<Event>, Refusal> {
-    let Held { messages, state } = Held::of(mount, call, &input.thread).await?.unwrap_or_default();
+    let Held { messages, state, .. } = Held::of(mount, call, &input.thread).await?.unwrap_or_default();
     let now = i64::try_from(mount.gateway.store.now().0).ok();
     let bodies = [
         Body::RunStarted(Box::new(RunStarted::new(input.thread.clone(), input.run.clone()))),
@@ -209,38 +253,64 @@ async fn sync(mount: &Mount, call: &Call, input: &RunInput) -> Result<Vec<Event>
 /// What clients of a thread hold, as JSON.
 pub(crate) struct Held {
     pub(crate) messages: String,
+    /// The messages that the run began with, while one goes on.
+    pub(crate) began: Option<String>,
     pub(crate) state: String,
 }
 
 impl Default for Held {
     fn default() -> Self {
-        Self { messages: "[]".into(), state: "{}".into() }
+        Self { messages: "[]".into(), began: None, state: "{}".into() }
     }
 }
 
 impl Held {
     /// What clients of a thread hold now, while a run changes it or not; `None` if there is no such thread.
     pub(crate) async fn of(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<Self>, Refusal> {
+        mount.gateway.audit.note(Record::new(&call.owner, "read").thread(thread));
+        match Self::unnoticed(mount, &call.owner, thread).await? {
+            None => Self::recalled(mount, call, thread).await,
+            held => Ok(held),
+        }
+    }
+
+    /// What is stored here, for the gateway itself, which needs no record of what it reads.
+    pub(crate) async fn unnoticed(
+        mount: &Mount,
+        owner: &Owner,
+        thread: &ThreadId,
+    ) -> Result<Option<Self>, Refusal> {
         let gateway = &mount.gateway;
-        gateway.audit.note(Record::new(&call.owner, "read").thread(thread));
-        if let Some(live) = gateway.live_of_thread(&call.owner, thread).await {
+        if let Some(live) = gateway.live_of_thread(owner, thread).await {
             let (reply, snapshot) = tokio::sync::oneshot::channel();
             if live.commands.send(Command::Snapshot(reply)).await.is_ok()
                 && let Ok(snapshot) = snapshot.await
             {
-                return Ok(Some(Self { messages: snapshot.messages, state: snapshot.state }));
+                let Snapshot { messages, began, state, .. } = snapshot;
+                return Ok(Some(Self { messages, began: Some(began), state }));
             }
         }
-        let messages = match gateway.store.messages(&call.owner, thread).await {
+        let messages = match gateway.store.messages(owner, thread).await {
             Ok(messages) => messages,
             Err(StoreError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let state = gateway.store.state(&call.owner, thread).await?;
+        let state = gateway.store.state(owner, thread).await?;
         let default = Self::default();
         Ok(Some(Self {
             messages: messages.map_or(default.messages, |text| text.to_string()),
+            began: None,
             state: state.body.map_or(default.state, |text| text.to_string()),
+        }))
+    }
+
+    /// What the agent's side holds of a thread that was never run here.
+    async fn recalled(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<Self>, Refusal> {
+        let Some(recalled) = mount.agent.agent.recall(mount.about(call, thread)) else { return Ok(None) };
+        Ok(recalled.await?.map(|Recalled { messages, state }| Self {
+            messages: ag_ui::messages_to_json(&messages),
+            began: None,
+            state: state.get().to_owned(),
         }))
     }
 }

@@ -8,13 +8,18 @@ use agentwire_core::{
 };
 use agentwire_store::{Conflict, PageToken, StateChange, StoreError, ThreadChange, ThreadQuery, Which};
 use axum::{
-    extract::{RawPathParams, Request, State},
+    extract::{Request, State},
     http::HeaderValue,
     response::Response,
 };
 use serde_json::{Value, json};
 
-use super::{Mount, call::Call, json, start::Held};
+use super::{
+    Mount,
+    call::{Call, Params},
+    json,
+    start::Held,
+};
 use crate::{audit::Record, code, live::Command, log::Encoder, opening::messages_of, refusal::Refusal};
 
 /// How many threads are listed unless the client says; how many at most.
@@ -25,7 +30,7 @@ const LARGEST_PAGE: usize = 1000;
 /// next page's `before`.
 pub(crate) async fn list(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
@@ -54,29 +59,68 @@ pub(crate) async fn list(
 /// `DELETE /thread/{id}`: with everything of it; a run that goes on is stopped.
 pub(crate) async fn delete(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
-    let thread = thread_of(&call);
+    let thread = thread_of(&mount, &call)?;
     let live = mount.gateway.live_of_thread(&call.owner, &thread).await;
-    let done = mount.gateway.store.delete_thread(&call.owner, &thread).await.map_err(Refusal::from);
+    let done = async {
+        let store = &mount.gateway.store;
+        let of = match store.thread(&call.owner, &thread).await {
+            Ok(known) => Some(known.agent),
+            Err(StoreError::NotFound(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
+        if of.is_some() {
+            store.delete_thread(&call.owner, &thread).await?;
+        }
+        if let Some(live) = live {
+            let _ = live.commands.send(Command::Stop("the thread was deleted")).await;
+        }
+        forget(&mount, &call, &thread, of.as_deref()).await
+    }
+    .await;
     mount.gateway.audit.note(Record::new(&call.owner, "delete").thread(&thread).outcome(&done));
     done?;
-    if let Some(live) = live {
-        let _ = live.commands.send(Command::Stop("the thread was deleted")).await;
-    }
     Ok(json(r#"{"status":"deleted"}"#))
+}
+
+/// Deletes a thread on the agent's side too: what is asked for again from there would not be gone.
+/// `of` is the agent whose thread it was here.
+async fn forget(mount: &Mount, call: &Call, thread: &ThreadId, of: Option<&str>) -> Result<(), Refusal> {
+    let about = || mount.about(call, thread);
+    let agent = match of {
+        Some(name) => match mount.gateway.roster().agents.get(name) {
+            Some(entry) => entry.agent.clone(),
+            // It is not configured any more.
+            None => return Ok(()),
+        },
+        // A thread that was never run here may be there.
+        None => {
+            let agent = mount.agent.agent.clone();
+            let recalled = match agent.recall(about()) {
+                Some(recalled) => recalled.await?,
+                None => None,
+            };
+            recalled.ok_or_else(unknown)?;
+            agent
+        }
+    };
+    match agent.forget(about()) {
+        Some(forgotten) => Ok(forgotten.await?),
+        None => Ok(()),
+    }
 }
 
 /// `GET /message_snapshot/{id}`: MESSAGES_SNAPSHOT, or `UIMessage[]` with `?format=ai-sdk`.
 pub(crate) async fn messages(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
-    let thread = thread_of(&call);
+    let thread = thread_of(&mount, &call)?;
     let held = Held::of(&mount, &call, &thread).await?.ok_or_else(unknown)?;
     let wanted = call.query("format");
     match wanted.as_deref().map(|wanted| wanted.split_once('@').unwrap_or((wanted, ""))) {
@@ -96,12 +140,22 @@ pub(crate) async fn messages(
                     return Err(Refusal::new(code::UNKNOWN_FORMAT, message).hint("allowed: `5`, `6`, `7`"));
                 }
             };
-            let open = mount.gateway.store.pending(&call.owner, &thread, Which::Open).await?;
+            let open = match mount.gateway.store.pending(&call.owner, &thread, Which::Open).await {
+                // It is known on the agent's side only.
+                Err(StoreError::NotFound(_)) => Vec::new(),
+                open => open?,
+            };
             let interrupts = match crate::follow::outcome_of(open.iter()) {
                 Some(agentwire_core::event::Outcome::Interrupt { interrupts }) => interrupts,
                 _ => Vec::new(),
             };
-            Ok(json(ai_sdk::input::ui_messages(&messages_of(&held.messages), &interrupts, version)))
+            // `useChat` hears an answer that goes on from its start, and would show twice what it got here.
+            let messages = messages_of(held.began.as_ref().unwrap_or(&held.messages));
+            let shown = match held.began {
+                Some(_) => ai_sdk::input::before_last_turn(&messages),
+                None => &messages,
+            };
+            Ok(json(ai_sdk::input::ui_messages(shown, &interrupts, version)))
         }
         Some((other, _)) => {
             let message = format!("no history in `{}`", other.escape_default());
@@ -113,11 +167,11 @@ pub(crate) async fn messages(
 /// `GET /state_snapshot/{id}`: STATE_SNAPSHOT.
 pub(crate) async fn state(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
-    let thread = thread_of(&call);
+    let thread = thread_of(&mount, &call)?;
     let held = Held::of(&mount, &call, &thread).await?.ok_or_else(unknown)?;
     let snapshot = Json::parse(&held.state).unwrap_or_else(|_| Json::null());
     event(&mount, &thread, Body::StateSnapshot { snapshot })
@@ -127,12 +181,13 @@ pub(crate) async fn state(
 /// whoever follows it sees the change.
 pub(crate) async fn patch_state(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::with_json(&mount, &params, request).await?;
-    let thread = thread_of(&call);
-    let patch = ag_ui::patch_from_json(call.text()?)?;
+    let thread = thread_of(&mount, &call)?;
+    let read = || Ok(ag_ui::patch_from_json(call.text()?)?);
+    let patch = call.told(&mount, read())?;
     let done = apply(&mount, &call, &thread, patch).await;
     let record = Record::new(&call.owner, "patch_state").thread(&thread).arguments(&call.body);
     mount.gateway.audit.note(record.outcome(&done));
@@ -174,17 +229,20 @@ async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patc
 /// `GET /threads/{id}/pending`: what the thread waits for.
 pub(crate) async fn pending(
     State(mount): State<Mount>,
-    params: RawPathParams,
+    params: Params,
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
-    let items = mount.gateway.store.pending(&call.owner, &thread_of(&call), Which::Open).await?;
-    let items: Vec<_> = items.iter().map(crate::pending::to_json).collect();
+    let thread = ThreadId::from(call.param("id"));
+    let items = mount.gateway.store.pending(&call.owner, &thread, Which::Open).await.map_err(Refusal::from);
+    mount.gateway.audit.note(Record::new(&call.owner, "read").thread(&thread).outcome(&items));
+    let items: Vec<_> = items?.iter().map(crate::pending::to_json).collect();
     Ok(json(Value::from(items).to_string()))
 }
 
-fn thread_of(call: &Call) -> ThreadId {
-    call.param("id").into()
+/// The thread of the path, unless the settings say that it stands elsewhere.
+fn thread_of(mount: &Mount, call: &Call) -> Result<ThreadId, Refusal> {
+    Ok(call.thread(mount)?.unwrap_or_else(|| call.param("id").into()))
 }
 
 fn unknown() -> Refusal {

@@ -13,6 +13,8 @@ fn the_page_of_errors_lists_every_code() {
          Everything that can go wrong has a stable code. Before a stream begins it comes with an HTTP status as\n\
          `{\"error\":{\"code\",\"message\",\"hint\"?}}`; within a stream it is the `code` of RUN_ERROR, or what the format has in its place.\n\
          Messages are for people and may change.\n\n\
+         A code that an agent gives itself comes through as it is. Where its stream says that it failed and gives none, the reader of its\n\
+         format does: `UPSTREAM_ERROR`, `UPSTREAM_REFUSED` (the server refused the request) or `UPSTREAM_NO_EVENTS` (nothing happened in it).\n\n\
          | code | status | meaning |\n| --- | --- | --- |\n",
     );
     for (name, status, about) in code::ALL {

@@ -74,3 +74,162 @@ async fn a_no_is_the_result_of_the_call() {
         frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect();
     assert_eq!(said, "Your front end failed: too dear.");
 }
+
+fn resolved(id: &str, payload: Value) -> Value {
+    json!([{"interruptId": id, "status": "resolved", "payload": payload}])
+}
+
+/// The front end is told what the person made of the arguments, and so is the agent.
+#[tokio::test]
+async fn arguments_that_a_person_has_changed_replace_the_agents() {
+    let server = gated().await;
+    let (question, call) = asked(&server).await;
+    let (_, open) = server.json("/threads/t/pending").await;
+    assert!(open[0]["responseSchema"]["properties"]["editedArgs"].is_object(), "editing is offered");
+    for wrong in [json!("later"), json!(5), json!([])] {
+        let yes = resolved(&question, json!({"approved": true, "editedArgs": wrong}));
+        let frames = Stream::of(server.post("/", &body("wrong", &[("resume", yes)]))).await.rest().await;
+        assert_eq!(frames.last().expect("an end").json()["code"], "SCHEMA_MISMATCH");
+    }
+    let yes = resolved(&question, json!({"approved": true, "editedArgs": {"action": "Something smaller"}}));
+    let frames = Stream::of(server.post("/", &body("r2", &[("resume", yes)]))).await.rest().await;
+    valid(&frames);
+    assert_eq!(types(&frames), ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
+    assert_eq!(frames[2].json()["outcome"]["pendingToolCallIds"], json!([call]));
+    let (_, open) = server.json("/threads/t/pending").await;
+    assert_eq!(open[0]["arguments"], json!({"action": "Something smaller"}));
+    let (_, kept) = server.json("/message_snapshot/t").await;
+    let calls: Vec<_> = kept["messages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it["toolCalls"][0]["function"]["arguments"].as_str())
+        .collect();
+    assert_eq!(calls, [r#"{"action":"Something smaller"}"#]);
+
+    let result = json!([{"id": "x", "role": "tool", "toolCallId": call, "content": "true"}]);
+    let frames = Stream::of(server.post("/", &body("r3", &[("messages", result)]))).await.rest().await;
+    valid(&frames);
+    assert_eq!(frames.last().expect("an end").json()["type"], "RUN_FINISHED");
+}
+
+/// The same from a HAI client, whose answer is text, and from an AI SDK page, whose approvals have no room for it but
+/// whose outputs have.
+#[tokio::test]
+async fn changed_arguments_come_from_every_protocol() {
+    let edited = json!({"approved": true, "editedArgs": {"action": "less"}});
+    for path in ["/awp", "/api/chat?profile=7", "/api/chat?profile=5"] {
+        let server = gated().await;
+        let (question, call) = asked(&server).await;
+        let mut answer = body("r2", &[]);
+        if path == "/awp" {
+            answer["messages"] =
+                json!([{"id": "x", "role": "tool", "toolCallId": question, "content": edited.to_string()}]);
+        } else {
+            let part = match path.ends_with('7') {
+                true => {
+                    json!({"type": "tool-confirmAction", "toolCallId": call, "state": "output-available", "input": {}, "output": edited})
+                }
+                false => {
+                    json!({"type": "dynamic-tool", "toolName": "confirmAction", "toolCallId": call, "state": "output-available", "input": {}, "output": edited})
+                }
+            };
+            answer["id"] = "t".into();
+            answer["messages"] = json!([
+                {"id": "u", "role": "user", "parts": [{"type": "text", "text": "please confirm"}]},
+                {"id": "a", "role": "assistant", "parts": [part]},
+            ]);
+        }
+        let frames = Stream::of(server.post(path, &answer)).await.rest().await;
+        let (_, open) = server.json("/threads/t/pending").await;
+        assert_eq!(
+            (&open[0]["kind"], &open[0]["arguments"]),
+            (&json!("frontend-tool"), &json!({"action": "less"})),
+            "{path}: {frames:?}"
+        );
+        if path != "/awp" {
+            let told: Vec<_> = frames
+                .iter()
+                .filter(|it| it.data != "[DONE]")
+                .map(Frame::json)
+                .filter(|it| it["toolCallId"] == call.as_str() && it.get("input").is_some())
+                .collect();
+            assert_eq!(
+                told.last().map(|it| &it["input"]),
+                Some(&json!({"action": "less"})),
+                "{path}: {frames:?}"
+            );
+        }
+    }
+}
+
+fn ask(run: &str, told: &Value) -> Value {
+    let mut body = Server::input("t", run, "");
+    body["messages"][0]["content"] = told.to_string().into();
+    body["tools"] = json!([{"name": "delete_file", "description": "", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}]);
+    body
+}
+
+/// A long-running tool of the agent's is one that somebody outside does: it is held too, beside a question that is not.
+#[tokio::test]
+async fn a_long_running_tool_is_held_until_somebody_says_yes() {
+    let told = json!({
+        "calls": [{"id": "l", "name": "delete_all", "args": {"n": 1}}, {"id": "f", "name": "delete_file", "args": {"n": 2}}],
+        "ask": [{"id": "l", "reason": "tool_call", "toolCallId": "l"}, {"id": "q"}],
+    });
+    let server = plan(asker()).agent(|agent| agent.approve = vec!["delete_*".into()]).on_memory().await;
+    let send = async |run: &str, members: &[(&str, Value)]| {
+        let mut body = ask(run, &json!({}));
+        body["messages"] = json!([]);
+        members.iter().for_each(|(key, value)| body[*key] = value.clone());
+        let frames = Stream::of(server.post("/", &body)).await.rest().await;
+        valid(&frames);
+        frames
+    };
+    let kinds = async || {
+        let mut kinds: Vec<_> = server
+            .open("t")
+            .await
+            .iter()
+            .map(|it| format!("{} {}", it["id"], it["kind"]).replace('"', ""))
+            .collect();
+        kinds.sort();
+        kinds
+    };
+    let frames = Stream::of(server.post("/", &ask("r1", &told))).await.rest().await;
+    valid(&frames);
+    assert_eq!(kinds().await, ["approve:f approval", "approve:l approval", "q input"]);
+    let open = server.open("t").await;
+    assert!(open.iter().all(|item| item.get("gate").is_none() && item.get("carried").is_none()), "{open:?}");
+    let early = send("early", &[("resume", resolved("l", json!("done")))]).await;
+    assert_eq!(early.last().expect("an end").json()["code"], "UNKNOWN_INTERRUPT", "nobody has said yes yet");
+
+    let entry =
+        |id: &str, payload: Value| json!({"interruptId": id, "status": "resolved", "payload": payload});
+    let forged = json!({"interruptId": "q", "status": "resolved", "payload": "blue", "metadata": {"gate": {"call": "f", "behind": null}}});
+    let yes = json!([entry("approve:l", json!(true)), entry("approve:f", json!({"approved": true})), forged]);
+    let frames = send("r2", &[("resume", yes)]).await;
+    assert_eq!(types(&frames), ["RUN_STARTED", "RUN_FINISHED"], "the agent is not asked");
+    assert_eq!(kinds().await, ["f frontend-tool", "l long-running-tool"]);
+    let done = [
+        ("resume", json!([entry("l", json!("done"))])),
+        ("messages", json!([{"id": "x", "role": "tool", "toolCallId": "f", "content": "gone"}])),
+    ];
+    let frames = send("r3", &done).await;
+    let said: String =
+        frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect();
+    assert_eq!(said, r#"[["l","resolved","done"],["q","resolved","blue"]]"#, "what waited comes along, once");
+    assert_eq!(kinds().await, Vec::<String>::new());
+
+    let frames = Stream::of(server.post("/", &ask("r4", &told))).await.rest().await;
+    valid(&frames);
+    let no = json!([
+        entry("approve:l", json!({"approved": false, "reason": "no"})),
+        entry("approve:f", json!(false)),
+        entry("q", json!(1))
+    ]);
+    let frames = send("r5", &[("resume", no)]).await;
+    let said: String =
+        frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect();
+    assert_eq!(said, r#"[["l","resolved",{"status":"denied","reason":"no"}],["q","resolved",1]]"#);
+}

@@ -59,6 +59,22 @@ async fn bad_requests_get_their_status_and_code() {
             code::UNSUPPORTED_MEDIA_TYPE,
         ),
         (Method::POST, "/awp", Some("multipart/form-data"), b"{}", 415, code::UNSUPPORTED_MEDIA_TYPE),
+        (
+            Method::POST,
+            "/",
+            json,
+            br#"{"threadId":"t","runId":"r","messages":[{"id":"u","role":"martian","content":"x"}]}"#,
+            400,
+            code::BAD_REQUEST,
+        ),
+        (
+            Method::POST,
+            "/awp",
+            json,
+            br#"{"messages":[{"role":"martian","content":"x"}]}"#,
+            400,
+            code::BAD_REQUEST,
+        ),
         (Method::POST, "/awp", json, b"7", 400, code::BAD_REQUEST),
         (Method::POST, "/chat", json, b"{\"messages\":{}}", 400, code::BAD_REQUEST),
         (Method::POST, "/api/chat", json, b"[]", 400, code::BAD_REQUEST),
@@ -68,6 +84,7 @@ async fn bad_requests_get_their_status_and_code() {
         (Method::PATCH, "/state/t", json, b"[]", 404, code::UNKNOWN_THREAD),
         (Method::PATCH, "/state/t", Some("text/plain"), b"[]", 415, code::UNSUPPORTED_MEDIA_TYPE),
         (Method::GET, "/state_snapshot/t", None, b"", 404, code::UNKNOWN_THREAD),
+        (Method::GET, "/message_snapshot/%ff", None, b"", 400, code::BAD_REQUEST),
         (Method::GET, "/message_snapshot/t", None, b"", 404, code::UNKNOWN_THREAD),
         (Method::DELETE, "/thread/t", None, b"", 404, code::UNKNOWN_THREAD),
         (Method::GET, "/threads/t/stream", None, b"", 404, code::UNKNOWN_THREAD),
@@ -159,6 +176,31 @@ async fn heads_and_bodies_that_are_too_large_or_too_slow_are_cut_off() {
     let both = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}";
     assert!(talk(both.as_bytes().to_vec()).await.starts_with("HTTP/1.1 400"));
     assert_eq!(server.json("/livez").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_sends_everything_before_it_reads_sees_the_refusal() {
+    let server = plan(Arc::new(Demo::without_pauses()))
+        .set(|settings| settings.limits.body = 10_000)
+        .on_memory()
+        .await;
+    let address = server.base.strip_prefix("http://").expect("it has one");
+    // More than the buffers of a connection hold.
+    let body = vec![b' '; 20 << 20];
+    for (path, content_type, status) in
+        [("/", "application/json", 413), ("/", "text/plain", 415), ("/nowhere", "application/json", 404)]
+    {
+        let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.expect("the head is taken");
+        soon("the body", stream.write_all(&body)).await.expect("the body is taken");
+        let mut answer = String::new();
+        soon("the answer", stream.read_to_string(&mut answer)).await.expect("an answer");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {answer}");
+    }
 }
 
 #[tokio::test]

@@ -3,13 +3,21 @@
 //! Agents are scripted in Rust, stores are real ones. Nothing here asserts on time; waits have a bound only so that
 //! a failure is a message and not a hang.
 
+mod answers;
 mod busy;
 mod docs;
+mod emitter;
 mod faces;
+mod feedback;
 mod gate;
+mod hold;
+mod hooks;
 mod identity;
 mod life;
 mod limits;
+mod machine;
+mod mount;
+mod open_calls;
 mod readers;
 mod support;
 mod take_up;

@@ -11,7 +11,7 @@ use agentwire_core::event::{Body, Event};
 use agentwire_gateway::{
     agent::{Agent, BoxFuture, Failure, Outlet, Request},
     code,
-    settings::Settings,
+    settings::{Settings, Timeouts},
 };
 use agentwire_store::Store;
 use serde_json::json;
@@ -154,8 +154,30 @@ async fn p5_ending_of_an_agent_that_hangs_is_a_time_out() {
         half(&outlet).await?;
         std::future::pending().await
     });
-    let plan = plan(hangs).agent(|agent| agent.timeouts.total = Some(Duration::from_millis(50)));
-    assert_eq!(ends_with(plan, "hangs").await, failed(code::UPSTREAM_TIMEOUT));
+    let patient = |agent: Arc<dyn Agent>, change: fn(&mut Timeouts)| {
+        plan(agent).agent(|agent| {
+            agent.timeouts = Timeouts { connect: None, first_byte: None, idle: None, total: None };
+            change(&mut agent.timeouts);
+        })
+    };
+    let total = patient(hangs.clone(), |timeouts| timeouts.total = Some(Duration::from_millis(50)));
+    assert_eq!(ends_with(total, "hangs").await, failed(code::UPSTREAM_TIMEOUT));
+    let idle = patient(hangs, |timeouts| timeouts.idle = Some(Duration::from_millis(50)));
+    assert_eq!(ends_with(idle, "is silent").await, failed(code::UPSTREAM_TIMEOUT));
+    let mute = play(async |_, _| std::future::pending().await);
+    let first = patient(mute, |timeouts| timeouts.first_byte = Some(Duration::from_millis(50)));
+    assert_eq!(ends_with(first, "never begins").await, failed(code::UPSTREAM_TIMEOUT));
+    // An agent that speaks now and then is not silent, however long it takes.
+    let steady = play(async |_, outlet: Outlet| {
+        half(&outlet).await?;
+        for _ in 0..25 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            outlet.send(delta("m", "and so on ")).await?;
+        }
+        Ok(())
+    });
+    let steady = patient(steady, |timeouts| timeouts.idle = Some(Duration::from_millis(1000)));
+    assert_eq!(ends_with(steady, "steady").await.0, "RUN_FINISHED");
 }
 
 #[tokio::test]

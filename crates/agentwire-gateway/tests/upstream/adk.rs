@@ -86,7 +86,7 @@ async fn users_are_kept_apart() {
     .await;
     let owner = Owner::new("acme", "ada@x");
     play(&agent(&server), Request { owner: owner.clone(), ..request() }).await.1.unwrap();
-    assert_eq!(server.seen()[0].line(), "GET /apps/demo/users/acme%2Fada%40x/sessions/t1");
+    assert_eq!(server.seen()[0].line(), "GET /apps/demo/users/acme%25%25ada%40x/sessions/t1");
     // Where all of them are one user, their threads have different names.
     let one = Adk::new(AdkOptions { user: Some("one".into()), ..options(&server) }).unwrap();
     play(&one, Request { owner, ..request() }).await.1.unwrap();

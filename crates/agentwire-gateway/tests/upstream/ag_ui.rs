@@ -2,11 +2,12 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use agentwire_core::event::Body;
+use agentwire_core::event::{Body, Message, MessageBody};
 use agentwire_gateway::{
     agent::{AgUi, AgUiOptions, Failure},
     code,
 };
+use serde_json::json;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::{
@@ -60,6 +61,8 @@ async fn a_run_is_asked_and_answered() {
         ("traceparent".into(), "00-1-2-01".into()),
         ("host".into(), "evil.example".into()),
         ("origin".into(), "https://evil.example".into()),
+        ("accept-encoding".into(), "gzip".into()),
+        ("expect".into(), "100-continue".into()),
         ("authorization".into(), "Bearer of the client".into()),
         ("content-length".into(), "3".into()),
         ("x-team".into(), "a".into()),
@@ -79,11 +82,41 @@ async fn a_run_is_asked_and_answered() {
     assert_eq!(seen[0].header("traceparent"), Some("00-1-2-01"));
     assert_eq!(seen[0].header("x-team"), Some("a"));
     assert_eq!(seen[0].header("host"), Some(server.url.trim_start_matches("http://")));
-    assert_eq!(seen[0].header("origin"), None);
+    for name in ["origin", "accept-encoding", "expect"] {
+        assert_eq!(seen[0].header(name), None, "{name}");
+    }
     assert_eq!(seen[0].header("x-bad"), None);
     let body = seen[0].json();
     assert_eq!(body["threadId"], "t1");
     assert_eq!(body["messages"][0]["content"], "What is the weather?");
+}
+
+#[tokio::test]
+async fn a_call_that_is_told_again_after_its_answer_is_told_once() {
+    let lines = [
+        json!({"type": "RUN_STARTED", "threadId": "t1", "runId": "r1"}),
+        json!({"type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "delete"}),
+        json!({"type": "TOOL_CALL_ARGS", "toolCallId": "c1", "delta": "{}"}),
+        json!({"type": "TOOL_CALL_END", "toolCallId": "c1"}),
+        json!({"type": "TOOL_CALL_RESULT", "messageId": "x", "toolCallId": "c1", "content": "done"}),
+        json!({"type": "TOOL_CALL_START", "toolCallId": "c2", "toolCallName": "delete"}),
+        json!({"type": "TOOL_CALL_END", "toolCallId": "c2"}),
+        json!({"type": "RUN_FINISHED", "threadId": "t1", "runId": "r1"}),
+    ];
+    let body: String = lines.iter().map(|line| format!("data: {line}\n\n")).collect();
+    let server = Server::always(events(body.as_bytes())).await;
+    let (whole, result) = play(&agent(&server.url), request()).await;
+    result.unwrap();
+    assert_eq!(whole.len(), lines.len(), "nobody answered anything");
+
+    let mut answering = request();
+    let input = Arc::make_mut(&mut answering.input);
+    let answer = MessageBody::Tool { call: "c1".into(), content: "yes".into(), error: None };
+    input.messages.push(Message::new("m2", answer));
+    let (told, result) = play(&agent(&server.url), answering).await;
+    result.unwrap();
+    let wanted = ["RUN_STARTED", "TOOL_CALL_RESULT", "TOOL_CALL_START", "TOOL_CALL_END", "RUN_FINISHED"];
+    assert_eq!(kinds(&told), wanted);
 }
 
 #[tokio::test]

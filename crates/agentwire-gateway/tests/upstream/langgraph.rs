@@ -24,7 +24,7 @@ fn options(url: &str) -> LangGraphOptions {
     LangGraphOptions { url: url.into(), graph: "slow".into(), ..LangGraphOptions::default() }
 }
 
-fn agent(server: &Server) -> LangGraph {
+pub(crate) fn agent(server: &Server) -> LangGraph {
     LangGraph::new(options(&server.url)).unwrap()
 }
 
@@ -32,12 +32,12 @@ fn text(name: &str) -> String {
     String::from_utf8(fixture(name)).unwrap()
 }
 
-fn json_answer(status: &str, body: impl Into<String>) -> Vec<Step> {
+pub(crate) fn json_answer(status: &str, body: impl Into<String>) -> Vec<Step> {
     answer(status, "application/json", body.into().as_bytes())
 }
 
 /// A stream that says where its run is.
-fn stream(body: &[u8]) -> Vec<Step> {
+pub(crate) fn stream(body: &[u8]) -> Vec<Step> {
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-location: /threads/t/runs/{RUN}\r\n\
          content-length: {}\r\n\r\n",
@@ -63,7 +63,7 @@ fn behind(body: &str, id: &str) -> String {
 }
 
 /// Which route of the server a request is for.
-fn route(seen: &Seen) -> &'static str {
+pub(crate) fn route(seen: &Seen) -> &'static str {
     let line = seen.line();
     let (_, target) = line.split_once(' ').unwrap();
     let path = target.split('?').next().unwrap();
@@ -79,11 +79,11 @@ fn route(seen: &Seen) -> &'static str {
     }
 }
 
-fn success() -> String {
+pub(crate) fn success() -> String {
     json!({"run_id": RUN, "status": "success"}).to_string()
 }
 
-fn state(messages: Value) -> String {
+pub(crate) fn state(messages: Value) -> String {
     json!({"values": {"messages": messages}, "next": [], "tasks": []}).to_string()
 }
 

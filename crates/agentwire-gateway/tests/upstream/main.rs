@@ -2,12 +2,17 @@
 
 mod adk;
 mod ag_ui;
+mod artifacts;
 mod events;
 mod exec;
+mod front;
+mod hooks;
 mod langgraph;
 mod openai;
+mod recall;
 mod replay;
 mod server;
+mod trouble;
 
 use std::time::Duration;
 

@@ -215,6 +215,76 @@ async fn an_error_within_the_stream_ends_the_run() {
     assert_eq!((error.code.as_deref(), &*error.message), (Some("server_error"), "overloaded"));
 }
 
+#[tokio::test]
+async fn members_of_ones_own_choice_go_with_every_request() {
+    let server = Server::always(events(&quirky())).await;
+    let body = json!({"temperature": 0.2, "stop": ["\n\n"], "stream_options": {"include_usage": false},
+        "tools": [{"type": "web_search"}], "extra": {"a": null}});
+    let body = body.as_object().unwrap().clone();
+    let agent = OpenAi::new(OpenAiOptions { body: body.clone(), ..options(&server.url) }).unwrap();
+    let tool = Tool { name: "ask".into(), description: "Asks.".into(), parameters: None, metadata: None };
+    let mut asked = request();
+    let mut input = (*asked.input).clone();
+    input.tools.push(tool);
+    asked.input = input.into();
+    play(&agent, asked).await.1.unwrap();
+    let sent = server.seen()[0].json();
+    for name in ["temperature", "stop", "stream_options", "extra"] {
+        assert_eq!(sent[name], body[name], "{name}");
+    }
+    assert_eq!((&sent["model"], &sent["stream"]), (&json!("m1"), &json!(true)));
+    let kinds: Vec<_> = sent["tools"].as_array().unwrap().iter().map(|tool| &tool["type"]).collect();
+    assert_eq!(kinds, ["web_search", "function"]);
+    for name in ["model", "messages", "stream"] {
+        let body = serde_json::Map::from_iter([(name.to_owned(), json!("x"))]);
+        let refused = OpenAi::new(OpenAiOptions { body, ..options(&server.url) }).unwrap_err().to_string();
+        assert_eq!(refused, format!("the member `{name}` of a request cannot be chosen"));
+    }
+}
+
+#[tokio::test]
+async fn calls_that_come_interleaved_are_told_apart_by_their_index() {
+    let piece = |index: u8, rest: Value| {
+        let mut call = json!({"index": index});
+        call.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        delta(json!({"tool_calls": [call]}), None)
+    };
+    let begin = |id: &str, name: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": ""}});
+    let more = |text: &str| json!({"function": {"arguments": text}});
+    let frames = [
+        delta(json!({"role": "assistant", "content": null}), None),
+        piece(0, begin("a", "first")),
+        piece(1, begin("b", "second")),
+        piece(0, more("{\"x\":")),
+        piece(1, more("{\"y\":")),
+        piece(1, more("2}")),
+        piece(0, more("1}")),
+        delta(json!({}), Some("tool_calls")),
+    ];
+    // With and without the last word.
+    for done in ["data: [DONE]\n\n", ""] {
+        let body = [sse(&frames), done.as_bytes().to_vec()].concat();
+        let server = Server::always(events(&body)).await;
+        let (told, result) = play(&agent(&server.url), request()).await;
+        result.unwrap();
+        let mut fold = agentwire_core::fold::Fold::from_history(Vec::new(), None);
+        told.iter().for_each(|event| fold.apply(event));
+        let calls: Vec<_> = fold
+            .messages()
+            .iter()
+            .filter_map(|message| match &message.body {
+                agentwire_core::event::MessageBody::Assistant { tool_calls, .. } => tool_calls.clone(),
+                _ => None,
+            })
+            .flatten()
+            .map(|call| (call.id.to_string(), call.name.to_string(), call.arguments.to_string()))
+            .collect();
+        let wanted = [("a", "first", "{\"x\":1}"), ("b", "second", "{\"y\":2}")]
+            .map(|(id, name, arguments)| (id.to_owned(), name.to_owned(), arguments.to_owned()));
+        assert_eq!(calls, wanted);
+    }
+}
+
 #[test]
 fn options_that_make_no_sense_are_refused() {
     let good = options("http://h");

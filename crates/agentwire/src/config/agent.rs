@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::{
-    AgentConfig,
+    AgentConfig, hooks,
     kind::{
         Count, DURATION, DURATION_OR_ZERO, Flag, JsonTable, List, NAME, OptionsOf, OrNever, ROUTE, Size, URL,
         Word, did_you_mean,
@@ -116,8 +116,9 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
         "approve",
         &List(NAME, "a list of names of tools"),
         &mut settings.approve,
-        "Tools of the front end whose calls a person must allow first; `*` stands for anything. Tools that the agent runs itself cannot be held.",
+        "Tools of the front end, and long-running tools, whose calls a person must allow first; `*` stands for anything. Tools that the agent runs itself cannot be held.",
     );
+    let hooks = hooks::read(table);
     settings.feedback_url = table.maybe(
         "feedback_url",
         &URL,
@@ -134,7 +135,7 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
     check_path(table, &settings);
     let upstream = upstream?;
     settings.forward_headers = upstream.http().map_or_else(Vec::new, |http| http.forward_headers.clone());
-    let agent = AgentConfig { name: name.to_owned(), settings, upstream };
+    let agent = AgentConfig { name: name.to_owned(), settings, upstream, hooks };
     Some((agent, default))
 }
 
@@ -157,7 +158,7 @@ fn check_path(table: &Table<'_>, settings: &AgentSettings) {
     let taken: &[(bool, &str, &[&str])] = &[
         (routes.hai, "hai", &["/awp", "/chat"]),
         (routes.ai_sdk, "ai_sdk", &["/api/chat"]),
-        (routes.history, "history", &["/thread", "/message_snapshot"]),
+        (routes.history, "history", &["/thread", "/threads", "/message_snapshot"]),
         (routes.state, "state", &["/state", "/state_snapshot"]),
         (routes.runs, "runs", &["/runs", "/threads"]),
         (

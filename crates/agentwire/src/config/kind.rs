@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
-use agentwire_core::format::{FORMATS, Format, OptionSpec, Options};
+use agentwire_core::format::{FORMATS, Format, OptionSpec, Options, WHOLE_NUMBER};
 use reqwest::Url;
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
@@ -623,8 +623,13 @@ impl Kind<Vec<String>> for OptionsOf {
                         values.extend(
                             spec.values.iter().filter_map(|value| value.parse::<u64>().ok()).map(Json::from),
                         );
-                        let mut schema =
-                            if values.is_empty() { any.clone() } else { json!({ "enum": values }) };
+                        let mut schema = match spec.values {
+                            [] => any.clone(),
+                            [WHOLE_NUMBER] => {
+                                json!({ "type": ["integer", "string"], "pattern": "^[+-]?[0-9]+$" })
+                            }
+                            _ => json!({ "enum": values }),
+                        };
                         schema["description"] = spec.about.into();
                         (spec.name.to_owned(), schema)
                     })

@@ -1,9 +1,10 @@
 //! What `agentwire.toml` says.
 //!
-//! [`server`], [`agent`] and [`upstream`] have one line per key; [`table`] is the mechanism behind them, [`kind`] what
+//! [`server`], [`agent`], [`upstream`] and [`hooks`] have one line per key; [`table`] is the mechanism behind them, [`kind`] what
 //! values may be, [`problem`] how mistakes are shown, [`schema`] the same keys as JSON Schema.
 
 mod agent;
+mod hooks;
 mod kind;
 mod problem;
 mod schema;
@@ -20,6 +21,7 @@ use agentwire_store::Durability;
 use toml::de::DeTable;
 
 pub(crate) use self::{
+    hooks::{Hook, Hooks},
     kind::{Fault, address, format, level, store, url, word},
     schema::schema,
     server::DURABILITIES,
@@ -60,6 +62,7 @@ pub(crate) struct AgentConfig {
     pub(crate) name: String,
     pub(crate) settings: AgentSettings,
     pub(crate) upstream: Upstream,
+    pub(crate) hooks: Hooks,
 }
 
 /// What is logged, and how.
@@ -84,7 +87,12 @@ impl LogFormat {
 impl AgentConfig {
     /// An agent with everything at its default.
     pub(crate) fn new(name: impl Into<String>, upstream: Upstream) -> Self {
-        Self { name: name.into(), settings: AgentSettings::default(), upstream }
+        Self { name: name.into(), settings: AgentSettings::default(), upstream, hooks: Hooks::default() }
+    }
+
+    /// Everything that it wants from the environment or keeps to itself.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        self.upstream.secrets().chain(self.hooks.secrets())
     }
 }
 
@@ -148,7 +156,7 @@ impl Config {
     /// Variables that are wanted and not set: of which agent, the name, and where the file names it.
     pub(crate) fn missing_variables(&self) -> impl Iterator<Item = (&str, &str, Range<usize>)> {
         self.agents.iter().flat_map(|agent| {
-            agent.upstream.secrets().filter_map(|secret| match secret {
+            agent.secrets().filter_map(|secret| match secret {
                 Secret::Variable(name, span) if secret.value().is_none() => {
                     Some((agent.name.as_str(), name.as_str(), span.clone()))
                 }
@@ -357,6 +365,7 @@ fn search_shape(shape: &Shape, key: &str, path: &str, places: &mut Vec<String>) 
         Shape::Table(fields) => search(fields, key, path, places),
         Shape::Named(fields) => search(fields, key, &format!("{path}.NAME"), places),
         Shape::Either(shapes) => shapes.iter().for_each(|shape| search_shape(shape, key, path, places)),
+        Shape::List(each) => search_shape(each, key, path, places),
         Shape::Tagged(tag, variants) => {
             let having =
                 variants.iter().filter(|variant| variant.fields.iter().any(|field| field.name == key));

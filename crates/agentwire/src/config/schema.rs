@@ -53,6 +53,7 @@ fn shape(of: &Shape) -> Json {
         Shape::Value(_, schema) => schema.clone(),
         Shape::Table(fields) => object(fields, None),
         Shape::Named(fields) => json!({ "type": "object", "additionalProperties": object(fields, None) }),
+        Shape::List(each) => json!({ "type": "array", "items": shape(each) }),
         Shape::Either(shapes) => json!({ "anyOf": shapes.iter().map(shape).collect::<Vec<_>>() }),
         Shape::Tagged(tag, variants) => {
             let variants = variants.iter().map(|variant| {

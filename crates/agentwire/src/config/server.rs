@@ -48,7 +48,13 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         "How SSE looks: `data:` and `id:` only, which every client reads, or `event:` as well.",
     );
     table.table("identity", "Whose threads a request is about.", |table| {
-        identity(table, &mut settings.identity)
+        identity(table, &mut settings.identity);
+        let main = &settings.identity;
+        let history =
+            "The same for the history's routes: what is said here holds there, the rest is as for runs.";
+        settings.history_identity = own_identity(table, "history", history, main);
+        let state = "The same for the state's routes.";
+        settings.state_identity = own_identity(table, "state", state, main);
     });
     table.set(
         "cors",
@@ -165,6 +171,37 @@ fn identity(table: &mut Table<'_>, identity: &mut Identity) {
         table.maybe("thread", &ExtractKind, "The conversation; where the protocol has it if absent.");
 }
 
+/// What a group of routes says about itself; `None` if it says nothing.
+fn own_identity(
+    table: &mut Table<'_>,
+    name: &'static str,
+    about: &'static str,
+    main: &Identity,
+) -> Option<Identity> {
+    let is_given = table.has(name);
+    let mut own = Identity { thread: None, ..main.clone() };
+    table.table(name, about, |table| {
+        let mut look = |key, about| {
+            let found = table.maybe(key, &ExtractKind, about)?;
+            if let From::Path(parameter) = &found.from
+                && parameter != "id"
+            {
+                let message = format!("`{}.{key}.path` cannot be `{parameter}`", table.path());
+                table.refuse(key, message, "the only parameter of these paths is `id`, the thread");
+            }
+            Some(found)
+        };
+        if let Some(user) = look("user", "The user.") {
+            own.user = user;
+        }
+        if let Some(tenant) = look("tenant", "The organisation, or the application.") {
+            own.tenant = tenant;
+        }
+        own.thread = look("thread", "The conversation; the one in the path if absent.");
+    });
+    is_given.then_some(own)
+}
+
 /// Where a name is taken from.
 struct ExtractKind;
 
@@ -173,7 +210,11 @@ const PARAMETER: Text<String> = NAME;
 
 fn extract(table: &mut Table<'_>) -> Option<Extract> {
     let header = table.maybe("header", &HEADER, "From this header of the request.");
-    let path = table.maybe("path", &PARAMETER, "From this parameter of the agent's `path`.");
+    let path = table.maybe(
+        "path",
+        &PARAMETER,
+        "From this parameter of the agent's `path`; for history and state, `id`.",
+    );
     let body = table.maybe(
         "body",
         &POINTER,

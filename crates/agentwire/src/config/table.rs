@@ -51,6 +51,8 @@ pub(super) enum Shape {
     Tagged(&'static str, Vec<Variant>),
     /// Either of them.
     Either(Vec<Self>),
+    /// A list of them.
+    List(Box<Self>),
 }
 
 /// One of the tables that a tag chooses from.

@@ -69,7 +69,15 @@ mistakes! {
         "[agents.\"a/b\"]\nupstream = { kind = \"demo\" }\n[agents.\"\"]\nupstream = { kind = \"demo\" }\n";
     identity_is_taken_from_one_place:
         "identity = { user = { header = \"x-user\", constant = \"u\" }, tenant = {}, thread = { body = \"threadId\" } }\n[agents.a]\nupstream = { kind = \"demo\" }\n",
-        "identity = { user = { path = \"user\" }, user_header = \"x y\", tenant = { constant = \"a\", default = \"b\" } }\n[agents.a]\nupstream = { kind = \"demo\" }\n";
+        "identity = { user = { path = \"user\" }, user_header = \"x y\", tenant = { constant = \"a\", default = \"b\" } }\n[agents.a]\nupstream = { kind = \"demo\" }\n",
+        "identity = { history = { user = { path = \"user\" } }, state = { users = { header = \"x\" }, thread = { path = \"{id}\" } } }\n[agents.a]\npath = \"/users/{user}\"\nupstream = { kind = \"demo\" }\n";
+    rules_that_can_never_do_anything_say_why:
+        "[agents.a]\nupstream = { kind = \"demo\" }\nrules = [\n  { action = \"drop\" },\n  { action = \"drop\", event = \"RUN_FINISHED\" },\n  { action = \"drop\", event = \"TEXT_MESAGE_START\" },\n  { action = \"drop\", event = \"NOTHING_*\" },\n  { action = \"redact\", in = \"state\", tool = \"x\", pointer = \"/a\" },\n  { action = \"redact\", pointer = \"a.b\" },\n  { action = \"redact\", pointer = \"/type\" },\n  { action = \"redact\", event = \"RAW\", tool = \"x\", pointer = \"/a\" },\n  { action = \"rename\", tool = \"x\" },\n  { action = \"renam\", tool = \"x\" },\n  { tool = \"x\" },\n  { action = 3 },\n  3,\n  { action = \"drop\", tool = \"x\", to = \"y\" },\n  { action = \"redact\", tool = \"x\", in = \"argument\", pointer = \"/a\" },\n]\n",
+        "[agents.a]\nupstream = { kind = \"demo\" }\nrules = { action = \"drop\" }\n",
+        "[agents.a]\nupstream = { kind = \"demo\" }\n[[agents.a.rules]]\naction = \"redact\"\nevent = \"CUSTOM\"\n";
+    hooks_are_checked:
+        "[agents.a]\nupstream = { kind = \"demo\" }\n[agents.a.hooks.input]\ntimeout = 5\non_failure = \"close\"\n[agents.a.hooks.output]\nurl = \"localhost:9000/x\"\nheaders = { x-a = { env = \"\" } }\n[agents.a.hooks.event]\nurl = \"http://h\"\n",
+        "[agents.a]\nupstream = { kind = \"demo\" }\nhooks = \"http://h\"\n";
     headers_are_checked:
         "[agents.a]\nupstream = { kind = \"ag-ui\", url = \"http://h\", headers = { \"a b\" = \"x\", x-a = \"1\", X-A = \"2\", x-b = \"\\n\", x-c = 3, x-d = { env = \"\" }, x-e = { file = \"y\" } }, forward_headers = [\"ü\", 3] }\n";
 }
@@ -94,7 +102,7 @@ fn every_key_reaches_its_setting() {
         store_patience = "1s"
         audit = "audit.jsonl"
         drain = { grace = "0s" }
-        identity = { user = { header = "X-User" }, tenant = { constant = "acme" }, thread = { body = "/threadId", default = "t" } }
+        identity = { user = { header = "X-User" }, tenant = { constant = "acme" }, thread = { body = "/threadId", default = "t" }, history = { user = { header = "x-reader" } }, state = { thread = { path = "id" } } }
         retention = { events = "never", history = "off", runs_per_thread = 3, threads_per_user = 4 }
         limits = { body = "1MiB", head = 4096, request_timeout = "9s", reader_lag = "2MiB", ring = "1KiB", connections = 5, runs = 6 }
         log = { format = "json", level = "warn,agentwire_gateway=debug" }
@@ -134,6 +142,12 @@ fn every_key_reaches_its_setting() {
     assert_eq!(settings.identity.tenant, Extract::constant("acme"));
     let thread = Extract { from: From::Body("/threadId".into()), default: Some("t".into()) };
     assert_eq!(settings.identity.thread, Some(thread));
+    let history = settings.history_identity.as_ref().expect("it has its own");
+    assert_eq!((&history.user, &history.thread), (&Extract::header("x-reader", None), &None));
+    assert_eq!(history.tenant, Extract::constant("acme"), "as for runs");
+    let state = settings.state_identity.as_ref().expect("it has its own");
+    assert_eq!(state.user, Extract::header("x-user", None), "as for runs");
+    assert_eq!(state.thread, Some(Extract { from: From::Path("id".into()), default: None }));
     let kept = &settings.retention;
     assert_eq!((kept.events, kept.history), (None, None));
     assert_eq!((kept.runs_per_thread, kept.threads_per_user), (Some(3), Some(4)));
@@ -243,6 +257,7 @@ fn paths(fields: &[Field], prefix: &str, out: &mut BTreeMap<String, bool>) {
             Shape::Table(fields) => paths(fields, path, out),
             Shape::Named(fields) => paths(fields, &format!("{path}.NAME"), out),
             Shape::Either(shapes) => shapes.iter().for_each(|shape| of(shape, path, out)),
+            Shape::List(each) => of(each, path, out),
             Shape::Tagged(tag, variants) => {
                 for variant in variants {
                     let path = format!("{path}({})", variant.name);
@@ -259,13 +274,48 @@ fn paths(fields: &[Field], prefix: &str, out: &mut BTreeMap<String, bool>) {
     }
 }
 
+#[test]
+fn rules_and_hooks_reach_their_settings() {
+    let config = read_all(
+        r#"
+        [agents.shop]
+        upstream = { kind = "demo" }
+        [[agents.shop.rules]]
+        action = "drop"
+        event = "REASONING_*"
+        [[agents.shop.rules]]
+        action = "rename"
+        tool = "internal_search"
+        to = "search"
+        [[agents.shop.rules]]
+        action = "redact"
+        tool = "pay_*"
+        in = "arguments"
+        pointer = "/card/number"
+        with = "hidden"
+        [agents.shop.hooks]
+        input = { url = "http://127.0.0.1:9000/input", timeout = "2s", on_failure = "open", headers = { authorization = { env = "NO_SUCH_VARIABLE" } } }
+        output = { url = "http://127.0.0.1:9000/output" }
+        state = { url = "http://127.0.0.1:9000/state" }
+        "#,
+    );
+    let agent = &config.agents[0];
+    insta::assert_debug_snapshot!(agent.hooks);
+    let missing: Vec<_> = config.missing_variables().map(|(agent, name, _)| (agent, name)).collect();
+    assert_eq!(missing, [("shop", "NO_SUCH_VARIABLE")]);
+}
+
 /// The same from the schema alone.
 fn schema_paths(schema: &serde_json::Value, prefix: &str, out: &mut BTreeMap<String, bool>) {
     for alternative in ["anyOf", "oneOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten() {
-        let tag =
-            ["kind", "policy"].into_iter().find_map(|tag| alternative["properties"][tag]["const"].as_str());
+        let tag = ["kind", "policy", "action"]
+            .into_iter()
+            .find_map(|tag| alternative["properties"][tag]["const"].as_str());
         let prefix = tag.map_or_else(|| prefix.to_owned(), |tag| format!("{prefix}({tag})"));
         schema_paths(alternative, &prefix, out);
+    }
+    if schema["items"].is_object() {
+        schema_paths(&schema["items"], prefix, out);
     }
     let required: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
     // What a format or a header is called is not a key of ours.
@@ -303,6 +353,7 @@ fn markdown(fields: &[Field], path: &str, heading: &str, out: &mut String) {
     for field in fields {
         let value = match &field.shape {
             Shape::Value(words, _) => words.clone(),
+            Shape::List(_) => "a list of tables (below)".into(),
             Shape::Either(shapes) => match shapes.first() {
                 Some(Shape::Value(words, _)) => format!("{words}, or a table (below)"),
                 _ => "a table (below)".into(),
@@ -327,11 +378,12 @@ fn markdown(fields: &[Field], path: &str, heading: &str, out: &mut String) {
         let path = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
         let shapes = match &field.shape {
             Shape::Either(shapes) => shapes.as_slice(),
+            Shape::List(each) => std::slice::from_ref(&**each),
             shape => std::slice::from_ref(shape),
         };
         for shape in shapes {
             match shape {
-                Shape::Value(..) | Shape::Either(_) => {}
+                Shape::Value(..) | Shape::Either(_) | Shape::List(_) => {}
                 Shape::Table(inner) => markdown(inner, &path, &format!("### `{path}`"), out),
                 Shape::Named(inner) => {
                     let path = format!("{path}.NAME");

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range, path::PathBuf};
 
-use agentwire_core::format::Format;
+use agentwire_core::format::{Format, openai::input::OWN_MEMBERS};
 use serde_json::{Map, Value as Json, json};
 use toml::de::DeValue;
 
@@ -102,6 +102,8 @@ pub(crate) struct OpenAi {
     pub(crate) model: String,
     pub(crate) system: Option<String>,
     pub(crate) api_key: Option<Secret>,
+    /// Members of every request.
+    pub(crate) options: Map<String, Json>,
 }
 
 /// A program that writes a stream of a known format.
@@ -295,7 +297,23 @@ fn open_ai(table: &mut Table<'_>) -> Option<Upstream> {
     let span = table.span_of("api_key_env");
     let api_key = table.maybe("api_key_env", &VARIABLE, "The environment variable that holds the API key.");
     let api_key = api_key.map(|name| Secret::Variable(name, span));
-    Some(Upstream::OpenAi(OpenAi { http: http?, model: model?, system, api_key }))
+    let mut options = Map::new();
+    table.set(
+        "options",
+        &JsonTable,
+        &mut options,
+        "Members of every request, as the server's documentation names them, such as `{ temperature = 0.2, max_tokens = 500 }`.",
+    );
+    for name in OWN_MEMBERS.iter().filter(|name| options.contains_key(**name)) {
+        let hint = match *name {
+            "model" => "the model has a key of its own: `model`",
+            "messages" => "the conversation is sent; `system` puts a message before it",
+            _ => "a whole answer is understood too, but the server is always asked for a stream",
+        };
+        let message = format!("`{}.options.{name}` cannot be chosen", table.path());
+        table.refuse_at(table.span_at(&["options", name]), message, Some(hint.to_owned()));
+    }
+    Some(Upstream::OpenAi(OpenAi { http: http?, model: model?, system, api_key, options }))
 }
 
 fn exec(table: &mut Table<'_>) -> Option<Upstream> {
@@ -357,7 +375,7 @@ pub(crate) fn shell(line: &str) -> Vec<String> {
 }
 
 /// Headers with their values.
-struct Headers;
+pub(super) struct Headers;
 
 impl Kind<Vec<(String, Secret)>> for Headers {
     fn read(&self, value: &Value<'_>) -> Option<Vec<(String, Secret)>> {

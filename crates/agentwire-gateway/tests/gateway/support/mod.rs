@@ -1,20 +1,24 @@
 //! A gateway in this process, scripted agents behind it, and a client that looks at every byte.
 
+mod asker;
 mod client;
 mod faulty;
 mod puppet;
+mod record;
 
 use std::{sync::Arc, time::Duration};
 
-use agentwire_gateway::{Gateway, Presence, agent::Agent, serve, settings::*};
+use agentwire_gateway::{Builder, Gateway, Presence, agent::Agent, serve, settings::*};
 use agentwire_store::{Clock, Options, Store, SystemClock};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
+    asker::{asker, said},
     client::{Frame, Stream, answer, events_of, ids, types, valid},
     faulty::Faulty,
     puppet::{Puppet, delta, end, error, finished, play, start, talk},
+    record::Record,
 };
 
 /// Longer than anything here takes on a busy machine; what has not come by then is not coming.
@@ -93,7 +97,10 @@ pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) agents: Vec<(&'static str, AgentSettings, Arc<dyn Agent>)>,
     presence: Option<Presence>,
+    wire: Option<Wire>,
 }
+
+type Wire = Box<dyn FnOnce(Builder) -> Builder + Send>;
 
 /// One agent named `demo` with these settings.
 pub(crate) fn plan(agent: Arc<dyn Agent>) -> Plan {
@@ -101,6 +108,7 @@ pub(crate) fn plan(agent: Arc<dyn Agent>) -> Plan {
         settings: Settings::default(),
         agents: vec![("demo", AgentSettings::default(), agent)],
         presence: None,
+        wire: None,
     }
 }
 
@@ -125,6 +133,12 @@ impl Plan {
         self
     }
 
+    /// Hooks and a lock, for the agent that was added last.
+    pub(crate) fn wire(mut self, wire: impl FnOnce(Builder) -> Builder + Send + 'static) -> Self {
+        self.wire = Some(Box::new(wire));
+        self
+    }
+
     pub(crate) async fn on(self, store: &Arc<dyn Store>) -> Server {
         self.listen(store, None).await
     }
@@ -142,6 +156,9 @@ impl Plan {
         }
         if let Some(presence) = self.presence {
             builder = builder.presence(presence);
+        }
+        if let Some(wire) = self.wire {
+            builder = wire(builder);
         }
         let gateway = builder.build();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");

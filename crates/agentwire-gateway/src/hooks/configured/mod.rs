@@ -1,0 +1,203 @@
+//! Hooks without Rust: rules about events, and other people's servers that are asked.
+//!
+//! Rules come first, so that what leaves for a server has been redacted. They act on the agent's events, at the event
+//! hook; input and state are offered to their servers at the hooks of those names, and what goes out is recorded as it
+//! goes into the log.
+
+mod http;
+mod pointer;
+mod record;
+mod rewrite;
+mod rule;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use agentwire_core::{
+    Tally,
+    event::{Event, RunInput},
+    format::ag_ui,
+    json::Json,
+};
+use serde_json::{Value, json};
+
+use self::{http::Server, record::Recorder, rewrite::Rewrite, rule::Rule};
+pub use self::{
+    http::{Endpoint, OnFailure},
+    rule::{Action, EVENTS, Place, RuleError, RuleOptions},
+};
+use super::{Hooked, Hooks, RunContext, failed, refused};
+use crate::agent::Failure;
+
+/// What a hook's server needs beyond its own time-out: a little more, so that its failure is told and not ours.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// What can be said without Rust.
+#[derive(Clone, Debug, Default)]
+pub struct HookOptions {
+    /// What becomes of events, in order.
+    pub rules: Vec<RuleOptions>,
+    /// Asked about every input; may change or refuse it.
+    pub input: Option<Endpoint>,
+    /// Told about everything that goes into the log.
+    pub output: Option<Endpoint>,
+    /// Asked about the final state; may change it.
+    pub state: Option<Endpoint>,
+}
+
+/// Why hooks cannot be made from their options.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OptionsError(pub(super) String);
+
+/// The hooks of an agent as they are configured; [`Configured::for_run`] gives those of a run. Cheap to clone.
+///
+/// ```
+/// use agentwire_gateway::hooks::{Action, Configured, HookOptions, RuleOptions};
+///
+/// let rule = RuleOptions { event: Some("REASONING_*".into()), ..RuleOptions::new(Action::Drop) };
+/// let hooks = Configured::new(HookOptions { rules: vec![rule], ..HookOptions::default() })?;
+/// // `builder.hooks(move |run| hooks.for_run(run))`
+/// # Ok::<_, agentwire_gateway::hooks::OptionsError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Configured(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    rules: Arc<[Rule]>,
+    input: Option<Server>,
+    output: Option<Arc<Server>>,
+    state: Option<Server>,
+    patience: Duration,
+}
+
+impl Configured {
+    /// Hooks for an agent.
+    ///
+    /// # Errors
+    /// When a rule can never do anything, or a server cannot be asked.
+    pub fn new(options: HookOptions) -> Result<Self, OptionsError> {
+        let HookOptions { rules, input, output, state } = options;
+        let rules = rules.iter().enumerate().map(|(index, rule)| {
+            Rule::new(rule).map_err(|problem| OptionsError(format!("rule {}: {problem}", index + 1)))
+        });
+        let rules = rules.collect::<Result<Arc<[_]>, _>>()?;
+        // A record waits for the batch that is under way and for its own.
+        let times = [&input, &state, &output, &output].into_iter().flatten().map(|endpoint| endpoint.timeout);
+        let patience = times.sum::<Duration>() + MARGIN;
+        let server = |endpoint: Option<Endpoint>| endpoint.map(Server::new).transpose();
+        let (input, output, state) = (server(input)?, server(output)?.map(Arc::new), server(state)?);
+        Ok(Self(Arc::new(Shared { rules, input, output, state, patience })))
+    }
+
+    /// The hooks of one run.
+    #[must_use]
+    pub fn for_run(&self, run: &RunContext) -> impl Hooks + use<> {
+        let shared = Arc::clone(&self.0);
+        let rewrite = Rewrite::new(Arc::clone(&shared.rules), run);
+        let recorder = shared.output.as_ref().map(|server| Recorder::new(Arc::clone(server), run));
+        Run { about: about(run), rewrite: Mutex::new(rewrite), recorder, shared }
+    }
+}
+
+/// What every server is told about a run.
+fn about(run: &RunContext) -> serde_json::Map<String, Value> {
+    let about = json!({
+        "agent": &*run.agent, "tenant": run.owner.tenant.as_str(), "user": run.owner.user.as_str(),
+        "threadId": run.thread.as_str(), "runId": run.run.as_str(),
+    });
+    match about {
+        Value::Object(about) => about,
+        _ => serde_json::Map::new(),
+    }
+}
+
+/// The hooks of one run.
+struct Run {
+    shared: Arc<Shared>,
+    about: serde_json::Map<String, Value>,
+    rewrite: Mutex<Rewrite>,
+    recorder: Option<Recorder>,
+}
+
+impl Run {
+    fn body(&self, hook: &str, key: &str, value: Value) -> String {
+        let mut body = serde_json::Map::from_iter([("hook".to_owned(), hook.into())]);
+        body.extend(self.about.clone());
+        body.insert(key.to_owned(), value);
+        Value::Object(body).to_string()
+    }
+
+    async fn ask_about_input(&self, server: &Server, input: &RunInput) -> Result<Option<RunInput>, Failure> {
+        let sent: Value = serde_json::from_str(&ag_ui::input::to_json(input)).unwrap_or_default();
+        let answer = server.ask("input", self.body("input", "input", sent), &["input", "refuse"]).await;
+        let read = |answer: Option<serde_json::Map<String, Value>>| {
+            let Some(mut answer) = answer else { return Ok(None) };
+            if let Some(why) = answer.get("refuse").filter(|why| !why.is_null()) {
+                let Some(why) = why.as_str() else { return Err("`refuse` is no text".to_owned()) };
+                return Ok(Some(Err(refused(why))));
+            }
+            let Some(changed) = answer.remove("input") else { return Ok(None) };
+            let changed = ag_ui::input::from_json(&changed.to_string(), &mut Tally::default());
+            changed.map(|input| Some(Ok(input))).map_err(|error| format!("`input` is no run input: {error}"))
+        };
+        match server.settle("input", answer.and_then(read))? {
+            None | Some(None) => Ok(None),
+            Some(Some(decision)) => decision.map(Some),
+        }
+    }
+}
+
+impl Hooks for Run {
+    fn input(&self, mut input: RunInput) -> Hooked<'_, RunInput> {
+        Box::pin(async move {
+            if let Some(server) = &self.shared.input
+                && let Some(changed) = self.ask_about_input(server, &input).await?
+            {
+                input = changed;
+            }
+            self.rewrite.lock().unwrap_or_else(PoisonError::into_inner).begin(&mut input);
+            Ok(input)
+        })
+    }
+
+    fn event<'h>(&'h self, event: Event, out: &'h mut Vec<Event>) -> Hooked<'h> {
+        let done = self.rewrite.lock().unwrap_or_else(PoisonError::into_inner).event(event, out);
+        Box::pin(std::future::ready(done))
+    }
+
+    fn state(&self, state: Value) -> Hooked<'_, Value> {
+        Box::pin(async move {
+            let Some(server) = &self.shared.state else { return Ok(state) };
+            let answer = server.ask("state", self.body("state", "state", state.clone()), &["state"]).await;
+            let read = |answer: Option<serde_json::Map<String, Value>>| {
+                let Some(state) = answer.and_then(|mut answer| answer.remove("state")) else {
+                    return Ok(None);
+                };
+                let fits = Json::parse(&state.to_string()).map(|_| Some(state));
+                fits.map_err(|error| format!("answered with a state that cannot be told: {error}"))
+            };
+            let changed = answer.and_then(read);
+            Ok(server.settle("state", changed)?.flatten().unwrap_or(state))
+        })
+    }
+
+    fn output_record<'h>(&'h self, event: &'h Event) -> Hooked<'h> {
+        match &self.recorder {
+            None => super::nothing(),
+            Some(recorder) => Box::pin(recorder.record(event, &self.about)),
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        self.shared.patience
+    }
+}
+
+/// What a server's failure is for a run that must not go on without it.
+fn unanswered(hook: &str, problem: &str) -> Failure {
+    failed(format!("the server of the `{hook}` hook {problem}"))
+}

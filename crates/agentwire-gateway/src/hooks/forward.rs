@@ -1,0 +1,60 @@
+//! Hooks behind a pointer are hooks, so that a factory can choose between several.
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_core::event::{Event, RunInput};
+use serde_json::Value;
+
+use super::{Hooked, Hooks, Native, Translation};
+
+macro_rules! forward {
+    ($($pointer:ident),+) => {
+        $(impl<H: Hooks + ?Sized> Hooks for $pointer<H> {
+            fn input_record<'h>(&'h self, input: &'h RunInput) -> Hooked<'h> {
+                (**self).input_record(input)
+            }
+
+            fn input(&self, input: RunInput) -> Hooked<'_, RunInput> {
+                (**self).input(input)
+            }
+
+            fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+                (**self).native(native, out)
+            }
+
+            fn native_timeout(&self) -> Option<Duration> {
+                (**self).native_timeout()
+            }
+
+            fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<Native>> {
+                (**self).native_fallback(out)
+            }
+
+            fn translate<'h>(&'h self, native: &'h Native, out: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
+                (**self).translate(native, out)
+            }
+
+            fn event<'h>(&'h self, event: Event, out: &'h mut Vec<Event>) -> Hooked<'h> {
+                (**self).event(event, out)
+            }
+
+            fn state(&self, state: Value) -> Hooked<'_, Value> {
+                (**self).state(state)
+            }
+
+            fn output_record<'h>(&'h self, event: &'h Event) -> Hooked<'h> {
+                (**self).output_record(event)
+            }
+
+            fn output(&self, event: Event) -> Hooked<'_, Event> {
+                (**self).output(event)
+            }
+
+            fn timeout(&self) -> Duration {
+                (**self).timeout()
+            }
+        })+
+    };
+}
+
+forward!(Box, Arc);

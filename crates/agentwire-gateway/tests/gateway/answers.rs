@@ -1,0 +1,522 @@
+//! Answers: right ones, and everything that can be wrong with one.
+
+use agentwire_gateway::{
+    code,
+    settings::{Busy, Extract},
+};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+fn user(told: &Value) -> Value {
+    json!({"id": format!("u-{}", told.to_string().len()), "role": "user", "content": told.to_string()})
+}
+
+fn result(call: &str, content: &str) -> Value {
+    json!({"id": format!("{call}-tool"), "role": "tool", "toolCallId": call, "content": content})
+}
+
+fn resolved(id: &str, payload: Value) -> Value {
+    json!({"interruptId": id, "status": "resolved", "payload": payload})
+}
+
+/// A request of AG-UI or HAI, where the members that are given replace the usual ones.
+fn request(thread: &str, run: &str, members: &Value) -> Value {
+    let mut body = json!({"threadId": thread, "runId": run, "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
+    for (key, value) in members.as_object().expect("members") {
+        body[key] = value.clone();
+    }
+    body
+}
+
+async fn frames(server: &Server, body: &Value) -> Vec<Frame> {
+    let frames = Stream::of(server.post("/", body)).await.rest().await;
+    valid(&frames);
+    frames
+}
+
+fn code_of(frames: &[Frame]) -> Value {
+    frames.last().expect("an end").json()["code"].clone()
+}
+
+fn text_of(frames: &[Frame]) -> String {
+    frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect()
+}
+
+/// Where an answer is sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    AgUi,
+    Hai,
+    AiSdk,
+}
+
+/// What is wrong with an answer: what it is, what was asked, how the answer comes, its code and status.
+type Wrong = (&'static str, Value, Way, Value, &'static str, u16);
+
+fn wrong() -> Vec<Wrong> {
+    use Way::*;
+    let date = json!({"id": "date", "message": "Which day?"});
+    let schema = json!({"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]});
+    let seat = json!({"id": "seat", "responseSchema": schema});
+    let past = json!({"id": "past", "expiresAt": "2020-01-01T00:00:00Z"});
+    let pay = json!({"id": "pay", "reason": "confirmation", "toolCallId": "c"});
+    let pick = json!({"id": "pick", "name": "pick", "args": {"of": 2}});
+    let ask = |list: &[&Value]| json!({"ask": list});
+    let chat = |parts: Value| json!([{"id": "u", "role": "user", "parts": [{"type": "text", "text": "x"}]}, {"id": "a", "role": "assistant", "parts": parts}]);
+    let approval = |id: &str| json!([{"type": "tool-pay", "toolCallId": "c", "state": "approval-responded", "input": {}, "approval": {"id": id, "approved": true}}]);
+    let output = |call: &str| json!([{"type": "tool-pay", "toolCallId": call, "state": "output-available", "input": {}, "output": 1}]);
+    vec![
+        (
+            "unknown",
+            ask(&[&date]),
+            AgUi,
+            json!({"resume": [resolved("none", json!(1))]}),
+            code::UNKNOWN_INTERRUPT,
+            200,
+        ),
+        (
+            "twice, and differently",
+            ask(&[&date]),
+            AgUi,
+            json!({"resume": [resolved("date", json!(1)), {"interruptId": "date", "status": "cancelled"}]}),
+            code::BAD_REQUEST,
+            400,
+        ),
+        (
+            "unknown where nothing waits",
+            json!({}),
+            AgUi,
+            json!({"resume": [resolved("none", json!(1))]}),
+            code::UNKNOWN_INTERRUPT,
+            200,
+        ),
+        (
+            "a result for nothing",
+            ask(&[&date]),
+            AgUi,
+            json!({"messages": [result("none", "x")]}),
+            code::UNKNOWN_TOOL_CALL,
+            200,
+        ),
+        (
+            "one of two",
+            ask(&[&date, &seat]),
+            AgUi,
+            json!({"resume": [resolved("date", json!("today"))]}),
+            code::INTERRUPT_UNANSWERED,
+            200,
+        ),
+        (
+            "something else",
+            ask(&[&date]),
+            AgUi,
+            json!({"messages": [user(&json!("never mind"))]}),
+            code::INTERRUPT_UNANSWERED,
+            200,
+        ),
+        (
+            "an empty answer to a question",
+            ask(&[&date]),
+            AgUi,
+            json!({"resume": []}),
+            code::INTERRUPT_UNANSWERED,
+            200,
+        ),
+        (
+            "an empty answer to a call",
+            json!({"calls": [pick]}),
+            AgUi,
+            json!({"resume": []}),
+            code::NO_TOOL_RESULTS,
+            200,
+        ),
+        (
+            "an empty answer with words",
+            json!({"calls": [pick]}),
+            AgUi,
+            json!({"resume": [], "messages": [user(&json!("x"))]}),
+            code::NO_TOOL_RESULTS,
+            200,
+        ),
+        (
+            "too late",
+            ask(&[&past]),
+            AgUi,
+            json!({"resume": [resolved("past", json!(1))]}),
+            code::INTERRUPT_EXPIRED,
+            200,
+        ),
+        (
+            "a wrong type",
+            ask(&[&seat]),
+            AgUi,
+            json!({"resume": [resolved("seat", json!({"seat": 12}))]}),
+            code::SCHEMA_MISMATCH,
+            200,
+        ),
+        (
+            "a member missing",
+            ask(&[&seat]),
+            AgUi,
+            json!({"resume": [resolved("seat", json!({}))]}),
+            code::SCHEMA_MISMATCH,
+            200,
+        ),
+        (
+            "no payload",
+            ask(&[&seat]),
+            AgUi,
+            json!({"resume": [{"interruptId": "seat", "status": "resolved"}]}),
+            code::SCHEMA_MISMATCH,
+            200,
+        ),
+        (
+            "one right, one wrong",
+            ask(&[&date, &seat]),
+            AgUi,
+            json!({"resume": [resolved("date", json!(1)), resolved("seat", json!([]))]}),
+            code::SCHEMA_MISMATCH,
+            200,
+        ),
+        (
+            "a wrong payload beside a yes",
+            ask(&[&seat]),
+            AgUi,
+            json!({"resume": [resolved("seat", json!({"approved": true, "seat": 12}))]}),
+            code::SCHEMA_MISMATCH,
+            200,
+        ),
+        (
+            "a wrong answer in a tool message",
+            ask(&[&seat]),
+            AgUi,
+            json!({"messages": [result("seat", "{\"seat\":12}")]}),
+            code::SCHEMA_MISMATCH,
+            200,
+        ),
+        ("no list", ask(&[&date]), AgUi, json!({"resume": 5}), code::BAD_REQUEST, 400),
+        ("no id", ask(&[&date]), AgUi, json!({"resume": [{"status": "resolved"}]}), code::BAD_REQUEST, 400),
+        (
+            "no status that is one",
+            ask(&[&date]),
+            AgUi,
+            json!({"resume": [{"interruptId": "date", "status": "maybe"}]}),
+            code::BAD_REQUEST,
+            400,
+        ),
+        (
+            "too large",
+            ask(&[&date]),
+            AgUi,
+            json!({"resume": [resolved("date", json!("x".repeat(2 << 20)))]}),
+            code::BODY_TOO_LARGE,
+            413,
+        ),
+        (
+            "a result for nothing",
+            ask(&[&date]),
+            Hai,
+            json!({"messages": [result("none", "true")]}),
+            code::UNKNOWN_TOOL_CALL,
+            200,
+        ),
+        (
+            "something else",
+            ask(&[&date]),
+            Hai,
+            json!({"messages": [user(&json!("never mind"))]}),
+            code::INTERRUPT_UNANSWERED,
+            200,
+        ),
+        (
+            "a wrong type",
+            ask(&[&seat]),
+            Hai,
+            json!({"messages": [result("seat", "{\"seat\":12}")]}),
+            code::SCHEMA_MISMATCH,
+            200,
+        ),
+        (
+            "too late",
+            ask(&[&past]),
+            Hai,
+            json!({"messages": [result("past", "true")]}),
+            code::INTERRUPT_EXPIRED,
+            200,
+        ),
+        (
+            "too large",
+            ask(&[&date]),
+            Hai,
+            json!({"messages": [result("date", &"x".repeat(2 << 20))]}),
+            code::BODY_TOO_LARGE,
+            413,
+        ),
+        (
+            "an approval that nobody asked for",
+            ask(&[&pay]),
+            AiSdk,
+            json!({"messages": chat(approval("none"))}),
+            code::UNKNOWN_INTERRUPT,
+            409,
+        ),
+        (
+            "an approval where nothing waits",
+            json!({}),
+            AiSdk,
+            json!({"messages": chat(approval("none"))}),
+            code::UNKNOWN_INTERRUPT,
+            409,
+        ),
+        (
+            "an output for nothing",
+            ask(&[&pay]),
+            AiSdk,
+            json!({"messages": chat(output("none"))}),
+            code::UNKNOWN_TOOL_CALL,
+            409,
+        ),
+        (
+            "an output instead of a decision",
+            ask(&[&pay]),
+            AiSdk,
+            json!({"messages": chat(output("c"))}),
+            code::UNKNOWN_TOOL_CALL,
+            409,
+        ),
+        (
+            "something else",
+            ask(&[&pay]),
+            AiSdk,
+            json!({"messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "x"}]}]}),
+            code::INTERRUPT_UNANSWERED,
+            409,
+        ),
+        (
+            "no decision",
+            ask(&[&pay]),
+            AiSdk,
+            json!({"messages": chat(json!([{"type": "tool-pay", "toolCallId": "c", "state": "approval-responded", "input": {}, "approval": {"id": "pay"}}]))}),
+            code::BAD_REQUEST,
+            400,
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn every_wrong_answer_has_its_code_changes_nothing_and_is_on_record() {
+    for place in Place::each().await {
+        let record = Record::new();
+        let server = plan(asker())
+            .set(record.keep())
+            .set(|settings| settings.limits.body = 1 << 20)
+            .on(&place.store)
+            .await;
+        for (number, (what, asked, way, answer, code, status)) in wrong().into_iter().enumerate() {
+            let (thread, run) = (format!("t{number}"), format!("wrong{number}"));
+            let tools = json!([{"name": "pick", "description": "", "parameters": {}}]);
+            let first =
+                request(&thread, &format!("r{number}"), &json!({"messages": [user(&asked)], "tools": tools}));
+            frames(&server, &first).await;
+            let before = server.open(&thread).await;
+            let path = match way {
+                Way::AgUi => "/",
+                Way::Hai => "/awp",
+                Way::AiSdk => "/api/chat?profile=7",
+            };
+            let mut body = request(&thread, &run, &answer);
+            if way == Way::AiSdk {
+                body["id"] = thread.as_str().into();
+            }
+            let mut stream = Stream::of(server.post(path, &body)).await;
+            assert_eq!(stream.status(), status, "{what} {way:?}");
+            let said = if status == 200 {
+                let frames = stream.rest().await;
+                assert_eq!(types(&frames), ["RUN_STARTED", "RUN_ERROR"], "{what} {way:?}");
+                code_of(&frames)
+            } else {
+                let bytes = stream.bytes().await;
+                serde_json::from_slice::<Value>(&bytes).expect("JSON")["error"]["code"].clone()
+            };
+            assert_eq!(said, code, "{what} {way:?}");
+            assert_eq!(server.open(&thread).await, before, "{what} {way:?}: nothing has changed");
+            assert_eq!(
+                server.json(&format!("/runs/{run}")).await.0,
+                404,
+                "{what} {way:?}: it leaves nothing behind"
+            );
+            let line = record
+                .line(what, |line| {
+                    line["outcome"] == code
+                        && (line["thread"] == thread.as_str() || line["action"] == "request")
+                })
+                .await;
+            assert_eq!(line["user"], "default-user", "{what}");
+        }
+        assert!(record.lines().len() > 60, "the chain holds");
+    }
+}
+
+/// Who is not asked gets the same bytes as for what does not exist.
+#[tokio::test]
+async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
+    let record = Record::new();
+    let server = plan(asker())
+        .set(record.keep())
+        .set(|settings| settings.identity.user = Extract::header("x-user", None))
+        .on_memory()
+        .await;
+    let asked = request("t", "r", &json!({"messages": [user(&json!({"ask": [{"id": "q"}]}))]}));
+    Stream::of(server.post("/", &asked).header("x-user", "ann")).await.rest().await;
+    let send = async |method: Method, path: &str, body: Value| {
+        let request = server.ask(method, path).header("x-user", "bob").json(&body);
+        let response = soon("an answer", request.send()).await.expect("an answer");
+        (response.status().as_u16(), response.text().await.expect("text"))
+    };
+    let answer = |thread: &str| request(thread, "x", &json!({"resume": [resolved("q", json!(1))]}));
+    let theirs = send(Method::POST, "/", answer("t")).await;
+    let nobodys = send(Method::POST, "/", answer("n")).await;
+    let stamp = |text: &str| {
+        let events =
+            text.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+        let without = events.map(|mut event| {
+            event.as_object_mut().expect("an event").remove("timestamp");
+            event.to_string().replace("\"threadId\":\"t\"", "\"threadId\":\"n\"")
+        });
+        without.collect::<Vec<_>>()
+    };
+    assert_eq!(stamp(&theirs.1), stamp(&nobodys.1));
+    for (method, theirs, nobodys) in [
+        (Method::GET, "/threads/t/pending", "/threads/n/pending"),
+        (Method::GET, "/runs/r", "/runs/n"),
+        (Method::POST, "/runs/r/stop", "/runs/n/stop"),
+        (Method::POST, "/runs/r/pause", "/runs/n/pause"),
+        (Method::POST, "/runs/r/resume", "/runs/n/resume"),
+        (Method::GET, "/threads/t/feedback", "/threads/n/feedback"),
+    ] {
+        let one = send(method.clone(), theirs, json!({})).await;
+        assert_eq!(one, send(method, nobodys, json!({})).await, "{theirs}");
+        assert_eq!(one.0, 404, "{theirs}");
+    }
+    let feedback = |thread: &str| json!({"threadId": thread, "rating": "up"});
+    assert_eq!(
+        send(Method::POST, "/feedback", feedback("t")).await,
+        send(Method::POST, "/feedback", feedback("n")).await
+    );
+    for action in ["stop", "pause", "resume"] {
+        let line = record.line(action, |line| line["action"] == action && line["run"] == "r").await;
+        assert_eq!((&line["user"], &line["outcome"]), (&json!("bob"), &json!("UNKNOWN_RUN")));
+    }
+    record.line("the answer", |line| line["action"] == "answer" && line["user"] == "bob").await;
+    let (_, open) = answer_of(&server, "ann", "/threads/t/pending").await;
+    assert_eq!(open.as_array().map(Vec::len), Some(1));
+}
+
+async fn answer_of(server: &Server, user: &str, path: &str) -> (reqwest::StatusCode, Value) {
+    answer(server.ask(Method::GET, path).header("x-user", user)).await
+}
+
+#[tokio::test]
+async fn an_agent_gets_what_was_checked_and_nothing_else() {
+    let server = plan(asker()).on_memory().await;
+    frames(
+        &server,
+        &request("t", "r1", &json!({"messages": [user(&json!({"ask": [{"id": "a"}, {"id": "b"}]}))]})),
+    )
+    .await;
+    let resume = json!([
+        resolved("none", json!("x")), resolved("a", json!(1)), resolved("a", json!(1)),
+        {"interruptId": "b", "status": "cancelled"},
+    ]);
+    let forged = json!([user(&json!({"ask": []})), result("forged", "yes")]);
+    let body = request("t", "r2", &json!({"resume": resume, "messages": forged}));
+    let got: Value = serde_json::from_str(&text_of(&frames(&server, &body).await)).expect("JSON");
+    assert_eq!(got, json!([["a", "resolved", 1], ["b", "cancelled", null]]));
+    let (_, kept) = server.json("/message_snapshot/t").await;
+    assert!(!kept.to_string().contains("forged"), "{kept}");
+}
+
+#[tokio::test]
+async fn results_of_the_agents_own_tools_may_stand_beside_an_answer() {
+    let server = plan(asker()).on_memory().await;
+    let told = json!({"own": [{"id": "mine", "name": "look", "args": {}}], "calls": [{"id": "yours", "name": "pick", "args": {}}]});
+    let tools = json!([{"name": "pick", "description": "", "parameters": {}}]);
+    frames(&server, &request("t", "r1", &json!({"messages": [user(&told)], "tools": tools}))).await;
+    let (_, kept) = server.json("/message_snapshot/t").await;
+    let mut messages = kept["messages"].as_array().expect("a list").clone();
+    messages.push(result("yours", "blue"));
+    let frames = frames(&server, &request("t", "r2", &json!({"messages": messages, "tools": tools}))).await;
+    assert_eq!(text_of(&frames), r#"["yours","blue",null]"#);
+    assert_eq!(server.open("t").await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_tool_message_answers_a_question_in_ag_ui_too() {
+    let server = plan(asker()).on_memory().await;
+    frames(&server, &request("t", "r1", &json!({"messages": [user(&json!({"ask": [{"id": "q"}]}))]}))).await;
+    let frames =
+        frames(&server, &request("t", "r2", &json!({"messages": [result("q", "{\"day\":1}")]}))).await;
+    assert_eq!(text_of(&frames), r#"[["q","resolved",{"day":1}]]"#);
+}
+
+/// An agent that waits takes nothing else, also from those who came while it was still at work.
+#[tokio::test]
+async fn a_question_stops_those_who_wait_for_the_thread() {
+    let wait = Busy::Wait { retries: 10_000, interval: std::time::Duration::from_millis(5) };
+    for busy in [Busy::Enqueue { limit: 3 }, wait] {
+        let puppet = Puppet::new(said);
+        let server = plan(puppet.clone()).agent(|agent| agent.busy = busy).on_memory().await;
+        let asks = request("t", "r1", &json!({"messages": [user(&json!({"ask": [{"id": "q"}]}))]}));
+        let mut first = Stream::of(server.post("/", &asks)).await;
+        let mut seen = first.take(1).await;
+        let later = server.post("/", &Server::input("t", "r2", "meanwhile"));
+        let later = tokio::spawn(async move { Stream::of(later).await.rest().await });
+        match busy {
+            Busy::Enqueue { .. } => until("it waits", async || server.status("r2").await == "queued").await,
+            _ => {
+                until("it waits", async || {
+                    let figures = server.ask(Method::GET, "/metrics").send().await.expect("figures");
+                    figures.text().await.expect("text").contains("agentwire_lock_waits_total 1")
+                })
+                .await
+            }
+        }
+        puppet.allow(1000);
+        seen.extend(first.rest().await);
+        valid(&seen);
+        let later = soon("the one that waited", later).await.expect("no panic");
+        assert_eq!(code_of(&later), code::INTERRUPT_UNANSWERED, "{busy:?}");
+        assert_eq!(puppet.calls(), 1, "{busy:?}");
+        assert_eq!(server.open("t").await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn more_than_a_person_could_answer_is_a_limit() {
+    let server = plan(asker()).on_memory().await;
+    let many: Vec<_> = (0..1001).map(|number| json!({"id": format!("q{number}")})).collect();
+    let long = |id: &str| json!({"id": id, "length": 9 << 20});
+    for (number, (told, fits)) in [
+        (json!({"ask": many}), false),
+        (json!({"ask": &many[1..]}), true),
+        (json!({"ask": [long("a"), long("b")]}), false),
+        (json!({"ask": [long("a")]}), true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let thread = format!("t{number}");
+        let body = request(&thread, &format!("r{number}"), &json!({"messages": [user(&told)]}));
+        let frames = frames(&server, &body).await;
+        let end = frames.last().expect("an end").json();
+        let open = server.open(&thread).await.len();
+        if fits {
+            assert_eq!(end["outcome"]["type"], "interrupt");
+            assert_eq!(open, told["ask"].as_array().expect("a list").len());
+        } else {
+            assert_eq!((&end["code"], open), (&json!(code::LIMIT_EXCEEDED), 0));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Hooks: when each is called, what each can do, and what becomes of a run whose hooks fail, hang or panic.
+
+mod effects;
+mod faults;
+mod lock;
+mod order;
+#[path = "../upstream/server.rs"]
+#[expect(dead_code, reason = "the tests of upstreams use more of it")]
+mod server;
+mod servers;
+
+use std::{
+    io::Write,
+    sync::{Arc, Mutex},
+};
+
+use agentwire_gateway::agent::{Agent, Replay, ReplayOptions};
+
+use crate::support::Frame;
+
+/// What happened, in order.
+#[derive(Clone, Default)]
+struct Journal(Arc<Mutex<Vec<String>>>);
+
+impl Journal {
+    fn note(&self, what: impl Into<String>) {
+        self.0.lock().expect("no panic").push(what.into());
+    }
+
+    fn read(&self) -> Vec<String> {
+        self.0.lock().expect("no panic").clone()
+    }
+}
+
+/// An agent with events of its own: those of an AG-UI server, as it would send them.
+fn recorded(events: &[serde_json::Value]) -> Arc<dyn Agent> {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    for event in events {
+        write!(file, "data: {event}\n\n").expect("it can be written");
+    }
+    let options = ReplayOptions {
+        file: file.path().to_owned(),
+        format: Some("ag-ui".into()),
+        ..ReplayOptions::default()
+    };
+    Arc::new(Replay::new(options).expect("a recording"))
+}
+
+/// The text of all messages.
+fn text(frames: &[Frame]) -> String {
+    let deltas = frames.iter().filter(|frame| frame.kind() == "TEXT_MESSAGE_CONTENT");
+    deltas.map(|frame| frame.json()["delta"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// The code of the last event.
+fn code_of(frames: &[Frame]) -> String {
+    frames.last().expect("an ending").json()["code"].as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,180 @@
+//! Hooks that fail, hang or panic, each at every point of a run.
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_core::event::{Event, RunInput};
+use agentwire_gateway::{
+    agent::Agent,
+    code,
+    hooks::{Hooked, Hooks, Native, RunContext, Translation, failed},
+};
+use serde_json::{Value, json};
+
+use super::{Journal, code_of, recorded};
+use crate::support::*;
+
+const POINTS: &[&str] = &[
+    "input_record",
+    "input",
+    "native",
+    "translate",
+    "event",
+    "state",
+    "output_record",
+    "output",
+    "last output",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Fails,
+    Hangs,
+    Panics,
+    PanicsEarly,
+}
+
+const FAULTS: &[Fault] = &[Fault::Fails, Fault::Hangs, Fault::Panics, Fault::PanicsEarly];
+
+/// Does something wrong at one point.
+struct Faulty {
+    at: &'static str,
+    fault: Fault,
+}
+
+impl Faulty {
+    fn act<'h, T: Send + 'h>(&self, at: &str, good: T) -> Hooked<'h, T> {
+        if self.at != at {
+            return Box::pin(std::future::ready(Ok(good)));
+        }
+        let fault = self.fault;
+        assert!(fault != Fault::PanicsEarly, "on purpose");
+        Box::pin(async move {
+            match fault {
+                Fault::Fails => Err(failed("on purpose")),
+                Fault::Hangs => std::future::pending().await,
+                _ => panic!("on purpose"),
+            }
+        })
+    }
+}
+
+impl Hooks for Faulty {
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(if self.fault == Fault::Hangs { 50 } else { 60_000 })
+    }
+    fn input_record<'h>(&'h self, _: &'h RunInput) -> Hooked<'h> {
+        self.act("input_record", ())
+    }
+    fn input(&self, input: RunInput) -> Hooked<'_, RunInput> {
+        self.act("input", input)
+    }
+    fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+        out.push(native);
+        self.act("native", ())
+    }
+    fn translate<'h>(&'h self, _: &'h Native, _: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
+        self.act("translate", Translation::Default)
+    }
+    fn event<'h>(&'h self, event: Event, out: &'h mut Vec<Event>) -> Hooked<'h> {
+        let at = if event.kind() == "TEXT_MESSAGE_CONTENT" { "event" } else { "" };
+        out.push(event);
+        self.act(at, ())
+    }
+    fn state(&self, state: Value) -> Hooked<'_, Value> {
+        self.act("state", state)
+    }
+    fn output_record<'h>(&'h self, event: &'h Event) -> Hooked<'h> {
+        let at = if event.kind() == "TEXT_MESSAGE_CONTENT" { "output_record" } else { "" };
+        self.act(at, ())
+    }
+    fn output(&self, event: Event) -> Hooked<'_, Event> {
+        let at = match event.kind() {
+            "TEXT_MESSAGE_CONTENT" => "output",
+            "RUN_FINISHED" | "RUN_ERROR" => "last output",
+            _ => "",
+        };
+        self.act(at, event)
+    }
+}
+
+/// What happened to which run.
+fn words(line: &str) -> String {
+    let mut words = line.split(' ');
+    format!("{} {}", words.next().unwrap_or_default(), words.next_back().unwrap_or_default())
+}
+
+fn agent() -> Arc<dyn Agent> {
+    recorded(&[
+        json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"}),
+        json!({"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}),
+        json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hi"}),
+        json!({"type": "TEXT_MESSAGE_END", "messageId": "m"}),
+        json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}),
+    ])
+}
+
+#[tokio::test]
+async fn a_hook_that_goes_wrong_ends_its_run_and_nothing_else() {
+    for at in POINTS {
+        for fault in FAULTS {
+            let what = format!("{at} {fault:?}");
+            let journal = Journal::default();
+            let lock = Arc::new(journal.clone());
+            // Only the first run has them.
+            let server = plan(agent())
+                .wire(move |builder| {
+                    let hooks = move |run: &RunContext| Faulty {
+                        at: if &*run.run == "r" { at } else { "nowhere" },
+                        fault: *fault,
+                    };
+                    builder.hooks(hooks).lock(lock)
+                })
+                .on_memory()
+                .await;
+            let frames = server.whole("t", "r", "hello").await;
+            valid(&frames);
+            assert_eq!(code_of(&frames), code::HOOK_FAILED, "{what}: {:?}", types(&frames));
+            let message = frames.last().expect("an ending").json()["message"].to_string();
+            assert!(!message.contains("on purpose"), "{what}: the detail is not for the client: {message}");
+            let log = server.follow("/runs/r/stream").await.rest().await;
+            assert_eq!(log, frames, "{what}: the log has what was seen");
+            assert_eq!(server.status("r").await, "failed", "{what}");
+            let frames = server.whole("t", "r2", "hello").await;
+            valid(&frames);
+            assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED", "{what}");
+            let locks: Vec<_> = journal.read().iter().map(|line| words(line)).collect();
+            assert_eq!(locks, ["lock r", "unlock r", "lock r2", "unlock r2"].map(String::from), "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn hooks_that_cannot_be_made_end_the_run() {
+    let server = plan(agent())
+        .wire(|builder| {
+            builder.hooks(|run| {
+                assert!(&*run.run != "r", "on purpose");
+                Faulty { at: "nowhere", fault: Fault::Fails }
+            })
+        })
+        .on_memory()
+        .await;
+    let frames = server.whole("t", "r", "hello").await;
+    valid(&frames);
+    assert_eq!(code_of(&frames), code::HOOK_FAILED);
+    valid(&server.whole("t", "r2", "hello").await);
+}
+
+#[tokio::test]
+async fn an_agent_whose_run_was_ended_by_a_hook_is_told() {
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let server = plan(puppet.clone())
+        .wire(|builder| builder.hooks(|_| Faulty { at: "event", fault: Fault::Fails }))
+        .on_memory()
+        .await;
+    puppet.allow(2);
+    let frames = server.whole("t", "r", "hello").await;
+    valid(&frames);
+    assert_eq!(code_of(&frames), code::HOOK_FAILED);
+    until("the agent is stopped", async || puppet.stops() == 1 && puppet.dropped() == 1).await;
+}

@@ -1,0 +1,116 @@
+//! A session lock of one's own: it may refuse, and it is free after every ending.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use agentwire_core::event::ThreadId;
+use agentwire_gateway::{
+    agent::{BoxFuture, Failure, Outlet},
+    code,
+    hooks::{Hooked, RunContext, SessionLock},
+};
+use reqwest::Method;
+
+use super::code_of;
+use crate::support::*;
+
+/// Threads that somebody works on.
+#[derive(Default)]
+struct Desks {
+    taken: Mutex<HashSet<ThreadId>>,
+    unlocks: Mutex<Vec<String>>,
+}
+
+impl SessionLock for Desks {
+    fn lock<'l>(&'l self, run: &'l RunContext) -> Hooked<'l> {
+        Box::pin(async move {
+            match &*run.run {
+                "hangs" => std::future::pending().await,
+                "panics" => panic!("on purpose"),
+                _ => {}
+            }
+            if !self.taken.lock().expect("no panic").insert(run.thread.clone()) {
+                return Err(Failure::new(code::THREAD_IS_LOCKED, "somebody works on it"));
+            }
+            Ok(())
+        })
+    }
+
+    fn unlock<'l>(&'l self, run: &'l RunContext) -> BoxFuture<'l, ()> {
+        Box::pin(async move {
+            self.taken.lock().expect("no panic").remove(&run.thread);
+            self.unlocks.lock().expect("no panic").push(run.run.to_string());
+            assert!(&*run.run != "unlock panics", "on purpose");
+        })
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(100)
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_refuses_is_told_in_the_stream_and_frees_nothing() {
+    let lock = Arc::new(Desks::default());
+    lock.taken.lock().expect("no panic").insert("t".into());
+    let (given, puppet) = (lock.clone(), Puppet::eager(|input| talk(input, 1)));
+    let server = plan(puppet.clone()).wire(move |builder| builder.lock(given)).on_memory().await;
+    let frames = server.whole("t", "r", "hello").await;
+    valid(&frames);
+    assert_eq!(types(&frames), ["RUN_STARTED", "RUN_ERROR"]);
+    assert_eq!(code_of(&frames), code::THREAD_IS_LOCKED);
+    assert_eq!(puppet.calls(), 0);
+    assert!(lock.taken.lock().expect("no panic").contains("t"), "it was not ours to free");
+    lock.taken.lock().expect("no panic").clear();
+    let frames = server.whole("t", "r2", "hello").await;
+    assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED");
+}
+
+#[tokio::test]
+async fn a_lock_is_free_after_every_ending() {
+    let lock = Arc::new(Desks::default());
+    let given = lock.clone();
+    let agent = play(async |request, outlet: Outlet| match &*request.input.run {
+        "fails" => Err(Failure::new("TOO_BAD", "it went wrong")),
+        "agent panics" => panic!("on purpose"),
+        "stopped" => std::future::pending().await,
+        _ => {
+            outlet.send_all(&mut talk(&request.input, 1)).await?;
+            Ok(())
+        }
+    });
+    let server = plan(agent).wire(move |builder| builder.lock(given)).on_memory().await;
+    for run in ["fine", "fails", "agent panics", "unlock panics", "fine again"] {
+        valid(&server.whole("t", run, "hello").await);
+    }
+    let mut stream = server.run("t", "stopped", "hello").await;
+    stream.take(1).await;
+    server.ask(Method::POST, "/runs/stopped/stop").send().await.expect("an answer");
+    valid_tail(&mut stream).await;
+    for run in ["hangs", "panics"] {
+        let frames = server.whole("t", run, "hello").await;
+        valid(&frames);
+        assert_eq!(code_of(&frames), code::HOOK_FAILED, "{run}");
+    }
+    let unlocked = lock.unlocks.lock().expect("no panic").clone();
+    assert_eq!(unlocked, ["fine", "fails", "agent panics", "unlock panics", "fine again", "stopped"]);
+}
+
+async fn valid_tail(stream: &mut Stream) {
+    let rest = stream.rest().await;
+    assert_eq!(rest.last().expect("an ending").json()["outcome"]["type"], "cancelled");
+}
+
+#[tokio::test]
+async fn whoever_sends_the_next_run_at_once_finds_the_lock_free() {
+    let lock = Arc::new(Desks::default());
+    let server =
+        plan(Puppet::eager(|input| talk(input, 1))).wire(move |builder| builder.lock(lock)).on_memory().await;
+    for number in 0..20 {
+        let frames = server.whole("t", &format!("r{number}"), "hello").await;
+        assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED", "{number}");
+    }
+}

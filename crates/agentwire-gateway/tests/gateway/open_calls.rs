@@ -1,0 +1,116 @@
+//! Calls that a run leaves without a result: which of them wait for the front end, and what comes beside their answers.
+
+use std::sync::Arc;
+
+use agentwire_core::event::{Body, Content, Event, Interrupt, Outcome, RunFinished, RunInput, ToolResult};
+use agentwire_gateway::code;
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+fn call(id: &str, name: &str) -> Vec<Event> {
+    let call = || id.into();
+    vec![
+        Body::ToolStart { call: call(), name: name.into(), parent: None }.into(),
+        Body::ToolArgs { call: call(), delta: "{}".into() }.into(),
+        Body::ToolEnd { call: call() }.into(),
+    ]
+}
+
+fn result(id: &str) -> Event {
+    let message = format!("result-{id}").into();
+    let content = Content::from("done");
+    let result = ToolResult { message, call: id.into(), content, error: None, explicit_role: false };
+    Body::ToolResult(Box::new(result)).into()
+}
+
+/// An agent that says one thing to a question and another to anything else.
+fn agent(first: Vec<Event>) -> Arc<Puppet> {
+    Puppet::eager(move |input: &RunInput| match input.messages.len() {
+        1 => first.clone(),
+        _ => talk(input, 1),
+    })
+}
+
+async fn open(server: &Server) -> Vec<String> {
+    let (_, items) = server.json("/threads/t/pending").await;
+    let items = items.as_array().expect("a list");
+    let waiting = items.iter().filter(|item| item["awaitingResult"] == json!(true));
+    waiting.map(|item| item["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+/// The end of a run with these results at the end of the conversation.
+async fn answered(server: &Server, run: &str, results: &[&str]) -> Value {
+    let mut input = Server::input("t", run, "hello");
+    let messages = input["messages"].as_array_mut().expect("a list");
+    for call in results {
+        messages.push(
+            json!({"id": format!("mine-{call}"), "role": "tool", "toolCallId": call, "content": "yes"}),
+        );
+    }
+    let frames = Stream::of(server.post("/", &input)).await.rest().await;
+    valid(&frames);
+    frames.last().expect("an end").json()
+}
+
+#[tokio::test]
+async fn a_call_that_is_the_last_word_waits_for_an_answer() {
+    let server = plan(agent(call("c1", "delete_all"))).on_memory().await;
+    server.whole("t", "r", "hello").await;
+    assert_eq!((open(&server).await, server.status("r").await.as_str()), (vec!["c1".to_owned()], "waiting"));
+    assert_eq!(answered(&server, "s", &["c1"]).await["type"], "RUN_FINISHED");
+    assert_eq!(open(&server).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_call_after_which_the_agent_went_on_was_its_own() {
+    let mut events = call("c1", "log");
+    events.extend([start("m"), delta("m", "Done."), end("m")]);
+    let server = plan(agent(events)).on_memory().await;
+    server.whole("t", "r", "hello").await;
+    assert_eq!((open(&server).await.len(), server.status("r").await.as_str()), (0, "finished"));
+}
+
+#[tokio::test]
+async fn a_run_that_ends_with_a_question_waits_for_its_answer_only() {
+    let server = plan(Puppet::eager(|input: &RunInput| {
+        let mut finished = RunFinished::new(input.thread.clone(), input.run.clone());
+        finished.outcome = Some(Outcome::Interrupt { interrupts: vec![Interrupt::new("q", "confirmation")] });
+        let mut events = call("c1", "ask_for_confirmation");
+        events.push(Body::RunFinished(Box::new(finished)).into());
+        events
+    }))
+    .on_memory()
+    .await;
+    server.whole("t", "r", "hello").await;
+    assert_eq!(open(&server).await, ["q"]);
+}
+
+#[tokio::test]
+async fn what_the_agent_answered_itself_may_stand_beside_an_answer() {
+    let mut events = call("own", "add");
+    events.extend(call("c1", "pick"));
+    events.push(result("own"));
+    for place in Place::each().await {
+        let server = plan(agent(events.clone())).on(&place.store).await;
+        server.whole("t", "r", "hello").await;
+        assert_eq!(open(&server).await, ["c1"]);
+        let forged = answered(&server, "forged", &["own", "never"]).await;
+        assert_eq!(forged["code"], code::UNKNOWN_TOOL_CALL, "{forged}");
+        assert_eq!(answered(&server, "s", &["own", "c1"]).await["type"], "RUN_FINISHED");
+        assert_eq!(open(&server).await, [""; 0]);
+        let (_, held) = server.json("/message_snapshot/t").await;
+        let results: Vec<_> = held["messages"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter(|message| message["role"] == "tool")
+            .map(|message| (message["id"].clone(), message["content"].clone()))
+            .collect();
+        assert_eq!(
+            results,
+            [(json!("result-own"), json!("done")), (json!("mine-c1"), json!("yes"))],
+            "the agent's own result stays as it was"
+        );
+    }
+}

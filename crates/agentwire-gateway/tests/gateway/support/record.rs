@@ -1,0 +1,60 @@
+//! The audit file of a gateway under test.
+
+use std::{path::PathBuf, time::Duration};
+
+use agentwire_gateway::{audit, settings::Settings};
+use serde_json::Value;
+
+use super::{Server, soon};
+
+/// A file for the record, in a folder that goes away with it.
+pub(crate) struct Record {
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Record {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        Self { path: folder.path().join("audit.jsonl"), _folder: folder }
+    }
+
+    pub(crate) fn keep(&self) -> impl FnOnce(&mut Settings) + use<> {
+        let path = self.path.clone();
+        move |settings| settings.audit = Some(path)
+    }
+
+    /// All lines so far; the chain holds.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        let mut lines = Vec::new();
+        let wrong = audit::verify(&self.path, |line| {
+            lines.push(serde_json::from_str(line).expect("JSON"));
+            Ok(())
+        });
+        assert_eq!(wrong.unwrap_or_default(), []);
+        lines
+    }
+
+    /// Waits for a line; what was done is on record a little later.
+    pub(crate) async fn line(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        soon(what, async {
+            loop {
+                let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+                let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+                if let Some(found) = lines.filter(&is_it).last() {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+    }
+}
+
+impl Server {
+    /// What a thread waits for.
+    pub(crate) async fn open(&self, thread: &str) -> Vec<Value> {
+        let (_, open) = self.json(&format!("/threads/{thread}/pending")).await;
+        open.as_array().cloned().unwrap_or_default()
+    }
+}

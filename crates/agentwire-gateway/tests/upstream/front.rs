@@ -1,0 +1,81 @@
+//! The whole gateway in front of an agent, as a client sees it.
+
+use std::sync::Arc;
+
+use agentwire_gateway::{
+    Gateway,
+    agent::Agent,
+    serve,
+    settings::{AgentSettings, Extract, Settings},
+};
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+/// A gateway whose users say who they are by `x-user-id` and `x-tenant`; it ends when this is dropped.
+pub(crate) struct Front {
+    url: String,
+    client: reqwest::Client,
+    task: JoinHandle<()>,
+}
+
+impl Front {
+    pub(crate) async fn of(agent: impl Agent) -> Self {
+        Self::with(agent, AgentSettings::default()).await
+    }
+
+    pub(crate) async fn with(agent: impl Agent, agent_settings: AgentSettings) -> Self {
+        Self::sharing(Arc::new(agent), agent_settings).await
+    }
+
+    pub(crate) async fn sharing(agent: Arc<dyn Agent>, agent_settings: AgentSettings) -> Self {
+        let mut settings = Settings::default();
+        settings.identity.user = Extract::header("x-user-id", Some("default-user"));
+        settings.identity.tenant = Extract::header("x-tenant", Some("default"));
+        let store = agentwire_store::open("memory:", agentwire_store::Options::default()).await.unwrap();
+        let gateway = Gateway::builder(store, settings).agent("demo", agent_settings, agent).build();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let task = tokio::spawn(async move {
+            serve(gateway, listener, std::future::pending()).await.unwrap();
+        });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { url, client, task }
+    }
+
+    pub(crate) fn ask(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.url))
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Response {
+        self.ask(Method::GET, path).send().await.unwrap()
+    }
+
+    /// Status and body.
+    pub(crate) async fn json(&self, path: &str) -> (u16, Value) {
+        let response = self.get(path).await;
+        (response.status().as_u16(), response.json().await.unwrap())
+    }
+
+    /// The events of a run that asks something.
+    pub(crate) async fn run(&self, user: &str, thread: &str, run: &str) -> Vec<Value> {
+        let message = json!({"id": format!("m-{run}"), "role": "user", "content": "What is the weather?"});
+        self.run_with(user, thread, run, json!([message])).await
+    }
+
+    pub(crate) async fn run_with(&self, user: &str, thread: &str, run: &str, messages: Value) -> Vec<Value> {
+        let body = json!({"threadId": thread, "runId": run, "messages": messages, "state": {}, "tools": [],
+            "context": [], "forwardedProps": {}});
+        let answer = self.ask(Method::POST, "/").header("x-user-id", user).json(&body).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let text = answer.text().await.unwrap();
+        let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        data.map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

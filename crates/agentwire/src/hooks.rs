@@ -1,0 +1,81 @@
+//! From what is configured to what takes part in an agent's runs.
+
+use agentwire_gateway::{
+    Roster,
+    hooks::{Action, Configured, Endpoint, HookOptions, Place, RuleOptions},
+};
+
+use crate::{
+    config::{AgentConfig, Hook},
+    error::{Class, Error, Result},
+};
+
+/// What is opened before it is said, and what belongs to it.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("TEXT_MESSAGE_START", &["TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]),
+    ("TOOL_CALL_START", &["TOOL_CALL_ARGS", "TOOL_CALL_END"]),
+    ("REASONING_MESSAGE_START", &["REASONING_MESSAGE_CONTENT", "REASONING_MESSAGE_END"]),
+    ("STEP_STARTED", &["STEP_FINISHED"]),
+];
+
+/// Gives the agent that was added last its hooks, if it has any.
+///
+/// # Errors
+/// When they cannot be made.
+pub(crate) fn attach(roster: Roster, agent: &AgentConfig) -> Result<Roster> {
+    let hooks = &agent.hooks;
+    if hooks.is_empty() {
+        return Ok(roster);
+    }
+    let endpoint = |hook: &Option<Hook>| {
+        hook.as_ref().map(|hook| Endpoint {
+            url: hook.url.clone(),
+            // What is not in the environment has been refused before.
+            headers: hook.headers.iter().filter_map(|(name, it)| Some((name.clone(), it.value()?))).collect(),
+            timeout: hook.timeout,
+            on_failure: hook.on_failure,
+        })
+    };
+    let options = HookOptions {
+        rules: hooks.rules.clone(),
+        input: endpoint(&hooks.input),
+        output: endpoint(&hooks.output),
+        state: endpoint(&hooks.state),
+    };
+    let configured = Configured::new(options)
+        .map_err(|error| Error::new(Class::Usage, format!("agent `{}`: {error}", agent.name)))?;
+    Ok(roster.hooks(move |run| configured.for_run(run)))
+}
+
+/// What a person may not expect of the rules of an agent, though nothing is wrong with them.
+pub(crate) fn notes(agent: &AgentConfig) -> Vec<String> {
+    let rules = &agent.hooks.rules;
+    let mut notes = Vec::new();
+    let drops = |kind: &str| rules.iter().any(|rule| rule.drops(kind));
+    for (start, rest) in GROUPS {
+        let left: Vec<_> = rest.iter().copied().filter(|kind| !drops(kind)).collect();
+        if drops(start) && !left.is_empty() {
+            let left = left.join(", ");
+            notes.push(format!("drops {start} and not {left}: what is left gets a start again, since no stream is valid without"));
+        }
+    }
+    let hides = |rule: &RuleOptions| matches!(rule.action, Action::Redact { .. });
+    if rules.iter().any(hides) && !drops("RAW") {
+        notes.push(
+            "redacts, and RAW events are not looked into: `{ action = \"drop\", event = \"RAW\" }` keeps them in".to_owned(),
+        );
+    }
+    let renames =
+        rules.iter().any(|rule| matches!(rule.action, Action::Rename { .. }) && rule.tool.is_some());
+    if renames && !agent.settings.approve.is_empty() {
+        notes.push("renames tools, and `approve` goes by the new names".to_owned());
+    }
+    let of_arguments =
+        |rule: &RuleOptions| rule.tool.is_some() && rule.place != Some(Place::Result) && hides(rule);
+    if rules.iter().any(of_arguments) {
+        notes.push(
+            "redacts arguments of tools: a tool that the front end runs gets them like that".to_owned(),
+        );
+    }
+    notes
+}

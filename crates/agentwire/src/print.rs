@@ -1,0 +1,29 @@
+//! Lines on stdout.
+//!
+//! The standard `println!` panics when nobody reads any more, which is how `agentwire formats | head -1` ends. Whoever
+//! closes the pipe has seen enough: the command ends there, and nothing went wrong.
+
+use std::{
+    fmt,
+    io::{self, Write},
+    process,
+};
+
+use crate::error::Class;
+
+/// As the standard one, but for a pipe that was closed. Styles are shown where they can be.
+macro_rules! println {
+    () => { $crate::print::line(format_args!("")) };
+    ($($text:tt)+) => { $crate::print::line(format_args!($($text)+)) };
+}
+
+pub(crate) fn line(text: fmt::Arguments<'_>) {
+    match writeln!(anstream::stdout(), "{text}") {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(0),
+        Err(error) => {
+            anstream::eprintln!("error: stdout cannot be written: {error}");
+            process::exit(Class::Io as i32);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A session lock of one's own, in files that other programs can take too: `cargo run -p custom-lock`, at 127.0.0.1:7117 or
+//! where it is told, with the locks in `locks` or the folder that is given second.
+
+use std::{env, error::Error, io, path::PathBuf, sync::Arc};
+
+use agentwire_gateway::{
+    Gateway,
+    agent::{BoxFuture, Demo, Failure},
+    code,
+    hooks::{Hooked, RunContext, SessionLock, failed},
+    serve,
+    settings::{AgentSettings, Settings},
+};
+use tokio::{fs, net::TcpListener};
+
+/// A file for each thread that somebody works on.
+struct Files(PathBuf);
+
+impl Files {
+    fn of(&self, run: &RunContext) -> PathBuf {
+        // Threads are called anything; files are not.
+        let name: String = run.thread.bytes().map(|byte| format!("{byte:02x}")).collect();
+        self.0.join(format!("{name}.lock"))
+    }
+}
+
+impl SessionLock for Files {
+    fn lock<'l>(&'l self, run: &'l RunContext) -> Hooked<'l> {
+        Box::pin(async move {
+            match fs::OpenOptions::new().write(true).create_new(true).open(self.of(run)).await {
+                Ok(_) => Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    Err(Failure::new(code::THREAD_IS_LOCKED, "somebody else works on this conversation"))
+                }
+                Err(error) => Err(failed(format!("the lock could not be taken: {error}"))),
+            }
+        })
+    }
+
+    fn unlock<'l>(&'l self, run: &'l RunContext) -> BoxFuture<'l, ()> {
+        Box::pin(async move {
+            if let Err(error) = fs::remove_file(self.of(run)).await {
+                eprintln!("the lock of `{}` could not be freed: {error}", run.thread);
+            }
+        })
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = env::args().skip(1);
+    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:7117".into());
+    let folder = PathBuf::from(arguments.next().unwrap_or_else(|| "locks".into()));
+    fs::create_dir_all(&folder).await?;
+    let store = agentwire_store::open("memory:", agentwire_store::Options::default()).await?;
+    let gateway = Gateway::builder(store, Settings::default())
+        .lock(Arc::new(Files(folder)))
+        .agent("demo", AgentSettings::default(), Arc::new(Demo::default()))
+        .build();
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    let asked_to_end = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
+    Ok(serve(gateway, listener, asked_to_end).await?)
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""The other end of the hooks: makes inputs safe, and keeps a record. No package needed.
+
+    python3 pipeline.py [PORT] [RECORD]
+"""
+import json
+import re
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+
+PORT = int(sys.argv[1]) if len(sys.argv) > 1 else 7118
+RECORD = sys.argv[2] if len(sys.argv) > 2 else "record.jsonl"
+LONGEST = 4000
+MAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
+CARD = re.compile(r"\b(?:\d[ -]?){13,19}\b")
+writing = Lock()
+
+
+def record(entry: dict) -> None:
+    with writing, open(RECORD, "a", encoding="utf-8") as file:
+        file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+
+def made_safe(text: str) -> str:
+    text = "".join(c for c in text if c.isprintable() or c in "\n\t")
+    return CARD.sub("[card]", MAIL.sub("[mail]", text))
+
+
+def on_input(call: dict) -> dict:
+    """Refuses what is too long or has no words, and takes out what no model needs to know."""
+    run = call["input"]
+    asked = [message for message in run["messages"] if message["role"] == "user"]
+    record({"what": "input", "thread": call["threadId"], "run": call["runId"], "messages": len(run["messages"])})
+    for message in asked:
+        if not isinstance(message["content"], str):
+            return {"refuse": "only text is taken here"}
+        if len(message["content"]) > LONGEST:
+            return {"refuse": f"a message may have {LONGEST} characters"}
+        message["content"] = made_safe(message["content"])
+    if asked and not asked[-1]["content"].strip():
+        return {"refuse": "the message is empty"}
+    # What a page sends along is not for the model to read.
+    run["forwardedProps"] = {}
+    return {"input": run}
+
+
+def on_output(call: dict) -> dict:
+    for event in call["events"]:
+        record({"what": "output", "thread": call["threadId"], "run": call["runId"], "event": event})
+    if call.get("lost"):
+        record({"what": "lost", "run": call["runId"], "events": call["lost"]})
+    return {}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        hook = {"/input": on_input, "/output": on_output}.get(self.path)
+        status, answer = (200, hook(json.loads(body))) if hook else (404, {"error": "no such hook"})
+        text = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+server = ThreadingHTTPServer(("127.0.0.1", PORT), Handler)
+print(f"the pipeline listens on http://127.0.0.1:{server.server_address[1]}, its record is {RECORD}", flush=True)
+try:
+    server.serve_forever()
+except KeyboardInterrupt:
+    pass
