@@ -25,7 +25,14 @@ function parsed(text, keep) {
   } catch { return text; }
 }
 const argumentsOf = text => text.trim() === '' ? {} : parsed(text, value => typeof value !== 'string');
-const outputOf = content => typeof content === 'string' ? parsed(content, value => value !== null && typeof value === 'object') : 'parts';
+const inputOf = (event, text) => event.metadata?.aiSdk?.input ?? argumentsOf(text);
+const objects = value => value !== null && typeof value === 'object';
+/** What a result is; a server of the SDK may have said that its text is not what it looks like. */
+const outputOf = (content, metadata) => {
+  if (typeof content !== 'string') return 'parts';
+  const kind = metadata?.aiSdk?.output;
+  return kind === 'text' ? content : parsed(content, kind === 'json' ? () => true : objects);
+};
 
 const spoken = message => ['user', 'system', 'developer'].includes(message.role);
 const turnOf = messages => messages.slice(messages.findLastIndex(spoken) + 1);
@@ -50,7 +57,7 @@ function expected({ lines, messages }) {
     } else if (message.role === 'reasoning') {
       if (message.content && !history.has(message.id)) thoughts[message.id] ??= message.content;
     } else if (message.role === 'tool' && !history.has(`result of ${message.toolCallId}`)) {
-      results[message.toolCallId] ??= message.error ?? outputOf(message.content);
+      results[message.toolCallId] ??= message.error ?? outputOf(message.content, message.metadata);
     }
   };
   for (const line of lines.split('\n').filter(Boolean)) {
@@ -76,8 +83,8 @@ function expected({ lines, messages }) {
       case 'REASONING_MESSAGE_CONTENT': if (event.delta) thoughts[event.messageId] = (thoughts[event.messageId] ?? '') + event.delta; break;
       case 'TOOL_CALL_START': names[event.toolCallId] = [event.toolCallName, '']; break;
       case 'TOOL_CALL_ARGS': names[event.toolCallId][1] += event.delta; break;
-      case 'TOOL_CALL_END': calls[event.toolCallId] = [names[event.toolCallId][0], argumentsOf(names[event.toolCallId][1])]; break;
-      case 'TOOL_CALL_RESULT': results[event.toolCallId] = event.metadata?.agentwire?.error ?? outputOf(event.content); break;
+      case 'TOOL_CALL_END': calls[event.toolCallId] = [names[event.toolCallId][0], inputOf(event, names[event.toolCallId][1])]; break;
+      case 'TOOL_CALL_RESULT': results[event.toolCallId] = event.metadata?.agentwire?.error ?? outputOf(event.content, event.metadata); break;
     }
   }
   turnOf(messages).forEach(add);
@@ -99,7 +106,8 @@ function held(message) {
       const name = part.toolName ?? part.type.slice('tool-'.length);
       if (name === 'interrupt' && part.toolCallId.startsWith('interrupt:')) continue;
       assert.notEqual(part.state, 'input-streaming', 'every tool part is complete');
-      calls[part.toolCallId] = [name, part.input];
+      // Version 6 keeps what a server could not parse apart.
+      calls[part.toolCallId] = [name, part.input ?? part.rawInput ?? null];
       if (part.state === 'output-available') results[part.toolCallId] = part.output?.type === 'content' ? 'parts' : part.output;
       if (part.state === 'output-error') results[part.toolCallId] = part.errorText;
     }

@@ -10,7 +10,7 @@ let server;
 let gateway;
 before(async () => {
   server = await startServer();
-  const agents = ["demo", "team", "nobody"].map((app) => [app, `{ kind = "adk", url = "${server.url}", app = "${app}" }`]);
+  const agents = ["demo", "team", "flow", "nobody"].map((app) => [app, `{ kind = "adk", url = "${server.url}", app = "${app}" }`]);
   gateway = await Gateway.configured(Object.fromEntries(agents));
 });
 after(async () => {
@@ -25,7 +25,7 @@ async function session(thread, app = "demo") {
   return answer.json();
 }
 
-const INTERNAL = ["adk_request_confirmation", "transfer_to_agent"];
+const INTERNAL = ["adk_request_confirmation", "adk_request_credential", "adk_request_input", "transfer_to_agent"];
 
 /** What the model said and called in a session; thoughts and ADK's own calls are not for the screen. */
 function held({ events }) {
@@ -148,9 +148,55 @@ for (const [name, open] of clients) {
     await person.answer(() => ({ approved: true, payload: { seat: "12A" } }));
     assert.equal(person.failed(), null);
     const { results } = await agrees(person);
-    // An approval of `ai` has no room for more than a yes or no.
-    const seat = name === "ai 7" ? "any" : "12A";
-    assert.deepEqual(results.filter((result) => result.name === "book").at(-1).response, { booked: 4, seat });
+    assert.deepEqual(results.filter((result) => result.name === "book").at(-1).response, { booked: 4, seat: "12A" });
+  });
+
+  test(`${name}: a credential that ADK asks for, given across a crash of the gateway`, async () => {
+    const person = await open(gateway, "demo");
+    await person.say("calendar");
+    const [item] = await gateway.open(person.thread);
+    assert.deepEqual([item.kind, item.name, item.arguments], ["credential", "private_calendar", { day: "Mon" }]);
+    await gateway.crash();
+    const { authConfig } = item.metadata.arguments;
+    await person.answer(() => ({ ...authConfig, exchangedAuthCredential: { authType: "apiKey", apiKey: "k-1" } }));
+    assert.equal(person.failed(), null);
+    const { results } = await agrees(person);
+    assert.deepEqual(results.filter((result) => result.name === "private_calendar").at(-1).response, { day: "Mon", key: "k-1" });
+    assert.deepEqual(await gateway.open(person.thread), []);
+  });
+
+  test(`${name}: a person who was sent away and came back`, async () => {
+    const person = await open(gateway, "demo");
+    await person.say("mailbox");
+    const [item] = await gateway.open(person.thread);
+    assert.equal(item.kind, "credential");
+    assert.match(item.metadata.arguments.authConfig.exchangedAuthCredential.oauth2.authUri, /^https:\/\/auth\.invalid\/authorize\?/);
+    const back = "https://page.invalid/back?code=c&state=s";
+    await person.answer(() => ({ authResponseUri: back }));
+    assert.equal(person.failed(), null);
+    const { results } = await agrees(person);
+    assert.deepEqual(results.filter((result) => result.name === "private_mailbox").at(-1).response, { box: "in", back });
+  });
+
+  test(`${name}: input that a workflow asks for`, async () => {
+    const person = await open(gateway, "flow");
+    await person.say("paint");
+    const [item] = await gateway.open(person.thread);
+    assert.deepEqual([item.kind, item.message, item.metadata.payload], ["input", "Which colour?", { options: ["red", "blue"] }]);
+    await gateway.crash();
+    await person.answer(() => ({ shade: "red" }));
+    assert.equal(person.failed(), "SCHEMA_MISMATCH");
+    assert.equal((await gateway.open(person.thread)).length, 1);
+  });
+
+  test(`${name}: input that a workflow asks for, as it should be`, async () => {
+    const person = await open(gateway, "flow");
+    await person.say("paint");
+    await gateway.crash();
+    await person.answer(() => ({ colour: "red" }));
+    assert.equal(person.failed(), null);
+    assert.match(person.texts().at(-1), /Painted red\./);
+    assert.deepEqual(await gateway.open(person.thread), []);
   });
 
   test(`${name}: a tool of the front end`, async () => {
@@ -256,14 +302,19 @@ test("a session that was begun elsewhere is shown whole", async (t) => {
   for (const [name, open] of clients.filter(([name]) => !name.startsWith("ai"))) {
     const first = new AgUi(gateway, "demo");
     await first.say("state please");
+    const roles = async () => (await other.get(`/message_snapshot/${first.thread}`)).messages.map((message) => message.role);
+    assert.deepEqual(await roles(), ["user", "assistant", "tool", "assistant"], name);
+    assert.equal((await other.get(`/state_snapshot/${first.thread}`)).snapshot.theme, "dark", name);
     const second = await open(other, undefined, first.thread);
     await second.say("hello");
     assert.equal(second.failed(), null, name);
     const { texts } = held(await session(first.thread));
     assert.deepEqual(second.texts(), texts, name);
     assert.equal(second.state().theme, "dark", name);
-    const messages = (await other.get(`/message_snapshot/${first.thread}`)).messages;
-    // A client keeps its own message where it stands when it hears of earlier ones.
-    assert.deepEqual(messages.map((message) => message.role), ["user", "user", "assistant", "tool", "assistant", "assistant"], name);
+    const whole = ["user", "assistant", "tool", "assistant", "user", "assistant"];
+    assert.deepEqual(await roles(), whole, name);
+    if (second instanceof AgUi) assert.deepEqual(second.agent.messages.map((message) => message.role), whole);
+    assert.equal((await fetch(`${other.url}/thread/${first.thread}`, { method: "DELETE" })).status, 200);
+    assert.equal((await fetch(`${server.url}/apps/demo/users/default-user/sessions/${first.thread}`)).status, 404);
   }
 });

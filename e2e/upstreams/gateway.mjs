@@ -2,7 +2,7 @@
 // HAI client port, and `ai` with its own transport.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import fs from "node:fs";
 import { createRequire } from "node:module";
 import os from "node:os";
@@ -24,6 +24,12 @@ const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", 
 
 /** A loaded machine takes its time; whatever is not there by then never comes. */
 const PATIENCE_MS = 60_000;
+
+/** Runs the binary; gives its exit code and what it said. */
+export function command(...args) {
+  const { status, stdout, stderr } = spawnSync(binary, args, { encoding: "utf8", env: { ...process.env, NO_COLOR: "1" } });
+  return { code: status, stdout, stderr };
+}
 
 export const sleep = (ms) => new Promise((wake) => setTimeout(wake, ms));
 
@@ -305,7 +311,9 @@ class AiSdk {
     for (const item of items) {
       const payload = decide(item);
       const asked = this.parts().find((part) => part.approval?.id === item.id && part.state === "approval-requested");
-      if (asked && typeof payload.approved === "boolean") {
+      // An approval has no room for more than a yes or no, a reason, and no arguments; the output of the call has.
+      const decides = typeof payload.approved === "boolean" && Object.keys(payload).every((key) => ["approved", "reason"].includes(key));
+      if (asked && decides) {
         await this.chat.addToolApprovalResponse({ id: item.id, approved: payload.approved, ...(payload.reason ? { reason: payload.reason } : {}) });
         continue;
       }
@@ -351,6 +359,9 @@ export const clients = [
   ["ai 7", (gateway, agent, thread) => AiSdk.open(gateway, agent, "7.0.169", thread)],
   ["ai 5", (gateway, agent, thread) => AiSdk.open(gateway, agent, "5.0.277", thread)],
 ];
+
+/** And one more version of `ai`, where the others do not cover it. */
+export const everyone = [...clients, ["ai 6", (gateway, agent, thread) => AiSdk.open(gateway, agent, "6.0.326", thread)]];
 
 /** Follows a run as AG-UI from a cursor. */
 export async function follow(gateway, agent, run, after, enough) {

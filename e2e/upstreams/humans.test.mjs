@@ -5,9 +5,9 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, describe, test } from "node:test";
 
-import { AgUi, Gateway, Hai, clients, fresh, of, readFrames, until } from "./gateway.mjs";
+import { AgUi, Gateway, Hai, clients, command, everyone, fresh, of, readFrames, said, startAndLeave, until } from "./gateway.mjs";
 
 /** An agent that asks what it is told to ask, and repeats the answers. */
 const ASKER = `
@@ -25,15 +25,36 @@ else:
 say(type="RUN_FINISHED", threadId=thread, runId=run, outcome=outcome)
 `;
 
+/** An agent that says who it is and goes on for a while. */
+const TALKER = `
+import json, os, sys, time
+given = json.loads(sys.stdin.readline())
+say = lambda **event: print(json.dumps(event), flush=True)
+say(type="RUN_STARTED", threadId=given["threadId"], runId=given["runId"])
+say(type="CUSTOM", name="pid", value=os.getpid())
+for number in range(80):
+    say(type="TEXT_MESSAGE_CHUNK", messageId=given["runId"] + "-m", delta=f"word{number:02d} ")
+    time.sleep(0.02)
+say(type="RUN_FINISHED", threadId=given["threadId"], runId=given["runId"])
+`;
+
 let gateway;
 let folder;
+let record;
 before(async () => {
   folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-asker-"));
-  fs.writeFileSync(path.join(folder, "asker.py"), ASKER);
-  gateway = await Gateway.configured({
-    demo: `{ kind = "demo" }`,
-    asker: `{ kind = "exec", command = ["python3", "${path.join(folder, "asker.py")}"], format = "ag-ui" }`,
-  });
+  record = path.join(folder, "audit.jsonl");
+  for (const [name, text] of [["asker.py", ASKER], ["talker.py", TALKER]]) fs.writeFileSync(path.join(folder, name), text);
+  const python = (name) => `{ kind = "exec", command = ["python3", "${path.join(folder, name)}"], format = "ag-ui" }`;
+  gateway = await Gateway.configured(
+    {
+      demo: `{ kind = "demo" }`,
+      gated: `{ kind = "demo" }\napprove = ["confirm*"]`,
+      asker: python("asker.py"),
+      talker: python("talker.py"),
+    },
+    `audit = "${record}"\nidentity = { user_header = "x-user" }`,
+  );
 });
 after(async () => {
   await gateway?.stop();
@@ -42,7 +63,7 @@ after(async () => {
 
 const confirmAction = { name: "confirmAction", description: "Asks the person.", parameters: { type: "object", properties: { action: { type: "string" }, importance: { type: "string" } } } };
 
-for (const [name, open] of clients) {
+for (const [name, open] of everyone) {
   test(`${name}: a tool of the front end, answered across a crash of the gateway`, async () => {
     const person = await open(gateway, "demo");
     await person.say("confirm", { tools: [confirmAction] });
@@ -72,6 +93,37 @@ for (const [name, open] of clients) {
       assert.doesNotMatch(person.texts().at(-1), /Your answer/);
     });
   }
+}
+
+for (const [name, open] of everyone) {
+  test(`${name}: a call that needs a yes gets one with other arguments`, async () => {
+    const person = await open(gateway, "gated");
+    await person.say("confirm", { tools: [confirmAction] });
+    const [question] = await gateway.open(person.thread);
+    assert.deepEqual([question.kind, question.name, question.arguments], ["approval", "confirmAction", { action: "Show a demo", importance: "low" }]);
+    const before = person.texts();
+    const editedArgs = { action: "Show less", importance: "high" };
+    await person.answer(() => ({ approved: true, editedArgs: "nonsense" }), { tools: [confirmAction] });
+    assert.equal(person.failed(), "SCHEMA_MISMATCH");
+    assert.deepEqual(await gateway.open(person.thread), [question]);
+    const again = await open(gateway, "gated");
+    await again.say("confirm", { tools: [confirmAction] });
+    await again.answer(() => ({ approved: true, editedArgs }), { tools: [confirmAction] });
+    assert.equal(again.failed(), null);
+    assert.deepEqual(again.texts(), before, "nothing is said twice");
+    const [item] = await gateway.open(again.thread);
+    assert.deepEqual([item.kind, item.arguments], ["frontend-tool", editedArgs]);
+    // A HAI client's calls are those it was streamed; the snapshot has the new arguments. A page of `ai` shows the call once
+    // more, in its new step.
+    const calls = again.calls().filter(([, tool]) => tool === "confirmAction");
+    assert.equal(new Set(calls.map(([id]) => id)).size, 1);
+    if (name !== "hai") assert.deepEqual(calls.at(-1)[2], editedArgs);
+    const { messages } = await gateway.get(`/message_snapshot/${again.thread}`);
+    assert.deepEqual(messages.flatMap((message) => message.toolCalls ?? []).map((call) => JSON.parse(call.function.arguments)), [editedArgs]);
+    await again.answer(() => "done", { tools: [confirmAction] });
+    assert.equal(again.failed(), null);
+    assert.match(again.texts().at(-1), /^Your front end answered "?done"?\.$/);
+  });
 }
 
 test("hai: a bare yes, and a whole conversation sent along afterwards", async () => {
@@ -218,11 +270,110 @@ test("unknown answers beside a complete one are ignored", async () => {
   await raw("asker", { threadId: thread, messages: [user(JSON.stringify([date]))] });
   const events = await raw("asker", { threadId: thread, resume: [resolved("nothing", 1), resolved("date", "today")] });
   assert.equal(events.at(-1).type, "RUN_FINISHED");
+  assert.deepEqual(JSON.parse(said(events)), [["date", "resolved", "today"]], "the agent does not hear of them");
 });
 
-test("an answer of somebody else's thread is one to nothing", async () => {
-  const { item } = await asked();
-  assert.equal(ending(await raw("demo", { resume: [resolved(item.id, { approved: true })] })), "UNKNOWN_INTERRUPT");
+test("an empty answer to a tool of the front end: NO_TOOL_RESULTS", async () => {
+  const thread = fresh("thread");
+  await raw("demo", { threadId: thread, messages: [user("confirm")], tools: [confirmAction] });
+  const before = await gateway.open(thread);
+  assert.equal(before.length, 1);
+  for (const messages of [[], [user("well?")]]) {
+    assert.equal(ending(await raw("demo", { threadId: thread, messages, resume: [] })), "NO_TOOL_RESULTS");
+    assert.deepEqual(await gateway.open(thread), before);
+  }
+});
+
+/** An answer as bytes, without what is different each time. */
+async function bytes(method, where, user, body) {
+  const answer = await fetch(gateway.url + where, { method, headers: { "content-type": "application/json", "x-user": user }, ...(body ? { body: JSON.stringify(body) } : {}) });
+  return [answer.status, (await answer.text()).replace(/"timestamp":\d+/g, "")];
+}
+
+test("somebody else's question, run and thread are like none at all, byte for byte", async () => {
+  const { thread, item } = await asked();
+  const [run, nothing] = [item.runId, "no-such-thing"];
+  const pairs = [
+    ["GET", (id) => `/threads/${id}/pending`, thread],
+    ["GET", (id) => `/threads/${id}/feedback`, thread],
+    ["GET", (id) => `/runs/${id}`, run],
+    ...["stop", "pause", "resume"].map((action) => ["POST", (id) => `/runs/${id}/${action}`, run]),
+    ["DELETE", (id) => `/thread/${id}`, thread],
+    ["POST", () => "/feedback", thread, (threadId) => ({ threadId, rating: "up" })],
+  ];
+  for (const [method, where, id, body] of pairs) {
+    const [theirs, none] = [await bytes(method, where(id), "eve", body?.(id)), await bytes(method, where(nothing), "eve", body?.(nothing))];
+    assert.deepEqual(theirs, none, where(id));
+    assert.equal(theirs[0], 404);
+  }
+  const resume = [resolved(item.id, { approved: true })];
+  const ask = (threadId) => bytes("POST", "/agents/demo", "eve", { threadId, runId: "eves", messages: [], tools: [], context: [], state: {}, forwardedProps: {}, resume });
+  const [status, text] = await ask(thread);
+  assert.deepEqual([status, text.replaceAll(thread, nothing)], await ask(nothing));
+  assert.match(text, /UNKNOWN_INTERRUPT/);
+  const tool = (threadId) => bytes("POST", "/agents/demo/awp", "eve", { threadId, runId: "eves", messages: [{ id: "t", role: "tool", toolCallId: item.id, content: "true" }] });
+  assert.deepEqual((await tool(thread))[1].replaceAll(thread, nothing), (await tool(nothing))[1]);
+  const part = { type: "tool-pay", toolCallId: "call", state: "approval-responded", input: {}, approval: { id: item.id, approved: true } };
+  const chat = (id) => bytes("POST", "/agents/demo/api/chat?profile=7", "eve", { id, trigger: "submit-message", messages: [{ id: "u", role: "user", parts: [{ type: "text", text: "x" }] }, { id: "a", role: "assistant", parts: [part] }] });
+  assert.deepEqual(await chat(thread), await chat(nothing));
+  assert.deepEqual(await gateway.open(thread), [item]);
+});
+
+/** The same question answered in HAI or by an AI SDK page, by hand. */
+const byHand = {
+  hai: async (thread, item, approved) => {
+    const answer = await fetch(`${gateway.base("demo")}/awp`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ threadId: thread, runId: fresh("run"), messages: [{ id: fresh("tool"), role: "tool", toolCallId: item.id, content: String(approved) }] }) });
+    const events = (await readFrames(answer)).frames.map(({ event }) => event);
+    return { run: events[0].runId, code: events.at(-1).code };
+  },
+  "ai 7": async (thread, item, approved) => {
+    const part = { type: "tool-pay", toolCallId: item.toolCallId, state: "approval-responded", input: item.arguments, approval: { id: item.id, approved } };
+    const messages = [{ id: "u", role: "user", parts: [{ type: "text", text: "approve" }] }, { id: "a", role: "assistant", parts: [part] }];
+    const answer = await fetch(`${gateway.base("demo")}/api/chat?profile=7`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ id: thread, messages, trigger: "submit-message" }) });
+    if (answer.status !== 200) return { code: (await answer.json()).error.code };
+    await answer.text();
+    return { run: answer.headers.get("x-run-id") };
+  },
+};
+
+for (const [name, answer] of Object.entries(byHand)) {
+  test(`${name}: the same answer at the same time and later is one run; another one is told`, async () => {
+    const { thread, item } = await asked();
+    const same = await Promise.all(Array.from({ length: 5 }, () => answer(thread, item, true)));
+    same.push(await answer(thread, item, true));
+    assert.equal(new Set(same.map(({ run }) => run)).size, 1, JSON.stringify(same));
+    assert.ok(same.every(({ code }) => !code), JSON.stringify(same));
+    assert.equal((await answer(thread, item, false)).code, "ALREADY_ANSWERED");
+
+    const next = await asked();
+    const both = await Promise.all([true, false, true, false].map((approved) => answer(next.thread, next.item, approved)));
+    const lost = both.filter(({ code }) => code);
+    assert.deepEqual(lost.map(({ code }) => code), ["ALREADY_ANSWERED", "ALREADY_ANSWERED"], JSON.stringify(both));
+    assert.equal(new Set(both.filter(({ code }) => !code).map(({ run }) => run)).size, 1);
+  });
+}
+
+test("ai 4: a tool of the front end and a question", async () => {
+  const post = async (id, messages, more = {}) => {
+    const answer = await fetch(`${gateway.base("demo")}/api/chat?profile=4`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ id, messages, ...more }) });
+    const text = await answer.text();
+    assert.equal(answer.status, 200, text);
+    const lines = text.split("\n").filter(Boolean).map((line) => [line.slice(0, line.indexOf(":")), JSON.parse(line.slice(line.indexOf(":") + 1))]);
+    return { calls: lines.filter(([code]) => code === "9").map(([, call]) => call), text: lines.filter(([code]) => code === "0").map(([, text]) => text).join("") };
+  };
+  for (const [text, result, expected] of [["confirm", "yes", /Your front end answered "?yes"?\./], ["approve", { approved: true }, /^Your answer was .*true/]]) {
+    const id = fresh("thread");
+    const said = [{ id: "u", role: "user", content: text }];
+    const first = await post(id, said, { tools: [confirmAction] });
+    const [item] = await gateway.open(id);
+    const call = first.calls.find((call) => [item.id, `interrupt:${item.id}`].includes(call.toolCallId));
+    assert.ok(call, JSON.stringify([first, item]));
+    await gateway.crash();
+    const toolInvocations = [{ state: "result", step: 0, ...call, result }];
+    const second = await post(id, [...said, { id: "a", role: "assistant", content: "", toolInvocations }], { tools: [confirmAction] });
+    assert.match(second.text, expected);
+    assert.deepEqual(await gateway.open(id), []);
+  }
 });
 
 for (const [text, type] of [["slow", "TEXT_MESSAGE_CONTENT"], ["think slow", "REASONING_MESSAGE_CONTENT"], ["tools slow", "TOOL_CALL_ARGS"]]) {
@@ -235,27 +386,116 @@ for (const [text, type] of [["slow", "TEXT_MESSAGE_CONTENT"], ["think slow", "RE
   });
 }
 
-for (const [name, open] of clients.filter(([name]) => name !== "ag-ui")) {
-  test(`${name}: held, let go on, held, stopped`, async () => {
-    const person = await open(gateway, "demo");
-    const sent = person.say("slow");
-    const run = await until(async () => {
-      const list = await fetch(`${gateway.url}/threads/${person.thread}/stream?format=ag-ui`);
-      if (list.status !== 200) return null;
-      const { frames } = await readFrames(list, (frames) => frames.length > 0);
-      return frames[0]?.event.runId;
-    }, "the run");
-    for (const [action, status] of [["pause", "paused"], ["resume", "running"], ["pause", "paused"]]) {
-      const done = await gateway.post(`/runs/${run}/${action}`);
-      assert.deepEqual([done.status, done.body.status, done.body.mode], [200, status, "soft"]);
+/** The run of a person's thread, once it says something. */
+const speaking = (person) =>
+  until(async () => {
+    const list = await fetch(`${gateway.url}/threads/${person.thread}/stream?format=ag-ui`);
+    if (list.status !== 200) return null;
+    const wanted = ["TEXT_MESSAGE_CONTENT", "REASONING_MESSAGE_CONTENT", "TOOL_CALL_ARGS"];
+    const { frames } = await readFrames(list, (frames) => wanted.includes(frames.at(-1).event.type));
+    return frames[0]?.event.runId;
+  }, "the run");
+
+const statuses = (events) => of(events, "CUSTOM").filter((event) => event.name === "hai.run_status").map((event) => event.value.status);
+
+// The agent takes its time, and nobody crashes here.
+describe("at the same time", { concurrency: 8 }, () => {
+  for (const [name, open] of clients) {
+    for (const text of ["slow", "think slow", "tools slow"]) {
+      test(`${name}: ${text}: held and let go on, nothing is lost or doubled`, async () => {
+        const [person, other] = [await open(gateway, "demo"), await open(gateway, "demo")];
+        const sent = person.say(text);
+        const run = await speaking(person);
+        for (const [action, status] of [["pause", "paused"], ["pause", "paused"], ["resume", "running"], ["resume", "running"]]) {
+          const done = await gateway.post(`/runs/${run}/${action}`);
+          assert.deepEqual([done.status, done.body.status, done.body.mode], [200, status, "soft"]);
+        }
+        await Promise.all([sent, other.say(text)]);
+        assert.equal(person.failed(), null);
+        assert.deepEqual(person.texts(), other.texts());
+        assert.deepEqual(person.calls().map(([, ...call]) => call), other.calls().map(([, ...call]) => call));
+        assert.equal((await gateway.get(`/runs/${run}`)).status, "finished");
+        assert.equal((await gateway.post(`/runs/${run}/pause`)).status, 409);
+        const { frames } = await readFrames(await fetch(`${gateway.url}/runs/${run}/stream`));
+        assert.deepEqual(statuses(frames.map(({ event }) => event)), ["paused", "running"]);
+      });
+
+      test(`${name}: ${text}: held and stopped; the client accepts the end`, async () => {
+        const person = await open(gateway, "demo");
+        const sent = person.say(text);
+        const run = await speaking(person);
+        assert.equal((await gateway.post(`/runs/${run}/pause`)).body.status, "paused");
+        for (let times = 0; times < 2; times += 1) assert.equal((await gateway.post(`/runs/${run}/stop`)).status, 200);
+        await sent;
+        assert.equal(person.failed(), null);
+        assert.equal((await gateway.get(`/runs/${run}`)).status, "stopped");
+        assert.equal((await gateway.post(`/runs/${run}/resume`)).status, 409);
+        await person.say("plan");
+        assert.equal(person.failed(), null, "the thread goes on");
+      });
     }
-    assert.equal((await gateway.post(`/runs/${run}/stop`)).status, 200);
-    await sent;
-    assert.equal(person.failed(), null);
-    assert.equal((await gateway.get(`/runs/${run}`)).status, "stopped");
-    assert.equal((await gateway.post(`/runs/${run}/resume`)).status, 409);
-  });
-}
+  }
+});
+
+test("a command is held hard, and one whose gateway dies meanwhile does not stay behind", async () => {
+  const person = new AgUi(gateway, "talker");
+  const runId = fresh("run");
+  const sent = person.say("talk", { runId });
+  await speaking(person);
+  const held = await gateway.post(`/runs/${runId}/pause`);
+  assert.deepEqual([held.status, held.body.status, held.body.mode], [200, "paused", "hard"]);
+  assert.equal((await gateway.post(`/runs/${runId}/resume`)).body.mode, "hard");
+  const events = await sent;
+  assert.equal(said(events), Array.from({ length: 80 }, (_, number) => `word${String(number).padStart(2, "0")} `).join(""));
+
+  const { runId: next, frames } = await startAndLeave(gateway, "talker", { text: "talk", enough: (frames) => frames.at(-1).event.name === "pid" });
+  assert.equal((await gateway.post(`/runs/${next}/pause`)).body.mode, "hard");
+  const pid = frames.at(-1).event.value;
+  process.kill(pid, 0);
+  await gateway.crash();
+  await until(() => {
+    try {
+      process.kill(pid, 0);
+      return fs.readFileSync(`/proc/${pid}/stat`, "utf8").includes(") Z ");
+    } catch {
+      return true;
+    }
+  }, "the command to end");
+  assert.equal((await gateway.get(`/runs/${next}`)).status, "failed");
+});
+
+test("the record: who did what, also what was refused, and what was done to it shows", async () => {
+  const { thread, item } = await asked();
+  await raw("demo", { threadId: thread, resume: [resolved("nothing", 1)] });
+  await raw("demo", { threadId: thread, resume: [resolved(item.id, { approved: true })] });
+  await gateway.post("/runs/nothing/stop");
+  await fetch(`${gateway.url}/feedback`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ threadId: thread, score: 0.9, comment: "well done" }) });
+  const lines = await until(() => {
+    const found = fs.readFileSync(record, "utf8").split("\n").filter(Boolean).map((line) => JSON.parse(line));
+    return found.some((line) => line.feedback?.comment === "well done") && found;
+  }, "the record");
+  const mine = lines.filter((line) => line.thread === thread && line.action !== "read");
+  assert.deepEqual(mine.map(({ action, outcome }) => [action, outcome]), [["start", "ok"], ["answer", "UNKNOWN_INTERRUPT"], ["answer", "ok"], ["feedback", "ok"]]);
+  assert.deepEqual(mine[2].decisions.map(({ item, decision }) => [item, decision]), [[item.id, "resolved"]]);
+  assert.match(mine[2].decisions[0].payload, /^[0-9a-f]{64}$/);
+  assert.equal(mine[3].feedback.score, 0.9);
+  assert.ok(lines.some((line) => line.action === "stop" && line.run === "nothing" && line.outcome === "UNKNOWN_RUN"));
+
+  const copy = path.join(folder, "copy.jsonl");
+  const write = (lines) => {
+    fs.writeFileSync(copy, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+    fs.copyFileSync(`${record}.head`, `${copy}.head`);
+    return command("audit", "export", copy);
+  };
+  // The gateway still writes; what was there is whole up to the head.
+  const { code, stdout } = write(fs.readFileSync(record, "utf8").split("\n").filter(Boolean).map((line) => JSON.parse(line)));
+  assert.equal(code, 0);
+  assert.ok(stdout.includes("well done"));
+  assert.equal(write(lines.toSpliced(3, 1)).code, 1, "a line was removed");
+  assert.equal(write(lines.slice(0, -1)).code, 1, "the last one was removed");
+  assert.equal(write(lines.with(4, { ...lines[4], user: "eve" })).code, 1, "a line was changed");
+  assert.match(write(lines.toSpliced(3, 1)).stderr, /line 4: does not follow/);
+});
 
 test("control of a run that is not there", async () => {
   for (const action of ["pause", "resume", "stop"]) assert.equal((await gateway.post(`/runs/nothing/${action}`)).status, 404);

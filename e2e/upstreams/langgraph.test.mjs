@@ -113,6 +113,15 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
       assert.deepEqual(values.messages.filter((message) => message.type === "tool").map((message) => message.content), ["sent 3 to Cleo"]);
     });
 
+    test(`${name}: a question of a tool, answered with other arguments`, async () => {
+      const person = await open(gateway, "pay_one");
+      await person.say("pay");
+      await person.answer(() => ({ approved: true, editedArgs: { amount: 2, to: "Dora" } }));
+      assert.equal(person.failed(), null);
+      const values = await agrees(person);
+      assert.deepEqual(values.messages.filter((message) => message.type === "tool").map((message) => message.content), ["sent 2 to Dora"]);
+    });
+
     test(`${name}: a question of a subgraph`, async () => {
       const person = await open(gateway, "nested");
       await person.say("paint");
@@ -271,19 +280,79 @@ for (const [name, open] of clients.filter(([name]) => name.startsWith("ai"))) {
   });
 }
 
+// Why holding a LangGraph run is soft: the only way to stop it at the server is to cancel it, and what goes on afterwards
+// begins its node anew. Whatever the node had said or done is said and done again.
+test("a run that is cancelled at the server and goes on begins its node anew", async () => {
+  const { thread_id: thread } = await (await post(`${server.url}/threads`, {})).json();
+  const url = `${server.url}/threads/${thread}`;
+  const read = async (body, enough) => {
+    const answer = await post(`${url}/runs/stream`, { assistant_id: "slow", stream_mode: ["messages-tuple"], ...body });
+    const run = answer.headers.get("content-location").split("/").at(-1);
+    let [raw, text] = ["", ""];
+    for await (const bytes of answer.body.pipeThrough(new TextDecoderStream())) {
+      raw += bytes;
+      const frames = raw.split("\r\n\r\n").slice(0, -1);
+      const said = frames.map((frame) => JSON.parse(frame.match(/^data: (.*)$/m)?.[1] ?? "null")).filter((event) => event?.[0]?.type === "AIMessageChunk");
+      text = said.map(([chunk]) => chunk.content).join("");
+      if (enough?.(text)) break;
+    }
+    return { run, text };
+  };
+  const first = await read({ input: { messages: [{ role: "user", content: "go" }] }, on_disconnect: "continue" }, (text) => text.length > 40);
+  const cancelled = await fetch(`${url}/runs/${first.run}/cancel?wait=true&action=interrupt`, { method: "POST" });
+  assert.ok(cancelled.ok, `${cancelled.status} ${await cancelled.text()}`);
+  const held = await threadState(server, thread);
+  assert.deepEqual(held.next, ["chatbot"], "the node is to be run");
+  assert.deepEqual(held.values.messages.map((message) => message.type), ["human"], "nothing of what it said is kept");
+  const second = await read({ input: null });
+  assert.ok(second.text.startsWith(first.text), "it says what it had said once more");
+});
+
 test("a thread that was begun elsewhere is shown whole", async (t) => {
   const other = await Gateway.start("--langgraph", server.url, "--graph", "tools");
   t.after(() => other.stop());
   const first = new AgUi(gateway, "tools");
   await first.say("hello");
+  const roles = { human: "user", ai: "assistant", tool: "tool" };
+  const shown = (messages) => messages.map((message) => [message.role, message.content ?? ""]);
+  const held = async () => {
+    const { values } = await threadState(server, await remote(first.thread));
+    return { values, roles: values.messages.map((message) => [roles[message.type], textOf(message.content)]) };
+  };
+  const snapshot = async () => shown((await other.get(`/message_snapshot/${first.thread}`)).messages);
+  // Before anything was run here.
+  const before = await held();
+  assert.deepEqual(await snapshot(), before.roles);
+  const { messages: _, ...state } = before.values;
+  assert.deepEqual((await other.get(`/state_snapshot/${first.thread}`)).snapshot, state);
   const second = new AgUi(other, undefined, first.thread);
   await second.say("again");
   assert.equal(second.failed(), null);
-  const { values } = await threadState(server, await remote(first.thread));
-  const held = (await other.get(`/message_snapshot/${first.thread}`)).messages;
-  const roles = { human: "user", ai: "assistant", tool: "tool" };
-  // A client keeps its own message where it stands when it hears of earlier ones.
-  assert.deepEqual(held.map((message) => message.role).sort(), values.messages.map((message) => roles[message.type]).sort());
+  const after = await held();
+  assert.ok(after.roles.length > before.roles.length);
+  assert.deepEqual(await snapshot(), after.roles, "in the server's own order");
+  assert.deepEqual(shown(second.agent.messages), after.roles, "at the client as well");
+});
+
+test("a thread of the server's own API is shown, goes on, and is deleted with everything of it", async (t) => {
+  const other = await Gateway.start("--langgraph", server.url, "--graph", "plain");
+  t.after(() => other.stop());
+  const { thread_id: thread } = await (await post(`${server.url}/threads`, {})).json();
+  const input = { messages: [{ role: "user", content: "from elsewhere" }] };
+  await (await post(`${server.url}/threads/${thread}/runs/wait`, { assistant_id: "plain", input })).json();
+  const texts = async () => (await other.get(`/message_snapshot/${thread}`)).messages.map((message) => message.content);
+  assert.deepEqual(await texts(), ["from elsewhere", "Hello from the server."]);
+  const person = new AgUi(other, undefined, thread);
+  await person.say("from here");
+  const { values } = await threadState(server, thread);
+  const there = values.messages.map((message) => textOf(message.content));
+  assert.ok(there.includes("from here"));
+  assert.deepEqual(person.agent.messages.map((message) => message.content), there);
+  assert.deepEqual(await texts(), there);
+  const gone = await fetch(`${other.url}/thread/${thread}`, { method: "DELETE" });
+  assert.equal(gone.status, 200);
+  assert.equal((await fetch(`${server.url}/threads/${thread}`)).status, 404);
+  assert.equal((await fetch(`${other.url}/message_snapshot/${thread}`)).status, 404);
 });
 
 test("with nothing but flags", async (t) => {

@@ -118,7 +118,10 @@ boom_custom = _one("bad", _bad_custom).compile()
 def wire_money(amount: int, to: str) -> str:
     """Sends money once a person has agreed."""
     answer = interrupt({"message": f"Send {amount} to {to}?"})
-    return f"sent {amount} to {to}" if answer.get("approved") else "refused"
+    if not answer.get("approved"):
+        return "refused"
+    sent = {"amount": amount, "to": to} | answer.get("editedArgs", {})
+    return f"sent {sent['amount']} to {sent['to']}"
 
 
 @tool

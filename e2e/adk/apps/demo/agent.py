@@ -2,7 +2,10 @@
 
 import re
 
+from fastapi.openapi.models import APIKey, APIKeyIn, OAuth2, OAuthFlowAuthorizationCode, OAuthFlows
 from google.adk.agents import LlmAgent
+from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes, OAuth2Auth
+from google.adk.auth.auth_tool import AuthConfig
 from google.adk.models.llm_response import LlmResponse
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from google.genai import types
@@ -45,6 +48,41 @@ def book(row: int, tool_context: ToolContext) -> dict:
     if not answer.confirmed:
         return {"status": "refused"}
     return {"booked": row, "seat": (answer.payload or {}).get("seat", "any")}
+
+
+CALENDAR = AuthConfig(
+    auth_scheme=APIKey(**{"in": APIKeyIn.header, "name": "x-key"}),
+    raw_auth_credential=AuthCredential(auth_type=AuthCredentialTypes.API_KEY),
+)
+# A client without a secret: nothing is exchanged, so nobody is contacted.
+MAILBOX = AuthConfig(
+    auth_scheme=OAuth2(
+        flows=OAuthFlows(
+            authorizationCode=OAuthFlowAuthorizationCode(
+                authorizationUrl="https://auth.invalid/authorize", tokenUrl="https://auth.invalid/token", scopes={"read": "Reads."}
+            )
+        )
+    ),
+    raw_auth_credential=AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(client_id="client-1")),
+)
+
+
+def private_calendar(day: str, tool_context: ToolContext) -> dict:
+    """Needs a key of the person."""
+    found = tool_context.get_auth_response(CALENDAR)
+    if found is None:
+        tool_context.request_credential(CALENDAR)
+        return {"pending": "authorization"}
+    return {"day": day, "key": found.api_key}
+
+
+def private_mailbox(box: str, tool_context: ToolContext) -> dict:
+    """Needs the person to have been sent to somewhere and back."""
+    found = tool_context.get_auth_response(MAILBOX)
+    if found is None:
+        tool_context.request_credential(MAILBOX)
+        return {"pending": "authorization"}
+    return {"box": box, "back": found.oauth2.auth_response_uri}
 
 
 def raises(path: str) -> dict:
@@ -97,6 +135,8 @@ def respond(request):
         ],
         "confirm": lambda: [chunk(call("delete_all", scope="tmp"), finish="STOP")],
         "book": lambda: [chunk(call("book", row=4), finish="STOP")],
+        "calendar": lambda: [chunk(call("private_calendar", day="Mon"), finish="STOP")],
+        "mailbox": lambda: [chunk(call("private_mailbox", box="in"), finish="STOP")],
         "slowly": lambda: slowly([f"word{n:02d} " for n in range(60)]),
         "ponder": lambda: slowly([thought(f"hmm{n:02d} ") for n in range(60)]),
         "artifact": lambda: [chunk(call("save_report", name="report.txt", text="hello"), finish="STOP")],
@@ -135,6 +175,8 @@ root_agent = LlmAgent(
         LongRunningFunctionTool(ask_silently),
         FunctionTool(delete_all, require_confirmation=True),
         book,
+        private_calendar,
+        private_mailbox,
         raises,
         save_report,
         set_theme,

@@ -1,0 +1,192 @@
+// AG-UI servers from PyPI behind `agentwire serve --ag-ui`, seen from every client. Whatever a person does there is also
+// done with the server alone, by the official client, and the two must tell the same.
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+
+import { AgUi, Gateway, accepted, clients, follow, fresh, of, readFrames, said, startAndLeave, until } from "../upstreams/gateway.mjs";
+import { Direct, SERVERS, start, told } from "./servers.mjs";
+
+const PICK = [{ name: "pick_colour", description: "Picks.", parameters: { type: "object", properties: { of: { type: "array", items: { type: "string" } } } } }];
+
+/** Each conversation: what is said in turn, with the tools of the page, and what is answered to what is left open. */
+const CONVERSATIONS = {
+  "a chat": [["hello there"], ["and again"], ["what do you recall"]],
+  "a tool of the server": [["the weather"], ["and silently"], ["recall"]],
+  "two tools at once": [["both"], ["thanks"]],
+  "a tool that fails": [["break"], ["go on"]],
+  "thoughts": [["think"], ["thanks"]],
+  "state": [["make it dark"], ["thanks"]],
+  "a tool of the page": [["a colour", { tools: PICK, answer: () => "blue" }], ["thanks", { tools: PICK }]],
+  "two tools of the page": [["two colours", { tools: PICK, answer: () => ({ chosen: "it" }) }]],
+  "a tool of either side": [["mixed", { tools: PICK, answer: () => "green" }], ["recall"]],
+  "a failure in the middle": [["fail"], ["go on"]],
+  "a failure before anything": [["raise"], ["go on"]],
+};
+
+/** Every approval that is known: Pydantic AI interrupts, Agno leaves the call open and reads a JSON answer. */
+for (const yes of [true, false]) {
+  const answer = (item) => (item.kind === "approval" ? { approved: yes } : { accepted: yes });
+  CONVERSATIONS[`a tool that needs a ${yes ? "yes and gets it" : "yes and gets a no"}`] = [["delete", { answer }], ["thanks"]];
+}
+
+async function converse(person, turns) {
+  const failures = [];
+  for (const [text, { tools, answer } = {}] of turns) {
+    await person.say(text, { tools });
+    if (answer) await person.answer(answer, { tools });
+    failures.push(person.failed() !== null);
+  }
+  return failures;
+}
+
+for (const definition of SERVERS) {
+  describe(definition.name, () => {
+    let server;
+    let gateway;
+    before(async () => {
+      server = await start(definition);
+      gateway = await Gateway.start("--ag-ui", server.url);
+    });
+    after(async () => {
+      await gateway?.stop();
+      await server?.stop();
+    });
+
+    const snapshot = async (thread) => (await gateway.get(`/message_snapshot/${thread}`)).messages;
+
+    for (const [name, turns] of Object.entries(CONVERSATIONS)) {
+      test(`${name}, as the server tells it`, async () => {
+        const direct = new Direct(server);
+        const failures = await converse(direct, turns);
+        for (const [client, open] of clients) {
+          const person = await open(gateway);
+          assert.deepEqual(await converse(person, turns), failures, client);
+          assert.equal(person.texts().join("|"), direct.texts().join("|"), client);
+          assert.deepEqual(person.calls().map(([, ...call]) => call), direct.calls().map(([, ...call]) => call), client);
+          assert.deepEqual(told(await snapshot(person.thread)), told(direct.agent.messages, true), client);
+          assert.deepEqual(await gateway.open(person.thread), [], client);
+          assert.deepEqual((await gateway.get(`/state_snapshot/${person.thread}`)).snapshot.theme, direct.state()?.theme, client);
+        }
+      });
+    }
+
+    test("a client that sends its last message only is understood", async () => {
+      const thread = fresh("thread");
+      for (const [text, enough] of [["one"], ["two"], ["now recall"]]) {
+        const { frames } = await startAndLeave(gateway, undefined, { thread, text, enough });
+        if (text === "now recall") assert.equal(said(frames.map(({ event }) => event)), "I heard: one | two | now recall");
+      }
+      assert.deepEqual((await snapshot(thread)).map((message) => message.role), ["user", "assistant", "user", "assistant", "user", "assistant"]);
+    });
+
+    test("a client that sends nothing but a message is understood", async () => {
+      const body = JSON.stringify({ messages: [{ role: "user", content: "hello" }] });
+      const response = await fetch(`${gateway.url}/awp`, { method: "POST", headers: { "content-type": "application/json" }, body });
+      const { frames } = await readFrames(response);
+      assert.equal(frames.at(-1).event.type, "RUN_FINISHED", JSON.stringify(frames.at(-1)));
+      assert.match((await snapshot(response.headers.get("x-thread-id"))).at(-1).content, /^You said: hello/);
+    });
+
+    test("a picture reaches the server from every client", async () => {
+      const [data, mimeType] = ["iVBORw0KGgo=", "image/png"];
+      const content = [{ type: "image", source: { type: "data", value: data, mimeType } }, { type: "text", text: "a picture" }];
+      const expected = "I see image/png of 8 bytes.";
+      for (const [name, person] of [["directly", new Direct(server)], ["ag-ui", new AgUi(gateway)], ["hai", await clients[1][1](gateway)]]) {
+        await person.say(content);
+        assert.deepEqual([person.failed(), person.texts()], [null, [expected]], name);
+      }
+      const page = await clients[2][1](gateway);
+      await page.chat.sendMessage({ text: "a picture", files: [{ type: "file", mediaType: mimeType, url: `data:${mimeType};base64,${data}` }] });
+      assert.deepEqual([page.failed(), page.texts()], [null, [expected]], "ai 7");
+    });
+
+    const begun = (frames) => of(frames.map(({ event }) => event), "TEXT_MESSAGE_CONTENT").length >= 5;
+
+    for (const [name, open] of clients) {
+      test(`${name}: a thread that is busy is locked, and free afterwards`, async () => {
+        const { thread, runId } = await startAndLeave(gateway, undefined, { text: "slowly", enough: begun });
+        const other = await open(gateway, undefined, thread);
+        await other.say("hello");
+        assert.equal(other.failed(), "THREAD_IS_LOCKED");
+        await follow(gateway, undefined, runId);
+        const later = await open(gateway, undefined, thread);
+        await later.say("hello");
+        assert.equal(later.failed(), null);
+        const held = await snapshot(thread);
+        assert.deepEqual(held.map((message) => message.role), ["user", "assistant", "user", "assistant"], "what was refused left no trace");
+      });
+    }
+
+    test("a reader that leaves comes back with its cursor and misses nothing", async () => {
+      const direct = new Direct(server);
+      await direct.say("slowly");
+      const { thread, runId, frames } = await startAndLeave(gateway, undefined, { text: "slowly", enough: begun });
+      const headers = { "last-event-id": frames.at(-1).id };
+      const { frames: rest } = await readFrames(await fetch(`${gateway.url}/runs/${runId}/stream`, { headers }));
+      const events = [...frames, ...rest].map(({ event }) => event);
+      assert.equal(said(events), direct.texts()[0]);
+      assert.equal(events.at(-1).type, "RUN_FINISHED");
+      const agent = await accepted(events, thread);
+      assert.deepEqual(told(await snapshot(thread)).slice(1), told(agent.messages));
+      const again = await follow(gateway, undefined, runId);
+      assert.deepEqual(again.frames.map(({ event }) => event), events);
+    });
+
+    for (const [name, open] of clients.filter(([name]) => name.startsWith("ai"))) {
+      test(`${name}: a page that was reloaded takes the answer up again`, async () => {
+        const page = await open(gateway);
+        const sent = page.say("slowly");
+        await until(() => page.texts()[0]?.length > 10, "some text");
+        const reloaded = await open(gateway, undefined, page.thread);
+        await reloaded.load(page.chat.messages.slice(0, 1));
+        await reloaded.chat.resumeStream();
+        await sent;
+        assert.match(reloaded.texts().join(""), /^0 1 2 .* 59 end\.$/);
+        assert.deepEqual(reloaded.texts(), page.texts());
+      });
+    }
+
+    test("a run that is stopped is over at the server too, and the thread goes on", async () => {
+      const person = new AgUi(gateway);
+      const runId = fresh("run");
+      const events = await person.say("slowly", {
+        runId,
+        onEvent: (event, events) => {
+          if (event.type === "TEXT_MESSAGE_CONTENT" && of(events, event.type).length === 3) gateway.post(`/runs/${runId}/stop`);
+        },
+      });
+      assert.deepEqual(events.at(-1).outcome, { type: "cancelled" });
+      assert.ok(!said(events).includes("end."));
+      await until(() => server.output().includes("the model was not heard out"), "the server to stop");
+      await person.say("hello");
+      assert.equal(person.failed(), null);
+    });
+
+    test("the gateway dies in the middle; the run is given an end and the thread goes on", async () => {
+      const { thread, runId, frames } = await startAndLeave(gateway, undefined, { text: "slowly", enough: begun });
+      await gateway.crash();
+      const rest = await follow(gateway, undefined, runId, frames.at(-1).id);
+      const events = [...frames, ...rest.frames].map(({ event }) => event);
+      assert.deepEqual([events.at(-1).type, events.at(-1).code], ["RUN_ERROR", "GATEWAY_LOST"]);
+      await accepted(events, thread);
+      const person = new AgUi(gateway, undefined, thread);
+      await person.say("hello");
+      assert.equal(person.failed(), null);
+      assert.match(person.texts().at(-1), /^You said: hello/);
+    });
+
+    test("an error of the agent has its own words, in every protocol", async () => {
+      const direct = new Direct(server);
+      await direct.say("raise");
+      const { frames } = await startAndLeave(gateway, undefined, { text: "raise" });
+      assert.deepEqual([frames.at(-1).event.message, frames.at(-1).event.code], [direct.last.message, direct.last.code]);
+      for (const [name, open] of clients) {
+        const person = await open(gateway);
+        await person.say("raise");
+        const words = person.chat ? person.chat.error.message : person.last.message;
+        assert.match(words, /the model is not in/, name);
+      }
+    });
+  });
+}

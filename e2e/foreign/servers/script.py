@@ -1,0 +1,97 @@
+"""What the scripted model of both servers says: the last word of the question decides.
+
+A reply is a list of deltas: `("text", text)`, `("think", text)`, `("call", name, arguments)`, `("wait", seconds)`,
+`("raise", text)`.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+
+_numbers = itertools.count(1)
+
+
+def call_id():
+    """A name for a call that no other call on this machine has."""
+    return f"call-{os.getpid()}-{next(_numbers)}"
+
+
+def reply(questions, results, media):
+    """`questions`: what the user has said so far. `results`: name and text of each result since the last question.
+    `media`: kind and size or address of what came with the last question.
+    """
+    question = questions[-1] if questions else ""
+    if results:
+        return [("text", f"{name} said {text}. ") for name, text in results]
+    match question.split()[-1:] or [""]:
+        case ["weather"]:
+            return [("text", "Let me "), ("text", "look."), ("call", "get_weather", {"city": "Oslo"})]
+        case ["silently"]:
+            return [("call", "get_weather", {"city": "Ålesund ☃"})]
+        case ["both"]:
+            return [("call", "get_weather", {"city": "Bergen"}), ("call", "add", {"a": 1, "b": 2})]
+        case ["break"]:
+            return [("call", "break_down", {})]
+        case ["colour"]:
+            return [("text", "You choose."), ("call", "pick_colour", {"of": ["red", "blue"]})]
+        case ["colours"]:
+            return [("call", "pick_colour", {"of": ["red"]}), ("call", "pick_colour", {"of": ["blue"]})]
+        case ["mixed"]:
+            return [("call", "add", {"a": 2, "b": 2}), ("call", "pick_colour", {"of": ["green"]})]
+        case ["delete"]:
+            return [("call", "delete_all", {"scope": "tmp"})]
+        case ["dark"]:
+            return [("call", "set_theme", {"theme": "dark"})]
+        case ["picture"]:
+            return [("text", "I see " + ", ".join(media) + ".")]
+        case ["think"]:
+            return [("think", "First this, "), ("think", "then that."), ("text", "I have thought.")]
+        case ["fail"]:
+            return [("text", "Half an "), ("text", "answ"), ("raise", "the model has fallen over")]
+        case ["raise"]:
+            return [("raise", "the model is not in")]
+        case ["slowly"]:
+            return [delta for at in range(60) for delta in (("text", f"{at} "), ("wait", 0.03))] + [("text", "end.")]
+        case ["recall"]:
+            return [("text", "I heard: " + " | ".join(questions))]
+        case _:
+            return [("text", "You said: "), ("text", question), ("text", " 🐻‍❄️ \u2028}{ \"'")]
+
+
+async def play(deltas):
+    """The deltas in their time; tells when nobody wants the rest."""
+    try:
+        for delta in deltas:
+            match delta:
+                case ("wait", seconds):
+                    await asyncio.sleep(seconds)
+                case ("raise", text):
+                    raise RuntimeError(text)
+                case _:
+                    yield delta
+    except (asyncio.CancelledError, GeneratorExit):
+        print("the model was not heard out", flush=True)
+        raise
+
+
+def pieces(arguments):
+    """Arguments as a model streams them."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    middle = len(text) // 2
+    return [text[:middle], text[middle:]]
+
+
+def get_weather(city: str) -> str:
+    """Tells the weather."""
+    return f"It rains in {city}"
+
+
+def add(a: int, b: int) -> str:
+    """Adds."""
+    return str(a + b)
+
+
+def break_down() -> str:
+    """Fails."""
+    raise RuntimeError("the tool has broken")

@@ -1,0 +1,105 @@
+// Every guide, as somebody would paste it: its `sh` blocks in a shell, in an empty folder, and its `text` blocks as
+// what must be seen. Installs are left out (`sh install`), because the suites beside this one have done them.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import fs from "node:fs";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
+const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
+const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
+const guides = path.join(root, "docs", "guides");
+
+/** Python servers import for seconds, and longer on a busy machine. */
+const LIMIT_MS = 240_000;
+
+const freePort = () =>
+  new Promise((resolve, reject) => {
+    const probe = net.createServer().on("error", reject);
+    probe.listen(0, "127.0.0.1", () => {
+      const { port } = probe.address();
+      probe.close(() => resolve(String(port)));
+    });
+  });
+
+/** The fenced blocks of a page: what they are, and what is in them. */
+function blocks(page) {
+  return [...page.matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)].map(([, kind, text]) => ({ kind: kind.trim(), text }));
+}
+
+/** The same text with ports that nothing else on this machine has. */
+async function elsewhere(text) {
+  for (const port of ["7117", "8000", "2024", "11434"]) text = text.replaceAll(new RegExp(`\\b${port}\\b`, "g"), await freePort());
+  return text;
+}
+
+function bash(script, cwd, env) {
+  return new Promise((resolve) => {
+    // A group of its own, so that servers that a guide forgets end with it.
+    const child = spawn("bash", ["-euo", "pipefail", "-c", script], { cwd, env, detached: true, stdio: ["ignore", "pipe", "pipe"] });
+    let output = "";
+    let errors = "";
+    child.stdout.on("data", (bytes) => (output += bytes));
+    child.stderr.on("data", (bytes) => (errors += bytes));
+    const end = () => {
+      try {
+        process.kill(-child.pid, "SIGKILL");
+      } catch {}
+    };
+    const timer = setTimeout(end, LIMIT_MS);
+    child.on("exit", (code) => {
+      clearTimeout(timer);
+      // What it has said is read before those that it left behind are ended.
+      setTimeout(() => {
+        end();
+        resolve({ code, output, errors });
+      }, 200);
+    });
+  });
+}
+
+/** Whether the pieces of a line, which `…` stands between, come one after the other. */
+function seen(output, from, line) {
+  let at = from;
+  for (const piece of line.split("…").filter(Boolean)) {
+    const found = output.indexOf(piece, at);
+    if (found < 0) return -1;
+    at = found + piece.length;
+  }
+  return at;
+}
+
+const names = fs.readdirSync(guides).filter((name) => name.endsWith(".md"));
+
+for (const name of names) {
+  test(`docs/guides/${name} can be pasted`, async (t) => {
+    const folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-guide-"));
+    t.after(() => fs.rmSync(folder, { recursive: true, force: true }));
+    const all = blocks(fs.readFileSync(path.join(guides, name), "utf8"));
+    const script = await elsewhere(all.filter(({ kind }) => kind === "sh").map(({ text }) => text).join("\n"));
+    const places = ["langgraph", "adk"].map((suite) => path.join(target, "venv", suite, "bin"));
+    const PATH = [path.dirname(binary), ...places, process.env.PATH].join(":");
+    const env = { ...process.env, PATH, LANGSMITH_TRACING: "false", LANGGRAPH_CLI_NO_ANALYTICS: "1", LANGGRAPH_NO_VERSION_CHECK: "true", ADK_DISABLE_TELEMETRY: "1" };
+    const { code, output, errors } = await bash(script, folder, env);
+    const logs = fs.readdirSync(folder).filter((file) => file.endsWith(".log")).map((file) => `${file}:\n${fs.readFileSync(path.join(folder, file), "utf8").slice(-2000)}`);
+    assert.equal(code, 0, `${errors}\n${output}\n${logs.join("\n")}`);
+    let at = 0;
+    for (const line of all.filter(({ kind }) => kind === "text").flatMap(({ text }) => text.split("\n")).filter(Boolean)) {
+      const next = seen(output, at, line);
+      assert.ok(next >= 0, `\`${line}\` is not in what follows:\n${output.slice(at)}`);
+      at = next;
+    }
+    // What stands in a file is accepted as it is.
+    for (const { text } of all.filter(({ kind }) => kind === "toml")) {
+      fs.writeFileSync(path.join(folder, "file.toml"), text);
+      const checked = await bash("agentwire config check file.toml", folder, env);
+      assert.equal(checked.code, 0, checked.errors);
+    }
+  });
+}
