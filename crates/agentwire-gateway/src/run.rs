@@ -4,7 +4,9 @@
 //! folded, numbered and appended, and only then shown to readers. Whatever happens on the way, there is one ending,
 //! and it is in the log together with what follows from it: the conversation, the state, what waits for a person.
 
+mod ending;
 mod hooked;
+mod writing;
 
 use std::{
     panic::AssertUnwindSafe,
@@ -16,17 +18,14 @@ use std::{
 };
 
 use agentwire_core::{
-    event::{Body, Event, MessageId, Outcome, ResumeEntry, RunError, RunFinished, RunInput, RunStarted},
+    event::{Body, Event, MessageId, Outcome, ResumeEntry, RunFinished, RunInput, RunStarted},
     fold::{Fold, Join},
-    format::{StreamEnd, ag_ui},
-    json::{Json, Object},
+    format::ag_ui,
+    json::Json,
     order::Guard,
     patch::{self, Patch},
 };
-use agentwire_store::{
-    Acquire, Append, Change, Conflict, Durability, Fence, Owner, Run, RunStatus, Seq, StateChange,
-    StatusChange, StoreError,
-};
+use agentwire_store::{Acquire, Fence, Owner, Run, RunStatus, StoreError};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::{
@@ -34,6 +33,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
+use self::writing::MAX_EVENT;
 use crate::{
     again::Again,
     agent::{Failure, Hold, Outlet, Pauses, Request},
@@ -50,25 +50,14 @@ use crate::{
     watch::Watch,
 };
 
-/// How many events an agent may be ahead of the log: enough to fill an append, little enough to stop it soon. An append
-/// costs SQLite about as much as fifty events.
+/// How many events an agent may be ahead of the log: enough to fill an append, little enough to stop it soon.
 const AHEAD: usize = 256;
-
-/// The largest event, and the most bytes of one append: half of what a store takes at once, so that what follows
-/// from an ending fits beside it.
-const MAX_EVENT: usize = 32 << 20;
 
 /// The longest pause between two looks at a thread that is taken.
 const QUEUE_POLL: Duration = Duration::from_millis(250);
 
-/// Of so many appends one is looked at for how long it took.
-const FLUSHES_OBSERVED: u64 = 16;
-
 /// The event that tells readers that a run is held or goes on.
 pub(crate) const RUN_STATUS: &str = "hai.run_status";
-
-/// The member of an ending's metadata that says after how many seconds to try again.
-const RETRY_AFTER: &str = "retryAfter";
 
 /// What is needed to drive a run.
 pub(crate) struct Job {
@@ -643,269 +632,6 @@ impl Desk {
         self.stage(Event::new(Body::StateDelta { patch }));
         Ok(())
     }
-
-    /// Makes an event ready for the log, or for the hooks if there are any.
-    fn stage(&mut self, mut event: Event) {
-        if let Some(hooks) = &mut self.hooks {
-            hooks.unsaid.push_back(event);
-        } else if self.settle(&mut event) {
-            self.let_through(event);
-        }
-    }
-
-    /// Sees to what the gateway decides about an event; whether there is anything left to say.
-    fn settle(&mut self, event: &mut Event) -> bool {
-        let mut too_much = None;
-        match &mut event.body {
-            // The gateway has said this already, with its own ids.
-            Body::RunStarted(_) if self.started => return false,
-            Body::RunStarted(_) => self.started = true,
-            Body::RunFinished(finished) => {
-                finished.thread = self.run.thread.clone();
-                finished.run = self.run.run.clone();
-                let patterns = if self.allowed { &[][..] } else { &self.agent.settings.approve[..] };
-                let fold = self.join.fold_mut();
-                if let Some((asked, gated)) =
-                    gate::question(fold, finished.outcome.as_ref(), &self.input, patterns)
-                {
-                    finished.outcome = Some(asked);
-                    self.gated = gated;
-                }
-                let now = self.gateway.store.now();
-                let open = pending::left_open(fold, finished.outcome.as_ref(), &self.input, &self.gated, now);
-                too_much = pending::too_much(&open);
-                if let (None | Some(Outcome::Success { .. }), false) = (&finished.outcome, open.is_empty()) {
-                    // An agent need not say which of its calls are the front end's; clients are told.
-                    let pending = open.iter().map(|item| item.id.as_str().into()).collect();
-                    finished.outcome = Some(Outcome::Success { pending });
-                }
-            }
-            _ => {}
-        }
-        if let Some(problem) = too_much {
-            event.body = Body::RunError(Box::new(RunError::new(problem, Some(code::LIMIT_EXCEEDED))));
-        }
-        true
-    }
-
-    fn let_through(&mut self, event: Event) {
-        let mut valid = std::mem::take(&mut self.valid);
-        self.guard.push(event, &mut valid);
-        self.write_down(&mut valid);
-        self.valid = valid;
-    }
-
-    fn write_down(&mut self, valid: &mut Vec<Event>) {
-        let now = i64::try_from(self.gateway.store.now().0).unwrap_or(i64::MAX);
-        for mut event in valid.drain(..) {
-            event.timestamp.get_or_insert(now);
-            let skipped = self.join.fold().skipped_patches();
-            self.join.apply(&event);
-            self.put(&event);
-            if matches!(event.body, Body::StateDelta { .. }) && self.join.fold().skipped_patches() > skipped {
-                // Clients cannot apply it either. They are told what the state is instead.
-                let snapshot = Json::from(self.join.fold().state());
-                let fresh = Event::new(Body::StateSnapshot { snapshot }).by(event.subagent).at(Some(now));
-                match &mut self.hooks {
-                    None => self.put(&fresh),
-                    Some(hooks) => hooks.unsaid.push_back(fresh),
-                }
-            }
-        }
-    }
-
-    fn put(&mut self, event: &Event) {
-        if let Some(logged) = self.encoder.encode(event) {
-            if logged.len() > MAX_EVENT {
-                return self.leave_out(event, logged.len());
-            }
-            self.bytes += logged.len() as u64;
-            self.staged.push(logged);
-        }
-        match &event.body {
-            Body::RunFinished(finished) => {
-                let stopped = matches!(finished.outcome, Some(Outcome::Cancelled));
-                let status = if stopped { RunStatus::Stopped } else { RunStatus::Finished };
-                self.terminal = Some(Terminal { status, cause: None, outcome: finished.outcome.clone() });
-            }
-            Body::RunError(error) => {
-                let cause = error.code.clone().or_else(|| Some(error.message.clone()));
-                self.terminal = Some(Terminal { status: RunStatus::Failed, cause, outcome: None });
-            }
-            Body::StepStarted { name } => self.steps.push(name.clone()),
-            Body::StepFinished { name } => self.steps.retain(|open| open != name),
-            _ => {}
-        }
-    }
-
-    /// An event that no log takes ends the run; an ending of that size becomes a smaller one.
-    fn leave_out(&mut self, event: &Event, size: usize) {
-        self.oversized = Some(size);
-        if matches!(event.body, Body::RunFinished(_) | Body::RunError(_)) {
-            let message = format!("the last event has {size} bytes, at most {MAX_EVENT} are allowed");
-            let error = RunError::new(message, Some(code::LIMIT_EXCEEDED));
-            self.put(&Event::new(Body::RunError(Box::new(error))).at(event.timestamp));
-        }
-    }
-
-    /// Appends what is staged to the log and then shows it.
-    async fn flush(&mut self) -> Result<(), Broken> {
-        if self.staged.is_empty() {
-            return Ok(());
-        }
-        let status = self.told.take().map(StatusChange::to);
-        self.append(Change { status, ..Change::default() }, End::Open).await?;
-        for reply in self.waiting.drain(..) {
-            let _ = reply.send(Ok(self.hold));
-        }
-        Ok(())
-    }
-
-    async fn append(&mut self, change: Change, end: End) -> Result<(), Broken> {
-        while let Some(rest) = split_off_beyond(MAX_EVENT, &mut self.staged) {
-            let events = std::mem::replace(&mut self.staged, rest);
-            self.append_some(events, Change::default(), End::Open).await?;
-        }
-        let events = std::mem::take(&mut self.staged);
-        self.append_some(events, change, end).await
-    }
-
-    async fn append_some(&mut self, events: Vec<Bytes>, mut change: Change, end: End) -> Result<(), Broken> {
-        let began = Instant::now();
-        let mut pause = Duration::from_millis(10);
-        let metrics = &self.gateway.metrics;
-        let next = loop {
-            let append = Append {
-                owner: self.owner.clone(),
-                run: self.run.run.clone(),
-                fence: self.fence,
-                first_seq: Seq(self.next),
-                events: events.clone(),
-                change: change.clone(),
-                durability: Durability::Memory,
-            };
-            match self.gateway.store.append(append).await {
-                Ok(appended) => break appended.next_seq.0,
-                Err(error) if error.is_fault() && began.elapsed() < self.gateway.settings.store_patience => {
-                    metrics.flush_failures.inc();
-                    tracing::warn!(run = %self.run.run, %error, "an append failed and is tried again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(1));
-                }
-                // Somebody changed the state in between: what the run says comes later, so it stays.
-                Err(StoreError::Conflict(Conflict::State { current })) => {
-                    if let Some(state) = &mut change.state {
-                        state.expected = current;
-                    }
-                }
-                // The run must end; its conversation stays as it was before.
-                Err(error @ StoreError::TooLarge { .. })
-                    if change.messages.is_some() || change.state.is_some() =>
-                {
-                    tracing::error!(run = %self.run.run, %error, "the conversation is too large to be kept");
-                    (change.messages, change.state) = (None, None);
-                }
-                Err(error) => {
-                    tracing::error!(run = %self.run.run, %error, "the log of a run cannot be written any more");
-                    return Err(broken(&error));
-                }
-            }
-        };
-        metrics.flushes.inc();
-        metrics.events.inc_by(events.len() as u64);
-        metrics.event_bytes.inc_by(events.iter().map(|event| event.len() as u64).sum());
-        // One in so many, since all runs share it.
-        if self.next.is_multiple_of(FLUSHES_OBSERVED) {
-            metrics.flush_seconds.observe(began.elapsed().as_secs_f64());
-        }
-        self.next = next;
-        self.live.publish(events, end);
-        Ok(())
-    }
-
-    /// Gives the run its ending.
-    async fn finish(&mut self, ending: Ending) -> Result<(), Broken> {
-        let mut failed = None;
-        match ending {
-            Ending::Said => {}
-            Ending::Done => {
-                let finished = RunFinished::new(self.run.thread.clone(), self.run.run.clone());
-                self.stage(Event::new(Body::RunFinished(Box::new(finished))));
-            }
-            Ending::Stopped(why) => {
-                tracing::info!(run = %self.run.run, thread = %self.run.thread, why, "run stopped");
-                let mut finished = RunFinished::new(self.run.thread.clone(), self.run.run.clone());
-                finished.outcome = Some(Outcome::Cancelled);
-                self.stage(Event::new(Body::RunFinished(Box::new(finished))));
-            }
-            Ending::Failed(failure) => {
-                let detail = failure.detail.as_deref().unwrap_or_default();
-                tracing::warn!(run = %self.run.run, thread = %self.run.thread, code = %failure.code, %failure, detail, "run failed");
-                if let Some((known, ..)) = code::ALL.iter().find(|(name, ..)| **name == *failure.code) {
-                    let code = metrics::Code { code: (*known).to_owned() };
-                    self.gateway.metrics.upstream_errors.get_or_create(&code).inc();
-                }
-                let error = RunError::new(failure.message, Some(&failure.code));
-                let wait = failure.retry_after.map(|seconds| Json::from(&serde_json::json!(seconds)));
-                let metadata = wait.map(|seconds| Object::from_entries([(RETRY_AFTER, seconds)]));
-                let event = Event::new(Body::RunError(Box::new(error))).with_metadata(metadata);
-                failed = self.hooks.is_some().then(|| event.clone());
-                self.stage(event);
-            }
-        }
-        self.say_ending(failed).await;
-        if self.terminal.is_none() {
-            // The guard may have refused what was said last; it never refuses an end of its own.
-            let mut valid = std::mem::take(&mut self.valid);
-            self.guard.end(&StreamEnd::Closed, &mut valid);
-            self.write_down(&mut valid);
-        }
-        let (change, status) = self.closing();
-        let agent = self.agent.name.to_string();
-        self.gateway
-            .metrics
-            .runs_ended
-            .get_or_create(&metrics::Ending { agent, status: status.as_str() })
-            .inc();
-        tracing::info!(run = %self.run.run, thread = %self.run.thread, status = status.as_str(), events = self.next + self.staged.len() as u64, "run ended");
-        if let Some(lock) = &self.lock {
-            // Before anybody knows that the run has ended: whoever sends the next one at once finds the lock free.
-            lock.free().await;
-        }
-        self.append(change, End::Ended(status)).await
-    }
-
-    /// What follows from the ending.
-    fn closing(&mut self) -> (Change, RunStatus) {
-        let terminal = self.terminal.take();
-        let (mut status, cause, outcome) = match terminal {
-            Some(Terminal { status, cause, outcome }) => (status, cause, outcome),
-            None => (RunStatus::Failed, None, None),
-        };
-        let join = std::mem::replace(&mut self.join, Join::new(Fold::new()));
-        let mut fold = join.into_fold();
-        let pending = match status {
-            RunStatus::Finished => {
-                let now = self.gateway.store.now();
-                pending::left_open(&mut fold, outcome.as_ref(), &self.input, &self.gated, now)
-            }
-            _ => Vec::new(),
-        };
-        if !pending.is_empty() {
-            status = RunStatus::Waiting;
-        }
-        let messages = ag_ui::messages_to_json(fold.messages());
-        let state = fold.state().to_string();
-        let changed = self.started && self.state_was.as_ref() != Some(&state);
-        let change = Change {
-            status: Some(StatusChange { to: status, cause: cause.map(Into::into) }),
-            state: changed.then(|| StateChange { expected: self.state_seq, body: state.into() }),
-            // A run that never got its thread has nothing to say about it.
-            messages: self.started.then(|| messages.into()),
-            pending,
-        };
-        (change, status)
-    }
 }
 
 fn failure_of(error: &StoreError) -> Failure {
@@ -929,34 +655,4 @@ fn has_something_to_answer(input: &RunInput) -> bool {
     use agentwire_core::event::Role;
     input.resume.as_ref().is_some_and(|resume| !resume.is_empty())
         || input.messages.iter().any(|message| matches!(message.role(), Role::User | Role::Tool))
-}
-
-/// Takes what is too much for one append off what is staged.
-fn split_off_beyond(limit: usize, staged: &mut Vec<Bytes>) -> Option<Vec<Bytes>> {
-    let mut bytes = 0;
-    let fits = staged.iter().position(|event| {
-        bytes += event.len();
-        bytes > limit
-    });
-    fits.filter(|count| *count > 0).map(|count| staged.split_off(count))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_too_much_for_one_append_is_split_in_order() {
-        for sizes in [vec![], vec![3], vec![4, 4, 4], vec![10], vec![1, 10, 1], vec![5, 5, 1, 9, 2]] {
-            let all: Vec<Bytes> = sizes.iter().map(|size| Bytes::from(vec![b'x'; *size])).collect();
-            let mut staged = all.clone();
-            let mut appended = Vec::new();
-            while let Some(rest) = split_off_beyond(10, &mut staged) {
-                assert!(staged.iter().map(Bytes::len).sum::<usize>() <= 10, "{sizes:?}");
-                appended.extend(std::mem::replace(&mut staged, rest));
-            }
-            appended.extend(staged);
-            assert_eq!(appended, all);
-        }
-    }
 }

@@ -128,6 +128,14 @@ struct Speech {
     aside: Option<(Role, String)>,
 }
 
+impl Speech {
+    /// Takes in what an event says about its message.
+    fn learn(&mut self, event: &Event) {
+        let is_news = self.about.merge(event.metadata());
+        self.changed |= is_news && self.written;
+    }
+}
+
 /// The step that the wire is in.
 #[derive(Debug, Default)]
 struct Step {
@@ -731,7 +739,7 @@ impl<W: Wire> Turn<W> {
                 let Some(mut speech) = self.thoughts.shift_remove(message) else {
                     return Fidelity::Dropped("the message is not open");
                 };
-                speech.changed |= speech.about.merge(event.metadata()) && speech.written;
+                speech.learn(event);
                 if !speech.written && speech.about.is_told() {
                     self.thoughts.insert(message.clone(), speech);
                     self.begin_thought(message, out);

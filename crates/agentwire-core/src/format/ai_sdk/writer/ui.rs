@@ -95,6 +95,16 @@ impl UiWire {
             w.opt_object("toolMetadata", about.as_ref());
         }
     }
+
+    /// A call with its whole input.
+    fn input(&self, w: &mut ObjectWriter<'_>, id: &ToolCallId, call: &Call, input: &Json) {
+        let metadata = call.about.provider_metadata("parentMessageId", call.parent.as_deref());
+        w.str("toolCallId", id)
+            .str("toolName", &call.name)
+            .json("input", input)
+            .opt_json("providerMetadata", metadata.as_ref());
+        self.call(w, call);
+    }
 }
 
 /// Usage as the metadata of a message.
@@ -213,14 +223,7 @@ impl Wire for UiWire {
     }
 
     fn tool_call(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, input: &Json) {
-        let metadata = call.about.provider_metadata("parentMessageId", call.parent.as_deref());
-        chunk(out, "tool-input-available", |w| {
-            w.str("toolCallId", id)
-                .str("toolName", &call.name)
-                .json("input", input)
-                .opt_json("providerMetadata", metadata.as_ref());
-            self.call(w, call);
-        });
+        chunk(out, "tool-input-available", |w| self.input(w, id, call, input));
     }
 
     fn tool_bad_input(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, input: &Json, error: &str) {
@@ -228,13 +231,8 @@ impl Wire for UiWire {
             self.tool_call(out, id, call, input);
             return self.tool_error(out, id, call, error);
         }
-        let metadata = call.about.provider_metadata("parentMessageId", call.parent.as_deref());
         chunk(out, "tool-input-error", |w| {
-            w.str("toolCallId", id)
-                .str("toolName", &call.name)
-                .json("input", input)
-                .opt_json("providerMetadata", metadata.as_ref());
-            self.call(w, call);
+            self.input(w, id, call, input);
             w.str("errorText", error);
         });
     }

@@ -41,9 +41,7 @@ impl<W: Wire> Turn<W> {
         out: &mut Frames,
     ) -> Fidelity {
         let speech = self.texts.entry(message.clone()).or_default();
-        if speech.about.merge(event.metadata()) {
-            speech.changed |= speech.written;
-        }
+        speech.learn(event);
         if let Some((_, text)) = &mut speech.aside {
             if text.len() + delta.len() > MAX_ASIDE {
                 return Fidelity::Dropped(
@@ -73,7 +71,7 @@ impl<W: Wire> Turn<W> {
         let Some(mut speech) = self.texts.shift_remove(message) else {
             return Fidelity::Dropped("the message is not open");
         };
-        speech.changed |= speech.about.merge(event.metadata()) && speech.written;
+        speech.learn(event);
         if let Some((role, text)) = speech.aside {
             let data = wire::object(|w| {
                 w.str("role", role.as_str())
@@ -105,9 +103,7 @@ impl<W: Wire> Turn<W> {
         out: &mut Frames,
     ) -> Fidelity {
         let speech = self.thoughts.entry(message.clone()).or_default();
-        if speech.about.merge(event.metadata()) {
-            speech.changed |= speech.written;
-        }
+        speech.learn(event);
         if delta.is_empty() {
             return Fidelity::Approximated("nothing was said");
         }
