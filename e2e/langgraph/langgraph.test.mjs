@@ -224,7 +224,8 @@ test("a static breakpoint is an interrupt, and the run goes on past it", async (
 
 test("a run that is cancelled ends as cancelled", async () => {
   const thread = await newThread(server);
-  const body = await ask("slow", [user("h1", "go")]);
+  // For something that never comes.
+  const body = await ask("slow", [user("h1", "go wait-for:/dev/null/nothing")]);
   const answer = await post(`${server.url}/threads/${thread}/runs/stream`, body);
   const run = answer.headers.get("content-location").split("/").at(-1);
   const parts = [];

@@ -2,10 +2,11 @@
 
 import { execFile, spawn } from "node:child_process";
 import fs from "node:fs";
-import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+
+import { freePort } from "../../examples/support/ports.mjs";
 
 for (const method of ["error", "warn"]) console[method] = () => {};
 const { HttpAgent } = await import("@ag-ui/client");
@@ -17,17 +18,7 @@ const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", 
 const langgraph = path.join(target, "venv", "langgraph", "bin", "langgraph");
 
 /** A loaded machine takes its time; a server that is not up by then is broken. */
-const START_LIMIT_MS = 120_000;
-
-const freePort = () =>
-  new Promise((resolve, reject) => {
-    const probe = net.createServer();
-    probe.on("error", reject);
-    probe.listen(0, "127.0.0.1", () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
-  });
+const START_LIMIT_MS = 300_000;
 
 /** Starts the server in a folder of its own, because it keeps its threads beside the graphs. */
 export async function start() {
@@ -87,7 +78,7 @@ export const frame = (name, data) => Buffer.from(`event: ${name}\r\ndata: ${JSON
 /** Runs a program with `input`. */
 function run(program, args, input) {
   return new Promise((resolve, reject) => {
-    const child = execFile(program, args, { encoding: "buffer", maxBuffer: 64 << 20, timeout: 120_000 }, (error, stdout, stderr) => {
+    const child = execFile(program, args, { encoding: "buffer", maxBuffer: 64 << 20, timeout: 600_000 }, (error, stdout, stderr) => {
       if (error) reject(new Error(`${program} ${args.join(" ")} failed: ${error.message}\n${stderr}`));
       else resolve(stdout);
     });

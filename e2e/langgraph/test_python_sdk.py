@@ -48,7 +48,7 @@ def recorded(graph, given=None):
 def converted(lines):
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     command = [BINARY, "convert", "--from", "langgraph", "--to", "ag-ui", "--lines"]
-    done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=60)
+    done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=600)
     assert done.returncode == 0, done.stderr.decode()
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -163,7 +163,7 @@ def test_every_value_becomes_a_line_of_json():
 def test_the_example_pipes_a_graph_into_the_translator():
     environment = {**os.environ, "PYTHONPATH": str(SDK / "src")}
     command = [sys.executable, str(SDK / "examples" / "pipe_graph.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=600)
     assert done.returncode == 0, done.stderr.decode()
     events = converted([json.loads(line) for line in done.stdout.splitlines()])
     assert customs(events) == [("greeting", {"language": "en"})]

@@ -170,6 +170,12 @@ _nested.add_node("report", lambda s: {"messages": [AIMessage("Painted: " + s["no
 _nested.add_edge(START, "painter")
 _nested.add_edge("painter", "report")
 nested = _nested.compile()
+_guarded = StateGraph(S)
+_guarded.add_node("draft", lambda s: {"messages": [AIMessage("A draft.", id="gd-1")]})
+_guarded.add_node("publish", lambda s: {"messages": [AIMessage("Published.", id="gp-1")]})
+_guarded.add_edge(START, "draft")
+_guarded.add_edge("draft", "publish")
+guarded = _guarded.compile(interrupt_before=["publish"])
 faulty = _agent([calls([("call_f1", "explode", {"code": 7}), ("call_f2", "no_such_tool", {})], "chatcmpl-F1"),
                  say("It failed.", "chatcmpl-F2")], [explode], handle_tool_errors=True)
 

@@ -22,7 +22,8 @@ use super::{
     thread::{BREAKPOINT_ID, ThreadState},
 };
 use crate::event::{
-    Content, ContentPart, MediaKind, Message, MessageBody, PartSource, ResumeStatus, RunInput, ToolCall,
+    Content, ContentPart, MediaKind, Message, MessageBody, PartSource, ResumeEntry, ResumeStatus, RunInput,
+    ToolCall,
 };
 
 /// The stream modes that carry everything that canonical events can say, without repeating the tokens.
@@ -93,7 +94,8 @@ impl<'r> RunRequest<'r> {
 /// The body of a run request.
 ///
 /// Answers to interrupts become `command.resume`, by interrupt id; an interrupt that was given up is answered
-/// with `{"cancelled": true}`. Answers to breakpoints have nothing to say: the run goes on with no input.
+/// with `{"cancelled": true}`. What the person says beside it goes along as `command.update`. Answers to breakpoints have
+/// nothing to say: the run goes on with no input, unless the answer is no ([`stops_at_breakpoint`]).
 /// `config`, `context`, `metadata`, `command` and other members of the request that a user interface forwards
 /// are taken over.
 #[must_use]
@@ -105,7 +107,11 @@ pub fn run_request(input: &RunInput, request: &RunRequest<'_>) -> Value {
         _ => Map::new(),
     };
     match answer(input, &forwarded) {
-        Answer::Resume(command) => {
+        Answer::Resume(mut command) => {
+            let said = said_beside(input, request);
+            if let (false, Value::Object(command)) = (said.is_empty(), &mut command) {
+                command.entry("update").or_insert_with(|| json!({"messages": said}));
+            }
             body.insert("command".into(), command);
         }
         Answer::GoOn => {
@@ -129,6 +135,48 @@ pub fn run_request(input: &RunInput, request: &RunRequest<'_>) -> Value {
         }
     }
     Value::Object(body)
+}
+
+/// What a person says beside their answer, where it can be said: nothing may stand between a call and its result, and
+/// what waits for an answer is often a call.
+fn said_beside(input: &RunInput, request: &RunRequest<'_>) -> Vec<Value> {
+    let Some(known) = request.known else { return Vec::new() };
+    let is_answered = |call: &str| {
+        known
+            .messages
+            .iter()
+            .any(|held| matches!(&held.body, MessageBody::Tool { call: of, .. } if of.as_str() == call))
+    };
+    let mut calls = known.messages.iter().flat_map(|held| held.tool_calls());
+    if !calls.all(|call| is_answered(&call.id)) {
+        return Vec::new();
+    }
+    let ids = call_ids(&input.messages);
+    new_messages(&input.messages, Some(known))
+        .filter(|said| matches!(said.body, MessageBody::User { .. }))
+        .filter_map(|said| message(said, &ids))
+        .collect()
+}
+
+/// Whether a graph that waits at a breakpoint shall not go on: a person gave it up or said no. The graph cannot be told
+/// that; it can only be left alone.
+///
+/// ```
+/// use agentwire_core::{event::{ResumeEntry, ResumeStatus, RunInput}, format::langgraph::input::stops_at_breakpoint};
+/// let mut input = RunInput::new("t", "r");
+/// let entry = ResumeEntry { interrupt: "breakpoint:pay".into(), status: ResumeStatus::Cancelled, payload: None, metadata: None };
+/// input.resume = Some(vec![entry]);
+/// assert!(stops_at_breakpoint(&input));
+/// ```
+#[must_use]
+pub fn stops_at_breakpoint(input: &RunInput) -> bool {
+    let entries = input.resume.as_deref().unwrap_or_default();
+    let is_no = |entry: &ResumeEntry| {
+        let answer = entry.payload.as_ref().map_or(Value::Null, crate::json::Json::to_value);
+        entry.status == ResumeStatus::Cancelled
+            || [&answer, &answer["approved"], &answer["confirmed"]].contains(&&Value::Bool(false))
+    };
+    entries.iter().all(|entry| is_breakpoint(&entry.interrupt)) && entries.iter().any(is_no)
 }
 
 enum Answer {
@@ -220,7 +268,7 @@ fn graph_input(input: &RunInput, request: &RunRequest<'_>) -> Value {
 
 /// The messages that the thread does not hold. Results are known by their call: their ids differ, because the
 /// graph names a result only after it was shown. So do the ids of answers that had been shown under a stand-in
-/// before their name came.
+/// before their name came, and with a number because an earlier answer had their name.
 fn new_messages<'m>(
     messages: &'m [Message],
     known: Option<&'m ThreadState>,
@@ -229,8 +277,9 @@ fn new_messages<'m>(
     messages.iter().filter(move |message| {
         !held.iter().any(|held| match (&held.body, &message.body) {
             (MessageBody::Tool { call: held, .. }, MessageBody::Tool { call, .. }) => held == call,
-            (MessageBody::Assistant { .. }, MessageBody::Assistant { .. }) if is_stand_in(&message.id) => {
-                held.id == message.id || held.body == message.body
+            (MessageBody::Assistant { .. }, MessageBody::Assistant { .. }) => {
+                let other_name = is_stand_in(&message.id) || reused::number(&held.id, &message.id).is_some();
+                held.id == message.id || other_name && held.body == message.body
             }
             _ => held.id == message.id,
         })
@@ -492,6 +541,53 @@ mod tests {
     }
 
     #[test]
+    fn words_go_along_with_an_answer_unless_a_call_waits_for_its_result() {
+        let human = json!({"type": "human", "id": "u1", "content": "go"});
+        let calls = json!({"type": "ai", "id": "a1", "content": "", "tool_calls": [{"id": "c1", "name": "pay", "args": {}}]});
+        let result = json!({"type": "tool", "id": "x1", "tool_call_id": "c1", "content": "done"});
+        let mut input = RunInput::new("t", "r");
+        input.messages = vec![Message::user("u1", "go"), Message::user("u2", "and hurry")];
+        input.resume = Some(vec![ResumeEntry {
+            interrupt: "0".repeat(32).into(),
+            status: ResumeStatus::Resolved,
+            payload: None,
+            metadata: None,
+        }]);
+        for (held, said) in
+            [(json!([human]), true), (json!([human, calls]), false), (json!([human, calls, result]), true)]
+        {
+            let state = json!({"values": {"messages": held}, "next": [], "tasks": []}).to_string();
+            let known =
+                crate::format::langgraph::thread::state(&state, &mut crate::Tally::default()).unwrap();
+            let body = run_request(&input, &RunRequest { known: Some(&known), ..RunRequest::new("agent") });
+            let told = &body["command"]["update"]["messages"];
+            assert_eq!(told.as_array().map(Vec::len), said.then_some(1), "{body}");
+            assert!(!said || told[0]["content"] == "and hurry", "{body}");
+        }
+    }
+
+    #[test]
+    fn a_no_at_a_breakpoint_is_no_way_on() {
+        for (id, status, payload, stops) in [
+            ("breakpoint:pay", ResumeStatus::Resolved, None, false),
+            ("breakpoint:pay", ResumeStatus::Resolved, Some("true"), false),
+            ("breakpoint:pay", ResumeStatus::Resolved, Some(r#"{"approved":true}"#), false),
+            ("breakpoint:pay", ResumeStatus::Resolved, Some("false"), true),
+            ("breakpoint", ResumeStatus::Resolved, Some(r#"{"approved":false}"#), true),
+            ("breakpoint:pay", ResumeStatus::Resolved, Some(r#"{"confirmed":false}"#), true),
+            ("breakpoint:pay", ResumeStatus::Cancelled, None, true),
+            ("breakpoints", ResumeStatus::Cancelled, None, false),
+            ("c39f193ebabf28ac94abe5106ce262e4", ResumeStatus::Resolved, Some("false"), false),
+        ] {
+            let mut input = RunInput::new("t", "r");
+            let payload = payload.map(|payload| crate::json::Json::parse(payload).unwrap());
+            input.resume = Some(vec![ResumeEntry { interrupt: id.into(), status, payload, metadata: None }]);
+            assert_eq!(stops_at_breakpoint(&input), stops, "{id} {status:?}");
+        }
+        assert!(!stops_at_breakpoint(&RunInput::new("t", "r")));
+    }
+
+    #[test]
     fn a_forwarded_command_and_config_are_taken_over() {
         let mut input = RunInput::new("t", "r");
         let forwarded = r#"{"command":{"resume":"yes"},"config":{"configurable":{"k":1}},"other":1}"#;
@@ -517,7 +613,9 @@ mod tests {
         // And the last answer, before its name came.
         let last = input.messages.last_mut().unwrap();
         assert!(matches!(last.body, MessageBody::Assistant { .. }));
+        let numbered = Message { id: format!("{}#2", last.id).into(), ..last.clone() };
         last.id = "lc_run--1".into();
+        input.messages.push(numbered);
         input.messages.push(Message::user("h2", "and now?"));
         input.state = Some(
             Json::parse(

@@ -134,7 +134,8 @@ pub(super) fn message(
     reused: &mut Reused,
     tally: &mut Tally,
 ) -> Option<(Kind, Message)> {
-    let (kind, native) = wire::Message::read(raw, tally)?;
+    let read = wire::Message::read(raw, tally);
+    let (kind, native) = read.or_else(|| wire::Message::shorthand(raw, tally))?;
     let native_id = native.id(tally);
     let id = match &native_id {
         Some(id) => naming.message(id),

@@ -1,5 +1,6 @@
 //! Golden tests over `fixtures/`, what they fold to, and named regressions.
 
+mod again;
 mod bad_input;
 mod belonging;
 mod endings;
@@ -16,7 +17,7 @@ use crate::{
     event::{Body, Event, Outcome},
     format::{Options, StreamEnd, golden},
     framing::{Framing, detect},
-    order::Checker,
+    order::{Checker, Rule},
     tally::Tally,
 };
 
@@ -29,6 +30,8 @@ fn fixtures_become_the_expected_events() {
 struct Told {
     events: Vec<Event>,
     tally: Tally,
+    /// What the guard had to put right.
+    repairs: Vec<Rule>,
     failure: Option<String>,
 }
 
@@ -132,8 +135,8 @@ fn tell_text(text: &str, pairs: &[&str]) -> Told {
             failure = failure.or(source.push(chunk, &mut sink).err());
         }
         failure = failure.or(source.end(&StreamEnd::Closed, &mut sink).err());
-        let tally = source.tally().clone();
-        Told { events, tally, failure: failure.map(|error| error.to_string()) }
+        let (tally, repairs) = (source.tally().clone(), source.repairs().map(|(rule, _)| rule).collect());
+        Told { events, tally, repairs, failure: failure.map(|error| error.to_string()) }
     };
     let told = read(usize::MAX);
     assert_eq!(read(7).events, told.events, "cutting the bytes changes the events");

@@ -272,6 +272,13 @@ pub(super) fn interrupt(
 }
 
 /// The stops before the nodes that would run next; one without a name if nobody knows them.
+/// Whether an interrupt is a breakpoint of the graph's own, which is told by nothing but where the graph stands: so does one
+/// that is running, or that was cancelled between two nodes.
+#[must_use]
+pub fn is_breakpoint(interrupt: &Interrupt) -> bool {
+    &*interrupt.reason == BREAKPOINT
+}
+
 pub(super) fn breakpoints(next: &[Box<str>]) -> Vec<Interrupt> {
     if next.is_empty() {
         return vec![Interrupt::new(BREAKPOINT_ID, BREAKPOINT)];

@@ -58,7 +58,7 @@ raw_object! {
 raw_object! {
     /// `response_metadata` of a message, and protocol v2's `metadata`.
     pub(super) struct Response {
-        finish_reason, stop_reason, done_reason, status,
+        finish_reason, stop_reason, stop_camel = "stopReason", done_reason, status,
         model_name, model, model_provider, provider,
     }
 }
@@ -135,7 +135,7 @@ raw_object! {
 
 raw_object! {
     /// A task that starts or ends, in `tasks` and inside `debug`.
-    pub(super) struct Task { id, name, input, result, error, interrupts, }
+    pub(super) struct Task { id, name, input, triggers, result, error, interrupts, }
 }
 
 raw_object! {
@@ -165,7 +165,7 @@ raw_object! {
     /// `data` of protocol v2, of all channels.
     pub(super) struct ProtocolData {
         event, id, role, metadata, index, content, delta, usage, message, code, error, graph_name,
-        interrupt_id, payload, name, node, values, run_id,
+        interrupt_id, payload, name, node, values, run_id, cause,
         tool_call_id, tool_name, input, output,
     }
 }
@@ -198,8 +198,8 @@ impl<'a> Message<'a> {
             // The class name is the last part of the envelope's path; the inner `type` may have been left out.
             let path = view::strings(message.id, tally);
             let kind = match inner.kind.and_then(|kind| view::string(kind, tally)) {
-                Some(kind) => Kind::parse(&kind),
-                None => Kind::of_class(path.last()?),
+                Some(kind) => inner.kind_of(&kind, tally),
+                None => inner.kind_of(path.last()?, tally),
             }?;
             if inner.content.is_none() {
                 inner.content = inner.text;
@@ -207,13 +207,7 @@ impl<'a> Message<'a> {
             return Some((kind, inner));
         }
         let kind = message.kind.or(message.role).and_then(|kind| view::string(kind, tally))?;
-        let kind = match Kind::parse(&kind) {
-            // `{"type":"chat","role":"user"}` names its speaker apart.
-            None if &*kind == "chat" || &*kind == "ChatMessageChunk" => {
-                Kind::parse(&view::string(message.role?, tally)?)?
-            }
-            kind => kind?,
-        };
+        let kind = message.kind_of(&kind, tally)?;
         let kind = match kind {
             Kind::System if message.is_developer(tally) => Kind::Developer,
             kind => kind,
@@ -221,6 +215,25 @@ impl<'a> Message<'a> {
         // Content blocks and calls have a `type` too, but nothing to say.
         (message.content.is_some() || message.tool_calls.is_some() || kind == Kind::Remove)
             .then_some((kind, message))
+    }
+
+    /// What a message of a type is; `{"type":"chat","role":"user"}` names its speaker apart.
+    fn kind_of(&self, kind: &str, tally: &mut Tally) -> Option<Kind> {
+        match kind {
+            "chat" | "ChatMessage" | "ChatMessageChunk" => Kind::parse(&view::string(self.role?, tally)?),
+            kind => Kind::parse(kind),
+        }
+    }
+
+    /// `[ROLE, TEXT]`, or only what a person said: both stand for a message in what a graph is given, and stay in
+    /// a state without a reducer.
+    pub(super) fn shorthand(raw: &'a RawValue, tally: &mut Tally) -> Option<(Kind, Self)> {
+        let (kind, content) = match &view::elements(raw).unwrap_or_default()[..] {
+            [role, content] => (Kind::parse(&view::string(role, tally)?)?, *content),
+            [] if raw.get().starts_with('"') => (Kind::Human, raw),
+            _ => return None,
+        };
+        Some((kind, Self { content: Some(content), ..Self::default() }))
     }
 
     fn is_developer(&self, tally: &mut Tally) -> bool {
@@ -245,9 +258,5 @@ impl Kind {
             "remove" | "RemoveMessage" => Self::Remove,
             _ => return None,
         })
-    }
-
-    fn of_class(class: &str) -> Option<Self> {
-        Self::parse(class)
     }
 }

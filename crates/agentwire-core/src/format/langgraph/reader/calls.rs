@@ -295,18 +295,20 @@ pub(super) fn answer(cx: &mut Cx<'_>, id: &ToolCallId, answer: Answer) {
 
 /// Answers a call with a tool message. Says whether `message` is one.
 ///
-/// `place` is the call that it answers by its place in a conversation, where it came in one.
+/// `place` is the call that it answers by its place in a conversation, where it came in one; `scope` is the place
+/// of the graph whose tool has spoken.
 pub(super) fn answer_message(
     cx: &mut Cx<'_>,
     message: &wire::Message<'_>,
     run: Option<&ToolCallId>,
     place: Option<ToolCallId>,
+    scope: &str,
 ) -> bool {
     let native = view::filled(message.tool_call_id, cx.tally);
     let call = match (&native, run) {
         // A tool that was started without an id was shown under its run's.
         (Some(native), Some(run)) => {
-            let known = cx.client.call(native);
+            let known = cx.client.call_at(native, scope);
             if cx.calls.get(&known).is_some() {
                 // The start of the tool did not say which of two equal calls it was.
                 if known != *run {
@@ -314,11 +316,11 @@ pub(super) fn answer_message(
                 }
                 known
             } else {
-                cx.client.alias_call(native, run);
+                cx.client.alias_call(native, run, scope);
                 run.clone()
             }
         }
-        (Some(native), None) => place.unwrap_or_else(|| cx.client.call(native)),
+        (Some(native), None) => place.unwrap_or_else(|| cx.client.call_at(native, scope)),
         (None, Some(run)) => run.clone(),
         (None, None) => return false,
     };
@@ -333,12 +335,12 @@ pub(super) fn answer_message(
 
 /// Answers the call of a tool's run with whatever the tool returned: a message, an order to change the state
 /// that holds messages, or a bare value.
-pub(super) fn answer_output(cx: &mut Cx<'_>, run: &ToolCallId, output: Option<&RawValue>) {
+pub(super) fn answer_output(cx: &mut Cx<'_>, run: &ToolCallId, output: Option<&RawValue>, scope: &str) {
     if let Some(output) = output {
         let mut found = false;
         for raw in super::update::messages(output) {
             if let Some((Kind::Tool, message)) = wire::Message::read(raw, cx.tally) {
-                found |= answer_message(cx, &message, Some(run), None);
+                found |= answer_message(cx, &message, Some(run), None, scope);
             }
         }
         if found {

@@ -8,10 +8,11 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    event::{Body, Event, Message, MessageId, SubagentId, ToolCallId},
+    event::{Body, Event, Message, MessageBody, MessageId, SubagentId, ToolCallId},
     format::langgraph::{
         messages::{Naming, result_id},
         reused,
+        settings::outer,
     },
 };
 
@@ -19,19 +20,28 @@ use crate::{
 /// graph survives; beyond it the oldest are forgotten, and only the order of snapshots suffers.
 const MAX_SHOWN: usize = 16_384;
 
+/// How many calls of one id are kept apart. Providers that count calls per answer use an id once per turn.
+const MAX_USES: usize = 256;
+
 #[derive(Debug, Default)]
 pub(super) struct Client {
     shown: Vec<Shown>,
     present: HashSet<MessageId>,
     /// Which message holds a call.
     holders: HashMap<ToolCallId, MessageId>,
+    /// The calls that messages of earlier runs hold.
+    earlier: HashSet<ToolCallId>,
     /// Ids of the source that were shown under another one.
     messages: HashMap<Box<str>, MessageId>,
-    calls: HashMap<Box<str>, ToolCallId>,
+    /// Under which ids a call's id of the source was shown, and where, the latest last. Graphs that run beside
+    /// one another may use the same id at the same time.
+    calls: HashMap<Box<str>, Vec<(Box<str>, ToolCallId)>>,
     results: HashMap<ToolCallId, MessageId>,
     owners: HashMap<MessageId, SubagentId>,
     /// Messages of nodes that are left out.
     hidden: HashSet<MessageId>,
+    /// What was shown since the conversation was last known exactly.
+    unsettled: Vec<MessageId>,
     /// Whether native events are read: there, results are shown before the graph has named them.
     pub(super) early_results: bool,
 }
@@ -73,6 +83,7 @@ impl Client {
                     None => self.shown.len(),
                 };
                 self.shown.insert(at, Shown { id: result.message.clone(), is_result: true });
+                self.unsettled.push(result.message.clone());
                 self.bound();
             }
             Body::MessagesSnapshot { messages } => {
@@ -87,6 +98,9 @@ impl Client {
                     for call in message.tool_calls() {
                         self.holders.insert(call.id.clone(), message.id.clone());
                     }
+                    if let MessageBody::Tool { call, .. } = &message.body {
+                        self.results.insert(call.clone(), message.id.clone());
+                    }
                 }
                 self.bound();
             }
@@ -100,8 +114,19 @@ impl Client {
                 self.owners.insert(id.clone(), owner.clone());
             }
             self.shown.push(Shown { id: id.clone(), is_result: false });
+            self.unsettled.push(id.clone());
             self.bound();
         }
+    }
+
+    /// The conversation is known exactly.
+    pub(super) fn settled(&mut self) {
+        self.unsettled.clear();
+    }
+
+    /// Whether something that was shown since the conversation was `list` is not in it.
+    pub(super) fn has_more_than(&self, list: &[Message]) -> bool {
+        self.unsettled.iter().any(|id| !list.iter().any(|message| message.id == *id))
     }
 
     fn bound(&mut self) {
@@ -109,6 +134,9 @@ impl Client {
             let oldest = self.shown.remove(0);
             self.present.remove(&oldest.id);
             self.owners.remove(&oldest.id);
+        }
+        if self.unsettled.len() > MAX_SHOWN {
+            self.unsettled.clear();
         }
         if self.messages.len() > MAX_SHOWN {
             self.messages.clear();
@@ -176,27 +204,89 @@ impl Client {
         }
     }
 
-    /// Remembers that the source calls a call `native`.
-    pub(super) fn alias_call(&mut self, native: &str, shown: &ToolCallId) {
-        if native != shown.as_str() && self.calls.len() < 4 * MAX_SHOWN {
-            self.calls.insert(native.into(), shown.clone());
+    /// Remembers that the source calls a call of the graph at `scope` `native`.
+    pub(super) fn alias_call(&mut self, native: &str, shown: &ToolCallId, scope: &str) {
+        if let Some(uses) = self.calls.get_mut(native) {
+            if !uses.iter().any(|(known, id)| **known == *scope && id == shown) {
+                if uses.len() >= MAX_USES {
+                    uses.remove(0);
+                }
+                uses.push((scope.into(), shown.clone()));
+            }
+        } else if self.calls.len() < 4 * MAX_SHOWN {
+            self.calls.insert(native.into(), vec![(scope.into(), shown.clone())]);
         }
     }
 
-    /// The id under which to show a call that `message` announces: that of an answered call of another message
-    /// would stand for both.
-    pub(super) fn announced(&self, native: &str, message: &MessageId) -> ToolCallId {
-        let last = self.call(native);
-        let is_other = self.holders.get(&last).is_some_and(|holder| holder != message);
-        match is_other && self.results.contains_key(&last) {
+    /// The id under which the call of the graph at `scope`, or of the next one around it, is shown.
+    pub(super) fn call_at(&self, native: &str, scope: &str) -> ToolCallId {
+        let uses = self.calls.get(native).map(Vec::as_slice).unwrap_or_default();
+        let mut scope = scope;
+        let here = loop {
+            let here = uses.iter().rev().find(|(known, _)| **known == *scope);
+            if here.is_some() || scope.is_empty() || uses.len() < 2 {
+                break here;
+            }
+            scope = outer(scope);
+        };
+        here.or(uses.last()).map_or_else(|| native.into(), |(_, id)| id.clone())
+    }
+
+    /// The id under which to show a call that `message` announces in the graph at `scope`: that of a call of
+    /// another message would stand for both. `name` is what the source calls the message.
+    ///
+    /// A `whole` message may state a call again that still waits for its answer, in the same graph or in one around
+    /// it: agents that hand over to one another do.
+    pub(super) fn announced(
+        &self,
+        native: &str,
+        message: &MessageId,
+        name: Option<&str>,
+        scope: &str,
+        whole: bool,
+    ) -> ToolCallId {
+        let uses = self.calls.get(native).map(Vec::as_slice).unwrap_or_default();
+        if let Some((_, id)) = uses.iter().find(|(_, id)| self.holders.get(id) == Some(message)) {
+            return id.clone();
+        }
+        let last = self.call_at(native, scope);
+        // A message of an earlier run whose name is used again is replaced by this one.
+        let is_same = |holder: &MessageId| {
+            holder == message || Some(holder.as_str()) == name && self.earlier.contains(&last)
+        };
+        let is_other = self.holders.get(&last).is_some_and(|holder| !is_same(holder)) && !self.is_bare(&last);
+        let is_inside = |place: &str| scope.is_empty() || place.strip_prefix(scope).is_some_and(is_below);
+        let states_again = whole
+            && !self.results.contains_key(&last)
+            && uses.iter().any(|(place, id)| *id == last && is_inside(place));
+        match is_other && !states_again {
             true => reused::next(native, &last, |id| !self.holders.contains_key(id)),
             false => last,
+        }
+    }
+
+    /// Whether a call was shown without the message that made it.
+    fn is_bare(&self, call: &str) -> bool {
+        self.holders.get(call).is_some_and(|holder| holder.as_str() == call)
+    }
+
+    /// Whether a call of `message` is shown already, in another message or in none.
+    pub(super) fn holds_elsewhere(&self, call: &ToolCallId, message: &MessageId) -> bool {
+        self.holders.get(call).is_some_and(|holder| holder != message)
+    }
+
+    /// Remembers that `message`, which is of an earlier run, holds a call.
+    pub(super) fn held(&mut self, call: &ToolCallId, message: &MessageId) {
+        self.holders.entry(call.clone()).or_insert_with(|| message.clone());
+        if self.earlier.len() < 4 * MAX_SHOWN {
+            self.earlier.insert(call.clone());
         }
     }
 
     /// A new run of the same thread: what was named in the last one stays shown under its names.
     pub(super) fn next_run(&mut self) {
         self.early_results = false;
+        self.unsettled.clear();
     }
 }
 
@@ -219,29 +309,30 @@ impl Naming for Client {
     }
 
     fn call(&self, native: &str) -> ToolCallId {
-        self.calls.get(native).cloned().unwrap_or_else(|| native.into())
+        self.call_at(native, "")
     }
 
     fn call_of(&self, native: &str, message: &MessageId) -> ToolCallId {
-        let last = self.call(native);
-        let mut uses = reused::number(native, &last).unwrap_or(1);
-        // Most ids are used once.
-        if uses < 2 || self.holders.get(&last) == Some(message) {
-            return last;
-        }
-        while uses > 2 {
-            uses -= 1;
-            let id: ToolCallId = format!("{native}#{uses}").into();
-            if self.holders.get(&id) == Some(message) {
-                return id;
+        let uses = self.calls.get(native).map(Vec::as_slice).unwrap_or_default();
+        match uses {
+            [] => native.into(),
+            // Most ids are used once.
+            [(_, only)] => only.clone(),
+            uses => {
+                let held = uses.iter().rev().find(|(_, id)| self.holders.get(id) == Some(message));
+                held.map_or_else(|| native.into(), |(_, id)| id.clone())
             }
         }
-        native.into()
     }
 
     fn holder(&self, call: &str) -> Option<&MessageId> {
         self.holders.get(call)
     }
+}
+
+/// Whether what follows a place makes it one inside, or the same.
+fn is_below(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with('|')
 }
 
 /// Whether `id` is a random UUID (version 4), as LangGraph gives to messages that have no id.

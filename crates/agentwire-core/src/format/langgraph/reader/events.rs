@@ -17,11 +17,11 @@ use super::{
 use crate::{
     event::{Body, Event, MessageId, ToolCallId},
     format::langgraph::{
-        messages::{self, WholeCall},
+        messages::{self, Naming, WholeCall},
         names::{EventName, Mode},
-        settings::Steps,
+        settings::{Steps, outer},
         view,
-        wire::{Block, Call, Data, Meta, Native},
+        wire::{self, Block, Call, Data, Meta, Native},
     },
     json::{Json, Object},
 };
@@ -209,17 +209,17 @@ impl LangGraphReader {
         };
         self.model_lane(run, native, out);
         let key = run.to_owned();
-        match super::wire::Message::read(chunk, &mut self.tally) {
+        match wire::Message::read(chunk, &mut self.tally) {
             Some((_, message)) => self.chunk(&key, &message, frame, out),
             // A chunk without a type, and one that is only text.
-            None => match super::wire::Message::of(chunk) {
+            None => match wire::Message::of(chunk) {
                 Some(message) if message.content.is_some() => self.chunk(&key, &message, frame, out),
                 Some(message) if message.text.is_some() => {
-                    let message = super::wire::Message { content: message.text, ..Default::default() };
+                    let message = wire::Message { content: message.text, ..Default::default() };
                     self.chunk(&key, &message, frame, out);
                 }
                 _ if chunk.get().starts_with('"') => {
-                    let message = super::wire::Message { content: Some(chunk), ..Default::default() };
+                    let message = wire::Message { content: Some(chunk), ..Default::default() };
                     self.chunk(&key, &message, frame, out);
                 }
                 _ => self.tally.note("wrong type", "on_chat_model_stream data.chunk"),
@@ -230,7 +230,7 @@ impl LangGraphReader {
     fn model_end(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
         self.model_lane(run, native, out);
         let message = data.output.and_then(|raw| generation(raw, "message").or(Some(raw)));
-        let message = message.and_then(|raw| super::wire::Message::read(raw, &mut self.tally));
+        let message = message.and_then(|raw| wire::Message::read(raw, &mut self.tally));
         match message {
             Some((_, message)) => {
                 if let Some(at) = self.lanes.get_index_of(run) {
@@ -320,7 +320,10 @@ impl LangGraphReader {
             {
                 self.conversation(list, out);
             }
-            started.given = self.given(input);
+            started.given = self.given(input, outer(&ns));
+            if !(pulled && outermost) {
+                started.asked = self.asked(input);
+            }
         }
         // A node that failed and is tried again, or that handed over to another graph, has no end.
         for stale in self.nodes.outlived(run, &started, outermost) {
@@ -334,7 +337,7 @@ impl LangGraphReader {
     }
 
     /// The calls that a node is given as its input.
-    pub(super) fn given(&mut self, input: &RawValue) -> Vec<ToolCallId> {
+    pub(super) fn given(&mut self, input: &RawValue, scope: &str) -> Vec<ToolCallId> {
         let list = messages::list(input);
         let mut given = Vec::new();
         for raw in list {
@@ -345,13 +348,26 @@ impl LangGraphReader {
                 continue;
             }
             if let Some(WholeCall { id: Some(id), name, args }) = messages::whole_call(raw, &mut self.tally) {
-                use crate::format::langgraph::messages::Naming;
-                let id = self.client.call(&id);
+                let id = self.client.call_at(&id, scope);
                 self.calls.remember(&id, &name, &args, false);
                 given.push(id);
             }
         }
         given
+    }
+
+    /// The answer in a node's input that asks for tools and was never shown: a run that goes on inside a nested
+    /// graph begins with its tools.
+    fn asked(&mut self, input: &RawValue) -> Option<Box<RawValue>> {
+        let list = messages::list(member(input, "messages")?);
+        let raw = list.into_iter().rev().find(|raw| {
+            wire::Message::read(raw, &mut self.tally).is_some_and(|(kind, _)| kind == wire::Kind::Ai)
+        })?;
+        let (_, message) = wire::Message::read(raw, &mut self.tally)?;
+        let id = message.id(&mut self.tally)?;
+        let known = self.client.has(&self.client.message(&id)) || self.lane_of(&id).is_some();
+        let asks = !messages::calls(&message, &mut self.tally).is_empty();
+        (asks && !known && !self.run.history.contains(&*id)).then(|| raw.to_owned())
     }
 
     fn chain_stream(&mut self, run: &str, data: &Data<'_>, frame: &str, out: &mut Vec<Event>) {
@@ -443,27 +459,58 @@ impl LangGraphReader {
             .and_then(|node| self.nodes.get(node))
             .map(|node| node.given.clone())
             .unwrap_or_default();
-        let call = match self.calls.take(&name, data.input, &given) {
+        let mut call = self.calls.take(&name, data.input, &given);
+        let asked = node.as_ref().and_then(|node| self.nodes.get(node)).and_then(|node| node.asked.clone());
+        if call.is_none()
+            && let Some((_, message)) =
+                asked.as_deref().and_then(|raw| wire::Message::read(raw, &mut self.tally))
+        {
+            self.returned_earlier(&message, native, out);
+            call = self.calls.take(&name, data.input, &given);
+        }
+        let call = match call {
             Some(call) => call,
-            None => self.unannounced(run, &name, native, data.input, out),
+            None => self.unannounced(run.into(), &name, native, data.input, out),
         };
+        // A node inside another may be given a call alone; the conversation then does not have it.
+        let unheard = self.calls.get(&call).is_some_and(|call| !call.shown);
+        if unheard && !outer(&self.place(native)).is_empty() && self.client.holder(&call).is_none() {
+            self.unannounced(call.clone(), &name, native, data.input, out);
+        }
         self.calls.begin(run, &call, node.as_deref());
+    }
+
+    /// An answer of an earlier run, whose tools run now.
+    fn returned_earlier(&mut self, message: &wire::Message<'_>, native: &Native<'_>, out: &mut Vec<Event>) {
+        let ns = self.place(native);
+        if self.is_hidden(native) {
+            return;
+        }
+        if let Some(id) = message.id(&mut self.tally) {
+            self.run.paid(&id);
+        }
+        let owner = self.nodes.owner(cx!(self, out), &ns, None);
+        self.returned_answer(message, &ns, owner.as_ref(), out);
+    }
+
+    /// Where an event happens.
+    fn place(&mut self, native: &Native<'_>) -> Box<str> {
+        let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
+        view::filled(meta.ns.or(meta.inner_ns), &mut self.tally).unwrap_or_default().into()
     }
 
     /// A tool that no model asked for: code called it, or the stream began later.
     fn unannounced(
         &mut self,
-        run: &str,
+        id: ToolCallId,
         name: &str,
         native: &Native<'_>,
         input: Option<&RawValue>,
         out: &mut Vec<Event>,
     ) -> ToolCallId {
-        let id = ToolCallId::from(run);
         let args = messages::arguments(input, &mut self.tally);
         let hidden = self.is_hidden(native);
-        let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
-        let ns = view::filled(meta.ns.or(meta.inner_ns), &mut self.tally).unwrap_or_default();
+        let ns = self.place(native);
         let owner = if hidden { None } else { self.nodes.owner(cx!(self, out), &ns, None) };
         calls::whole(cx!(self, out), &id, name, &args, None, owner.as_ref(), hidden);
         id
@@ -481,7 +528,8 @@ impl LangGraphReader {
             id = format!("{run}-{number}");
             number += 1;
         }
-        let call = self.unannounced(&id, &name, native, action.tool_input.or(action.args), out);
+        let call =
+            self.unannounced(id.as_str().into(), &name, native, action.tool_input.or(action.args), out);
         // Another run may execute it; if the same one does, it is found by its id.
         if native.run_id.is_some() {
             self.calls.begin(&id, &call, None);
@@ -497,20 +545,20 @@ impl LangGraphReader {
         data: &Data<'_>,
         out: &mut Vec<Event>,
     ) -> Option<ToolCallId> {
-        use crate::format::langgraph::messages::Naming;
         if let Some(call) = self.calls.of_run(run) {
             return Some(call.clone());
         }
+        let place = self.place(native);
         // The start was not seen.
         if let Some(id) = view::filled(data.tool_call_id, &mut self.tally) {
-            return Some(self.client.call(&id));
+            return Some(self.client.call_at(&id, outer(&place)));
         }
         let answered = data.output.map(update::messages).unwrap_or_default();
         for raw in answered {
-            if let Some((_, message)) = super::wire::Message::read(raw, &mut self.tally)
+            if let Some((_, message)) = wire::Message::read(raw, &mut self.tally)
                 && let Some(id) = view::filled(message.tool_call_id, &mut self.tally)
             {
-                return Some(self.client.call(&id));
+                return Some(self.client.call_at(&id, outer(&place)));
             }
         }
         let name = self.name(native, data);
@@ -520,7 +568,7 @@ impl LangGraphReader {
         }
         let call = match self.calls.take(&name, data.input, &[]) {
             Some(call) => call,
-            None => self.unannounced(run, &name, native, data.input, out),
+            None => self.unannounced(run.into(), &name, native, data.input, out),
         };
         self.calls.begin(run, &call, None);
         Some(call)
@@ -528,21 +576,22 @@ impl LangGraphReader {
 
     fn tool_end(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
         if let Some(call) = self.tool_call(run, native, data, out) {
-            calls::answer_output(cx!(self, out), &call, data.output);
+            let place = self.place(native);
+            calls::answer_output(cx!(self, out), &call, data.output, outer(&place));
         }
     }
 
     fn tool_error(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
-        use crate::format::langgraph::messages::Naming;
         let known = self.calls.of_run(run).is_some();
         let Some(mut call) = self.tool_call(run, native, data, out) else { return };
         if known && let Some(id) = view::filled(data.tool_call_id, &mut self.tally) {
-            let named = self.client.call(&id);
+            let place = self.place(native);
+            let named = self.client.call_at(&id, outer(&place));
             if self.calls.get(&named).is_some() {
                 self.calls.correct(run, &named);
                 call = named;
             } else {
-                self.client.alias_call(&id, &call);
+                self.client.alias_call(&id, &call, outer(&place));
             }
         }
         let (class, message) = failure(data.error, &mut self.tally);

@@ -4,25 +4,28 @@
 //! the same time, and their chunks alternate. A lane opens its message with the first thing worth showing, so
 //! that an answer which only calls tools does not leave an empty message behind.
 
-use std::borrow::Cow;
+mod blocks;
+mod cost;
+mod thoughts;
+mod tools;
 
 use serde_json::value::RawValue;
 
+pub(super) use self::cost::add;
+use self::{cost::usage, thoughts::Known, tools::CallLane};
 use super::{Cx, calls};
 use crate::{
-    event::{Body, EncryptedEntity, Event, File, MessageId, Role, Source, SubagentId, ToolCallId, Usage},
+    event::{Body, EncryptedEntity, Event, File, MessageId, Role, Source, SubagentId, Usage},
     format::langgraph::{
         content::{self, Media, Piece, Reasoning},
-        messages::{self, WholeCall, call_id, reasoning_id},
-        reused, view,
-        wire::{self, Kwargs, Response, TokenDetails, UsageMetadata},
+        messages,
+        settings::outer,
+        view,
+        wire::{self, Kwargs, Response},
     },
     json::{Json, Object},
     tally::Tally,
 };
-
-/// How many calls one answer may have open; models make a handful.
-const MAX_CALLS: usize = 512;
 
 /// How many blocks of reasoning one answer may have; providers make a few.
 const MAX_REASONING: usize = 1024;
@@ -41,8 +44,9 @@ pub(super) struct Lane {
     message: Option<MessageId>,
     pub(super) owner: Option<SubagentId>,
     pub(super) hidden: bool,
-    /// Where the model runs.
+    /// Where the model runs, and where the graph around it does.
     pub(super) ns: Box<str>,
+    pub(super) scope: Box<str>,
     /// The run of the node that it runs in.
     pub(super) node: Option<Box<str>>,
     pub(super) provider: Option<Box<str>>,
@@ -72,6 +76,10 @@ pub(super) struct Lane {
     pub(super) latest: Option<Box<RawValue>>,
     /// Blocks of protocol v2 that have streamed.
     streamed: Vec<Box<str>>,
+    /// Protocol v2 streams another message at the same place, and does not say which of them a piece is of.
+    pub(super) mixed: bool,
+    /// The beginning of the text, to tell such messages apart by.
+    head: String,
 }
 
 /// The open reasoning.
@@ -79,38 +87,6 @@ pub(super) struct Lane {
 struct Thought {
     span: MessageId,
     message: MessageId,
-}
-
-/// A part of a block of reasoning that was named.
-#[derive(Debug)]
-struct Known {
-    block: Box<str>,
-    part: u64,
-    id: MessageId,
-    /// Whether its message was ever open.
-    opened: bool,
-    /// How much of it was shown, and whether what only the provider can read was.
-    sent: usize,
-    sealed: bool,
-}
-
-#[derive(Debug)]
-struct CallLane {
-    index: Option<Box<str>>,
-    /// Whether the source gave the id.
-    id: ToolCallId,
-    native: bool,
-    /// Not shown while its name is unknown; arguments wait here.
-    waiting: Option<String>,
-    sent: usize,
-    signed: bool,
-}
-
-impl CallLane {
-    /// Whether the source calls it `native`.
-    fn is(&self, native: &str) -> bool {
-        reused::number(native, &self.id).is_some()
-    }
 }
 
 /// The one string that a chunk added, for the fast lane.
@@ -130,6 +106,7 @@ impl Lane {
             owner: None,
             hidden: false,
             ns: ns.into(),
+            scope: outer(ns).into(),
             node: None,
             provider: None,
             model: None,
@@ -152,6 +129,8 @@ impl Lane {
             accumulated: false,
             latest: None,
             streamed: Vec::new(),
+            mixed: false,
+            head: String::new(),
         }
     }
 
@@ -241,8 +220,9 @@ impl Lane {
         }
         let mut hole = None;
         let mut holes = 0;
-        if let Some(kwargs) = chunk.additional_kwargs.filter(|raw| raw.get() != "{}").and_then(Kwargs::of) {
-            for (text, raw) in messages::kwargs_reasoning(&kwargs, cx.tally) {
+        let kwargs = chunk.additional_kwargs.filter(|raw| raw.get() != "{}").and_then(Kwargs::of);
+        if let Some(kwargs) = &kwargs {
+            for (text, raw) in messages::kwargs_reasoning(kwargs, cx.tally) {
                 let thought =
                     Reasoning { block: "0".into(), text: Some((text, raw)), ..Reasoning::default() };
                 hole = Some(Hole::Reasoning(raw));
@@ -281,6 +261,10 @@ impl Lane {
                     None => cx.tally.note("wrong type", "tool call chunk"),
                 }
             }
+        }
+        if let Some(signatures) = kwargs.and_then(|kwargs| kwargs.call_signatures) {
+            plain = false;
+            self.seal_calls(signatures, cx);
         }
         let grew = cx.out.len() - before;
         hole.filter(|_| plain && holes == 1 && grew == 1 && !self.hidden)
@@ -337,49 +321,6 @@ impl Lane {
         {
             self.seal_calls(signatures, cx);
         }
-    }
-
-    /// A call of the whole message.
-    fn whole_call(&mut self, index: usize, call: &WholeCall<'_>, cx: &mut Cx<'_>) {
-        let known = match &call.id {
-            Some(id) => self.calls.iter().position(|lane| lane.is(id)),
-            None => None,
-        };
-        // A call that was streamed without an id is the one at its place.
-        let known = known.or_else(|| {
-            let lane = self.calls.get(index)?;
-            (!lane.native).then_some(index)
-        });
-        if let Some(at) = known {
-            if let Some(id) = &call.id {
-                cx.client.alias_call(id, &self.calls[at].id);
-            }
-            self.show_call(at, Some(&call.name), cx);
-            let lane = &mut self.calls[at];
-            if lane.sent == 0 && !matches!(&*call.args, "" | "{}") {
-                lane.sent += call.args.len();
-                calls::args(cx, &lane.id.clone(), &call.args);
-            } else {
-                calls::compare(cx, &lane.id.clone(), &call.args);
-            }
-            return;
-        }
-        let message = self.message(cx);
-        let id = match &call.id {
-            Some(id) => cx.client.announced(id, &message),
-            None => call_id(&message, index),
-        };
-        if self.calls.len() >= MAX_CALLS {
-            return cx.tally.note("too many tool calls", &message);
-        }
-        if let Some(native) = &call.id {
-            cx.client.alias_call(native, &id);
-        }
-        self.close_thought(cx);
-        calls::start(cx, &id, &call.name, Some(&message), self.owner.as_ref(), self.hidden);
-        calls::args(cx, &id, &call.args);
-        let sent = call.args.len();
-        self.calls.push(CallLane { index: None, id, native: true, waiting: None, sent, signed: false });
     }
 
     /// Closes everything and hands back what the answer cost.
@@ -470,110 +411,6 @@ impl Lane {
         self.latest = Some(raw.to_owned());
     }
 
-    fn think_so_far(
-        &mut self,
-        block: &str,
-        part: u64,
-        id: Option<Cow<'_, str>>,
-        said: &str,
-        encrypted: Option<Cow<'_, str>>,
-        cx: &mut Cx<'_>,
-    ) {
-        let known = self.thoughts.iter().find(|known| *known.block == *block && known.part == part);
-        let (sent, sealed) = known.map_or((0, false), |known| (known.sent, known.sealed));
-        let new = said.get(sent..).unwrap_or_default();
-        let encrypted = encrypted.filter(|_| !sealed);
-        if new.is_empty() && encrypted.is_none() {
-            return;
-        }
-        // The wire form of the string is of no use here, so any raw value will do.
-        let text = (!new.is_empty()).then_some((Cow::Borrowed(new), RawValue::NULL));
-        self.think(Reasoning { block: block.into(), part, id, text, encrypted }, cx);
-    }
-
-    /// Protocol v2: a block begins or is complete.
-    pub(super) fn block(&mut self, raw: &RawValue, index: Option<&RawValue>, whole: bool, cx: &mut Cx<'_>) {
-        let place: Box<str> = index.map_or("0", |index| index.get()).into();
-        let kind =
-            wire::Block::of(raw).and_then(|block| view::filled(block.kind, cx.tally)).unwrap_or_default();
-        if matches!(&*kind, "tool_call_chunk" | "tool_call" | "invalid_tool_call") {
-            if whole {
-                let at = self.calls.iter().position(|lane| lane.index.as_deref() == Some(&*place));
-                if let Some(call) = messages::whole_call(raw, cx.tally) {
-                    self.whole_call(at.unwrap_or(self.calls.len()), &call, cx);
-                }
-            } else if let Some(mut call) = wire::Call::of(raw) {
-                call.index = index.or(call.index);
-                self.call_piece(&call, cx);
-            }
-            return;
-        }
-        let streamed = self.streamed.contains(&place);
-        for piece in content::block_pieces(raw, cx.tally) {
-            match piece {
-                Piece::Text { text, .. } if !(whole && streamed) => {
-                    if !text.is_empty() {
-                        self.stream(&place);
-                    }
-                    self.text(&text, cx);
-                }
-                Piece::Text { .. } => {}
-                Piece::Reasoning(mut reasoning) => {
-                    reasoning.block = Cow::Owned(place.to_string());
-                    if whole && streamed {
-                        reasoning.text = None;
-                    } else if reasoning.text.as_ref().is_some_and(|(text, _)| !text.is_empty()) {
-                        self.stream(&place);
-                    }
-                    self.think(reasoning, cx);
-                }
-                // Media and sources are complete at the end of their block.
-                piece if whole => self.piece(piece, cx),
-                _ => {}
-            }
-        }
-    }
-
-    /// Protocol v2: a block goes on.
-    pub(super) fn block_delta(&mut self, raw: &RawValue, index: Option<&RawValue>, cx: &mut Cx<'_>) {
-        let Some(delta) = wire::Block::of(raw) else {
-            return cx.tally.note("wrong type", "content-block-delta");
-        };
-        let place: Box<str> = index.map_or("0", |index| index.get()).into();
-        match view::filled(delta.kind, cx.tally).as_deref() {
-            Some("text-delta") => {
-                let text = delta.text.and_then(|raw| view::string(raw, cx.tally)).unwrap_or_default();
-                self.stream(&place);
-                self.text(&text, cx);
-            }
-            Some("reasoning-delta") => {
-                let text =
-                    delta.reasoning.or(delta.text).and_then(|raw| Some((view::string(raw, cx.tally)?, raw)));
-                self.stream(&place);
-                self.think(Reasoning { block: Cow::Borrowed(&place), text, ..Reasoning::default() }, cx);
-            }
-            Some("tool-call-delta") => {
-                let mut call = wire::Call::of(raw).unwrap_or_default();
-                call.index = index;
-                self.call_piece(&call, cx);
-            }
-            Some("block-delta") => {
-                if let Some(fields) = delta.fields {
-                    self.block(fields, index, false, cx);
-                }
-            }
-            // Media come whole with the end of their block.
-            Some("data-delta") => {}
-            other => cx.tally.note("unknown delta", other.unwrap_or_default()),
-        }
-    }
-
-    fn stream(&mut self, place: &str) {
-        if !self.streamed.iter().any(|known| **known == *place) && self.streamed.len() < MAX_REASONING {
-            self.streamed.push(place.into());
-        }
-    }
-
     /// The fast lane: text for the message that is open.
     pub(super) fn more_text(&mut self, message: &MessageId) -> bool {
         self.text_open && self.thought.is_none() && self.message.as_ref() == Some(message)
@@ -606,99 +443,6 @@ impl Lane {
             let entity = EncryptedEntity::Message(self.message(cx));
             self.emit(cx, Body::ReasoningEncrypted { entity, value: value.into() });
         }
-    }
-
-    /// What only the provider can read about calls: `{CALL: TEXT}`.
-    fn seal_calls(&mut self, signatures: &RawValue, cx: &mut Cx<'_>) {
-        if cx.settings.manual_reasoning {
-            return;
-        }
-        for (call, value) in view::members(signatures).unwrap_or_default() {
-            let Some(lane) = self.calls.iter_mut().find(|lane| lane.is(&call)) else { continue };
-            if let Some(value) = view::filled(Some(value), cx.tally)
-                && !std::mem::replace(&mut lane.signed, true)
-            {
-                let entity = EncryptedEntity::ToolCall(lane.id.clone());
-                self.emit(cx, Body::ReasoningEncrypted { entity, value: value.into() });
-            }
-        }
-    }
-
-    fn think(&mut self, reasoning: Reasoning<'_>, cx: &mut Cx<'_>) {
-        if cx.settings.manual_reasoning {
-            return;
-        }
-        let text = reasoning.text.as_ref().map(|(text, _)| &**text).filter(|text| !text.is_empty());
-        let encrypted = reasoning.encrypted.as_deref().filter(|value| !value.is_empty());
-        if text.is_none() && encrypted.is_none() && reasoning.id.is_none() {
-            return;
-        }
-        let id = self.thought_id(&reasoning, cx);
-        if text.is_none() && encrypted.is_none() {
-            return;
-        }
-        let open = self.thought.as_ref().is_some_and(|thought| thought.message == id);
-        // What only the provider can read belongs to the reasoning before it, which may be closed; without
-        // one, an empty message is its home.
-        let opened = self.thoughts.iter().any(|known| known.id == id && known.opened);
-        if !open && (text.is_some() || !opened) {
-            self.open_thought(&id, cx);
-        }
-        if let Some(known) = self.thoughts.iter_mut().find(|known| known.id == id) {
-            known.sent += text.map_or(0, str::len);
-            known.sealed |= encrypted.is_some();
-        }
-        if let Some(text) = text {
-            self.reasoning_sent += text.len();
-            self.emit(cx, Body::ReasoningDelta { message: id.clone(), delta: text.into() });
-        }
-        if let Some(value) = encrypted {
-            let entity = EncryptedEntity::Message(id);
-            self.emit(cx, Body::ReasoningEncrypted { entity, value: value.into() });
-        }
-    }
-
-    /// The id of the reasoning message that a piece belongs to.
-    fn thought_id(&mut self, reasoning: &Reasoning<'_>, cx: &mut Cx<'_>) -> MessageId {
-        // Opaque pieces name no part: they belong to the latest one of their block.
-        let opaque = reasoning.text.is_none();
-        let mut same = self.thoughts.iter().filter(|known| *known.block == *reasoning.block);
-        let first = same.clone().next().map(|known| known.id.clone());
-        let found = if opaque { same.next_back() } else { same.find(|known| known.part == reasoning.part) };
-        if let Some(known) = found {
-            return known.id.clone();
-        }
-        let base = match (&reasoning.id, first) {
-            (Some(id), _) => MessageId::from(id.as_ref()),
-            (None, Some(first)) => first,
-            (None, None) => reasoning_id(&self.message(cx), &reasoning.block),
-        };
-        let part = reasoning.part;
-        let id = if part == 0 { base } else { format!("{base}-{part}").into() };
-        if self.thoughts.len() < MAX_REASONING {
-            let block = reasoning.block.as_ref().into();
-            self.thoughts.push(Known { block, part, id: id.clone(), opened: false, sent: 0, sealed: false });
-        }
-        id
-    }
-
-    fn open_thought(&mut self, id: &MessageId, cx: &mut Cx<'_>) {
-        let span = match self.thought.take() {
-            // Another part or block of the same thinking.
-            Some(thought) => {
-                self.emit(cx, Body::ReasoningMessageEnd { message: thought.message });
-                thought.span
-            }
-            None => {
-                self.emit(cx, Body::ReasoningStart { message: id.clone(), title: None });
-                id.clone()
-            }
-        };
-        self.emit(cx, Body::ReasoningMessageStart { message: id.clone() });
-        for known in self.thoughts.iter_mut().filter(|known| known.id == *id) {
-            known.opened = true;
-        }
-        self.thought = Some(Thought { span, message: id.clone() });
     }
 
     fn close_thought(&mut self, cx: &mut Cx<'_>) {
@@ -750,88 +494,14 @@ impl Lane {
         self.emit(cx, Body::Custom { name: "content_block".into(), value });
     }
 
-    /// A piece of a call: `{id?, name?, args, index}`.
-    pub(super) fn call_piece(&mut self, call: &wire::Call<'_>, cx: &mut Cx<'_>) {
-        let id = view::filled(call.id, cx.tally);
-        let name = view::filled(call.name, cx.tally);
-        let args = messages::arguments(call.args, cx.tally);
-        let index: Option<Box<str>> = call.index.map(|raw| raw.get().into());
-        let same_index = |lane: &CallLane| index.is_some() && lane.index == index;
-        let at = match &id {
-            // The same id again is the same call going on, unless it stands at another place.
-            Some(id) => self.calls.iter().rposition(|lane| {
-                (lane.is(id) || !lane.native && same_index(lane)) && (index.is_none() || lane.index == index)
-            }),
-            None if index.is_some() => self.calls.iter().rposition(same_index),
-            None if name.is_some() => None,
-            None => self.calls.len().checked_sub(1),
-        };
-        let at = match at {
-            Some(at) => at,
-            None => {
-                if id.is_none() && name.is_none() {
-                    if !args.is_empty() {
-                        cx.tally.note("tool arguments without a call", "tool_call_chunks");
-                    }
-                    return;
-                }
-                if self.calls.len() >= MAX_CALLS {
-                    return cx.tally.note("too many tool calls", self.native.as_deref().unwrap_or_default());
-                }
-                let message = self.message(cx);
-                let native = id.is_some();
-                let id = match &id {
-                    Some(id) => cx.client.announced(id, &message),
-                    None => call_id(&message, self.calls.len()),
-                };
-                let waiting = Some(String::new());
-                self.calls.push(CallLane { index, id, native, waiting, sent: 0, signed: false });
-                self.calls.len() - 1
-            }
-        };
-        if let Some(id) = &id {
-            let lane = &self.calls[at];
-            cx.client.alias_call(id, &lane.id);
-        }
-        if let Some(name) = &name {
-            self.show_call(at, Some(name), cx);
-        }
-        let lane = &mut self.calls[at];
-        match &mut lane.waiting {
-            Some(waiting) => waiting.push_str(&args),
-            None => {
-                lane.sent += args.len();
-                let id = lane.id.clone();
-                calls::args(cx, &id, &args);
-            }
-        }
-    }
-
-    /// Shows a call, if it is not shown yet.
-    fn show_call(&mut self, at: usize, name: Option<&Cow<'_, str>>, cx: &mut Cx<'_>) {
-        let Some(waiting) = self.calls[at].waiting.take() else { return };
-        let message = self.message(cx);
-        self.close_thought(cx);
-        let id = self.calls[at].id.clone();
-        calls::start(
-            cx,
-            &id,
-            name.map(|name| &**name).unwrap_or_default(),
-            Some(&message),
-            self.owner.as_ref(),
-            self.hidden,
-        );
-        self.calls[at].sent += waiting.len();
-        calls::args(cx, &id, &waiting);
-    }
-
     /// Why the model stopped, and who it was.
     pub(super) fn response(&mut self, raw: &RawValue, tally: &mut Tally) {
         if raw.get() == "{}" {
             return;
         }
         let Some(response) = Response::of(raw) else { return };
-        let reason = response.finish_reason.or(response.stop_reason).or(response.done_reason);
+        let reason = response.finish_reason.or(response.stop_reason).or(response.stop_camel);
+        let reason = reason.or(response.done_reason);
         if let Some(reason) = view::filled(reason.or(response.status), tally) {
             self.finish = Some(reason.into());
         }
@@ -850,37 +520,4 @@ impl Lane {
             self.usage = Some(usage);
         }
     }
-}
-
-/// The token counts of one message.
-pub(super) fn usage(raw: &RawValue) -> Option<Usage> {
-    let usage = UsageMetadata::of(raw)?;
-    let input = usage.input_token_details.and_then(TokenDetails::of).unwrap_or_default();
-    let output = usage.output_token_details.and_then(TokenDetails::of).unwrap_or_default();
-    let usage = Usage {
-        provider: None,
-        model: None,
-        input: view::count(usage.input_tokens.or(usage.prompt_tokens)),
-        output: view::count(usage.output_tokens.or(usage.completion_tokens)),
-        total: view::count(usage.total_tokens),
-        reasoning: view::count(output.reasoning),
-        cached_input: view::count(input.cache_read),
-        cache_write_input: view::count(input.cache_creation),
-    };
-    (usage != Usage::default()).then_some(usage)
-}
-
-/// Adds the counts of `more`.
-pub(super) fn add(sum: &mut Usage, more: &Usage) {
-    let each = |sum: &mut Option<u64>, more: Option<u64>| {
-        if let Some(more) = more {
-            *sum = Some(sum.unwrap_or(0).saturating_add(more));
-        }
-    };
-    each(&mut sum.input, more.input);
-    each(&mut sum.output, more.output);
-    each(&mut sum.total, more.total);
-    each(&mut sum.reasoning, more.reasoning);
-    each(&mut sum.cached_input, more.cached_input);
-    each(&mut sum.cache_write_input, more.cache_write_input);
 }

@@ -37,7 +37,7 @@ use super::{
     messages,
     names::{EventName, Mode},
     reused::Reused,
-    settings::Settings,
+    settings::{Settings, outer},
     view,
     wire::{self, Native},
 };
@@ -45,7 +45,7 @@ use crate::{
     event::{Body, Event, Interner, RunId, SubagentId, ThreadId},
     format::{ReadError, Reader, Setup, StreamEnd},
     framing::Frame,
-    json::kind_of,
+    json::{Json, kind_of},
     tally::Tally,
 };
 
@@ -54,6 +54,9 @@ const MAX_LANES: usize = 512;
 
 /// What an object is called that nothing tells apart.
 const UNNAMED: &str = "object without `event`, `mode` or `method`";
+
+/// How many frames may come before the run begins; the server sends one.
+const MAX_EARLY: usize = 64;
 
 /// How many chains may be shown as thinking at once.
 const MAX_CHAINS: usize = 1024;
@@ -75,6 +78,8 @@ pub(super) struct LangGraphReader {
     run: Run,
     unnamed: Unnamed,
     templates: Templates,
+    /// Frames that came before the run began, to travel behind its start.
+    early: Vec<Json>,
     /// Chains that are shown as thinking.
     chains: IndexMap<Box<str>, crate::event::MessageId>,
 }
@@ -127,6 +132,7 @@ impl LangGraphReader {
             run: Run::default(),
             unnamed: Unnamed::default(),
             templates: Templates::default(),
+            early: Vec::new(),
             chains: IndexMap::new(),
         }
     }
@@ -172,6 +178,17 @@ impl LangGraphReader {
             .filter(|(_, lane)| *lane.ns == *ns || lane.ns.starts_with(&inside))
             .map(|(key, _)| key.clone())
             .collect();
+        for key in keys {
+            self.finish_lane(&key, out);
+        }
+    }
+
+    /// All answers inside the graph at a place are complete.
+    fn finish_lanes_within(&mut self, ns: &str, out: &mut Vec<Event>) {
+        let inside = format!("{ns}|");
+        let within = |lane: &Lane| ns.is_empty() || lane.ns.starts_with(&inside);
+        let keys: Vec<Box<str>> =
+            self.lanes.iter().filter(|(_, lane)| within(lane)).map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.finish_lane(&key, out);
         }
@@ -227,7 +244,7 @@ impl LangGraphReader {
                 wire::Kind::Tool => {
                     let native = view::filled(message.tool_call_id, &mut self.tally);
                     let place = native.and_then(|native| reused.answer(&native));
-                    calls::answer_message(cx!(self, out), &message, None, place);
+                    calls::answer_message(cx!(self, out), &message, None, place, outer(ns));
                 }
                 _ => {}
             }
@@ -393,7 +410,7 @@ impl Reader for LangGraphReader {
             result => result,
         };
         if self.settings.raw && result.is_ok() {
-            run::attach_raw(text, before, &mut self.tally, out);
+            self.attach_raw(text, before, out);
         }
         result
     }

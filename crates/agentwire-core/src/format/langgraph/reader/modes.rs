@@ -15,7 +15,7 @@ use crate::{
     format::langgraph::{
         messages::{self, Naming, is_stand_in},
         names::{EventName, Mode},
-        settings::{Steps, node_of},
+        settings::{Steps, node_of, outer},
         thread::Verdict,
         view,
         wire::{self, Checkpoint, Config, Configurable, Debug, Kind, Meta, Native, Task},
@@ -105,7 +105,9 @@ impl LangGraphReader {
         self.run.is_graph = true;
         match mode {
             Mode::Updates => self.updates(ns, raw, out),
-            Mode::Values if ns.is_empty() => {
+            Mode::Values if !ns.is_empty() => self.step_is_over(ns, raw, out),
+            Mode::Values => {
+                self.step_is_over(ns, raw, out);
                 if let Some(interrupts) = member(raw, "__interrupt__") {
                     self.interrupts(interrupts, None);
                 }
@@ -211,7 +213,7 @@ impl LangGraphReader {
                 if self.settings.steps == Steps::Tools {
                     self.nodes.show(cx!(self, out), &place);
                 }
-                calls::answer_message(cx!(self, out), &message, None, None);
+                calls::answer_message(cx!(self, out), &message, None, None, outer(&place));
             }
             _ => {}
         }
@@ -232,7 +234,10 @@ impl LangGraphReader {
         out: &mut Vec<Event>,
     ) {
         let id = chunk.id(&mut self.tally);
-        let key = self.lane_key(id.as_deref(), place, meta, Some(chunk));
+        let mut key = self.lane_key(id.as_deref(), place, meta, Some(chunk));
+        if id.as_deref() == Some(&*key) {
+            key = self.apart(key, place);
+        }
         if !self.lanes.contains_key(&*key) {
             let lane = self.new_lane(&key, place, meta, out);
             self.lane(&key, || lane, out);
@@ -298,6 +303,26 @@ impl LangGraphReader {
             lane.goes_on_as(id);
         }
         key
+    }
+
+    /// The key of the message `id` at a place. Another model may use the same id, at the same time or after this
+    /// one: there is one message per model run.
+    fn apart(&self, id: String, place: &str) -> String {
+        let taken = match self.lanes.get(&*id) {
+            Some(lane) => *lane.ns != *place && !lane.accumulated,
+            // One of an earlier run is the same message: the graph will put this one in its place.
+            None => self.client.has(&self.client.message(&id)) && !self.run.history.contains(&*id),
+        };
+        if !taken {
+            return id;
+        }
+        let same = |lane: &Lane| lane.native() == Some(&*id) && *lane.ns == *place;
+        if let Some((key, _)) = self.lanes.iter().find(|(_, lane)| same(lane)) {
+            return key.to_string();
+        }
+        let free = |key: &String| !self.lanes.contains_key(&**key) && !self.client.has(key);
+        let key = (2..=u32::MAX).map(|number| format!("{id}#{number}")).find(free);
+        key.unwrap_or(id)
     }
 
     fn new_lane(&mut self, id: &str, place: &str, meta: &Meta<'_>, out: &mut Vec<Event>) -> Lane {
@@ -378,6 +403,7 @@ impl LangGraphReader {
         let number = view::integer(meta.step);
         if let Some(number) = number {
             for earlier in self.nodes.before(place, number) {
+                self.finish_lanes_at(&earlier, out);
                 self.nodes.finish(cx!(self, out), &earlier);
             }
         }
@@ -450,6 +476,7 @@ impl LangGraphReader {
         let id = view::filled(task.id, &mut self.tally).unwrap_or_default();
         let place = if ns.is_empty() { format!("{name}:{id}") } else { format!("{ns}|{name}:{id}") };
         let starts = members.iter().any(|(key, _)| key == "triggers" || key == "input");
+        let is_pushed = view::strings(task.triggers, &mut self.tally).iter().any(|it| it == "__pregel_push");
         if self.run.has_events {
             if let Some(interrupts) = task.interrupts.filter(|raw| raw.get() != "[]") {
                 self.interrupts(interrupts, None);
@@ -458,9 +485,17 @@ impl LangGraphReader {
         }
         self.run.has_tasks = true;
         if starts {
+            // `tasks` and `debug` tell of the same task.
+            if self.nodes.is_running(&place) {
+                return;
+            }
+            // A task that another one starts says nothing about the step of the graph.
+            if !is_pushed {
+                self.next_step(ns, out);
+            }
             let mut node = Node::new(&name, &place);
             node.hidden = self.settings.hides_node(&place, &name);
-            node.given = task.input.map(|input| self.given(input)).unwrap_or_default();
+            node.given = task.input.map(|input| self.given(input, ns)).unwrap_or_default();
             return self.nodes.start(cx!(self, out), &place, node);
         }
         if let Some(interrupts) = task.interrupts.filter(|raw| raw.get() != "[]") {
@@ -485,9 +520,32 @@ impl LangGraphReader {
         }
         self.finish_lanes_at(&place, out);
         self.nodes.finish(cx!(self, out), &place);
+        self.nodes.ended(ns);
+    }
+
+    /// The graph at `ns` goes on to its next step. Its tasks that have not ended by then never will: they had
+    /// ended before this run, which goes on behind an interrupt, or their failure was ignored.
+    fn next_step(&mut self, ns: &str, out: &mut Vec<Event>) {
+        for stale in self.nodes.next_step(ns) {
+            self.finish_lanes_at(&stale, out);
+            self.nodes.finish(cx!(self, out), &stale);
+        }
+    }
+
+    /// The values of the graph at `ns` come when all that ran in its step has ended.
+    fn step_is_over(&mut self, ns: &str, values: &RawValue, out: &mut Vec<Event>) {
+        // Those of an interrupt come with the first task that it stops.
+        if member(values, "__interrupt__").is_some() || self.run.has_interrupts() {
+            return;
+        }
+        self.next_step(ns, out);
+        if !self.run.has_events {
+            self.finish_lanes_within(ns, out);
+        }
     }
 
     fn checkpoint(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
+        self.next_step(ns, out);
         let checkpoint = Checkpoint::of(raw).unwrap_or_default();
         let config = checkpoint.config.and_then(Config::of).and_then(|config| config.configurable);
         let inner = config.and_then(Configurable::of).and_then(|config| config.checkpoint_ns);
@@ -497,6 +555,8 @@ impl LangGraphReader {
             && let Some(values) = checkpoint.values
         {
             self.values(values, out);
+            self.run.next =
+                view::strings(checkpoint.next, &mut self.tally).into_iter().map(Into::into).collect();
         }
     }
 

@@ -6,13 +6,14 @@
 use std::collections::{HashMap, HashSet};
 
 use indexmap::IndexMap;
+use serde_json::value::RawValue;
 
 use super::Cx;
 use crate::{
     event::{Body, Event, SubagentId, SubagentStarted, ToolCallId},
     format::langgraph::{
         messages::Naming,
-        settings::{Steps, node_of},
+        settings::{Steps, node_of, outer},
     },
     json::Object,
 };
@@ -27,6 +28,8 @@ pub(super) struct Nodes {
     steps: HashSet<(Option<SubagentId>, Box<str>)>,
     /// How many nodes of a path run, so that the next one need not try all numbers.
     paths: HashMap<Box<str>, usize>,
+    /// The graphs of which a task has ended since their last step began.
+    stepping: HashSet<Box<str>>,
     /// The places of nested graphs that are shown as subagents, outer ones first.
     subagents: IndexMap<Box<str>, SubagentId>,
 }
@@ -40,6 +43,8 @@ pub(super) struct Node {
     pub(super) number: Option<i64>,
     /// The calls that it was given to run.
     pub(super) given: Vec<ToolCallId>,
+    /// The answer that asks for them, if it was never shown.
+    pub(super) asked: Option<Box<RawValue>>,
     pub(super) hidden: bool,
     /// What its step says about it.
     pub(super) facts: Option<Object>,
@@ -100,6 +105,21 @@ impl Nodes {
                 .map(|(key, _)| key.clone()),
         );
         over
+    }
+
+    /// A task of the graph at `ns` has ended.
+    pub(super) fn ended(&mut self, ns: &str) {
+        if self.stepping.len() < MAX_NODES {
+            self.stepping.insert(ns.into());
+        }
+    }
+
+    /// The graph at `ns` begins another step, if tasks of it have ended: hands back those that have not.
+    pub(super) fn next_step(&mut self, ns: &str) -> Vec<Box<str>> {
+        if !self.stepping.remove(ns) {
+            return Vec::new();
+        }
+        self.running.iter().filter(|(_, node)| outer(&node.ns) == ns).map(|(key, _)| key.clone()).collect()
     }
 
     /// Whose events those at `ns` are.
@@ -230,13 +250,14 @@ impl Nodes {
         }
     }
 
-    /// The run has ended: closes all steps, the innermost first. Subagents that are left are closed with the
-    /// run, because how they end depends on how it ends.
-    pub(super) fn finish_all(&mut self, cx: &mut Cx<'_>) {
+    /// The run has ended: closes all steps, the innermost first. Subagents that are left are handed back, because
+    /// how they end depends on how the run ends.
+    pub(super) fn finish_all(&mut self, cx: &mut Cx<'_>) -> Vec<SubagentId> {
         while let Some(last) = self.running.keys().next_back().cloned() {
             self.close(cx, &last);
         }
-        self.subagents.clear();
+        self.stepping.clear();
+        self.subagents.drain(..).rev().map(|(_, id)| id).collect()
     }
 }
 
@@ -247,6 +268,7 @@ impl Node {
             ns: ns.into(),
             number: None,
             given: Vec::new(),
+            asked: None,
             hidden: false,
             facts: None,
             step: None,

@@ -14,11 +14,14 @@ use crate::{
         content::{self, Piece},
         messages::{self, Naming},
         names::{Method, Mode},
-        settings::node_of,
+        settings::{node_of, outer},
         thread, view,
         wire::{Native, Params, ProtocolData, Response},
     },
 };
+
+/// How many blocks of messages at one place wait for the end of their message; answers have a handful.
+const MAX_BLOCKS: usize = 4096;
 
 impl LangGraphReader {
     /// The answer to a command names the run that it started.
@@ -71,7 +74,7 @@ impl LangGraphReader {
         self.run.is_graph = true;
         match known {
             Method::Messages => self.protocol_message(&ns, &data, out),
-            Method::Tools => self.protocol_tool(&data, out),
+            Method::Tools => self.protocol_tool(&ns, &data, out),
             Method::InputRequested => {
                 let id = view::filled(data.interrupt_id, &mut self.tally);
                 let id = id.unwrap_or(Cow::Borrowed("interrupt-1")).as_ref().into();
@@ -105,7 +108,7 @@ impl LangGraphReader {
         let starts = matches!(&*event, "running" | "started");
         if !ns.is_empty() {
             if self.run.is_active() {
-                self.nested(ns, starts, out);
+                self.nested(ns, starts, data, out);
             }
             return;
         }
@@ -133,7 +136,7 @@ impl LangGraphReader {
     }
 
     /// A nested graph begins or ends; it runs inside the node that the last segment names.
-    fn nested(&mut self, ns: &str, starts: bool, out: &mut Vec<Event>) {
+    fn nested(&mut self, ns: &str, starts: bool, data: &ProtocolData<'_>, out: &mut Vec<Event>) {
         if self.run.has_tasks {
             return;
         }
@@ -141,6 +144,10 @@ impl LangGraphReader {
             let segment = ns.rsplit('|').next().unwrap_or(ns);
             let mut node = Node::new(node_of(segment), ns);
             node.hidden = self.settings.hides_node(ns, "");
+            let cause = data.cause.and_then(ProtocolData::of).unwrap_or_default();
+            if let Some(call) = view::filled(cause.tool_call_id, &mut self.tally) {
+                node.given.push(self.client.call_at(&call, outer(ns)));
+            }
             self.nodes.start(cx!(self, out), ns, node);
         } else if !starts {
             self.finish_lanes_at(ns, out);
@@ -159,6 +166,9 @@ impl LangGraphReader {
         };
         let key = key.clone();
         let at = self.lanes.get_index_of(&*key).expect("the lane was found");
+        if self.lanes[at].mixed {
+            return self.mixed_message(ns, &event, data, out);
+        }
         let index = data.index;
         match &*event {
             "content-block-start" | "content-block-finish" => {
@@ -187,12 +197,57 @@ impl LangGraphReader {
         }
     }
 
+    /// Messages that stream at one place at once: their pieces cannot be told apart, so each is shown as a whole
+    /// when it ends. Its blocks are those that have ended since the last one did.
+    fn mixed_message(&mut self, ns: &str, event: &str, data: &ProtocolData<'_>, out: &mut Vec<Event>) {
+        match event {
+            "content-block-finish" => {
+                if let Some(raw) = data.content
+                    && self.run.blocks.len() < MAX_BLOCKS
+                {
+                    self.run.blocks.push((ns.into(), raw.to_owned()));
+                }
+                return;
+            }
+            "message-finish" | "error" => {}
+            _ => return,
+        }
+        let mut blocks = Vec::new();
+        for (place, raw) in std::mem::take(&mut self.run.blocks) {
+            match *place == *ns {
+                true => blocks.push(raw),
+                false => self.run.blocks.push((place, raw)),
+            }
+        }
+        let text: String = blocks
+            .iter()
+            .flat_map(|raw| content::block_pieces(raw, &mut self.tally))
+            .filter_map(|piece| match piece {
+                Piece::Text { text, .. } => Some(text.into_owned()),
+                _ => None,
+            })
+            .collect();
+        // The message whose beginning was shown, else the first of which nothing was.
+        let here = || self.lanes.iter().filter(|(_, lane)| *lane.ns == *ns && lane.mixed);
+        let found = here().find(|(_, lane)| lane.begins(&text) == Some(true));
+        let found = found.or_else(|| here().find(|(_, lane)| lane.begins(&text).is_none()));
+        let Some((key, _)) = found.or_else(|| here().next()) else { return };
+        let key = key.clone();
+        let at = self.lanes.get_index_of(&*key).expect("the lane was found");
+        self.lanes[at].blocks(&blocks, &text, cx!(self, out));
+        self.lanes[at].cost(data.usage);
+        if let Some(response) = data.metadata {
+            self.lanes[at].response(response, &mut self.tally);
+        }
+        self.finish_lane(&key, out);
+    }
+
     fn protocol_start(&mut self, ns: &str, data: &ProtocolData<'_>, out: &mut Vec<Event>) {
         let role = view::filled(data.role, &mut self.tally).unwrap_or(Cow::Borrowed("ai"));
         if let Some(id) = view::filled(data.tool_call_id, &mut self.tally)
             && role == "tool"
         {
-            let call = self.client.call(&id);
+            let call = self.client.call_at(&id, ns);
             let id = view::filled(data.id, &mut self.tally).map(Into::into);
             self.run.tool_message = Some(ToolMessage { place: ns.into(), call, id });
             return;
@@ -206,7 +261,11 @@ impl LangGraphReader {
         if self.client.has(&self.client.message(&id)) {
             self.tally.note("message that was shown before", &id);
         }
-        if self.lanes.values().any(|lane| *lane.ns == *ns) {
+        let mut mixed = false;
+        for lane in self.lanes.values_mut().filter(|lane| *lane.ns == *ns) {
+            (lane.mixed, mixed) = (true, true);
+        }
+        if mixed {
             self.tally.note("messages at one place at once", ns);
         }
         let response = data.metadata.and_then(Response::of).unwrap_or_default();
@@ -215,6 +274,7 @@ impl LangGraphReader {
         lane.model = view::filled(response.model, &mut self.tally).map(Into::into);
         lane.hidden = self.settings.hides_node(ns, "");
         // A place here is that of the graph, not of the node inside it.
+        (lane.scope, lane.mixed) = (ns.into(), mixed);
         if !lane.hidden && !ns.is_empty() {
             lane.owner = self.nodes.owner(cx!(self, out), &format!("{ns}|"), None);
         }
@@ -245,12 +305,12 @@ impl LangGraphReader {
         calls::answer(cx!(self, out), &call, answer);
     }
 
-    fn protocol_tool(&mut self, data: &ProtocolData<'_>, out: &mut Vec<Event>) {
+    fn protocol_tool(&mut self, ns: &str, data: &ProtocolData<'_>, out: &mut Vec<Event>) {
         let event = view::filled(data.event, &mut self.tally).unwrap_or_default();
         let Some(id) = view::filled(data.tool_call_id, &mut self.tally) else {
             return self.tally.note("wrong type", "tools");
         };
-        let call = self.client.call(&id);
+        let call = self.client.call_at(&id, ns);
         match &*event {
             "tool-started" => {
                 if self.calls.get(&call).is_none() {
@@ -261,7 +321,7 @@ impl LangGraphReader {
                 }
                 self.calls.begin(&id, &call, None);
             }
-            "tool-finished" => calls::answer_output(cx!(self, out), &call, data.output),
+            "tool-finished" => calls::answer_output(cx!(self, out), &call, data.output, ns),
             "tool-error" => {
                 let message = view::filled(data.message, &mut self.tally).unwrap_or_default();
                 let stops = ["GraphInterrupt", "ParentCommand", "GraphBubbleUp"];

@@ -9,11 +9,11 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, value::RawValue};
 
-use super::{LangGraphReader, cx, events::member, lane::add};
+use super::{LangGraphReader, MAX_EARLY, cx, events::member, lane::add};
 use crate::{
     event::{
-        Body, Event, Extra, Interrupt, Message, Outcome, RunError, RunFinished, RunId, RunStarted, ThreadId,
-        ToolCallId, Usage,
+        Body, Event, Extra, Interrupt, Message, Outcome, RunError, RunFinished, RunId, RunStarted,
+        SubagentId, SubagentOutcome, ThreadId, ToolCallId, Usage,
     },
     format::{
         StreamEnd,
@@ -74,6 +74,12 @@ pub(super) struct Run {
     pub(super) manual: u64,
     /// Protocol v2: a tool's message that has begun.
     pub(super) tool_message: Option<ToolMessage>,
+    /// Subagents that end with the run.
+    subagents: Vec<SubagentId>,
+    /// Protocol v2: blocks that have ended, of messages at one place.
+    pub(super) blocks: Vec<(Box<str>, Box<RawValue>)>,
+    /// The nodes that the latest checkpoint of the outermost graph waits for.
+    pub(super) next: Vec<Box<str>>,
     /// The conversation when it was last known exactly.
     messages: Option<Vec<Message>>,
 }
@@ -115,6 +121,10 @@ impl Run {
         self.phase == Phase::Over
     }
 
+    pub(super) fn has_interrupts(&self) -> bool {
+        !self.interrupts.is_empty()
+    }
+
     pub(super) fn suspect(&mut self, class: Option<Box<str>>, message: Box<str>) {
         self.suspect = Some((class, message));
     }
@@ -131,6 +141,13 @@ impl Run {
         match self.usage.iter_mut().find(same) {
             Some(sum) => add(sum, &usage),
             None => self.usage.push(usage),
+        }
+    }
+
+    /// What a message cost was counted in an earlier run.
+    pub(super) fn paid(&mut self, message: &str) {
+        if self.spent.len() < MAX_SPENT {
+            self.spent.insert(message.into());
         }
     }
 
@@ -204,6 +221,7 @@ impl LangGraphReader {
         let calls = answer.map(Message::tool_calls).unwrap_or_default();
         self.run.last_calls = calls.iter().map(|call| call.id.clone()).collect();
         self.run.messages = Some(messages);
+        self.client.settled();
     }
 
     /// What was there before this run: it is not shown again, and its calls may be answered now.
@@ -226,7 +244,8 @@ impl LangGraphReader {
                     for call in messages::calls(&message, &mut self.tally) {
                         if let Some(native) = call.id {
                             let id = reused.call(&native, &shown, &self.client);
-                            self.client.alias_call(&native, &id);
+                            self.client.alias_call(&native, &id, "");
+                            self.client.held(&id, &shown);
                             self.calls.remember(&id, &call.name, &call.args, false);
                         }
                     }
@@ -252,7 +271,9 @@ impl LangGraphReader {
     /// The values of the outermost graph, whole and exact.
     pub(super) fn values(&mut self, values: &RawValue, out: &mut Vec<Event>) {
         let Some(members) = view::members(values) else {
-            return self.tally.note("wrong type", "values");
+            // A function that is a graph has no state, it returns any value.
+            self.run.result = Some(view::json(values, &mut self.tally));
+            return;
         };
         let mut state = Map::new();
         for (key, value) in members {
@@ -295,11 +316,11 @@ impl LangGraphReader {
         let chain = matches!(name, EventName::ChainEnd | EventName::NodeEnd);
         match output {
             Some(output) if self.run.is_graph && view::is_object(output) => {
-                self.close_all(out);
-                self.values(output, out);
                 if let Some(interrupts) = member(output, "__interrupt__") {
                     self.interrupts(interrupts, None);
                 }
+                self.close_all(out);
+                self.values(output, out);
             }
             Some(output) if chain => {
                 self.close_all(out);
@@ -340,13 +361,15 @@ impl LangGraphReader {
             self.finish_lane(&last, out);
         }
         self.fail_calls(None, out);
-        if !self.run.root_ended || self.nodes.has_open() {
+        // Some modes never say that a node has ended, and an interrupt stops its node without a word.
+        let says_ends = self.run.has_events || self.run.has_tasks;
+        if says_ends && self.run.interrupts.is_empty() && !self.run.breakpoint {
             for name in self.nodes.names() {
-                // A node that the root has outlived was stopped, mostly by an interrupt.
                 self.tally.note("node without an end", name);
             }
         }
-        self.nodes.finish_all(cx!(self, out));
+        let left = self.nodes.finish_all(cx!(self, out));
+        self.run.subagents.extend(left);
         self.finish_chains(out);
     }
 
@@ -380,6 +403,9 @@ impl LangGraphReader {
         } else {
             Some(Outcome::Success { pending })
         };
+        let waits = matches!(outcome, Some(Outcome::Interrupt { .. }));
+        let suspended = waits.then(|| SubagentOutcome::Suspended { interrupts: Vec::new() });
+        self.finish_subagents(&Body::SubagentFinished { result: None, outcome: suspended }, out);
         let (thread, run) = self.run.ids.clone().expect("the run has begun");
         let finished = RunFinished {
             thread,
@@ -392,10 +418,18 @@ impl LangGraphReader {
         out.push(Event::new(Body::RunFinished(Box::new(finished))));
     }
 
+    /// Subagents that have not ended on their own end as the run does.
+    fn finish_subagents(&mut self, body: &Body, out: &mut Vec<Event>) {
+        for subagent in std::mem::take(&mut self.run.subagents) {
+            out.push(Event::new(body.clone()).by(Some(subagent)));
+        }
+    }
+
     /// Restates the conversation as the graph holds it, in the graph's order.
     fn last_messages(&mut self, out: &mut Vec<Event>) {
         let Some(messages) = self.run.messages.take() else { return };
-        if messages.is_empty() && self.client.is_empty() {
+        // What has been shown since then is not in the list, and the list would take it away.
+        if messages.is_empty() && self.client.is_empty() || self.client.has_more_than(&messages) {
             return;
         }
         if let Some(place) = self.client.misplaced_after(&messages) {
@@ -408,10 +442,12 @@ impl LangGraphReader {
     /// The interrupts of the run, each with the call that it guards, where that is known.
     fn guarded_interrupts(&mut self) -> Vec<Interrupt> {
         let mut interrupts = std::mem::take(&mut self.run.interrupts);
-        if interrupts.is_empty()
-            && (self.run.breakpoint || self.run.verdict.as_ref().is_some_and(Verdict::is_breakpoint))
-        {
-            let next = self.run.verdict.as_ref().map(|verdict| verdict.next.as_slice()).unwrap_or_default();
+        // The caller's word about the ending counts more than the last checkpoint.
+        let (next, waits) = match &self.run.verdict {
+            Some(verdict) => (&verdict.next, verdict.is_breakpoint()),
+            None => (&self.run.next, !self.run.next.is_empty()),
+        };
+        if interrupts.is_empty() && (self.run.breakpoint || waits) {
             interrupts = thread::breakpoints(next);
         }
         let alone = interrupts.len() == 1;
@@ -455,6 +491,8 @@ impl LangGraphReader {
     fn fail(&mut self, code: Option<&str>, message: &str, out: &mut Vec<Event>) {
         self.begin_if_idle(out);
         self.close_all(out);
+        let body = Body::SubagentError { message: message.into(), code: code.map(Into::into) };
+        self.finish_subagents(&body, out);
         let mut error = RunError::new(message, code);
         error.usage = std::mem::take(&mut self.run.usage);
         self.run.phase = Phase::Over;
@@ -499,6 +537,27 @@ impl LangGraphReader {
         self.finish(out);
     }
 
+    /// Carries the native frame along: on the first event it became, or as an event of its own while the run goes on.
+    pub(super) fn attach_raw(&mut self, text: &str, before: usize, out: &mut Vec<Event>) {
+        let Ok(raw) = serde_json::from_str::<&RawValue>(text) else { return };
+        let raw = view::json(raw, &mut self.tally);
+        let alone = |event| Event::new(Body::Raw { event, source: Some("langgraph".into()) });
+        match out.get_mut(before) {
+            Some(event) => {
+                let extra: &mut Extra = event.extra.get_or_insert_default();
+                extra.raw = Some(raw);
+                if matches!(event.body, Body::RunStarted(_)) {
+                    let early = std::mem::take(&mut self.early).into_iter().map(alone);
+                    out.splice(before + 1..before + 1, early);
+                }
+            }
+            None if self.run.is_active() => out.push(alone(raw)),
+            None if self.run.is_over() => {}
+            None if self.early.len() < MAX_EARLY => self.early.push(raw),
+            None => {}
+        }
+    }
+
     /// The text of an answer by hand.
     pub(super) fn say(&mut self, id: &str, text: &str, out: &mut Vec<Event>) {
         let mut lane = super::Lane::new(id, "");
@@ -536,18 +595,5 @@ pub(in crate::format::langgraph) fn failure(
         (class, Some(message)) => (class.map(Into::into), message.into()),
         (Some(class), None) => (None, class.into()),
         (None, None) => (None, view::json(raw, tally).get().into()),
-    }
-}
-
-/// Carries the native frame along: on the first event it became, or as an event of its own.
-pub(super) fn attach_raw(text: &str, before: usize, tally: &mut Tally, out: &mut Vec<Event>) {
-    let Ok(raw) = serde_json::from_str::<&RawValue>(text) else { return };
-    let raw = view::json(raw, tally);
-    match out.get_mut(before) {
-        Some(event) => {
-            let extra: &mut Extra = event.extra.get_or_insert_default();
-            extra.raw = Some(raw);
-        }
-        None => out.push(Event::new(Body::Raw { event: raw, source: Some("langgraph".into()) })),
     }
 }

@@ -7,6 +7,9 @@ use serde_json::value::RawValue;
 
 use crate::format::langgraph::{view, wire::Command};
 
+/// The only member of a channel to which a task wrote more than once; its value is the list of what it wrote.
+const WRITES: &str = "$writes";
+
 /// How deep lists and orders may hold one another.
 const MAX_DEPTH: usize = 4;
 
@@ -52,10 +55,28 @@ fn collect<'a>(raw: &'a RawValue, depth: usize, found: &mut Vec<&'a RawValue>) {
     }
     // An update: its values are messages or lists of them, and nothing deeper is.
     for (_, value) in members {
-        if let Some(list) = view::elements(value) {
-            found.extend(list.into_iter().filter(|raw| looks_like_message(raw)));
-        } else if looks_like_message(value) {
-            found.push(value);
+        channel(value, found);
+    }
+}
+
+/// The messages that an update writes to one channel.
+fn channel<'a>(value: &'a RawValue, found: &mut Vec<&'a RawValue>) {
+    if let Some(list) = view::elements(value) {
+        found.extend(list.into_iter().filter(|raw| looks_like_message(raw)));
+        return;
+    }
+    let Some(members) = view::members(value) else { return };
+    if is_message(&members) {
+        found.push(value);
+    } else if let [(key, writes)] = &members[..]
+        && key == WRITES
+    {
+        for write in view::elements(writes).unwrap_or_default() {
+            match view::elements(write) {
+                Some(list) => found.extend(list.into_iter().filter(|raw| looks_like_message(raw))),
+                None if looks_like_message(write) => found.push(write),
+                None => {}
+            }
         }
     }
 }

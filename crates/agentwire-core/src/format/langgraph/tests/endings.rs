@@ -226,3 +226,29 @@ fn a_task_that_does_not_end_was_cut() {
 fn an_empty_stream_is_a_cut_one() {
     assert!(tell_text("", &[]).last().starts_with("error STREAM_TRUNCATED"));
 }
+
+#[test]
+fn the_last_checkpoint_shows_a_static_breakpoint() {
+    let entry = |next: serde_json::Value| ("checkpoints", json!({"values": {"messages": []}, "next": next}));
+    let told = tell_frames(&[entry(json!(["agent"])), entry(json!(["tools"]))], &[]);
+    assert_eq!(told.last(), "finish interrupt breakpoint:tools");
+    assert_eq!(tell_frames(&[entry(json!(["agent"])), entry(json!([]))], &[]).last(), "finish");
+}
+
+#[test]
+fn a_function_that_is_a_graph_may_return_anything() {
+    let told = tell_frames(&[("metadata", json!({"run_id": "R"})), ("values", json!("all done"))], &[]);
+    let crate::event::Body::RunFinished(finished) = &told.events.last().unwrap().body else { panic!() };
+    assert_eq!(finished.result.as_ref().unwrap().get(), "\"all done\"");
+    assert!(told.tally.is_empty(), "{:?}", told.tally);
+}
+
+#[test]
+fn what_modes_leave_unsaid_is_no_fault() {
+    // Messages alone never say that their node has ended.
+    let chunk = json!({"type": "AIMessageChunk", "id": "m", "content": "hi", "chunk_position": "last"});
+    let meta = json!({"langgraph_checkpoint_ns": "n:1", "langgraph_step": 1});
+    let told = tell_frames(&[("messages", json!([chunk, meta]))], &[]);
+    assert_eq!(told.lines(&["step", "step-end", "finish"]), ["step n", "step-end n", "finish"]);
+    assert!(told.tally.is_empty(), "{:?}", told.tally);
+}

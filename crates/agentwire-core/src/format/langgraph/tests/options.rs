@@ -136,6 +136,15 @@ fn native_events_can_travel_along() {
     assert_eq!(carried.count(), lines.len(), "each native event once: {:#?}", told.story());
     assert_eq!(told.lines(&["raw"]).len(), 1, "the prompt became nothing else");
     assert!(tell(&lines, &[]).events.iter().all(|event| event.raw().is_none()));
+    // The server names the run before it begins, and sends more after it has ended.
+    let frames = [
+        ("metadata", json!({"run_id": "R7", "attempt": 1})),
+        ("updates", json!({"n": {}})),
+        ("error", json!({"error": "ValueError", "message": "no"})),
+        ("updates", json!({"n": {}})),
+    ];
+    let story = tell_frames(&frames, &["raw=on"]).story();
+    assert_eq!(story, ["start t R7", "raw", "step n", "step-end n", "error ValueError no"]);
 }
 
 #[test]
@@ -266,6 +275,22 @@ fn nested_graphs_can_be_subagents() {
     };
     assert_eq!(started.parent_call.as_deref(), Some("c"));
     assert!(tell(&lines, &[]).lines(&["subagent"]).is_empty(), "only when asked for");
+}
+
+#[test]
+fn a_subagent_that_has_not_ended_ends_as_the_run_does() {
+    let chunk = json!({"type": "AIMessageChunk", "id": "m", "content": "hi", "chunk_position": "last"});
+    let said = ("messages", json!([chunk, {"langgraph_checkpoint_ns": "a:1|b:2|c:3"}]));
+    for (last, ends) in [
+        (("updates", json!({"__interrupt__": [{"id": "i", "value": 1}]})), "SubagentFinished"),
+        (("error", json!({"error": "E", "message": "no"})), "SubagentError"),
+    ] {
+        let told = tell_frames(&[said.clone(), last], &["subagents=on"]);
+        let ended = told.events.iter().filter(|event| format!("{:?}", event.body).starts_with(ends));
+        let ended: Vec<_> = ended.map(|event| event.subagent.as_ref().unwrap().as_str()).collect();
+        assert_eq!(ended, ["b:2", "a:1"], "the inner one first");
+        assert!(told.repairs.is_empty(), "{:?}", told.repairs);
+    }
 }
 
 #[test]

@@ -185,6 +185,11 @@ fn signatures_belong_to_what_they_sign() {
     let mut piece = gemini.clone();
     piece["tool_calls"] = json!([]);
     piece["tool_call_chunks"] = json!([{"id": "c", "name": "f", "args": "{}", "index": null}]);
+    // Modes have no end of a model, only its last chunk.
+    let mut last = piece.clone();
+    (last["type"], last["chunk_position"]) = (json!("AIMessageChunk"), json!("last"));
+    let tuple = ("messages", json!([last, {"langgraph_checkpoint_ns": "n:1"}]));
+    assert_eq!(tell_frames(&[tuple], &[]).lines(&["sealed"]).len(), 2);
     for inner in [vec![model_end("M", gemini.clone())], vec![chunk("M", piece), model_end("M", gemini)]] {
         let told = tell(&in_node(&inner, json!({})), &[]);
         assert_eq!(

@@ -1,0 +1,44 @@
+//! What an answer cost: providers count tokens under several names, some of them chunk by chunk.
+
+use serde_json::value::RawValue;
+
+use crate::{
+    event::Usage,
+    format::langgraph::{
+        view,
+        wire::{TokenDetails, UsageMetadata},
+    },
+};
+
+/// The token counts of one message.
+pub(super) fn usage(raw: &RawValue) -> Option<Usage> {
+    let usage = UsageMetadata::of(raw)?;
+    let input = usage.input_token_details.and_then(TokenDetails::of).unwrap_or_default();
+    let output = usage.output_token_details.and_then(TokenDetails::of).unwrap_or_default();
+    let usage = Usage {
+        provider: None,
+        model: None,
+        input: view::count(usage.input_tokens.or(usage.prompt_tokens)),
+        output: view::count(usage.output_tokens.or(usage.completion_tokens)),
+        total: view::count(usage.total_tokens),
+        reasoning: view::count(output.reasoning),
+        cached_input: view::count(input.cache_read),
+        cache_write_input: view::count(input.cache_creation),
+    };
+    (usage != Usage::default()).then_some(usage)
+}
+
+/// Adds the counts of `more`.
+pub(in super::super) fn add(sum: &mut Usage, more: &Usage) {
+    let each = |sum: &mut Option<u64>, more: Option<u64>| {
+        if let Some(more) = more {
+            *sum = Some(sum.unwrap_or(0).saturating_add(more));
+        }
+    };
+    each(&mut sum.input, more.input);
+    each(&mut sum.output, more.output);
+    each(&mut sum.total, more.total);
+    each(&mut sum.reasoning, more.reasoning);
+    each(&mut sum.cached_input, more.cached_input);
+    each(&mut sum.cache_write_input, more.cache_write_input);
+}
