@@ -4,9 +4,10 @@
 import { execFile, spawn } from "node:child_process";
 import fs from "node:fs";
 import { createRequire } from "node:module";
-import net from "node:net";
 import path from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+
+import { freePort } from "../../examples/support/ports.mjs";
 
 // The client warns about every tolerated deviation.
 process.env.SUPPRESS_TRANSFORMATION_WARNINGS = "1";
@@ -25,7 +26,7 @@ const example = path.join(target, "debug", "examples", "adk_request");
 /** The last lines of a server's output, for a test that cannot go on. */
 const TAIL = 4000;
 /** ADK imports for seconds, and longer on a machine that is busy with other suites. */
-const START_LIMIT_MS = 180_000;
+const START_LIMIT_MS = 300_000;
 
 function need(file, hint) {
   if (!fs.existsSync(file)) throw new Error(`${file} is missing: ${hint}`);
@@ -35,13 +36,7 @@ function need(file, hint) {
 /** Starts `adk api_server` on a free port of the loopback; ends it by its process id. */
 export async function startServer() {
   const adk = need(path.join(target, "venv", suite, "bin", "adk"), `run \`e2e/run ${suite}\` once, which installs it`);
-  const port = await new Promise((resolve, reject) => {
-    const probe = net.createServer().on("error", reject);
-    probe.listen(0, "127.0.0.1", () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
-  });
+  const port = await freePort();
   const memory = ["--session_service_uri", "memory://", "--artifact_service_uri", "memory://"];
   const args = ["api_server", "--host", "127.0.0.1", "--port", String(port), ...memory, path.join(here, "apps")];
   const env = {
@@ -81,7 +76,7 @@ export async function startServer() {
 
 function run(file, args, input) {
   return new Promise((resolve, reject) => {
-    const options = { encoding: "buffer", maxBuffer: 64 << 20, timeout: 120_000 };
+    const options = { encoding: "buffer", maxBuffer: 64 << 20, timeout: 600_000 };
     const child = execFile(file, args, options, (error, stdout, stderr) => {
       if (error && typeof error.code !== "number") reject(new Error(`${file} could not be run: ${error.message}`));
       else resolve({ code: error?.code ?? 0, stdout, stderr: stderr.toString() });

@@ -3,8 +3,12 @@
 import asyncio
 
 from google.adk.agents import LlmAgent
+from google.adk.agents.invocation_context import InvocationContext
+from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
+from google.adk.tools.agent_tool import AgentTool
+from google.adk.tools.base_toolset import BaseToolset
 from google.genai import types
 
 from agentwire.adk import CONTEXT_KEY, MAX_TOOLS, TOOLS_KEY, FrontendTools, frontend_context
@@ -129,7 +133,8 @@ def test_tools_that_change_while_a_call_waits_are_seen():
 
 def test_tools_of_the_agent_win_and_nonsense_is_ignored():
     bench = Bench(lambda request: words("ok"))
-    nonsense = [tool("get_weather"), tool("transfer_to_agent"), {"name": ""}, {"name": 7}, "x", None, tool("a"), tool("a")]
+    reserved = [tool("transfer_to_agent"), tool("set_model_response"), tool("finish_task")]
+    nonsense = [tool("get_weather"), *reserved, {"name": ""}, {"name": 7}, "x", None, tool("a"), tool("a")]
     asyncio.run(bench.run("s1", say("hi"), {TOOLS_KEY: [*nonsense, {"name": "bare"}]}))
     asyncio.run(bench.run("s2", say("hi"), {TOOLS_KEY: "nonsense"}))
     assert bench.offered() == [["a", "bare", "get_weather"], ["get_weather"]]
@@ -142,6 +147,68 @@ def test_only_allowed_tools_are_offered_and_not_too_many():
     many = Bench(lambda request: words("ok"))
     asyncio.run(many.run("s1", say("hi"), {TOOLS_KEY: [tool(f"t{n}") for n in range(MAX_TOOLS + 5)]}))
     assert len(many.offered()[0]) == MAX_TOOLS + 1
+
+
+def test_an_agent_that_is_a_tool_itself_is_offered_none():
+    """It runs to its end in one go, so nobody could answer."""
+    toolset, seen = FrontendTools(), {}
+
+    def script(name, *turns):
+        turns = iter(turns)
+
+        def remember(request):
+            tools = [f.name for tool in request.config.tools or [] for f in tool.function_declarations or []]
+            seen.setdefault(name, []).append(sorted(tools))
+            return next(turns)
+
+        return ScriptedLlm(script=remember)
+
+    inner = LlmAgent(name="inner", description="Helps.", model=script("inner", words("helped")), tools=[toolset])
+    asks = [chunk(call("inner", request="help"), finish="STOP")]
+    outer = LlmAgent(name="outer", model=script("outer", asks, words("ok")), tools=[AgentTool(inner), toolset])
+
+    async def scenario():
+        sessions = InMemorySessionService()
+        await sessions.create_session(app_name="app", user_id="u", session_id="s", state={TOOLS_KEY: [tool("pick")]})
+        runner = Runner(agent=outer, app_name="app", session_service=sessions)
+        message = types.Content(role="user", parts=say("go"))
+        return [event async for event in runner.run_async(user_id="u", session_id="s", new_message=message)]
+
+    asyncio.run(scenario())
+    assert seen == {"outer": [["inner", "pick"]] * 2, "inner": [[]]}
+
+
+def test_a_toolset_that_fails_does_not_take_the_others_along():
+    class Broken(BaseToolset):
+        async def get_tools(self, readonly_context=None):
+            raise ConnectionError("nobody there")
+
+        async def close(self):
+            pass
+
+    async def scenario():
+        agent = LlmAgent(name="demo", model=ScriptedLlm(script=lambda request: words("ok")), tools=[Broken()])
+        session = await InMemorySessionService().create_session(app_name="app", user_id="u", state={TOOLS_KEY: [tool("a")]})
+        sessions = InMemorySessionService()
+        context = InvocationContext(invocation_id="i", agent=agent, session=session, session_service=sessions)
+        return await FrontendTools().get_tools(ReadonlyContext(context))
+
+    assert [tool.name for tool in asyncio.run(scenario())] == ["a"]
+
+
+def test_the_state_keeps_the_schema_that_came_with_it():
+    state = {TOOLS_KEY: [tool("a", x={"type": "string"})]}
+
+    async def scenario():
+        agent = LlmAgent(name="demo", model=ScriptedLlm(script=lambda request: words("ok")))
+        session = await InMemorySessionService().create_session(app_name="app", user_id="u", state=state)
+        sessions = InMemorySessionService()
+        context = InvocationContext(invocation_id="i", agent=agent, session=session, session_service=sessions)
+        [offered] = await FrontendTools().get_tools(ReadonlyContext(context))
+        offered._get_declaration().parameters_json_schema["properties"]["x"]["type"] = "STRING"
+        return session.state[TOOLS_KEY][0]["parameters"]["properties"]["x"]["type"]
+
+    assert asyncio.run(scenario()) == "string"
 
 
 def test_context_reaches_the_instruction():

@@ -16,6 +16,7 @@ pub mod framing;
 pub mod json;
 pub mod order;
 pub mod patch;
+pub mod percent;
 mod tally;
 
 pub use tally::{Count, Tally};

@@ -1,6 +1,7 @@
 """An app for `adk api_server` whose model answers by keyword, the last word of the person deciding."""
 
 import re
+from pathlib import Path
 
 from fastapi.openapi.models import APIKey, APIKeyIn, OAuth2, OAuthFlowAuthorizationCode, OAuthFlows
 from google.adk.agents import LlmAgent
@@ -104,10 +105,12 @@ def set_theme(theme: str, tool_context: ToolContext) -> dict:
     return {"ok": True}
 
 
-def slowly(pieces):
-    """With a pause after each, so that there is a middle."""
-    paced = [step for piece in pieces for step in (chunk(piece), 0.05)]
-    return [*paced, chunk("end.", finish="STOP")]
+def slowly(pieces, text, file):
+    """With a pause in the middle until the file is there, or endlessly."""
+    pieces = [chunk(piece) for piece in pieces]
+    if "endlessly" in text:
+        return [step for piece in pieces * 200 for step in (piece, 0.05)]
+    return [*pieces[:20], *([Path(file)] if file else []), *pieces[20:], chunk("end.", finish="STOP")]
 
 
 def respond(request):
@@ -119,6 +122,9 @@ def respond(request):
     if media:
         return words(f"Got {media[0].mime_type} of {len(media[0].data)} bytes .")
     text = " ".join(part.text for part in parts if part.text)
+    if waits := re.search(r"\s*wait-for:(\S+)", text):
+        text = text.replace(waits[0], "")
+    file = waits and waits[1]
     if number := re.search(r"long (\d+)", text):
         count = int(number.group(1))
         return [chunk(f"word{n:04d} ") for n in range(count - 1)] + [chunk("end.", finish="STOP")]
@@ -137,8 +143,8 @@ def respond(request):
         "book": lambda: [chunk(call("book", row=4), finish="STOP")],
         "calendar": lambda: [chunk(call("private_calendar", day="Mon"), finish="STOP")],
         "mailbox": lambda: [chunk(call("private_mailbox", box="in"), finish="STOP")],
-        "slowly": lambda: slowly([f"word{n:02d} " for n in range(60)]),
-        "ponder": lambda: slowly([thought(f"hmm{n:02d} ") for n in range(60)]),
+        "slowly": lambda: slowly([f"word{n:02d} " for n in range(60)], text, file),
+        "ponder": lambda: slowly([thought(f"hmm{n:02d} ") for n in range(60)], text, file),
         "artifact": lambda: [chunk(call("save_report", name="report.txt", text="hello"), finish="STOP")],
         "state": lambda: [chunk(call("set_theme", theme="dark"), finish="STOP")],
         "think": lambda: [chunk(thought("Hmm, ")), chunk(thought("hi.", b"\xfb\xff")), chunk("Hello!", finish="STOP")],

@@ -7,6 +7,7 @@ closing events and finish reasons are those of a real run.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, AsyncGenerator, Callable
 
 from google.adk.models.base_llm import BaseLlm
@@ -53,8 +54,8 @@ def words(text: str) -> list[types.GenerateContentResponse]:
 
 
 class ScriptedLlm(BaseLlm):
-    """Asks ``script`` for the chunks of each turn. An exception among them is raised when its time comes, and a number
-    is a pause in seconds."""
+    """Asks ``script`` for the chunks of each turn. An exception among them is raised when its time comes, a path is waited
+    for, and a number is a pause in seconds. Tells when nobody wants the rest."""
 
     model: str = "scripted-1"
     script: Callable[[LlmRequest], list[Any]]
@@ -62,6 +63,15 @@ class ScriptedLlm(BaseLlm):
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
+        try:
+            async for response in self._play(llm_request, stream):
+                yield response
+        except (asyncio.CancelledError, GeneratorExit):
+            parts = llm_request.contents[-1].parts if llm_request.contents else []
+            print("not heard out:", *(part.text for part in parts if part.text), flush=True)
+            raise
+
+    async def _play(self, llm_request: LlmRequest, stream: bool) -> AsyncGenerator[LlmResponse, None]:
         aggregator = StreamingResponseAggregator()
         whole = []
         for piece in self.script(llm_request):
@@ -69,6 +79,10 @@ class ScriptedLlm(BaseLlm):
                 raise piece
             if isinstance(piece, float):
                 await asyncio.sleep(piece)
+                continue
+            if isinstance(piece, Path):
+                while not piece.exists():
+                    await asyncio.sleep(0.02)
                 continue
             if not stream:
                 whole.append(piece)

@@ -16,6 +16,7 @@ the tools in its own session, and only those.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Optional
@@ -25,6 +26,11 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.base_toolset import BaseToolset
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
+
+try:
+    from google.adk.tools._forwarding_artifact_service import ForwardingArtifactService
+except ImportError:  # It is not part of ADK's interface.
+    ForwardingArtifactService = ()
 
 __all__ = ["CONTEXT_KEY", "TOOLS_KEY", "FrontendTool", "FrontendTools", "frontend_context"]
 
@@ -39,7 +45,16 @@ MAX_TOOLS = 128
 providers refuse more (Gemini's own limit is 128 functions)."""
 
 # Names that ADK answers itself.
-_RESERVED = frozenset({"transfer_to_agent", "adk_request_confirmation", "adk_request_credential", "adk_request_input"})
+_RESERVED = frozenset(
+    {
+        "transfer_to_agent",
+        "set_model_response",
+        "finish_task",
+        "adk_request_confirmation",
+        "adk_request_credential",
+        "adk_request_input",
+    }
+)
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +64,8 @@ class FrontendTool(BaseTool):
 
     def __init__(self, name: str, description: str, parameters: Mapping[str, Any]) -> None:
         super().__init__(name=name, description=description, is_long_running=True)
-        self._parameters = dict(parameters)
+        # ADK and its model adapters may rewrite a schema; the session's state stays as it is.
+        self._parameters = copy.deepcopy(dict(parameters))
 
     def _get_declaration(self) -> types.FunctionDeclaration:
         return types.FunctionDeclaration(
@@ -79,7 +95,7 @@ class FrontendTools(BaseToolset):
         self._use_invocation_cache = False
 
     async def get_tools(self, readonly_context: Optional[ReadonlyContext] = None) -> list[BaseTool]:
-        if readonly_context is None:
+        if readonly_context is None or _is_tool_of_another(readonly_context):
             return []
         offered = readonly_context.state.get(TOOLS_KEY)
         if not offered:
@@ -106,18 +122,28 @@ class FrontendTools(BaseToolset):
     async def _own_names(self, readonly_context: ReadonlyContext) -> set[str]:
         """The names of the tools that the agent has without us."""
         agent = readonly_context._invocation_context.agent
-        names: set[str] = set()
+        # ADK 2 offers some agents below this one as tools.
+        names = {inner.name for inner in getattr(agent, "sub_agents", None) or []}
         for tool in getattr(agent, "tools", None) or []:
             if isinstance(tool, FrontendTools):
                 continue
             if isinstance(tool, BaseToolset):
-                names.update(inner.name for inner in await tool.get_tools_with_prefix(readonly_context))
+                try:
+                    names.update(inner.name for inner in await tool.get_tools_with_prefix(readonly_context))
+                except Exception as error:
+                    # Whether the agent can do without it is for ADK to say.
+                    _log.warning("cannot see the tools of %s: %s", type(tool).__name__, error)
             else:
                 names.add(getattr(tool, "name", None) or getattr(tool, "__name__", ""))
         return names
 
     async def close(self) -> None:
         """Nothing is held open."""
+
+
+def _is_tool_of_another(readonly_context: ReadonlyContext) -> bool:
+    """Whether the agent runs as a tool (``AgentTool``): it must end in one go, so nobody could answer its calls."""
+    return isinstance(readonly_context._invocation_context.artifact_service, ForwardingArtifactService)
 
 
 def _tool(entry: Any) -> Optional[FrontendTool]:

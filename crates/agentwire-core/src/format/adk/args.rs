@@ -6,6 +6,8 @@
 
 use std::fmt::Write as _;
 
+use serde_json::{Number, Value};
+
 use super::wire::Piece;
 
 /// The argument text so far.
@@ -18,7 +20,8 @@ pub(super) struct ArgsText {
     open: Vec<Container>,
     /// The path of the last value.
     last: Vec<Segment>,
-    /// The last value is a string that goes on.
+    /// The last value is a string, which goes on until another value comes: not every piece says that more
+    /// will follow, so its last quote waits.
     in_string: bool,
     /// A piece could not be placed behind the others.
     stuck: bool,
@@ -56,56 +59,48 @@ impl ArgsText {
         (from < self.text.len()).then(|| &self.text[from..])
     }
 
-    /// Takes in a piece.
+    /// Takes in a piece. Nothing is written any more once one could not be placed: what was handed out must
+    /// stay the beginning of what the closing event says.
     pub(super) fn push(&mut self, piece: &Piece<'_>) {
-        let Some(path) = piece.path.as_ref().and_then(|path| segments(path.as_str())) else {
-            self.stuck = true;
+        let path = piece.path.as_ref().and_then(|path| segments(path.as_str()));
+        self.stuck |= path.is_none() || self.text.len() > MAX_TEXT;
+        let Some(path) = path.filter(|_| !self.stuck) else {
             return;
         };
-        let more = piece.more == Some(true);
         if let Some(string) = &piece.string
             && self.in_string
             && path == self.last
         {
-            self.string(string.as_str(), more);
+            self.string(string.as_str());
             return;
         }
-        if self.in_string {
-            self.text.push('"');
-            self.in_string = false;
-        }
+        let Some(value) = value(piece) else {
+            // The beginning of a container, which its first member shows; ADK leaves out an empty one.
+            return;
+        };
         let before = self.text.len();
-        if self.stuck || before > MAX_TEXT || self.go(path).is_none() {
+        if std::mem::take(&mut self.in_string) {
+            self.text.push('"');
+        }
+        if self.go(path).is_none() {
             self.text.truncate(before);
             self.stuck = true;
             return;
         }
-        match piece {
-            Piece { string: Some(string), .. } => {
+        match value {
+            Value::String(string) => {
                 self.text.push('"');
-                self.string(string.as_str(), more);
+                self.string(&string);
+                self.in_string = true;
             }
-            Piece { number: Some(number), .. } => {
-                match serde_json::from_str::<serde_json::Number>(number.get()) {
-                    Ok(number) => write!(self.text, "{number}").expect("writing to memory does not fail"),
-                    Err(_) => self.stuck = true,
-                }
-            }
-            Piece { boolean: Some(boolean), .. } => {
-                self.text.push_str(if *boolean { "true" } else { "false" })
-            }
-            _ => self.text.push_str("null"),
+            other => write!(self.text, "{other}").expect("writing to memory does not fail"),
         }
     }
 
-    /// Writes a piece of a string, and its end if no more comes.
-    fn string(&mut self, piece: &str, more: bool) {
-        let quoted = serde_json::Value::from(piece).to_string();
+    /// Writes a piece of a string.
+    fn string(&mut self, piece: &str) {
+        let quoted = Value::from(piece).to_string();
         self.text.push_str(&quoted[1..quoted.len() - 1]);
-        self.in_string = more;
-        if !more {
-            self.text.push('"');
-        }
     }
 
     /// Writes what leads from the last value to the one at `path`.
@@ -131,7 +126,7 @@ impl ArgsText {
                 (Container::Object(members), Segment::Key(key), _)
                     if members.len() < MAX_MEMBERS && !members.contains(key) =>
                 {
-                    self.text.push_str(&serde_json::Value::from(key.as_str()).to_string());
+                    self.text.push_str(&Value::from(key.as_str()).to_string());
                     self.text.push(':');
                     members.push(key.clone());
                 }
@@ -150,7 +145,7 @@ impl ArgsText {
     fn enter(&mut self, segment: &Segment) -> Option<()> {
         match segment {
             Segment::Key(key) => {
-                write!(self.text, "{{{}:", serde_json::Value::from(key.as_str()))
+                write!(self.text, "{{{}:", Value::from(key.as_str()))
                     .expect("writing to memory does not fail");
                 self.open.push(Container::Object(vec![key.clone()]));
             }
@@ -164,26 +159,76 @@ impl ArgsText {
     }
 }
 
-/// The segments of a path such as `$.items[0].name` or `$['odd key']`.
+/// What a piece holds, if it holds anything.
+fn value(piece: &Piece<'_>) -> Option<Value> {
+    match piece {
+        Piece { string: Some(string), .. } => Some(string.as_str().into()),
+        Piece { number: Some(number), .. } => Some(serde_json::from_str::<Number>(number.get()).ok()?.into()),
+        Piece { boolean: Some(boolean), .. } => Some((*boolean).into()),
+        Piece { null: Some(_), .. } => Some(Value::Null),
+        _ => None,
+    }
+}
+
+/// The segments of a path such as `$.items[0].name` or `$['odd \'key\'']`, as ADK reads it.
 fn segments(path: &str) -> Option<Vec<Segment>> {
-    let mut rest = path.strip_prefix('$')?;
+    let mut rest = path.strip_prefix('$').unwrap_or(path);
     let mut segments = Vec::new();
     while !rest.is_empty() && segments.len() <= MAX_DEPTH {
-        if let Some(word) = rest.strip_prefix('.') {
-            let end = word.find(['.', '[']).unwrap_or(word.len());
-            segments.push(Segment::Key(word[..end].to_owned()));
-            rest = &word[end..];
-        } else {
-            let (inside, after) = rest.strip_prefix('[')?.split_once(']')?;
-            let quoted = |quote| inside.strip_prefix(quote)?.strip_suffix(quote);
-            segments.push(match quoted('\'').or_else(|| quoted('"')) {
-                Some(key) => Segment::Key(key.to_owned()),
-                None => Segment::Index(inside.parse().ok()?),
-            });
+        let Some(inside) = rest.strip_prefix('[') else {
+            let (key, after) = word(rest.strip_prefix('.').unwrap_or(rest), &['.', '[', ']']);
+            if key.is_empty() {
+                return None;
+            }
+            segments.push(Segment::Key(key));
             rest = after;
-        }
+            continue;
+        };
+        let quote = inside.chars().next().filter(|first| matches!(first, '\'' | '"'));
+        rest = match quote {
+            Some(quote) => {
+                let (key, after) = word(&inside[1..], &[quote]);
+                segments.push(Segment::Key(key));
+                after.strip_prefix(quote)?.strip_prefix(']')?
+            }
+            None => {
+                let (index, after) = inside.split_once(']')?;
+                segments.push(Segment::Index(index.trim().parse().ok()?));
+                after
+            }
+        };
     }
     matches!(segments.first(), Some(Segment::Key(_))).then_some(segments)
+}
+
+/// The text before the first of `ends`, without its escapes, and what follows.
+fn word<'p>(text: &'p str, ends: &[char]) -> (String, &'p str) {
+    let mut word = String::new();
+    let mut rest = text;
+    while let Some(next) = rest.chars().next().filter(|next| !ends.contains(next)) {
+        rest = &rest[next.len_utf8()..];
+        let escaped = if next == '\\' { rest.chars().next() } else { None };
+        let Some(escaped) = escaped else {
+            word.push(next);
+            continue;
+        };
+        rest = &rest[escaped.len_utf8()..];
+        let code = (escaped == 'u').then(|| rest.get(..4)).flatten();
+        let code = code.and_then(|digits| u32::from_str_radix(digits, 16).ok()).and_then(char::from_u32);
+        word.push(match (escaped, code) {
+            ('u', Some(character)) => {
+                rest = &rest[4..];
+                character
+            }
+            ('n', _) => '\n',
+            ('r', _) => '\r',
+            ('t', _) => '\t',
+            ('b', _) => '\u{8}',
+            ('f', _) => '\u{c}',
+            (other, _) => other,
+        });
+    }
+    (word, rest)
 }
 
 #[cfg(test)]
@@ -218,12 +263,40 @@ mod tests {
     }
 
     #[test]
+    fn a_string_goes_on_whatever_its_pieces_promise() {
+        let (text, stuck) = text(&[
+            r#"{"jsonPath":"$.a","stringValue":"x"}"#,
+            r#"{"jsonPath":"$.a","stringValue":"y","willContinue":false}"#,
+            r#"{"jsonPath":"$.a"}"#,
+            r#"{"jsonPath":"$.a","stringValue":"z"}"#,
+            r#"{"jsonPath":"$.b","willContinue":true}"#,
+            r#"{"jsonPath":"$.b[0].c","numberValue":1}"#,
+        ]);
+        assert_eq!(text, r#"{"a":"xyz","b":[{"c":1"#);
+        assert!(!stuck);
+    }
+
+    #[test]
+    fn paths_are_read_as_adk_reads_them() {
+        let (text, stuck) = text(&[
+            r#"{"jsonPath":"$['odd ]key']","numberValue":1}"#,
+            r#"{"jsonPath":"$['it\\'s']","numberValue":2}"#,
+            r#"{"jsonPath":"$[\"say \\\"hi\\\"\"][ 0 ]","numberValue":3}"#,
+            r#"{"jsonPath":"$.list[0]['line\\n\\u00e9']","numberValue":4}"#,
+            r#"{"jsonPath":"bare\\.dot","numberValue":5}"#,
+        ]);
+        assert_eq!(text, r#"{"odd ]key":1,"it's":2,"say \"hi\"":[3],"list":[{"line\né":4}],"bare.dot":5"#);
+        assert!(!stuck);
+    }
+
+    #[test]
     fn what_cannot_be_appended_is_left_to_the_closing_event() {
         for pieces in [
             [r#"{"jsonPath":"$.a","numberValue":1}"#, r#"{"jsonPath":"$.a","numberValue":2}"#],
             [r#"{"jsonPath":"$.a","numberValue":1}"#, r#"{"jsonPath":"$.a.b","numberValue":2}"#],
             [r#"{"jsonPath":"$.a[0]","numberValue":1}"#, r#"{"jsonPath":"$.a[2]","numberValue":2}"#],
-            [r#"{"jsonPath":"nonsense","numberValue":1}"#, r#"{"jsonPath":"$","numberValue":2}"#],
+            [r#"{"jsonPath":"$[0]","numberValue":1}"#, r#"{"jsonPath":"$","numberValue":2}"#],
+            [r#"{"jsonPath":"$['a","numberValue":1}"#, r#"{"jsonPath":"$.a..b","numberValue":2}"#],
         ] {
             let (text, stuck) = text(&pieces);
             assert!(stuck, "{text}");

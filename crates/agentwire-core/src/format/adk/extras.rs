@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json, value::RawValue};
 
-use super::wire::{Blob, Citations, FileData, Grounding, SourceInfo, Text, UsageMetadata, parse};
+use super::{
+    base64,
+    wire::{Blob, Citations, FileData, Grounding, SourceInfo, Text, UsageMetadata, parse},
+};
 use crate::{
     event::{MediaKind, MessageId, PartSource, Source, Usage},
     format::ReadError,
@@ -83,10 +86,19 @@ pub(super) fn sources(
             sources.push((source, detail));
         }
         for support in grounding.supports.iter().flatten() {
-            let Some(segment) = support.segment.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok())
-            else {
+            let Some(found) = &support.segment else {
                 continue;
             };
+            let mut segment = json!({});
+            let numbers = [("partIndex", found.part), ("startIndex", found.start), ("endIndex", found.end)];
+            for (key, number) in numbers {
+                if let Some(number) = number {
+                    segment[key] = (number as i64).into();
+                }
+            }
+            if let Some(text) = &found.text {
+                segment["text"] = text.as_str().into();
+            }
             for index in support.chunks.iter().flatten() {
                 if let Some((_, detail)) = sources.get_mut(*index as usize) {
                     append(detail, "segments", segment.clone());
@@ -149,7 +161,7 @@ fn boxed(text: Option<&Text<'_>>) -> Option<Box<str>> {
 pub(super) fn inline(blob: &Blob<'_>) -> (MediaKind, PartSource) {
     let mime_type = blob.mime_type.as_ref().map_or("application/octet-stream", Text::as_str);
     let data = blob.data.as_ref().map_or("", Text::as_str);
-    let source = PartSource::Data { value: standard_base64(data), mime_type: mime_type.into() };
+    let source = PartSource::Data { value: base64::standard(data), mime_type: mime_type.into() };
     (MediaKind::of_mime(mime_type), source)
 }
 
@@ -161,29 +173,4 @@ pub(super) fn elsewhere(file: &FileData<'_>) -> (MediaKind, PartSource) {
         mime_type: mime_type.map(Into::into),
     };
     (MediaKind::of_mime(mime_type.unwrap_or_default()), source)
-}
-
-/// Base64 in the alphabet that data URLs and everybody else use. ADK writes the URL-safe one and accepts both.
-fn standard_base64(data: &str) -> Box<str> {
-    let mut text = data.replace('-', "+").replace('_', "/");
-    if !text.len().is_multiple_of(4) {
-        text.truncate(text.trim_end_matches('=').len());
-        while !text.len().is_multiple_of(4) {
-            text.push('=');
-        }
-    }
-    text.into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_alphabets_become_the_standard_one() {
-        assert_eq!(&*standard_base64("-_8="), "+/8=");
-        assert_eq!(&*standard_base64("+/8="), "+/8=");
-        assert_eq!(&*standard_base64("-_8"), "+/8=");
-        assert_eq!(&*standard_base64(""), "");
-    }
 }

@@ -7,7 +7,7 @@
 use serde_json::{Value, value::RawValue};
 
 use super::wire::{Complaint, Event, Text};
-use crate::event::SubagentId;
+use crate::event::{MessageId, SubagentId};
 
 /// The code for a failure that came without one: 1.x names none in its error frames.
 const UPSTREAM_ERROR: &str = "UPSTREAM_ERROR";
@@ -20,6 +20,17 @@ pub(super) struct Failure {
     pub(super) message: Box<str>,
     /// Whose it was, where subagents are shown.
     pub(super) subagent: Option<SubagentId>,
+    /// Of an error that a workflow node has raised, which may be tried again.
+    pub(super) raised: Option<Raised>,
+}
+
+/// Where an error was raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Raised {
+    /// The node.
+    pub(super) path: Box<str>,
+    /// The messages that it was in the middle of.
+    pub(super) said: Vec<MessageId>,
 }
 
 impl Failure {
@@ -27,6 +38,12 @@ impl Failure {
     pub(super) fn of_event(event: &Event<'_>) -> Option<Self> {
         let code = event.error_code.as_ref().map_or("", Text::as_str);
         let message = event.error_message.as_ref().map_or("", Text::as_str);
+        // Without streaming, ADK gives no code to an answer that was cut off or cut short, only its reason.
+        // `OTHER` alone is what adapters make of reasons that they do not know.
+        let code = match (code, message, event.finish_reason.as_ref().map(Text::as_str)) {
+            ("", "", Some(reason)) if reason != "OTHER" => reason,
+            _ => code,
+        };
         match code {
             "" if message.is_empty() => None,
             "" => Some(Self::new(UPSTREAM_ERROR, message)),
@@ -62,6 +79,19 @@ impl Failure {
         Some(Self::new(UPSTREAM_REFUSED, &each.collect::<Vec<_>>().join("; ")))
     }
 
+    /// Whether it is over when the node at `path` goes on: the node that raised it, or one above that.
+    pub(super) fn is_behind(&self, path: &str) -> bool {
+        self.raised.as_ref().is_some_and(|raised| {
+            let below = raised.path.strip_prefix(path).filter(|_| !path.is_empty());
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
+    /// Whether the code is the class of an exception; the reasons of models are all in capitals.
+    pub(super) fn is_class(&self) -> bool {
+        self.code.contains(|letter: char| letter.is_ascii_lowercase())
+    }
+
     /// Whether it has a code of ADK's own.
     pub(super) fn is_named(&self) -> bool {
         &*self.code != UPSTREAM_ERROR
@@ -69,7 +99,7 @@ impl Failure {
 
     fn new(code: &str, message: &str) -> Self {
         let message = if message.is_empty() { code } else { message };
-        Self { code: code.into(), message: message.into(), subagent: None }
+        Self { code: code.into(), message: message.into(), subagent: None, raised: None }
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod args;
 pub mod artifact;
+mod base64;
 mod emit;
 mod extras;
 mod failure;

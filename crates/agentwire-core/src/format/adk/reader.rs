@@ -1,39 +1,36 @@
 //! ADK frames to canonical events.
+//!
+//! Which turn an event belongs to, which parts of it are new, is decided here; everything else has a module.
+
+mod beside;
+mod ending;
+mod session;
+mod streams;
+mod user;
 
 use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
+use self::streams::Streams;
 use super::{
-    Settings, Snapshot,
+    Settings,
     emit::Emit,
-    extras,
-    failure::Failure,
-    history,
-    input::StoredSession,
+    failure::{Failure, Raised},
     run::{At, Run},
     state::State,
     steps::{Place, Steps},
     turn::{Turn, speaks},
-    wire::{Actions, Event as Native, Member, Parts, Session, Text, UsageMetadata, milliseconds, parse},
+    wire::{Actions, Event as Native, Member, Parts, Text, milliseconds, parse},
 };
 use crate::{
-    event::{
-        Body, Content, ContentPart, Event, File, Message, MessageId, Outcome, Role, RunError, RunFinished,
-        RunStarted, ToolCallId, Usage,
-    },
-    fold::carrier,
+    event::{Body, Event, MessageId, RunStarted, Usage},
     format::{ReadError, Reader, StreamEnd},
     framing::{Frame, Payload},
-    json::{Json, Object, Path, elements, json, kind_of},
+    json::{Json, Path, elements, json, kind_of},
     tally::Tally,
 };
 
-/// The code of a stream that held nothing: an error page, or a proxy that swallowed the answer.
-const NO_EVENTS: &str = "UPSTREAM_NO_EVENTS";
-/// The code of a stream that ended in the middle, as the guard has it: ADK has no event for the end of a run,
-/// but models do not stop in the middle of a turn and tools answer.
-const STREAM_TRUNCATED: &str = "STREAM_TRUNCATED";
 /// The author of what a person said.
 const USER: &str = "user";
 
@@ -64,86 +61,6 @@ pub(super) struct AdkReader {
     made: u64,
     /// The time of the last event, for those that a reader makes itself.
     now: Option<i64>,
-}
-
-/// The agents that speak, each in its own stream.
-#[derive(Debug, Default)]
-struct Streams {
-    all: Vec<Stream>,
-    /// The last one, which is nearly always the next one too.
-    last: usize,
-}
-
-#[derive(Debug)]
-struct Stream {
-    invocation: Box<str>,
-    branch: Box<str>,
-    author: Box<str>,
-    /// Where its last event came from.
-    path: Box<str>,
-    turn: Option<Box<Turn>>,
-    /// Code without a result yet; the result may come in an event of its own.
-    code: Option<ToolCallId>,
-    /// A failure that only a partial event named.
-    failure: Option<Failure>,
-}
-
-impl Streams {
-    /// How many agents may speak at the same time before the first ones are cut short.
-    const LIMIT: usize = 128;
-
-    /// The stream of an event, and a stream that had to make room.
-    fn find(&mut self, invocation: &str, place: Place<'_>) -> (usize, Option<Stream>) {
-        let fits = |stream: &Stream| {
-            *stream.author == *place.author
-                && *stream.branch == *place.branch
-                && *stream.invocation == *invocation
-        };
-        let mut evicted = None;
-        if !self.all.get(self.last).is_some_and(fits) {
-            self.last = self.all.iter().position(fits).unwrap_or_else(|| {
-                if self.all.len() >= Self::LIMIT {
-                    let idle = self.all.iter().position(|stream| stream.turn.is_none());
-                    evicted = Some(self.all.remove(idle.unwrap_or(0)));
-                }
-                self.all.push(Stream {
-                    invocation: invocation.into(),
-                    branch: place.branch.into(),
-                    author: place.author.into(),
-                    path: Box::default(),
-                    turn: None,
-                    code: None,
-                    failure: None,
-                });
-                self.all.len() - 1
-            });
-        }
-        let stream = &mut self.all[self.last];
-        if *stream.path != *place.path {
-            stream.path = place.path.into();
-        }
-        (self.last, evicted)
-    }
-
-    /// What all streams but one are in the middle of saying; `None` if not all of it is known.
-    fn unfinished(&self, except: usize) -> Option<Vec<Message>> {
-        let others = self.all.iter().enumerate().filter(|(index, _)| *index != except);
-        let mut messages = Vec::new();
-        for turn in others.filter_map(|(_, stream)| stream.turn.as_ref()) {
-            messages.extend(turn.unfinished()?);
-        }
-        Some(messages)
-    }
-
-    /// Whether a turn is still streaming at a place.
-    fn is_busy(&self, place: Place<'_>) -> bool {
-        self.all.iter().any(|stream| {
-            stream.turn.is_some()
-                && *stream.author == *place.author
-                && *stream.branch == *place.branch
-                && *stream.path == *place.path
-        })
-    }
 }
 
 impl AdkReader {
@@ -313,10 +230,33 @@ impl AdkReader {
             self.run.close(&mut turn, emit);
             self.run.speak_as(self.steps.subagent(), emit);
         }
+        if let Some(call) = &event.scope {
+            self.run.delegated(call.as_str());
+        }
+        self.recover(event, place, emit);
         if event.partial == Some(true) {
             self.partial(event, index, emit)
         } else {
             self.whole(event, index, place, emit)
+        }
+    }
+
+    /// A node that has raised an error and then goes on, or that the node above it gets over, has not failed
+    /// the run: what it had begun to say is taken back, as ADK does not store it.
+    fn recover(&mut self, event: &Native<'_>, place: Place<'_>, emit: &mut Emit<'_>) {
+        let is_alive = event.error_code.is_none() && (event.content.is_some() || event.output.is_some());
+        let Some(failure) = self.failure.take_if(|failure| is_alive && failure.is_behind(place.path)) else {
+            return;
+        };
+        emit.custom(
+            "adk.warning",
+            [("code", Json::string(&failure.code)), ("message", Json::string(&failure.message))],
+        );
+        if let Some(raised) = failure.raised
+            && !raised.said.is_empty()
+        {
+            self.run.elsewhere = self.streams.unfinished(usize::MAX);
+            self.run.take_back(&raised.said, emit);
         }
     }
 
@@ -426,6 +366,7 @@ impl AdkReader {
             message = Some(said);
         }
         self.last_whole = has_parts.then(|| MessageId::from(id));
+        let mut said = Vec::new();
         let ends = event.finish_reason.is_some()
             || event.error_code.is_some()
             || event.turn_complete == Some(true)
@@ -433,11 +374,20 @@ impl AdkReader {
         if ends && let Some(mut turn) = self.streams.all[index].turn.take() {
             model = model.or_else(|| turn.model.take());
             self.run.close(&mut turn, emit);
+            said = turn.messages;
             message = Some(turn.id);
         }
         self.extras(event, message.as_ref(), model.as_deref(), emit)?;
         self.actions(&actions, event, place, emit)?;
-        self.outcome(event, message, index, emit)
+        self.outcome(event, message, index, emit)?;
+        if let Some(failure) = &mut self.failure
+            && event.error_code.is_some()
+            && !has_parts
+            && failure.is_class()
+        {
+            failure.raised = Some(Raised { path: place.path.into(), said });
+        }
+        Ok(())
     }
 
     /// What an event says. Returns the id that other things can refer to, and the turn that it closed.
@@ -490,147 +440,6 @@ impl AdkReader {
         Ok((id, turn))
     }
 
-    /// What comes with an answer.
-    fn extras(
-        &mut self,
-        event: &Native<'_>,
-        message: Option<&MessageId>,
-        model: Option<&str>,
-        emit: &mut Emit<'_>,
-    ) -> Result<(), ReadError> {
-        if let Some(raw) = event.usage {
-            let counts: UsageMetadata<'_> = parse(raw, Path::Key(&Path::Root, "usageMetadata"))?;
-            extras::add_usage(&mut self.usage, &counts, model);
-        }
-        if event.grounding.is_some() || event.citations.is_some() {
-            let message = match message {
-                Some(message) => message.clone(),
-                None => self.fresh_id(event),
-            };
-            for source in extras::sources(&message, event.grounding, event.citations)? {
-                self.run.transcript.activity(
-                    &source.id,
-                    "agentwire.source",
-                    carrier::source_content(&source),
-                );
-                emit.push(Body::Source(Box::new(source)));
-            }
-        }
-        for (name, key, raw) in [
-            ("adk.grounding", "groundingMetadata", event.grounding),
-            ("adk.citations", "citationMetadata", event.citations),
-        ] {
-            if let Some(raw) = raw {
-                let value = json(raw, Path::Key(&Path::Root, key), &mut self.run.tally)?;
-                let name = name.into();
-                emit.push(Body::Custom { name, value });
-            }
-        }
-        if let Some(raw) = event.metadata {
-            let value = json(raw, Path::Key(&Path::Root, "customMetadata"), &mut self.run.tally)?;
-            if value.get() != "{}" && self.last_metadata.as_ref() != Some(&value) {
-                emit.push(Body::Custom { name: "adk.metadata".into(), value: value.clone() });
-                self.last_metadata = Some(value);
-            }
-        }
-        self.transcriptions(event, emit)
-    }
-
-    /// What was heard and spoken, in live mode.
-    fn transcriptions(&mut self, event: &Native<'_>, emit: &mut Emit<'_>) -> Result<(), ReadError> {
-        for (name, key, raw) in [
-            ("adk.input_transcription", "inputTranscription", event.heard),
-            ("adk.output_transcription", "outputTranscription", event.spoken),
-        ] {
-            if let Some(raw) = raw {
-                let value = json(raw, Path::Key(&Path::Root, key), &mut self.run.tally)?;
-                let name = name.into();
-                emit.push(Body::Custom { name, value });
-            }
-        }
-        Ok(())
-    }
-
-    /// What an event does beside what it says.
-    fn actions(
-        &mut self,
-        actions: &Actions<'_>,
-        event: &Native<'_>,
-        place: Place<'_>,
-        emit: &mut Emit<'_>,
-    ) -> Result<(), ReadError> {
-        let path = Path::Key(&Path::Root, "actions");
-        if let Some(delta) = &actions.state {
-            let path = Path::Key(&path, "stateDelta");
-            if let Some(patch) = self.state.apply(delta, path, &mut self.run.tally)? {
-                emit.push(Body::StateDelta { patch });
-            }
-        }
-        self.artifacts(actions, emit)?;
-        let author = || Json::string(place.author);
-        if let Some(agent) = &actions.transfer {
-            let parts = event.content.as_ref().and_then(|content| content.parts.as_ref());
-            let mut answers =
-                parts.iter().flat_map(|parts| parts.iter()).filter_map(|part| part.response.as_ref());
-            let call = answers.next().and_then(|answer| answer.id.as_ref()).map(Text::as_str);
-            let call = call.map(|native| self.run.shown(native));
-            self.steps.transfer(agent.as_str(), call);
-            let mut members = vec![("from", author()), ("to", Json::string(agent.as_str()))];
-            if let Some(reason) = &actions.transfer_reason {
-                members.push(("reason", Json::string(reason.as_str())));
-            }
-            emit.custom("adk.transfer", members);
-        }
-        if actions.escalate == Some(true) {
-            emit.custom("adk.escalate", [("author", author())]);
-        }
-        let others = [
-            ("compaction", actions.compaction),
-            ("endOfAgent", actions.end_of_agent),
-            ("agentState", actions.agent_state),
-            ("route", actions.route),
-            ("renderUiWidgets", actions.widgets),
-            ("setModelResponse", actions.model_response),
-        ];
-        let mut members = Vec::new();
-        for (name, raw) in others {
-            if let Some(raw) = raw {
-                members.push((name, json(raw, Path::Key(&path, name), &mut self.run.tally)?));
-            }
-        }
-        if let Some(invocation) = &actions.rewind {
-            members.push(("rewindBeforeInvocationId", Json::string(invocation.as_str())));
-        }
-        if !members.is_empty() {
-            members.insert(0, ("author", author()));
-            emit.custom("adk.actions", members);
-        }
-        for name in &actions.unknown {
-            self.run.tally.note("unknown property", &format!("actions.{}", name.as_str()));
-        }
-        if let Some(raw) = event.output {
-            let output = json(raw, Path::Key(&Path::Root, "output"), &mut self.run.tally)?;
-            let is_root = |path: &Text<'_>| !path.as_str().contains('/');
-            let outputs = event.node.as_ref().and_then(|node| node.output_for.as_ref());
-            if outputs.is_some_and(|paths| paths.iter().any(is_root)) && !output.is_null() {
-                self.result = Some(output.clone());
-            }
-            emit.custom("adk.output", [("path", Json::string(place.path)), ("output", output)]);
-        }
-        Ok(())
-    }
-
-    fn artifacts(&mut self, actions: &Actions<'_>, emit: &mut Emit<'_>) -> Result<(), ReadError> {
-        let path = Path::Key(&Path::Root, "actions");
-        let path = Path::Key(&path, "artifactDelta");
-        for (filename, raw) in actions.artifacts.iter().flat_map(|entries| &entries.0) {
-            let filename = filename.as_str();
-            let version = json(raw, Path::Key(&path, filename), &mut self.run.tally)?;
-            emit.custom("adk.artifact", [("filename", Json::string(filename)), ("version", version)]);
-        }
-        Ok(())
-    }
-
     /// How the event says that a turn, or the run, went.
     fn outcome(
         &mut self,
@@ -657,224 +466,6 @@ impl AdkReader {
             }
         }
         Ok(())
-    }
-
-    /// What a person said: in stored events, never in the answer to a run.
-    fn user(&mut self, event: &Native<'_>, emit: &mut Emit<'_>) -> Result<(), ReadError> {
-        let parts = event.content.as_ref().and_then(|content| content.parts.as_ref());
-        if let Some(parts) = parts {
-            self.user_content(event, parts, emit)?;
-        }
-        if event.partial == Some(true) {
-            return Ok(());
-        }
-        if let Some(raw) = event.actions {
-            let path = Path::Key(&Path::Root, "actions");
-            let actions: Actions<'_> = parse(raw, path)?;
-            if let Some(delta) = &actions.state
-                && let Some(patch) =
-                    self.state.apply(delta, Path::Key(&path, "stateDelta"), &mut self.run.tally)?
-            {
-                emit.push(Body::StateDelta { patch });
-            }
-            self.artifacts(&actions, emit)?;
-        }
-        if let Some(failure) = Failure::of_event(event) {
-            self.failure = Some(failure);
-        }
-        Ok(())
-    }
-
-    fn user_content(
-        &mut self,
-        event: &Native<'_>,
-        parts: &Parts<'_>,
-        emit: &mut Emit<'_>,
-    ) -> Result<(), ReadError> {
-        let id = self.fresh_id(event);
-        let content = Path::Key(&Path::Root, "content");
-        let list = Path::Key(&content, "parts");
-        let mut said = Vec::new();
-        let mut size = 0;
-        let mut answers = 0;
-        for (number, part) in parts.iter().enumerate() {
-            if let Some(response) = &part.response {
-                let path = Path::Index(&list, number);
-                let at = At { event: &id, source: "", long_running: &[], actions: None, path };
-                self.run.answer(response, answers, true, at, emit)?;
-                answers += 1;
-            } else if let Some(text) = part.text.as_ref().filter(|text| !text.as_str().is_empty()) {
-                size += text.as_str().len();
-                said.push(ContentPart::text(text.as_str()));
-            } else if let Some(blob) = &part.inline {
-                let (kind, source) = extras::inline(blob);
-                size += blob.data.as_ref().map_or(0, |data| data.as_str().len());
-                said.push(ContentPart::media(kind, source));
-            } else if let Some(file) = &part.file {
-                let (kind, source) = extras::elsewhere(file);
-                said.push(ContentPart::media(kind, source));
-            }
-        }
-        if said.is_empty() {
-            return Ok(());
-        }
-        emit.push(Body::TextStart { message: id.clone(), role: Some(Role::User), name: None });
-        for part in &said {
-            if let ContentPart::Text { text, .. } = part {
-                emit.push(Body::TextDelta { message: id.clone(), delta: text.clone() });
-            }
-        }
-        emit.push(Body::TextEnd { message: id.clone() });
-        let media = said.iter().filter_map(|part| match part {
-            ContentPart::Media { kind, source, .. } => Some((*kind, source.clone())),
-            ContentPart::Text { .. } => None,
-        });
-        for (number, (kind, source)) in (0..).zip(media) {
-            emit.push(Body::File(Box::new(File {
-                id: super::turn::part_id(&id, "file", number),
-                message: Some(id.clone()),
-                kind,
-                source,
-                name: None,
-            })));
-        }
-        let content = match <[ContentPart; 1]>::try_from(said) {
-            Ok([ContentPart::Text { text, .. }]) => Content::Text(text),
-            Ok(one) => Content::Parts(one.into()),
-            Err(parts) => Content::Parts(parts),
-        };
-        self.run.transcript.user(&id, content, size);
-        Ok(())
-    }
-
-    /// A stored session: its messages and its state, at once.
-    fn session(&mut self, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
-        let thread = self.take_in(text)?.0;
-        self.start(Some(&thread).filter(|thread| !thread.is_empty()).map(String::as_str), out);
-        let messages = self.run.transcript.messages().to_vec();
-        Emit::new(out, self.now).push(Body::MessagesSnapshot { messages });
-        Ok(())
-    }
-
-    /// Takes in a stored session without a word; returns its id and its state as stored.
-    fn take_in(&mut self, text: &str) -> Result<(String, Option<Object>), ReadError> {
-        let raw: &RawValue = serde_json::from_str(text).map_err(|error| bad_json(&error))?;
-        let session: Session<'_> = parse(raw, Path::Root)?;
-        self.understood = true;
-        // A history names its agents; whose invocation each of them was is over.
-        self.steps = Steps::default();
-        let mut aside = Vec::new();
-        for event in history::live(&session)? {
-            if let Some(seconds) = event.timestamp {
-                self.now = milliseconds(seconds);
-            }
-            self.event(&event, &mut aside)?;
-            aside.clear();
-        }
-        if let Some(seconds) = session.updated {
-            self.now = milliseconds(seconds);
-        }
-        let emit = &mut Emit::new(&mut aside, self.now);
-        for stream in &mut self.streams.all {
-            if let Some(mut turn) = stream.turn.take() {
-                self.run.close(&mut turn, emit);
-            }
-        }
-        self.run.speak_as(None, emit);
-        self.steps.leave(&[], None, emit);
-        if !self.run.transcript.is_whole() {
-            self.run.tally.note("history cut off", "the session is too long to be shown");
-        }
-        // What failed was a run of the past, and its cost was that run's.
-        self.run.settle();
-        self.failure = None;
-        self.streams = Streams::default();
-        self.usage.clear();
-        self.result = None;
-        let mut stored = None;
-        if let Some(raw) = session.state {
-            stored = json(raw, Path::Key(&Path::Root, "state"), &mut self.run.tally)?.into_object();
-        }
-        if let Some(state) = &stored {
-            self.state = State::new(Some(state), self.run.settings.show_temp);
-        }
-        Ok((session.id.map(|id| id.0.into_owned()).unwrap_or_default(), stored))
-    }
-
-    /// What a stored session holds.
-    pub(super) fn stored(mut self, body: &str, tally: &mut Tally) -> Result<StoredSession, ReadError> {
-        let (thread, stored) = self.take_in(body.trim())?;
-        if thread.is_empty() {
-            return Err(ReadError::new("", "`id` is missing, expected a string"));
-        }
-        tally.absorb(&self.run.tally);
-        Ok(StoredSession {
-            thread: thread.into(),
-            messages: self.run.transcript.messages().to_vec(),
-            state: self.state.snapshot().into_object().unwrap_or_else(Object::empty),
-            raw_state: stored.unwrap_or_else(Object::empty),
-            interrupts: self.run.pending().0,
-            updated: self.now,
-        })
-    }
-
-    /// Closes everything and ends the run.
-    fn finish(&mut self, end: &StreamEnd, out: &mut Vec<Event>) {
-        self.start(None, out);
-        let emit = &mut Emit::new(out, self.now);
-        let mut truncated = None;
-        for stream in &mut self.streams.all {
-            if let Some(mut turn) = stream.turn.take() {
-                self.run.close(&mut turn, emit);
-                if turn.model.is_some() {
-                    truncated = Some("the stream ended in the middle of a model's turn".into());
-                }
-            }
-            // Nobody took back what the partial event said.
-            if self.failure.is_none() {
-                self.failure = stream.failure.take();
-            }
-        }
-        self.run.speak_as(None, emit);
-        let (interrupts, frontend) = self.run.pending();
-        self.steps.leave(&interrupts, self.failure.as_ref(), emit);
-        let usage = std::mem::take(&mut self.usage);
-        let unanswered =
-            self.run.unanswered().map(|tool| format!("the stream ended before `{tool}` answered"));
-        let failure = match (self.failure.take(), end) {
-            (Some(failure), _) => Some((failure.message, failure.code)),
-            (None, StreamEnd::Failed { code, message }) => Some((message.clone(), code.clone())),
-            (None, StreamEnd::Closed) if !self.understood => {
-                Some(("the stream held no ADK event".into(), NO_EVENTS.into()))
-            }
-            (None, StreamEnd::Closed) => {
-                truncated.or(unanswered).map(|message| (message.into(), STREAM_TRUNCATED.into()))
-            }
-        };
-        if let Some((message, code)) = failure {
-            emit.push(Body::RunError(Box::new(RunError { message, code: Some(code), usage })));
-            return;
-        }
-        let snapshot = match self.run.settings.snapshot {
-            Snapshot::Known => self.state.known(),
-            Snapshot::Always => Some(self.state.snapshot()),
-            Snapshot::Never => None,
-        };
-        if let Some(snapshot) = snapshot {
-            emit.push(Body::StateSnapshot { snapshot });
-        }
-        let outcome = match (interrupts.is_empty(), frontend.is_empty()) {
-            (false, _) => Some(Outcome::Interrupt { interrupts }),
-            (true, false) => Some(Outcome::Success { pending: frontend }),
-            (true, true) => None,
-        };
-        let Settings { thread, run, .. } = &self.run.settings;
-        emit.push(Body::RunFinished(Box::new(RunFinished {
-            result: self.result.take(),
-            outcome,
-            usage,
-            ..RunFinished::new(thread.clone(), run.clone())
-        })));
     }
 }
 

@@ -239,6 +239,30 @@ mod streaming {
     }
 
     #[test]
+    fn instances_of_one_node_do_not_mix() {
+        let at = |path: &str, partial: bool, said: &str| {
+            event(json!({"partial": partial, "nodeInfo": {"path": path}, "content": text(said)}))
+        };
+        let events = read(&[
+            at("w@1/a@1", true, "one "),
+            at("w@1/a@2", true, "three "),
+            at("w@1/a@1", true, "two"),
+            at("w@1/a@2", true, "four"),
+            at("w@1/a@1", false, "one two"),
+            at("w@1/a@2", false, "three four"),
+        ]);
+        assert!(of(&events, "MESSAGES_SNAPSHOT").is_empty());
+        let text = |id: &Value| -> String {
+            let contents = of(&events, "TEXT_MESSAGE_CONTENT");
+            let own = contents.iter().filter(|event| event["messageId"] == *id);
+            own.map(|event| event["delta"].as_str().unwrap()).collect()
+        };
+        let starts = of(&events, "TEXT_MESSAGE_START");
+        let said: Vec<_> = starts.iter().map(|event| text(&event["messageId"])).collect();
+        assert_eq!(said, ["one two", "three four"]);
+    }
+
+    #[test]
     fn a_correction_keeps_what_another_agent_is_saying() {
         let on = |branch: &str, members: Value| {
             let mut event = event(json!({"id": branch, "branch": branch, "author": branch, "partial": true}));
@@ -358,6 +382,37 @@ mod streaming {
         assert_eq!(said(&events), "Yes.");
     }
 
+    #[test]
+    fn a_signature_on_anything_but_text_is_kept() {
+        for part in [
+            json!({"text": "", "thoughtSignature": "c2ln"}),
+            json!({"thoughtSignature": "c2ln"}),
+            json!({"inlineData": {"mimeType": "image/png", "data": "AA=="}, "thoughtSignature": "c2ln"}),
+        ] {
+            let events = read(&[
+                event(json!({"partial": true, "content": {"parts": [part]}})),
+                event(json!({"partial": true, "content": text("Yes.")})),
+                event(json!({"content": {"parts": [part, {"text": "Yes."}]}})),
+            ]);
+            let values = of(&events, "REASONING_ENCRYPTED_VALUE");
+            assert_eq!(values.len(), 1, "{part}");
+            assert_eq!(values[0]["entityId"], "e1:thought", "{part}");
+            assert_eq!(said(&events), "Yes.");
+        }
+    }
+
+    #[test]
+    fn a_sketch_is_no_part_of_the_answer() {
+        let sketch = json!({"thought": true, "inlineData": {"mimeType": "image/png", "data": "-_8="}});
+        let events = read(&[
+            event(json!({"partial": true, "content": {"parts": [sketch]}})),
+            event(json!({"content": {"parts": [sketch, {"text": "Done."}]}})),
+        ]);
+        assert!(of(&events, "ACTIVITY_SNAPSHOT").is_empty());
+        let sketches = custom(&events, "adk.thought_media");
+        assert_eq!(sketches, [&json!({"messageId": "e1", "mimeType": "image/png", "data": "+/8="})]);
+    }
+
     /// AG-UI values back to events, for folding.
     pub(super) fn golden_events(values: &[Value]) -> Vec<Event> {
         let lines: String = values.iter().map(|value| format!("{value}\n")).collect();
@@ -402,6 +457,27 @@ mod tools {
         assert_eq!(messages[0]["toolCalls"][0]["function"]["arguments"], r#"{"a":2}"#);
         assert_eq!(of(&events, "TOOL_CALL_START").len(), 1);
         assert_eq!(last(&events)["type"], "RUN_FINISHED");
+    }
+
+    #[test]
+    fn pieces_without_a_known_id_belong_to_the_call_that_has_begun() {
+        let piece = |id: &str, value: &str| {
+            let pieces = json!([{"jsonPath": "$.a", "stringValue": value}]);
+            let call = json!({"id": id, "partialArgs": pieces, "willContinue": true});
+            event(json!({"partial": true, "content": {"parts": [{"functionCall": call}]}}))
+        };
+        let begun = json!({"id": "c1", "name": "f", "willContinue": true});
+        let whole = json!({"id": "c1", "name": "f", "args": {"a": "xy"}});
+        let events = read(&[
+            event(json!({"partial": true, "content": {"parts": [{"functionCall": begun}]}})),
+            piece("adk-1", "x"),
+            piece("adk-2", "y"),
+            event(json!({"content": {"parts": [{"functionCall": whole}]}})),
+            event(json!({"id": "e2", "content": response("c1", "f", json!({}))})),
+        ]);
+        let deltas: Vec<_> = of(&events, "TOOL_CALL_ARGS").iter().map(|event| &event["delta"]).collect();
+        assert_eq!(deltas, [r#"{"a":"x"#, "y", r#""}"#]);
+        assert!(of(&events, "MESSAGES_SNAPSHOT").is_empty());
     }
 
     #[test]
@@ -833,6 +909,88 @@ mod errors {
         );
         assert_eq!(last(&events)["type"], "RUN_FINISHED");
         assert_eq!(custom(&events, "adk.warning")[0]["code"], "MAX_TOKENS");
+    }
+
+    /// A workflow node that raises in the middle of a text, and what comes next.
+    fn raising(next: &[Value]) -> Vec<Value> {
+        let at = |path: &str, id: &str, mut members: Value| {
+            members["nodeInfo"] = json!({"path": path});
+            members["id"] = id.into();
+            event(members)
+        };
+        let mut events = vec![
+            at("w@1/a@1", "e1", json!({"partial": true, "content": text("Half an")})),
+            at("w@1/a@1", "e2", json!({"errorCode": "ValueError", "errorMessage": "flaky"})),
+        ];
+        for (number, next) in next.iter().enumerate() {
+            let path = next["path"].as_str().unwrap();
+            events.push(at(path, &format!("n{number}"), next["event"].clone()));
+        }
+        read(&events)
+    }
+
+    #[test]
+    fn a_node_that_is_tried_again_has_not_failed() {
+        let piece = json!({"partial": true, "content": text("Whole")});
+        for next in [
+            &[
+                json!({"path": "w@1/a@1", "event": piece}),
+                json!({"path": "w@1/a@1", "event": {"content": text("Whole")}}),
+            ][..],
+            // The node above has caught the error.
+            &[json!({"path": "w@1", "event": {"content": text("Whole")}})],
+        ] {
+            let events = raising(next);
+            assert_eq!(last(&events)["type"], "RUN_FINISHED");
+            assert_eq!(custom(&events, "adk.warning"), [&json!({"code": "ValueError", "message": "flaky"})]);
+            let mut fold = crate::fold::Fold::new();
+            super::streaming::golden_events(&events).iter().for_each(|event| fold.apply(event));
+            let said: Vec<_> = fold.messages().iter().map(|message| &message.body).collect();
+            let whole = MessageBody::Assistant { content: Some("Whole".into()), tool_calls: None };
+            assert_eq!(said, [&whole], "the first attempt is not told");
+        }
+    }
+
+    #[test]
+    fn a_node_that_nobody_tries_again_has_failed() {
+        let beside = json!({"path": "w@1/b@1", "event": {"content": text("Beside")}});
+        for next in [&[beside][..], &[]] {
+            let events = raising(next);
+            assert_eq!(last(&events)["code"], "ValueError");
+        }
+        // A prompt that was refused stays refused, whatever the agent adds to it.
+        let at = |mut members: Value| {
+            members["nodeInfo"] = json!({"path": "a@1"});
+            event(members)
+        };
+        let events =
+            read(&[at(json!({"errorCode": "SAFETY"})), at(json!({"id": "e2", "content": text("Bye.")}))]);
+        assert_eq!(last(&events)["code"], "SAFETY");
+    }
+
+    #[test]
+    fn a_task_may_need_more_than_one_run() {
+        let asks = json!({"id": "e2", "author": "t", "isolationScope": "c1", "content": text("Which?")});
+        let events = read(&[event(json!({"modelVersion": "m", "content": call("c1", "t")})), event(asks)]);
+        assert_eq!(last(&events)["type"], "RUN_FINISHED");
+    }
+
+    #[test]
+    fn without_streaming_the_reason_alone_is_the_error() {
+        for reason in ["MAX_TOKENS", "SAFETY", "MALFORMED_FUNCTION_CALL"] {
+            let events = read(&[event(json!({"content": text("Half an"), "finishReason": reason}))]);
+            assert_eq!(said(&events), "Half an");
+            assert_eq!(
+                (&last(&events)["type"], &last(&events)["code"]),
+                (&json!("RUN_ERROR"), &json!(reason))
+            );
+        }
+        let cut = event(json!({"content": text("Half an"), "finishReason": "MAX_TOKENS"}));
+        let events = read_with(&[cut], &["max_tokens=warning"]);
+        assert_eq!(custom(&events, "adk.warning").len(), 1);
+        assert_eq!(last(&events)["type"], "RUN_FINISHED");
+        let events = read(&[event(json!({"content": text("All."), "finishReason": "OTHER"}))]);
+        assert_eq!(last(&events)["type"], "RUN_FINISHED", "a reason that ADK's adapter does not know");
     }
 
     #[test]

@@ -129,6 +129,11 @@ impl Turn {
         self.messages.len() + self.codes_made.len() + self.streamed.len() + self.signatures.len() > MAX_BLOCKS
     }
 
+    /// Whether a signature was passed on.
+    pub(super) fn has_signature(&self, signature: &str) -> bool {
+        self.signatures.iter().any(|known| **known == *signature)
+    }
+
     /// Notes that the message with the turn's own id is this turn's.
     pub(super) fn own(&mut self) {
         if !self.messages.contains(&self.id) {

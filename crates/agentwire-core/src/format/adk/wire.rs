@@ -244,6 +244,7 @@ wire! {
         author: Text<'a> = "author",
         timestamp: f64 = "timestamp",
         branch: Text<'a> = "branch",
+        scope: Text<'a> = "isolationScope" | "isolation_scope",
         node: Node<'a> = "nodeInfo" | "node_info",
         content: Content<'a> = "content",
         partial: bool = "partial",
@@ -397,7 +398,14 @@ wire! {
     /// Which text a source supports.
     Support {
         chunks: Vec<f64> = "groundingChunkIndices" | "grounding_chunk_indices",
-        segment: &'a RawValue = "segment",
+        segment: Segment<'a> = "segment",
+    }
+    /// A stretch of an answer.
+    Segment {
+        part: f64 = "partIndex" | "part_index",
+        start: f64 = "startIndex" | "start_index",
+        end: f64 = "endIndex" | "end_index",
+        text: Text<'a> = "text",
     }
     /// Citations of one answer.
     Citations {

@@ -13,10 +13,12 @@ mod answer;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use self::answer::{respond, respond_with_content};
-use super::{Settings, Snapshot, pending::interrupt_call, reader::AdkReader, state::OWN_PREFIX};
+use super::{Settings, Snapshot, base64, pending::interrupt_call, reader::AdkReader, state::OWN_PREFIX};
 use crate::{
     event::{
         Content, ContentPart, Interrupt, Message, MessageBody, PartSource, ResumeEntry, RunInput, ThreadId,
@@ -24,6 +26,7 @@ use crate::{
     },
     format::ReadError,
     json::{Json, Object},
+    percent,
     tally::Tally,
 };
 
@@ -132,11 +135,11 @@ impl Api {
     }
 
     fn sessions(&self) -> String {
-        format!("/apps/{}/users/{}/sessions", escape(&self.app), escape(&self.user))
+        format!("/apps/{}/users/{}/sessions", percent::encode(&self.app), percent::encode(&self.user))
     }
 
     fn session(&self, thread: &ThreadId) -> String {
-        format!("{}/{}", self.sessions(), escape(thread))
+        format!("{}/{}", self.sessions(), percent::encode(thread))
     }
 
     /// Creates the session of a thread. A session that exists already is answered with 409.
@@ -184,7 +187,7 @@ impl Api {
     /// Asks for an artifact, in its newest version or a given one.
     #[must_use]
     pub fn get_artifact(&self, thread: &ThreadId, filename: &str, version: Option<u64>) -> Request {
-        let path = format!("{}/artifacts/{}", self.session(thread), escape(filename));
+        let path = format!("{}/artifacts/{}", self.session(thread), percent::encode(filename));
         get(match version {
             Some(version) => format!("{path}/versions/{version}"),
             None => path,
@@ -193,8 +196,10 @@ impl Api {
 
     /// Runs the agent; the answer is a stream.
     ///
-    /// What is new in the conversation becomes the message: answers to what waits, and what the person has
-    /// said since the agent spoke last. With nothing new, the run goes on from the session as it is.
+    /// What is new in the conversation becomes the message: answers to what waits, else what the person has
+    /// said since the agent spoke last. With nothing new, the run goes on from the session as it is. ADK takes answers
+    /// and words in one message no more: answers go on where the agent waits, words begin anew. Who has both runs
+    /// [`Self::run_then`] behind it.
     ///
     /// # Errors
     /// When there are answers and none of them answers something that waits, or one cannot be used.
@@ -205,9 +210,10 @@ impl Api {
             "sessionId": input.thread.as_str(),
             "streaming": true,
         });
-        let parts = new_parts(input, known.waiting)?;
+        let New { answers, said } = New::of(input, known.waiting)?;
+        let parts = if answers.is_empty() { said } else { answers };
         if !parts.is_empty() {
-            body["newMessage"] = json!({"role": "user", "parts": parts});
+            body["newMessage"] = message(parts);
         }
         if let Some(state) = known.state {
             let delta = self.changes(input, Some(state));
@@ -216,6 +222,21 @@ impl Api {
             }
         }
         Ok(post("/run_sse".into(), body))
+    }
+
+    /// Runs the agent with what the person says beside their answers, once it has gone on with those; `None` if there are
+    /// no answers, or no words.
+    #[must_use]
+    pub fn run_then(&self, input: &RunInput, known: Known<'_>) -> Option<Request> {
+        let New { answers, said } = New::of(input, known.waiting).ok()?;
+        let body = json!({
+            "appName": self.app,
+            "userId": self.user,
+            "sessionId": input.thread.as_str(),
+            "streaming": true,
+            "newMessage": message(said.clone()),
+        });
+        (!answers.is_empty() && !said.is_empty()).then(|| post("/run_sse".into(), body))
     }
 
     /// The keys of the state that the session does not have like this, our own included.
@@ -254,43 +275,62 @@ impl Api {
     }
 }
 
-/// The parts of the message that a run begins with.
-fn new_parts(input: &RunInput, waiting: &[Waiting]) -> Result<Vec<Value>, RequestError> {
-    let mut parts = Vec::new();
-    let mut unknown = None;
-    for entry in input.resume.iter().flatten() {
-        match waiting.iter().find(|waiting| *waiting.id == *entry.interrupt) {
-            Some(waiting) => parts.push(function_response(waiting, resume(waiting, entry)?)),
-            None => unknown = Some(RequestError::UnknownInterrupt(entry.interrupt.as_str().into())),
-        }
-    }
-    let spoken =
-        input.messages.iter().rposition(|message| matches!(message.body, MessageBody::Assistant { .. }));
-    let new = &input.messages[spoken.map_or(0, |index| index + 1)..];
-    let mut said = Vec::new();
-    for message in new {
-        match &message.body {
-            MessageBody::Tool { call, content, error } => {
-                match waiting.iter().find(|waiting| waiting.id == *call) {
-                    Some(waiting) => {
-                        parts.push(function_response(
-                            waiting,
-                            respond_with_content(waiting, content, error.as_deref())?,
-                        ));
-                        said.extend(media(content));
-                    }
-                    None => unknown = unknown.or(Some(RequestError::UnknownToolCall(call.as_str().into()))),
-                }
+fn message(parts: Vec<Value>) -> Value {
+    json!({"role": "user", "parts": parts})
+}
+
+/// What is new in a conversation, as parts of messages.
+struct New {
+    /// Answers to what waits, and the media that belong to them.
+    answers: Vec<Value>,
+    /// What the person has said.
+    said: Vec<Value>,
+}
+
+impl New {
+    fn of(input: &RunInput, waiting: &[Waiting]) -> Result<Self, RequestError> {
+        let (mut answers, mut shown, mut said) = (Vec::new(), Vec::new(), Vec::new());
+        let mut unknown = None;
+        // ADK takes one answer to each call; a user interface may give it in both ways.
+        let mut answered = HashSet::new();
+        for entry in input.resume.iter().flatten() {
+            match waiting.iter().find(|waiting| *waiting.id == *entry.interrupt) {
+                Some(waiting) if !answered.insert(&waiting.id) => {}
+                Some(waiting) => answers.push(function_response(waiting, resume(waiting, entry)?)),
+                None => unknown = Some(RequestError::UnknownInterrupt(entry.interrupt.as_str().into())),
             }
-            MessageBody::User { content } => said.extend(content_parts(content)),
-            _ => {}
         }
-    }
-    parts.append(&mut said);
-    match unknown {
-        // Results of tools that ADK ran itself also stand there, but never alone.
-        Some(unknown) if parts.is_empty() => Err(unknown),
-        _ => Ok(parts),
+        let spoken =
+            input.messages.iter().rposition(|message| matches!(message.body, MessageBody::Assistant { .. }));
+        for message in &input.messages[spoken.map_or(0, |index| index + 1)..] {
+            match &message.body {
+                MessageBody::Tool { call, content, error } => {
+                    match waiting.iter().find(|waiting| waiting.id == *call) {
+                        Some(waiting) if !answered.insert(&waiting.id) => {}
+                        Some(waiting) => {
+                            answers.push(function_response(
+                                waiting,
+                                respond_with_content(waiting, content, error.as_deref())?,
+                            ));
+                            shown.extend(media(content));
+                        }
+                        None => {
+                            unknown = unknown.or(Some(RequestError::UnknownToolCall(call.as_str().into())));
+                        }
+                    }
+                }
+                MessageBody::User { content } => said.extend(content_parts(content)),
+                _ => {}
+            }
+        }
+        match unknown {
+            // Results of tools that ADK ran itself also stand there, but never alone.
+            Some(unknown) if answers.is_empty() && said.is_empty() => Err(unknown),
+            _ => {
+                answers.append(&mut shown);
+                Ok(Self { answers, said })
+            }
+        }
     }
 }
 
@@ -330,8 +370,8 @@ fn part(part: &ContentPart) -> Option<Value> {
     Some(match source {
         PartSource::Data { value, mime_type } => inline(mime_type, value),
         PartSource::Url { value, mime_type } | PartSource::File { value, mime_type, .. } => {
-            if let Some((mime_type, data)) = data_url(value) {
-                return Some(inline(mime_type, data));
+            if let Some(inline) = data_url(value, mime_type.as_deref()) {
+                return Some(inline);
             }
             let mut file = json!({"fileUri": value});
             if let Some(mime_type) = mime_type {
@@ -344,12 +384,28 @@ fn part(part: &ContentPart) -> Option<Value> {
 
 /// ADK reads the URL-safe alphabet, as it writes it.
 fn inline(mime_type: &str, data: &str) -> Value {
-    json!({"inlineData": {"mimeType": mime_type, "data": data.replace('+', "-").replace('/', "_")}})
+    json!({"inlineData": {"mimeType": mime_type, "data": base64::url_safe(data)}})
 }
 
-fn data_url(url: &str) -> Option<(&str, &str)> {
-    let (kind, data) = url.strip_prefix("data:")?.split_once(',')?;
-    Some((kind.strip_suffix(";base64")?, data))
+/// What a `data:` URL holds; what it says about its type decides, then what was said beside it.
+fn data_url(url: &str, beside: Option<&str>) -> Option<Value> {
+    let (kind, data) = url
+        .get(..5)
+        .filter(|scheme| scheme.eq_ignore_ascii_case("data:"))
+        .and_then(|_| url[5..].split_once(','))?;
+    let (mime_type, is_base64) = match kind.rsplit_once(';') {
+        Some((mime_type, last)) if last.trim().eq_ignore_ascii_case("base64") => (mime_type, true),
+        _ => (kind, false),
+    };
+    let mime_type = match mime_type.trim() {
+        "" => beside.unwrap_or("text/plain"),
+        mime_type => mime_type,
+    };
+    let bytes = percent::decode(data);
+    Some(match is_base64 {
+        true => inline(mime_type, &String::from_utf8_lossy(&bytes)),
+        false => inline(mime_type, &base64::encoded(&bytes)),
+    })
 }
 
 fn post(path: String, body: Value) -> Request {
@@ -358,18 +414,6 @@ fn post(path: String, body: Value) -> Request {
 
 fn get(path: String) -> Request {
     Request { method: "GET", path, body: None }
-}
-
-/// A path segment: everything but letters, digits and `-._~` is percent-encoded.
-fn escape(segment: &str) -> String {
-    let mut out = String::with_capacity(segment.len());
-    for byte in segment.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }
 
 /// What a stored session holds.

@@ -71,6 +71,10 @@ fn media_go_along() {
         ContentPart::media(MediaKind::Image, data("+/8=")),
         ContentPart::media(MediaKind::Document, url("gs://b/x.pdf")),
         ContentPart::media(MediaKind::Image, url("data:image/gif;base64,R0lG")),
+        ContentPart::media(MediaKind::Image, data("+/\r\n8=")),
+        ContentPart::media(MediaKind::Document, url("DATA:text/plain;charset=utf-8;Base64,aGk%3D")),
+        ContentPart::media(MediaKind::Document, url("data:text/csv,a%2Cb")),
+        ContentPart::media(MediaKind::Document, url("data:;base64,aGk=")),
     ]));
     assert_eq!(
         body(&input, Known::default())["newMessage"]["parts"],
@@ -79,6 +83,10 @@ fn media_go_along() {
             {"inlineData": {"mimeType": "image/png", "data": "-_8="}},
             {"fileData": {"fileUri": "gs://b/x.pdf", "mimeType": "application/pdf"}},
             {"inlineData": {"mimeType": "image/gif", "data": "R0lG"}},
+            {"inlineData": {"mimeType": "image/png", "data": "-_8="}},
+            {"inlineData": {"mimeType": "text/plain;charset=utf-8", "data": "aGk="}},
+            {"inlineData": {"mimeType": "text/csv", "data": "YSxi"}},
+            {"inlineData": {"mimeType": "application/pdf", "data": "aGk="}},
         ])
     );
 }
@@ -150,14 +158,21 @@ fn several_results_are_one_message() {
     input.messages.push(answered("c2", "2", None));
     input.messages.push(Message::user("u2", "there"));
     let all = [waiting("c1", "pick", json!({})), waiting("c2", "ask", json!({}))];
+    let known = Known { state: None, waiting: &all };
     assert_eq!(
-        body(&input, Known { state: None, waiting: &all })["newMessage"]["parts"],
+        body(&input, known)["newMessage"]["parts"],
         json!([
             {"functionResponse": {"id": "c1", "name": "pick", "response": {"result": 1}}},
             {"functionResponse": {"id": "c2", "name": "ask", "response": {"result": 2}}},
-            {"text": "there"},
         ])
     );
+    // ADK refuses answers and words in one message.
+    let then = api().run_then(&input, known).expect("something was said").body.unwrap().to_value();
+    assert_eq!(then["newMessage"]["parts"], json!([{"text": "there"}]));
+    assert_eq!(then["sessionId"], "s1");
+    assert_eq!(api().run_then(&input, Known::default()), None, "nothing is answered");
+    input.messages.pop();
+    assert_eq!(api().run_then(&input, known), None, "nothing is said");
 }
 
 #[test]
@@ -184,6 +199,8 @@ fn a_confirmation_is_a_yes_or_a_no() {
         (json!({"approved": false, "reason": "no"}), json!({"confirmed": false})),
         (json!({"approved": true, "editedArgs": {"n": 1}}), json!({"confirmed": true, "payload": {"n": 1}})),
         (json!({"confirmed": true, "payload": {"n": 2}}), json!({"confirmed": true, "payload": {"n": 2}})),
+        (json!({"response": r#"{"confirmed": true}"#}), json!({"confirmed": true})),
+        (json!(r#"{"confirmed": false}"#), json!({"confirmed": false})),
     ] {
         assert_eq!(response(&resumed("q1", ResumeStatus::Resolved, Some(payload)), wait()), wanted);
     }
@@ -218,6 +235,61 @@ fn other_answers_are_wrapped_by_their_kind() {
     assert_eq!(response(&input(Some(json!("https://x/cb?code=1"))), wait()), wanted);
     assert_eq!(response(&input(Some(json!({"authResponseUri": "https://x/cb?code=1"}))), wait()), wanted);
     assert_eq!(response(&input(Some(wanted.clone())), wait()), wanted);
+    assert_eq!(
+        response(&input(None), waiting("q1", "adk_request_input", json!({}))),
+        json!({"result": null}),
+        "a workflow takes the value out of its wrapping only if that holds nothing else"
+    );
+}
+
+#[test]
+fn a_credential_goes_where_adk_looks_for_it() {
+    let asked = |scheme: Value| {
+        waiting(
+            "q1",
+            "adk_request_credential",
+            json!({"functionCallId": "c1", "authConfig": {"authScheme": scheme}}),
+        )
+    };
+    let key = || asked(json!({"type": "apiKey", "in": "header", "name": "k"}));
+    let exchanged = |waiting: Waiting, payload: Value| {
+        let config = response(&resumed("q1", ResumeStatus::Resolved, Some(payload)), waiting);
+        assert!(config["authScheme"].is_object(), "{config}");
+        config["exchangedAuthCredential"].clone()
+    };
+    let wanted = json!({"authType": "apiKey", "apiKey": "s3cret"});
+    assert_eq!(exchanged(key(), json!("s3cret")), wanted);
+    assert_eq!(exchanged(key(), json!({"apiKey": "s3cret"})), wanted);
+    assert_eq!(exchanged(key(), json!({"exchangedAuthCredential": {"apiKey": "s3cret"}})), wanted);
+    assert_eq!(
+        exchanged(asked(json!({"type": "http", "scheme": "bearer"})), json!("t")),
+        json!({"authType": "http", "http": {"scheme": "bearer", "credentials": {"token": "t"}}})
+    );
+    let cancelled = response(&resumed("q1", ResumeStatus::Cancelled, None), key());
+    assert_eq!(
+        cancelled,
+        json!({"authScheme": {"type": "apiKey", "in": "header", "name": "k"}, "status": "cancelled"})
+    );
+    let nothing = resumed("q1", ResumeStatus::Resolved, None);
+    let error = api().run(&nothing, Known { state: None, waiting: &[key()] }).unwrap_err();
+    assert_eq!(error.code(), "BAD_ANSWER");
+}
+
+#[test]
+fn a_call_is_answered_once() {
+    let mut input = resumed("c1", ResumeStatus::Resolved, Some(json!(1)));
+    input
+        .resume
+        .as_mut()
+        .unwrap()
+        .extend(resumed("c1", ResumeStatus::Resolved, Some(json!(2))).resume.unwrap());
+    input.messages.push(called("c1", "pick"));
+    input.messages.push(answered("c1", "3", None));
+    let known = Known { waiting: &[waiting("c1", "pick", json!({}))], ..Known::default() };
+    assert_eq!(
+        body(&input, known)["newMessage"]["parts"],
+        json!([{"functionResponse": {"id": "c1", "name": "pick", "response": {"result": 1}}}])
+    );
 }
 
 #[test]
