@@ -46,8 +46,8 @@ function script(input, number) {
   }
 }
 
-/** Serves one profile; `bytewise` sends every byte on its own, `pace` waits between events. */
-export async function serve(profile, { bytewise = false, pace = 0 } = {}) {
+/** Serves one profile; `bytewise` sends every byte on its own, `held` events come at once and the others when a client has come back. */
+export async function serve(profile, { bytewise = false, held = Infinity } = {}) {
   const requests = [];
   const runs = new Map();
   let number = 0;
@@ -65,12 +65,13 @@ export async function serve(profile, { bytewise = false, pace = 0 } = {}) {
     ];
     const child = spawn(agentwire, ['convert', '--from', 'ag-ui', '--to', `ai-sdk@${profile}`, '-O', 'ui_tools=getLocation']);
     const run = { bytes: [], over: false, listeners: new Set() };
+    const back = new Promise(resolve => { run.goOn = resolve; });
     child.stdout.on('data', bytes => { run.bytes.push(bytes); run.listeners.forEach(listener => listener(bytes)); });
     child.on('close', () => { run.over = true; run.listeners.forEach(listener => listener(null)); });
     (async () => {
-      for (const event of events) {
+      for (const [index, event] of events.entries()) {
+        if (index === held) await back;
         child.stdin.write(`${JSON.stringify(event)}\n`);
-        if (pace > 0) await new Promise(wake => setTimeout(wake, pace));
       }
       child.stdin.end();
     })();
@@ -101,7 +102,8 @@ export async function serve(profile, { bytewise = false, pace = 0 } = {}) {
       if (resume) {
         const run = runs.get(decodeURIComponent(resume[1]));
         if (!run || run.over) return response.writeHead(204).end();
-        return follow(run, response);
+        follow(run, response);
+        return run.goOn();
       }
       const [parsed] = ask([{ request: body }]);
       requests.push({ body: JSON.parse(body), ...parsed });

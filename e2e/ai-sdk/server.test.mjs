@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { chatWith, client, clients, hook4 } from './support.mjs';
+import { PATIENCE_MS, chatWith, client, clients, hook4 } from './support.mjs';
 import { serve } from './server.mjs';
 
 const newest = { 5: '5.0.277', 6: '6.0.326', 7: '7.0.169' };
@@ -10,8 +10,8 @@ const profileOf = version => version[0];
 
 /** Waits until the chat is idle, and stays so. */
 async function settled(chat) {
-  for (let calm = 0, turn = 0; calm < 5; turn += 1) {
-    if (turn > 2000) throw new Error(`the chat is still ${chat.status}`);
+  for (let calm = 0, begun = Date.now(); calm < 5; ) {
+    if (Date.now() - begun > PATIENCE_MS) throw new Error(`the chat is still ${chat.status}`);
     await new Promise(wake => setTimeout(wake, 10));
     calm = chat.status === 'ready' || chat.status === 'error' ? calm + 1 : 0;
   }
@@ -138,7 +138,7 @@ for (const version of Object.keys(clients)) {
   }
 
   test(`ai ${version}: stop, then resume by replay`, async t => {
-    const server = await serve(profileOf(version), { pace: 5 });
+    const server = await serve(profileOf(version), { held: 10 });
     t.after(server.close);
     const chat = await open(version, server);
     const sent = chat.sendMessage({ text: 'long' });

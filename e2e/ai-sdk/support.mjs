@@ -14,6 +14,9 @@ for (const [program, how] of [[agentwire, 'cargo build'], [example, 'cargo build
   if (!fs.existsSync(program)) throw new Error(`${program} is missing: build it with \`${how}\``);
 }
 
+/** Longer than anything takes on a busy machine; what has not come by then is not coming. */
+export const PATIENCE_MS = 180_000;
+
 /** Puts questions to `crates/agentwire-core/examples/ai_sdk.rs`. */
 export function ask(questions) {
   const input = questions.map(question => `${JSON.stringify(question)}\n`).join('');
@@ -172,7 +175,7 @@ export async function hook4({ fetch, ...options }) {
   await act(async () => { page = create(React.createElement(Page)); });
   hook.do = async what => {
     await act(async () => { await what(hook.current); });
-    for (let turn = 0; turn < 200 && hook.current.status !== 'ready' && hook.current.status !== 'error'; turn += 1) {
+    for (const begun = Date.now(); hook.current.status !== 'ready' && hook.current.status !== 'error' && Date.now() - begun < PATIENCE_MS; ) {
       await act(async () => { await new Promise(wake => setTimeout(wake, 5)); });
     }
     await act(async () => { await new Promise(wake => setTimeout(wake, 5)); });

@@ -8,7 +8,7 @@
 //! A response of the SDK builds **one** assistant message. Where a run has several messages, their ids travel
 //! in the provider metadata of the parts (`providerMetadata.agentwire.messageId`), from where a client sends
 //! them back with its history. What the SDK has no part for travels as data parts (`data-state`,
-//! `data-activity`, `data-step`, `data-interrupt`, `data-subagent`, `data-block`, …, see [`wire`]), and the reader
+//! `data-activity`, `data-step`, `data-interrupt`, `data-subagent`, `data-block`, …, see `wire.rs`), and the reader
 //! restores it from there. The other way round, what only the SDK has a place for travels in `metadata.aiSdk`.
 //!
 //! Lost in translation: timestamps and `rawEvent`; the message ids of tool results; state and activity patches

@@ -76,6 +76,9 @@ pub(super) const DATA_ITEM: &str = "data";
 /// CUSTOM events of this name are a provider's own part (AI SDK 7): `{kind, providerMetadata}`.
 pub(super) const PROVIDER_PART: &str = "ai-sdk.custom";
 
+/// What the part of a call says that was open when its run was stopped or broke.
+pub(super) const UNFINISHED: &str = "the run ended before the tool was called";
+
 /// What a tool result says that a person refused.
 pub(super) const DENIED: &str = "denied by the user";
 

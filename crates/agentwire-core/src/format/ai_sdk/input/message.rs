@@ -16,7 +16,7 @@ use super::{
 use crate::{
     event::{
         Content, ContentPart, Interrupt, Message, MessageBody, MessageId, ResumeEntry, ResumeStatus,
-        ThreadId, ToolCall, ToolCallId,
+        ToolCall, ToolCallId,
     },
     format::ReadError,
     json::{Fields, Json, Object, Path, elements, json, text},
@@ -26,12 +26,15 @@ use crate::{
 /// The messages so far.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    thread: ThreadId,
+    /// Messages without an id are named after this, and their place.
+    pub(super) base: String,
     pub(super) messages: Vec<Message>,
     /// The state as the client's last state part has it.
     pub(super) state: Option<Json>,
     /// What the latest message answers.
     pub(super) last: Last,
+    /// What was answered before the user said what comes last.
+    pub(super) earlier: Vec<ResumeEntry>,
     calls: HashSet<ToolCallId>,
     /// The calls that approvals were asked for, in model messages.
     approvals: HashMap<Box<str>, ToolCallId>,
@@ -70,12 +73,13 @@ struct Current {
 }
 
 impl Conversation {
-    pub(super) fn new(thread: &ThreadId) -> Self {
+    pub(super) fn new(base: &str) -> Self {
         Self {
-            thread: thread.clone(),
+            base: base.to_owned(),
             messages: Vec::new(),
             state: None,
             last: Last::default(),
+            earlier: Vec::new(),
             calls: HashSet::new(),
             approvals: HashMap::new(),
             count: 0,
@@ -99,10 +103,15 @@ impl Conversation {
         // Version 4 sends no ids unless it is told to.
         let id = match f.take_unless_null("id") {
             Some(raw) => text(raw, Path::Key(&path, "id"), tally)?.into_owned(),
-            None => format!("{}:{}", self.thread, self.count),
+            None => format!("{}:{}", self.base, self.count),
         };
         self.count += 1;
-        self.last = Last::default();
+        let was = std::mem::take(&mut self.last);
+        if role == "assistant" {
+            self.earlier.clear();
+        } else {
+            self.earlier.extend(was.resume);
+        }
         let metadata = match f.take_unless_null("metadata") {
             Some(raw) => Some(json(raw, Path::Key(&path, "metadata"), tally)?),
             None => None,

@@ -12,6 +12,8 @@ mod history;
 mod message;
 mod parts;
 
+use std::collections::HashSet;
+
 pub(super) use self::history::turn_id;
 pub use self::history::ui_messages;
 use self::message::Conversation;
@@ -44,6 +46,9 @@ pub struct Request {
     pub continues: Option<MessageId>,
     /// Calls in the last message that have a result. Those among them that were pending are answered.
     pub answers: Vec<ToolCallId>,
+    /// What the person answered before they said something else. Those among it that are still asked are answered; the
+    /// others came along with the conversation.
+    pub earlier: Vec<ResumeEntry>,
 }
 
 /// Why a client sends.
@@ -54,6 +59,8 @@ pub enum Trigger {
     Submit,
     /// The last answer is wanted anew.
     Regenerate,
+    /// Version 4 does not say. If its last message is one that was answered, the answer is wanted anew.
+    Untold,
 }
 
 /// Reads a request body. The SDK names the thread (`id`) but never the run; `thread` is used if it names none.
@@ -85,9 +92,9 @@ pub fn from_json(
         None => None,
     };
 
-    let mut conversation = Conversation::new(&thread);
+    let mut conversation = Conversation::new(thread.as_str());
     read_messages(&mut f, &run, &mut conversation, tally)?;
-    let Conversation { messages, state, last, .. } = conversation;
+    let Conversation { messages, state, last, earlier, .. } = conversation;
 
     let mut input = RunInput::new(thread, run);
     input.messages = messages;
@@ -96,12 +103,12 @@ pub fn from_json(
     input.resume = (!last.resume.is_empty()).then_some(last.resume);
     // What an application adds is for the agent; nothing of it is unknown to it.
     input.forwarded = f.rest("", &mut Tally::default())?.map(Json::from);
-    Ok(Request { input, trigger, message, continues: last.assistant, answers: last.answers })
+    Ok(Request { input, trigger, message, continues: last.assistant, answers: last.answers, earlier })
 }
 
 fn trigger(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Trigger, ReadError> {
     let Some(raw) = f.take_unless_null("trigger") else {
-        return Ok(Trigger::Submit);
+        return Ok(Trigger::Untold);
     };
     let word = crate::json::text(raw, Path::Key(&Path::Root, "trigger"), tally)?;
     Ok(match &*word {
@@ -142,6 +149,8 @@ fn read_messages(
             conversation.say(&format!("{run}:message"), &text);
             return Ok(());
         }
+        // Its place in the conversation says nothing about it.
+        conversation.base = format!("{run}:message");
         return conversation.push(raw, path, tally);
     }
     if let Some(raw) = f.take_unless_null("prompt") {
@@ -222,6 +231,70 @@ pub(super) fn trailing_turn(messages: &[Message]) -> &[Message] {
 #[must_use]
 pub fn before_last_turn(messages: &[Message]) -> &[Message] {
     &messages[..messages.len() - trailing_turn(messages).len()]
+}
+
+/// Whether the client repeats something that it may not have the name of: version 4 keeps no ids of what an answer
+/// consists of, and sends none of its own unless it is told to.
+#[must_use]
+pub fn repeats_unnamed(input: &RunInput) -> bool {
+    input.messages.iter().any(is_unnamed)
+}
+
+/// Leaves out what the client repeats of answers that are in `stored`, where it does not have the names of their
+/// messages: the agent would hear them twice. Results of calls stay, since they may be news.
+pub fn forget_repeated(input: &mut RunInput, stored: &[Message]) {
+    let named: HashSet<_> = stored.iter().filter_map(ui_message_id).collect();
+    let known: HashSet<_> = stored.iter().map(|message| &message.id).collect();
+    let answered: HashSet<_> =
+        stored.windows(2).filter(|pair| is_turn(&pair[1])).map(|pair| &pair[0].id).collect();
+    let made = format!("{}:", input.thread);
+    let is_made = |id: &str| {
+        id.strip_prefix(&made)
+            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|it| it.is_ascii_digit()))
+    };
+    let mut asked = None;
+    input.messages.retain_mut(|message| {
+        if !is_turn(message) {
+            asked = Some(message.id.clone());
+            return true;
+        }
+        let Some(turn) = ui_message_id(message) else { return true };
+        // A turn that nobody named is the one behind the same question.
+        let is_same = is_made(&turn) && asked.as_ref().is_some_and(|asked| answered.contains(asked));
+        if !is_same && !named.contains(&turn) {
+            return true;
+        }
+        if is_unnamed(message) && !known.contains(&message.id) {
+            return false;
+        }
+        if is_same {
+            let metadata = message.metadata.take();
+            message.metadata = metadata.and_then(|it| wire::without_own(&it, &[OWN_MESSAGE]));
+        }
+        true
+    });
+}
+
+/// Whether the name of a message was made from that of its turn.
+fn is_unnamed(message: &Message) -> bool {
+    let is_result = matches!(message.body, MessageBody::Tool { .. });
+    !is_result
+        && ui_message_id(message).is_some_and(|turn| {
+            let rest = message.id.strip_prefix(&*turn);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        })
+}
+
+/// Names the answer to `input`, in `messages` that hold it, as the client that asked holds it: by the id of the run. Pages
+/// that load the conversation later then have it under the same id. An answer that goes on in `input` has its name.
+pub fn name_answer(messages: &mut [Message], input: &RunInput) {
+    let answer = messages.len() - trailing_turn(messages).len();
+    if trailing_turn(&input.messages).is_empty()
+        && let Some(first) = messages.get_mut(answer)
+        && ui_message_id(first).is_none()
+    {
+        first.metadata = Some(wire::with_own(first.metadata.take(), OWN_MESSAGE, Json::string(&input.run)));
+    }
 }
 
 /// Whether a message is part of an assistant's turn.

@@ -1,37 +1,27 @@
-//! What the chunks and lines of a response mean, whatever their spelling.
+//! What a response means, whatever the spelling of its chunks.
+
+mod ending;
+mod speech;
+mod tools;
 
 use std::collections::HashMap;
 
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::super::wire::{
-    self, AGENTWIRE, OWN_APPROVAL, OWN_MESSAGE, OWN_METADATA, OWN_OUTPUT, OWN_PROVIDERS, OWN_UNNAMED,
-    own_call,
-};
+use super::super::wire::{self, AGENTWIRE, OWN_MESSAGE, OWN_METADATA, OWN_PROVIDERS, OWN_UNNAMED};
 use crate::{
     event::{
-        Body, Content, EncryptedEntity, Event, Interner, Interrupt, InterruptId, MessageId, Outcome, Role,
-        RunError, RunFinished, RunId, RunStarted, SubagentId, ThreadId, ToolCallId, ToolResult, Usage,
+        Body, Event, Interner, Interrupt, InterruptId, MessageId, RunId, RunStarted, SubagentId, ThreadId,
+        ToolCallId, Usage,
     },
-    format::{ReadError, Setup},
-    framing::DEFAULT_MAX_FRAME,
+    format::Setup,
     json::{Json, Object},
     tally::Tally,
 };
 
 /// The most parts of one kind that may be open at once, as many as the order guard allows.
 const MAX_OPEN: usize = 16_384;
-
-/// The most calls that are remembered; what was forgotten is taken for a call that never started.
-const MAX_CALLS: usize = 16_384;
-
-/// The most argument text that is collected for one call, to compare it with the arguments that follow it: what one
-/// frame may hold.
-const MAX_ARGUMENTS: usize = DEFAULT_MAX_FRAME;
-
-/// The most interrupts of one response: a person answers them one by one.
-const MAX_INTERRUPTS: usize = 1024;
 
 /// Builds canonical events.
 #[derive(Debug)]
@@ -104,6 +94,8 @@ pub(super) struct Call {
     failed: bool,
     remote: bool,
     subagent: Option<SubagentId>,
+    /// A server refused it by itself: the approval that it asked itself for, and why.
+    refused: Option<(InterruptId, Option<Box<str>>)>,
 }
 
 /// What our provider metadata says about a part.
@@ -201,7 +193,7 @@ impl Builder {
     /// What it says stands on the run, so that a writer can begin with it as well, and behind it, for all who do
     /// not look there.
     pub(super) fn start(&mut self, metadata: Option<Json>, out: &mut Vec<Event>) {
-        let news = metadata.and_then(|metadata| self.understand(metadata));
+        let news = metadata.and_then(|metadata| self.understand(metadata, false));
         if !self.started {
             self.about = news.clone().and_then(Json::into_object);
         } else if !self.named {
@@ -232,189 +224,6 @@ impl Builder {
 
     pub(super) fn base(&self) -> &str {
         self.base.as_deref().unwrap_or(&self.run)
-    }
-
-    // Text.
-
-    pub(super) fn text_start(
-        &mut self,
-        id: &str,
-        facts: Facts,
-        out: &mut Vec<Event>,
-    ) -> Result<MessageId, ReadError> {
-        if self.texts.contains_key(id) {
-            self.tally.note("out of order", "text-start of an open part");
-            self.text_end(id, Facts::default(), out);
-        }
-        if self.texts.len() >= MAX_OPEN {
-            return Err(too_many("text"));
-        }
-        self.text_count += 1;
-        let message =
-            facts.message.unwrap_or_else(|| wire::numbered(self.base(), "", self.text_count).into());
-        let open =
-            Open { message: message.clone(), subagent: facts.subagent.clone(), begun: true, metadata: None };
-        self.texts.insert(id.into(), open);
-        self.last = Some((id.into(), message.clone()));
-        self.holder = Some(message.clone());
-        let start =
-            Body::TextStart { message: message.clone(), role: Some(Role::Assistant), name: facts.name };
-        out.push(Event::new(start).by(facts.subagent).with_metadata(facts.metadata));
-        Ok(message)
-    }
-
-    /// The message of an open text part, if that part spoke last: the way of nearly every chunk.
-    pub(super) fn speaking(&self, id: &str) -> Option<MessageId> {
-        match &self.last {
-            Some((last, message)) if **last == *id => Some(message.clone()),
-            _ => None,
-        }
-    }
-
-    pub(super) fn text_delta(
-        &mut self,
-        id: &str,
-        delta: &str,
-        metadata: Option<Object>,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
-        let Some(open) = self.texts.get(id) else {
-            // The real client fails here. What was said is worth more than the rule.
-            self.tally.note("out of order", "text-delta of a part that is not open");
-            self.text_start(id, Facts::default(), out)?;
-            return self.text_delta(id, delta, metadata, out);
-        };
-        let (message, subagent) = (open.message.clone(), open.subagent.clone());
-        self.last = Some((id.into(), message.clone()));
-        let body = Body::TextDelta { message, delta: delta.into() };
-        out.push(Event::new(body).by(subagent).with_metadata(metadata));
-        Ok(())
-    }
-
-    pub(super) fn text_end(&mut self, id: &str, facts: Facts, out: &mut Vec<Event>) {
-        self.last = None;
-        let Some(open) = self.texts.remove(id) else {
-            return self.tally.note("out of order", "text-end of a part that is not open");
-        };
-        if let Some(value) = facts.encrypted {
-            let entity = EncryptedEntity::Message(open.message.clone());
-            out.push(Event::new(Body::ReasoningEncrypted { entity, value }).by(open.subagent.clone()));
-        }
-        let end = Body::TextEnd { message: open.message };
-        out.push(Event::new(end).by(open.subagent).with_metadata(facts.metadata));
-    }
-
-    // Reasoning.
-
-    pub(super) fn thought_start(
-        &mut self,
-        id: &str,
-        facts: Facts,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
-        if self.thoughts.contains_key(id) {
-            self.tally.note("out of order", "reasoning-start of an open part");
-            self.thought_end(id, Facts::default(), out);
-        }
-        if self.thoughts.len() >= MAX_OPEN {
-            return Err(too_many("reasoning"));
-        }
-        self.thought_count += 1;
-        let message = facts
-            .message
-            .unwrap_or_else(|| wire::numbered(self.base(), "reasoning", self.thought_count).into());
-        let start = Body::ReasoningStart { message: message.clone(), title: facts.title };
-        out.push(Event::new(start).by(facts.subagent.clone()));
-        let open = Open { message, subagent: facts.subagent, begun: false, metadata: facts.metadata };
-        self.thoughts.insert(id.into(), open);
-        Ok(())
-    }
-
-    pub(super) fn thought_delta(
-        &mut self,
-        id: &str,
-        delta: &str,
-        metadata: Option<Object>,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
-        let Some(open) = self.thoughts.get_mut(id) else {
-            self.tally.note("out of order", "reasoning-delta of a part that is not open");
-            self.thought_start(id, Facts::default(), out)?;
-            return self.thought_delta(id, delta, metadata, out);
-        };
-        let (message, subagent) = (open.message.clone(), open.subagent.clone());
-        if !std::mem::replace(&mut open.begun, true) {
-            let start = Body::ReasoningMessageStart { message: message.clone() };
-            out.push(Event::new(start).by(subagent.clone()).with_metadata(open.metadata.take()));
-        }
-        let delta = Event::new(Body::ReasoningDelta { message, delta: delta.into() });
-        out.push(delta.by(subagent).with_metadata(metadata));
-        Ok(())
-    }
-
-    pub(super) fn thought_end(&mut self, id: &str, facts: Facts, out: &mut Vec<Event>) {
-        let Some(Open { message, subagent, mut begun, metadata }) = self.thoughts.remove(id) else {
-            return self.tally.note("out of order", "reasoning-end of a part that is not open");
-        };
-        // Reasoning that cannot be read is told by what its provider says about it.
-        if !begun && (metadata.is_some() || facts.metadata.is_some()) {
-            begun = true;
-            let start = Event::new(Body::ReasoningMessageStart { message: message.clone() });
-            out.push(start.by(subagent.clone()).with_metadata(metadata));
-        }
-        if begun {
-            let end = Event::new(Body::ReasoningMessageEnd { message: message.clone() });
-            out.push(end.by(subagent.clone()).with_metadata(facts.metadata));
-        }
-        let mut say = |body| out.push(Event::new(body).by(subagent.clone()));
-        if let Some(value) = facts.encrypted {
-            let entity = EncryptedEntity::Message(message.clone());
-            say(Body::ReasoningEncrypted { entity, value });
-        }
-        say(Body::ReasoningEnd { message });
-    }
-
-    /// Ends a text part if it is open.
-    pub(super) fn end_text(&mut self, id: &str, out: &mut Vec<Event>) {
-        if self.is_talking(id) {
-            self.text_end(id, Facts::default(), out);
-        }
-    }
-
-    /// Ends a reasoning part if it is open.
-    pub(super) fn end_thought(&mut self, id: &str, out: &mut Vec<Event>) {
-        if self.is_thinking(id) {
-            self.thought_end(id, Facts::default(), out);
-        }
-    }
-
-    /// Whether a reasoning part of that id is open.
-    pub(super) fn is_thinking(&self, id: &str) -> bool {
-        self.thoughts.contains_key(id)
-    }
-
-    /// Whether a text part of that id is open.
-    pub(super) fn is_talking(&self, id: &str) -> bool {
-        self.texts.contains_key(id)
-    }
-
-    /// The message of an open reasoning part.
-    pub(super) fn thought(&self, id: &str) -> Option<MessageId> {
-        self.thoughts.get(id).map(|open| open.message.clone())
-    }
-
-    /// Ends all texts and thoughts.
-    pub(super) fn quiet(&mut self, out: &mut Vec<Event>) {
-        let mut texts: Vec<_> = self.texts.keys().cloned().collect();
-        texts.sort_unstable();
-        for id in texts {
-            self.text_end(&id, Facts::default(), out);
-        }
-        let mut thoughts: Vec<_> = self.thoughts.keys().cloned().collect();
-        thoughts.sort_unstable();
-        for id in thoughts {
-            self.thought_end(&id, Facts::default(), out);
-        }
     }
 
     // Steps.
@@ -467,176 +276,26 @@ impl Builder {
         format!("step-{}", self.steps).into()
     }
 
-    // Tools.
-
-    pub(super) fn tool_start(&mut self, call: &ToolCallId, name: &str, facts: &Facts, out: &mut Vec<Event>) {
-        if self.calls.get(call).is_some_and(|call| call.open) {
-            return self.tally.note("out of order", "tool-input-start of an open call");
-        }
-        self.forget_calls();
-        let state = Call { open: true, subagent: facts.subagent.clone(), ..Call::default() };
-        self.calls.insert(call.clone(), state);
-        let parent = facts.message.clone().or_else(|| self.holder.clone());
-        let start = Body::ToolStart { call: call.clone(), name: name.into(), parent };
-        out.push(Event::new(start).by(facts.subagent.clone()).with_metadata(facts.metadata.clone()));
-    }
-
-    pub(super) fn tool_delta(&mut self, call: &ToolCallId, delta: &str, out: &mut Vec<Event>) {
-        let Some(state) = self.calls.get_mut(call).filter(|state| state.open) else {
-            return self.tally.note("out of order", "tool-input-delta of a call that is not open");
-        };
-        if state.text.len() + delta.len() <= MAX_ARGUMENTS {
-            state.text.push_str(delta);
-        }
-        let body = Body::ToolArgs { call: call.clone(), delta: delta.into() };
-        out.push(Event::new(body).by(state.subagent.clone()));
-    }
-
-    /// The arguments are complete; they are told whole if they did not stream.
-    pub(super) fn tool_call(
-        &mut self,
-        call: &ToolCallId,
-        name: &str,
-        input: Option<&Json>,
-        mut facts: Facts,
-        out: &mut Vec<Event>,
-    ) {
-        if !self.calls.get(call).is_some_and(|call| call.open) {
-            self.tool_start(call, name, &facts, out);
-            facts.metadata = None;
-        }
-        // Its start has said so.
-        facts.metadata = facts.metadata.and_then(|told| wire::without_own(&told, &[own_call::PART]));
-        let Some(state) = self.calls.get_mut(call) else { return };
-        state.open = false;
-        let subagent = state.subagent.clone();
-        let mut say = |body| out.push(Event::new(body).by(subagent.clone()));
-        let mut text = std::mem::take(&mut state.text);
-        if let Some(input) = input {
-            if text.is_empty() {
-                text = wire::arguments_from(input);
-                if !text.is_empty() {
-                    say(Body::ToolArgs { call: call.clone(), delta: text.as_str().into() });
-                }
-            }
-            if wire::arguments(&text) != *input {
-                facts.metadata = Some(wire::with_own(facts.metadata, own_call::INPUT, input.clone()));
-            }
-        }
-        if let Some(value) = facts.encrypted {
-            say(Body::ReasoningEncrypted { entity: EncryptedEntity::ToolCall(call.clone()), value });
-        }
-        let end = Event::new(Body::ToolEnd { call: call.clone() });
-        out.push(end.by(subagent).with_metadata(facts.metadata));
-    }
-
-    /// The provider runs this call: nobody waits for it.
-    pub(super) fn remote_call(&mut self, call: &ToolCallId) {
-        if let Some(state) = self.calls.get_mut(call) {
-            state.remote = true;
-        }
-    }
-
-    /// An output, which the canonical model has only as text.
-    pub(super) fn tool_output(
-        &mut self,
-        call: &ToolCallId,
-        output: &Json,
-        mut metadata: Option<Object>,
-        out: &mut Vec<Event>,
-    ) {
-        let content = wire::content_from(output);
-        if let Some(kind) = wire::kind_of(output, &wire::output(&content)) {
-            metadata = Some(wire::with_own(metadata, OWN_OUTPUT, Json::string(kind)));
-        }
-        self.tool_result(call, content, None, metadata, out);
-    }
-
-    pub(super) fn tool_result(
-        &mut self,
-        call: &ToolCallId,
-        content: Content,
-        error: Option<Box<str>>,
-        metadata: Option<Object>,
-        out: &mut Vec<Event>,
-    ) {
-        if self.calls.get(call).is_some_and(|state| state.open) {
-            self.tool_call(call, "", None, Facts::default(), out);
-        }
-        let mut subagent = None;
-        match self.calls.get_mut(call) {
-            Some(state) => {
-                state.answered = true;
-                subagent = state.subagent.clone();
-            }
-            None => self.tally.note("out of order", "a result without its call"),
-        }
-        self.interrupts.retain(|_, interrupt| interrupt.tool_call.as_ref() != Some(call));
-        let result = ToolResult {
-            message: wire::result_id(call).into(),
-            call: call.clone(),
-            content,
-            error,
-            explicit_role: true,
-        };
-        let event = Event::new(Body::ToolResult(Box::new(result)));
-        out.push(event.by(subagent).with_metadata(metadata));
-    }
-
-    /// The arguments of a call cannot be used.
-    pub(super) fn bad_input(&mut self, call: &ToolCallId, error: Box<str>, out: &mut Vec<Event>) {
-        self.tool_result(call, (*error).into(), Some(error), None, out);
-        if let Some(state) = self.calls.get_mut(call) {
-            state.failed = true;
-        }
-    }
-
-    /// Whether the error of this call was told as one of its arguments.
-    pub(super) fn has_failed(&self, call: &ToolCallId) -> bool {
-        self.calls.get(call).is_some_and(|state| state.failed)
-    }
-
-    pub(super) fn denied(&mut self, call: &ToolCallId, out: &mut Vec<Event>) {
-        let mut metadata = wire::with_own(None, "denied", wire::yes());
-        let asked = self.interrupts.values().find(|it| it.tool_call.as_ref() == Some(call));
-        if let Some(asked) = asked {
-            metadata = wire::with_own(Some(metadata), OWN_APPROVAL, Json::string(&asked.id));
-        }
-        self.tool_result(call, wire::DENIED.into(), Some(wire::DENIED.into()), Some(metadata), out);
-    }
-
-    /// Forgets the older half of the calls once there are too many.
-    fn forget_calls(&mut self) {
-        if self.calls.len() >= MAX_CALLS {
-            self.calls.drain(..MAX_CALLS / 2);
-        }
-    }
-
-    // Interrupts.
-
-    pub(super) fn interrupt(&mut self, interrupt: Interrupt) {
-        if self.interrupts.len() >= MAX_INTERRUPTS {
-            return self.tally.note("too many", "interrupts");
-        }
-        self.interrupts.entry(interrupt.id.clone()).or_insert(interrupt);
-    }
-
-    /// The answer came in the same response.
-    pub(super) fn answered(&mut self, interrupt: &str) {
-        self.interrupts.shift_remove(interrupt);
-    }
-
     // Metadata.
 
     /// Metadata of the message: what is not understood is told.
     pub(super) fn metadata(&mut self, metadata: Json, out: &mut Vec<Event>) {
-        if let Some(news) = self.understand(metadata) {
+        let ours = metadata.clone().into_object().is_some_and(|it| it.member(AGENTWIRE).is_some());
+        if let Some(news) = self.understand(metadata, ours) {
             self.custom(wire::MESSAGE_METADATA, news, None, out);
         }
     }
 
-    /// Metadata of the message: ours is understood, usage is kept for the end, the rest comes back.
-    fn understand(&mut self, metadata: Json) -> Option<Json> {
+    /// Metadata that came with the end.
+    pub(super) fn last_metadata(&mut self, metadata: Json, out: &mut Vec<Event>) {
+        if let Some(news) = self.understand(metadata, true) {
+            self.custom(wire::MESSAGE_METADATA, news, None, out);
+        }
+    }
+
+    /// Metadata of the message: ours is understood, usage is kept for the end, the rest comes back. Where our own writer
+    /// speaks, usage and reason are in it for everybody's sake; elsewhere they are the application's.
+    fn understand(&mut self, metadata: Json, ours: bool) -> Option<Json> {
         let Some(object) = metadata.clone().into_object() else {
             return (!metadata.is_null()).then_some(metadata);
         };
@@ -657,7 +316,7 @@ impl Builder {
             self.pending = pending.iter().filter_map(Value::as_str).map(Into::into).collect();
         }
         let mut rest = object.without(AGENTWIRE);
-        if self.own {
+        if self.own && ours {
             rest = rest.without("usage").without("finishReason");
         }
         (!rest.is_empty()).then(|| rest.into())
@@ -667,109 +326,4 @@ impl Builder {
         let body = Body::Custom { name: name.into(), value };
         out.push(Event::new(body).with_metadata(metadata));
     }
-
-    // Ending.
-
-    pub(super) fn add_usage(&mut self, usage: Usage) {
-        self.usage = vec![usage];
-    }
-
-    pub(super) fn reason(&mut self, reason: &str) {
-        self.reason = Some(reason.into());
-    }
-
-    pub(super) fn finish(&mut self, out: &mut Vec<Event>) {
-        if std::mem::replace(&mut self.ended, true) {
-            return;
-        }
-        self.close(out);
-        let reason = match (self.native_reason.take(), self.reason.take()) {
-            (Some(native), _) => Some(native),
-            // Our writer always gives a reason; only one that the source gave is news.
-            (None, told) => told.filter(|_| !self.own),
-        };
-        let waiting = reason.as_deref() == Some("tool-calls");
-        if let Some(reason) = reason {
-            out.push(Event::new(Body::FinishReason { message: None, reason }));
-        }
-        let outcome = if !self.interrupts.is_empty() {
-            let interrupts = self.interrupts.drain(..).map(|(_, interrupt)| interrupt).collect();
-            Some(Outcome::Interrupt { interrupts })
-        } else if !self.pending.is_empty() {
-            Some(Outcome::Success { pending: std::mem::take(&mut self.pending) })
-        } else if waiting && !self.own {
-            let open = self.calls.iter().filter(|(_, call)| !call.answered && !call.remote);
-            let pending: Vec<_> = open.map(|(id, _)| id.clone()).collect();
-            (!pending.is_empty()).then_some(Outcome::Success { pending })
-        } else {
-            None
-        };
-        self.finished(outcome, out);
-    }
-
-    fn finished(&mut self, outcome: Option<Outcome>, out: &mut Vec<Event>) {
-        let mut finished = RunFinished::new(self.thread.clone(), self.run.clone());
-        finished.outcome = outcome;
-        finished.result = self.result.take();
-        finished.usage = std::mem::take(&mut self.usage);
-        out.push(Event::new(Body::RunFinished(Box::new(finished))));
-    }
-
-    pub(super) fn abort(&mut self, out: &mut Vec<Event>) {
-        if !std::mem::replace(&mut self.ended, true) {
-            self.close(out);
-            self.finished(Some(Outcome::Cancelled), out);
-        }
-    }
-
-    pub(super) fn error(&mut self, message: &str, out: &mut Vec<Event>) {
-        if !std::mem::replace(&mut self.ended, true) {
-            self.close(out);
-            let mut error = RunError::new(message, self.error_code.as_deref());
-            error.usage = std::mem::take(&mut self.usage);
-            out.push(Event::new(Body::RunError(Box::new(error))));
-        }
-    }
-
-    /// An error after which the run may go on: it is the run's own if nothing follows.
-    pub(super) fn maybe_error(&mut self, message: &str) {
-        self.maybe_error = Some(message.into());
-    }
-
-    /// Whether a response that ends here may have said everything: a text of the data stream has no end.
-    pub(super) fn is_settled(&self) -> bool {
-        let quiet = self.texts.keys().all(|id| id.is_empty()) && self.thoughts.keys().all(|id| id.is_empty());
-        let open = self.step_open || !self.nodes.is_empty() || self.calls.values().any(|call| call.open);
-        self.started && !self.own && !self.dialect && quiet && !open
-    }
-
-    /// Something follows.
-    pub(super) fn not_the_end(&mut self, out: &mut Vec<Event>) {
-        if let Some(message) = self.maybe_error.take() {
-            self.custom("error", Json::string(&message), None, out);
-        }
-    }
-
-    /// Nothing follows.
-    pub(super) fn end(&mut self, out: &mut Vec<Event>) {
-        if let Some(message) = self.maybe_error.take() {
-            self.error(&message, out);
-        }
-    }
-
-    fn close(&mut self, out: &mut Vec<Event>) {
-        self.quiet(out);
-        let open: Vec<_> =
-            self.calls.iter().filter(|(_, call)| call.open).map(|(id, _)| id.clone()).collect();
-        for call in open {
-            self.tool_call(&call, "", None, Facts::default(), out);
-        }
-        if self.step_open {
-            self.step_finish(out);
-        }
-    }
-}
-
-fn too_many(what: &str) -> ReadError {
-    ReadError::new("/id", format!("expected at most {MAX_OPEN} open {what} parts"))
 }

@@ -133,6 +133,7 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
                 .json("result", &mut b.tally)?
                 .ok_or_else(|| f.missing("result", &format!("{wanted} the result of a tool")))?;
             match wire::error_in(&result) {
+                Some(error) if b.failed_unsaid(&call, &error, out) => {}
                 Some(error) => b.tool_result(&call, error.as_str().into(), Some(error.into()), None, out),
                 None => b.tool_output(&call, &result, None, out),
             }

@@ -131,7 +131,7 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
             let call = call_id(b, &mut f)?;
             let error = f.need_boxed("errorText", &mut b.tally)?;
             let (facts, _) = tool_facts(b, &mut f, "messageId")?;
-            if !b.has_failed(&call) {
+            if !b.has_failed(&call) && !b.failed_unsaid(&call, &error, out) {
                 b.tool_result(&call, (*error).into(), Some(error), facts.metadata, out);
             }
         }
@@ -149,7 +149,7 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
             let value = wire::object(|w| {
                 w.str("approvalId", &id).bool("approved", approved).opt_str("reason", reason.as_deref());
             });
-            b.answered(&id);
+            b.answered(&id, approved, reason.as_deref().map(Into::into));
             b.custom("tool-approval-response", value.into(), None, out);
         }
         "source-url" | "source-document" => source(b, &mut f, kind == "source-url", out)?,
@@ -169,7 +169,7 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
         "finish" => {
             let reason = f.str("finishReason", &mut b.tally)?;
             if let Some(metadata) = f.json("messageMetadata", &mut b.tally)? {
-                b.metadata(metadata, out);
+                b.last_metadata(metadata, out);
             }
             if let Some(reason) = reason {
                 b.reason(&reason);

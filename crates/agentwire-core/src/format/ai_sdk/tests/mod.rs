@@ -9,7 +9,7 @@ use std::{fmt::Write as _, fs, path::Path};
 use super::{FORMAT, input};
 use crate::{
     convert::{Converter, Source, SourceOptions},
-    event::Event,
+    event::{Event, Message, MessageBody, RunInput, ToolCall},
     format::{Format, Options, Setup, StreamEnd, ag_ui, golden, hai, langgraph},
     framing::Framing,
     tally::Tally,
@@ -388,4 +388,31 @@ fn who_holds_nothing_of_a_message_gets_it_from_its_beginning() {
         assert_eq!((count("tool-output-available"), count("start-step")), (1, 2), "{body}");
         assert_eq!(count("tool-input-available"), 0, "a tool that has answered is not run again: {body}");
     }
+}
+
+/// A page of version 4 repeats what it was told under no name; its results of calls belong to the turn that is stored.
+#[test]
+fn repeated_turns_of_version_4_are_those_that_are_stored() {
+    let body = r#"{"id":"t","messages":[
+        {"role":"user","content":"where"},
+        {"role":"assistant","content":"Let me see.","parts":[{"type":"text","text":"Let me see."},
+            {"type":"tool-invocation","toolInvocation":{"state":"result","toolCallId":"c1","toolName":"gps","args":{},"result":"Paris"}}]},
+        {"role":"user","content":"and then"},
+        {"role":"assistant","content":"never stored"}]}"#;
+    let mut input = input::from_json(body, "x", "r2", &mut Tally::default()).expect("a request").input;
+    assert!(input::repeats_unnamed(&input));
+    let mut answer = Message::assistant("m1", "Let me see.");
+    if let MessageBody::Assistant { tool_calls, .. } = &mut answer.body {
+        *tool_calls = Some(vec![ToolCall::new("c1", "gps", "{}")]);
+    }
+    let mut stored = vec![Message::user("t:0", "where"), answer];
+    input::name_answer(&mut stored, &RunInput::new("t", "r1"));
+    input::forget_repeated(&mut input, &stored);
+    let left: Vec<_> = input.messages.iter().map(|message| message.id.to_string()).collect();
+    assert_eq!(left, ["t:0", "c1:result", "t:2", "t:3"]);
+    // All of it is one message for a page that loads it.
+    stored.push(input.messages[1].clone());
+    let shown: serde_json::Value = serde_json::from_str(&input::ui_messages(&stored, &[], 5)).expect("JSON");
+    assert_eq!((shown.as_array().map(Vec::len), &shown[1]["id"]), (Some(2), &"r1".into()), "{shown}");
+    assert_eq!(shown[1]["parts"][2]["output"], "Paris", "{shown}");
 }

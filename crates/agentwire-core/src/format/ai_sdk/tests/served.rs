@@ -357,3 +357,28 @@ fn a_history_comes_back_as_it_was_sent() {
     }
     assert_eq!(back, history);
 }
+
+/// What an application says about usage and reason is what its page shows, also through our own stream.
+#[test]
+fn metadata_of_the_application_is_not_overwritten() {
+    let usage = json!({"inputTokens": 3, "outputTokens": 4, "price": 0.1});
+    let mut said = vec![
+        json!({"type": "start", "messageId": "m1", "messageMetadata": {"model": "x", "finishReason": "mine"}}),
+        json!({"type": "start-step"}),
+    ];
+    said.extend(text("hello"));
+    said.push(json!({"type": "message-metadata", "messageMetadata": {"usage": usage}}));
+    said.extend([json!({"type": "finish-step"}), json!({"type": "finish", "finishReason": "stop"})]);
+    let once = converted(&FORMAT, &FORMAT, "6", served(&said).as_bytes(), &[]);
+    let twice = converted(&FORMAT, &FORMAT, "6", once.as_bytes(), &[]);
+    for body in [&once, &twice] {
+        let mut metadata = Value::Object(serde_json::Map::new());
+        for mut chunk in chunks(body) {
+            if let Some(Value::Object(news)) = chunk.get_mut("messageMetadata").map(Value::take) {
+                metadata.as_object_mut().expect("an object").extend(news);
+            }
+        }
+        assert_eq!(metadata["finishReason"], "mine", "{body}");
+        assert_eq!(metadata["usage"], usage, "{body}");
+    }
+}

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
+use super::super::wire;
+
 /// What a field must be.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -92,6 +94,8 @@ struct Part {
     step: usize,
     streaming: bool,
     approval: bool,
+    name: String,
+    arguments: String,
 }
 
 /// Reads a response as the strictest client of `version` would, and panics where it would fail.
@@ -151,12 +155,17 @@ pub(super) fn receive(version: u8, body: &str) -> Held {
             "reasoning-end" => assert!(thoughts.remove(&text("id")).is_some(), "it is open: {chunk}"),
             "tool-input-start" => {
                 let dynamic = chunk["dynamic"] == true;
-                tools.insert(text("toolCallId"), Part { dynamic, step, streaming: true, approval: false });
+                let name = text("toolName");
+                tools.insert(
+                    text("toolCallId"),
+                    Part { dynamic, step, streaming: true, name, ..Part::default() },
+                );
                 held.outputs.remove(&text("toolCallId"));
             }
             "tool-input-delta" => {
-                let part = &tools[&text("toolCallId")];
+                let part = tools.get_mut(&text("toolCallId")).expect("a call that streams");
                 assert!(part.streaming && part.step == step, "arguments stream in their step: {chunk}");
+                part.arguments.push_str(&text("inputTextDelta"));
             }
             "tool-input-available" | "tool-input-error" => {
                 let dynamic = chunk["dynamic"] == true;
@@ -169,6 +178,14 @@ pub(super) fn receive(version: u8, body: &str) -> Held {
                 if kind == "tool-input-error" {
                     held.outputs.insert(text("toolCallId"), chunk["errorText"].clone());
                 }
+            }
+            "tool-output-error" if chunk["errorText"] == wire::UNFINISHED => {
+                let part = tools.get_mut(&text("toolCallId")).expect("a call that failed");
+                assert!(part.streaming && part.step == step, "it was not said before: {chunk}");
+                assert_eq!(part.dynamic, chunk["dynamic"] == true, "dynamic is repeated: {chunk}");
+                part.streaming = false;
+                let input = wire::arguments(&part.arguments).to_value();
+                held.calls.insert(text("toolCallId"), (part.name.clone(), input));
             }
             "tool-output-available" | "tool-output-error" | "tool-output-denied" => {
                 let part = tools.get(&text("toolCallId")).unwrap_or_else(|| panic!("no call: {chunk}"));
@@ -277,6 +294,9 @@ pub(super) fn receive4(body: &str) -> Held {
             "a" => {
                 assert!(known.contains(&call()), "a result follows its call: {line}");
                 let result = value.get("result").expect("a result");
+                if result["error"] == wire::UNFINISHED {
+                    continue;
+                }
                 held.outputs.insert(call(), result.clone());
             }
             "f" => {

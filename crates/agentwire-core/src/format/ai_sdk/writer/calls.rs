@@ -197,6 +197,16 @@ impl Call {
         wire::own(self.about.metadata.as_ref())
     }
 
+    /// Whether a page may run it.
+    pub(super) fn runs_in_page(&self) -> bool {
+        self.known_tool && !self.remote
+    }
+
+    /// Whether its arguments are JSON: others may be text, and may be half of something.
+    pub(super) fn is_readable(&self) -> bool {
+        self.arguments.trim().is_empty() || Json::parse(&self.arguments).is_ok()
+    }
+
     /// Whether this response owes the call a result.
     pub(super) fn waits(&self) -> bool {
         !self.answered && !self.earlier && !self.remote

@@ -286,8 +286,10 @@ impl Wire for DataWire {
     }
 
     fn finish(&mut self, out: &mut Frames, finish: &Finish<'_>) {
+        // The only version whose servers and clients both know the word.
+        let unknown = finish.reason == "other" && finish.native_reason == Some("unknown");
         object_line(out, "d", |w| {
-            w.str("finishReason", finish.reason);
+            w.str("finishReason", if unknown { "unknown" } else { finish.reason });
             usage(w, finish.usage);
         });
     }

@@ -12,10 +12,14 @@
 //! * a result is written after its call is complete, and never for a call that the message does not hold;
 //! * a part begins with its first character: an empty message leaves no empty bubble.
 //!
-//! The parts themselves are made in [`speech`], [`tools`] and [`parts`]; steps, the beginning and the end are here.
+//! What a response goes through is in [`beginning`], [`steps`] and [`ending`]; its parts are made in [`speech`],
+//! [`tools`] and [`parts`]. Which of them an event is for is decided here.
 
+mod beginning;
+mod ending;
 mod parts;
 mod speech;
+mod steps;
 mod tools;
 
 use std::collections::HashSet;
@@ -23,20 +27,17 @@ use std::collections::HashSet;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use self::steps::Node;
 use super::{
-    super::{
-        input,
-        wire::{self, INTERRUPT_TOOL, OWN_MESSAGE, OWN_METADATA, OWN_UNNAMED, STATE_ID, part},
-    },
+    super::wire::{self, STATE_ID, part},
     about::About,
     calls::{Answer, Call, Calls},
     snapshot::Seen,
 };
 use crate::{
     event::{
-        Body, Event, File, Interrupt, Message, MessageId, Outcome, Role, RunError, RunFinished, RunId,
-        RunInput, RunStarted, Source, SubagentId, SubagentOutcome, SubagentStarted, ThreadId, ToolCallId,
-        Usage,
+        Body, Event, File, Interrupt, Message, MessageId, Role, RunError, RunId, RunInput, Source,
+        SubagentId, SubagentOutcome, SubagentStarted, ThreadId, ToolCallId, Usage,
     },
     format::{Fidelity, Setup, Writer},
     framing::{DEFAULT_MAX_FRAME, Frames},
@@ -114,6 +115,21 @@ pub(super) struct Finish<'f> {
     pub(super) usage: &'f [Usage],
     pub(super) result: Option<&'f Json>,
     pub(super) pending: &'f [ToolCallId],
+    pub(super) told: Told,
+}
+
+/// What the application's own metadata of the message has said, and ours must not lie over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    pub(super) usage: bool,
+    pub(super) reason: bool,
+}
+
+impl Told {
+    fn note(&mut self, metadata: &Object) {
+        self.usage |= metadata.member("usage").is_some();
+        self.reason |= metadata.member("finishReason").is_some();
+    }
 }
 
 /// An open text or reasoning message.
@@ -148,20 +164,6 @@ struct Step {
     reasoned: bool,
 }
 
-/// A canonical step that is open.
-#[derive(Debug)]
-struct Node {
-    owner: Option<SubagentId>,
-    name: Box<str>,
-    metadata: Option<Object>,
-    /// The id of its data part, once the client was told.
-    shown: Option<String>,
-    /// The source gave it no name, so that there is nothing to keep with the message.
-    unnamed: bool,
-    /// The message that an AI SDK server said it belongs to.
-    message: Option<Box<str>>,
-}
-
 /// The machine.
 #[derive(Debug)]
 pub(super) struct Turn<W> {
@@ -178,6 +180,7 @@ pub(super) struct Turn<W> {
     message: Box<str>,
     /// What its start said about it, until the source says it again.
     about: Option<Object>,
+    told: Told,
     tools: UiTools,
     /// Steps are shown only if they use tools.
     steps_for_tools: bool,
@@ -208,6 +211,8 @@ pub(super) struct Turn<W> {
     title: Option<Box<str>>,
 
     calls: Calls,
+    /// Calls whose arguments are complete, and of which the client was not told yet (see [`Turn::settle`]).
+    unsaid: Vec<ToolCallId>,
     state: Option<Value>,
     activities: IndexMap<MessageId, (Box<str>, Value)>,
     subagents: IndexMap<SubagentId, SubagentStarted>,
@@ -243,6 +248,7 @@ impl<W: Wire> Turn<W> {
             whole: options.whole_message(),
             message: Box::default(),
             about: None,
+            told: Told::default(),
             tools,
             steps_for_tools: options.is("steps", "tools"),
             without_reasoning: options.is("reasoning", "manual"),
@@ -262,6 +268,7 @@ impl<W: Wire> Turn<W> {
             spans: 0,
             title: None,
             calls: Calls::default(),
+            unsaid: Vec::new(),
             state: None,
             activities: IndexMap::new(),
             subagents: IndexMap::new(),
@@ -269,430 +276,6 @@ impl<W: Wire> Turn<W> {
             reason: None,
             stripped: false,
         }
-    }
-
-    // Beginning.
-
-    fn run_started(&mut self, started: &RunStarted, event: &Event, out: &mut Frames) -> Fidelity {
-        self.run = started.run.clone();
-        self.thread = started.thread.clone();
-        self.ended = false;
-        self.reason = None;
-        let request = self.request.take();
-        let input = started.input.as_deref().or(request.as_deref());
-        if let Some(input) = input {
-            let held = if self.whole { input::before_last_turn(&input.messages) } else { &input.messages };
-            self.seen.history(held);
-            let names = input.tools.iter().map(|tool| tool.name.clone());
-            self.tools.names.extend(names);
-            if let Some(state) = &input.state {
-                self.state = Some(state.to_value());
-            }
-        }
-        if self.started {
-            return Fidelity::Approximated("one response is one message: a further run continues it");
-        }
-        let continued = input.and_then(|input| self.continued(input));
-        // What an AI SDK server said when it began.
-        let own = wire::own(event.metadata());
-        let named = own.as_ref().and_then(|own| own.get_str(OWN_MESSAGE)).map(Into::into);
-        let message = self.asked_id.clone().or(continued).or(named);
-        self.message = message.unwrap_or_else(|| self.run.as_str().into());
-        self.about = own.and_then(|own| own.member(OWN_METADATA)).and_then(Json::into_object);
-        let metadata = event.metadata().and_then(|it| wire::without_own(it, &[OWN_MESSAGE, OWN_METADATA]));
-        self.start(metadata.as_ref(), out);
-        if let Some(input) = input.filter(|_| self.whole) {
-            self.retell(input::trailing_turn(&input.messages), out);
-            self.note_refused(input);
-        }
-        Fidelity::Exact
-    }
-
-    /// The id of the message that this response continues, if the client holds one: if it sent that message
-    /// itself, or if the caller says so. Anybody else's history is not the client's.
-    fn continued(&mut self, input: &RunInput) -> Option<Box<str>> {
-        let earlier = input::trailing_turn(&input.messages);
-        if self.whole {
-            return input::turn_id(earlier);
-        }
-        let id = earlier.last().and_then(input::ui_message_id);
-        if id.is_none() && self.asked_id.is_none() {
-            return None;
-        }
-        self.know_earlier(earlier);
-        self.note_refused(input);
-        id
-    }
-
-    /// Tells what the message held before this response.
-    fn retell(&mut self, turn: &[Message], out: &mut Frames) {
-        let answered: HashSet<_> = turn
-            .iter()
-            .filter_map(|message| match &message.body {
-                crate::event::MessageBody::Tool { call, .. } => Some(call),
-                _ => None,
-            })
-            .collect();
-        for event in self.seen.missing(turn, None) {
-            // A client runs its own tools when it hears that the arguments are complete. Those that have answered must
-            // not run again: the arguments are told as they stream, and then the result.
-            if let Body::ToolEnd { call } = &event.body
-                && answered.contains(call)
-                && self.calls.get(call).is_some_and(|call| {
-                    call.arguments.trim_start().starts_with('{') && Json::parse(&call.arguments).is_ok()
-                })
-            {
-                if let Some(call) = self.calls.end(call) {
-                    call.arguments.clear();
-                }
-                continue;
-            }
-            self.write(&event, out);
-        }
-    }
-
-    /// The calls that the request refuses.
-    fn note_refused(&mut self, input: &RunInput) {
-        for entry in input.resume.iter().flatten() {
-            let answer = entry.payload.clone().and_then(Json::into_object);
-            if answer.and_then(|it| it.member("approved")).is_some_and(|it| it.get() == "false") {
-                let call = entry.metadata.as_ref().and_then(|it| it.get_str("toolCallId"));
-                let call: ToolCallId = call.map_or_else(|| entry.interrupt.as_str().into(), Into::into);
-                if let Some(call) = self.calls.get_mut(&call) {
-                    call.denied = true;
-                }
-            }
-        }
-    }
-
-    /// The calls of a message that this response continues.
-    fn know_earlier(&mut self, earlier: &[Message]) {
-        for message in earlier {
-            for call in message.tool_calls() {
-                let known_tool = input::is_static(call) || self.knows_tool(&call.name);
-                self.calls.insert(
-                    &call.id,
-                    Call { name: call.name.clone(), known_tool, earlier: true, ..Call::default() },
-                );
-            }
-        }
-    }
-
-    fn start(&mut self, metadata: Option<&Object>, out: &mut Frames) {
-        if self.message.is_empty() {
-            self.message = self.asked_id.clone().unwrap_or_else(|| self.run.as_str().into());
-        }
-        self.started = true;
-        let safe = |it: &Object| wire::safe(it.as_json()).0.into_owned().into_object();
-        let (metadata, about) = (metadata.and_then(safe), self.about.as_ref().and_then(safe));
-        self.wire.start(
-            out,
-            &Start {
-                message: &self.message,
-                thread: &self.thread,
-                run: &self.run,
-                metadata: metadata.as_ref(),
-                about: about.as_ref(),
-            },
-        );
-    }
-
-    fn knows_tool(&self, name: &str) -> bool {
-        self.tools.all || self.tools.names.contains(name)
-    }
-
-    // Steps.
-
-    /// Makes room for a new part: the response has begun, and a step is open that may hold it.
-    fn new_part(&mut self, out: &mut Frames) {
-        if !self.started {
-            self.start(None, out);
-        }
-        if self.step.open && self.step.answered && !self.framed && !self.calls.any_open() {
-            self.finish_step(out);
-        }
-        if !self.step.open {
-            self.start_step(out);
-        }
-    }
-
-    fn start_step(&mut self, out: &mut Frames) {
-        let named = self.nodes.iter().rev().find_map(|node| node.message.as_deref());
-        self.wire.start_step(out, named.unwrap_or(&self.message));
-        self.wanted = false;
-        self.step = Step { open: true, ..Step::default() };
-        self.stepped = true;
-    }
-
-    /// Ends the step, as soon as no arguments stream.
-    fn leave_step(&mut self, out: &mut Frames) {
-        if self.calls.any_open() {
-            self.finish_later = true;
-        } else if self.step.open {
-            self.finish_step(out);
-        }
-    }
-
-    fn finish_step(&mut self, out: &mut Frames) {
-        self.finish_later = false;
-        self.quiet(out);
-        self.step.open = false;
-        let reason = if self.step.tools {
-            "tool-calls"
-        } else {
-            self.reason.as_deref().map_or("stop", wire::finish_reason)
-        };
-        self.wire.finish_step(out, reason);
-    }
-
-    /// Ends the parts of all texts and thoughts on the wire; those that are still open begin again later.
-    fn quiet(&mut self, out: &mut Frames) {
-        self.release(out);
-        self.speaking = None;
-        for (message, speech) in &mut self.texts {
-            if std::mem::take(&mut speech.written) {
-                let about = std::mem::take(&mut speech.changed).then_some(&speech.about);
-                self.wire.text_end(out, message, about);
-            }
-        }
-        for (message, speech) in &mut self.thoughts {
-            if std::mem::take(&mut speech.written) {
-                let about = std::mem::take(&mut speech.changed).then_some(&speech.about);
-                self.wire.reasoning_end(out, message, about);
-            }
-        }
-    }
-
-    fn step_started(&mut self, name: &str, event: &Event, out: &mut Frames) -> Fidelity {
-        self.nodes.push(Node {
-            owner: event.subagent.clone(),
-            name: name.into(),
-            metadata: event.metadata().cloned(),
-            shown: None,
-            unnamed: wire::own_flag(event.metadata(), OWN_UNNAMED),
-            message: wire::own(event.metadata()).and_then(|it| it.get_str(OWN_MESSAGE)).map(Into::into),
-        });
-        if self.steps_for_tools {
-            return Fidelity::Approximated("steps=tools: shown once it uses a tool");
-        }
-        self.show_nodes(out);
-        self.framed = self.nodes.iter().all(|node| node.unnamed);
-        if self.framed && !self.step.open {
-            self.start_step(out);
-        }
-        Fidelity::Exact
-    }
-
-    /// Tells the client about steps that it does not know yet.
-    fn show_nodes(&mut self, out: &mut Frames) {
-        if self.nodes.iter().all(|node| node.shown.is_some()) {
-            return;
-        }
-        if !self.nodes.iter().any(|node| node.shown.is_some()) {
-            self.leave_step(out);
-            self.wanted = true;
-        }
-        for index in 0..self.nodes.len() {
-            if self.nodes[index].shown.is_none() {
-                self.nodes_shown += 1;
-                let id = format!("step:{}", self.nodes_shown);
-                self.nodes[index].shown = Some(id);
-                let data = self.nodes[index].data("running");
-                let (id, unnamed) = (self.nodes[index].shown.clone(), self.nodes[index].unnamed);
-                self.data(out, part::STEP, id.as_deref(), &data, unnamed);
-            }
-        }
-    }
-
-    fn step_finished(&mut self, name: &str, event: &Event, out: &mut Frames) -> Fidelity {
-        let found = self.nodes.iter().rposition(|node| *node.name == *name && node.owner == event.subagent);
-        let Some(mut node) = found.map(|index| self.nodes.remove(index)) else {
-            return Fidelity::Dropped("the step is not open");
-        };
-        let Some(id) = node.shown.take() else {
-            return Fidelity::Dropped("steps=tools: it used no tool");
-        };
-        let data = node.data("done");
-        if !self.nodes.iter().any(|node| node.shown.is_some()) {
-            if self.step.open {
-                self.leave_step(out);
-            } else if self.wanted && !self.calls.any_unanswered() {
-                self.start_step(out);
-                self.finish_step(out);
-            }
-            self.wanted = false;
-        }
-        self.data(out, part::STEP, Some(&id), &data, node.unnamed);
-        Fidelity::Exact
-    }
-
-    // Ending.
-
-    fn run_finished(&mut self, finished: &RunFinished, out: &mut Frames) -> Fidelity {
-        if let Some(events) = self.seen.unsaid() {
-            for event in events {
-                self.write(&event, out);
-            }
-        }
-        self.close(out);
-        self.refuse_denied(out);
-        let mut fidelity = Fidelity::Exact;
-        let (reason, pending): (_, &[ToolCallId]) = match &finished.outcome {
-            Some(Outcome::Cancelled) => {
-                self.leave_tools(out);
-                self.usage(&finished.usage, out);
-                self.wire.abort(out);
-                self.ended = true;
-                return fidelity;
-            }
-            Some(Outcome::Interrupt { interrupts }) => {
-                fidelity = self.interrupts(interrupts, out);
-                ("tool-calls", &[])
-            }
-            Some(Outcome::Success { pending }) if !pending.is_empty() => {
-                for id in pending {
-                    self.allow(id, out);
-                }
-                ("tool-calls", pending)
-            }
-            _ if self.calls.any_unanswered() => ("tool-calls", &[]),
-            _ => {
-                self.leave_tools(out);
-                (self.reason.as_deref().map_or("stop", wire::finish_reason), &[])
-            }
-        };
-        let result = finished.result.as_ref().map(|result| self.safe(result));
-        self.wire.finish(
-            out,
-            &Finish {
-                reason,
-                native_reason: self.reason.as_deref(),
-                usage: &finished.usage,
-                result: result.as_ref(),
-                pending,
-            },
-        );
-        self.ended = true;
-        fidelity
-    }
-
-    /// Ends with a step that has no tools. A client that sends by itself once all tools of the last step have
-    /// answered, or all questions about them, would otherwise run the agent again, although it is done. That step may
-    /// be one of the message that this response continues, if nothing was said since.
-    fn leave_tools(&mut self, out: &mut Frames) {
-        let unmoved = !self.stepped && self.calls.iter().any(|(_, call)| call.earlier);
-        if (self.step.tools || unmoved) && !self.framed {
-            self.start_step(out);
-            self.finish_step(out);
-        }
-    }
-
-    /// Says a call of the message that this response continues again, now that a person has allowed it: its part
-    /// would otherwise stay with that answer, and a client that sends answers by itself would never cease to. Clients
-    /// look for the part in their last step, so it is too late once another one has begun.
-    fn allow(&mut self, id: &ToolCallId, out: &mut Frames) {
-        let Some((_, arguments)) = self.seen.call(id).filter(|_| self.wire.knows_approvals()) else { return };
-        let input = self.safe(&wire::arguments(arguments));
-        if let Some(call) = self.calls.get(id).filter(|call| call.earlier && !call.answered && !self.stepped)
-        {
-            self.wire.tool_call(out, id, call, &input);
-        }
-    }
-
-    /// Calls that a person refused and that the agent did not answer in words are refused here.
-    fn refuse_denied(&mut self, out: &mut Frames) {
-        let refused = self.calls.iter().filter(|(_, call)| call.denied && !call.answered);
-        let refused: Vec<_> = refused.map(|(id, _)| id.clone()).collect();
-        for id in refused {
-            if let Some(call) = self.calls.answer(&id) {
-                self.wire.tool_denied(out, &id, call, wire::DENIED);
-            }
-        }
-    }
-
-    fn interrupts(&mut self, interrupts: &[Interrupt], out: &mut Frames) -> Fidelity {
-        let mut others = Vec::new();
-        for interrupt in interrupts {
-            let guarded = interrupt.tool_call.as_ref().filter(|id| {
-                let call = self.calls.get(id);
-                let waits = call.is_some_and(|call| !call.answered && !call.approval && !call.open);
-                waits && self.wire.knows_approvals()
-            });
-            // What a request for approval cannot say.
-            let mut plain = Interrupt::new(interrupt.id.clone(), "tool_call");
-            plain.tool_call = guarded.cloned();
-            if guarded.is_none() || plain != *interrupt {
-                let data = wire::interrupt_data(interrupt);
-                self.data(out, part::INTERRUPT, Some(&interrupt.id), data.as_json(), false);
-            }
-            match guarded.and_then(|id| Some((id, self.calls.get_mut(id)?))) {
-                Some((id, call)) => {
-                    call.approval = true;
-                    self.wire.approval(out, interrupt, id);
-                }
-                None => others.push(interrupt),
-            }
-        }
-        if others.is_empty() {
-            return Fidelity::Exact;
-        }
-        // Calls that nobody asked about must not lie in the step in which the client looks for answers.
-        let unasked = self.calls.iter().any(|(_, call)| call.waits() && !call.approval);
-        if unasked {
-            self.start_step(out);
-        }
-        for interrupt in others {
-            let id: ToolCallId = wire::interrupt_call(&interrupt.id).into();
-            let call = Call {
-                name: INTERRUPT_TOOL.into(),
-                // A dynamic part could not be answered with the first builds of version 5.
-                known_tool: true,
-                ..Call::default()
-            };
-            let input = self.safe(wire::interrupt_data(interrupt).as_json());
-            self.step.tools = true;
-            self.wire.tool_call(out, &id, &call, &input);
-        }
-        if self.step.open {
-            self.finish_step(out);
-        }
-        Fidelity::Approximated("an interrupt that no approval can express becomes a tool call")
-    }
-
-    fn run_error(&mut self, error: &RunError, out: &mut Frames) -> Fidelity {
-        if !self.started {
-            self.start(None, out);
-        }
-        self.close(out);
-        self.usage(&error.usage, out);
-        self.wire.error(out, error);
-        self.ended = true;
-        Fidelity::Exact
-    }
-
-    fn usage(&mut self, usage: &[Usage], out: &mut Frames) {
-        if !usage.is_empty() {
-            let metadata = super::ui::usage_metadata(usage);
-            self.wire.metadata(out, metadata.as_json());
-        }
-    }
-
-    /// Closes everything that is open on the wire.
-    fn close(&mut self, out: &mut Frames) {
-        if !self.started {
-            self.start(None, out);
-        }
-        self.finish_later = false;
-        if self.step.open {
-            self.finish_step(out);
-        } else {
-            self.quiet(out);
-        }
-        self.wanted = false;
-        self.texts.clear();
-        self.thoughts.clear();
-        self.nodes.clear();
-        self.spans = 0;
     }
 
     fn event(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
@@ -742,7 +325,7 @@ impl<W: Wire> Turn<W> {
                 speech.learn(event);
                 if !speech.written && speech.about.is_told() {
                     self.thoughts.insert(message.clone(), speech);
-                    self.begin_thought(message, out);
+                    self.begin_thought(message, false, out);
                     speech = self.thoughts.shift_remove(message).unwrap_or_default();
                 }
                 self.held = Some((message.clone(), speech));
@@ -896,6 +479,9 @@ impl<W: Wire> Writer for Turn<W> {
             self.release(out);
         }
         self.stripped = false;
+        if !self.unsaid.is_empty() {
+            self.settle(event, out);
+        }
         self.seen.note(&event.body);
         let fidelity = self.event(event, out);
         match fidelity {
@@ -908,25 +494,13 @@ impl<W: Wire> Writer for Turn<W> {
 
     fn end(&mut self, out: &mut Frames) {
         if self.started && !self.ended {
+            self.fail_unsaid(out);
             self.close(out);
+            self.leave_tools(out);
             self.wire.abort(out);
             self.ended = true;
         }
         self.wire.end(out);
-    }
-}
-
-impl Node {
-    fn data(&self, status: &str) -> Json {
-        // A part that takes the place of another says all that is known; a passing one says what is new.
-        let metadata = self.metadata.as_ref().filter(|_| !self.unnamed || status == "running");
-        wire::object(|w| {
-            w.str("name", &self.name)
-                .str("status", status)
-                .opt_str("subagentId", self.owner.as_deref())
-                .opt_object("metadata", metadata);
-        })
-        .into()
     }
 }
 

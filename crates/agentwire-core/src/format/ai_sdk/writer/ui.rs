@@ -11,7 +11,7 @@ use super::{
     super::wire::{self, AGENTWIRE, own_call},
     about::About,
     calls::Call,
-    turn::{Finish, Start, Wire},
+    turn::{Finish, Start, Told, Wire},
 };
 use crate::{
     event::{File, Interrupt, MessageId, RunError, Source, ToolCallId, Usage},
@@ -108,13 +108,18 @@ impl UiWire {
 }
 
 /// Usage as the metadata of a message.
-pub(super) fn usage_metadata(usage: &[Usage]) -> Object {
-    wire::object(|w| write_usage_metadata(w, usage, |_| {}))
+pub(super) fn usage_metadata(usage: &[Usage], told: Told) -> Object {
+    wire::object(|w| write_usage_metadata(w, usage, told, |_| {}))
 }
 
 /// The totals for everybody, the details for us.
-fn write_usage_metadata(w: &mut ObjectWriter<'_>, usage: &[Usage], more: impl FnOnce(&mut ObjectWriter<'_>)) {
-    if !usage.is_empty() {
+fn write_usage_metadata(
+    w: &mut ObjectWriter<'_>,
+    usage: &[Usage],
+    told: Told,
+    more: impl FnOnce(&mut ObjectWriter<'_>),
+) {
+    if !usage.is_empty() && !told.usage {
         w.nested("usage", |w| wire::write_usage(w, &wire::total_usage(usage)));
     }
     let own = wire::object(|w| {
@@ -370,8 +375,10 @@ impl Wire for UiWire {
     fn finish(&mut self, out: &mut Frames, finish: &Finish<'_>) {
         // Clients keep an empty last step only if something is written after it, so there is always metadata.
         let metadata = wire::object(|w| {
-            w.str("finishReason", finish.reason);
-            write_usage_metadata(w, finish.usage, |w| {
+            if !finish.told.reason {
+                w.str("finishReason", finish.reason);
+            }
+            write_usage_metadata(w, finish.usage, finish.told, |w| {
                 w.opt_str("finishReason", finish.native_reason).opt_json("result", finish.result);
                 if !finish.pending.is_empty() {
                     w.array("pendingToolCallIds", |list| {

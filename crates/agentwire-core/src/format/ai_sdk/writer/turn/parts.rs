@@ -167,6 +167,9 @@ impl<W: Wire> Turn<W> {
             }
             wire::MESSAGE_METADATA if value.get().starts_with('{') => {
                 let value = self.safe(value);
+                if let Some(object) = value.clone().into_object() {
+                    self.told.note(&object);
+                }
                 self.wire.metadata(out, &value);
                 return Fidelity::Exact;
             }

@@ -108,15 +108,17 @@ impl<W: Wire> Turn<W> {
             return Fidelity::Approximated("nothing was said");
         }
         if !speech.written {
-            self.begin_thought(message, out);
+            self.begin_thought(message, true, out);
         }
         self.wire.reasoning_delta(out, message, delta);
         Fidelity::Exact
     }
 
-    pub(super) fn begin_thought(&mut self, message: &MessageId, out: &mut Frames) {
+    /// Begins the part of a thought. One without text is a detail of the others where they are one part.
+    pub(super) fn begin_thought(&mut self, message: &MessageId, has_text: bool, out: &mut Frames) {
         let alone = !self.thoughts.values().any(|speech| speech.written);
         if W::ONE_REASONING_PER_STEP
+            && has_text
             && self.step.open
             && self.step.reasoned
             && alone
@@ -125,7 +127,7 @@ impl<W: Wire> Turn<W> {
             self.finish_step(out);
         }
         self.new_part(out);
-        self.step.reasoned = true;
+        self.step.reasoned |= has_text;
         self.seen.reasoning(message);
         let speech = &mut self.thoughts[message];
         speech.written = true;
@@ -200,7 +202,7 @@ impl<W: Wire> Turn<W> {
             return;
         };
         self.thoughts.insert(message.clone(), speech);
-        self.begin_thought(message, out);
+        self.begin_thought(message, false, out);
         if let Some(speech) = self.thoughts.shift_remove(message) {
             self.wire.reasoning_end(out, message, Some(&speech.about));
         }

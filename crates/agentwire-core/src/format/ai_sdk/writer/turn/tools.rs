@@ -9,11 +9,13 @@ use super::{
     Turn, Wire,
 };
 use crate::{
-    event::{Event, Interrupt, MessageId, ToolCallId},
+    event::{Body, Event, Interrupt, MessageId, Outcome, RunFinished, ToolCallId},
     format::Fidelity,
     framing::Frames,
     json::{Json, Object},
 };
+
+const AS_TEXT: Fidelity = Fidelity::Approximated("arguments that are no JSON object travel as text");
 
 impl<W: Wire> Turn<W> {
     pub(super) fn tool_start(
@@ -65,13 +67,79 @@ impl<W: Wire> Turn<W> {
     }
 
     pub(super) fn tool_end(&mut self, id: &ToolCallId, event: &Event, out: &mut Frames) -> Fidelity {
-        let Some(call) = self.calls.end(id) else {
+        let Some(call) = self.calls.get_mut(id).filter(|call| call.open) else {
             return Fidelity::Dropped("the call is not open");
         };
         call.about.merge(event.metadata());
         if wire::own_flag(call.about.metadata.as_ref(), own_call::REMOTE) {
             self.calls.leave_to_provider(id);
         }
+        if self
+            .calls
+            .get(id)
+            .is_some_and(|call| call.held.is_none() && (call.runs_in_page() || !call.is_readable()))
+        {
+            self.unsaid.push(id.clone());
+            self.speaking = None;
+            let is_text = self
+                .calls
+                .get(id)
+                .is_some_and(|call| wire::arguments(&call.arguments).get().starts_with('"'));
+            return if is_text { AS_TEXT } else { Fidelity::Exact };
+        }
+        self.say_call(id, out)
+    }
+
+    /// Tells the client of calls that are complete, as soon as it is clear that the run has not ended there.
+    ///
+    /// A page runs its tools when it hears that the arguments are complete, and the call of a run that was stopped or
+    /// broke looks complete too: whoever closes what was open has ended it. Such a call is told to have failed.
+    pub(super) fn settle(&mut self, event: &Event, out: &mut Frames) {
+        match &event.body {
+            Body::TextEnd { .. }
+            | Body::ReasoningMessageEnd { .. }
+            | Body::ReasoningEnd { .. }
+            | Body::ReasoningEncrypted { .. }
+            | Body::ToolEnd { .. }
+            | Body::StepFinished { .. }
+            | Body::SubagentFinished { .. }
+            | Body::SubagentError { .. } => {}
+            Body::RunError(_) => self.fail_unsaid(out),
+            Body::RunFinished(finished) => self.settle_at_end(finished, out),
+            _ => self.say_unsaid(out),
+        }
+    }
+
+    /// The same when the run has ended: what it asked for in good order is asked for.
+    pub(super) fn settle_at_end(&mut self, finished: &RunFinished, out: &mut Frames) {
+        match finished.outcome {
+            Some(Outcome::Cancelled) => self.fail_unsaid(out),
+            _ => self.say_unsaid(out),
+        }
+    }
+
+    fn say_unsaid(&mut self, out: &mut Frames) {
+        for id in std::mem::take(&mut self.unsaid) {
+            self.say_call(&id, out);
+        }
+    }
+
+    /// Calls that nobody will run: an error ends their parts as well, and no page takes that for a call.
+    pub(super) fn fail_unsaid(&mut self, out: &mut Frames) {
+        for id in std::mem::take(&mut self.unsaid) {
+            let Some(call) = self.calls.end(&id) else { continue };
+            if std::mem::take(&mut call.arguments).trim().is_empty() {
+                self.wire.tool_delta(out, &id, "{}");
+            }
+            if let Some(call) = self.calls.answer(&id) {
+                self.wire.tool_error(out, &id, call, wire::UNFINISHED);
+            }
+        }
+    }
+
+    /// Says a call whose arguments are complete.
+    fn say_call(&mut self, id: &ToolCallId, out: &mut Frames) -> Fidelity {
+        self.calls.end(id);
         let Some(call) = self.calls.get_mut(id) else { return Fidelity::Exact };
         let text = std::mem::take(&mut call.arguments);
         let (cut, held) = (call.cut, call.held.take());
@@ -97,7 +165,7 @@ impl<W: Wire> Turn<W> {
         if cut {
             Fidelity::Approximated("the arguments are too long to be given whole")
         } else if literal {
-            Fidelity::Approximated("arguments that are no JSON object travel as text")
+            AS_TEXT
         } else {
             Fidelity::Exact
         }
@@ -145,10 +213,11 @@ impl<W: Wire> Turn<W> {
                 let error = error.as_deref().filter(|error| !error.is_empty());
                 let error = error.or(Some(text.as_str()).filter(|text| !text.is_empty()));
                 let error = error.unwrap_or(if refused { wire::DENIED } else { "the tool failed" });
-                // Somebody was asked, and refused, in this very response.
+                // Somebody was asked, and refused, in this very response. A refusal has no room for their words.
                 if let Some(asked) = told(OWN_APPROVAL)
                     && self.wire.knows_approvals()
                     && refused
+                    && error == wire::DENIED
                     && !call.approval
                 {
                     self.wire.approval(out, &Interrupt::new(asked, "tool_call"), id);
