@@ -356,6 +356,17 @@ const EVENT_MUTATIONS = {
     const name = random.pick(["timestamp", "rawEvent", "metadata", "subagentRunId", "role", "name", "parentMessageId", "result", "outcome", "usage", "code", "replace", "source", "input", "protocolVersion", "parentRunId", "description"]);
     event[name] = null;
   },
+  /** A media part as 0.x had it, with the nulls that its Python servers sent, or worse. */
+  binaryPart(events, random) {
+    const some = (...values) => random.pick([...values, null, undefined]);
+    const part = {
+      type: "binary", mimeType: random.pick(["image/png", "audio/wav", "text/csv", "", null, 1]), data: some("QUJD", "", 0, 7), url: some("http://x/y", "", false, {}),
+      id: some("f1"), filename: some("a.png", "", 5),
+    };
+    const copy = { type: "image", source: { type: "data", value: "QUJD", mimeType: "image/png" }, ...random.pick([{}, { metadata: { filename: "a.png" } }]) };
+    const content = random.pick([[part], [{ type: "text", text: "see" }, part], [part, copy], [copy, part]]);
+    events.splice(random.below(events.length + 1), 0, { type: "MESSAGES_SNAPSHOT", messages: [{ id: "m1", role: "user", content }] });
+  },
   insert: (events, random) => void events.splice(random.below(events.length + 1), 0, anyEvent(random.pick([...EVENTS.keys()]), random)),
   unknownEvent: (events, random) => void events.splice(random.below(events.length + 1), 0, { type: "FUTURE_EVENT", x: anyJson(random) }),
   lateError: (events) => void events.push({ type: "RUN_ERROR", message: "late" }),

@@ -24,7 +24,7 @@ export const SSE = "text/event-stream";
 /** Runs our command line; gives its exit code and output. */
 export function agentwire(args, input) {
   return new Promise((resolve, reject) => {
-    const options = { encoding: "buffer", maxBuffer: 256 << 20, timeout: 120_000 };
+    const options = { encoding: "buffer", maxBuffer: 256 << 20, timeout: 600_000 };
     const child = execFile(binary, args, options, (error, stdout, stderr) => {
       if (error && typeof error.code !== "number") {
         reject(new Error(`${binary} could not be run: ${error.message} (build it with \`cargo build\`)`));

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 pub struct Tally {
     entries: BTreeMap<(&'static str, String), Count>,
     frame: u64,
+    strict: bool,
 }
 
 /// One line of a [`Tally`].
@@ -24,6 +25,16 @@ pub struct Count {
 impl Tally {
     /// Enough for every honest stream, small enough for a report.
     pub const LIMIT: usize = 256;
+
+    /// A tally for a reader that tolerates only what the official client of its format does.
+    pub(crate) fn strict() -> Self {
+        Self { strict: true, ..Self::default() }
+    }
+
+    /// Whether old shapes that the official client refuses are to be refused.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict
+    }
 
     /// Says which frame (counting from 1) is being read.
     pub fn at_frame(&mut self, frame: u64) {

@@ -121,6 +121,22 @@ mod tests {
                 if !told.is_some_and(|told| names.contains(&told)) {
                     wrong.push(format!("{folder}/{name}: {told:?}"));
                 }
+                // As it is told while it comes, line by line.
+                let mut end = 0;
+                let early = loop {
+                    end = match start[end..].iter().position(|byte| *byte == b'\n') {
+                        Some(at) => end + at + 1,
+                        None => break None,
+                    };
+                    if let Some((format, _)) = detect(&start[..end], false) {
+                        break Some(format.name);
+                    }
+                };
+                if let Some(told) = early
+                    && !names.contains(&told)
+                {
+                    wrong.push(format!("the first {end} bytes of {folder}/{name}: {told}"));
+                }
             }
         }
         assert!(seen > 100, "{seen}");

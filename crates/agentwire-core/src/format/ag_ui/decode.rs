@@ -29,8 +29,6 @@ use crate::{
 pub(in crate::format) struct Context {
     pub(in crate::format) interner: Interner,
     pub(in crate::format) tally: Tally,
-    /// Refuse old shapes that the official client 1.0.0 refuses too.
-    pub(super) strict: bool,
 }
 
 /// A content event of the fast lane.
@@ -121,7 +119,7 @@ fn slow(
             name => name,
         },
         None => match named {
-            Some(name) if !context.strict => {
+            Some(name) if !context.tally.is_strict() => {
                 context.tally.note("old shape", "event type in the SSE field `event` only");
                 Cow::Owned(name.to_owned())
             }
@@ -129,7 +127,7 @@ fn slow(
         },
     };
     let tally = &mut context.tally;
-    if !is_known(&event_type, context.strict) {
+    if !is_known(&event_type, tally.is_strict()) {
         tally.note("unknown event", &event_type);
         return Ok(Native::Unknown);
     }
@@ -508,7 +506,7 @@ fn result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Json>, Rea
 }
 
 fn run_finished(f: &mut Fields<'_, '_>, context: &mut Context) -> Result<Body, ReadError> {
-    let strict = context.strict;
+    let strict = context.tally.is_strict();
     let tally = &mut context.tally;
     let thread = f.need_id("threadId", tally)?;
     let run: crate::event::RunId = f.need_id("runId", tally)?;

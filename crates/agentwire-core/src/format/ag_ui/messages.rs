@@ -7,7 +7,7 @@ use super::decode::union_tag;
 use crate::{
     event::{Content, ContentPart, MediaKind, Message, MessageBody, PartSource, Role, ToolCall},
     format::ReadError,
-    json::{ArrayWriter, Fields, Object, ObjectWriter, Path, json, kind_of, text},
+    json::{ArrayWriter, Fields, Json, Object, ObjectWriter, Path, json, kind_of, text},
     patch::{Op, Patch, PatchOp, is_pointer},
     tally::Tally,
 };
@@ -115,8 +115,7 @@ pub(in crate::format) fn parts(
     path: Path<'_>,
     tally: &mut Tally,
 ) -> Result<Vec<ContentPart>, ReadError> {
-    // Each part with the file name it had as a `binary` part, if it was one.
-    let mut parts: Vec<(ContentPart, Option<Option<Box<str>>>)> = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
     for (index, raw) in crate::json::elements(raw, path)?.into_iter().enumerate() {
         parts.extend(part(raw, Path::Index(&path, index), tally)?);
     }
@@ -125,13 +124,13 @@ pub(in crate::format) fn parts(
         parts.iter().filter(|(_, legacy)| legacy.is_none()).map(|(part, _)| part.clone()).collect();
     parts.retain(|(part, legacy)| match legacy {
         None => true,
-        Some(filename) => !modern.iter().any(|other| mirrors(other, part, filename.as_deref())),
+        Some(filename) => !modern.iter().any(|other| mirrors(other, part, filename.as_ref())),
     });
     Ok(parts.into_iter().map(|(part, _)| part).collect())
 }
 
 /// Whether `modern` says all that `converted`, once a `binary` part, says.
-fn mirrors(modern: &ContentPart, converted: &ContentPart, filename: Option<&str>) -> bool {
+fn mirrors(modern: &ContentPart, converted: &ContentPart, filename: Option<&Json>) -> bool {
     let ContentPart::Media { kind, source, metadata, .. } = modern else {
         return false;
     };
@@ -139,13 +138,14 @@ fn mirrors(modern: &ContentPart, converted: &ContentPart, filename: Option<&str>
         return false;
     };
     let named = filename.is_none_or(|filename| {
-        let metadata = metadata.clone().and_then(crate::json::Json::into_object);
-        metadata.and_then(|object| object.get_str("filename")).as_deref() == Some(filename)
+        let metadata = metadata.clone().and_then(Json::into_object);
+        metadata.and_then(|object| object.member("filename")).as_ref() == Some(filename)
     });
     kind == wanted_kind && source == wanted && named
 }
 
-type Part = (ContentPart, Option<Option<Box<str>>>);
+/// A part with the file name it had as a `binary` part, if it was one.
+type Part = (ContentPart, Option<Option<Json>>);
 
 /// One part; `None` if its type or source is unknown.
 fn part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Part>, ReadError> {
@@ -155,7 +155,14 @@ fn part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Part
         Some("text") => ContentPart::Text {
             text: f.need_boxed("text", tally)?,
             id: f.boxed("id", tally)?,
-            metadata: f.some_json("metadata", tally)?,
+            // The official client tolerates `null` here in media parts only.
+            metadata: match f.peek("metadata") {
+                Some(raw) if raw.get() == "null" && !tally.is_strict() => {
+                    f.take("metadata");
+                    None
+                }
+                _ => f.some_json("metadata", tally)?,
+            },
         },
         Some("binary") => return binary(&mut f, tally),
         tag => {
@@ -180,27 +187,38 @@ fn part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Part
     Ok(Some((part, None)))
 }
 
-/// The one media part of 0.x.
+/// The one media part of 0.x. Its servers send `null` for what they leave out, and the official client asks only
+/// whether a member is truthy.
 fn binary(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Part>, ReadError> {
+    if !f.peek("mimeType").is_some_and(|raw| raw.get().starts_with('"')) {
+        tally.note("unknown content part", "binary without a MIME type");
+        return Ok(None);
+    }
     let mime_type = f.need_boxed("mimeType", tally)?;
-    let filled = |text: Option<Box<str>>| text.filter(|text| !text.is_empty());
-    let data = filled(f.boxed("data", tally)?);
-    let url = filled(f.boxed("url", tally)?);
-    let filename = filled(f.boxed("filename", tally)?);
     let kind = MediaKind::of_mime(&mime_type);
-    let source = match (data, url) {
-        (Some(value), _) => PartSource::Data { value, mime_type },
-        (None, Some(value)) => PartSource::Url { value, mime_type: Some(mime_type) },
-        (None, None) => {
-            tally.note("unknown content part", "binary with neither data nor url");
-            return Ok(None);
-        }
+    let source = if is_truthy(f, "data") {
+        PartSource::Data { value: f.need_boxed("data", tally)?, mime_type }
+    } else if is_truthy(f, "url") {
+        PartSource::Url { value: f.need_boxed("url", tally)?, mime_type: Some(mime_type) }
+    } else {
+        tally.note("unknown content part", "binary with neither data nor url");
+        return Ok(None);
     };
+    let filename = if is_truthy(f, "filename") { f.json("filename", tally)? } else { None };
     tally.note("old shape", "content part `binary`");
-    let metadata = filename
-        .as_deref()
-        .map(|name| Object::from_entries([("filename", crate::json::Json::string(name))]).into());
+    let metadata = filename.clone().map(|name| Object::from_entries([("filename", name)]).into());
     Ok(Some((ContentPart::Media { kind, source, id: None, metadata }, Some(filename))))
+}
+
+/// Whether JavaScript takes a member for true.
+fn is_truthy(f: &Fields<'_, '_>, key: &str) -> bool {
+    f.peek(key).is_some_and(|raw| match raw.get() {
+        "null" | "false" | "\"\"" => false,
+        number if number.starts_with(|first: char| first == '-' || first.is_ascii_digit()) => {
+            number.parse::<f64>() != Ok(0.0)
+        }
+        _ => true,
+    })
 }
 
 fn source(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<PartSource>, ReadError> {

@@ -31,8 +31,9 @@ pub(super) struct AgUiReader {
 impl AgUiReader {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         let strict = setup.options.is("old_shapes", "refuse");
+        let tally = if strict { Tally::strict() } else { Tally::default() };
         Self {
-            context: Context { strict, ..Context::default() },
+            context: Context { tally, ..Context::default() },
             expander: Expander::default(),
             run: setup.run.clone(),
             thinking: 0,

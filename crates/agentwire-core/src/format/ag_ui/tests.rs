@@ -291,6 +291,36 @@ fn requests_of_both_generations() {
 }
 
 #[test]
+fn parts_are_read_with_the_nulls_that_old_peers_sent() {
+    let read = |part: &str| {
+        let body = format!(
+            r#"{{"threadId":"t","runId":"r","messages":[{{"id":"u","role":"user","content":[{part}]}}]}}"#
+        );
+        let request = input::from_json(&body, &mut Tally::default()).map_err(|error| error.to_string())?;
+        Ok::<_, String>(super::messages_to_json(&request.messages))
+    };
+    let nulls =
+        r#"{"type":"binary","mimeType":"image/png","id":null,"url":null,"data":"QQ==","filename":null}"#;
+    assert_eq!(
+        read(nulls).unwrap(),
+        r#"[{"id":"u","role":"user","content":[{"type":"image","source":{"type":"data","value":"QQ==","mimeType":"image/png"}}]}]"#
+    );
+    let text = r#"{"type":"text","text":"a","metadata":null}"#;
+    let wanted = r#"[{"id":"u","role":"user","content":[{"type":"text","text":"a"}]}]"#;
+    assert_eq!(read(text).unwrap(), wanted);
+    // What could not be converted is left out, as the official client does it.
+    for left_out in [
+        r#"{"type":"binary","data":"QQ=="}"#,
+        r#"{"type":"binary","mimeType":null,"data":"QQ=="}"#,
+        r#"{"type":"binary","mimeType":"image/png","id":"f1","data":""}"#,
+    ] {
+        assert_eq!(read(left_out).unwrap(), r#"[{"id":"u","role":"user","content":[]}]"#, "{left_out}");
+    }
+    let wrong = read(r#"{"type":"binary","mimeType":"image/png","data":7}"#);
+    assert_eq!(wrong.unwrap_err(), "at `/messages/0/content/0/data`: expected a string, found the number 7");
+}
+
+#[test]
 fn malformed_requests_name_the_place() {
     let refused = |body: &str| input::from_json(body, &mut Tally::default()).unwrap_err().to_string();
     let report = [

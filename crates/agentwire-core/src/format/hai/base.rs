@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The common members of an event that was read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Base {
     pub(super) timestamp: Option<i64>,
     pub(super) subagent: Option<SubagentId>,
@@ -74,6 +74,13 @@ impl Base {
     /// A string of [`AGUI`].
     pub(super) fn agui_str(&self, key: &str) -> Option<String> {
         self.agui.as_ref()?.get_str(key)
+    }
+
+    /// The bytes of what came along.
+    pub(super) fn weight(&self) -> usize {
+        let objects = [&self.metadata, &self.agui, &self.rest].into_iter().flatten();
+        let raw = self.raw.as_ref().map_or(0, |raw| raw.get().len());
+        objects.map(|object| object.get().len()).sum::<usize>() + raw
     }
 
     /// An event with no more than its time and its owner.

@@ -107,14 +107,22 @@ pub(super) fn deltas(content: &str, tally: &mut Tally) -> Option<Vec<Delta<'stat
     let mut deltas = Vec::new();
     let mut noticed = Tally::default();
     for document in serde_json::Deserializer::from_str(content).into_iter::<&RawValue>() {
-        let document = document.ok()?;
-        Fields::of(document, Path::Root).ok()?.peek("output")?;
-        deltas.push(structured(document, Path::Root, &mut noticed).ok()?.into_owned());
+        deltas.push(enveloped(document.ok()?, &mut noticed)?);
     }
     for (what, name, count) in noticed.iter() {
         tally.add(what, name, count.times);
     }
     (!deltas.is_empty()).then_some(deltas)
+}
+
+/// The structured delta that a text is.
+pub(super) fn document(text: &str, tally: &mut Tally) -> Option<Delta<'static>> {
+    enveloped(serde_json::from_str(text).ok()?, tally)
+}
+
+fn enveloped(document: &RawValue, tally: &mut Tally) -> Option<Delta<'static>> {
+    Fields::of(document, Path::Root).ok()?.peek("output")?;
+    Some(structured(document, Path::Root, tally).ok()?.into_owned())
 }
 
 /// Reads one structured delta.

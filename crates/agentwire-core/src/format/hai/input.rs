@@ -184,9 +184,10 @@ pub fn answer(content: &str) -> Json {
 /// Takes the tool messages that answer `open` interrupts out of the request and into its `resume`.
 ///
 /// An interrupt was shown as a call of a front-end tool whose id is the interrupt's, so its answer looks like
-/// that tool's result. An entry that the request has for the same interrupt already wins.
+/// that tool's result. Of several the last one counts: an agent may ask again under the same id. An entry that the
+/// request has for the same interrupt already wins.
 pub fn answers(input: &mut RunInput, open: &[InterruptId]) {
-    let mut found = Vec::new();
+    let mut found: Vec<ResumeEntry> = Vec::new();
     input.messages.retain(|message| {
         let MessageBody::Tool { call, content, error } = &message.body else { return true };
         let Some(interrupt) = open.iter().find(|interrupt| ***interrupt == **call) else { return true };
@@ -196,6 +197,7 @@ pub fn answers(input: &mut RunInput, open: &[InterruptId]) {
             None => Some(answer(&content.text())).filter(|answer| !answer.is_null()),
         };
         let status = if error.is_some() { ResumeStatus::Cancelled } else { ResumeStatus::Resolved };
+        found.retain(|earlier| earlier.interrupt != *interrupt);
         found.push(ResumeEntry { interrupt: interrupt.clone(), status, payload, metadata: None });
         false
     });

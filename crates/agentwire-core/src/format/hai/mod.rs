@@ -10,10 +10,10 @@
 //! for, or as a CUSTOM event `agui.…`; HAI's clients ignore all three. The other way round, what only HAI
 //! has lives in metadata `hai`.
 //!
-//! Lost in translation: the order of keys; a message's start and end where nothing but blocks stands in it (they
-//! are put back around the blocks); messages for developers, unless asked for; times that the source did not
-//! give, because every HAI event has one; with `tool_args=whole` the pieces that arguments came in; in the
-//! binary form integers beyond 2^53.
+//! Lost in translation: the order of keys; ids that are the empty string, which count as missing ones; a
+//! message's start and end where nothing but blocks stands in it (they are put back around the blocks); messages
+//! for developers, unless asked for; times that the source did not give, because every HAI event has one; with
+//! `tool_args=whole` the pieces that arguments came in; in the binary form integers beyond 2^53.
 
 mod base;
 pub mod builder;

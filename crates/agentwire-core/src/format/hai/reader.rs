@@ -8,6 +8,7 @@
 
 mod business;
 mod collaboration;
+mod pieces;
 
 use std::borrow::Cow;
 
@@ -53,6 +54,8 @@ pub(super) struct HaiReader {
     messages: IndexMap<MessageId, Message>,
     /// The last message that was opened, for frames that name none.
     last_message: Option<MessageId>,
+    /// What the pieces of documents in these messages take.
+    held: usize,
     /// The hand-overs that are open, oldest first.
     collaborations: Vec<Open>,
     /// The last call that was opened, for frames that name none.
@@ -76,6 +79,7 @@ impl HaiReader {
             ledger: Ledger::default(),
             messages: IndexMap::new(),
             last_message: None,
+            held: 0,
             collaborations: Vec::new(),
             last_call: None,
             calls: 0,
@@ -233,6 +237,8 @@ impl HaiReader {
         }
         role(&mut f, &mut hai, tally)?;
         let base = base.finish(&mut f, "RUN_STARTED", tally)?;
+        self.flush_all(out);
+        let tally = &mut self.context.tally;
         out.push(base.event(Body::RunStarted(Box::new(started)), &hai, tally));
         self.messages.clear();
         self.collaborations.clear();
@@ -633,8 +639,9 @@ impl Reader for HaiReader {
         }
     }
 
-    fn end(&mut self, _end: &StreamEnd, _out: &mut Vec<Event>) {
+    fn end(&mut self, _end: &StreamEnd, out: &mut Vec<Event>) {
         // A stream that ends before its run is truncated, and that is what the guard says of it.
+        self.flush_all(out);
     }
 
     fn tally(&self) -> &Tally {

@@ -520,6 +520,15 @@ fn backend_calls_can_be_shown() {
         }
         same(&option, &events, &through(&events, "", &[&option]));
     }
+    // An answer that comes before the arguments are complete ends what is shown, and nothing else; a second
+    // answer is one too.
+    let [start, args, end] = [2, 3, 4].map(|at| events[at - 1].clone());
+    let result = events[4].clone();
+    let odd: Vec<_> = [&events[0], &start, &args, &result, &args, &end, &result, events.last().unwrap()]
+        .into_iter()
+        .cloned()
+        .collect();
+    same("answered early", &odd, &through(&odd, "", &["tool_display=show"]));
     // Without knowing what the front end offers, nothing is hidden from it.
     let frames = written(&run(call("d", "ask", &["{}"])), "", &["tool_display=show"]);
     assert_eq!(kinds(&frames).iter().filter(|kind| kind.starts_with("TOOL_CALL")).count(), 3);

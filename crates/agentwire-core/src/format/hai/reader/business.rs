@@ -13,6 +13,7 @@ use super::{
         wire::ASSISTANT,
     },
     HaiReader,
+    pieces::{MAX_HELD, Piece, Pieces},
 };
 use crate::{
     event::{Block, Body, Event, MessageId, Role},
@@ -34,6 +35,12 @@ pub(super) struct Message {
     text: Option<MessageId>,
     /// The thinking box that is being written.
     thought: Option<Thought>,
+    /// The beginning of a document that has no end yet.
+    pieces: Option<Box<Pieces>>,
+    /// Whether there was plain text. No shapes are mixed, so its braces are its own.
+    plain: bool,
+    /// Whether there were documents as strings. White space between those says nothing.
+    documents: bool,
     /// Whether other outputs came before any text.
     delayed: bool,
     /// Whether the text's start says in which message it stands. Its words then say it too wherever they say
@@ -105,7 +112,7 @@ impl HaiReader {
         // Without a backslash there is nothing to unescape, neither in the document nor in the string around it.
         let words = raw.strip_prefix(AROUND.0).and_then(|rest| rest.strip_suffix(AROUND.1));
         if let Some(words) = words.filter(|words| memchr::memchr(b'\\', words.as_bytes()).is_none()) {
-            return self.fast_text(&message_id, words.into(), timestamp, out);
+            return self.fast_text(&message_id, words.into(), true, timestamp, out);
         }
         if raw.starts_with('{') {
             return self.fast_document(&message_id, raw, timestamp, out);
@@ -116,7 +123,7 @@ impl HaiReader {
         if delta.starts_with('{') {
             return self.fast_document(&message_id, &delta, timestamp, out);
         }
-        !delta.trim_start().starts_with('{') && self.fast_text(&message_id, delta, timestamp, out)
+        !delta.trim_start().starts_with('{') && self.fast_text(&message_id, delta, false, timestamp, out)
     }
 
     /// A structured delta that is text and nothing else.
@@ -129,7 +136,7 @@ impl HaiReader {
     ) -> bool {
         match serde_json::from_str::<TextDelta<'_>>(document) {
             Ok(TextDelta { output }) if output.kind == "text" => {
-                self.fast_text(wire, output.content, timestamp, out)
+                self.fast_text(wire, output.content, true, timestamp, out)
             }
             _ => false,
         }
@@ -140,6 +147,7 @@ impl HaiReader {
         &mut self,
         wire: &str,
         delta: Cow<'_, str>,
+        is_document: bool,
         timestamp: Option<i64>,
         out: &mut Vec<Event>,
     ) -> bool {
@@ -147,11 +155,14 @@ impl HaiReader {
         if timestamp.is_some_and(|time| time.unsigned_abs() > limit) {
             return false;
         }
-        let Some((id, Message { text: Some(message), thought: None, .. })) =
+        let Some((id, Message { text: Some(message), thought: None, pieces: None, documents, .. })) =
             self.messages.get_key_value(wire)
         else {
             return false;
         };
+        if *documents && !is_document {
+            return false;
+        }
         let message = message.clone();
         if self.last_message.as_ref() != Some(id) {
             self.last_message = Some(id.clone());
@@ -180,17 +191,23 @@ impl HaiReader {
     /// The message, opened if it is not. A stream that forgets a start is understood.
     fn message(&mut self, wire: &MessageId, out: &mut Vec<Event>) -> &mut Message {
         if !self.messages.contains_key(wire) {
-            if self.messages.len() >= MAX_OPEN
-                && let Some((oldest, message)) = self.messages.shift_remove_index(0)
-            {
-                self.context.tally.note("too many open messages", "closed the oldest");
-                close(oldest, message, &Base::default(), out);
+            if self.messages.len() >= MAX_OPEN {
+                self.close_oldest(out);
             }
             self.ledger.start(wire);
             self.messages.insert(wire.clone(), Message::default());
         }
         self.last_message = Some(wire.clone());
         self.messages.get_mut(wire).expect("it was made if it was not there")
+    }
+
+    fn close_oldest(&mut self, out: &mut Vec<Event>) {
+        let Some(oldest) = self.messages.first().map(|(oldest, _)| oldest.clone()) else { return };
+        self.flush(&oldest, out);
+        if let Some(message) = self.messages.shift_remove(&oldest) {
+            self.context.tally.note("too many open messages", "closed the oldest");
+            close(oldest, message, &Base::default(), out);
+        }
     }
 
     pub(super) fn business_start(
@@ -210,6 +227,10 @@ impl HaiReader {
             tally.note("role of a message", &role);
             Json::string(&role)
         });
+        if base.agui.is_some() {
+            self.flush(&wire, out);
+        }
+        let tally = &mut self.context.tally;
         if base.agui.is_some()
             && let Some(message) = self.messages.get_mut(&wire)
         {
@@ -269,6 +290,13 @@ impl HaiReader {
             more: None,
         };
         let base = base.finish(&mut f, WHAT, tally)?;
+        if base.agui.is_none() && raw.get().starts_with('"') {
+            let content = crate::json::text(raw, Path::Key(&Path::Root, "delta"), tally)?;
+            self.joined(&wire, &content, outer, base, out);
+            return Ok(());
+        }
+        self.flush(&wire, out);
+        let tally = &mut self.context.tally;
         let literal = base.agui.as_ref().is_some_and(|agui| agui.member("literal").is_some());
         let deltas = if literal && raw.get().starts_with('"') {
             // Text that looks like a document, and is not.
@@ -298,6 +326,84 @@ impl HaiReader {
             }
         }
         Ok(())
+    }
+
+    /// A string: text, documents, or a piece of one.
+    fn joined(&mut self, wire: &MessageId, content: &str, place: Place, base: Base, out: &mut Vec<Event>) {
+        let message = self.message(wire, out);
+        let plain = message.plain;
+        if message.documents && message.pieces.is_none() && content.trim().is_empty() {
+            return;
+        }
+        let held = message.pieces.take().unwrap_or_default();
+        self.held -= held.weight();
+        let tally = &mut self.context.tally;
+        // Quotes inside a document's string are escaped, so whole documents are no part of another.
+        let whole = held.is_waiting().then(|| delta::deltas(content, tally)).flatten();
+        let mut pieces = held;
+        let deltas = match whole {
+            Some(deltas) => {
+                self.unfold(wire, std::mem::take(&mut pieces).into_frames(), out);
+                deltas
+            }
+            None => match pieces.push(content, tally) {
+                Some(deltas) if !(plain && pieces.is_waiting()) => deltas,
+                _ => {
+                    let frames = pieces.into_frames();
+                    if !frames.is_empty() {
+                        self.unfold(wire, frames, out);
+                        return self.joined(wire, content, place, base, out);
+                    }
+                    self.unfold(wire, vec![Piece { content: content.to_owned(), place, base }], out);
+                    return;
+                }
+            },
+        };
+        self.message(wire, out).documents |= !deltas.is_empty();
+        for delta in deltas {
+            let delta = Delta { place: delta.place.or(&place), ..delta };
+            self.output(wire, delta, &base, out);
+        }
+        if !pieces.is_waiting() {
+            return;
+        }
+        pieces.keep(content, place, base);
+        if self.held + pieces.weight() > MAX_HELD {
+            self.context.tally.note("delta in pieces", "too large to be joined");
+            return self.unfold(wire, pieces.into_frames(), out);
+        }
+        self.held += pieces.weight();
+        self.message(wire, out).pieces = Some(pieces);
+    }
+
+    /// What waits for its rest in a message is text after all.
+    fn flush(&mut self, wire: &MessageId, out: &mut Vec<Event>) {
+        let pieces = self.messages.get_mut(wire).and_then(|message| message.pieces.take());
+        if let Some(pieces) = pieces {
+            self.held -= pieces.weight();
+            self.unfold(wire, pieces.into_frames(), out);
+        }
+    }
+
+    /// The same for all messages.
+    pub(super) fn flush_all(&mut self, out: &mut Vec<Event>) {
+        if self.held == 0 {
+            return;
+        }
+        let waiting = self.messages.iter().filter(|(_, message)| message.pieces.is_some());
+        for wire in waiting.map(|(wire, _)| wire.clone()).collect::<Vec<_>>() {
+            self.flush(&wire, out);
+        }
+    }
+
+    /// Frames that are text.
+    fn unfold(&mut self, wire: &MessageId, frames: Vec<Piece>, out: &mut Vec<Event>) {
+        for Piece { content, place, base } in frames {
+            let plain = !content.is_empty();
+            let output = Output::Text { content: content.into(), more: None };
+            self.output(wire, Delta { output, place }, &base, out);
+            self.message(wire, out).plain |= plain;
+        }
     }
 
     /// An output that means what it says.
@@ -422,6 +528,8 @@ impl HaiReader {
         let tally = &mut self.context.tally;
         let role = id(&mut f, "role", tally)?;
         let base = base.finish(&mut f, WHAT, tally)?;
+        self.flush(&wire, out);
+        let tally = &mut self.context.tally;
         let Some(mut message) = self.messages.shift_remove(&wire) else {
             tally.note("end without a start", WHAT);
             return Ok(());
@@ -453,6 +561,7 @@ impl HaiReader {
 
     /// Closes what is open before a run ends.
     pub(super) fn close_all(&mut self, base: &Base, out: &mut Vec<Event>) {
+        self.flush_all(out);
         for (wire, message) in std::mem::take(&mut self.messages) {
             close(wire, message, base, out);
         }

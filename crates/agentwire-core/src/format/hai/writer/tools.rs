@@ -63,6 +63,18 @@ struct Call {
     shown: Option<MessageId>,
     /// Whether it is shown and nothing else.
     hidden: bool,
+    /// How many bytes of the arguments of a hidden call have been told.
+    told: usize,
+}
+
+impl Call {
+    /// The arguments of a hidden call that have not been told yet, as an event beside `event`.
+    fn untold(&mut self, call: &ToolCallId, event: &Event) -> Option<Event> {
+        let delta = self.arguments.get(self.told..).filter(|rest| !rest.is_empty())?.into();
+        self.told = self.arguments.len();
+        let body = Body::ToolArgs { call: call.clone(), delta };
+        Some(Event::new(body).by(event.subagent.clone()).at(event.timestamp))
+    }
 }
 
 impl Tools {
@@ -161,6 +173,7 @@ impl HaiWriter {
                     pieces: 0,
                     shown: shown.clone(),
                     hidden,
+                    told: 0,
                 };
                 if self.tools.calls.len() >= MAX_CALLS {
                     self.tools.calls.shift_remove_index(0);
@@ -191,7 +204,13 @@ impl HaiWriter {
             hold = whole || known.hidden;
             if known.arguments.len() + delta.len() <= MAX_ARGUMENTS {
                 known.arguments.push_str(delta);
-            } else if whole && !known.hidden {
+            } else if known.hidden {
+                // Too long to be shown: told all the same.
+                if let Some(untold) = known.untold(call, event) {
+                    let _ = self.carry(&untold, out);
+                }
+                return self.carry(event, out);
+            } else if whole {
                 // Too long to be held back: from here on in pieces.
                 let held = std::mem::take(&mut known.arguments);
                 let companions = self.companions(event);
@@ -215,7 +234,8 @@ impl HaiWriter {
             return Fidelity::Exact;
         };
         let (hidden, shown) = (known.hidden, known.shown.is_some());
-        let arguments = known.arguments.clone();
+        let arguments = if hidden { String::new() } else { known.arguments.clone() };
+        let untold = if hidden { known.untold(call, event) } else { None };
         if !hidden {
             if self.tools.whole && !arguments.is_empty() {
                 // The reference client parses this, commas between braces and all.
@@ -225,15 +245,15 @@ impl HaiWriter {
             }
             put_end(&mut self.frames, out, call, companions);
         }
+        let events: Vec<_> = untold.into_iter().chain([event.clone()]).collect();
         if shown {
-            let mut events = Vec::new();
-            if !arguments.is_empty() {
-                let body = Body::ToolArgs { call: call.clone(), delta: arguments.as_str().into() };
-                events.push(Event::new(body).by(event.subagent.clone()).at(event.timestamp));
-            }
-            events.push(event.clone());
             let marked = events_marker(hidden, event, &events);
             self.show_call(call, "running", None, event, marked, out);
+        } else if hidden {
+            // Its answer came first, and ended what was shown.
+            for event in &events {
+                let _ = self.carry(event, out);
+            }
         }
         Fidelity::Exact
     }
@@ -241,6 +261,8 @@ impl HaiWriter {
     fn tool_result(&mut self, event: &Event, result: &ToolResult, out: &mut Frames) -> Fidelity {
         let known = self.tools.calls.get(&result.call);
         let (hidden, shown) = known.map_or((false, None), |known| (known.hidden, known.shown.clone()));
+        // A second answer has nothing left to be shown in.
+        let hidden = hidden && shown.is_some();
         if !hidden {
             let mut companions = self.companions(event);
             let role = companions.take_str("role");
@@ -259,7 +281,10 @@ impl HaiWriter {
         }
         if let Some(message) = shown {
             let progress = if result.error.is_some() { "failed" } else { "done" };
-            let marked = events_marker(hidden, event, std::slice::from_ref(event));
+            let known = self.tools.calls.get_mut(&result.call).filter(|known| known.hidden);
+            let untold = known.and_then(|known| known.untold(&result.call, event));
+            let events: Vec<_> = untold.into_iter().chain([event.clone()]).collect();
+            let marked = events_marker(hidden, event, &events);
             self.show_call(&result.call, progress, Some(result), event, marked, out);
             let bare = self.companions(event).bare();
             self.hide(&message, &bare, out);
