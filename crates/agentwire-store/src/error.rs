@@ -2,6 +2,8 @@
 
 use std::{error::Error, sync::Arc};
 
+use agentwire_core::event::RunId;
+
 use crate::model::{PendingId, RunStatus, Seq};
 
 /// The cause of an error, shared because one failed transaction fails all who were in it.
@@ -115,6 +117,9 @@ pub enum Conflict {
         /// The number of the current state.
         current: u64,
     },
+    /// A run has the thread, and what it writes when it ends would replace the change.
+    #[error("the run `{0}` has the thread")]
+    Leased(RunId),
     /// The pending item was answered before, differently or together with others.
     #[error("the pending item `{0}` has another answer")]
     Answer(PendingId),

@@ -5,7 +5,7 @@ use agentwire_core::event::RunId;
 use crate::{
     clock::Time,
     error::{Conflict, Missing, StoreError},
-    model::{Answer, Fence, Holder, Log, Pending, Run, RunStatus, Seq, StatusChange},
+    model::{Answer, Fence, Holder, Lease, Log, Pending, Run, RunStatus, Seq, StatusChange, Which},
 };
 
 /// The most that one write may carry. Far beyond the largest frame that a gateway lets through (8 MiB), and small enough
@@ -109,6 +109,24 @@ pub(crate) fn judge_answers(items: &[(&Answer, &Pending)], now: Time) -> Result<
         }
     }
     Ok(first.cloned())
+}
+
+/// Whether the state may be changed from outside, given who has the thread.
+pub(crate) fn may_change_state(lease: Option<Lease>) -> Result<(), StoreError> {
+    match lease.filter(|lease| lease.live) {
+        Some(lease) => Err(Conflict::Leased(lease.run).into()),
+        None => Ok(()),
+    }
+}
+
+impl Which {
+    pub(crate) fn takes(&self, item: &Pending, now: Time) -> bool {
+        match self {
+            Self::Open => item.is_open(now),
+            Self::Unanswered(named) => item.answer.is_none() || named.contains(&item.id),
+            Self::All => true,
+        }
+    }
 }
 
 impl Pending {

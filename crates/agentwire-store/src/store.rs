@@ -54,7 +54,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`crate::Conflict::State`] when the state is not the expected one any more.
+    /// [`crate::Conflict::State`] when the state is not the expected one any more; [`crate::Conflict::Leased`] when it
+    /// is a run's to change, which has read it and will write it.
     fn update_thread<'a>(
         &'a self,
         owner: &'a Owner,
@@ -220,6 +221,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Gives up what need not be kept, and finishes waiting runs whose pending items have all expired.
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Retained>;
+
+    /// Whether the store can be written now: writes something that changes nothing.
+    fn probe(&self) -> BoxFuture<'_, ()>;
 
     /// The size of the store.
     fn stats(&self) -> BoxFuture<'_, Stats>;

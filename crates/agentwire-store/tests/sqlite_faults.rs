@@ -53,7 +53,9 @@ async fn a_locked_file_is_busy_and_then_goes_on() {
     let (one, two) = tokio::join!(store.append(append.clone()), store.run(&owner, &append.run));
     assert!(matches!(one, Err(StoreError::Busy)), "{one:?}");
     assert!(two.is_ok(), "reading goes on");
+    assert!(matches!(store.probe().await, Err(StoreError::Busy)), "and that it cannot be written is known");
     other.execute_batch("ROLLBACK").unwrap();
+    store.probe().await.unwrap();
 
     assert!(!store.append(append).await.unwrap().repeated);
     assert_eq!(events(&*store, "r").await, ["a"]);

@@ -21,11 +21,11 @@ fn owner() -> Owner {
 }
 
 fn claim(holder: &str) -> Claim {
-    Claim { holder: holder.into(), address: None, ttl: Duration::from_secs(60) }
+    Claim { holder: holder.into(), address: None, ttl: Duration::from_secs(3600) }
 }
 
 async fn open_at(path: &Path, durability: Durability) -> Arc<dyn Store> {
-    let sqlite = SqliteOptions { durability, busy_timeout: Duration::from_secs(60), ..Default::default() };
+    let sqlite = SqliteOptions { durability, busy_timeout: Duration::from_secs(240), ..Default::default() };
     let options = Options { sqlite, ..Options::default() };
     open(&format!("sqlite:{}", path.display()), options).await.unwrap()
 }

@@ -214,7 +214,7 @@ impl Store for MemoryStore {
         thread: &'a ThreadId,
         which: Which,
     ) -> BoxFuture<'a, Vec<Pending>> {
-        self.with(|tables, now| Ok(tables.find_thread(owner, thread)?.pending(which, now)))
+        self.with(|tables, now| Ok(tables.find_thread(owner, thread)?.pending(&which, now)))
     }
 
     fn answer<'a>(
@@ -243,6 +243,10 @@ impl Store for MemoryStore {
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Retained> {
         self.with(|tables, now| Ok(tables.retain(&retention, now)))
+    }
+
+    fn probe(&self) -> BoxFuture<'_, ()> {
+        self.with(|_, _| Ok(()))
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {

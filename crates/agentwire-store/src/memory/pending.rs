@@ -79,7 +79,7 @@ impl Tables {
             return false;
         }
         let thread = entry.run.thread.clone();
-        let open = self.find_thread(&key.owner, &thread).map(|thread| thread.pending(Which::Open, now));
+        let open = self.find_thread(&key.owner, &thread).map(|thread| thread.pending(&Which::Open, now));
         if open.is_ok_and(|open| open.iter().any(|item| item.run == key.run)) {
             return false;
         }
@@ -92,9 +92,8 @@ impl Tables {
 }
 
 impl ThreadEntry {
-    pub(super) fn pending(&self, which: Which, now: Time) -> Vec<Pending> {
-        let wanted = |item: &&Pending| which == Which::All || item.is_open(now);
-        self.pending.iter().filter(wanted).cloned().collect()
+    pub(super) fn pending(&self, which: &Which, now: Time) -> Vec<Pending> {
+        self.pending.iter().filter(|item| which.takes(item, now)).cloned().collect()
     }
 
     pub(super) fn check_put(&self, run: &RunId, items: &[NewPending]) -> Result<(), StoreError> {

@@ -134,7 +134,7 @@ impl Tables {
         };
         for entry in self.threads.values() {
             stats.feedback += entry.feedback.len() as u64;
-            stats.open_pending += entry.pending(Which::Open, now).len() as u64;
+            stats.open_pending += entry.pending(&Which::Open, now).len() as u64;
         }
         for entry in self.runs.values() {
             stats.live_runs += u64::from(entry.run.status.is_live());

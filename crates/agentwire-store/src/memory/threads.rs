@@ -12,6 +12,7 @@ use crate::{
         Created, Feedback, NewFeedback, NewThread, Owner, Page, PageToken, RunKey, State, StateChange, Text,
         Thread, ThreadChange, ThreadQuery,
     },
+    rules::may_change_state,
 };
 
 impl Tables {
@@ -84,8 +85,10 @@ impl Tables {
             texts.iter().map(|text| text.as_ref().map_or(0, |text| text.len())).sum(),
             (owner, thread),
         )?;
+        let lease = self.lease(owner, thread, now)?;
         let entry = self.find_thread(owner, thread)?;
         if let Some(state) = &change.state {
+            may_change_state(lease)?;
             entry.expect_state(state)?;
         }
         let before = entry.bytes();

@@ -1,6 +1,6 @@
 //! What a run left open for a person or a front end, and the answers.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use agentwire_core::event::RunId;
 
@@ -46,10 +46,13 @@ pub struct Pending {
 }
 
 /// Which pending items to list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
     /// Those that can be answered now.
     Open,
+    /// Those that have no answer, expired ones too, and whatever has one of these ids. What a request may be about:
+    /// a thread can have had any number of items, and few of them matter any more.
+    Unanswered(HashSet<PendingId>),
     /// All that are known, answered and expired ones too.
     All,
 }

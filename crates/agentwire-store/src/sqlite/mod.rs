@@ -419,6 +419,10 @@ impl Store for SqliteStore {
         })
     }
 
+    fn probe(&self) -> BoxFuture<'_, ()> {
+        self.write(0, Durability::Os, |db, _| upkeep::probe(db))
+    }
+
     fn stats(&self) -> BoxFuture<'_, Stats> {
         let path = self.place.path.to_string_lossy().into_owned();
         self.read_with(move |db, now| upkeep::stats(db, &path, now))

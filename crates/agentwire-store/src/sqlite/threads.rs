@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::{
     row::{THREAD, ThreadRow, count, get_number, get_time, int},
+    runs,
     session::Session,
 };
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
         Created, Feedback, NewFeedback, NewThread, Owner, Page, PageToken, State, StateChange, Text, Thread,
         ThreadChange, ThreadQuery,
     },
+    rules::may_change_state,
 };
 
 pub(super) fn create(
@@ -73,6 +75,7 @@ pub(super) fn update(
 ) -> Result<Thread, StoreError> {
     let row = ThreadRow::get(db, owner, thread)?;
     if let Some(state) = &change.state {
+        may_change_state(runs::lease(db, owner, thread, now)?)?;
         expect_state(row.thread.state_seq, state)?;
     }
     db.prepare_cached(

@@ -148,6 +148,7 @@ macro_rules! store_contract {
             threads_are_listed_by_agent
             a_page_stays_right_while_threads_come_and_go
             the_state_changes_only_from_what_was_read
+            the_state_is_a_runs_to_change_while_it_has_the_thread
             a_change_that_is_refused_changes_nothing
             messages_and_metadata_are_kept
             feedback_is_listed_in_order
@@ -199,6 +200,7 @@ macro_rules! store_contract {
             an_append_beyond_all_bounds_is_refused
 
             what_a_run_leaves_open_is_listed
+            what_was_answered_is_listed_if_it_is_named
             an_answer_is_recorded_once
             another_answer_is_a_conflict
             answers_are_taken_all_or_none

@@ -1,6 +1,6 @@
 //! What waits for a person, and their answers.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use agentwire_store::*;
 
@@ -44,6 +44,23 @@ pub(crate) async fn what_a_run_leaves_open_is_listed(world: World) {
     world.clock.advance(hour);
     assert_eq!(list(&world, Which::Open).await.len(), 1, "what has expired is not open");
     assert_eq!(list(&world, Which::All).await.len(), 2);
+    let unanswered = list(&world, Which::Unanswered(HashSet::new())).await;
+    assert_eq!(unanswered.len(), 2, "what has expired was not answered");
+}
+
+pub(crate) async fn what_was_answered_is_listed_if_it_is_named(world: World) {
+    waiting(&world, "r1", vec![item("a", None), item("b", None)]).await;
+    answer(&world, &[("a", "1"), ("b", "2")], "r2").await.unwrap();
+    // The same id again, in another run.
+    waiting(&world, "r2", vec![item("b", None), item("c", None)]).await;
+    let ids = async |named: &[&str]| {
+        let named = named.iter().map(|id| (*id).into()).collect();
+        let items = list(&world, Which::Unanswered(named)).await;
+        items.iter().map(|item| format!("{}/{}", item.run, item.id)).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(ids(&[]).await, "r2/b r2/c");
+    assert_eq!(ids(&["a", "nothing"]).await, "r1/a r2/b r2/c");
+    assert_eq!(ids(&["b"]).await, "r1/b r2/b r2/c");
 }
 
 pub(crate) async fn an_answer_is_recorded_once(world: World) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentwire_store::*;
 
-use super::World;
+use super::{TTL, World};
 
 fn new_thread(thread: &str, agent: &str) -> NewThread {
     NewThread { thread: thread.into(), agent: agent.into(), metadata: None }
@@ -94,6 +94,23 @@ pub(crate) async fn the_state_changes_only_from_what_was_read(world: World) {
     })
     .await;
     assert_eq!(results.iter().filter(|won| **won).count(), 1);
+}
+
+pub(crate) async fn the_state_is_a_runs_to_change_while_it_has_the_thread(world: World) {
+    let run = world.start("t", "r").await;
+    let set = || {
+        let state = Some(StateChange { expected: 0, body: "{}".into() });
+        world.store.update_thread(&world.ada, &run.thread, ThreadChange { state, ..Default::default() })
+    };
+    let refused = set().await;
+    assert!(
+        matches!(&refused, Err(StoreError::Conflict(Conflict::Leased(by))) if *by == run.run),
+        "{refused:?}"
+    );
+    let title = ThreadChange { metadata: Some("1".into()), ..Default::default() };
+    world.store.update_thread(&world.ada, &run.thread, title).await.expect("that is nobody's");
+    world.clock.advance(TTL);
+    set().await.expect("whoever had the thread has lost it");
 }
 
 /// Runs `count` tasks at once and collects what they give.
