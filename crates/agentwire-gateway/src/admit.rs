@@ -1,23 +1,24 @@
 //! Who gets to run: limits, the thread's lock, and the same run id twice.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use agentwire_core::{
-    event::{MessageId, RunId, RunInput, ThreadId},
+    event::{MessageBody, MessageId, RunId, RunInput, ThreadId},
     format::ag_ui,
 };
 use agentwire_store::{
     Answering, Conflict, Entry, NewRun, Owner, Pending, PendingId, Run, Start, StoreError, Which,
 };
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
-    answers,
+    agent, answers,
     audit::Record,
     code, conversation,
     gateway::{AgentEntry, Gateway},
     live::{Command, Live},
-    metrics, opening,
+    metrics, opening, pending,
     refusal::Refusal,
     run::Job,
     settings::{Busy, OnDisconnect},
@@ -40,8 +41,12 @@ pub(crate) struct Wish {
     /// A message after which the conversation shall go on anew.
     pub(crate) cut: Option<MessageId>,
     pub(crate) headers: Arc<[(String, String)]>,
-    /// What the thread waits for and has waited for, if that was read already.
+    /// What it may be about of what the thread waits or waited for, if that was read already.
     pub(crate) items: Option<Vec<Pending>>,
+    /// The client holds all that the run says as one message, under the run's id.
+    pub(crate) one_message: bool,
+    /// The request as it came, for the record.
+    pub(crate) body: Bytes,
 }
 
 /// How a run comes in.
@@ -57,7 +62,10 @@ impl Gateway {
     pub(crate) async fn admit(&self, mut wish: Wish) -> Result<RunId, Refusal> {
         let (owner, thread, run) = (wish.owner.clone(), wish.input.thread.clone(), wish.input.run.clone());
         let answering = self.may_start(&mut wish).await;
-        let record = Record::start(&owner, &wish.input).thread(&thread).run(&run);
+        let record = self
+            .audit
+            .is_on()
+            .then(|| Record::start(&owner, &wish.input).thread(&thread).run(&run).arguments(&wish.body));
         let admitted = match answering {
             Err(refusal) => Err(refusal),
             Ok(Entrance::Known(run)) => Ok(run),
@@ -69,7 +77,9 @@ impl Gateway {
                 started.unwrap_or_else(|_| Err(failed()))
             }
         };
-        self.audit.note(record.outcome(&admitted));
+        if let Some(record) = record {
+            self.audit.note(record.outcome(&admitted));
+        }
         admitted
     }
 
@@ -113,7 +123,9 @@ impl Gateway {
         };
         loop {
             let freed = self.freed.notified();
-            let lease = match self.store.start(&wish.owner, new.clone()).await {
+            let started = self.store.start(&wish.owner, new.clone()).await;
+            self.note_written(&started);
+            let lease = match started {
                 Ok(Start::Created(run)) => return Ok(self.begin(wish, run)),
                 Ok(Start::Exists(run)) if run.thread == wish.input.thread => return Ok(run.run),
                 Ok(Start::Exists(_)) => {
@@ -183,7 +195,7 @@ impl Gateway {
         thread: &ThreadId,
         answering: Option<&Answering>,
     ) -> Result<Option<PendingId>, StoreError> {
-        let open = match self.store.pending(owner, thread, Which::Open).await {
+        let open = match self.open(owner, thread).await {
             Err(StoreError::NotFound(_)) => return Ok(None),
             open => open?,
         };
@@ -198,7 +210,7 @@ impl Gateway {
     async fn answers(&self, wish: &mut Wish) -> Result<Option<Answering>, Refusal> {
         let items = match wish.items.take() {
             Some(items) => items,
-            None => self.items(&wish.owner, &wish.input.thread).await?,
+            None => self.items_for(wish).await?,
         };
         let Wish { owner, input, .. } = wish;
         answers::take_old_answer(input, &items);
@@ -216,17 +228,74 @@ impl Gateway {
         answers::answers(input, &items, &settled, self.store.now(), owner.user.as_str())
     }
 
-    /// What a thread waits for and has waited for.
-    pub(crate) async fn items(&self, owner: &Owner, thread: &ThreadId) -> Result<Vec<Pending>, Refusal> {
-        match self.store.pending(owner, thread, Which::All).await {
+    /// What a thread waits for.
+    pub(crate) async fn open(&self, owner: &Owner, thread: &ThreadId) -> Result<Vec<Pending>, StoreError> {
+        let items = self.asked_under(owner, thread, HashSet::new()).await?;
+        let now = self.store.now();
+        let is_open = |item: &&Pending| item.answer.is_none() && item.expires.is_none_or(|until| until > now);
+        Ok(pending::current(&items).filter(is_open).cloned().collect())
+    }
+
+    /// What a request may be about: what its thread waits for, and whatever it names that the thread has waited for.
+    pub(crate) async fn items(&self, owner: &Owner, input: &RunInput) -> Result<Vec<Pending>, Refusal> {
+        let results = input.messages.iter().filter_map(|message| match &message.body {
+            MessageBody::Tool { call, .. } => Some(PendingId::from(call.as_str())),
+            _ => None,
+        });
+        let entries = input.resume.iter().flatten().map(|entry| PendingId::from(entry.interrupt.as_str()));
+        match self.asked_under(owner, &input.thread, results.chain(entries).collect()).await {
             Ok(items) => Ok(items),
             Err(StoreError::NotFound(_)) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
         }
     }
 
+    /// What was asked in a thread under the ids that are named or have no answer yet, every time that it was: what has no
+    /// answer may have been asked again, and then the last time counts.
+    async fn asked_under(
+        &self,
+        owner: &Owner,
+        thread: &ThreadId,
+        mut named: HashSet<PendingId>,
+    ) -> Result<Vec<Pending>, StoreError> {
+        let items = self.store.pending(owner, thread, Which::Unanswered(named.clone())).await?;
+        let known = named.len();
+        named.extend(items.iter().map(|item| item.id.clone()));
+        if named.len() == known {
+            return Ok(items);
+        }
+        self.store.pending(owner, thread, Which::Unanswered(named)).await
+    }
+
+    /// The same for a request, which may answer what waits on the agent's side alone.
+    pub(crate) async fn items_for(&self, wish: &Wish) -> Result<Vec<Pending>, Refusal> {
+        let Wish { agent, owner, input, headers, .. } = wish;
+        let items = self.items(owner, input).await?;
+        if !items.is_empty() || !answers::answers_something(input) {
+            return Ok(items);
+        }
+        let about = agent.about(owner.clone(), &input.thread, headers.clone());
+        Ok(self.elsewhere(agent, about).await?.unwrap_or_default())
+    }
+
+    /// What waits for an answer in a thread in which nothing was said here; `None` if it is not one of the agent's side
+    /// either.
+    pub(crate) async fn elsewhere(
+        &self,
+        agent: &AgentEntry,
+        about: agent::Request,
+    ) -> Result<Option<Vec<Pending>>, Refusal> {
+        match self.store.messages(&about.owner, &about.input.thread).await {
+            Ok(Some(text)) if !opening::messages_of(&text).is_empty() => return Ok(None),
+            Ok(_) | Err(StoreError::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let Some(recalled) = agent.agent.recall(about) else { return Ok(None) };
+        Ok(recalled.await?.map(|recalled| pending::elsewhere(recalled, self.store.now())))
+    }
+
     fn begin(&self, wish: Wish, run: Run) -> RunId {
-        let Wish { agent, owner, input, cut, headers, .. } = wish;
+        let Wish { agent, owner, input, cut, headers, one_message, .. } = wish;
         let id = run.run.clone();
         let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
         let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
@@ -237,8 +306,9 @@ impl Gateway {
         self.metrics.runs_started.get_or_create(&metrics::Agent { agent: name }).inc();
         tracing::info!(run = %id, thread = %run.thread, agent = %agent.name, "run started");
         let logged = None;
+        let gateway = self.clone();
         let job =
-            Job { gateway: self.clone(), agent, owner, run, input, cut, headers, live, commands, logged };
+            Job { gateway, agent, owner, run, input, cut, one_message, headers, live, commands, logged };
         self.tasks.spawn(job.drive());
         id
     }

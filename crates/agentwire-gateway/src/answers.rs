@@ -4,6 +4,8 @@
 //! checked before anything is done: known, open, in time, as the schema says, and all that must be answered together.
 //! What reaches the agent is what was checked, and nothing else.
 
+mod schema;
+
 use std::collections::HashMap;
 
 use agentwire_core::{
@@ -16,20 +18,15 @@ use serde_json::{Value, json};
 
 use crate::{
     code, conversation, gate,
-    pending::{APPROVAL, FRONTEND_TOOL, LONG_RUNNING_TOOL},
+    pending::{self, APPROVAL, FRONTEND_TOOL, LONG_RUNNING_TOOL},
     refusal::Refusal,
 };
 
-/// The members of an answer that decide and no more; every question of yes or no takes them.
-const DECISION: &[&str] = &["approved", "confirmed", "reason"];
-
-/// How much is said about what is wrong with an answer: enough for a person to find it.
-const LONGEST_COMPLAINT: usize = 500;
-
 /// The answers that a request brings to what the thread waits for or waited for.
 ///
-/// Every open interrupt must be answered at once. A client sends old tool results along with the conversation, so only
-/// those at its end count, and of these not the ones that the agent gave itself (`settled`). Where some answers are new, those given before are left out; if none is, it is the same
+/// Every open interrupt must be answered at once. A client sends old tool results along with the conversation, so beside
+/// those that something waits for only those at its end count, and of these not the ones that the agent gave itself
+/// (`settled`). Where some answers are new, those given before are left out; if none is, it is the same
 /// request again, and the store says what became of it. What answers nothing is left out too, if something else does.
 ///
 /// # Errors
@@ -76,14 +73,21 @@ pub(crate) fn answers(
             continue;
         }
         if resolved && item.answer.is_none() {
-            follows_schema(item, payload.as_ref())?;
+            schema::check(item, payload.as_ref())?;
         }
         let status = if resolved { "resolved" } else { "cancelled" };
         let body = json!({"status": status, "payload": payload}).to_string();
         given.push(Answer { id: entry.interrupt.as_str().into(), body: body.into() });
     }
 
-    let results = last_results(input);
+    let mut results = last_results(input);
+    // Who answers and goes on in one breath has their own words at the end, and the results before them.
+    for item in items.iter().filter(|item| is_open(item) && is_call(item)) {
+        let is_known = results.iter().any(|(call, ..)| call.as_str() == item.id.as_str());
+        if !is_known && (!is_asked_again(item, items) || is_made(input, item.id.as_str())) {
+            results.extend(result_behind(&input.messages, item.id.as_str()));
+        }
+    }
     let mut strangers = Vec::new();
     for (call, content, error) in &results {
         if find(call).is_none() {
@@ -107,7 +111,7 @@ pub(crate) fn answers(
     }
 
     let is_given = |item: &Pending| given.iter().any(|answer| answer.id == item.id);
-    let open: Vec<_> = items.iter().filter(|item| is_open(item)).collect();
+    let open: Vec<_> = pending::current(items).filter(|item| is_open(item)).collect();
     if let Some(missing) = open.iter().find(|item| must_be_answered(item) && !is_given(item)) {
         return Err(unanswered(missing.id.as_str()));
     }
@@ -127,7 +131,17 @@ pub(crate) fn answers(
         input.resume = Some(known).filter(|known| !known.is_empty());
     }
     forget(input, &strangers);
+    // What waits elsewhere is checked there too, and answered there alone.
+    given.retain(|answer| find(answer.id.as_str()).is_some_and(|item| !pending::is_elsewhere(item)));
+    forget_guarded(input, items);
     Ok((!given.is_empty()).then(|| Answering { answers: given, by: by.into() }))
+}
+
+/// Whether a request brings an answer, to whatever.
+pub(crate) fn answers_something(input: &RunInput) -> bool {
+    input.resume.as_ref().is_some_and(|entries| !entries.is_empty())
+        || conversation::answered_last(&input.messages).next().is_some()
+        || old_answer(input).is_some()
 }
 
 /// Whether a request's conversation ends with a result that nothing here waits or waited for.
@@ -170,12 +184,46 @@ fn last_results(input: &RunInput) -> Vec<Given> {
     found
 }
 
+/// The result that a conversation has of a call: behind the call itself, whose id may have been used before.
+fn result_behind(messages: &[Message], call: &str) -> Option<Given> {
+    let made = |message: &Message| message.tool_calls().iter().any(|made| made.id.as_str() == call);
+    let from = messages.iter().rposition(made).map_or(0, |place| place + 1);
+    messages[from..].iter().rev().filter_map(result_of).find(|(known, ..)| known.as_str() == call)
+}
+
+/// Whether what is open is a call, whose result is no answer to a question.
+fn is_call(item: &Pending) -> bool {
+    *item.kind == *FRONTEND_TOOL || *item.kind == *LONG_RUNNING_TOOL
+}
+
+/// Whether the same was asked and answered before: a node of LangGraph's that asks until it likes the answer asks under
+/// one id. An answer that is not at the end of the conversation may then be the old one.
+fn is_asked_again(item: &Pending, items: &[Pending]) -> bool {
+    items.iter().any(|other| other.id == item.id && other.answer.is_some())
+}
+
+/// Whether a conversation has a call.
+fn is_made(input: &RunInput, call: &str) -> bool {
+    input.messages.iter().flat_map(|message| message.tool_calls()).any(|made| made.id.as_str() == call)
+}
+
+/// Leaves out results of calls about which somebody is asked. Whoever may run such a call does so when the answer is
+/// yes, and until then nobody has: a result that a client sends along would be believed, whatever the answer is.
+fn forget_guarded(input: &mut RunInput, items: &[Pending]) {
+    let asked = items.iter().filter(|item| item.answer.is_none());
+    for item in asked {
+        let Some(call) = guarded(item).filter(|call| call != item.id.as_str()) else { continue };
+        while let Some(forged) = result_behind(&input.messages, &call) {
+            let is_forged = |message: &Message| result_of(message).as_ref() == Some(&forged);
+            let Some(place) = input.messages.iter().rposition(is_forged) else { break };
+            input.messages.remove(place);
+        }
+    }
+}
+
 /// Leaves out results of calls that nobody made: neither the thread nor the conversation that the client sent knows them.
 fn forget(input: &mut RunInput, strangers: &[ToolCallId]) {
-    let is_made = |call: &ToolCallId| {
-        input.messages.iter().flat_map(|message| message.tool_calls()).any(|made| made.id == *call)
-    };
-    let forged: Vec<_> = strangers.iter().filter(|call| !is_made(call)).cloned().collect();
+    let forged: Vec<_> = strangers.iter().filter(|call| !is_made(input, call)).cloned().collect();
     input
         .messages
         .retain(|message| !matches!(&message.body, MessageBody::Tool { call, .. } if forged.contains(call)));
@@ -197,11 +245,32 @@ fn take(input: &mut RunInput, items: &[Pending], is_question: impl Fn(&Pending) 
     let last = last_results(input);
     let is_meant = |item: &&Pending| {
         let is_last = last.iter().any(|(call, ..)| call.as_str() == item.id.as_str());
-        is_question(item) && (item.answer.is_none() || is_last)
+        is_question(item) && (is_last || (item.answer.is_none() && !is_asked_again(item, items)))
     };
-    let meant: Vec<_> =
-        items.iter().filter(is_meant).map(|item| InterruptId::from(item.id.as_str())).collect();
+    let asked: Vec<_> = items.iter().filter(is_meant).collect();
+    let meant: Vec<_> = asked.iter().map(|item| InterruptId::from(item.id.as_str())).collect();
+    let said: Vec<Given> = input.messages.iter().filter_map(result_of).collect();
+    let known: Vec<_> = input.resume.iter().flatten().map(|entry| entry.interrupt.clone()).collect();
     hai::input::answers(input, &meant);
+    for entry in input.resume.iter_mut().flatten().filter(|entry| !known.contains(&entry.interrupt)) {
+        let item = asked.iter().rev().find(|item| item.id.as_str() == entry.interrupt.as_str());
+        let text = said.iter().rfind(|(call, ..)| call.as_str() == entry.interrupt.as_str());
+        if let (Some(item), Some((_, text, None))) = (item, text) {
+            entry.payload = Some(Json::from(schema::meant(item, text))).filter(|it| !it.is_null());
+        }
+    }
+}
+
+/// Takes what somebody answered before they said something else, where it is still asked.
+pub(crate) fn take_earlier(input: &mut RunInput, earlier: Vec<ResumeEntry>, items: &[Pending], now: Time) {
+    let is_open = |entry: &ResumeEntry| {
+        let item = items.iter().rev().find(|item| item.id.as_str() == entry.interrupt.as_str());
+        item.is_some_and(|item| item.answer.is_none() && item.expires.is_none_or(|until| until > now))
+    };
+    let open: Vec<_> = earlier.into_iter().filter(is_open).collect();
+    if !open.is_empty() {
+        input.resume.get_or_insert_default().extend(open);
+    }
 }
 
 /// Whether somebody is asked about a call of the agent's.
@@ -230,8 +299,10 @@ pub(crate) fn take_outputs(input: &mut RunInput, items: &[Pending], stored: &[Me
                 if known == call && content.text() == text)
         })
     };
-    // An agent may say something between its call and its end, so the output need not be the last word.
-    let said = input.messages.iter().rev().take_while(|message| message.role() != Role::User);
+    // An agent may say something between its call and its end, so the output need not be the last word; nor need
+    // the person be silent who gives it.
+    let is_user = |message: &&Message| message.role() == Role::User;
+    let said = input.messages.iter().rev().skip_while(is_user).take_while(|message| !is_user(message));
     let results: Vec<_> = said.filter_map(result_of).collect();
     let mut answered = Vec::new();
     for (call, content, error) in results {
@@ -245,7 +316,7 @@ pub(crate) fn take_outputs(input: &mut RunInput, items: &[Pending], stored: &[Me
         if error.is_some() || is_stored(&call, &content) {
             continue;
         }
-        let answer = serde_json::from_str(&content).unwrap_or(Value::String(content));
+        let answer = schema::meant(item, &content);
         if *item.kind != *APPROVAL || decides(&answer) {
             answered.push((call, item.id.as_str(), answer));
         }
@@ -279,68 +350,45 @@ pub(crate) fn forget_results(input: &mut RunInput, items: &[Pending]) {
         .retain(|message| !matches!(&message.body, MessageBody::Tool { call, .. } if is_question(call)));
 }
 
-/// Old user interfaces answer the one open question by `forwardedProps.command.resume`.
-pub(crate) fn take_old_answer(input: &mut RunInput, items: &[Pending]) {
-    let mut open = items.iter().filter(|item| item.answer.is_none() && *item.kind != *FRONTEND_TOOL);
-    if let (None, Some(item), None) = (&input.resume, open.next(), open.next())
-        && let Some(answer) = input.forwarded.as_ref().and_then(|props| {
-            let command = props.clone().into_object()?.member("command")?;
-            command.into_object()?.member("resume")
-        })
-    {
-        input.resume = Some(vec![ResumeEntry {
-            interrupt: item.id.as_str().into(),
-            status: ResumeStatus::Resolved,
-            payload: Some(answer).filter(|answer| !answer.is_null()),
-            metadata: None,
-        }]);
-    }
+/// What old user interfaces send as an answer: `forwardedProps.command.resume`.
+fn old_answer(input: &RunInput) -> Option<Json> {
+    let command = input.forwarded.clone()?.into_object()?.member("command")?;
+    command.into_object()?.member("resume")
 }
 
-/// Whether an answer is what was asked for.
-///
-/// A plain yes or no, bare or as `approved`, always is: that is how people decide in protocols that know no schemas. What
-/// comes along with one (edited arguments, a payload) must be as asked for, where the schema says anything about it.
-fn follows_schema(item: &Pending, payload: Option<&Value>) -> Result<(), Refusal> {
-    let body: Value = serde_json::from_str(&item.body).unwrap_or_default();
-    let Some(mut schema) = body.get("responseSchema").filter(|schema| schema.is_object()).cloned() else {
-        return Ok(());
+/// Old user interfaces answer the one open question by `forwardedProps.command.resume`, or several by an object with
+/// the answer to each under its id.
+pub(crate) fn take_old_answer(input: &mut RunInput, items: &[Pending]) {
+    let open: Vec<_> = pending::current(items)
+        .filter(|item| item.answer.is_none() && *item.kind != *FRONTEND_TOOL)
+        .map(|item| InterruptId::from(item.id.as_str()))
+        .collect();
+    let (None, Some(answer)) = (&input.resume, old_answer(input)) else { return };
+    let entry = |interrupt: &InterruptId, answer: Json| ResumeEntry {
+        interrupt: interrupt.clone(),
+        status: ResumeStatus::Resolved,
+        payload: Some(answer).filter(|answer| !answer.is_null()),
+        metadata: None,
     };
-    let null = Value::Null;
-    let payload = payload.unwrap_or(&null);
-    let decides = |answer: &serde_json::Map<String, Value>| {
-        ["approved", "confirmed"].iter().any(|key| answer.get(*key).is_some_and(Value::is_boolean))
+    let by_id = |answer: &Json| {
+        let answers = answer.clone().into_object()?;
+        open.iter().map(|id| Some(entry(id, answers.member(id)?))).collect::<Option<Vec<_>>>()
     };
-    match payload {
-        Value::Bool(_) => return Ok(()),
-        Value::Object(answer) if decides(answer) => {
-            if answer.keys().all(|key| DECISION.contains(&key.as_str())) {
-                return Ok(());
-            }
-            // Which word it was decided with does not matter.
-            if let Value::Object(schema) = &mut schema {
-                schema.remove("required");
-                if let Some(Value::Object(members)) = schema.get_mut("properties") {
-                    for key in DECISION {
-                        members.entry(*key).or_insert(Value::Bool(true));
-                    }
-                }
-            }
+    input.resume = match &open[..] {
+        [] => None,
+        [only] => Some(by_id(&answer).unwrap_or_else(|| vec![entry(only, answer)])),
+        _ => by_id(&answer),
+    };
+}
+
+/// Whether a request brings no answer to anything that is open, by itself or in the old way.
+pub(crate) fn answers_nothing(input: &RunInput, items: &[Pending], now: Time) -> bool {
+    let is_open = |item: &Pending| item.answer.is_none() && item.expires.is_none_or(|until| until > now);
+    match &input.resume {
+        Some(entries) if !entries.is_empty() => false,
+        Some(_) => !items.iter().any(is_open),
+        None => {
+            old_answer(input).is_none() || !items.iter().any(|item| is_open(item) && must_be_answered(item))
         }
-        _ => {}
     }
-    let Ok(validator) = jsonschema::validator_for(&schema) else {
-        // A schema that is none asks for nothing.
-        return Ok(());
-    };
-    validator.validate(payload).map_err(|error| {
-        let place = error.instance_path().to_string();
-        let place = if place.is_empty() { String::new() } else { format!(" at `{place}`") };
-        // It quotes what was sent, which may be as long as a request.
-        let error: String = error.to_string().chars().take(LONGEST_COMPLAINT).collect();
-        Refusal::new(
-            code::SCHEMA_MISMATCH,
-            format!("the answer to `{}` is not what was asked for{place}: {error}", item.id),
-        )
-    })
 }

@@ -13,7 +13,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use agentwire_core::event::{MessageBody, ResumeStatus, RunId, RunInput, ThreadId};
+use agentwire_core::{
+    event::{MessageBody, ResumeEntry, ResumeStatus, RunId, RunInput, ThreadId},
+    json::Json,
+};
 use agentwire_store::Owner;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -70,9 +73,8 @@ impl Record {
     /// A run that somebody wants, or an answer, and then what was decided about what.
     pub(crate) fn start(owner: &Owner, input: &RunInput) -> Self {
         let entries = input.resume.as_deref().unwrap_or_default().iter().map(|entry| {
-            let status = if entry.status == ResumeStatus::Resolved { "resolved" } else { "cancelled" };
             let payload = entry.payload.as_ref().map_or("null", |payload| payload.get());
-            json!({"item": entry.interrupt.as_str(), "decision": status, "payload": hash(payload.as_bytes())})
+            json!({"item": entry.interrupt.as_str(), "decision": decision(entry), "payload": hash(payload.as_bytes())})
         });
         let results = input.messages.iter().rev().map_while(|message| match &message.body {
             MessageBody::Tool { call, content, error } => {
@@ -115,9 +117,26 @@ impl Record {
     }
 }
 
+/// What somebody decided, in a word: yes and no where that is what the answer says.
+fn decision(entry: &ResumeEntry) -> &'static str {
+    let answer = entry.payload.as_ref().map(Json::to_value).unwrap_or_default();
+    let said = [&answer, &answer["approved"], &answer["confirmed"]].map(Value::as_bool);
+    match entry.status {
+        ResumeStatus::Cancelled => "cancelled",
+        ResumeStatus::Resolved if said.contains(&Some(false)) => "denied",
+        ResumeStatus::Resolved if said.contains(&Some(true)) => "approved",
+        ResumeStatus::Resolved => "resolved",
+    }
+}
+
 impl Audit {
     pub(crate) fn off() -> Self {
         Self(None)
+    }
+
+    /// Whether anybody keeps a record.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Writes to `path` from a thread of its own, so that nobody waits for the disk.
@@ -157,10 +176,13 @@ fn write(path: &Path, records: &mpsc::Receiver<Record>) {
 
 /// The file, and the end of its chain.
 ///
-/// A chain cannot tell that its last lines are gone, so its end is written to a file beside it as well.
+/// A chain cannot tell that its last lines are gone, so its end is written to a file beside it as well. Several gateways
+/// may keep one record: whoever adds a line has both files to itself, and looks first whether another has added one.
 struct Book {
     file: File,
     head: File,
+    /// How long the file is, as far as this gateway knows.
+    length: u64,
     number: u64,
     last: String,
 }
@@ -180,36 +202,77 @@ fn end_of(line: &str) -> Option<(u64, String)> {
 
 impl Book {
     fn open(path: &Path) -> io::Result<Self> {
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
-        let length = file.seek(SeekFrom::End(0))?;
-        file.seek(SeekFrom::Start(length.saturating_sub(LONGEST_LINE)))?;
-        let mut tail = Vec::new();
-        file.read_to_end(&mut tail)?;
-        let tail = String::from_utf8_lossy(&tail);
-        let written = tail.trim_end().rsplit('\n').find_map(end_of);
-        let mut head =
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let head =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(head_of(path))?;
-        let mut known = String::new();
-        head.read_to_string(&mut known)?;
-        // The later of the two: the process before this one may have died between them, and lines that somebody
-        // removed must be missed for ever.
-        let end = written.into_iter().chain(end_of(&known)).max_by_key(|(number, _)| *number);
-        let (number, last) = end.map_or((0, BEGINNING.to_owned()), |(number, hash)| (number + 1, hash));
-        if length > 0 && !tail.ends_with('\n') {
-            // The process before this one died while it wrote; the torn line stays and shows.
-            file.write_all(b"\n")?;
-        }
-        Ok(Self { file, head, number, last })
+        let mut book = Self { file, head, length: 0, number: 0, last: BEGINNING.to_owned() };
+        book.alone(Self::catch_up)?;
+        Ok(book)
     }
 
-    fn add(&mut self, Record(mut record): Record) -> io::Result<()> {
+    /// Does something while no other gateway writes.
+    fn alone<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
+        match self.file.lock() {
+            // Some network file systems know no locks; one gateway alone needs none.
+            Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
+            locked => {
+                let done = work(self);
+                if locked.is_ok() {
+                    self.file.unlock()?;
+                }
+                done
+            }
+        }
+    }
+
+    /// Reads how the record ends.
+    fn catch_up(&mut self) -> io::Result<()> {
+        self.length = self.file.seek(SeekFrom::End(0))?;
+        self.file.seek(SeekFrom::Start(self.length.saturating_sub(LONGEST_LINE)))?;
+        let mut tail = Vec::new();
+        self.file.read_to_end(&mut tail)?;
+        let tail = String::from_utf8_lossy(&tail);
+        let written = tail.trim_end().rsplit('\n').find_map(end_of);
+        let mut known = Vec::new();
+        self.head.seek(SeekFrom::Start(0))?;
+        self.head.read_to_end(&mut known)?;
+        // The later of the two: the process before this one may have died between them, and lines that somebody
+        // removed must be missed for ever.
+        let end = written
+            .into_iter()
+            .chain(end_of(&String::from_utf8_lossy(&known)))
+            .max_by_key(|(number, _)| *number);
+        (self.number, self.last) = end.map_or((0, BEGINNING.to_owned()), |(number, hash)| (number + 1, hash));
+        if self.length > 0 && !tail.ends_with('\n') {
+            // The process before this one died while it wrote; the torn line stays and shows.
+            self.write(b"\n")?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn add(&mut self, record: Record) -> io::Result<()> {
+        self.alone(|book| {
+            if book.file.metadata()?.len() != book.length {
+                book.catch_up()?;
+            }
+            book.add_next(record)
+        })
+    }
+
+    fn add_next(&mut self, Record(mut record): Record) -> io::Result<()> {
         record.insert("seq".into(), self.number.into());
         record.insert("prev".into(), self.last.as_str().into());
         let hash = hash(Value::Object(record.clone()).to_string().as_bytes());
         record.insert("hash".into(), hash.as_str().into());
         let mut line = Value::Object(record).to_string();
         line.push('\n');
-        self.file.write_all(line.as_bytes())?;
+        self.write(line.as_bytes())?;
         let head = json!({"seq": self.number, "hash": hash}).to_string();
         self.head.seek(SeekFrom::Start(0))?;
         self.head.write_all(head.as_bytes())?;
@@ -247,21 +310,25 @@ pub fn verify(path: &Path, mut sink: impl FnMut(&str) -> io::Result<()>) -> io::
     let mut last = BEGINNING.to_owned();
     let (mut next, mut lines, mut is_whole) = (0, 0, false);
     let head = std::fs::read_to_string(head_of(path)).ok().and_then(|head| end_of(&head));
-    for (index, line) in BufReader::new(File::open(path)?).lines().enumerate() {
-        let text = line?;
+    for (index, line) in BufReader::new(File::open(path)?).split(b'\n').enumerate() {
+        // What is no text was written by nobody here, and is told like any other line that is none of ours.
+        let line = line?;
+        let text = String::from_utf8_lossy(&line);
         sink(&text)?;
         let mut tell = |problem| wrong.push(Tampered { line: index + 1, problem });
         let Ok(Value::Object(mut record)) = serde_json::from_str(&text) else {
             tell("not a record");
             continue;
         };
+        // One text for one record: a member that stands there twice, of which the last counts, is a change as well.
+        let is_as_written = Value::Object(record.clone()).to_string() == text;
         let said =
             record.remove("hash").and_then(|hash| hash.as_str().map(str::to_owned)).unwrap_or_default();
         if record.get("prev").and_then(Value::as_str) != Some(&last) {
             tell("does not follow the line before it: something was removed, put in or changed");
         } else if record.get("seq").and_then(Value::as_u64) != Some(next) {
             tell("has the wrong number");
-        } else if hash(Value::Object(record.clone()).to_string().as_bytes()) != said {
+        } else if !is_as_written || hash(Value::Object(record.clone()).to_string().as_bytes()) != said {
             tell("was changed: its hash does not fit");
         }
         let number = record.get("seq").and_then(Value::as_u64).unwrap_or(next);
@@ -319,7 +386,10 @@ mod tests {
         let changed: Vec<_> = lines.iter().map(|line| line.replacen("\"start\"", "\"read\"", 1)).collect();
         let swapped = [lines[0], lines[2], lines[1], lines[3]].to_vec();
         let changed: Vec<_> = changed.iter().map(String::as_str).collect();
-        for bad in [removed, changed, swapped, cut, emptied] {
+        let doubled = lines[2].replacen('{', r#"{"user":"eve","#, 1);
+        let doubled = [&lines[..2], &[doubled.as_str()], &lines[3..]].concat();
+        let repeated = [&lines[..3], &lines[2..]].concat();
+        for bad in [removed, changed, swapped, cut, emptied, doubled, repeated] {
             std::fs::write(&path, bad.join("\n") + "\n").expect("it is ours");
             assert!(!verify(&path, |_| Ok(())).expect("it can be read").is_empty());
         }
@@ -357,6 +427,66 @@ mod tests {
         assert_eq!(verify(&path, |_| Ok(())).expect("it can be read"), []);
         assert_eq!(more(), []);
         forget(&path);
+    }
+
+    #[test]
+    fn several_gateways_keep_one_record() {
+        let path = file("several", 0);
+        let threads: Vec<_> = (0..4)
+            .map(|number| {
+                let path = path.clone();
+                thread::spawn(move || {
+                    let mut book = Book::open(&path).expect("it can be opened");
+                    for _ in 0..25 {
+                        let record = Record::new(&Owner::new("t", "u"), "start").with("of", number);
+                        book.add(record).expect("it can be written");
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        let mut lines = 0;
+        let wrong = verify(&path, |_| {
+            lines += 1;
+            Ok(())
+        });
+        assert_eq!((wrong.expect("it can be read"), lines), (Vec::new(), 100));
+        forget(&path);
+    }
+
+    #[test]
+    fn a_line_that_is_no_text_shows() {
+        let path = file("bytes", 4);
+        let mut bytes = std::fs::read(&path).expect("it is there");
+        let place = bytes.iter().position(|byte| *byte == b'\n').expect("a line") + 20;
+        bytes[place] = 0xff;
+        std::fs::write(&path, bytes).expect("it is ours");
+        let wrong = verify(&path, |_| Ok(())).expect("it can be read");
+        assert_eq!(wrong.first().map(|it| it.line), Some(2));
+        forget(&path);
+    }
+
+    #[test]
+    fn what_was_decided_is_told_in_a_word() {
+        let entry = |status, payload: Value| ResumeEntry {
+            interrupt: "q".into(),
+            status,
+            payload: Some(Json::from(payload)),
+            metadata: None,
+        };
+        for (status, payload, told) in [
+            (ResumeStatus::Resolved, json!(true), "approved"),
+            (ResumeStatus::Resolved, json!({"approved": true, "editedArgs": {}}), "approved"),
+            (ResumeStatus::Resolved, json!({"confirmed": false}), "denied"),
+            (ResumeStatus::Resolved, json!({"approved": true, "confirmed": false}), "denied"),
+            (ResumeStatus::Resolved, json!("Monday"), "resolved"),
+            (ResumeStatus::Cancelled, json!(true), "cancelled"),
+        ] {
+            let mut input = RunInput::new("t", "r");
+            input.resume = Some(vec![entry(status, payload.clone())]);
+            let Record(record) = Record::start(&Owner::new("t", "u"), &input);
+            assert_eq!(record["decisions"][0]["decision"], told, "{payload}");
+        }
     }
 
     fn forget(path: &Path) {

@@ -13,7 +13,7 @@ macro_rules! codes {
 codes! {
     /// The body is not what this route takes; the message names the JSON path and what was expected there.
     BAD_REQUEST = 400;
-    /// A thread or run id is empty, too long or holds control characters.
+    /// The id of a thread, run, user or tenant is empty, too long, not UTF-8, holds control characters or is there twice.
     BAD_ID = 400;
     /// `Last-Event-ID` or `?after=` is not `runId:seq`, or names another run than the path does.
     BAD_CURSOR = 400;

@@ -198,11 +198,10 @@ pub(crate) fn take_decisions(input: &mut RunInput) -> Decisions {
         };
         let memory = memory.to_value();
         let answer = entry.payload.as_ref().map(Json::to_value).unwrap_or_default();
-        let yes = answer
-            .as_bool()
-            .or_else(|| answer["approved"].as_bool())
-            .or_else(|| answer["confirmed"].as_bool());
-        let yes = entry.status == ResumeStatus::Resolved && yes == Some(true);
+        let said = [&answer, &answer["approved"], &answer["confirmed"]].map(Value::as_bool);
+        // One that says both is no yes.
+        let yes = said.contains(&Some(true)) && !said.contains(&Some(false));
+        let yes = entry.status == ResumeStatus::Resolved && yes;
         let reason = || answer["reason"].as_str().unwrap_or("denied by the user").to_owned();
         let call = ToolCallId::from(memory["call"].as_str().unwrap_or_default());
         match (memory["behind"]["id"].as_str(), yes) {
@@ -237,12 +236,14 @@ pub(crate) fn edited(messages: &[Message], allowed: &[(ToolCallId, Option<Value>
         return None;
     }
     let mut messages = messages.to_vec();
-    for message in &mut messages {
-        let MessageBody::Assistant { tool_calls: Some(calls), .. } = &mut message.body else { continue };
-        for call in calls {
-            if let Some((_, arguments)) = edits.iter().find(|(edited, _)| **edited == call.id) {
-                call.arguments = arguments.to_string().into();
-            }
+    for (edited, arguments) in edits {
+        let calls = messages.iter_mut().filter_map(|message| match &mut message.body {
+            MessageBody::Assistant { tool_calls, .. } => tool_calls.as_mut(),
+            _ => None,
+        });
+        // An id that was used again means the last call.
+        if let Some(call) = calls.flatten().rfind(|call| call.id == *edited) {
+            call.arguments = arguments.to_string().into();
         }
     }
     Some(messages)
@@ -313,12 +314,14 @@ mod tests {
             entry("approve:c2", held("c2"), json!({"approved": false, "reason": "too dear"})),
             entry("approve:c3", held("c3"), json!("whatever")),
             entry("approve:c4", held("c4"), json!({"approved": true, "editedArgs": {"n": 1}})),
+            entry("approve:c5", held("c5"), json!({"approved": true, "confirmed": false})),
             entry("approve:mine", None, json!(1)),
         ]);
         let decisions = take_decisions(&mut input);
         assert_eq!(decisions.allowed, [("c1".into(), None), ("c4".into(), Some(json!({"n": 1})))]);
         let denied: Vec<_> = decisions.denied.iter().map(|it| (&*it.call, it.error.as_deref())).collect();
-        assert_eq!(denied, [("c2", Some("too dear")), ("c3", Some("denied by the user"))]);
+        let no = Some("denied by the user");
+        assert_eq!(denied, [("c2", Some("too dear")), ("c3", no), ("c5", no)]);
         let left = input.resume.expect("the agent's own question, whatever it is called");
         assert_eq!((left.len(), &*left[0].interrupt), (1, "approve:mine"));
     }

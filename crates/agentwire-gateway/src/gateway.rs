@@ -9,16 +9,17 @@ use std::{
     },
 };
 
-use agentwire_core::event::{RunId, ThreadId};
-use agentwire_store::{Claim, Holder, Owner, RunKey, Store};
-use tokio::sync::Notify;
+use agentwire_core::event::{RunId, RunInput, ThreadId};
+use agentwire_store::{Claim, Holder, Owner, RunKey, Store, StoreError};
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    agent::Agent,
+    agent::{Agent, Request},
     audit::Audit,
+    code,
     hooks::{Factory, Hooks, RunContext, SessionLock, Wired},
-    live::Live,
+    live::{Broken, Live},
     metrics::Metrics,
     presence::Presence,
     settings::{AgentSettings, Settings},
@@ -46,6 +47,11 @@ pub struct Inner {
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
     lives: Mutex<HashMap<RunKey, Arc<Live>>>,
+    /// Runs of this process whose log could not be written any more, and why, until it has their ending.
+    broken: Mutex<HashMap<RunKey, Broken>>,
+    /// When a write to the store last failed, unless one has succeeded since.
+    trouble: Mutex<Option<Instant>>,
+    is_in_trouble: AtomicBool,
     made: AtomicU64,
 }
 
@@ -70,6 +76,19 @@ pub(crate) struct AgentEntry {
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) hooks: Option<Factory>,
     pub(crate) lock: Option<Arc<dyn SessionLock>>,
+}
+
+impl AgentEntry {
+    /// A question to the agent's side about a thread.
+    pub(crate) fn about(&self, owner: Owner, thread: &ThreadId, headers: Arc<[(String, String)]>) -> Request {
+        Request {
+            owner,
+            headers,
+            timeouts: self.settings.timeouts,
+            limits: self.settings.limits,
+            ..Request::new(RunInput::new(thread.clone(), ""))
+        }
+    }
 }
 
 /// Which agents there are, and which of them is at `/`.
@@ -213,6 +232,9 @@ impl Builder {
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
             lives: Mutex::default(),
+            broken: Mutex::default(),
+            trouble: Mutex::default(),
+            is_in_trouble: AtomicBool::new(false),
             made: AtomicU64::new(0),
         }))
     }
@@ -279,6 +301,41 @@ impl Inner {
             self.metrics.runs_live.dec();
         }
         self.freed.notify_waiters();
+    }
+
+    /// Gives up on the log of a run. It gets its ending when it can be written again, unless somebody else sees to that.
+    pub(crate) fn give_up(&self, live: &Live, broken: Broken) {
+        if ![code::THREAD_DELETED, code::GATEWAY_LOST].contains(&broken.code) {
+            self.broken().insert(live.key.clone(), broken);
+        }
+        live.give_up(broken);
+    }
+
+    pub(crate) fn broken(&self) -> MutexGuard<'_, HashMap<RunKey, Broken>> {
+        self.broken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers whether the store could be written, if that was the question.
+    pub(crate) fn note_written<T>(&self, done: &Result<T, StoreError>) {
+        let failed = match done {
+            Ok(_) => false,
+            Err(error) if error.is_fault() => true,
+            Err(_) => return,
+        };
+        // This is asked for every append, and almost always there is nothing to remember.
+        if failed || self.is_in_trouble.load(Ordering::Relaxed) {
+            self.is_in_trouble.store(failed, Ordering::Relaxed);
+            *self.trouble() = failed.then(Instant::now);
+        }
+    }
+
+    /// Whether a write failed a short while ago. A full disk takes what is small enough for a while, and then nothing.
+    pub(crate) fn is_in_trouble(&self) -> bool {
+        self.trouble().is_some_and(|since| since.elapsed() < self.settings.store_patience)
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn live_runs(&self) -> usize {

@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Hold(bool, oneshot::Sender<Result<Hold, Refusal>>),
     /// An end, on purpose; says why.
     Stop(&'static str),
+    /// An end, because the thread is about to be deleted.
+    Forget,
 }
 
 /// See [`Command::Prelude`].

@@ -13,8 +13,9 @@ use serde_json::Value;
 
 use crate::{
     agent::{Failure, Outlet, Recalled, Request},
-    conversation,
+    answers, conversation,
     gateway::{AgentEntry, Gateway},
+    refusal::Refusal,
     settings::{AgentSettings, History},
 };
 
@@ -64,7 +65,11 @@ pub(crate) async fn recall(
     outlet: &Outlet,
 ) -> Result<Request, Failure> {
     let Some(recalled) = agent.agent.recall(request.clone()) else { return Ok(request) };
-    let Some(Recalled { messages: old, state }) = recalled.await? else { return Ok(request) };
+    let Some(Recalled { messages: old, state, interrupts }) = recalled.await? else { return Ok(request) };
+    if let (Some(open), false) = (interrupts.first(), answers::answers_something(&request.input)) {
+        let Refusal { code, message, .. } = answers::unanswered(&open.id);
+        return Err(Failure::new(code, message));
+    }
     let input = Arc::make_mut(&mut request.input);
     let mut events = Vec::new();
     if agent.settings.history != History::Client && is_unknown(&old, &input.messages) {

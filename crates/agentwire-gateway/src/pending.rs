@@ -1,16 +1,19 @@
 //! What a run leaves open for a person or a front end.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use agentwire_core::{
-    event::{Interrupt, Outcome, Role, RunInput, ToolCallId},
+    event::{Interrupt, Outcome, Role, RunId, RunInput, ToolCallId},
     fold::Fold,
     json::Object,
 };
 use agentwire_store::{NewPending, Pending, PendingId, Time};
 use serde_json::{Value, json};
 
-use crate::gate::{self, Gated};
+use crate::{
+    agent::Recalled,
+    gate::{self, Gated},
+};
 
 /// The kind of a question whether something may be done.
 pub(crate) const APPROVAL: &str = "approval";
@@ -78,6 +81,30 @@ pub(crate) fn left_open(
         });
     }
     open
+}
+
+/// What waits for an answer on the agent's side, in a thread that was begun there. No run of ours has left it, so the store
+/// does not have it.
+pub(crate) fn elsewhere(recalled: Recalled, now: Time) -> Vec<Pending> {
+    let Recalled { messages, interrupts, .. } = recalled;
+    let mut fold = Fold::from_history(messages, None);
+    let of = |interrupt| of_interrupt(&mut fold, interrupt, &Gated::default(), now);
+    let items = interrupts.iter().map(of).map(|NewPending { id, kind, body, ttl }| Pending {
+        id,
+        run: RunId::from(""),
+        kind,
+        body,
+        created: now,
+        expires: ttl
+            .map(|ttl| Time(now.0.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)))),
+        answer: None,
+    });
+    items.collect()
+}
+
+/// Whether an item is one of those.
+pub(crate) fn is_elsewhere(item: &Pending) -> bool {
+    item.run.is_empty()
 }
 
 /// The calls that wait for the front end: those that the end of the run names, those of tools that the front end
@@ -172,12 +199,24 @@ fn without_nulls(mut value: Value) -> Value {
     value
 }
 
-/// The name and the arguments of a call; arguments that are not JSON stay text.
+/// The name and the arguments of a call, the last one of its id; arguments that are not JSON stay text.
 pub(crate) fn call_of(fold: &mut Fold, call: &ToolCallId) -> Option<(String, Value)> {
     let found =
-        fold.messages().iter().flat_map(|message| message.tool_calls()).find(|known| known.id == *call)?;
+        fold.messages().iter().flat_map(|message| message.tool_calls()).rfind(|known| known.id == *call)?;
     let arguments = serde_json::from_str(&found.arguments).unwrap_or_else(|_| (&*found.arguments).into());
     Some((found.name.to_string(), arguments))
+}
+
+/// Items without those that were asked again under the same id: some servers number the calls of every answer from the
+/// start, and what names one means the last.
+pub(crate) fn current(items: &[Pending]) -> impl Iterator<Item = &Pending> {
+    let last: HashMap<&PendingId, usize> =
+        items.iter().enumerate().map(|(place, item)| (&item.id, place)).collect();
+    items
+        .iter()
+        .enumerate()
+        .filter(move |(place, item)| last.get(&item.id) == Some(place))
+        .map(|(_, item)| item)
 }
 
 /// An item as `GET /threads/{id}/pending` shows it.
@@ -185,12 +224,11 @@ pub(crate) fn to_json(item: &Pending) -> Value {
     let mut shown = json!({
         "id": item.id.as_str(),
         "kind": &*item.kind,
-        "runId": item.run.as_str(),
-        "createdAt": iso(item.created.0),
         "awaitingResult": item.answer.is_none(),
     });
-    if let Some(expires) = item.expires {
-        shown["expiresAt"] = iso(expires.0).into();
+    if !is_elsewhere(item) {
+        shown["runId"] = item.run.as_str().into();
+        shown["createdAt"] = iso(item.created.0).into();
     }
     if let Ok(Value::Object(body)) = serde_json::from_str(&item.body) {
         for (key, value) in body {
@@ -218,19 +256,20 @@ pub(crate) fn iso(millis: u64) -> String {
     format!("{year:04}-{month:02}-{date:02}T{hour:02}:{minute:02}:{second:02}.{rest:03}Z")
 }
 
-/// A moment from ISO 8601 with a zone, in milliseconds since the epoch; `None` if it is something else.
+/// A moment from ISO 8601 in milliseconds since the epoch; `None` if it is something else.
 fn parse_iso(text: &str) -> Option<u64> {
     let (date, time) = text.split_once(['T', 't', ' '])?;
     let mut date = date.split('-').map(str::parse::<i64>);
     let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
-    let zone_at = time.find(['Z', 'z', '+', '-'])?;
-    let (time, zone) = time.split_at(zone_at);
-    let offset = match zone.as_bytes()[0] {
-        b'Z' | b'z' => 0,
-        sign => {
+    let (time, zone) = time.split_at(time.find(['Z', 'z', '+', '-']).unwrap_or(time.len()));
+    let offset = match zone.as_bytes().first() {
+        // Without one it is that of the server, which says so nowhere; Python's `utcnow().isoformat()` is like this.
+        None | Some(b'Z' | b'z') => 0,
+        Some(sign) => {
             let (hours, minutes) = zone[1..].split_once(':').or_else(|| zone[1..].split_at_checked(2))?;
-            let minutes = hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().ok()?;
-            if sign == b'-' { -minutes } else { minutes }
+            let (hours, minutes) = (hours.parse::<u8>().ok()?, minutes.parse::<u8>().ok()?);
+            let minutes = i64::from(hours) * 60 + i64::from(minutes);
+            if *sign == b'-' { -minutes } else { minutes }
         }
     };
     let mut time = time.split(':');
@@ -267,9 +306,18 @@ mod tests {
         }
         assert_eq!(parse_iso("2026-11-16T01:59:59.999+02:00"), Some(1_794_787_199_999));
         assert_eq!(parse_iso("2026-11-15 18:29:59.999-0530"), Some(1_794_787_199_999));
-        for other in
-            ["", "soon", "2026-11-15", "2026-11-15T10:00", "2026-13-01T00:00:00Z", "2026-11-15T25:00:00Z"]
-        {
+        assert_eq!(parse_iso("2026-11-15T23:59:59.999"), Some(1_794_787_199_999));
+        for other in [
+            "",
+            "soon",
+            "2026-11-15",
+            "2026-13-01T00:00:00Z",
+            "2026-11-15T25:00:00Z",
+            "2026-11-15T10:00:00+999999999999999999:00",
+            "2026-11-15T10:00:00+00:-9223372036854775808",
+            "99999999999999999-11-15T10:00:00Z",
+            "2026-11-15T10:00:00+é",
+        ] {
             assert_eq!(parse_iso(other), None, "{other}");
         }
     }

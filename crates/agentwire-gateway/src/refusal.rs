@@ -47,6 +47,12 @@ impl Refusal {
         self
     }
 
+    /// A patch that does not apply to what is, with what is.
+    pub(crate) fn patch_failed(error: &impl std::fmt::Display, state: serde_json::Value) -> Self {
+        let snapshot = Some(Box::new(state));
+        Self { snapshot, ..Self::new(code::PATCH_FAILED, error.to_string()) }
+    }
+
     /// Its HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {

@@ -33,7 +33,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
-use self::writing::MAX_EVENT;
+use self::writing::{FLUSH_AT, MAX_EVENT};
 use crate::{
     again::Again,
     agent::{Failure, Hold, Outlet, Pauses, Request},
@@ -69,6 +69,8 @@ pub(crate) struct Job {
     pub(crate) input: RunInput,
     /// A message after which the client wants the conversation to go on anew.
     pub(crate) cut: Option<MessageId>,
+    /// The client holds all that the run says as one message, under the run's id.
+    pub(crate) one_message: bool,
     pub(crate) headers: Arc<[(String, String)]>,
     pub(crate) live: Arc<Live>,
     pub(crate) commands: mpsc::Receiver<Command>,
@@ -94,7 +96,8 @@ impl Job {
         // A bug of ours must not take the process along; the claim expires, and the run gets its ending then.
         if AssertUnwindSafe(self.go(lock.clone())).catch_unwind().await.is_err() {
             tracing::error!(run = %live.key.run, "a run panicked");
-            live.give_up(Broken { code: code::INTERNAL, message: "the gateway failed; its log has more" });
+            let broken = Broken { code: code::INTERNAL, message: "the gateway failed; its log has more" };
+            gateway.give_up(&live, broken);
         }
         if let Some(lock) = lock {
             lock.free().await;
@@ -116,7 +119,8 @@ impl Job {
 
     async fn go(self, lock: Option<Arc<Locked>>) {
         let context = self.agent.hooks.is_some().then(|| self.context());
-        let Self { gateway, agent, owner, run, input, cut, headers, live, mut commands, logged } = self;
+        let Self { gateway, agent, owner, run, input, cut, one_message, headers, live, mut commands, logged } =
+            self;
         let (thread, id) = (run.thread.clone(), run.run.clone());
         let mut desk = Desk {
             guard: Guard::new(thread.clone(), id.clone()),
@@ -125,11 +129,13 @@ impl Job {
             staged: Vec::new(),
             valid: Vec::new(),
             started: false,
+            one_message,
             terminal: None,
             oversized: None,
             next: run.next_seq.0,
             fence: run.fence,
             bytes: 0,
+            written: 0,
             state_seq: 0,
             state_was: None,
             allowed: false,
@@ -137,7 +143,7 @@ impl Job {
             is_new: false,
             unread: Arc::default(),
             held: run.status == RunStatus::Paused,
-            hold: Hold::Soft,
+            hold: None,
             asked: None,
             again: None,
             told: None,
@@ -154,7 +160,7 @@ impl Job {
         };
         let result = desk.answer(&owner, input, cut.as_ref(), headers, &mut commands, logged, context).await;
         if let Err(broken) = result {
-            desk.live.give_up(broken);
+            desk.gateway.give_up(&desk.live, broken);
         }
         for (rule, times) in desk.guard.repairs() {
             desk.gateway.metrics.repairs.get_or_create(&metrics::Rule { rule: rule.name() }).inc_by(times);
@@ -177,13 +183,18 @@ struct Desk {
     join: Join,
     staged: Vec<Bytes>,
     valid: Vec<Event>,
+    /// The client holds all of this as one message.
+    one_message: bool,
     started: bool,
     terminal: Option<Terminal>,
     /// The size of an event that was too large for the log.
     oversized: Option<usize>,
     next: u64,
     fence: Fence,
+    /// What was said so far, and what was copied by it.
     bytes: u64,
+    /// How much of that is in the log.
+    written: u64,
     state_seq: u64,
     state_was: Option<String>,
     /// Whether a person has allowed what this run leaves open.
@@ -196,8 +207,8 @@ struct Desk {
     unread: Arc<AtomicBool>,
     /// Whether the agent is not listened to for now.
     held: bool,
-    /// How much of it is held.
-    hold: Hold,
+    /// How much of it is or was held.
+    hold: Option<Hold>,
     /// What the agent is asked, once it is.
     asked: Option<Request>,
     /// What the log has already of what the agent says.
@@ -205,12 +216,18 @@ struct Desk {
     /// A status that goes into the log with the next append.
     told: Option<RunStatus>,
     /// Who waits for the next append.
-    waiting: Vec<oneshot::Sender<Result<Hold, Refusal>>>,
+    waiting: Vec<Waiter>,
     /// The steps that are open.
     steps: Vec<Box<str>>,
     /// The run's hooks, if its agent has any.
     hooks: Option<Box<hooked::Station>>,
     lock: Option<Arc<Locked>>,
+}
+
+/// Somebody who waits until the log has what they asked for.
+enum Waiter {
+    Held(oneshot::Sender<Result<Hold, Refusal>>),
+    Patched(oneshot::Sender<Result<(), Refusal>>),
 }
 
 /// How a run ended.
@@ -232,16 +249,17 @@ impl Desk {
         logged: Option<Vec<Bytes>>,
         context: Option<RunContext>,
     ) -> Result<(), Broken> {
-        if self.run.status == RunStatus::Queued {
-            if let Some(ending) = self.wait_for_thread(commands).await? {
-                return self.finish(ending).await;
-            }
-            // Whoever had the thread may have left a question behind, and an agent that waits takes nothing else.
-            if let Ok(Some(open)) = self.gateway.unanswered(&self.owner, &self.run.thread, None).await {
-                let refusal = answers::unanswered(open.as_str());
-                let failure = Failure::new(refusal.code, refusal.message);
-                return self.finish(Ending::Failed(failure)).await;
-            }
+        if self.run.status == RunStatus::Queued
+            && let Some(ending) = self.wait_for_thread(commands).await?
+        {
+            return self.finish(ending).await;
+        }
+        // Whoever had the thread, since this was looked at before, may have left a question behind, and an agent that waits
+        // takes nothing else.
+        if let Ok(Some(open)) = self.gateway.unanswered(&self.owner, &self.run.thread, None).await {
+            let refusal = answers::unanswered(open.as_str());
+            let failure = Failure::new(refusal.code, refusal.message);
+            return self.finish(Ending::Failed(failure)).await;
         }
         if let Some(ending) = self.admit_by_hooks(context.as_ref(), commands).await? {
             return self.finish(ending).await;
@@ -299,7 +317,8 @@ impl Desk {
         }
         let is_lost = matches!(&ending, Ending::Failed(failure) if *failure.code == *code::GATEWAY_LOST);
         let is_cut = self.hooks.as_ref().is_some_and(|hooks| hooks.is_failed);
-        if is_lost || is_cut || matches!(ending, Ending::Stopped(_)) {
+        let is_over = matches!(&ending, Ending::Failed(failure) if *failure.code == *code::THREAD_DELETED);
+        if is_lost || is_cut || is_over || matches!(ending, Ending::Stopped(_)) {
             let stop = self.agent.agent.stop(request);
             self.gateway.tasks.spawn(stop);
         }
@@ -492,11 +511,16 @@ impl Desk {
                         return Ok(Ending::Failed(failure));
                     }
                     self.flush().await?;
+                    if let Some(failure) = self.beyond_limits() {
+                        return Ok(Ending::Failed(failure));
+                    }
                 }
                 () = &mut shutdown => {
                     let failure = Failure::new(code::GATEWAY_SHUTDOWN, "the gateway is shutting down");
                     return Ok(Ending::Failed(failure));
                 }
+                // Before what the agent says, of which there may be more at any time.
+                _ = renew.tick() => self.renew().await?,
                 () = &mut overdue, if !self.held => {
                     if !events.is_empty() {
                         // It was not the agent that took so long.
@@ -526,16 +550,21 @@ impl Desk {
                         if self.terminal.is_some() {
                             return Ok(Ending::Said);
                         }
-                    }
-                    if let Some(failure) = self.beyond_limits() {
-                        return Ok(Ending::Failed(failure));
+                        // Looked at for each: a small event can make a large one, and many were heard at once.
+                        if let Some(failure) = self.beyond_limits() {
+                            return Ok(Ending::Failed(failure));
+                        }
+                        if self.bytes - self.written > FLUSH_AT {
+                            self.flush().await?;
+                            // Readers are behind because of us, and must get a chance to follow.
+                            tokio::task::yield_now().await;
+                        }
                     }
                     self.flush().await?;
                     if watch.heard() {
                         overdue.as_mut().reset(watch.due());
                     }
                 }
-                _ = renew.tick() => self.renew().await?,
             }
             if !open
                 && !self.held
@@ -565,6 +594,8 @@ impl Desk {
         Some(Failure::new(code::LIMIT_EXCEEDED, problem))
     }
 
+    /// Extends the claim on the run. One that has expired, because this process had no time for it, comes back to life
+    /// unless somebody else has taken the run.
     async fn renew(&mut self) -> Result<(), Broken> {
         let lease = self.gateway.settings.lease;
         match self.gateway.store.renew(&self.owner, &self.run.run, self.fence, lease).await {
@@ -579,6 +610,10 @@ impl Desk {
     fn obey(&mut self, command: Command) -> Option<Ending> {
         match command {
             Command::Stop(why) => return Some(Ending::Stopped(why)),
+            Command::Forget => {
+                let failure = Failure::new(code::THREAD_DELETED, "the thread was deleted");
+                return Some(Ending::Failed(failure));
+            }
             Command::Prelude(reply) => {
                 let mut encoder = Encoder::new(&self.run.thread, &self.run.run);
                 let events = self.join.prelude();
@@ -592,9 +627,11 @@ impl Desk {
                 let _ = reply.send(Snapshot { messages, began, state, step: self.steps.last().cloned() });
             }
             Command::Hold(hold, reply) => self.hold(hold, reply),
-            Command::Patch(patch, reply) => {
-                let _ = reply.send(self.patch(patch));
-            }
+            Command::Patch(patch, reply) => match self.patch(patch) {
+                // Told when the log has it, so that nobody takes for done what a crash undoes.
+                Ok(()) => self.waiting.push(Waiter::Patched(reply)),
+                Err(refusal) => _ = reply.send(Err(refusal)),
+            },
         }
         None
     }
@@ -606,18 +643,21 @@ impl Desk {
             return;
         };
         if self.held == hold {
-            let _ = reply.send(Ok(self.hold));
+            // How much could be held is the same answer if nobody has held it yet.
+            let mode = *self.hold.get_or_insert_with(|| self.agent.agent.hold(request, hold));
+            let _ = reply.send(Ok(mode));
             return;
         }
         self.held = hold;
         if !hold {
             request.pauses.end();
         }
-        self.hold = self.agent.agent.hold(request, hold);
+        let mode = self.agent.agent.hold(request, hold);
+        self.hold = Some(mode);
         let status = if hold { RunStatus::Paused } else { RunStatus::Running };
         self.told = Some(status);
-        self.waiting.push(reply);
-        let value = Json::from(serde_json::json!({"status": status.as_str(), "mode": self.hold.as_str()}));
+        self.waiting.push(Waiter::Held(reply));
+        let value = Json::from(serde_json::json!({"status": status.as_str(), "mode": mode.as_str()}));
         self.stage(Event::new(Body::Custom { name: RUN_STATUS.into(), value }));
     }
 
@@ -627,8 +667,10 @@ impl Desk {
                 .retry_after(1));
         }
         let mut state = self.join.fold().state().clone();
-        patch::apply(&mut state, &patch, &patch::Limits::default())
-            .map_err(|error| Refusal::new(code::PATCH_FAILED, error.to_string()))?;
+        if let Err(error) = patch::apply(&mut state, &patch, &patch::Limits::default()) {
+            // All or nothing, so this is what it was.
+            return Err(Refusal::patch_failed(&error, state));
+        }
         self.stage(Event::new(Body::StateDelta { patch }));
         Ok(())
     }

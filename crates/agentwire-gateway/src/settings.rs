@@ -210,6 +210,8 @@ pub struct AgentSettings {
     pub hai_options: Vec<String>,
     /// How long a HAI stream stays open after its last event, as the standard's sample does.
     pub hai_close_delay: Duration,
+    /// Whether the message of RUN_ERROR says what the agent's side said about a failure, which otherwise only the log has.
+    pub show_errors: bool,
     /// Tools whose calls a person must allow before the front end runs them, or before somebody brings the result of a
     /// long-running one; `*` stands for anything. Tools that the agent runs itself cannot be held.
     pub approve: Vec<String>,
@@ -237,6 +239,7 @@ impl Default for AgentSettings {
             hai_profile: "json-string".into(),
             hai_options: Vec::new(),
             hai_close_delay: Duration::from_millis(200),
+            show_errors: false,
             approve: Vec::new(),
             feedback_url: None,
             routes: Routes::default(),

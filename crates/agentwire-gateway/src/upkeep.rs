@@ -20,7 +20,7 @@ use crate::{
     agent::{Outlet, Request},
     code,
     gateway::Gateway,
-    live::Live,
+    live::{Broken, Live},
     log::{Decoder, Encoder},
     opening::Opening,
     run::Job,
@@ -29,6 +29,9 @@ use crate::{
 
 /// How much of a log is read at once.
 const PAGE: usize = 1 << 20;
+
+/// Why a run of another process has to be given its ending.
+const LOST: Broken = Broken { code: code::GATEWAY_LOST, message: "the gateway died during the run" };
 
 /// How many runs are looked at before the next look at the clock.
 const SOME: usize = 100;
@@ -48,13 +51,41 @@ impl Gateway {
         loop {
             let result = tokio::select! {
                 () = self.shutdown.cancelled() => return,
-                _ = sweep.tick() => self.repair(None).await,
+                _ = sweep.tick() => self.sweep().await,
                 _ = tidy.tick() => self.tidy().await,
             };
             if let Err(error) = result {
                 tracing::warn!(%error, "upkeep failed and is tried again");
             }
         }
+    }
+
+    async fn sweep(&self) -> Result<(), StoreError> {
+        self.end_broken().await?;
+        self.repair(None).await
+    }
+
+    /// Gives runs of this process whose log could not be written their ending, if it can be written now.
+    async fn end_broken(&self) -> Result<(), StoreError> {
+        let broken: Vec<_> = self.broken().keys().cloned().collect();
+        for key in broken {
+            if self.live(&key.owner, &key.run).is_some() {
+                continue;
+            }
+            let ended = match self.store.run(&key.owner, &key.run).await {
+                Ok(run) if run.status.is_live() && run.holder == *self.holder() => {
+                    self.give_ending(&key, &run, Some(self.holder())).await
+                }
+                Ok(_) => Ok(()),
+                Err(error) => Err(error),
+            };
+            match ended {
+                Err(error) if error.is_fault() => return Err(error),
+                _ => _ = self.broken().remove(&key),
+            }
+            self.freed.notify_waiters();
+        }
+        Ok(())
     }
 
     /// Gives every run that nobody writes to any more its ending. `dead` is a process that is known to be gone.
@@ -96,10 +127,8 @@ impl Gateway {
         for event in &logged {
             decoder.decode(event, &mut events);
         }
-        let end = StreamEnd::Failed {
-            code: code::GATEWAY_LOST.into(),
-            message: "the gateway died during the run".into(),
-        };
+        let why = self.broken().get(key).copied().unwrap_or(LOST);
+        let end = StreamEnd::Failed { code: why.code.into(), message: why.message.into() };
         // The log is valid, so the guard lets it through unchanged and knows what is open.
         events.iter().cloned().for_each(|event| guard.push(event, &mut out));
         out.clear();
@@ -110,7 +139,7 @@ impl Gateway {
         let closing = out.iter().filter_map(|event| encoder.encode(event)).collect();
 
         let mut change = Change {
-            status: Some(StatusChange { to: RunStatus::Failed, cause: Some(code::GATEWAY_LOST.into()) }),
+            status: Some(StatusChange { to: RunStatus::Failed, cause: Some(why.code.into()) }),
             ..Change::default()
         };
         let lease = self.store.lease(&key.owner, &run.thread).await?;
@@ -127,7 +156,9 @@ impl Gateway {
         }
         let mut append = Append::new(key.owner.clone(), run.run.clone(), run.fence, run.next_seq);
         (append.events, append.change) = (closing, change);
-        match self.store.append(append.clone()).await {
+        let appended = self.store.append(append.clone()).await;
+        self.note_written(&appended);
+        match appended {
             Err(StoreError::TooLarge { .. }) => {
                 // The run must end; its conversation stays as it was before.
                 (append.change.messages, append.change.state) = (None, None);
@@ -163,6 +194,8 @@ impl Gateway {
             run: run.clone(),
             input,
             cut,
+            // Whoever asked is gone.
+            one_message: false,
             // They were not kept, since they may hold secrets.
             headers: Arc::new([]),
             live,

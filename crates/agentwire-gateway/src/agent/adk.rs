@@ -1,19 +1,21 @@
 //! ADK's API server (`adk api_server`), as it is.
 //!
 //! Its sessions hold conversation and state. One is created with the first run of a thread; later runs send what
-//! is new, which needs a look at the session first: at its state, and at what waits for an answer there.
+//! is new, which needs a look at the session first: at its state, and at what waits for an answer there. It takes either
+//! answers or words, so who brings both is answered twice, in one run of ours.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use agentwire_core::{
     Tally,
-    event::RunInput,
+    event::{Body, Event, Outcome, RunInput, ToolCallId},
     format::adk::{
         self, artifact,
         input::{self, Api, Known, RequestError, StoredSession, Waiting},
     },
 };
 use reqwest::{Method, StatusCode};
+use tokio::sync::mpsc::Receiver;
 
 use super::{
     Agent, Artifact, BoxFuture, BuildError, Failure, Outlet, Recalled, Request,
@@ -26,6 +28,9 @@ use crate::code;
 /// The largest artifact that is handed out, as the server writes it: base64, which takes four bytes for three. An hour of
 /// speech or a long PDF fits; it is held in memory while it is read.
 const MAX_ARTIFACT: usize = 48 << 20;
+
+/// Enough that the two halves of a run with answers and words seldom wait for each other.
+const ANSWERED_CAPACITY: usize = 64;
 
 /// Begins the name of an artifact that all threads of a user share.
 const OF_USER: &str = "user:";
@@ -88,8 +93,11 @@ impl Agent for Adk {
         Some(Box::pin(async move {
             let (api, input) = shared.place(&request);
             let session = shared.known(&request, &api, &input).await?;
-            Ok(session
-                .map(|StoredSession { messages, state, .. }| Recalled { messages, state: state.into() }))
+            Ok(session.map(|StoredSession { messages, state, interrupts, .. }| Recalled {
+                messages,
+                state: state.into(),
+                interrupts,
+            }))
         }))
     }
 
@@ -128,6 +136,33 @@ fn is_name(name: &str) -> bool {
     !name.split(['/', '\\']).any(is_step) && !name.chars().any(char::is_control)
 }
 
+/// Passes on what is said up to the end. Gives the end if nothing more can be asked behind it.
+async fn until_end(mut heard: Receiver<Event>, outlet: &Outlet) -> Result<Option<Event>, Failure> {
+    let mut open: HashSet<ToolCallId> = HashSet::new();
+    let mut end = None;
+    while let Some(event) = heard.recv().await {
+        match &event.body {
+            Body::RunFinished(_) | Body::RunError(_) => {
+                end = Some(event);
+                continue;
+            }
+            Body::ToolStart { call, .. } => {
+                open.insert(call.clone());
+            }
+            Body::ToolResult(result) => {
+                open.remove(&result.call);
+            }
+            _ => {}
+        }
+        outlet.send(event).await?;
+    }
+    let is_free = |end: &Event| match &end.body {
+        Body::RunFinished(finished) => matches!(&finished.outcome, None | Some(Outcome::Success { .. })),
+        _ => false,
+    };
+    Ok(end.filter(|end| !open.is_empty() || !is_free(end)))
+}
+
 impl Shared {
     async fn run(&self, request: &Request, outlet: &Outlet) -> Result<(), Failure> {
         let (api, input) = self.place(request);
@@ -140,7 +175,28 @@ impl Shared {
         let run = api
             .run(&input, known)
             .map_err(|error: RequestError| Failure::new(error.code(), error.to_string()))?;
-        let call = Call { accept: ACCEPT_EVENTS, ..self.call(&run)? };
+        let Some(then) = api.run_then(&input, known) else {
+            return self.stream(request, &run, outlet).await;
+        };
+        let (told, heard) = Outlet::new(ANSWERED_CAPACITY);
+        // It holds its own end of the channel, so that the other half hears when it is over.
+        let answer = async {
+            let told = told;
+            self.stream(request, &run, &told).await
+        };
+        let (answered, end) = tokio::join!(answer, until_end(heard, outlet));
+        let end = end?;
+        answered?;
+        match end {
+            // It waits again or has failed, and takes no words now.
+            Some(end) => Ok(outlet.send(end).await?),
+            None => self.stream(request, &then, outlet).await,
+        }
+    }
+
+    /// Runs the agent.
+    async fn stream(&self, request: &Request, run: &input::Request, outlet: &Outlet) -> Result<(), Failure> {
+        let call = Call { accept: ACCEPT_EVENTS, ..self.call(run)? };
         let result = self.http.run(request, call, &self.language, outlet).await;
         result.map_err(|failure| match &*failure.code {
             // The session is there, so it can only be the app.

@@ -1,11 +1,14 @@
 //! A command per run: the run input as one line of JSON on its stdin, events of any known format on its stdout.
 //!
-//! The command leads a process group of its own, and the whole group is killed when the run is stopped, and stopped by
-//! the system while the run is held. What a
-//! command moves to another group (`setsid`) is its own responsibility.
+//! The command leads a process group of its own. When the run is stopped or fails, the group is killed, and so is what
+//! has left it ([`family`]); while the run is held, the system stops all of them. A command that ends in good order
+//! may leave a daemon behind, but nothing in its group.
+
+mod family;
+mod stderr;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     io,
     path::PathBuf,
     process::{ExitStatus, Stdio},
@@ -19,16 +22,18 @@ use futures_util::{Stream, stream};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
-    time::{Duration, timeout},
+    time::{Duration, sleep, timeout},
 };
 
+use self::{family::Family, stderr::Tail};
 use super::{
     Agent, BoxFuture, BuildError, Failure, Hold, Outlet, Request,
     stream::{Close, Intake, Language, Patience, finish, pump},
 };
 use crate::code;
 
-/// How long a command may tidy up after its last word. Nobody waits for that.
+/// How long a command may tidy up after its last word, which nobody waits for; and how long its output may be silent once
+/// it has ended, if a child of its holds it open.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// What every command needs to find itself and its language: nothing of it is secret.
@@ -39,12 +44,6 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How much is read at once.
 const CHUNK: usize = 16 << 10;
-
-/// The longest line of stderr that is logged in one piece.
-const MAX_LINE: usize = 8 << 10;
-
-/// How much of the end of stderr a failure carries to the log.
-const TAIL: usize = 2 << 10;
 
 /// What to start.
 #[derive(Clone, Debug, Default)]
@@ -69,8 +68,8 @@ pub struct Exec {
     running: Arc<Running>,
 }
 
-/// The commands of runs that go on: the process group that can be held, or `None` once it has said everything.
-type Running = Mutex<HashMap<(Owner, RunId), Option<Leader>>>;
+/// The commands of runs that go on: the processes that can be held, or `None` once everything was said.
+type Running = Mutex<HashMap<(Owner, RunId), Option<Family>>>;
 
 impl Exec {
     /// An agent that is a command.
@@ -88,7 +87,7 @@ impl Exec {
         Ok(Self { options: Arc::new(options), language, running: Arc::default() })
     }
 
-    fn command(&self, request: &Request) -> Command {
+    fn command(&self, request: &Request, mark: &str) -> Command {
         let ExecOptions { command, env, cwd, .. } = &*self.options;
         let (program, arguments) = command.split_first().expect("checked when it was made");
         let mut command = Command::new(program);
@@ -112,6 +111,7 @@ impl Exec {
         if let Some((_, value)) = request.headers.iter().find(|(name, _)| name == "traceparent") {
             command.env("TRACEPARENT", value);
         }
+        command.env(family::MARK, mark);
         if let Some(cwd) = cwd {
             command.current_dir(cwd);
         }
@@ -129,32 +129,35 @@ impl Agent for Exec {
         Box::pin(async move {
             let mut line = ag_ui::input::to_json(&request.input);
             line.push('\n');
-            let child = this.command(&request).spawn().map_err(|error| {
+            let mark = family::mark();
+            let child = this.command(&request, &mark).spawn().map_err(|error| {
                 let program = &this.options.command[0];
                 Failure::new(code::UPSTREAM_UNREACHABLE, "the agent's command could not be started")
                     .with_detail(format!("`{program}`: {error}"))
             })?;
-            let mut group = Group::new(child);
-            let listed = Listed::new(&this.running, &request, group.leader());
-            if let Some(mut stdin) = group.child.stdin.take() {
+            let mut started = Started::new(child, mark);
+            let listed = Listed::new(&this.running, &request, started.family.clone());
+            if let Some(mut stdin) = started.child.stdin.take() {
                 // A command that does not read must not keep us from reading.
                 tokio::spawn(async move { stdin.write_all(line.as_bytes()).await });
             }
-            let stderr = Arc::new(Mutex::new(VecDeque::new()));
-            let Some((out, err)) = group.child.stdout.take().zip(group.child.stderr.take()) else {
+            let Some((out, err)) = started.child.stdout.take().zip(started.child.stderr.take()) else {
                 return Err(Failure::new(code::INTERNAL, "the agent's command has no output"));
             };
-            let listener = tokio::spawn(listen(err, request.clone(), Arc::clone(&stderr)));
+            let tail = Tail::default();
+            let listener = tokio::spawn(stderr::listen(err, request.clone(), tail.clone()));
             let mut intake = Intake::new(&this.language, &request, None);
-            let result = match pump(chunks(out), &mut intake, Patience::begin(&request), &outlet).await {
+            let bytes = chunks(out, &mut started.child, &listed);
+            let pumped = pump(bytes, &mut intake, Patience::begin(&request), &outlet).await;
+            let result = match pumped {
                 Ok(Close::Over) => {
-                    group.leave();
+                    started.leave();
                     return Ok(());
                 }
                 Ok(close) => {
                     // From here on its process id may be given to somebody else.
                     listed.let_be();
-                    let close = match (verdict(timeout(GRACE, group.child.wait()).await), close) {
+                    let close = match (verdict(timeout(GRACE, started.child.wait()).await), close) {
                         // The command says by its status what a stream cannot.
                         (Ok(()), Close::Eof) => Close::Complete,
                         (Ok(()), close) => close,
@@ -165,30 +168,32 @@ impl Agent for Exec {
                 Err(failure) => Err(failure),
             };
             drop(listed);
+            let Err(failure) = result else {
+                started.may_leave = true;
+                return Ok(());
+            };
             // With the command and its children, stderr ends.
-            drop(group);
-            let Err(failure) = result else { return Ok(()) };
+            drop(started);
             timeout(LAST_WORDS, listener).await.ok();
-            let tail: Vec<u8> =
-                stderr.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+            let tail = tail.text();
             if tail.is_empty() {
                 return Err(failure);
             }
-            let said = format!("stderr: {}", String::from_utf8_lossy(&tail).trim_end());
+            let said = format!("stderr: {tail}");
             let detail =
                 failure.detail.as_ref().map_or_else(|| said.clone(), |detail| format!("{detail}; {said}"));
             Err(failure.with_detail(detail))
         })
     }
 
-    /// Hard: the whole group is stopped by the operating system, and goes on where it was. If the gateway dies
-    /// meanwhile, the system lets it go on as well, so that it finds its output closed.
+    /// Hard: all its processes are stopped by the operating system, and go on where they were. If the gateway dies
+    /// meanwhile, the system lets them go on as well, so that they find their output closed.
     fn hold(&self, request: &Request, hold: bool) -> Hold {
         let key = (request.owner.clone(), request.input.run.clone());
         match self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             // It has not been started, and will not be while the run is held.
             None => Hold::Hard,
-            Some(Some(leader)) if leader.signal(hold) => Hold::Hard,
+            Some(Some(family)) if family.hold(hold) => Hold::Hard,
             Some(_) => Hold::Soft,
         }
     }
@@ -201,16 +206,16 @@ struct Listed {
 }
 
 impl Listed {
-    fn new(running: &Arc<Running>, request: &Request, leader: Option<Leader>) -> Self {
+    fn new(running: &Arc<Running>, request: &Request, family: Family) -> Self {
         let listed =
             Self { running: Arc::clone(running), key: (request.owner.clone(), request.input.run.clone()) };
-        listed.put(leader);
+        listed.put(Some(family));
         listed
     }
 
-    fn put(&self, leader: Option<Leader>) {
+    fn put(&self, family: Option<Family>) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.insert(self.key.clone(), leader);
+        running.insert(self.key.clone(), family);
     }
 
     /// The command ends by itself now.
@@ -222,26 +227,6 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
-    }
-}
-
-/// The first process of a group, which gives the group its name.
-#[derive(Clone, Copy, Debug)]
-struct Leader(#[cfg(unix)] rustix::process::Pid);
-
-impl Leader {
-    /// Stops the group, or lets it go on; whether that was possible.
-    fn signal(self, hold: bool) -> bool {
-        #[cfg(unix)]
-        {
-            let signal = if hold { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
-            rustix::process::kill_process_group(self.0, signal).is_ok()
-        }
-        #[cfg(not(unix))]
-        {
-            let _ = hold;
-            false
-        }
     }
 }
 
@@ -257,84 +242,61 @@ fn verdict(status: Result<io::Result<ExitStatus>, tokio::time::error::Elapsed>) 
     }
 }
 
-/// A command with all its children; they are killed when this is dropped.
-struct Group {
+/// A command that was started; what is left of it and its children is killed when this is dropped.
+struct Started {
     child: Child,
-    /// The command's process id, which is the group's. The child forgets it once it has ended.
-    #[cfg(unix)]
-    leader: Option<rustix::process::Pid>,
+    family: Family,
+    /// It ended in good order: what has left its group is a daemon that is meant to stay.
+    may_leave: bool,
 }
 
-impl Group {
-    fn new(child: Child) -> Self {
-        Self {
-            #[cfg(unix)]
-            leader: child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw),
-            child,
-        }
-    }
-
-    fn leader(&self) -> Option<Leader> {
-        #[cfg(unix)]
-        return self.leader.map(Leader);
-        #[cfg(not(unix))]
-        None
+impl Started {
+    fn new(child: Child, mark: String) -> Self {
+        Self { family: Family::of(&child, mark), child, may_leave: false }
     }
 
     /// Lets the command end by itself, within reason.
     fn leave(mut self) {
+        self.may_leave = true;
         tokio::spawn(async move { timeout(GRACE, self.child.wait()).await.ok() });
     }
 }
 
-impl Drop for Group {
+impl Drop for Started {
     fn drop(&mut self) {
-        #[cfg(unix)]
-        if let Some(leader) = self.leader {
-            // It fails if nobody is left, which is what is wanted.
-            rustix::process::kill_process_group(leader, rustix::process::Signal::KILL).ok();
-        }
+        self.family.kill();
         self.child.start_kill().ok();
+        if !self.may_leave {
+            self.family.kill_strays();
+        }
     }
 }
 
-/// A pipe as a stream.
-fn chunks(pipe: impl AsyncRead + Unpin) -> impl Stream<Item = io::Result<Bytes>> {
-    stream::unfold((pipe, BytesMut::new()), |(mut pipe, mut buffer)| async move {
+/// What a command writes. Its children may write on when it has ended, but not be silent for long: a daemon that
+/// forgot to close its output would hold the run for ever.
+fn chunks(
+    pipe: impl AsyncRead + Unpin,
+    child: &mut Child,
+    listed: &Listed,
+) -> impl Stream<Item = io::Result<Bytes>> {
+    let state = (pipe, BytesMut::new(), child, false);
+    stream::unfold(state, move |(mut pipe, mut buffer, child, mut has_ended)| async move {
         buffer.reserve(CHUNK);
-        match pipe.read_buf(&mut buffer).await {
+        let read = loop {
+            tokio::select! {
+                biased;
+                read = pipe.read_buf(&mut buffer) => break read,
+                _ = child.wait(), if !has_ended => {
+                    has_ended = true;
+                    listed.let_be();
+                }
+                () = sleep(GRACE), if has_ended => break Ok(0),
+            }
+        };
+        match read {
             Ok(0) => None,
-            Ok(_) => Some((Ok(buffer.split().freeze()), (pipe, buffer))),
-            Err(error) => Some((Err(error), (pipe, buffer))),
+            Ok(_) => Some((Ok(buffer.split().freeze()), (pipe, buffer, child, has_ended))),
+            Err(error) => Some((Err(error), (pipe, buffer, child, has_ended))),
         }
     })
-}
-
-/// Logs what a command says on stderr, line by line, and keeps the end of it.
-async fn listen(mut pipe: impl AsyncRead + Unpin, request: Request, tail: Arc<Mutex<VecDeque<u8>>>) {
-    let (thread, run) = (&request.input.thread, &request.input.run);
-    let mut line = Vec::new();
-    let mut chunk = vec![0; MAX_LINE];
-    let log = |line: &mut Vec<u8>| {
-        if !line.is_empty() {
-            let text = String::from_utf8_lossy(line);
-            tracing::info!(target: "agentwire::exec", %thread, %run, "{}", text.trim_end());
-            line.clear();
-        }
-    };
-    while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
-        {
-            let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
-            tail.extend(&chunk[..read]);
-            let surplus = tail.len().saturating_sub(TAIL);
-            tail.drain(..surplus);
-        }
-        for piece in chunk[..read].split_inclusive(|byte| *byte == b'\n') {
-            line.extend_from_slice(piece);
-            if line.ends_with(b"\n") || line.len() >= MAX_LINE {
-                log(&mut line);
-            }
-        }
-    }
-    log(&mut line);
 }

@@ -167,6 +167,8 @@ impl Http {
         }
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(OURSELVES));
         headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
+        // Without a word about it a server may compress as it likes.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if call.json.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }

@@ -12,10 +12,10 @@ use std::{
 
 use agentwire_core::{
     Tally,
-    event::RunId,
+    event::{Body, Event, Outcome, RunFinished, RunId, RunInput},
     format::langgraph::{
         self,
-        input::{RunRequest, StateKeys, run_request},
+        input::{RunRequest, StateKeys, run_request, stops_at_breakpoint},
         thread::{self, ThreadState},
     },
 };
@@ -146,7 +146,11 @@ impl Agent for LangGraph {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
             let held = Run::new(&shared, &request).held().await?;
-            Ok(held.map(|ThreadState { messages, state, .. }| Recalled { messages, state: state.into() }))
+            Ok(held.map(|ThreadState { messages, state, mut interrupts, .. }| {
+                // It may as well be running, on somebody else's behalf.
+                interrupts.retain(|interrupt| !thread::is_breakpoint(interrupt));
+                Recalled { messages, state: state.into(), interrupts }
+            }))
         }))
     }
 
@@ -186,6 +190,12 @@ impl<'r> Run<'r> {
     }
 
     async fn start(&self, outlet: &Outlet) -> Result<(), Failure> {
+        if stops_at_breakpoint(&self.request.input) {
+            let RunInput { thread, run, .. } = &*self.request.input;
+            let mut finished = RunFinished::new(thread.clone(), run.clone());
+            finished.outcome = Some(Outcome::Cancelled);
+            return Ok(outlet.send(Event::new(Body::RunFinished(Box::new(finished)))).await?);
+        }
         let patience = Patience::begin(self.request);
         let known = self.known().await?;
         let call = self.call(Method::POST, "/runs/stream", Some(self.body(known.as_ref())))?;

@@ -27,7 +27,7 @@ use std::{
 };
 
 use agentwire_core::{
-    event::{Content, Event, Message, MessageBody, Role, RunInput, ToolCallId},
+    event::{Content, Event, Interrupt, Message, MessageBody, Role, RunInput, ToolCallId},
     json::Json,
 };
 use agentwire_store::Owner;
@@ -47,6 +47,7 @@ pub use self::{
     langgraph::{LangGraph, LangGraphOptions},
     openai::{OpenAi, OpenAiOptions},
     replay::{Replay, ReplayOptions},
+    template::check as check_template,
 };
 use crate::{
     hooks::Wired,
@@ -137,6 +138,8 @@ pub struct Recalled {
     pub messages: Vec<Message>,
     /// The state, as user interfaces see it.
     pub state: Json,
+    /// What waits for an answer there.
+    pub interrupts: Vec<Interrupt>,
 }
 
 /// Something that an agent has stored under a name.

@@ -13,7 +13,7 @@ use std::{
 
 use agentwire_core::{
     event::{Body, Event},
-    format::{self, Format, OptionError, Options, ReadError, Reader, Setup, StreamEnd},
+    format::{self, Format, OptionError, Options, ReadError, Reader, Setup, StreamEnd, openai},
     framing::{Decoder, Frame, FrameError, FrameProblem, Framing, detect},
 };
 use bytes::Bytes;
@@ -81,6 +81,8 @@ pub(super) struct Intake {
     request: Request,
     /// What the response's content type says.
     hint: Option<Framing>,
+    /// Whether something was said, beyond that the run has begun.
+    said: bool,
     phase: Phase,
     /// No more bytes come.
     ended: bool,
@@ -120,6 +122,7 @@ impl Intake {
             language: language.clone(),
             request: request.clone(),
             hint,
+            said: false,
             phase: Phase::Starting(Vec::new()),
             ended: false,
             frames: 0,
@@ -270,6 +273,7 @@ impl Intake {
             },
         };
         let Some((format, framing)) = found else { return Err(self.not_events()) };
+        self.language.format = Some(format);
         let Some(reader) = self.reader(format) else { return Err(self.not_events()) };
         let mut decoder = Decoder::new(framing, self.request.limits.max_frame);
         decoder.push(start);
@@ -310,8 +314,9 @@ impl Intake {
                     let read = reader.read(&frame, out);
                     if cut_behind_terminal(out, before) {
                         self.phase = Phase::Over;
-                        return Ok(Flow::Over);
+                        return self.said_last(out, before).map(|()| Flow::Over);
                     }
+                    self.said |= says_something(&out[before..]);
                     if let Err(error) = read {
                         break malformed(&frame, &error, self.ended);
                     }
@@ -320,6 +325,21 @@ impl Intake {
             }
         };
         Err(self.fail(failure, out))
+    }
+
+    /// What the run's last event means. An error of chat completions before the first word is what other servers say by
+    /// a status, so its words are for the log as well.
+    fn said_last(&self, out: &mut Vec<Event>, before: usize) -> Result<(), Failure> {
+        let begun = self.said || says_something(&out[before..out.len() - 1]);
+        let refuses = self.language.format.is_some_and(|format| format.name == openai::FORMAT.name);
+        match out.pop_if(|event| refuses && !begun && matches!(event.body, Body::RunError(_))) {
+            Some(Event { body: Body::RunError(error), .. }) => {
+                let code = error.code.as_deref().unwrap_or_default();
+                Err(Failure::new(code::UPSTREAM_FAILED, "the agent's server answered with an error")
+                    .with_detail(bounded(format!("{code}: {}", error.message))))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The stream cannot be read any further.
@@ -415,6 +435,11 @@ fn is_before(id: &str, other: &str) -> bool {
         Some((time.parse::<u64>().ok()?, count.parse::<u64>().ok()?))
     };
     matches!((number(id), number(other)), (Some(id), Some(other)) if id < other)
+}
+
+/// Whether events say more than that the run has begun.
+fn says_something(events: &[Event]) -> bool {
+    events.iter().any(|event| !matches!(event.body, Body::RunStarted(_)))
 }
 
 /// Removes what follows a terminal event among those behind `before`; whether there is one.

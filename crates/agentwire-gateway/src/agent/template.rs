@@ -3,6 +3,7 @@
 use agentwire_core::{
     event::{Content, ContentPart, MessageBody, RunInput},
     format::{ag_ui, langgraph},
+    percent,
 };
 use serde_json::Value;
 
@@ -63,8 +64,12 @@ fn text(content: &Content) -> String {
     }
 }
 
-/// Whether every `{{…}}` in a template names something.
-pub(super) fn check(template: &Value) -> Result<(), BuildError> {
+/// Whether every `{{…}}` in the strings of a template names something, as [`EventsOptions::body`](super::EventsOptions) and
+/// [`LangGraphOptions::context`](super::LangGraphOptions) need it.
+///
+/// # Errors
+/// When one does not; it says which, and what there is.
+pub fn check(template: &Value) -> Result<(), BuildError> {
     match template {
         Value::String(text) => check_text(text),
         Value::Array(list) => list.iter().try_for_each(check),
@@ -108,14 +113,7 @@ pub(super) fn fill(template: &Value, values: &Values) -> Value {
 
 /// A URL with everything in its place, percent-encoded.
 pub(super) fn fill_url(template: &str, values: &Values) -> String {
-    fill_text(template, values, |out, piece| {
-        for byte in piece.bytes() {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
-                byte => out.push_str(&format!("%{byte:02X}")),
-            }
-        }
-    })
+    fill_text(template, values, |out, piece| out.push_str(&percent::encode(piece)))
 }
 
 fn fill_text(template: &str, values: &Values, mut put: impl FnMut(&mut String, &str)) -> String {

@@ -87,13 +87,22 @@ fn face<'o>(
     Ok(face)
 }
 
-/// The format of a follow route: `?format=ai-sdk@5`, or AG-UI.
+/// The format that a client asks for, `?format=ai-sdk@5` or `?format=ai-sdk&profile=5`, and its profile.
+pub(crate) fn wanted_format(call: &Call) -> Option<(String, String)> {
+    let wanted = call.query("format")?;
+    Some(match wanted.split_once('@') {
+        Some((name, profile)) => (name.to_owned(), profile.to_owned()),
+        None => (wanted, call.query("profile").unwrap_or_default()),
+    })
+}
+
+/// The format of a follow route, or AG-UI.
 pub(crate) fn face_of(call: &Call, mount: &Mount) -> Result<Face, Refusal> {
     let settings = &mount.agent.settings;
-    let Some(wanted) = call.query("format") else {
+    let Some((name, profile)) = wanted_format(call) else {
         return Ok(ag_ui_face(&call.parts.headers));
     };
-    let (name, profile) = wanted.split_once('@').unwrap_or((&wanted, ""));
+    let profile = &*profile;
     let writable = FORMATS.iter().filter(|format| format.writer.is_some());
     let Some(format) = writable.clone().find(|format| format.name == name) else {
         let names: Vec<_> = writable.map(|format| format!("`{}`", format.name)).collect();

@@ -3,7 +3,7 @@
 //! Anybody may have made it, a model included, and it is served from the origin of the gateway. So a browser gets it with
 //! everything that keeps it from being run: no sniffing, a sandbox, and as a download unless it is known to be harmless.
 
-use agentwire_core::event::ThreadId;
+use agentwire_core::{event::ThreadId, percent};
 use agentwire_store::StoreError;
 use axum::{
     extract::{Request, State},
@@ -111,7 +111,8 @@ fn served(name: &str, artifact: Artifact) -> Response {
     let disposition = if harmless { "inline" } else { "attachment" };
     // The last part of a name that may look like a path, or be marked as the user's own.
     let file = name.rsplit(['/', '\\', ':']).next().unwrap_or(name);
-    let disposition = HeaderValue::from_str(&format!("{disposition}; filename*=UTF-8''{}", escaped(file)));
+    let disposition =
+        HeaderValue::from_str(&format!("{disposition}; filename*=UTF-8''{}", percent::encode(file)));
     let headers = [
         (header::CONTENT_TYPE, content_type),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
@@ -142,18 +143,6 @@ fn content_type(given: &str) -> (HeaderValue, bool) {
         }
         _ => (HeaderValue::from_static("application/octet-stream"), false),
     }
-}
-
-/// A name as RFC 8187 writes it.
-fn escaped(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agentwire_core::event::ThreadId;
+use agentwire_core::{event::ThreadId, json::Json, percent};
 use agentwire_store::Owner;
 use axum::{
     extract::{FromRequestParts, RawPathParams, Request},
     http::{HeaderMap, header, request::Parts},
 };
 use bytes::Bytes;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Mount;
@@ -28,6 +29,14 @@ pub(crate) struct Connection {
 
 /// The parameters of the path, decoded.
 pub(crate) struct Params(Vec<(String, String)>);
+
+impl Params {
+    /// These and one more.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.0.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for Params {
     type Rejection = Refusal;
@@ -122,7 +131,7 @@ impl Call {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.parts.headers.get(name)?.to_str().ok()
+        std::str::from_utf8(self.parts.headers.get(name)?.as_bytes()).ok()
     }
 
     /// The headers that may go on to the agent.
@@ -146,19 +155,41 @@ fn find(
 ) -> Result<String, Refusal> {
     let found = match &extract.from {
         From::Nowhere => None,
-        From::Header(name) => {
-            headers.get(name.as_str()).and_then(|value| value.to_str().ok()).map(str::to_owned)
-        }
+        From::Header(name) => said_once(what, headers, name)?,
         From::Path(name) => params.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()),
-        From::Body(pointer) => serde_json::from_slice::<serde_json::Value>(body)
-            .ok()
-            .and_then(|value| value.pointer(pointer)?.as_str().map(str::to_owned)),
+        From::Body(pointer) => {
+            // As the routes read it: a body that they take must not be nobody's here.
+            let body = std::str::from_utf8(body).ok().and_then(|text| Json::parse(text).ok());
+            match body.map_or(Value::Null, |body| body.to_value()).pointer(pointer) {
+                None | Some(Value::Null) => None,
+                Some(Value::String(name)) => Some(name.clone()),
+                // Whoever says who they are in words that are not understood is not nobody.
+                Some(_) => {
+                    let message = format!("the {what} id at `{pointer}` is not a string");
+                    return Err(Refusal::new(code::BAD_ID, message));
+                }
+            }
+        }
     };
     let found = found.filter(|name| !name.is_empty()).or_else(|| extract.default.clone());
     let found =
         found.ok_or_else(|| Refusal::new(code::NO_IDENTITY, format!("the request names no {what}")))?;
     crate::admit::check_id(what, &found)?;
     Ok(found)
+}
+
+/// What a header says that must say one thing. If it is there twice, one of them may be what a client sent past the
+/// proxy that should have removed it; if it cannot be read, it does not mean nobody.
+fn said_once(what: &str, headers: &HeaderMap, name: &str) -> Result<Option<String>, Refusal> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Refusal::new(code::BAD_ID, format!("the {what} id is there more than once: `{name}`")));
+    }
+    match std::str::from_utf8(value.as_bytes()) {
+        Ok(text) => Ok(Some(text.to_owned())),
+        Err(_) => Err(Refusal::new(code::BAD_ID, format!("the {what} id in `{name}` is not UTF-8"))),
+    }
 }
 
 /// Only JSON: a page of another origin can send text and forms without asking, but not this.
@@ -210,27 +241,7 @@ async fn read_body(
 
 /// Decodes `%41` and `+`; what is not valid stays as it is.
 pub(crate) fn percent_decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let raw = text.as_bytes();
-    let mut at = 0;
-    while at < raw.len() {
-        let hex = |index: usize| raw.get(index).and_then(|digit| char::from(*digit).to_digit(16));
-        match (raw[at], hex(at + 1), hex(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            (b'+', ..) => {
-                bytes.push(b' ');
-                at += 1;
-            }
-            (byte, ..) => {
-                bytes.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    String::from_utf8_lossy(&percent::decode(&text.replace('+', " "))).into_owned()
 }
 
 #[cfg(test)]

@@ -21,7 +21,10 @@ use super::{
     json,
     start::Held,
 };
-use crate::{audit::Record, code, gateway::Gateway, opening::messages_of, pending::iso, refusal::Refusal};
+use crate::{
+    agent::http::is_loopback, audit::Record, code, gateway::Gateway, opening::messages_of, pending::iso,
+    refusal::Refusal,
+};
 
 /// How many are listed at once.
 const PAGE: usize = 200;
@@ -207,7 +210,10 @@ fn forward(mount: &Mount, call: &Call, mut said: Map<String, Value>) {
 }
 
 async fn send(url: &str, body: String, patience: Duration) -> reqwest::Result<()> {
-    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).timeout(patience);
+    let mut client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).timeout(patience);
+    if reqwest::Url::parse(url).is_ok_and(|url| is_loopback(&url)) {
+        client = client.no_proxy();
+    }
     let request = client.build()?.post(url).header("content-type", "application/json").body(body);
     request.send().await?.error_for_status().map(drop)
 }

@@ -11,11 +11,12 @@ mod runs;
 mod server;
 mod start;
 mod threads;
+mod traffic;
 mod unread;
 
 use std::sync::Arc;
 
-use agentwire_core::event::{RunInput, ThreadId};
+use agentwire_core::event::ThreadId;
 use axum::{
     Router,
     http::{HeaderName, HeaderValue, Method, StatusCode, header},
@@ -66,16 +67,7 @@ impl Part {
 impl Mount {
     /// A question to the agent's side about a thread of whoever calls.
     fn about(&self, call: &call::Call, thread: &ThreadId) -> agent::Request {
-        let settings = &self.agent.settings;
-        agent::Request {
-            input: RunInput::new(thread.clone(), "").into(),
-            owner: call.owner.clone(),
-            headers: call.forwarded(self),
-            timeouts: settings.timeouts,
-            limits: settings.limits,
-            hooks: None,
-            pauses: agent::Pauses::default(),
-        }
+        self.agent.about(call.owner.clone(), thread, call.forwarded(self))
     }
 }
 
@@ -219,6 +211,8 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
         .allow_headers(tower_http::cors::AllowHeaders::mirror_request())
         .expose_headers([
             HeaderName::from_static("agentwire-recovery"),
+            HeaderName::from_static("agentwire-next"),
+            header::RETRY_AFTER,
             HeaderName::from_static("x-thread-id"),
             HeaderName::from_static("x-run-id"),
             HeaderName::from_static("x-vercel-ai-ui-message-stream"),

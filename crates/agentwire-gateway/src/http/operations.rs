@@ -25,12 +25,16 @@ pub(super) fn router(gateway: &Gateway) -> Router {
         .with_state(gateway.clone())
 }
 
-/// Whether new runs are taken: the store answers, and nobody is shutting down.
+/// Whether new runs are taken: the store can be written, and nobody is shutting down.
 async fn ready(State(gateway): State<Gateway>) -> Result<&'static str, Refusal> {
     if gateway.is_draining() {
         return Err(Refusal::new(code::DRAINING, "the gateway is shutting down").retry_after(5));
     }
-    gateway.store.stats().await?;
+    gateway.store.probe().await?;
+    if gateway.is_in_trouble() {
+        let message = "what was last written to the store was refused";
+        return Err(Refusal::new(code::STORE_UNAVAILABLE, message).retry_after(5));
+    }
     Ok("ok\n")
 }
 

@@ -65,6 +65,14 @@ const ROUTES: &[Route] = &[
     },
     Route {
         method: "get",
+        path: "/api/chat",
+        group: |on| on.ai_sdk,
+        about: "The answer that is going on in `?chatId=`, from its start; empty if there is none (AI SDK 4)",
+        answer: Answer::Stream,
+        handler: || get(start::ai_sdk_resume_4),
+    },
+    Route {
+        method: "get",
         path: "/api/chat/{id}/stream",
         group: |on| on.ai_sdk,
         about: "The answer that is going on, from its start; 204 if there is none (AI SDK)",
@@ -85,7 +93,8 @@ const ROUTES: &[Route] = &[
         group: |on| on.history,
         about: "The threads of the user, newest first; `?limit=`, `?before=`",
         answer: Answer::Json,
-        handler: || get(threads::list),
+        // A thread may have any name, this one too.
+        handler: || get(threads::list).delete(threads::delete_list),
     },
     Route {
         method: "delete",

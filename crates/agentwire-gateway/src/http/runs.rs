@@ -1,7 +1,7 @@
 //! Runs: how far they are, following them, stopping them.
 
 use agentwire_core::event::{RunId, ThreadId};
-use agentwire_store::{Owner, Run, Which};
+use agentwire_store::{Owner, Run};
 use axum::{
     extract::{Request, State},
     response::Response,
@@ -30,12 +30,14 @@ pub(crate) async fn status(
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
-    let run = mount.gateway.store.run(&call.owner, &RunId::from(call.param("run"))).await?;
-    shown(&mount, &call.owner, &run).await
+    let id = RunId::from(call.param("run"));
+    let run = mount.gateway.store.run(&call.owner, &id).await.map_err(Refusal::from);
+    mount.gateway.audit.note(Record::new(&call.owner, "read").run(&id).outcome(&run));
+    shown(&mount, &call.owner, &run?).await
 }
 
 async fn shown(mount: &Mount, owner: &Owner, run: &Run) -> Result<Response, Refusal> {
-    let open = mount.gateway.store.pending(owner, &run.thread, Which::Open).await?;
+    let open = mount.gateway.open(owner, &run.thread).await?;
     let open: Vec<_> = open.iter().filter(|item| item.run == run.run).map(pending::to_json).collect();
     let mut shown = json!({
         "threadId": run.thread.as_str(),

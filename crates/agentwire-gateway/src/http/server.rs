@@ -10,7 +10,7 @@ use std::{
 
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
 use tokio::{
@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use super::{call::Connection, unread::Unread};
+use super::{call::Connection, traffic::Traffic, unread::Unread};
 use crate::{
     gateway::{Gateway, Roster},
     life::LAST_WRITES,
@@ -111,10 +111,13 @@ impl Server {
             gateway.metrics.connections.inc();
             let connection = Connection::default();
             let cut = connection.cut.clone();
+            let traffic = Traffic::default();
+            let noted = traffic.clone();
             let requested = gateway.clone();
             let patience = gateway.settings.limits.request_timeout;
             let service = service_fn(move |mut request: Request<Incoming>| {
-                request.extensions_mut().insert(connection.clone());
+                let connection = noted.begin(request.version(), &connection);
+                request.extensions_mut().insert(connection);
                 let unread = Unread::default();
                 let answering = current(&routes, &requested).oneshot(unread.watch(request));
                 async move {
@@ -124,7 +127,7 @@ impl Server {
                 }
             });
             let limits = &gateway.settings.limits;
-            let mut builder = auto::Builder::new(TokioExecutor::new());
+            let mut builder = auto::Builder::new(traffic.clone());
             builder
                 .http1()
                 .timer(TokioTimer::new())
@@ -141,6 +144,11 @@ impl Server {
             tokio::select! {
                 _ = served.as_mut() => {}
                 () = cut.cancelled() => {}
+                () = traffic.lull(patience) => {
+                    served.as_mut().graceful_shutdown();
+                    // Whoever said nothing may not hear of it either.
+                    let _ = tokio::time::timeout(LAST_WRITES, served).await;
+                }
                 () = closing.cancelled() => {
                     served.as_mut().graceful_shutdown();
                     tokio::select! {

@@ -2,20 +2,20 @@
 
 use agentwire_core::{
     Tally,
-    event::{Body, Event, RunError, RunFinished, RunId, RunInput, RunStarted, ThreadId},
+    event::{Body, Event, Role, RunError, RunFinished, RunId, RunInput, RunStarted, ThreadId},
     format::{ag_ui, ai_sdk, hai},
     json::Json,
 };
 use agentwire_store::{Owner, StoreError};
 use axum::{
     extract::{Request, State},
-    http::StatusCode,
+    http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 
 use super::{
     Mount, answer,
-    call::{Call, Params},
+    call::{Call, Params, percent_decode},
     cursor::Cursor,
     json,
 };
@@ -29,6 +29,7 @@ use crate::{
     live::{Command, Snapshot},
     opening::messages_of,
     refusal::Refusal,
+    settings::History,
 };
 
 /// `POST` on the main path: AG-UI.
@@ -65,12 +66,13 @@ pub(crate) async fn hai(
     };
     let mut input = call.told(&mount, read())?;
     call.told(&mount, rename(&mount, &call, &mut input))?;
-    let items = gateway.items(&call.owner, &input.thread).await?;
-    answers::take_results(&mut input, &items);
+    let mut wish = wish(&mount, &call, input);
+    let items = gateway.items_for(&wish).await?;
+    answers::take_results(&mut wish.input, &items);
     // What stood for a question is no call of the agent's.
-    answers::forget_results(&mut input, &items);
-    let face = answer::hai_face(&call.parts.headers, &mount.agent.settings, Some(&input))?;
-    let wish = Wish { items: Some(items), ..wish(&mount, &call, input) };
+    answers::forget_results(&mut wish.input, &items);
+    let face = answer::hai_face(&call.parts.headers, &mount.agent.settings, Some(&wish.input))?;
+    wish.items = Some(items);
     run(&mount, &call, wish, face).await
 }
 
@@ -89,22 +91,41 @@ pub(crate) async fn ai_sdk(
         .filter(|key| !key.is_empty())
         .map_or(run_id, |key| format!("key-{key}"));
     let read = || Ok(ai_sdk::input::from_json(call.text()?, thread, run_id, &mut Tally::default())?);
-    let ai_sdk::input::Request { mut input, trigger, message, .. } = call.told(&mount, read())?;
+    let ai_sdk::input::Request { mut input, trigger, message, earlier, .. } = call.told(&mount, read())?;
     call.told(&mount, rename(&mount, &call, &mut input))?;
-    let items = gateway.items(&call.owner, &input.thread).await?;
-    answers::take_results(&mut input, &items);
+    let mut wish = wish(&mount, &call, input);
+    let items = gateway.items_for(&wish).await?;
+    let input = &mut wish.input;
+    answers::take_results(input, &items);
+    answers::take_earlier(input, earlier, &items, gateway.store.now());
     if answers::asks_about_calls(&items) {
         let stored = gateway.store.messages(&call.owner, &input.thread).await?;
         let stored = stored.map_or_else(Vec::new, |text| messages_of(&text));
-        answers::take_outputs(&mut input, &items, &stored);
+        answers::take_outputs(input, &items, &stored);
+    }
+    // Clients see what they sent; the agent hears nothing twice.
+    let input = wish.input.clone();
+    if mount.agent.settings.history != History::Client && ai_sdk::input::repeats_unnamed(&input) {
+        let stored = match gateway.store.messages(&call.owner, &input.thread).await {
+            Err(StoreError::NotFound(_)) => None,
+            stored => stored?,
+        };
+        ai_sdk::input::forget_repeated(
+            &mut wish.input,
+            &stored.map_or_else(Vec::new, |text| messages_of(&text)),
+        );
     }
     let face = answer::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
     // An answer that is wanted anew replaces what came after the last message that the client still has; an edit likewise.
     let is_edit = message.is_some_and(|id| input.messages.last().is_some_and(|last| last.id == id));
-    let anew = trigger == ai_sdk::input::Trigger::Regenerate || is_edit;
+    let is_question = input.messages.last().is_some_and(|last| last.role() == Role::User);
+    let anew = match trigger {
+        ai_sdk::input::Trigger::Regenerate => true,
+        ai_sdk::input::Trigger::Untold => is_edit || is_question,
+        _ => is_edit,
+    };
     let cut = if anew { input.messages.last().map(|last| last.id.clone()) } else { None };
-    let wish = Wish { cut, items: Some(items), ..wish(&mount, &call, input.clone()) };
-    let run = mount.gateway.admit(wish).await?;
+    let run = mount.gateway.admit(Wish { cut, items: Some(items), one_message: true, ..wish }).await?;
     answer::follow(&mount, &call, &run, None, Some(&input), face).await
 }
 
@@ -115,12 +136,50 @@ pub(crate) async fn ai_sdk_resume(
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
-    let mut face = answer::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
+    let face = answer::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
+    let resumed = resumed(&mount, &call, &call.param("id").into(), face).await?;
+    Ok(resumed.unwrap_or_else(|| StatusCode::NO_CONTENT.into_response()))
+}
+
+/// `GET /api/chat?chatId=`: the same for `useChat` of version 4, which takes 204 for an error and an empty body for
+/// nothing.
+pub(crate) async fn ai_sdk_resume_4(
+    State(mount): State<Mount>,
+    params: Params,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let call = Call::without_body(&mount, &params, request)?;
+    // It puts `?chatId=` behind an address that may have a query already, and does not encode the id.
+    let query = call.parts.uri.query().unwrap_or_default();
+    let Some((before, thread)) = query.rsplit_once("chatId=") else {
+        return Err(Refusal::new(code::BAD_REQUEST, "`chatId` is missing, expected the id of a chat"));
+    };
+    let thread = thread.split('&').next().unwrap_or_default();
+    let profile = before.split(['&', '?']).find_map(|pair| pair.strip_prefix("profile="));
+    let face = answer::ai_sdk_face(Some(profile.unwrap_or("4")), &mount.agent.settings)?;
+    let (content_type, headers) = (face.profile.content_type, face.profile.headers);
+    let resumed = resumed(&mount, &call, &percent_decode(thread).into(), face).await?;
+    Ok(resumed.unwrap_or_else(|| {
+        let mut nothing = [(header::CONTENT_TYPE, content_type)].into_response();
+        for (name, value) in headers {
+            nothing.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        nothing
+    }))
+}
+
+/// The answer that is going on in a thread, from its start.
+async fn resumed(
+    mount: &Mount,
+    call: &Call,
+    thread: &ThreadId,
+    mut face: Face,
+) -> Result<Option<Response>, Refusal> {
     // The answer may have begun in an earlier run, before a tool of the front end or a person was asked.
     face.options = face.options.with_whole_message();
-    match active_run(&mount, &call).await? {
-        Some(run) => answer::follow(&mount, &call, &run, None, None, face).await,
-        None => Ok(StatusCode::NO_CONTENT.into_response()),
+    match active_run(mount, call, thread).await? {
+        Some(run) => Ok(Some(answer::follow(mount, call, &run, None, None, face).await?)),
+        None => Ok(None),
     }
 }
 
@@ -131,7 +190,7 @@ pub(crate) async fn ai_sdk_stop(
     request: Request,
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
-    let Some(run) = active_run(&mount, &call).await? else {
+    let Some(run) = active_run(&mount, &call, &call.param("id").into()).await? else {
         return Ok(json(r#"{"status":"idle"}"#));
     };
     let done = super::runs::stop_run(&mount, &call.owner, &run).await;
@@ -140,10 +199,9 @@ pub(crate) async fn ai_sdk_stop(
     Ok(json(r#"{"status":"stopped"}"#))
 }
 
-/// The run that has the thread of the path.
-async fn active_run(mount: &Mount, call: &Call) -> Result<Option<RunId>, Refusal> {
-    let thread = ThreadId::from(call.param("id"));
-    match mount.gateway.store.lease(&call.owner, &thread).await {
+/// The run that has the thread.
+async fn active_run(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<RunId>, Refusal> {
+    match mount.gateway.store.lease(&call.owner, thread).await {
         Ok(Some(lease)) if lease.live => Ok(Some(lease.run)),
         Ok(_) | Err(StoreError::NotFound(_)) => Ok(None),
         Err(error) => Err(error.into()),
@@ -166,6 +224,8 @@ fn wish(mount: &Mount, call: &Call, input: RunInput) -> Wish {
         cut: None,
         headers: call.forwarded(mount),
         items: None,
+        one_message: false,
+        body: call.body.clone(),
     }
 }
 
@@ -192,16 +252,11 @@ async fn run(mount: &Mount, call: &Call, wish: Wish, face: Face) -> Result<Respo
     }
     let after = cursor.map(|cursor| cursor.seq);
     // An empty answer is one, if there is something to answer.
-    let answers_nothing = match &input.resume {
-        None => true,
-        Some(entries) if !entries.is_empty() => false,
-        Some(_) => {
-            let now = mount.gateway.store.now();
-            let items = mount.gateway.items(&call.owner, &input.thread).await?;
-            items.iter().all(|item| item.answer.is_some() || item.expires.is_some_and(|until| until <= now))
-        }
+    let is_sync = input.messages.is_empty() && {
+        let items = mount.gateway.items(&call.owner, &input).await?;
+        answers::answers_nothing(&input, &items, mount.gateway.store.now())
     };
-    if input.messages.is_empty() && answers_nothing {
+    if is_sync {
         crate::admit::check_id("thread", &input.thread)?;
         crate::admit::check_id("run", &input.run)?;
         return match mount.gateway.store.run(&call.owner, &input.run).await {
@@ -267,11 +322,14 @@ impl Default for Held {
 impl Held {
     /// What clients of a thread hold now, while a run changes it or not; `None` if there is no such thread.
     pub(crate) async fn of(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<Self>, Refusal> {
-        mount.gateway.audit.note(Record::new(&call.owner, "read").thread(thread));
-        match Self::unnoticed(mount, &call.owner, thread).await? {
-            None => Self::recalled(mount, call, thread).await,
-            held => Ok(held),
-        }
+        let held = match Self::unnoticed(mount, &call.owner, thread).await {
+            Ok(None) => Self::recalled(mount, call, thread).await,
+            held => held,
+        };
+        let unknown = || Refusal::new(code::UNKNOWN_THREAD, "no such thread");
+        let found = held.as_ref().map_err(Refusal::clone).and_then(|it| it.as_ref().ok_or_else(unknown));
+        mount.gateway.audit.note(Record::new(&call.owner, "read").thread(thread).outcome(&found));
+        held
     }
 
     /// What is stored here, for the gateway itself, which needs no record of what it reads.
@@ -307,7 +365,7 @@ impl Held {
     /// What the agent's side holds of a thread that was never run here.
     async fn recalled(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<Self>, Refusal> {
         let Some(recalled) = mount.agent.agent.recall(mount.about(call, thread)) else { return Ok(None) };
-        Ok(recalled.await?.map(|Recalled { messages, state }| Self {
+        Ok(recalled.await?.map(|Recalled { messages, state, .. }| Self {
             messages: ag_ui::messages_to_json(&messages),
             began: None,
             state: state.get().to_owned(),

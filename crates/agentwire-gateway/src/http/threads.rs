@@ -15,7 +15,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    Mount,
+    Mount, answer,
     call::{Call, Params},
     json,
     start::Held,
@@ -56,6 +56,15 @@ pub(crate) async fn list(
     Ok(response)
 }
 
+/// `DELETE /thread/list`: the thread of that name.
+pub(crate) async fn delete_list(
+    mount: State<Mount>,
+    params: Params,
+    request: Request,
+) -> Result<Response, Refusal> {
+    delete(mount, params.with("id", "list"), request).await
+}
+
 /// `DELETE /thread/{id}`: with everything of it; a run that goes on is stopped.
 pub(crate) async fn delete(
     State(mount): State<Mount>,
@@ -72,11 +81,13 @@ pub(crate) async fn delete(
             Err(StoreError::NotFound(_)) => None,
             Err(error) => return Err(error.into()),
         };
+        if let Some(live) = live {
+            // First, so that whoever follows it hears how it ends while there is something to read.
+            let _ = live.commands.send(Command::Forget).await;
+            let _ = tokio::time::timeout(mount.gateway.settings.store_patience, live.ended()).await;
+        }
         if of.is_some() {
             store.delete_thread(&call.owner, &thread).await?;
-        }
-        if let Some(live) = live {
-            let _ = live.commands.send(Command::Stop("the thread was deleted")).await;
         }
         forget(&mount, &call, &thread, of.as_deref()).await
     }
@@ -122,8 +133,8 @@ pub(crate) async fn messages(
     let call = Call::without_body(&mount, &params, request)?;
     let thread = thread_of(&mount, &call)?;
     let held = Held::of(&mount, &call, &thread).await?.ok_or_else(unknown)?;
-    let wanted = call.query("format");
-    match wanted.as_deref().map(|wanted| wanted.split_once('@').unwrap_or((wanted, ""))) {
+    let wanted = answer::wanted_format(&call);
+    match wanted.as_ref().map(|(name, profile)| (&**name, &**profile)) {
         None | Some(("ag-ui", _)) => {
             let body = Body::MessagesSnapshot { messages: messages_of(&held.messages) };
             event(&mount, &thread, body)
@@ -196,24 +207,22 @@ pub(crate) async fn patch_state(
 
 async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patch) -> Result<(), Refusal> {
     let gateway = &mount.gateway;
-    if let Some(live) = gateway.live_of_thread(&call.owner, thread).await {
-        let (reply, done) = tokio::sync::oneshot::channel();
-        if live.commands.send(Command::Patch(patch.clone(), reply)).await.is_ok()
-            && let Ok(done) = done.await
-        {
-            return done;
-        }
-    }
     loop {
+        if let Some(live) = gateway.live_of_thread(&call.owner, thread).await {
+            let (reply, done) = tokio::sync::oneshot::channel();
+            if live.commands.send(Command::Patch(patch.clone(), reply)).await.is_ok()
+                && let Ok(done) = done.await
+            {
+                return done;
+            }
+        }
         let stored = gateway.store.state(&call.owner, thread).await?;
         let mut state: Value = stored
             .body
             .as_ref()
             .map_or_else(|| json!({}), |body| serde_json::from_str(body).unwrap_or_default());
         if let Err(error) = patch::apply(&mut state, &patch, &patch::Limits::default()) {
-            let mut refusal = Refusal::new(code::PATCH_FAILED, error.to_string());
-            refusal.snapshot = Some(Box::new(state));
-            return Err(refusal);
+            return Err(Refusal::patch_failed(&error, state));
         }
         let change = StateChange { expected: stored.seq, body: state.to_string().into() };
         let change = ThreadChange { state: Some(change), ..ThreadChange::default() };
@@ -221,6 +230,13 @@ async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patc
             Ok(_) => return Ok(()),
             // Somebody was faster; what they wrote may or may not take the patch.
             Err(StoreError::Conflict(Conflict::State { .. })) => {}
+            // A run has begun meanwhile, and takes it if it is ours.
+            Err(StoreError::Conflict(Conflict::Leased(run))) if gateway.live(&call.owner, &run).is_some() => {
+            }
+            Err(StoreError::Conflict(Conflict::Leased(_))) => {
+                let message = "the thread's run goes on in another gateway";
+                return Err(Refusal::new(code::IMPOSSIBLE, message).retry_after(1));
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -234,7 +250,17 @@ pub(crate) async fn pending(
 ) -> Result<Response, Refusal> {
     let call = Call::without_body(&mount, &params, request)?;
     let thread = ThreadId::from(call.param("id"));
-    let items = mount.gateway.store.pending(&call.owner, &thread, Which::Open).await.map_err(Refusal::from);
+    let items = async {
+        let stored = mount.gateway.open(&call.owner, &thread).await;
+        if stored.as_ref().is_ok_and(|items| !items.is_empty()) {
+            return Ok(stored?);
+        }
+        match mount.gateway.elsewhere(&mount.agent, mount.about(&call, &thread)).await? {
+            Some(items) => Ok(items),
+            None => Ok(stored?),
+        }
+    }
+    .await;
     mount.gateway.audit.note(Record::new(&call.owner, "read").thread(&thread).outcome(&items));
     let items: Vec<_> = items?.iter().map(crate::pending::to_json).collect();
     Ok(json(Value::from(items).to_string()))

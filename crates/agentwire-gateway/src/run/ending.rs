@@ -3,7 +3,7 @@
 use agentwire_core::{
     event::{Body, Event, Outcome, RunError, RunFinished},
     fold::{Fold, Join},
-    format::{StreamEnd, ag_ui},
+    format::{StreamEnd, ag_ui, ai_sdk},
     json::{Json, Object},
 };
 use agentwire_store::{Change, RunStatus, StateChange, StatusChange};
@@ -13,6 +13,11 @@ use crate::metrics;
 
 /// The member of an ending's metadata that says after how many seconds to try again.
 const RETRY_AFTER: &str = "retryAfter";
+
+/// Whether a failure is the agent's, and none of a hook or of the gateway itself.
+fn is_upstream(code: &str) -> bool {
+    code.starts_with("UPSTREAM_")
+}
 
 impl Desk {
     /// Gives the run its ending.
@@ -37,7 +42,13 @@ impl Desk {
                     let code = metrics::Code { code: (*known).to_owned() };
                     self.gateway.metrics.upstream_errors.get_or_create(&code).inc();
                 }
-                let error = RunError::new(failure.message, Some(&failure.code));
+                let message = match &failure.detail {
+                    Some(detail) if self.agent.settings.show_errors && is_upstream(&failure.code) => {
+                        format!("{}: {detail}", failure.message)
+                    }
+                    _ => failure.message,
+                };
+                let error = RunError::new(message, Some(&failure.code));
                 let wait = failure.retry_after.map(|seconds| Json::from(&serde_json::json!(seconds)));
                 let metadata = wait.map(|seconds| Object::from_entries([(RETRY_AFTER, seconds)]));
                 let event = Event::new(Body::RunError(Box::new(error))).with_metadata(metadata);
@@ -86,7 +97,13 @@ impl Desk {
         if !pending.is_empty() {
             status = RunStatus::Waiting;
         }
-        let messages = ag_ui::messages_to_json(fold.messages());
+        let messages = if self.one_message {
+            let mut messages = fold.messages().to_vec();
+            ai_sdk::input::name_answer(&mut messages, &self.input);
+            ag_ui::messages_to_json(&messages)
+        } else {
+            ag_ui::messages_to_json(fold.messages())
+        };
         let state = fold.state().to_string();
         let changed = self.started && self.state_was.as_ref() != Some(&state);
         let change = Change {

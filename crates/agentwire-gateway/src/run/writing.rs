@@ -7,17 +7,23 @@ use std::time::Duration;
 
 use agentwire_core::{
     event::{Body, Event, Outcome, RunError},
+    format::ag_ui,
     json::Json,
+    patch::{Op, Patch},
 };
 use agentwire_store::{Append, Change, Conflict, Durability, RunStatus, Seq, StatusChange, StoreError};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Broken, Desk, End, Terminal, broken, code, gate, pending};
+use super::{Broken, Desk, End, Hold, Terminal, Waiter, broken, code, gate, pending};
 
 /// The largest event, and the most bytes of one append: half of what a store takes at once, so that what follows
 /// from an ending fits beside it.
 pub(super) const MAX_EVENT: usize = 32 << 20;
+
+/// What is staged is appended when it has so many bytes, though more was heard already: a patch that does not apply is
+/// followed by the whole state, and hundreds of them must not be held in memory.
+pub(super) const FLUSH_AT: u64 = 1 << 20;
 
 /// Of so many appends one is looked at for how long it took.
 const FLUSHES_OBSERVED: u64 = 16;
@@ -80,6 +86,7 @@ impl Desk {
             event.timestamp.get_or_insert(now);
             let skipped = self.join.fold().skipped_patches();
             self.join.apply(&event);
+            self.bytes += self.copied(&event);
             self.put(&event);
             if matches!(event.body, Body::StateDelta { .. }) && self.join.fold().skipped_patches() > skipped {
                 // Clients cannot apply it either. They are told what the state is instead.
@@ -91,6 +98,21 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// The size of what a patch has copied from what was there. That is a few bytes in the log and can be megabytes in
+    /// memory, again and again, so it counts as if it had been said.
+    fn copied(&mut self, event: &Event) -> u64 {
+        let copies = |patch: &Patch| patch.0.iter().any(|operation| operation.op == Op::Copy);
+        let size = match &event.body {
+            Body::StateDelta { patch } if copies(patch) => self.join.fold().state().to_string().len(),
+            Body::ActivityDelta { message, patch, .. } if copies(patch) => {
+                let whole = self.join.messages().iter().find(|known| known.id == *message);
+                whole.map_or(0, |whole| ag_ui::messages_to_json(std::slice::from_ref(whole)).len())
+            }
+            _ => 0,
+        };
+        size as u64
     }
 
     pub(super) fn put(&mut self, event: &Event) {
@@ -129,15 +151,24 @@ impl Desk {
 
     /// Appends what is staged to the log and then shows it.
     pub(super) async fn flush(&mut self) -> Result<(), Broken> {
-        if self.staged.is_empty() {
-            return Ok(());
-        }
         let status = self.told.take().map(StatusChange::to);
-        self.append(Change { status, ..Change::default() }, End::Open).await?;
-        for reply in self.waiting.drain(..) {
-            let _ = reply.send(Ok(self.hold));
+        if !self.staged.is_empty() || status.is_some() {
+            self.append(Change { status, ..Change::default() }, End::Open).await?;
         }
+        // A hook may have left out what they asked for; then that is all there is to wait for.
+        self.tell_waiting();
         Ok(())
+    }
+
+    /// Tells whoever waits that the log has what they asked for.
+    fn tell_waiting(&mut self) {
+        for waiter in self.waiting.drain(..) {
+            // Who has gone need not hear it.
+            match waiter {
+                Waiter::Held(reply) => _ = reply.send(Ok(self.hold.unwrap_or(Hold::Soft))),
+                Waiter::Patched(reply) => _ = reply.send(Ok(())),
+            }
+        }
     }
 
     pub(super) async fn append(&mut self, change: Change, end: End) -> Result<(), Broken> {
@@ -146,7 +177,10 @@ impl Desk {
             self.append_some(events, Change::default(), End::Open).await?;
         }
         let events = std::mem::take(&mut self.staged);
-        self.append_some(events, change, end).await
+        self.written = self.bytes;
+        self.append_some(events, change, end).await?;
+        self.tell_waiting();
+        Ok(())
     }
 
     pub(super) async fn append_some(
@@ -157,7 +191,7 @@ impl Desk {
     ) -> Result<(), Broken> {
         let began = Instant::now();
         let mut pause = Duration::from_millis(10);
-        let metrics = &self.gateway.metrics;
+        let mut is_revived = false;
         let next = loop {
             let append = Append {
                 owner: self.owner.clone(),
@@ -168,10 +202,23 @@ impl Desk {
                 change: change.clone(),
                 durability: Durability::Memory,
             };
-            match self.gateway.store.append(append).await {
+            let mut appended = self.gateway.store.append(append).await;
+            if matches!(appended, Err(StoreError::Fenced)) && !is_revived {
+                // Perhaps the claim only expired, while the store was away or this process asleep, and nobody took it.
+                let lease = self.gateway.settings.lease;
+                match self.gateway.store.renew(&self.owner, &self.run.run, self.fence, lease).await {
+                    Ok(_) => {
+                        is_revived = true;
+                        continue;
+                    }
+                    Err(error) => appended = Err(error),
+                }
+            }
+            self.gateway.note_written(&appended);
+            match appended {
                 Ok(appended) => break appended.next_seq.0,
                 Err(error) if error.is_fault() && began.elapsed() < self.gateway.settings.store_patience => {
-                    metrics.flush_failures.inc();
+                    self.gateway.metrics.flush_failures.inc();
                     tracing::warn!(run = %self.run.run, %error, "an append failed and is tried again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(1));
@@ -195,6 +242,7 @@ impl Desk {
                 }
             }
         };
+        let metrics = &self.gateway.metrics;
         metrics.flushes.inc();
         metrics.events.inc_by(events.len() as u64);
         metrics.event_bytes.inc_by(events.iter().map(|event| event.len() as u64).sum());

@@ -475,13 +475,7 @@ async fn a_question_stops_those_who_wait_for_the_thread() {
         let later = tokio::spawn(async move { Stream::of(later).await.rest().await });
         match busy {
             Busy::Enqueue { .. } => until("it waits", async || server.status("r2").await == "queued").await,
-            _ => {
-                until("it waits", async || {
-                    let figures = server.ask(Method::GET, "/metrics").send().await.expect("figures");
-                    figures.text().await.expect("text").contains("agentwire_lock_waits_total 1")
-                })
-                .await
-            }
+            _ => until("it waits", async || server.figure("agentwire_lock_waits_total").await > 0).await,
         }
         puppet.allow(1000);
         seen.extend(first.rest().await);

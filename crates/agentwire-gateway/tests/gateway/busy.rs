@@ -1,8 +1,12 @@
 //! Double texting: what happens to a run while another one has its thread.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use agentwire_gateway::{code, settings::Busy};
+use agentwire_store::Store;
 use reqwest::Method;
 use serde_json::json;
 
@@ -61,7 +65,7 @@ async fn wait_tries_again_and_gives_up() {
     let mut one = server.run("t", "one", "hello").await;
     one.take(1).await;
     let (two, ()) = tokio::join!(server.whole("t", "two", "hello"), async {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        until("it waits", async || server.figure("agentwire_lock_waits_total").await > 0).await;
         puppet.allow(100);
     });
     valid(&two);
@@ -126,4 +130,29 @@ async fn interrupt_stops_the_one_that_runs() {
         assert_eq!(types(&two).last().map(String::as_str), Some("RUN_FINISHED"));
         assert_eq!(puppet.runs(), ["one", "two"]);
     }
+}
+
+/// The thread is free when the run is started and was not when it was looked at: what was asked in between counts.
+#[tokio::test]
+async fn a_question_that_is_left_behind_in_the_last_moment_is_not_passed_over() {
+    let puppet = Puppet::new(said);
+    let faulty = Faulty::new(Place::memory().await.store);
+    let store: Arc<dyn Store> = faulty.clone();
+    let server = Arc::new(plan(puppet.clone()).on(&store).await);
+    let mut one = server.run("t", "one", r#"{"ask": [{"id": "q"}]}"#).await;
+    one.take(1).await;
+    let held = faulty.starts.lock().await;
+    let two = tokio::spawn({
+        let server = server.clone();
+        async move { server.whole("t", "two", "hello").await }
+    });
+    until("the second is about to start", async || faulty.starting.load(Ordering::SeqCst) == 2).await;
+    puppet.allow(100);
+    one.rest().await;
+    drop(held);
+    let frames = soon("the second", two).await.expect("no panic");
+    valid(&frames);
+    assert_eq!(code_of(&frames), code::INTERRUPT_UNANSWERED);
+    assert_eq!(puppet.runs(), ["one"]);
+    assert_eq!(server.json("/threads/t/pending").await.1[0]["id"], "q");
 }

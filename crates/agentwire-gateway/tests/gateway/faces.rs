@@ -183,6 +183,76 @@ async fn ai_sdk_regenerates_the_last_answer() {
     assert_ne!(messages[1]["id"], answer_id);
 }
 
+/// `useChat` of version 4 has another address to resume from, and takes 204 for an error.
+#[tokio::test]
+async fn ai_sdk_4_chats_resume() {
+    let puppet = Puppet::new(|input| talk(input, 5));
+    let server = plan(puppet.clone()).on_memory().await;
+    let text = async |stream: Stream| String::from_utf8(stream.bytes().await).expect("UTF-8");
+    let resume = async |query: &str| {
+        let stream = Stream::of(server.ask(Method::GET, &format!("/api/chat?{query}"))).await;
+        assert_eq!((stream.status(), stream.header("x-vercel-ai-data-stream")), (200, "v1"));
+        stream
+    };
+    assert_eq!(text(resume("chatId=a%20chat").await).await, "", "nothing runs");
+    let mut body = chat("hello");
+    body["id"] = json!("a chat");
+    let first = Stream::of(server.post("/api/chat?profile=4", &body)).await;
+    let second = resume("chatId=a%20chat").await;
+    // The address that the page was given had a query of its own.
+    let third = resume("profile=4?chatId=a%20chat").await;
+    puppet.allow(100);
+    let whole = text(first).await;
+    assert!(whole.contains("0:\"w0 \"\n"), "{whole}");
+    assert_eq!(text(second).await, whole);
+    assert_eq!(text(third).await, whole);
+    let (status, body) = answer(server.ask(Method::GET, "/api/chat")).await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some("BAD_REQUEST")));
+}
+
+/// A page that loads the conversation holds an answer under the id that the page which asked has heard, also once the
+/// answer has gone on after a tool of the page.
+#[tokio::test]
+async fn ai_sdk_answers_keep_their_id_in_history() {
+    let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
+    let history = async || {
+        let (_, messages) = server.json("/message_snapshot/t?format=ai-sdk&profile=6").await;
+        messages.as_array().expect("a list").clone()
+    };
+    let mut body = chat("confirm");
+    body["tools"] = json!([{"name": "confirmAction", "description": "", "parameters": {}}]);
+    let frames = Stream::of(server.post("/api/chat?profile=6", &body)).await.rest().await;
+    let id = frames[0].json()["messageId"].clone();
+    let held = history().await;
+    assert_eq!((held.len(), &held[1]["id"]), (2, &id));
+    let mut answered = held[1].clone();
+    let parts = answered["parts"].as_array_mut().expect("parts");
+    let call = parts.iter_mut().find(|part| part["toolCallId"].is_string()).expect("a call");
+    (call["state"], call["output"]) = (json!("output-available"), json!({"confirmed": true}));
+    (body["messages"], body["messageId"]) = (json!([held[0], answered]), id.clone());
+    let frames = Stream::of(server.post("/api/chat?profile=6", &body)).await.rest().await;
+    assert_eq!(frames[0].json()["messageId"], id, "the answer goes on");
+    let held = history().await;
+    assert_eq!((held.len(), &held[1]["id"]), (2, &id));
+    // Who asks in other ways hears nothing of it.
+    server.whole("other", "r", "hello").await;
+    let (_, other) = server.json("/message_snapshot/other").await;
+    assert!(!other.to_string().contains("aiSdk"), "{other}");
+}
+
+/// The profile of a history may stand behind an `@` or in a parameter of its own, as on the other routes.
+#[tokio::test]
+async fn ai_sdk_history_comes_in_the_profile_that_was_asked_for() {
+    let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
+    Stream::of(server.post("/api/chat", &chat("approve"))).await.rest().await;
+    let six = server.json("/message_snapshot/t?format=ai-sdk@6").await;
+    let five = server.json("/message_snapshot/t?format=ai-sdk@5").await;
+    assert_eq!(server.json("/message_snapshot/t?format=ai-sdk&profile=6").await, six);
+    assert_eq!(server.json("/message_snapshot/t?profile=5&format=ai-sdk").await, five);
+    assert_eq!(server.json("/message_snapshot/t?format=ai-sdk&profile=3").await.0, 400);
+    assert_eq!(server.json("/message_snapshot/t?format=ai-sdk&profile=9").await.0, 400);
+}
+
 #[tokio::test]
 async fn pages_of_listed_origins_may_read_and_others_may_not() {
     let server = plan(Arc::new(Demo::without_pauses()))
@@ -208,4 +278,50 @@ async fn pages_of_listed_origins_may_read_and_others_may_not() {
         .await
         .expect("an answer");
     assert!(!response.headers().contains_key("access-control-allow-origin"));
+}
+
+/// `useChat` of version 4 sends no ids of messages, or only those of whole answers, and does not say when it wants an
+/// answer anew. The agent hears everything once all the same.
+#[tokio::test]
+async fn ai_sdk_4_histories_are_not_doubled() {
+    for named in [false, true] {
+        let puppet = Puppet::eager(|input| talk(input, 1));
+        let server = plan(puppet.clone()).on_memory().await;
+        let mut messages: Vec<Value> = Vec::new();
+        let ask = async |messages: &mut Vec<Value>| {
+            let body = json!({"id": "t", "messages": messages});
+            let stream = Stream::of(server.post("/api/chat?profile=4", &body)).await;
+            let text = String::from_utf8(stream.bytes().await).expect("UTF-8");
+            let step = text.lines().find_map(|line| line.strip_prefix("f:")).expect("a step");
+            let id = serde_json::from_str::<Value>(step).expect("JSON")["messageId"].clone();
+            let mut said = json!({"role": "assistant", "content": "w0 ", "parts": [
+                {"type": "step-start"}, {"type": "reasoning", "reasoning": "hm", "details": []},
+                {"type": "text", "text": "w0 "}]});
+            if named {
+                said["id"] = id;
+            }
+            messages.push(said);
+            puppet
+                .last_request()
+                .input
+                .messages
+                .iter()
+                .map(|it| it.role().as_str().to_owned())
+                .collect::<Vec<_>>()
+        };
+        for (turn, text) in ["one", "two", "three"].into_iter().enumerate() {
+            let mut question = json!({"role": "user", "content": text});
+            if named {
+                question["id"] = json!(format!("u{turn}"));
+            }
+            messages.push(question);
+            let heard = ask(&mut messages).await;
+            let wanted: Vec<_> = ["user", "assistant"].into_iter().cycle().take(2 * turn + 1).collect();
+            assert_eq!(heard, wanted, "{text}, named: {named}");
+        }
+        messages.pop();
+        assert_eq!(ask(&mut messages).await.len(), 5, "the old answer is not part of the question");
+        let (_, kept) = server.json("/message_snapshot/t").await;
+        assert_eq!(kept["messages"].as_array().expect("a list").len(), 6, "{kept}");
+    }
 }

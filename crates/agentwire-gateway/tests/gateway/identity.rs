@@ -145,3 +145,42 @@ async fn only_allowed_headers_reach_the_agent() {
     let names: Vec<_> = headers.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["traceparent", "x-allowed"]);
 }
+
+/// A name that cannot be taken must not become the name of somebody else, least of all of whoever has none.
+#[tokio::test]
+async fn a_user_is_who_the_header_says_or_nobody() {
+    let server = plan(Arc::new(Demo::without_pauses()))
+        .set(|settings| {
+            settings.identity.user = Extract::header("x-user-id", Some("default-user"));
+            settings.identity.tenant =
+                Extract { from: From::Body("/forwardedProps/org".into()), default: Some("default".into()) };
+        })
+        .on_memory()
+        .await;
+    let list = |users: &[&[u8]]| {
+        users.iter().fold(server.ask(Method::GET, "/thread/list"), |request, user| {
+            request.header("x-user-id", reqwest::header::HeaderValue::from_bytes(user).expect("a header"))
+        })
+    };
+    let name = "日本/ü".as_bytes();
+    let value = reqwest::header::HeaderValue::from_bytes(name).expect("a header");
+    let request = server.post("/", &Server::input("t", "r", "hello")).header("x-user-id", value);
+    valid(&Stream::of(request).await.rest().await);
+    let (status, body) = answer(list(&[name])).await;
+    assert_eq!((status.as_u16(), body), (200, json!([{"threadId": "t"}])));
+    assert_eq!(answer(list(&[])).await.1, json!([]), "nobody else has it");
+    for bad in [&[&b"\xff\xfe"[..]][..], &[b"ada", b"eve"], &[b"ada", b"ada"], &[&[b'x'; 600]]] {
+        let (status, body) = answer(list(bad)).await;
+        assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(code::BAD_ID)), "{bad:?}");
+    }
+
+    let mut input = Server::input("t", "other", "hello");
+    input["forwardedProps"]["org"] = json!(42);
+    let (status, body) = answer(server.post("/", &input)).await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(code::BAD_ID)));
+    // What the route reads, this reads too.
+    let body = r#"{"threadId":"t","runId":"lone","messages":[{"id":"u","role":"user","content":"\ud800"}],"forwardedProps":{"org":"acme"}}"#;
+    let request = server.ask(Method::POST, "/").header("content-type", "application/json").body(body);
+    valid(&Stream::of(request).await.rest().await);
+    assert_eq!(server.json("/runs/lone").await.0, 404, "it is not of the default tenant");
+}

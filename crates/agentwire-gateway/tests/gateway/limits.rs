@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agentwire_gateway::{agent::Demo, code};
+use agentwire_gateway::{agent::Demo, code, settings::Settings};
 use reqwest::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -148,34 +148,36 @@ async fn deep_nesting_is_refused_or_kept_and_never_a_crash() {
 
 #[tokio::test]
 async fn heads_and_bodies_that_are_too_large_or_too_slow_are_cut_off() {
-    let server = plan(Arc::new(Demo::without_pauses()))
-        .set(|settings| {
-            settings.limits.head = 8192;
-            settings.limits.request_timeout = Duration::from_millis(200);
-        })
-        .on_memory()
-        .await;
-    let address = server.base.strip_prefix("http://").expect("it has one").to_owned();
-    let talk = async |bytes: Vec<u8>| {
-        let mut stream = tokio::net::TcpStream::connect(&address).await.expect("a connection");
+    let demo = || plan(Arc::new(Demo::without_pauses())).set(|settings| settings.limits.head = 8192);
+    let patient = demo().on_memory().await;
+    let strict = |settings: &mut Settings| settings.limits.request_timeout = Duration::from_millis(200);
+    let hasty = demo().set(strict).on_memory().await;
+    let talk = async |server: &Server, bytes: Vec<u8>| {
+        let address = server.base.strip_prefix("http://").expect("it has one");
+        let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
         let _ = stream.write_all(&bytes).await;
         let mut answer = Vec::new();
         let _ = soon("the end of the connection", stream.read_to_end(&mut answer)).await;
         String::from_utf8_lossy(&answer).into_owned()
     };
     let large = format!("GET /livez HTTP/1.1\r\nhost: x\r\nbig: {}\r\n\r\n", "x".repeat(20_000));
-    assert!(talk(large.into_bytes()).await.starts_with("HTTP/1.1 431"));
-    let slow_head = talk(b"GET /livez HTTP/1.1\r\nhost: x\r\n".to_vec()).await;
+    assert!(talk(&patient, large.into_bytes()).await.starts_with("HTTP/1.1 431"));
+    let slow_head = talk(&hasty, b"GET /livez HTTP/1.1\r\nhost: x\r\n".to_vec()).await;
     assert!(slow_head.is_empty() || slow_head.starts_with("HTTP/1.1 408"), "{slow_head}");
+    // Nothing at all, the beginning of HTTP/2, and HTTP/2 without a stream.
+    assert_eq!(talk(&hasty, Vec::new()).await, "");
+    assert_eq!(talk(&hasty, b"PRI * HT".to_vec()).await, "");
+    let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    talk(&hasty, settings.to_vec()).await;
     let slow_body = "POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
-    let slow_body = talk(slow_body.as_bytes().to_vec()).await;
+    let slow_body = talk(&hasty, slow_body.as_bytes().to_vec()).await;
     assert!(
         slow_body.starts_with("HTTP/1.1 408") && slow_body.contains(code::REQUEST_TIMEOUT),
         "{slow_body}"
     );
     let both = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}";
-    assert!(talk(both.as_bytes().to_vec()).await.starts_with("HTTP/1.1 400"));
-    assert_eq!(server.json("/livez").await.0, 200);
+    assert!(talk(&patient, both.as_bytes().to_vec()).await.starts_with("HTTP/1.1 400"));
+    assert_eq!(patient.json("/livez").await.0, 200);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod docs;
 mod emitter;
 mod faces;
 mod feedback;
+mod forms;
 mod gate;
 mod hold;
 mod hooks;

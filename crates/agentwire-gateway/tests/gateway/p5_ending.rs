@@ -13,7 +13,7 @@ use agentwire_gateway::{
     code,
     settings::{Settings, Timeouts},
 };
-use agentwire_store::Store;
+use agentwire_store::{ManualClock, Store, Time};
 use serde_json::json;
 
 use crate::support::*;
@@ -170,13 +170,13 @@ async fn p5_ending_of_an_agent_that_hangs_is_a_time_out() {
     // An agent that speaks now and then is not silent, however long it takes.
     let steady = play(async |_, outlet: Outlet| {
         half(&outlet).await?;
-        for _ in 0..25 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
             outlet.send(delta("m", "and so on ")).await?;
         }
         Ok(())
     });
-    let steady = patient(steady, |timeouts| timeouts.idle = Some(Duration::from_millis(1000)));
+    let steady = patient(steady, |timeouts| timeouts.idle = Some(Duration::from_secs(5)));
     assert_eq!(ends_with(steady, "steady").await.0, "RUN_FINISHED");
 }
 
@@ -294,6 +294,31 @@ fn impatient(settings: &mut Settings) {
     settings.lease = Duration::from_millis(300);
 }
 
+fn changed(operation: serde_json::Value) -> Event {
+    let patch = agentwire_core::format::ag_ui::patch_from_json(&json!([operation]).to_string());
+    Event::new(Body::StateDelta { patch: patch.expect("a patch") })
+}
+
+/// A few bytes that double what is there, and patches that do not apply and cost the whole state each.
+#[tokio::test]
+async fn p5_ending_of_patches_that_make_much_of_little_is_a_limit() {
+    for hostile in
+        [json!({"op": "copy", "from": "/a", "path": "/a/-"}), json!({"op": "remove", "path": "/no"})]
+    {
+        let agent = Puppet::eager(move |_| {
+            let mut script = vec![changed(json!({"op": "add", "path": "/a", "value": ["x".repeat(10_000)]}))];
+            script.extend((0..1000).map(|_| changed(hostile.clone())));
+            script
+        });
+        let server = plan(agent).agent(|agent| agent.limits.max_bytes = 400_000).on_memory().await;
+        let frames = server.whole("t", "r", "hello").await;
+        valid(&frames);
+        assert_eq!(ending(&frames), failed(code::LIMIT_EXCEEDED));
+        // Forty times the state is the limit; nothing that was heard behind it is made ready for the log.
+        assert!(frames.len() < 100, "{}", frames.len());
+    }
+}
+
 /// The store fails for good in the middle of a run: its readers are told, and it gets its ending when the store is back.
 #[tokio::test]
 async fn p5_ending_when_the_store_fails() {
@@ -311,12 +336,14 @@ async fn p5_ending_when_the_store_fails() {
         valid(&seen);
         assert_eq!(ending(&seen), failed(code::STORE_UNAVAILABLE));
         assert_eq!(seen.last().expect("an end").id, None, "what is not in the log has no number");
+        assert_eq!(server.json("/readyz").await.0, 503, "it can be read, but no run can be taken");
         faulty.appends_fail.store(false, Ordering::SeqCst);
+        until("it can be written", async || server.json("/readyz").await.0 == 200).await;
         until("the run is ended", async || server.status("r").await == "failed").await;
         let log = server.follow("/runs/r/stream").await.rest().await;
         valid(&log);
         assert_eq!(log[..4], seen[..4], "what was seen is in the log");
-        assert_eq!(ending(&log), failed(code::GATEWAY_LOST));
+        assert_eq!(ending(&log), failed(code::STORE_UNAVAILABLE), "no gateway has died");
         puppet.allow(100);
         thread_is_free(&server, "t", "the store failed").await;
     }
@@ -340,6 +367,24 @@ async fn p5_ending_when_the_store_comes_back_in_time() {
     seen.extend(first.rest().await);
     valid(&seen);
     assert_eq!(ending(&seen).0, "RUN_FINISHED");
+}
+
+/// The claim has expired when the store is back, or when the process wakes up, and nobody has taken it: the run goes on.
+#[tokio::test]
+async fn p5_ending_when_the_claim_expires_and_nobody_takes_it() {
+    let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
+    for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
+        let puppet = Puppet::new(|input| talk(input, 10));
+        let server = plan(puppet.clone()).on(&place.store).await;
+        let mut first = server.run("t", "r", "hello").await;
+        puppet.allow(3);
+        let mut seen = first.take(4).await;
+        clock.advance(Duration::from_secs(3600));
+        puppet.allow(100);
+        seen.extend(first.rest().await);
+        valid(&seen);
+        assert_eq!(ending(&seen).0, "RUN_FINISHED");
+    }
 }
 
 #[tokio::test]
@@ -376,6 +421,10 @@ async fn p5_ending_when_the_thread_is_deleted() {
         assert_eq!(deleted.status(), 200);
         seen.extend(first.rest().await);
         valid(&seen);
+        let last = &types(&seen)[seen.len() - 2..];
+        assert_eq!(last, ["TEXT_MESSAGE_END", "RUN_ERROR"], "what is open is closed");
+        assert_eq!(ending(&seen), failed(code::THREAD_DELETED));
+        assert_eq!(puppet.stops(), 1);
         let other = second.rest().await;
         assert_eq!(other.last().expect("an end").data, "[DONE]");
         assert_eq!(server.json("/runs/r").await.0, 404);

@@ -1,9 +1,18 @@
 //! Readers that leave, that stall, that wait.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use agentwire_gateway::settings::OnDisconnect;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use agentwire_gateway::{agent::Outlet, settings::OnDisconnect};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::Semaphore,
+};
 
 use crate::support::*;
 
@@ -51,18 +60,26 @@ async fn a_run_is_cancelled_when_its_last_reader_leaves_if_told_so() {
 /// One reader stalls: it is cut, comes back whole, and fifty others see everything without a break.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stalled_reader_is_cut_and_fifty_others_are_not_harmed() {
-    const EVENTS: usize = 160;
-    let puppet = Puppet::new(|input| {
-        let mut events = vec![start("m")];
-        events.extend((0..EVENTS).map(|_| delta("m", &"x".repeat(50 << 10))));
-        events.push(end("m"));
-        let _ = input;
-        events
+    const READERS: usize = 50;
+    // Far more than a system buffers for a connection.
+    const MOST: u64 = 2000;
+    let (said, enough) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicBool::new(false)));
+    let told = (said.clone(), enough.clone());
+    let agent = play(move |_, outlet: Outlet| {
+        let (said, enough) = told.clone();
+        async move {
+            outlet.send(start("m")).await?;
+            while !enough.load(Ordering::SeqCst) {
+                said.acquire().await.expect("it is never closed").forget();
+                outlet.send(delta("m", &"x".repeat(50 << 10))).await?;
+            }
+            outlet.send(end("m")).await?;
+            Ok(())
+        }
     });
-    let server =
-        plan(puppet.clone()).set(|settings| settings.limits.reader_lag = 512 << 10).on_memory().await;
+    let server = plan(agent).set(|settings| settings.limits.reader_lag = 512 << 10).on_memory().await;
     let mut first = server.run("t", "r", "hello").await;
-    first.take(1).await;
+    first.take(2).await;
 
     // A reader that takes its head and then nothing more.
     let address = server.base.strip_prefix("http://").expect("it has one");
@@ -77,39 +94,42 @@ async fn a_stalled_reader_is_cut_and_fifty_others_are_not_harmed() {
     stalled.read_exact(&mut head).await.expect("a head");
     assert_eq!(&head, b"HTTP/1.1 200 OK");
 
-    let mut readers = tokio::task::JoinSet::new();
-    for _ in 0..50 {
-        let mut stream = server.follow("/runs/r/stream").await;
+    let (taken, mut readers) = (Arc::new(Semaphore::new(0)), tokio::task::JoinSet::new());
+    for _ in 0..READERS {
+        let (mut stream, taken) = (server.follow("/runs/r/stream").await, taken.clone());
         readers.spawn(async move {
             let mut count = 0;
             while let Some(frame) = stream.next().await {
                 assert_eq!(frame.id.as_deref(), Some(format!("r:{count}").as_str()));
                 count += 1;
+                taken.add_permits(1);
             }
             assert!(!stream.broken);
             count
         });
     }
-    let paced = tokio::spawn({
-        let puppet = puppet.clone();
-        async move {
-            // One after the other is taken before the next one comes, so that only who does not read is behind.
-            for _ in 0..EVENTS + 2 {
-                puppet.allow(1);
-                first.take(1).await;
-                // A run must last longer than a reader may be busy.
-                tokio::time::sleep(Duration::from_millis(40)).await;
-            }
-            first.rest().await
-        }
-    });
+    // Everyone else has taken one event before the next one comes, so that only who does not read is behind.
+    let all = u32::try_from(READERS).expect("it fits");
+    let caught_up =
+        async |events: u32| soon("everyone", taken.acquire_many(events * all)).await.expect("open").forget();
+    caught_up(2).await;
+    let mut events = 0;
+    while server.figure("agentwire_readers_cut").await == 0 {
+        assert!(events < MOST, "it is never cut");
+        events += 1;
+        said.add_permits(1);
+        first.take(1).await;
+        caught_up(1).await;
+        // Once it is behind, it must stay so for a while; nobody has to write all the time until then.
+        tokio::time::sleep(Duration::from_millis(40)).await;
+    }
+    enough.store(true, Ordering::SeqCst);
+    said.add_permits(1);
+    first.rest().await;
     let counts = soon("fifty readers", readers.join_all()).await;
-    assert!(counts.iter().all(|count| *count == EVENTS + 4), "{counts:?}");
-    soon("the first reader", paced).await.expect("no panic");
-    let (_, metrics) = server.json("/metrics").await;
-    let metrics = metrics.as_str().expect("text");
-    let cut = metrics.lines().find(|line| line.starts_with("agentwire_readers_cut")).expect("a figure");
-    assert!(cut.ends_with(" 1"), "{cut}");
+    // Those that were counted, one more, and how the run and its message begin and end.
+    assert!(counts.iter().all(|count| *count == events + 5), "{counts:?}");
+    assert_eq!(server.figure("agentwire_readers_cut").await, 1);
     // What the system had buffered for it can still be read; then the connection is gone.
     let mut rest = Vec::new();
     let _ = soon("the end of the stalled one", stalled.read_to_end(&mut rest)).await;
@@ -120,11 +140,70 @@ async fn a_stalled_reader_is_cut_and_fifty_others_are_not_harmed() {
         .expect("some events")
         .0
         .to_owned();
-    assert_ne!(last, format!("r:{}", EVENTS + 3), "it was cut before the end");
+    assert_ne!(last, format!("r:{}", events + 4), "it was cut before the end");
     let mut back = server.follow(&format!("/runs/r/stream?after={last}")).await;
     assert_eq!(back.verdict(), "whole");
     let seen: u64 = last[2..].parse().expect("a number");
-    assert_eq!(back.rest().await.len() as u64, EVENTS as u64 + 3 - seen);
+    assert_eq!(back.rest().await.len() as u64, events + 4 - seen);
+}
+
+/// The same on HTTP/2, where many readers share a connection: the one is reset, and the connection goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_reader_is_cut_alone_if_it_shares_its_connection() {
+    use http_body_util::{BodyExt, Empty};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    let puppet = Puppet::new(|_| {
+        let mut events = vec![start("m")];
+        events.extend((0..1000).map(|_| delta("m", &"x".repeat(50 << 10))));
+        events
+    });
+    let server =
+        plan(puppet.clone()).set(|settings| settings.limits.reader_lag = 512 << 10).on_memory().await;
+    let mut first = server.run("t", "r", "hello").await;
+    first.take(1).await;
+
+    let address = server.base.strip_prefix("http://").expect("it has one");
+    let socket = tokio::net::TcpStream::connect(address).await.expect("a connection");
+    let (mut client, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(64 << 10)
+        .handshake(TokioIo::new(socket))
+        .await
+        .expect("HTTP/2");
+    let connection = tokio::spawn(connection);
+    let follow = |path: &str| {
+        let uri = format!("{}{path}", server.base);
+        hyper::Request::get(uri).body(Empty::<bytes::Bytes>::new()).expect("a request")
+    };
+    let stalled = client.send_request(follow("/runs/r/stream")).await.expect("an answer");
+    let (quick, mut shown) = tokio::sync::mpsc::unbounded_channel();
+    let mut reader = client.send_request(follow("/runs/r/stream")).await.expect("an answer").into_body();
+    tokio::spawn(async move {
+        while let Some(Ok(frame)) = reader.frame().await {
+            let _ = quick.send(frame.into_data().unwrap_or_default().len());
+        }
+    });
+    // As long as it takes until the one is cut; the other takes everything meanwhile.
+    soon("one is cut", async {
+        loop {
+            puppet.allow(1);
+            first.take(1).await;
+            let (_, metrics) = server.json("/metrics").await;
+            if metrics.as_str().expect("text").contains("agentwire_readers_cut_total 1") {
+                return;
+            }
+            // The run must last longer than a reader may be busy.
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+    })
+    .await;
+    let cut = soon("the end of the stalled one", stalled.into_body().collect()).await;
+    assert!(cut.is_err(), "a clean end would look like that of the run");
+    while shown.try_recv().is_ok() {}
+    puppet.allow(1);
+    assert!(soon("more for the other one", shown.recv()).await.is_some());
+    let live = client.send_request(follow("/livez")).await.expect("the connection goes on");
+    assert_eq!(live.status(), 200);
+    connection.abort();
 }
 
 #[tokio::test]
@@ -136,12 +215,7 @@ async fn a_quiet_stream_gets_comments() {
     let mut seen = first.take(1).await;
     for format in ["ag-ui", "hai", "ai-sdk@5"] {
         let mut stream = server.follow(&format!("/runs/r/stream?format={format}")).await;
-        soon("a comment", async {
-            while stream.asides.is_empty() {
-                let _ = tokio::time::timeout(Duration::from_millis(50), stream.next()).await;
-            }
-        })
-        .await;
+        stream.aside().await;
         assert!(
             stream.asides.iter().any(|aside| aside.starts_with(": ping")),
             "{format}: {:?}",
@@ -165,8 +239,7 @@ async fn a_quiet_stream_of_a_queued_run_gets_comments_too() {
     let mut one = server.run("t", "one", "hello").await;
     one.take(1).await;
     let mut two = server.run("t", "two", "hello").await;
-    let _ = tokio::time::timeout(Duration::from_millis(150), two.next()).await;
-    assert!(!two.asides.is_empty());
+    two.aside().await;
     puppet.allow(100);
     valid(&two.rest().await);
 }

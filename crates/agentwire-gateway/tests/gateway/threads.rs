@@ -120,7 +120,9 @@ async fn a_patch_during_a_run_is_an_event_of_it() {
     let patch = json!([{"op": "add", "path": "/x", "value": 1}]);
     assert_eq!(answer(server.ask(Method::PATCH, "/state/t").json(&patch)).await.0, 200);
     let bad = json!([{"op": "remove", "path": "/nothing"}]);
-    assert_eq!(answer(server.ask(Method::PATCH, "/state/t").json(&bad)).await.0, 409);
+    let (status, body) = answer(server.ask(Method::PATCH, "/state/t").json(&bad)).await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(code::PATCH_FAILED)));
+    assert_eq!(body["snapshot"], json!({"x": 1}), "it says what the state is");
     let shown = stream.take(1).await;
     assert_eq!((shown[0].kind().as_str(), &shown[0].json()["delta"]), ("STATE_DELTA", &patch));
     seen.extend(shown);
@@ -129,6 +131,34 @@ async fn a_patch_during_a_run_is_an_event_of_it() {
     seen.extend(stream.rest().await);
     valid(&seen);
     assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], json!({"x": 1}));
+}
+
+/// The run would write its own state over it, and this gateway cannot tell it.
+#[tokio::test]
+async fn a_patch_under_a_run_of_another_gateway_is_refused() {
+    for place in Place::each().await {
+        let puppet = Puppet::new(|input| talk(input, 3));
+        let (here, there) =
+            (plan(Puppet::eager(said)).on(&place.store).await, plan(puppet.clone()).on(&place.store).await);
+        let mut stream = there.run("t", "r", "hello").await;
+        stream.take(1).await;
+        let patch = json!([{"op": "add", "path": "/x", "value": 1}]);
+        let (status, body) = answer(here.ask(Method::PATCH, "/state/t").json(&patch)).await;
+        assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(code::IMPOSSIBLE)));
+        puppet.allow(100);
+        stream.rest().await;
+        assert_eq!(answer(here.ask(Method::PATCH, "/state/t").json(&patch)).await.0, 200);
+        assert_eq!(there.json("/state_snapshot/t").await.1["snapshot"], json!({"x": 1}));
+    }
+}
+
+#[tokio::test]
+async fn a_thread_may_be_called_list() {
+    let server = plan(Puppet::eager(said)).on_memory().await;
+    server.whole("list", "r", "hello").await;
+    assert_eq!(answer(server.ask(Method::DELETE, "/thread/list")).await.1, json!({"status": "deleted"}));
+    assert_eq!(server.json("/thread/list").await.1, json!([]));
+    assert_eq!(answer(server.ask(Method::DELETE, "/thread/list")).await.0, 404);
 }
 
 fn asked(puppet: &Puppet) -> Vec<String> {

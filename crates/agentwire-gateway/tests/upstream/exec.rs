@@ -35,13 +35,12 @@ fn folder() -> (tempfile::TempDir, String) {
 
 /// Waits until something becomes true; a loaded machine takes its time.
 async fn eventually(mut is: impl FnMut() -> bool) {
-    for _ in 0..1000 {
-        if is() {
-            return;
+    let waiting = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it never became true");
+    };
+    tokio::time::timeout(Duration::from_secs(240), waiting).await.expect("it never became true");
 }
 
 fn alive(pid: &str) -> bool {
@@ -175,6 +174,46 @@ async fn a_run_that_is_stopped_takes_all_children_with_it() {
     eventually(|| pids().iter().all(|pid| !alive(pid))).await;
 }
 
+/// What has left the command's group and its session, and whose parents are gone.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_daemon_outlives_a_command_that_ends_well_and_no_other() {
+    let (folder, path) = folder();
+    // The second one is a child of nobody once the shells around it have ended.
+    let daemons = format!(
+        "rm -f {path}/a {path}/b
+        setsid sh -c 'echo $$ > {path}/a; exec sleep 600' > /dev/null 2>&1 &
+        (setsid sh -c '(sleep 600 & echo $! > {path}/b)' > /dev/null 2>&1 &)
+        until test -s {path}/a && test -s {path}/b; do sleep 0.01; done;"
+    );
+    let pids =
+        || ["a", "b"].map(|name| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default());
+    let kill = |pid: &String| {
+        std::process::Command::new("kill").arg("-9").arg(pid.trim()).status().unwrap();
+    };
+
+    // Stopped.
+    let (outlet, mut told) = Outlet::new(1);
+    let task = tokio::spawn(shell(&format!("{daemons} {TEXT} sleep 600")).run(request(), outlet));
+    told.recv().await.unwrap();
+    assert!(pids().iter().all(|pid| alive(pid)), "{:?}", pids());
+    task.abort();
+    task.await.unwrap_err();
+    eventually(|| pids().iter().all(|pid| !alive(pid))).await;
+
+    // Failed.
+    play(&shell(&format!("{daemons} {TEXT} exit 3")), request()).await.1.unwrap_err();
+    eventually(|| pids().iter().all(|pid| !alive(pid))).await;
+
+    // Ended well.
+    for end in [END, "true"] {
+        play(&shell(&format!("{daemons} {TEXT} {end}")), request()).await.1.unwrap();
+        assert!(pids().iter().all(|pid| alive(pid)), "{:?}", pids());
+        pids().iter().for_each(kill);
+        eventually(|| pids().iter().all(|pid| !alive(pid))).await;
+    }
+}
+
 #[tokio::test]
 async fn a_child_that_is_left_behind_does_not_outlive_the_run() {
     let (folder, path) = folder();
@@ -183,6 +222,25 @@ async fn a_child_that_is_left_behind_does_not_outlive_the_run() {
     play(&shell(&script), request()).await.1.unwrap();
     let pid = std::fs::read_to_string(folder.path().join("c")).unwrap();
     eventually(|| !alive(&pid)).await;
+}
+
+/// A child that was started without a thought for its output holds it open.
+#[tokio::test]
+async fn a_command_that_has_ended_has_ended_whoever_holds_its_output() {
+    let (folder, path) = folder();
+    let child = format!("sleep 600 & echo $! > {path}/c;");
+    let (told, result) = play(&shell(&format!("{child} {TEXT}")), request()).await;
+    result.unwrap();
+    assert_eq!(kinds(&told).last(), Some(&"TEXT_MESSAGE_END"));
+    let failure = play(&shell(&format!("{child} {TEXT} exit 3")), request()).await.1.unwrap_err();
+    assert_eq!(&*failure.code, code::UPSTREAM_FAILED, "{failure:?}");
+    let pid = std::fs::read_to_string(folder.path().join("c")).unwrap();
+    eventually(|| !alive(&pid)).await;
+    // What it goes on to say is heard.
+    let late = format!("(sleep 0.2; {END}) & {TEXT} exit 0");
+    let (told, result) = play(&shell(&late), request()).await;
+    result.unwrap();
+    assert_eq!(kinds(&told).last(), Some(&"RUN_FINISHED"));
 }
 
 #[tokio::test]

@@ -25,8 +25,8 @@ fn request() -> Request {
     input.messages.push(Message::user("m1", "What is the weather?"));
     let mut request = Request::new(input);
     // Long enough never to be reached by a test that does not mean it.
-    request.timeouts.first_byte = Some(Duration::from_secs(60));
-    request.timeouts.idle = Some(Duration::from_secs(60));
+    request.timeouts.first_byte = Some(Duration::from_secs(240));
+    request.timeouts.idle = Some(Duration::from_secs(240));
     request
 }
 

@@ -183,6 +183,28 @@ async fn a_refusal_has_its_status_and_its_words_stay_in_the_log() {
     }
 }
 
+/// Some servers answer with a status of success before they know whether they can.
+#[tokio::test]
+async fn an_error_in_the_place_of_an_answer_is_a_refusal_too() {
+    let error =
+        json!({"error": {"message": "no quota: sk-secret", "code": "insufficient_quota"}}).to_string();
+    let role = delta(json!({"role": "assistant", "content": ""}), None);
+    for answered in [
+        answer("200 OK", "application/json", error.as_bytes()),
+        answer("200 OK", "application/json", format!("[{error}]").as_bytes()),
+        answer("200 OK", "application/json", br#"{"detail": "no quota: sk-secret"}"#),
+        answer("200 OK", "application/json", br#"{"error": "no quota: sk-secret"}"#),
+        events(format!(": waiting\n\ndata: {error}\n\ndata: [DONE]\n\n").as_bytes()),
+        events(format!("data: {role}\n\ndata: {error}\n\n").as_bytes()),
+        events(b"event: error\ndata: no quota: sk-secret\n\n"),
+    ] {
+        let failure = failure(answered).await;
+        assert_eq!(&*failure.code, code::UPSTREAM_FAILED, "{failure:?}");
+        assert!(!failure.message.contains("sk-secret"), "{failure:?}");
+        assert!(failure.detail.is_some_and(|detail| detail.contains("sk-secret")));
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_completion_fails() {
     let page = answer("200 OK", "text/html", b"<html>Sign in</html>");

@@ -252,3 +252,93 @@ async fn sessions_of_adk_are_read_as_well() {
     // Artifacts of a session that was never run here are reached too.
     assert_eq!(get("bob", "/threads/s1/artifacts").await.1["error"]["code"], code::UNKNOWN_THREAD);
 }
+
+/// The question of a graph that was run by somebody else.
+const OPEN: &str = "ab1b7c0f1d4a4e7f9c0e5d1a2b3c4d5e";
+
+/// A thread in which a node waits for an answer, until it gets one.
+async fn waiting() -> Server {
+    let answered = AtomicBool::new(false);
+    Server::new(move |seen| {
+        if !seen.line().contains(THREAD) {
+            return missing();
+        }
+        if is_of(seen, "GET", "/state") {
+            let interrupt = json!({"id": OPEN, "value": {"message": "Delete 3 files?"}});
+            let interrupts = if answered.load(Ordering::Relaxed) { json!([]) } else { json!([interrupt]) };
+            let next = if answered.load(Ordering::Relaxed) { json!([]) } else { json!(["approve"]) };
+            let state = json!({
+                "values": {"messages": [{"type": "human", "id": "h1", "content": "Tidy up."}], "stage": "x"},
+                "next": next,
+                "tasks": [{"id": "t", "name": "approve", "error": null, "interrupts": interrupts}],
+                "checkpoint": {"checkpoint_id": "c"},
+            });
+            return json_answer("200 OK", &state);
+        }
+        if is_of(seen, "POST", "/runs/stream") {
+            answered.store(true, Ordering::Relaxed);
+            return events(b"event: metadata\r\ndata: {\"run_id\":\"r\",\"attempt\":1}\r\n\r\n");
+        }
+        if is_of(seen, "GET", "/runs") {
+            return json_answer("200 OK", &json!([]));
+        }
+        json_answer("200 OK", &json!({"status": "success"}))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_question_that_was_asked_elsewhere_can_be_answered_here() {
+    let answer =
+        |status: &str| json!([{"interruptId": OPEN, "status": status, "payload": {"approved": true}}]);
+    let body = |run: &str, resume: Value| {
+        json!({"threadId": THREAD, "runId": run, "messages": [], "state": {}, "tools": [], "context": [],
+            "forwardedProps": {}, "resume": resume})
+    };
+    let server = waiting().await;
+    let past = Past { server, broken: Arc::default() };
+    let front = Front::of(graph(&past)).await;
+    let post = async |body: Value| {
+        let text = front.ask(Method::POST, "/").json(&body).send().await.unwrap().text().await.unwrap();
+        let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        data.map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>()
+    };
+    let (status, open) = front.json(&format!("/threads/{THREAD}/pending")).await;
+    assert_eq!((status, &open[0]["id"], &open[0]["message"]), (200, &json!(OPEN), &json!("Delete 3 files?")));
+    assert_eq!(front.json("/threads/nothing/pending").await.0, 404);
+    let asked = || past.server.seen().into_iter().filter(|seen| is_of(seen, "POST", "/runs/stream"));
+
+    // It must be answered before anything else is asked, and nothing else is an answer.
+    let told = front.run("default-user", THREAD, "r1").await;
+    assert_eq!(told.last().unwrap()["code"], code::INTERRUPT_UNANSWERED, "{told:#?}");
+    let other = json!([{"interruptId": "other", "status": "resolved", "payload": 1}]);
+    assert_eq!(post(body("r2", other)).await.last().unwrap()["code"], code::UNKNOWN_INTERRUPT);
+    assert_eq!(asked().count(), 0);
+    assert_eq!(front.json(&format!("/threads/{THREAD}/pending")).await.1[0]["id"], OPEN);
+
+    let told = post(body("r3", answer("resolved"))).await;
+    assert_eq!(told.last().unwrap()["type"], "RUN_FINISHED", "{told:#?}");
+    let sent: Vec<_> = asked().collect();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(sent[0].json()["command"]["resume"], json!({OPEN: {"approved": true}}));
+    // From now on the gateway knows.
+    assert_eq!(front.json(&format!("/threads/{THREAD}/pending")).await, (200, json!([])));
+    assert_eq!(post(body("r4", answer("resolved"))).await.last().unwrap()["code"], code::UNKNOWN_INTERRUPT);
+}
+
+/// Where a graph stands does not tell whether it waits there or is on its way.
+#[tokio::test]
+async fn a_run_that_goes_on_elsewhere_is_no_question() {
+    let state = json!({"values": {"messages": [{"type": "human", "id": "h1", "content": "Tidy up."}]},
+        "next": ["sweep"], "tasks": [{"id": "t", "name": "sweep", "error": null, "interrupts": []}]});
+    let server = Server::new(move |seen| match is_of(seen, "POST", "/runs/stream") {
+        true => json_answer("409 Conflict", &json!({"detail": "Thread is already running a task."})),
+        false => json_answer("200 OK", &state),
+    })
+    .await;
+    let past = Past { server, broken: Arc::default() };
+    let front = Front::of(graph(&past)).await;
+    assert_eq!(front.json(&format!("/threads/{THREAD}/pending")).await, (200, json!([])));
+    let told = front.run("default-user", THREAD, "r1").await;
+    assert_eq!(told.last().unwrap()["code"], code::THREAD_IS_LOCKED, "{told:#?}");
+}

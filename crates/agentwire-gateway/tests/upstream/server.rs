@@ -125,7 +125,8 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>, notes: Arc<Mutex<Vec<
     stream.shutdown().await.ok();
 }
 
-async fn receive(stream: &mut TcpStream) -> Option<Seen> {
+/// One request.
+pub(crate) async fn receive(stream: &mut TcpStream) -> Option<Seen> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {

@@ -9,6 +9,7 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use super::{
     Close, Failure, Flow, Intake, Phase, code, cut_behind_terminal, is_repeated, malformed, not_a_frame,
+    says_something,
 };
 use crate::hooks::{Native, Translation, Wired, failed};
 
@@ -151,8 +152,9 @@ impl Intake {
             read = reader.read(&frame, out).map_err(|error| malformed(&frame, &error, self.ended));
         }
         if cut_behind_terminal(out, before) {
-            return Ok(Flow::Over);
+            return self.said_last(out, before).map(|()| Flow::Over);
         }
+        self.said |= says_something(&out[before..]);
         read.map(|()| Flow::More)
     }
 

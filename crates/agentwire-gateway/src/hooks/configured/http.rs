@@ -22,6 +22,10 @@ use crate::agent::{
 /// hook adds.
 const MAX_ANSWER: usize = 20 << 20;
 
+/// How long a connection may rest before it is used again. Servers close those that rest, the quickest of the usual ones
+/// (gunicorn) after two seconds, and a request that meets its connection in that moment is lost.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
 /// A server of a hook.
 #[derive(Clone)]
 pub struct Endpoint {
@@ -78,6 +82,7 @@ impl Server {
         map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let mut client = Client::builder()
             .redirect(redirect::Policy::none())
+            .pool_idle_timeout(LONGEST_REST)
             .user_agent(concat!("agentwire/", env!("CARGO_PKG_VERSION")))
             .timeout(timeout);
         if is_loopback(&parsed) {
@@ -122,6 +127,8 @@ impl Server {
             return Ok(None);
         }
         match serde_json::from_slice(&answer) {
+            // What frameworks make of a function that returns nothing.
+            Ok(Value::Null) => Ok(None),
             Ok(Value::Object(answer)) if answer.is_empty() => Ok(None),
             Ok(Value::Object(answer)) if keys.iter().any(|key| answer.contains_key(*key)) => Ok(Some(answer)),
             Ok(Value::Object(_)) => Err(format!("answered with none of the keys {}", keys.join(", "))),

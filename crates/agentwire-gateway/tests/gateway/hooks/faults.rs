@@ -60,7 +60,7 @@ impl Faulty {
 
 impl Hooks for Faulty {
     fn timeout(&self) -> Duration {
-        Duration::from_millis(if self.fault == Fault::Hangs { 50 } else { 60_000 })
+        Duration::from_millis(if self.fault == Fault::Hangs { 50 } else { 240_000 })
     }
     fn input_record<'h>(&'h self, _: &'h RunInput) -> Hooked<'h> {
         self.act("input_record", ())

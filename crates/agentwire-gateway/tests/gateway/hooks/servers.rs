@@ -18,7 +18,7 @@ use super::{
 use crate::support::*;
 
 /// Long enough for every answer that comes at all.
-const PATIENT: Duration = Duration::from_secs(60);
+const PATIENT: Duration = PATIENCE;
 
 fn endpoint(url: &str, on_failure: OnFailure, timeout: Duration) -> Endpoint {
     let headers = vec![("x-key".into(), "k".into())];
@@ -72,6 +72,7 @@ fn faults() -> Vec<(&'static str, Vec<Step>, Duration)> {
 async fn the_input_hook_changes_refuses_or_leaves_the_input() {
     for (answer, expected) in [
         (ok(&json!({})), Ok("hello")),
+        (ok(&json!(null)), Ok("hello")),
         (answer("204 No Content", "text/plain", b""), Ok("hello")),
         (ok(&json!({"refuse": null, "input": null})), Err(code::HOOK_FAILED)),
         (ok(&json!({"refuse": "not today"})), Err(code::HOOK_REFUSED)),
@@ -154,7 +155,9 @@ async fn an_input_or_state_hook_that_fails_ends_the_run_or_not() {
                         );
                     }
                 }
-                assert_eq!(server.seen().len(), 1, "{what}: asked once");
+                // Whoever gives up early may have done so before the server had read the question.
+                let least = usize::from(timeout == PATIENT);
+                assert!((least..=1).contains(&server.seen().len()), "{what}: asked once");
             }
         }
     }
@@ -162,10 +165,41 @@ async fn an_input_or_state_hook_that_fails_ends_the_run_or_not() {
 
 #[tokio::test]
 async fn nobody_there_is_a_failure_too() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let input = Some(endpoint(&format!("http://{port}"), OnFailure::Closed, PATIENT));
+    // Nobody listens at it, and nobody else gets it.
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let address = socket.local_addr().expect("bound");
+    let input = Some(endpoint(&format!("http://{address}"), OnFailure::Closed, PATIENT));
     let gateway = gateway(puppet(), HookOptions { input, ..HookOptions::default() }).await;
     assert_eq!(code_of(&gateway.whole("t", "r", "hello").await), code::HOOK_FAILED);
+}
+
+/// As servers do that close what rests, at the worst moment: the second request on a connection is never answered.
+#[tokio::test]
+async fn a_connection_that_has_rested_is_not_used_again() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let served = tokio::spawn(async move {
+        let mut connections = tokio::task::JoinSet::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            connections.spawn(async move {
+                server::receive(&mut stream).await.expect("a request");
+                let kept =
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+                tokio::io::AsyncWriteExt::write_all(&mut stream, kept).await.expect("an answer");
+                let _ = server::receive(&mut stream).await;
+            });
+        }
+    });
+    let input = Some(endpoint(&url, OnFailure::Closed, PATIENT));
+    let gateway = gateway(puppet(), HookOptions { input, ..HookOptions::default() }).await;
+    for run in ["r1", "r2"] {
+        let frames = gateway.whole("t", run, "hello").await;
+        assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{}", code_of(&frames));
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+    }
+    served.abort();
 }
 
 #[tokio::test]

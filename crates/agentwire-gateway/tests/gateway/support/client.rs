@@ -1,5 +1,7 @@
 //! Requests, and streams taken apart by hand so that no byte escapes.
 
+use std::time::Duration;
+
 use agentwire_core::{
     event::Event,
     format::{Options, Setup, ag_ui},
@@ -44,6 +46,14 @@ impl Server {
 
     pub(crate) async fn json(&self, path: &str) -> (StatusCode, Value) {
         answer(self.ask(Method::GET, path)).await
+    }
+
+    /// A figure of the metrics, by the beginning of its line.
+    pub(crate) async fn figure(&self, name: &str) -> u64 {
+        let (_, figures) = self.json("/metrics").await;
+        let figures = figures.as_str().expect("text");
+        let line = figures.lines().find(|line| line.starts_with(name)).expect("a figure of that name");
+        line.rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a number")
     }
 
     /// How far a run is, by its route.
@@ -147,6 +157,17 @@ impl Stream {
                 return None;
             }
         }
+    }
+
+    /// Waits for a frame without data, and passes over those with data.
+    pub(crate) async fn aside(&mut self) {
+        let before = self.asides.len();
+        soon("a comment", async {
+            while self.asides.len() == before {
+                let _ = tokio::time::timeout(Duration::from_millis(20), self.next()).await;
+            }
+        })
+        .await;
     }
 
     /// So many frames.

@@ -4,10 +4,12 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
+
+use tokio::sync::Mutex;
 
 use agentwire_store::*;
 
@@ -18,11 +20,21 @@ pub(crate) struct Faulty {
     pub(crate) appends_fail: AtomicBool,
     /// Whether everything fails.
     pub(crate) all_fails: AtomicBool,
+    /// Whoever has this keeps runs from being started.
+    pub(crate) starts: Mutex<()>,
+    /// How many runs were about to be started.
+    pub(crate) starting: AtomicUsize,
 }
 
 impl Faulty {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { inner, appends_fail: AtomicBool::new(false), all_fails: AtomicBool::new(false) })
+        Arc::new(Self {
+            inner,
+            appends_fail: AtomicBool::new(false),
+            all_fails: AtomicBool::new(false),
+            starts: Mutex::new(()),
+            starting: AtomicUsize::new(0),
+        })
     }
 
     fn inner(&self) -> Result<&Arc<dyn Store>, StoreError> {
@@ -50,6 +62,21 @@ impl Store for Faulty {
         Box::pin(async move { self.inner()?.append(append).await })
     }
 
+    fn start<'a>(&'a self, owner: &'a Owner, new: NewRun) -> BoxFuture<'a, Start> {
+        Box::pin(async move {
+            self.starting.fetch_add(1, Ordering::SeqCst);
+            let _may_start = self.starts.lock().await;
+            self.inner()?.start(owner, new).await
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, ()> {
+        if self.appends_fail.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(StoreError::Full)));
+        }
+        Box::pin(async move { self.inner()?.probe().await })
+    }
+
     pass_on! {
         create_thread(owner: &'a Owner, new: NewThread) -> Created<Thread>;
         thread(owner: &'a Owner, thread: &'a ThreadId) -> Thread;
@@ -58,7 +85,6 @@ impl Store for Faulty {
         delete_thread(owner: &'a Owner, thread: &'a ThreadId) -> ();
         state(owner: &'a Owner, thread: &'a ThreadId) -> State;
         messages(owner: &'a Owner, thread: &'a ThreadId) -> Option<Text>;
-        start(owner: &'a Owner, new: NewRun) -> Start;
         run(owner: &'a Owner, run: &'a RunId) -> Run;
         input(owner: &'a Owner, run: &'a RunId) -> Option<Text>;
         runs(owner: &'a Owner, thread: &'a ThreadId, before: Option<PageToken>, limit: usize) -> Page<Run>;

@@ -21,8 +21,8 @@ pub(crate) use self::{
     record::Record,
 };
 
-/// Longer than anything here takes on a busy machine; what has not come by then is not coming.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything here takes on a machine that is busy with much else; what has not come by then is not coming.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Waits for something that must happen.
 pub(crate) async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {

@@ -1,0 +1,244 @@
+//! The forms in which clients send what people answer: with words of their own behind it, as text, in the old way, under
+//! an id that was asked before.
+
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+const TOOLS: &str = r#"[{"name": "pick", "description": "", "parameters": {}}]"#;
+
+/// A request of AG-UI or HAI, with the members that are given.
+fn request(run: &str, members: &Value) -> Value {
+    let mut body = json!({"threadId": "t", "runId": run, "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
+    body["tools"] = serde_json::from_str(TOOLS).expect("JSON");
+    for (key, value) in members.as_object().expect("members") {
+        body[key] = value.clone();
+    }
+    body
+}
+
+fn user(id: &str, text: &str) -> Value {
+    json!({"id": id, "role": "user", "content": text})
+}
+
+fn result(id: &str, call: &str, content: &str) -> Value {
+    json!({"id": id, "role": "tool", "toolCallId": call, "content": content})
+}
+
+/// The same of the AI SDK: the question, what the page made of the answer, and what the person said then.
+fn page(asked: &Value, part: Value) -> Value {
+    json!([
+        {"id": "u1", "role": "user", "parts": [{"type": "text", "text": asked.to_string()}]},
+        {"id": "a1", "role": "assistant", "parts": [part]},
+        {"id": "u2", "role": "user", "parts": [{"type": "text", "text": "and hurry"}]},
+    ])
+}
+
+async fn send(server: &Server, path: &str, body: &Value) -> String {
+    let stream = Stream::of(server.post(path, body)).await;
+    assert_eq!(stream.status(), 200, "{path} {body}");
+    String::from_utf8(stream.bytes().await.to_vec()).expect("text")
+}
+
+/// An agent that was asked to ask.
+async fn asked(told: &Value) -> (Server, std::sync::Arc<Puppet>) {
+    let agent = asker();
+    let server = plan(agent.clone()).on_memory().await;
+    send(&server, "/", &request("r1", &json!({"messages": [user("u1", &told.to_string())]}))).await;
+    assert!(!server.open("t").await.is_empty());
+    (server, agent)
+}
+
+async fn is_answered(server: &Server, agent: &Puppet, what: &str) {
+    assert_eq!(server.open("t").await, Vec::<Value>::new(), "{what}");
+    assert_eq!((agent.calls(), server.status("r1").await.as_str()), (2, "finished"), "{what}");
+}
+
+#[tokio::test]
+async fn who_answers_and_goes_on_in_one_request_has_answered() {
+    let call = json!({"calls": [{"id": "c", "name": "pick", "args": {}}]});
+    let late = json!({"ask": [{"id": "l", "reason": "tool_call", "toolCallId": "l"}], "own": [], "calls": [{"id": "l", "name": "wait", "args": {}}]});
+    let question = json!({"ask": [{"id": "q"}]});
+    let approval = json!({"ask": [{"id": "q", "reason": "tool_call", "toolCallId": "c"}], "calls": [{"id": "c", "name": "pay", "args": {}}]});
+    let output = |call: &str, name: &str, output: Value| json!({"type": "dynamic-tool", "toolName": name, "toolCallId": call, "state": "output-available", "input": {}, "output": output});
+    let decided = json!({"type": "dynamic-tool", "toolName": "pay", "toolCallId": "c", "state": "approval-responded", "input": {}, "approval": {"id": "q", "approved": true}});
+    let words = |call: &str| json!({"messages": [result("x", call, "1"), user("u2", "and hurry")]});
+    for (what, told, path, answer) in [
+        ("a tool", &call, "/", words("c")),
+        ("a tool", &call, "/awp", words("c")),
+        ("a tool", &call, "/api/chat", json!({"messages": page(&call, output("c", "pick", json!(1)))})),
+        ("a tool that takes long", &late, "/", words("l")),
+        ("a tool that takes long", &late, "/awp", words("l")),
+        ("a question", &question, "/", words("q")),
+        ("a question", &question, "/awp", words("q")),
+        (
+            "a question",
+            &question,
+            "/",
+            json!({"resume": [{"interruptId": "q", "status": "resolved", "payload": 1}], "messages": [user("u2", "x")]}),
+        ),
+        (
+            "an approval",
+            &approval,
+            "/api/chat?profile=6",
+            json!({"messages": page(&approval, decided.clone())}),
+        ),
+        (
+            "an approval by output",
+            &approval,
+            "/api/chat?profile=7",
+            json!({"messages": page(&approval, output("c", "pay", json!({"approved": true})))}),
+        ),
+    ] {
+        let (server, agent) = asked(told).await;
+        let mut body = request("r2", &answer);
+        body["id"] = "t".into();
+        send(&server, path, &body).await;
+        is_answered(&server, &agent, &format!("{what} {path}")).await;
+    }
+}
+
+/// A page keeps what it answered; it is not answered again each time that the person goes on.
+#[tokio::test]
+async fn an_approval_that_stays_in_the_conversation_is_given_once() {
+    let told = json!({"ask": [{"id": "q", "reason": "tool_call", "toolCallId": "c"}], "calls": [{"id": "c", "name": "pay", "args": {}}]});
+    let (server, agent) = asked(&told).await;
+    let decided = json!({"type": "dynamic-tool", "toolName": "pay", "toolCallId": "c", "state": "approval-responded", "input": {}, "approval": {"id": "q", "approved": true}});
+    let mut messages = page(&told, decided);
+    let body = |messages: &Value| json!({"id": "t", "messages": messages});
+    send(&server, "/api/chat?profile=6", &body(&messages)).await;
+    assert_eq!(agent.calls(), 2);
+    messages.as_array_mut().expect("a list").push(
+        json!({"id": "u3", "role": "user", "parts": [{"type": "text", "text": "{\"ask\": [{\"id\": \"other\"}]}"}]}),
+    );
+    send(&server, "/api/chat?profile=6", &body(&messages)).await;
+    assert_eq!(agent.calls(), 3, "it is a run of its own");
+    assert_eq!(server.open("t").await[0]["id"], "other");
+}
+
+#[tokio::test]
+async fn a_text_is_what_the_schema_asks_for() {
+    for (schema, text, got) in [
+        (json!({"type": "string"}), "12345", json!("12345")),
+        (json!({"type": "string"}), "true", json!("true")),
+        (json!({"type": "string", "pattern": "^[0-9]+$"}), "\"77\"", json!("77")),
+        (json!({"type": "integer"}), "12345", json!(12345)),
+        (json!({"type": ["string", "integer"]}), "12345", json!(12345)),
+        (json!({"type": "object"}), "{\"a\":1}", json!({"a": 1})),
+        (
+            json!({"type": "object", "properties": {"approved": {}}, "required": ["approved"]}),
+            "true",
+            json!(true),
+        ),
+        (Value::Null, "12345", json!(12345)),
+    ] {
+        let told = json!({"ask": [{"id": "q", "responseSchema": schema}]});
+        let (server, agent) = asked(&told).await;
+        let text =
+            send(&server, "/awp", &request("r2", &json!({"messages": [result("x", "q", text)]}))).await;
+        is_answered(&server, &agent, &format!("{schema}: {text}")).await;
+        let (_, kept) = server.json("/message_snapshot/t").await;
+        let said =
+            kept["messages"].as_array().and_then(|it| it.last()).expect("a message")["content"].clone();
+        let said: Value = serde_json::from_str(said.as_str().expect("text")).expect("JSON");
+        assert_eq!(said, json!([["q", "resolved", got]]), "{schema}");
+    }
+}
+
+#[tokio::test]
+async fn yes_and_no_fit_where_permission_is_asked_for() {
+    let seat = json!({"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]});
+    let decide =
+        json!({"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]});
+    let unknown = json!({"$schema": "https://example.org/mine", "type": "string", "maxLength": 1});
+    let cases = [
+        (json!({"id": "q", "responseSchema": seat}), json!(true), false),
+        (json!({"id": "q", "responseSchema": seat}), json!({"approved": true}), false),
+        (json!({"id": "q", "responseSchema": {"type": "integer"}}), json!(false), false),
+        (json!({"id": "q", "responseSchema": unknown}), json!([5]), false),
+        (json!({"id": "q", "responseSchema": unknown}), json!("5"), true),
+        (json!({"id": "q", "responseSchema": seat, "toolCallId": "q"}), json!({"confirmed": true}), false),
+        (json!({"id": "q", "responseSchema": seat, "toolCallId": "c"}), json!({"confirmed": true}), true),
+        (json!({"id": "q", "responseSchema": decide}), json!(true), true),
+        (json!({"id": "q", "responseSchema": decide}), json!({"confirmed": false}), true),
+        (json!({"id": "q", "responseSchema": seat, "reason": "confirmation"}), json!(false), true),
+    ];
+    for (number, (question, answer, fits)) in cases.iter().flat_map(|case| [case, case]).enumerate() {
+        let (server, agent) = asked(&json!({"ask": [question]})).await;
+        let resume = json!({"resume": [{"interruptId": "q", "status": "resolved", "payload": answer}]});
+        let said = json!({"messages": [result("x", "q", &answer.to_string())]});
+        let (path, body) = if number % 2 == 0 { ("/", resume) } else { ("/awp", said) };
+        let text = send(&server, path, &request("r2", &body)).await;
+        assert_eq!(!text.contains("SCHEMA_MISMATCH"), *fits, "{question} {answer}: {text}");
+        assert_eq!(agent.calls(), if *fits { 2 } else { 1 });
+    }
+}
+
+#[tokio::test]
+async fn the_old_way_answers_one_question_or_several() {
+    let one = json!({"ask": [{"id": "a"}]});
+    let two = json!({"ask": [{"id": "a"}, {"id": "b"}]});
+    for (told, messages, answer, got) in [
+        (&one, json!([]), json!("yes"), Some(json!([["a", "resolved", "yes"]]))),
+        (&one, json!([user("u2", "x")]), json!({"a": 1}), Some(json!([["a", "resolved", 1]]))),
+        (&two, json!([]), json!({"b": 2, "a": 1}), Some(json!([["a", "resolved", 1], ["b", "resolved", 2]]))),
+        (&two, json!([]), json!({"a": 1}), None),
+        (&two, json!([]), json!("yes"), None),
+    ] {
+        let (server, agent) = asked(told).await;
+        let body = json!({"messages": messages, "forwardedProps": {"command": {"resume": answer}}});
+        let text = send(&server, "/", &request("r2", &body)).await;
+        match got {
+            Some(got) => {
+                is_answered(&server, &agent, &text).await;
+                assert!(text.contains(&json!(got.to_string()).to_string()), "{answer}: {text}");
+            }
+            None => assert!(text.contains("INTERRUPT_UNANSWERED"), "{answer}: {text}"),
+        }
+    }
+}
+
+/// A node of LangGraph's asks until it likes the answer, under one id, and a client sends all that was said.
+#[tokio::test]
+async fn what_is_asked_again_is_answered_by_what_comes_last() {
+    let agent = Puppet::eager(|input| {
+        let answer = input.resume.as_ref().map(|entries| entries[0].payload.clone());
+        match answer.flatten() {
+            Some(answer) if answer.get() != "\"bad\"" => talk(input, 1),
+            _ => said(&{
+                let mut input = input.clone();
+                input.resume = None;
+                input.messages = vec![agentwire_core::event::Message::user("u", r#"{"ask": [{"id": "q"}]}"#)];
+                input
+            }),
+        }
+    });
+    let server = plan(agent.clone()).on_memory().await;
+    send(&server, "/awp", &request("r1", &json!({"messages": [user("u1", "go")]}))).await;
+    let first = json!([user("u1", "go"), result("x1", "q", "bad")]);
+    send(&server, "/awp", &request("r2", &json!({"messages": first}))).await;
+    assert_eq!(server.status("r2").await, "waiting");
+    let more = json!([user("u1", "go"), result("x1", "q", "bad"), user("u2", "what?")]);
+    let text = send(&server, "/awp", &request("r3", &json!({"messages": more}))).await;
+    assert!(text.contains("INTERRUPT_UNANSWERED"), "the old answer is none: {text}");
+    let second = json!([user("u1", "go"), result("x1", "q", "bad"), result("x2", "q", "good")]);
+    send(&server, "/awp", &request("r4", &json!({"messages": second}))).await;
+    assert_eq!((server.status("r4").await.as_str(), agent.calls()), ("finished", 3));
+    assert_eq!(server.open("t").await, Vec::<Value>::new());
+}
+
+/// Servers that number the calls of every answer from the start.
+#[tokio::test]
+async fn a_call_that_was_left_alone_is_forgotten_when_its_id_is_used_again() {
+    let agent = asker();
+    let server = plan(agent.clone()).on_memory().await;
+    for number in 1..3 {
+        let told = json!({"calls": [{"id": "call_0", "name": "pick", "args": {"n": number}}]}).to_string();
+        let run = format!("r{number}");
+        send(&server, "/", &request(&run, &json!({"messages": [user(&format!("u{number}"), &told)]}))).await;
+        let open = server.open("t").await;
+        assert_eq!((open.len(), &open[0]["runId"]), (1, &json!(run)));
+    }
+    send(&server, "/", &request("r3", &json!({"messages": [result("x", "call_0", "done")]}))).await;
+    assert_eq!(server.open("t").await, Vec::<Value>::new());
+}
