@@ -4,7 +4,7 @@ use std::{fmt::Display, path::Path, process::ExitCode};
 
 use agentwire_core::{
     Tally,
-    event::Event,
+    event::{Body, Event, RunId, ThreadId},
     format::{Format, Options, Reader, Setup, StreamEnd},
     framing::{Decoder, Framing},
     order::Checker,
@@ -15,7 +15,7 @@ use crate::{
     error::{Class, Error, Result},
     formats,
     input::{CHUNK, Input},
-    remote,
+    print, remote,
 };
 
 /// Breaches beyond this are counted, not printed.
@@ -23,7 +23,7 @@ const SHOWN: u64 = 100;
 
 pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let format = formats::reader(&arguments.format)?;
-    let inspection = if arguments.input.starts_with("http://") || arguments.input.starts_with("https://") {
+    let inspection = if is_address(&arguments.input) {
         remote::check(arguments, format)?
     } else {
         let mut input = Input::open(Path::new(&arguments.input))?;
@@ -50,6 +50,12 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     Ok(inspection.conclude())
 }
 
+/// Whether the input is a server. Schemes are the same in capitals.
+fn is_address(input: &str) -> bool {
+    let scheme = input.split_once("://").map_or("", |(scheme, _)| scheme);
+    ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+}
+
 /// A stream under inspection.
 pub(crate) struct Inspection {
     decoder: Decoder,
@@ -61,6 +67,9 @@ pub(crate) struct Inspection {
     seen: u64,
     breaches: u64,
     carriage_return: bool,
+    /// The thread and run that the server was asked for, and those that it last started.
+    asked: Option<(ThreadId, RunId)>,
+    started: Option<(ThreadId, RunId)>,
 }
 
 impl Inspection {
@@ -80,14 +89,21 @@ impl Inspection {
             seen: 0,
             breaches: 0,
             carriage_return: false,
+            asked: None,
+            started: None,
         }
+    }
+
+    /// What comes is the answer to a request for this run.
+    pub(crate) fn ask(&mut self, thread: ThreadId, run: RunId) {
+        self.asked = Some((thread, run));
     }
 
     /// Prints a breach.
     pub(crate) fn breach(&mut self, place: impl Display, rule: &str, what: impl Display) {
         self.breaches += 1;
         if self.breaches <= SHOWN {
-            println!("{place}: {rule}: {what}");
+            print::line_or(format_args!("{place}: {rule}: {what}"), Class::Breaches as i32);
         }
     }
 
@@ -137,6 +153,9 @@ impl Inspection {
     fn judge(&mut self, place: &str) {
         for event in std::mem::take(&mut self.events) {
             self.seen += 1;
+            if let (Some(_), Body::RunStarted(started)) = (&self.asked, &event.body) {
+                self.started = Some((started.thread.clone(), started.run.clone()));
+            }
             let Some(breach) = self.checker.as_mut().and_then(|checker| checker.check(&event)) else {
                 continue;
             };
@@ -148,19 +167,28 @@ impl Inspection {
     /// Prints what was tolerated and the verdict.
     pub(crate) fn conclude(self) -> ExitCode {
         print_notes(self.reader.tally());
+        // The last run of a stream is the one that was asked for. The official client takes any ids, and so do
+        // servers that play a recording; but a client that looks for its run will not find it.
+        if let (Some(asked), Some(started)) = (&self.asked, &self.started)
+            && asked != started
+        {
+            let (thread, run) = started;
+            eprintln!("note: the answer is thread `{thread}` and run `{run}`, not those of the request");
+        }
         if self.decoder.replaced() > 0 {
             eprintln!("note: {} bytes are not UTF-8", self.decoder.replaced());
         }
         if self.breaches > SHOWN {
-            println!("… and {} more", self.breaches - SHOWN);
+            print::line_or(format_args!("… and {} more", self.breaches - SHOWN), Class::Breaches as i32);
         }
         match self.breaches {
             0 => {
-                eprintln!("ok: {} events", self.seen);
+                eprintln!("ok: {}", counted(self.seen, "event"));
                 ExitCode::SUCCESS
             }
             breaches => {
-                eprintln!("{breaches} breaches in {} events", self.seen);
+                let breaches = counted(breaches, "breach");
+                eprintln!("{breaches} in {}", counted(self.seen, "event"));
                 ExitCode::from(Class::Breaches as u8)
             }
         }
@@ -173,7 +201,17 @@ fn rule_label(rule: agentwire_core::order::Rule) -> String {
 
 fn print_notes(tally: &Tally) {
     for (what, name, count) in tally.iter() {
-        eprintln!("note: {what} `{name}`, {} times, first in frame {}", count.times, count.first_frame);
+        let times = counted(count.times, "time");
+        eprintln!("note: {what} `{name}`, {times}, first in frame {}", count.first_frame);
+    }
+}
+
+/// A number of things in words.
+fn counted(number: u64, what: &str) -> String {
+    match (number, what) {
+        (1, _) => format!("1 {what}"),
+        (_, "breach") => format!("{number} breaches"),
+        _ => format!("{number} {what}s"),
     }
 }
 

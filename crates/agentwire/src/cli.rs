@@ -221,8 +221,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "URL", groups = ["agent", "server"], help_heading = "Agent", value_parser = config::url)]
     pub(crate) ag_ui: Option<String>,
 
-    /// The agent is any server that answers with a stream of --format
-    #[arg(long, value_name = "URL", groups = ["agent", "server", "read", "formatted"], requires = "format", help_heading = "Agent", value_parser = config::url)]
+    /// The agent is any server that answers with a stream of a format that is read
+    #[arg(long, value_name = "URL", groups = ["agent", "server", "read", "formatted"], help_heading = "Agent", value_parser = config::url)]
     pub(crate) events: Option<String>,
 
     /// The agent is a server that speaks OpenAI's chat completions
@@ -245,7 +245,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", groups = ["agent", "read", "formatted"], help_heading = "Agent")]
     pub(crate) replay: Option<PathBuf>,
 
-    /// The format of --events, --exec or --replay; `agentwire formats` lists them
+    /// The format of --events, --exec or --replay, which is told by its beginning otherwise; `agentwire formats` lists them
     #[arg(long, value_name = "FORMAT", requires = "formatted", help_heading = "Agent", value_parser = config::format)]
     pub(crate) format: Option<&'static Format>,
 

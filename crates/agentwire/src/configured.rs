@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use agentwire_core::format::Format;
 use agentwire_gateway::{
     hooks::OnFailure,
     settings::{Busy, Extract, From},
@@ -101,16 +102,21 @@ pub(crate) fn target(agent: &AgentConfig) -> String {
         Upstream::Replay(of) => format!("{kind} {}", of.file.display()),
         Upstream::LangGraph(of) => format!("{kind} {server}, graph {}", of.graph),
         Upstream::Adk(of) => format!("{kind} {server}, app {}", of.app),
-        Upstream::Events(of) => format!("{kind} {server}, {} {}", of.method, of.format.name),
+        Upstream::Events(of) => format!("{kind} {server}, {} {}", of.method, read_as(of.format)),
         Upstream::OpenAi(of) => format!("{kind} {server}, model {}", of.model),
         Upstream::Exec(of) => {
             let line = match of.command.as_slice() {
                 [shell, flag, line] if shell == "sh" && flag == "-c" => line.clone(),
                 words => words.join(" "),
             };
-            format!("{kind} `{line}`, {}", of.format.name)
+            format!("{kind} `{line}`, {}", read_as(of.format))
         }
     }
+}
+
+/// The name of the format that is read.
+fn read_as(format: Option<&'static Format>) -> &'static str {
+    format.map_or("any format", |format| format.name)
 }
 
 /// What takes part in an agent's runs.

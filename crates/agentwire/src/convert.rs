@@ -19,6 +19,7 @@ use crate::{
     error::{Class, Error, Result},
     formats,
     input::{CHUNK, Input},
+    progress,
 };
 
 /// The code of a run whose input could not be read to its end.
@@ -46,6 +47,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
         _ => None,
     };
     let mut input = Input::open(&arguments.input)?;
+    if is_same_file(&arguments.input, &arguments.output) {
+        let message = format!("`{}` is the input, expected another file", arguments.output.display());
+        return Err(Error::new(Class::Usage, message));
+    }
     let source = SourceOptions {
         thread: arguments.thread.as_str().into(),
         run: arguments.run.as_str().into(),
@@ -98,6 +103,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
             break;
         }
     }
+    progress::finish();
     if let Some(style) = arguments.report {
         print_report(&converter.report(), style);
     }
@@ -121,6 +127,28 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     }
 }
 
+/// Whether writing would destroy what is still to be read, by whatever names the file goes.
+fn is_same_file(input: &Path, output: &Path) -> bool {
+    let input = if input == Path::new("-") { Path::new("/dev/stdin") } else { input };
+    if output == Path::new("-") {
+        return false;
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        // Devices and pipes keep nothing that could be destroyed.
+        let identity = |path: &Path| {
+            let metadata = path.metadata().ok().filter(|metadata| metadata.is_file())?;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        identity(output).is_some_and(|output| identity(input) == Some(output))
+    }
+    #[cfg(not(unix))]
+    {
+        output.canonicalize().is_ok_and(|output| input.canonicalize().is_ok_and(|input| input == output))
+    }
+}
+
 /// Where the bytes go.
 struct Output {
     sink: Box<dyn Write>,
@@ -141,7 +169,7 @@ impl Output {
 
     /// Writes and flushes; says `false` when the reader of a pipe has left, which is no failure of ours.
     fn write(&mut self, bytes: &[u8]) -> io::Result<bool> {
-        match self.sink.write_all(bytes).and_then(|()| self.sink.flush()) {
+        match progress::aside(|| self.sink.write_all(bytes).and_then(|()| self.sink.flush())) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             Err(error) => Err(error),

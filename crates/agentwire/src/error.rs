@@ -71,7 +71,9 @@ impl fmt::Display for Error {
 
 /// The name that was probably meant.
 pub(crate) fn nearest<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    let scored = names.into_iter().map(|name| (strsim::jaro_winkler(given, name), name));
+    let given = given.to_lowercase();
+    let likeness = |name: &str| strsim::jaro_winkler(&given, &name.to_lowercase());
+    let scored = names.into_iter().map(|name| (likeness(name), name));
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
     best.filter(|(score, _)| *score > 0.75).map(|(_, name)| name)
 }
@@ -85,6 +87,7 @@ mod tests {
         let names = ["ag-ui", "ag-ui-proto", "langgraph"];
         assert_eq!(nearest("agui", names), Some("ag-ui"));
         assert_eq!(nearest("langraph", names), Some("langgraph"));
+        assert_eq!(nearest("AG-UI", names), Some("ag-ui"));
         assert_eq!(nearest("zzz", names), None);
     }
 }

@@ -39,20 +39,31 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 /// The format that `--from` names. A profile is accepted and changes nothing: readers know all of them.
 pub(crate) fn reader(name: &str) -> Result<&'static Format> {
-    let (format, profile) = name.split_once('@').unwrap_or((name, ""));
+    let (format, profile) = parts(name);
     let found = find(format, "reader", |format| format.reader.is_some())?;
-    if !profile.is_empty() && found.profile(profile).is_none() {
-        return Err(unknown_profile(found, profile));
+    match profile {
+        Some(profile) if named(found, profile).is_none() => Err(unknown_profile(found, profile)),
+        _ => Ok(found),
     }
-    Ok(found)
 }
 
 /// The format and profile that `--to` names.
 pub(crate) fn writer(name: &str) -> Result<(&'static Format, &'static Profile)> {
-    let (format, profile) = name.split_once('@').unwrap_or((name, ""));
+    let (format, profile) = parts(name);
     let found = find(format, "writer", |format| format.writer.is_some())?;
-    let profile = found.profile(profile).ok_or_else(|| unknown_profile(found, profile))?;
+    let profile = match profile {
+        Some(profile) => named(found, profile).ok_or_else(|| unknown_profile(found, profile))?,
+        None => found.profiles.first().expect("a format with a writer has a profile"),
+    };
     Ok((found, profile))
+}
+
+fn parts(name: &str) -> (&str, Option<&str>) {
+    name.split_once('@').map_or((name, None), |(format, profile)| (format, Some(profile)))
+}
+
+fn named(format: &'static Format, profile: &str) -> Option<&'static Profile> {
+    format.profiles.iter().find(|known| known.name == profile)
 }
 
 fn find(name: &str, what: &str, able: fn(&Format) -> bool) -> Result<&'static Format> {
@@ -82,7 +93,15 @@ fn find(name: &str, what: &str, able: fn(&Format) -> bool) -> Result<&'static Fo
 fn unknown_profile(format: &Format, profile: &str) -> Error {
     let known: Vec<_> = format.profiles.iter().map(|profile| profile.name).collect();
     let error = Error::new(Class::Usage, format!("unknown profile `{profile}` of format `{}`", format.name));
-    error.hint(format!("profiles: {}", known.join(", ")))
+    let all = if known.is_empty() {
+        format!("`{}` has no profiles", format.name)
+    } else {
+        format!("profiles: {}", known.join(", "))
+    };
+    error.hint(match nearest(profile, known) {
+        Some(near) => format!("did you mean `{}@{near}`? ({all})", format.name),
+        None => all,
+    })
 }
 
 /// Checks `-O` pairs; each must be known to at least one of the formats, and goes to those that know it.

@@ -2,19 +2,18 @@
 
 use std::{
     fs::File,
-    io::{self, IsTerminal, Read},
+    io::{self, Read},
     path::Path,
 };
 
 use flate2::read::MultiGzDecoder;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use agentwire_core::framing::{Foreign, Framing, recognize};
 
-use crate::error::{Class, Error, Result};
-
-/// Below this size nobody waits long enough to look at a bar.
-const BAR_FROM: u64 = 16 << 20;
+use crate::{
+    error::{Class, Error, Result},
+    progress,
+};
 
 /// How much of a stream is looked at to tell its framing.
 const PEEK: usize = 64 << 10;
@@ -49,7 +48,7 @@ impl Input {
             }
             (Box::new(file), Some(metadata.len()))
         };
-        let mut counted: Box<dyn Read> = match bar(length) {
+        let mut counted: Box<dyn Read> = match progress::start(length) {
             Some(bar) => Box::new(bar.wrap_read(raw)),
             None => raw,
         };
@@ -117,24 +116,18 @@ impl Input {
     fn fill(&mut self, chunk: &mut [u8]) -> Result<usize> {
         loop {
             match self.reader.read(chunk) {
-                Ok(read) => return Ok(read),
+                Ok(read) => {
+                    if read == 0 {
+                        progress::finish();
+                    }
+                    return Ok(read);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
+                    progress::finish();
                     return Err(Error::new(Class::Io, format!("`{}` could not be read: {error}", self.name)));
                 }
             }
         }
     }
-}
-
-/// A bar on stderr for a large file, if somebody is looking.
-fn bar(length: Option<u64>) -> Option<ProgressBar> {
-    let length = length.filter(|length| *length > BAR_FROM)?;
-    if !io::stderr().is_terminal() {
-        return None;
-    }
-    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-    let style = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-    bar.set_style(ProgressStyle::with_template(style).expect("the template is constant"));
-    Some(bar)
 }

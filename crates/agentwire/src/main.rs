@@ -13,6 +13,7 @@ mod error;
 mod formats;
 mod hooks;
 mod input;
+mod progress;
 mod reload;
 mod remote;
 mod serve;
@@ -35,7 +36,10 @@ fn main() -> ExitCode {
         Command::Audit(command) => audit::run(&command),
         Command::Store(command) => store::run(&command),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "agentwire", &mut std::io::stdout());
+            // The generator panics when it cannot write, so it writes to memory.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "agentwire", &mut script);
+            println!("{}", String::from_utf8_lossy(&script).trim_end());
             Ok(ExitCode::SUCCESS)
         }
     };

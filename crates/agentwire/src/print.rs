@@ -9,7 +9,7 @@ use std::{
     process,
 };
 
-use crate::error::Class;
+use crate::{error::Class, progress};
 
 /// As the standard one, but for a pipe that was closed. Styles are shown where they can be.
 macro_rules! println {
@@ -18,9 +18,14 @@ macro_rules! println {
 }
 
 pub(crate) fn line(text: fmt::Arguments<'_>) {
-    match writeln!(anstream::stdout(), "{text}") {
+    line_or(text, 0);
+}
+
+/// The same for a command that already knows how it ends, whoever reads on.
+pub(crate) fn line_or(text: fmt::Arguments<'_>, code: i32) {
+    match progress::aside(|| writeln!(anstream::stdout(), "{text}")) {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(0),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(code),
         Err(error) => {
             anstream::eprintln!("error: stdout cannot be written: {error}");
             process::exit(Class::Io as i32);

@@ -15,6 +15,9 @@ use crate::{
     error::{Class, Error, Result},
 };
 
+/// How many characters of a refusal are shown: a few lines of a terminal.
+const EXCERPT: usize = 400;
+
 pub(crate) fn check(arguments: &Check, format: &Format) -> Result<Inspection> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -23,12 +26,22 @@ pub(crate) fn check(arguments: &Check, format: &Format) -> Result<Inspection> {
     runtime.block_on(inspect(arguments, format))
 }
 
+/// Whether a server is on this machine: no proxy leads there.
+fn is_here(url: &str) -> bool {
+    let url = reqwest::Url::parse(url).ok();
+    let host = url.as_ref().and_then(reqwest::Url::host_str).unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
 async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
     let url = &arguments.input;
     let silence = Duration::from_secs(arguments.timeout.max(1));
-    let client = reqwest::Client::builder()
-        .connect_timeout(silence)
-        .read_timeout(silence)
+    let mut client = reqwest::Client::builder().connect_timeout(silence).read_timeout(silence);
+    if is_here(url) {
+        client = client.no_proxy();
+    }
+    let client = client
         .build()
         .map_err(|error| server_error(format!("the HTTP client could not be made: {error}")))?;
     let (accept, framing) = match format.name {
@@ -39,11 +52,12 @@ async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
             return Err(error.hint("formats for servers: ag-ui, ag-ui-proto"));
         }
     };
+    let input = run_input(&arguments.message);
     let mut request = client
         .post(url)
         .header("accept", accept)
         .header("content-type", "application/json")
-        .body(ag_ui::input::to_json(&run_input(&arguments.message)));
+        .body(ag_ui::input::to_json(&input));
     for header in &arguments.headers {
         let (name, value) = header.split_once(':').ok_or_else(|| {
             Error::new(Class::Usage, format!("header `{header}` is not of the form NAME: VALUE"))
@@ -56,11 +70,10 @@ async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
     })?;
     let status = response.status();
     if !status.is_success() {
-        let body = response.text().await.unwrap_or_default();
-        let shown: String = body.chars().take(400).collect();
-        return Err(server_error(format!("`{url}` answered {status}: {}", shown.trim())));
+        return Err(server_error(format!("`{url}` answered {status}: {}", excerpt(&mut response).await)));
     }
     let mut inspection = Inspection::new(format, framing, arguments.max_frame);
+    inspection.ask(input.thread, input.run);
     let content_type = response.headers().get("content-type").and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or("none").to_owned();
     let plain = content_type.split(';').next().unwrap_or_default().trim();
@@ -81,6 +94,20 @@ async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
     }
     inspection.end();
     Ok(inspection)
+}
+
+/// The start of the body of a refusal, on one line. The rest, which may have no end, is not read.
+async fn excerpt(response: &mut reqwest::Response) -> String {
+    let mut body = Vec::new();
+    while body.len() < EXCERPT * char::MAX.len_utf8()
+        && let Ok(Some(bytes)) = response.chunk().await
+    {
+        body.extend_from_slice(&bytes);
+    }
+    let text = String::from_utf8_lossy(&body);
+    // A terminal must not take orders from a server.
+    let plain = text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+    plain.take(EXCERPT).collect()
 }
 
 /// A new run each time: a server may answer a known run id with what it already has.

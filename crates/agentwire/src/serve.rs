@@ -82,7 +82,7 @@ fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
     let pairs = &arguments.options;
     let options = |format: Option<&'static Format>| match format {
         Some(format) => formats::options(pairs, &[format]).map(|_| pairs.clone()),
-        // Whoever tells the format from the recording checks them then.
+        // Whoever tells the format by what is read checks them then.
         None => Ok(pairs.clone()),
     };
     let headers = headers(&arguments.headers)?;
@@ -104,16 +104,15 @@ fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
         Upstream::Adk(Adk { http: http(url), app: name(&arguments.app), user: None, options })
     } else if let Some(url) = &arguments.ag_ui {
         Upstream::AgUi(http(url))
-    } else if let (Some(url), Some(format)) = (&arguments.events, arguments.format) {
-        let options = options(Some(format))?;
+    } else if let Some(url) = &arguments.events {
+        let (format, options) = (arguments.format, options(arguments.format)?);
         Upstream::Events(Events { http: http(url), method: "POST", body: None, format, options })
     } else if let Some(url) = &arguments.openai {
         let api_key = arguments.api_key_env.clone().map(|name| Secret::Variable(name, 0..0));
         let (model, options) = (name(&arguments.model), serde_json::Map::new());
         Upstream::OpenAi(OpenAi { http: http(url), model, system: None, api_key, options })
     } else if let Some(line) = &arguments.exec {
-        let format = arguments.format.or(Format::find("ag-ui")).expect("`ag-ui` is a format");
-        let options = options(Some(format))?;
+        let (format, options) = (arguments.format, options(arguments.format)?);
         Upstream::Exec(Exec { command: config::shell(line), format, env: Vec::new(), cwd: None, options })
     } else if let Some(file) = &arguments.replay {
         let options = options(arguments.format)?;

@@ -33,7 +33,7 @@ pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
                 method: Some(of.method.to_owned()),
                 headers: headers(&of.http),
                 body: of.body.clone(),
-                format: Some(of.format.name.to_owned()),
+                format: of.format.map(|format| format.name.to_owned()),
                 options: of.options.clone(),
             };
             made(config, Events::new(options))
@@ -41,7 +41,7 @@ pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
         Upstream::Exec(of) => {
             let options = ExecOptions {
                 command: of.command.clone(),
-                format: Some(of.format.name.to_owned()),
+                format: of.format.map(|format| format.name.to_owned()),
                 env: of.env.clone(),
                 cwd: of.cwd.clone(),
                 options: of.options.clone(),

@@ -90,8 +90,15 @@ impl Gateway {
     }
 }
 
+/// A shell for a line with `curl`: this machine is reached without a proxy.
+fn sh(line: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
+    command
+}
+
 fn shell(line: &str) -> String {
-    let output = Command::new("sh").args(["-c", line]).output().expect("sh can be started");
+    let output = sh(line).output().expect("sh can be started");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -145,9 +152,11 @@ fn the_file_is_taken_and_flags_win_over_it() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let gateway = Gateway::start(&["--listen", "127.0.0.1:0", "--store", "memory:"], "curl");
-    let line = gateway.line("curl").replace("hello", "long 100000");
-    let mut slow = Mortal(Command::new("sh").args(["-c", &line]).stdout(Stdio::piped()).spawn().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let endless = format!("[agents.endless]\n{}\n", command("on", Some("never")));
+    std::fs::write(folder.path().join("agentwire.toml"), endless).unwrap();
+    let gateway = Gateway::start_in(folder, &["--listen", "127.0.0.1:0", "--store", "memory:"], "curl");
+    let mut slow = Mortal(sh(gateway.line("curl")).stdout(Stdio::piped()).spawn().unwrap());
     // The run goes on once its first line is here.
     let mut first = String::new();
     BufReader::new(slow.0.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
@@ -188,11 +197,13 @@ fn the_example_is_accepted() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// An agent that is a command: it says `begin`, waits for the file if there is one to wait for, and ends.
+/// An agent that is a command: it says `begin`, waits for the file if there is one to wait for, and ends. It does not
+/// wait longer than the gateway lives.
 fn command(begin: &str, wait_for: Option<&str>) -> String {
     let say = |event: &str| format!("echo '{event}'; ");
-    let wait =
-        wait_for.map(|file| format!("while [ ! -e {file} ]; do sleep 0.02; done; ")).unwrap_or_default();
+    let wait = wait_for
+        .map(|file| format!("while [ ! -e {file} ] && kill -0 $PPID; do sleep 0.02; done; "))
+        .unwrap_or_default();
     let line = [
         say(r#"{"type":"RUN_STARTED","threadId":"t","runId":"r"}"#),
         say(r#"{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}"#),
@@ -229,7 +240,7 @@ fn a_reload_changes_the_agents_and_no_run_that_goes_on() {
     let mut gateway = Gateway::start_in(folder, &arguments, "curl");
     let url = gateway.url();
     assert!(shell(&ask(&url, "same", "r1")).contains("\"old\""));
-    let live = Command::new("sh").args(["-c", &ask(&url, "gone", "live")]).stdout(Stdio::piped()).spawn();
+    let live = sh(&ask(&url, "gone", "live")).stdout(Stdio::piped()).spawn();
     let mut live = Mortal(live.unwrap());
     let mut reader = BufReader::new(live.0.stdout.take().unwrap());
     let mut story = String::new();

@@ -9,8 +9,8 @@ use toml::de::DeValue;
 use super::{
     AgentConfig, hooks,
     kind::{
-        Count, DURATION, DURATION_OR_ZERO, Flag, JsonTable, List, NAME, OptionsOf, OrNever, ROUTE, Size, URL,
-        Word, did_you_mean,
+        Count, DURATION, DURATION_OR_ZERO, Flag, JsonTable, List, NAME, OptionsOf, OrNever, ROUTE, Size,
+        TOOL_NAMES, URL, Word, did_you_mean,
     },
     table::{Kind, Shape, Table, Value, Variant, type_of},
     upstream::UpstreamKind,
@@ -113,8 +113,14 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
         table.set("runs", &Flag, &mut routes.runs, "`/runs/…`, `/threads/{id}/stream`.");
     });
     table.set(
+        "show_errors",
+        &Flag,
+        &mut settings.show_errors,
+        "Whether clients get to read what the agent's side says about a failure (an error body, the end of stderr), which otherwise only the log has. For development.",
+    );
+    table.set(
         "approve",
-        &List(NAME, "a list of names of tools"),
+        &List(TOOL_NAMES, "a list of names of tools"),
         &mut settings.approve,
         "Tools of the front end, and long-running tools, whose calls a person must allow first; `*` stands for anything. Tools that the agent runs itself cannot be held.",
     );

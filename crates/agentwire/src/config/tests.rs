@@ -57,6 +57,8 @@ mistakes! {
     bad_values_name_what_is_allowed:
         "listen = \"7117\"\nstore = \"agentwire.db\"\ndurability = \"fsnc\"\nheartbeat = \"15x\"\nlease = \"0s\"\ncors = [\"https://a.example/app\", \"nonsense\"]\nlimits = { body = \"10XB\", head = 0, runs = 0, connections = -1 }\n[agents.a]\nupstream = { kind = \"demo\" }\nbusy = \"enque\"\nhistory = \"servr\"\ntimeouts = { idle = \"forever\" }\n",
         "store = \"postgres://db\"\nlog = { level = \"inf\", format = \"xml\" }\n[agents.a]\nupstream = { kind = \"ag-ui\", url = \"localhost:8000\" }\npath = \"agent\"\n[agents.b]\nupstream = { kind = \"ag-ui\", url = \"ftp://h/\" }\npath = \"/{user}/{user}\"\n[agents.c]\nupstream = { kind = \"ag-ui\", url = \"http://\" }\npath = \"/chat\"\n";
+    what_could_never_be_asked_is_found:
+        "[agents.a]\nupstream = { kind = \"events\", url = \"http://h/{{mesage}}\", body = { q = [\"{{thread}} {{foo}}\"] } }\n[agents.b]\nupstream = { kind = \"langgraph\", url = \"http://h\", graph = \"g\", context = { x = \"{{foo}}\" } }\n[agents.c]\nupstream = { kind = \"events\", url = \"http://h/x\", method = \"GET\", body = { a = 1 } }\n[agents.d]\nupstream = { kind = \"exec\", command = [\"x\"], options = { steps = \"none\" } }\n";
     bad_kinds_and_formats_name_the_likely_one:
         "[agents.a]\nupstream = { kind = \"langraph\", url = \"http://h\" }\n[agents.b]\nupstream = { url = \"http://h\" }\n[agents.c]\nupstream = { kind = \"events\", url = \"http://h\", format = \"agui\" }\n[agents.d]\nupstream = { kind = \"exec\", command = \"x\", format = \"ag-ui@9\" }\n",
         "[agents.a]\nupstream = { kind = \"langgraph\", url = \"http://h\", graph = \"g\", options = { zzz = 1, steps = \"sometimes\" } }\n[agents.a.ai_sdk]\nprofile = \"9\"\noptions = { nothing = [] }\n";
@@ -205,10 +207,11 @@ fn every_kind_of_upstream_is_read() {
         ag-ui.upstream = { kind = "ag-ui", url = "http://127.0.0.1:8000/agent", headers = { Authorization = { env = "AGENTWIRE_TEST_UNSET" }, x-a = "b" }, forward_headers = ["Cookie"] }
         langgraph.upstream = { kind = "langgraph", url = "https://h", graph = "g", assistant = "a", context = { n = 1, list = [1.5, true, 1979-05-27] } }
         adk.upstream = { kind = "adk", url = "http://h", app = "shop", user = "u" }
-        events.upstream = { kind = "events", url = "http://h/x", method = "GET", format = "ag-ui", body = { q = [1] }, options = { old_shapes = "accept" } }
+        events.upstream = { kind = "events", url = "http://h/x", method = "PUT", format = "ag-ui", body = { q = [1] }, options = { old_shapes = "accept" } }
         openai.upstream = { kind = "openai", url = "http://h/v1", model = "m", system = "", api_key_env = "AGENTWIRE_TEST_UNSET" }
-        exec.upstream = { kind = "exec", command = ["python3", "-u", "agent.py"], env = ["HOME"], cwd = "/tmp" }
+        exec.upstream = { kind = "exec", command = ["python3", "-u", "agent.py"], env = ["HOME", "MODE=fast=yes"], cwd = "/tmp" }
         shell.upstream = { kind = "exec", command = "cat events.jsonl", format = "adk" }
+        any.upstream = { kind = "events", url = "http://h/x", method = "PATCH" }
         "#,
     );
     assert_eq!(config.default_agent.as_deref(), Some("demo"));

@@ -8,8 +8,8 @@ use toml::de::DeValue;
 
 use super::{
     kind::{
-        ANY_TEXT, AnyJson, FORMAT, HEADER, JsonTable, List, NAME, OptionsOf, PATH, Speed, URL, VARIABLE,
-        Word, did_you_mean,
+        ANY_TEXT, ASSIGNMENT, AnyJson, FORMAT, HEADER, JsonTable, List, NAME, OptionsOf, PATH, Speed, URL,
+        VARIABLE, Word, did_you_mean,
     },
     table::{Kind, Shape, Table, Value, Variant, type_of},
 };
@@ -90,7 +90,8 @@ pub(crate) struct Events {
     pub(crate) method: &'static str,
     /// What is sent; the AG-UI request if absent.
     pub(crate) body: Option<Json>,
-    pub(crate) format: &'static Format,
+    /// Told by the answer if absent.
+    pub(crate) format: Option<&'static Format>,
     /// Options of the format, `key=value`.
     pub(crate) options: Vec<String>,
 }
@@ -111,8 +112,9 @@ pub(crate) struct OpenAi {
 pub(crate) struct Exec {
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
-    pub(crate) format: &'static Format,
-    /// The variables of our environment that the program sees.
+    /// Told by what it writes if absent.
+    pub(crate) format: Option<&'static Format>,
+    /// The variables of our environment that the program sees, and those that it gets as `NAME=value`.
     pub(crate) env: Vec<String>,
     pub(crate) cwd: Option<PathBuf>,
     /// Options of the format, `key=value`.
@@ -230,6 +232,14 @@ fn http(table: &mut Table<'_>) -> Option<Http> {
     Some(Http { url: url?, headers, forward_headers })
 }
 
+/// Refuses a template with a name in it that nobody knows.
+fn check_template(table: &Table<'_>, name: &str, template: &Json) {
+    if let Err(problem) = agentwire_gateway::agent::check_template(template) {
+        let message = format!("`{}.{name}` cannot be filled in: {problem}", table.path());
+        table.refuse_at(table.span_of(name), message, None);
+    }
+}
+
 fn options(table: &mut Table<'_>, format: Option<&'static Format>) -> Vec<String> {
     let mut pairs = Vec::new();
     table.set(
@@ -238,6 +248,10 @@ fn options(table: &mut Table<'_>, format: Option<&'static Format>) -> Vec<String
         &mut pairs,
         "Options of the reader, as `agentwire formats` lists them.",
     );
+    if !pairs.is_empty() && !table.has("format") && format.is_none() {
+        let message = format!("`{}.options` are those of no format", table.path());
+        table.refuse("options", message, "name one with `format`");
+    }
     pairs
 }
 
@@ -254,7 +268,14 @@ fn langgraph(table: &mut Table<'_>) -> Option<Upstream> {
     let http = http(table);
     let graph = table.need("graph", &NAME, "The graph, as in the server's `langgraph.json`.");
     let assistant = table.maybe("assistant", &NAME, "The assistant's id, if it is not the graph's own.");
-    let context = table.maybe("context", &JsonTable, "What every run gets as its context.");
+    let context = table.maybe(
+        "context",
+        &JsonTable,
+        "What every run gets as its context; `{{…}}` is filled in from the request (upstreams.md).",
+    );
+    if let Some(context) = &context {
+        check_template(table, "context", &Json::Object(context.clone()));
+    }
     let mut state_keys = Vec::new();
     table.set(
         "state_keys",
@@ -280,14 +301,28 @@ fn adk(table: &mut Table<'_>) -> Option<Upstream> {
 }
 
 fn events(table: &mut Table<'_>) -> Option<Upstream> {
-    const METHODS: Word<&str> = Word(&[("POST", "POST"), ("GET", "GET"), ("PUT", "PUT")]);
+    const METHODS: Word<&str> = Word(&[("POST", "POST"), ("GET", "GET"), ("PUT", "PUT"), ("PATCH", "PATCH")]);
     let http = http(table);
-    let format = table.need("format", &FORMAT, "The format of the answer.");
+    let format = table.maybe("format", &FORMAT, "The format of the answer; told by its beginning if absent.");
     let mut method = "POST";
     table.set("method", &METHODS, &mut method, "The method of the request.");
-    let body = table.maybe("body", &AnyJson, "The body of the request; the AG-UI request if absent.");
+    let body = table.maybe(
+        "body",
+        &AnyJson,
+        "The body of the request, in which `{{…}}` is filled in (upstreams.md); the AG-UI request if absent.",
+    );
     let options = options(table, format);
-    Some(Upstream::Events(Events { http: http?, method, body, format: format?, options }))
+    if let Some(http) = &http {
+        check_template(table, "url", &Json::String(http.url.clone()));
+    }
+    if let Some(body) = &body {
+        check_template(table, "body", body);
+        if method == "GET" {
+            let message = format!("`{}.body` cannot be sent with GET", table.path());
+            table.refuse("body", message, "put `{{…}}` into the URL, or choose another `method`");
+        }
+    }
+    Some(Upstream::Events(Events { http: http?, method, body, format, options }))
 }
 
 fn open_ai(table: &mut Table<'_>) -> Option<Upstream> {
@@ -318,17 +353,17 @@ fn open_ai(table: &mut Table<'_>) -> Option<Upstream> {
 
 fn exec(table: &mut Table<'_>) -> Option<Upstream> {
     let command = table.need("command", &Command, "The program and its arguments; a string is run by `sh`.");
-    let mut format = Format::find("ag-ui")?;
-    table.set("format", &FORMAT, &mut format, "The format of what it writes.");
+    let format =
+        table.maybe("format", &FORMAT, "The format of what it writes; told by its beginning if absent.");
     let mut env = Vec::new();
     table.set(
         "env",
-        &List(VARIABLE, "a list of environment variables"),
+        &List(ASSIGNMENT, "a list of environment variables"),
         &mut env,
-        "The environment variables that it sees beside `PATH` and `HOME`.",
+        "What it sees of the environment beside `PATH`, `HOME` and the like: `\"NAME\"` passes a variable on, `\"NAME=value\"` sets one.",
     );
     let cwd = table.maybe("cwd", &PATH, "The folder in which it is started.");
-    let options = options(table, table.is_there().then_some(format));
+    let options = options(table, format);
     Some(Upstream::Exec(Exec { command: command?, format, env, cwd, options }))
 }
 

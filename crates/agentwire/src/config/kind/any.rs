@@ -1,0 +1,74 @@
+//! Values that are passed on as they are, so that the file may say whatever JSON can.
+
+use serde_json::{Value as Json, json};
+use toml::de::DeValue;
+
+use super::{
+    super::table::{Kind, Shape, Value},
+    number::integer,
+};
+
+/// Anything that JSON can say.
+pub(in super::super) struct AnyJson;
+
+impl Kind<Json> for AnyJson {
+    fn read(&self, value: &Value<'_>) -> Option<Json> {
+        json(value)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Value("anything".into(), json!({}))
+    }
+
+    fn show(&self, value: &Json) -> Option<String> {
+        Some(value.to_string())
+    }
+}
+
+/// A table of anything that JSON can say.
+pub(in super::super) struct JsonTable;
+
+impl Kind<serde_json::Map<String, Json>> for JsonTable {
+    fn read(&self, value: &Value<'_>) -> Option<serde_json::Map<String, Json>> {
+        let entries = value.entries("a table")?;
+        let read: Vec<_> =
+            entries.iter().map(|(name, _, value)| Some(((*name).to_owned(), json(value)?))).collect();
+        read.into_iter().collect()
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Value("a table of anything".into(), json!({ "type": "object" }))
+    }
+
+    fn show(&self, value: &serde_json::Map<String, Json>) -> Option<String> {
+        value.is_empty().then(|| "{}".to_owned())
+    }
+}
+
+fn json(value: &Value<'_>) -> Option<Json> {
+    match value.inner.get_ref() {
+        DeValue::String(text) => Some(Json::from(text.as_ref())),
+        DeValue::Boolean(flag) => Some(Json::from(*flag)),
+        DeValue::Datetime(time) => Some(Json::from(time.to_string())),
+        DeValue::Integer(number) => {
+            let signed = i64::from_str_radix(number.as_str(), number.radix()).ok().map(Json::from);
+            let read = signed.or_else(|| integer(value).map(Json::from));
+            if read.is_none() {
+                value.refuse(format!("`{}` is too large for a number", value.path), None);
+            }
+            read
+        }
+        DeValue::Float(number) => {
+            let read = number.as_str().parse().ok().and_then(serde_json::Number::from_f64);
+            if read.is_none() {
+                value.refuse(format!("`{}` must be finite: JSON has no other numbers", value.path), None);
+            }
+            read.map(Json::Number)
+        }
+        DeValue::Array(_) => {
+            let read: Vec<_> = value.items("an array")?.iter().map(json).collect();
+            read.into_iter().collect::<Option<Vec<_>>>().map(Json::Array)
+        }
+        DeValue::Table(_) => JsonTable.read(value).map(Json::Object),
+    }
+}

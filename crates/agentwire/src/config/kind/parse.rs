@@ -1,0 +1,305 @@
+//! What the strings of the file mean, which a flag of the command line must mean too.
+
+use std::{net::SocketAddr, time::Duration};
+
+use agentwire_core::format::{FORMATS, Format};
+use reqwest::Url;
+
+use super::{Fault, did_you_mean};
+
+/// Durations beyond this are refused, because adding them to a clock could overflow it.
+const LONGEST_DAYS: u64 = 36_500;
+
+/// `200ms`, `30s`, `5m`, `24h`, `90d`.
+pub(super) fn duration(text: &str) -> Result<Duration, Fault> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim_start());
+    let units = "units: ms, s, m, h, d";
+    if number.is_empty() {
+        return Err(
+            Fault::new("it does not begin with a whole number").hint("write it like `30s` or `200ms`")
+        );
+    }
+    let millis: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 3600 * 1000,
+        "d" => 24 * 3600 * 1000,
+        "" => {
+            return Err(
+                Fault::new("the unit is missing").hint(format!("did you mean `{number}s`? ({units})"))
+            );
+        }
+        unit if unit.starts_with('.') => {
+            return Err(
+                Fault::new("it is not a whole number").hint("use a smaller unit, as in `1500ms` for 1.5 s")
+            );
+        }
+        unit => {
+            let meant = match unit.to_ascii_lowercase().as_str() {
+                "milli" | "millis" | "millisecond" | "milliseconds" | "msec" | "msecs" => Some("ms"),
+                "sec" | "secs" | "second" | "seconds" => Some("s"),
+                "min" | "mins" | "minute" | "minutes" => Some("m"),
+                "hr" | "hrs" | "hour" | "hours" => Some("h"),
+                "day" | "days" => Some("d"),
+                lower => ["ms", "s", "m", "h", "d"].into_iter().find(|unit| *unit == lower),
+            };
+            return Err(Fault::new(format!("unknown unit `{unit}`")).hint(match meant {
+                Some(meant) => format!("did you mean `{number}{meant}`? ({units})"),
+                None => units.to_owned(),
+            }));
+        }
+    };
+    let whole = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
+    match whole {
+        Some(whole) if whole <= LONGEST_DAYS * 24 * 3600 * 1000 => Ok(Duration::from_millis(whole)),
+        _ => Err(Fault::new(format!("it is longer than {LONGEST_DAYS} days"))),
+    }
+}
+
+/// A duration as it is written, in the largest unit that divides it.
+pub(super) fn show_duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    let units = [(24 * 3_600_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
+    // `24h` reads better than `1d`, `90d` better than `2160h`.
+    let unit = units
+        .into_iter()
+        .find(|(factor, unit)| millis.is_multiple_of(*factor) && (millis > *factor || *unit != "d"));
+    match (millis, unit) {
+        (0, _) => "0s".into(),
+        (_, Some((factor, unit))) => format!("{}{unit}", millis / factor),
+        (millis, None) => format!("{millis}ms"),
+    }
+}
+
+/// An address to listen on.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, Fault> {
+    // The one name that needs no resolver.
+    let resolved = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    let port = text.strip_prefix(':').unwrap_or(text);
+    resolved.as_deref().unwrap_or(text).parse().map_err(|_| {
+        let fault = Fault::new("that is no IP address with a port");
+        match port.parse::<u16>() {
+            Ok(port) => {
+                fault.hint(format!("did you mean `127.0.0.1:{port}`? (`0.0.0.0:{port}` for every network)"))
+            }
+            Err(_) if text.parse::<std::net::IpAddr>().is_ok() => {
+                let address = SocketAddr::new(text.parse().unwrap_or([127, 0, 0, 1].into()), 7117);
+                fault.hint(format!("did you mean `{address}`?"))
+            }
+            Err(_) => fault.hint("write it like `127.0.0.1:7117` or `[::1]:7117`"),
+        }
+    })
+}
+
+/// The address of a store.
+pub(crate) fn store(text: &str) -> Result<String, Fault> {
+    let allowed = "allowed: `sqlite:PATH`, `memory:`";
+    match text {
+        "memory:" => Ok(text.to_owned()),
+        "sqlite:" | "sqlite" => {
+            Err(Fault::new("the path is missing").hint("did you mean `sqlite:agentwire.db`?"))
+        }
+        _ if text.strip_prefix("sqlite:").is_some_and(|path| !path.contains('\0')) => Ok(text.to_owned()),
+        "memory" => Err(Fault::new("that is no address of a store").hint("did you mean `memory:`?")),
+        _ if text.starts_with("postgres:") || text.starts_with("postgresql:") => {
+            Err(Fault::new("this version has no PostgreSQL store").hint(allowed))
+        }
+        _ if !text.contains(':') && !text.is_empty() => Err(Fault::new("that is no address of a store")
+            .hint(format!("did you mean `sqlite:{text}`? ({allowed})"))),
+        _ => Err(Fault::new("that is no address of a store").hint(allowed)),
+    }
+}
+
+/// An address on the web, as it was written: it may hold places that are filled in later.
+pub(crate) fn url(text: &str) -> Result<String, Fault> {
+    web(text).map(|_| text.to_owned())
+}
+
+fn web(text: &str) -> Result<Url, Fault> {
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(url),
+        // `localhost:2024` is an address with the scheme `localhost` to the letter of the standard.
+        Ok(url) if !text.contains("://") => {
+            Err(Fault::new(format!("`{}` is no scheme that can be spoken", url.scheme()))
+                .hint(format!("did you mean `http://{text}`?")))
+        }
+        Ok(url) => Err(Fault::new(format!("`{}` is no scheme that can be spoken", url.scheme()))
+            .hint("allowed: http, https")),
+        Err(error) => {
+            let fault = Fault::new(error.to_string());
+            let meant =
+                Url::parse(&format!("http://{text}")).is_ok() && !text.contains("://") && !text.is_empty();
+            match meant {
+                true => Err(fault.hint(format!("did you mean `http://{text}`?"))),
+                false => Err(fault.hint("write it like `http://127.0.0.1:8000`")),
+            }
+        }
+    }
+}
+
+pub(super) fn header_name(text: &str) -> Result<String, Fault> {
+    match reqwest::header::HeaderName::from_bytes(text.as_bytes()) {
+        Ok(name) => Ok(name.as_str().to_owned()),
+        Err(_) => {
+            Err(Fault::new("that is no name of a header").hint("letters, digits and `-`, as in `x-user-id`"))
+        }
+    }
+}
+
+pub(super) fn origin(text: &str) -> Result<String, Fault> {
+    if text == "*" {
+        return Ok(text.to_owned());
+    }
+    let url = web(text)?;
+    let origin = url.origin().ascii_serialization();
+    if url.path() == "/"
+        && url.query().is_none()
+        && url.fragment().is_none()
+        && url.username().is_empty()
+        && !text.ends_with('/')
+    {
+        return Ok(origin);
+    }
+    Err(Fault::new("an origin has no path").hint(format!("did you mean `{origin}`?")))
+}
+
+pub(super) fn route(text: &str) -> Result<String, Fault> {
+    let Some(rest) = text.strip_prefix('/') else {
+        return Err(Fault::new("it must begin with `/`").hint(format!("did you mean `/{text}`?")));
+    };
+    if rest.is_empty() {
+        return Ok(text.to_owned());
+    }
+    let mut parameters = Vec::new();
+    for segment in rest.strip_suffix('/').unwrap_or(rest).split('/') {
+        let parameter = segment.strip_prefix('{').and_then(|segment| segment.strip_suffix('}'));
+        let word =
+            |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        match parameter {
+            Some(name) if !word(name) => {
+                return Err(
+                    Fault::new(format!("`{{{name}}}` is no parameter")).hint("write it like `{user}`")
+                );
+            }
+            Some(name) if parameters.contains(&name) => {
+                return Err(Fault::new(format!("the parameter `{name}` occurs twice")));
+            }
+            Some(name) => parameters.push(name),
+            None if segment.is_empty() => return Err(Fault::new("it has an empty segment")),
+            None if matches!(segment, "." | "..") => {
+                return Err(Fault::new(format!("`{segment}` is no segment of a route")));
+            }
+            None if segment.contains(['{', '}']) => {
+                return Err(Fault::new(format!("`{segment}` is neither a word nor a parameter"))
+                    .hint("a parameter is a whole segment, as in `/users/{user}/chat`"));
+            }
+            None if !segment
+                .bytes()
+                .all(|c| c.is_ascii_alphanumeric() || b"-._~!$&'()+,;=:@%".contains(&c)) =>
+            {
+                return Err(Fault::new(format!("`{segment}` has characters that a path cannot have")));
+            }
+            None => {}
+        }
+    }
+    Ok(text.to_owned())
+}
+
+/// A format that can be read.
+pub(crate) fn format(text: &str) -> Result<&'static Format, Fault> {
+    let (name, profile) = text.split_once('@').unwrap_or((text, ""));
+    let readable: Vec<_> =
+        FORMATS.iter().filter(|format| format.reader.is_some()).map(|format| format.name).collect();
+    match Format::find(name) {
+        Some(format) if format.reader.is_none() => Err(Fault::new("agentwire can write it, but not read it")
+            .hint(format!("formats: {}", readable.join(", ")))),
+        Some(format) if !profile.is_empty() && format.profile(profile).is_none() => {
+            let known: Vec<_> = format.profiles.iter().map(|profile| profile.name).collect();
+            Err(Fault::new(format!("unknown profile `{profile}`"))
+                .hint(did_you_mean(profile, &known, "profiles")))
+        }
+        Some(format) => Ok(format),
+        None => Err(Fault::new("there is no such format").hint(did_you_mean(name, &readable, "formats"))),
+    }
+}
+
+/// How much is logged.
+pub(crate) fn level(text: &str) -> Result<String, Fault> {
+    const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
+    for directive in text.split(',') {
+        let (target, level) = directive.rsplit_once('=').unwrap_or(("x", directive));
+        if !LEVELS.contains(&level.trim().to_ascii_lowercase().as_str()) || target.trim().is_empty() {
+            return Err(
+                Fault::new(format!("`{level}` is no level")).hint(did_you_mean(level, LEVELS, "levels"))
+            );
+        }
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cli;
+
+    #[test]
+    fn durations() {
+        let read = |text| duration(text).map_err(|fault| fault.to_string());
+        assert_eq!(read("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(read("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(read("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(read("24h"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(read("90d"), Ok(Duration::from_secs(90 * 86_400)));
+        assert_eq!(read("0s"), Ok(Duration::ZERO));
+        let refused = [
+            "",
+            "s",
+            "30",
+            "30x",
+            "30sec",
+            "5 minutes",
+            "1.5s",
+            "-3s",
+            "+3s",
+            "３s",
+            "30S",
+            "36501d",
+            "never",
+            "99999999999999999999s",
+            "18446744073709551615d",
+        ];
+        let refused: Vec<_> =
+            refused.map(|text| format!("{text}: {}", read(text).expect_err("it is no duration"))).into();
+        insta::assert_snapshot!(refused.join("\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_shown_duration_reads_back(millis in 0u64..LONGEST_DAYS * 86_400_000) {
+            let value = Duration::from_millis(millis);
+            prop_assert_eq!(duration(&show_duration(value)), Ok(value));
+        }
+
+        #[test]
+        fn no_text_breaks_a_parser(text in ".{0,40}") {
+            let _ = (duration(&text), address(&text), store(&text), url(&text), origin(&text));
+            let _ = (route(&text), format(&text), level(&text), header_name(&text), cli::size(&text));
+        }
+    }
+
+    #[test]
+    fn the_likely_intention_of_an_address() {
+        let read = |text| address(text).map_err(|fault| fault.hint.unwrap_or_default());
+        assert_eq!(read("localhost:80"), Ok(([127, 0, 0, 1], 80).into()));
+        assert_eq!(
+            read(":7117").unwrap_err(),
+            "did you mean `127.0.0.1:7117`? (`0.0.0.0:7117` for every network)"
+        );
+        assert_eq!(read("::1").unwrap_err(), "did you mean `[::1]:7117`?");
+        assert_eq!(read("example.org:80").unwrap_err(), "write it like `127.0.0.1:7117` or `[::1]:7117`");
+    }
+}
