@@ -15,6 +15,8 @@ case $target in /*) ;; *) target=$root/$target ;; esac
 work=$(mktemp -d)
 started=()
 cd "$here"
+# Whatever proxy this machine needs, it does not lead to the servers of a test.
+export NO_PROXY=127.0.0.1 no_proxy=127.0.0.1
 
 finish() {
     local status=$?
@@ -57,17 +59,18 @@ start() {
     "$@" >"$log" 2>&1 &
     pid=$!
     started+=("$pid")
-    until url=$(grep -om1 'http://127\.0\.0\.1:[0-9]*' "$log"); do
+    # Whole lines only: the last one may still be on its way.
+    until url=$(head -n "$(wc -l <"$log")" "$log" | grep -om1 'http://127\.0\.0\.1:[0-9]*'); do
         kill -0 "$pid" 2>/dev/null || fail "the server ended: $(cat "$log")"
         tries=$((tries + 1))
-        [ "$tries" -lt 600 ] || fail "the server said no address for a minute: $(cat "$log")"
+        [ "$tries" -lt 1800 ] || fail "the server says no address: $(cat "$log")"
         sleep 0.1
     done
 }
 
 run() {
     local run=${3:-run-$RANDOM$RANDOM}
-    curl -sSN --max-time 60 "$url$1" -H 'content-type: application/json' "${headers[@]}" -d '{
+    curl -sSN --max-time 180 "$url$1" -H 'content-type: application/json' "${headers[@]}" -d '{
         "threadId":"t","runId":"'"$run"'","state":{},"tools":[],"context":'"${context:-[]}"',"forwardedProps":{},
         "messages":[{"id":"'"$run"'-user","role":"user","content":"'"$2"'"}]}'
 }

@@ -13,10 +13,10 @@ const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CA
 const folder = path.join(root, "examples");
 
 /** Two real servers and a browser take a quarter of a minute on a quiet machine; what takes this long hangs. */
-const LIMIT_MS = 5 * 60 * 1000;
+const LIMIT_MS = 10 * 60 * 1000;
 
 /** Helpers of a browser or a bundler end by themselves once their parent has; those that have not by then will not. */
-const GRACE_MS = 10_000;
+const GRACE_MS = 60_000;
 
 // The servers that examples start by name come from the packages of the suites that this one needs.
 const programs = ["langgraph", "adk"].map((suite) => path.join(target, "venv", suite, "bin"));

@@ -2,10 +2,10 @@
 
 import { spawn } from "node:child_process";
 import fs from "node:fs";
-import net from "node:net";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 
+import { freePort } from "../../examples/support/ports.mjs";
 import { AgUi, sleep } from "../upstreams/gateway.mjs";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
@@ -13,18 +13,9 @@ const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 
 /** Agno imports for seconds, and longer on a machine that is busy with other suites. */
-const START_LIMIT_MS = 180_000;
+const START_LIMIT_MS = 300_000;
 /** The last lines of a server's output, for a test that cannot go on. */
 const TAIL = 4000;
-
-const freePort = () =>
-  new Promise((resolve, reject) => {
-    const probe = net.createServer().on("error", reject);
-    probe.listen(0, "127.0.0.1", () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
-  });
 
 /** Each server: its name, its program, and where its AG-UI endpoint is. */
 export const SERVERS = [

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { all, frames, input, isTerminal, post, serve, typesOf } from "./support.mjs";
+import { all, frames, input, isTerminal, post, serve, soon, typesOf, upstream } from "./support.mjs";
 
 process.env.SUPPRESS_TRANSFORMATION_WARNINGS = "1";
 for (const method of ["error", "warn"]) console[method] = () => {};
@@ -86,11 +86,15 @@ for (const [version, profile] of [["5.0.277", 5], ["6.0.326", 6], ["7.0.169", 7]
   test(`ai ${version} takes every keyword and resumes`, async (t) => {
     const ai = await import(`ai-${version}`);
     const { url } = await serve(t, ["--store", "memory:"]);
-    const open = (id) => {
+    const open = (id, base = url, came = () => {}) => {
       const errors = [];
       const transport = new ai.DefaultChatTransport({
-        api: `${url}/api/chat`,
-        fetch: (address, init) => fetch(`${address}?profile=${profile}`, init),
+        api: `${base}/api/chat`,
+        fetch: async (address, init) => {
+          const response = await fetch(`${address}?profile=${profile}`, init);
+          came(response);
+          return response;
+        },
       });
       return { chat: chat(ai, { id, transport, onError: (error) => void errors.push(error) }), errors };
     };
@@ -101,20 +105,35 @@ for (const [version, profile] of [["5.0.277", 5], ["6.0.326", 6], ["7.0.169", 7]
       assert.equal(one.messages.at(-1).role, "assistant", text);
       assert.ok(one.messages.at(-1).parts.length > 0, text);
     }
-    // A second client comes while the answer goes on, and sees all of it.
-    const first = open("resumed");
-    const sent = first.chat.sendMessage({ text: "think hello" });
-    let second;
-    for (;;) {
-      second = open("resumed");
-      await second.chat.resumeStream();
-      if (second.chat.messages.length > 0) break;
-      assert.notEqual(first.chat.status, "ready", "nothing was resumed while it went on");
-    }
+    // A second client comes while the answer goes on, and sees all of it: the agent ends only when it is there.
+    let goOn;
+    const gone = new Promise((resolve) => (goOn = resolve));
+    const agent = await upstream(t, async (response, { threadId, runId }) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      const say = (event) => response.write(`data: ${JSON.stringify(event)}\n\n`);
+      say({ type: "RUN_STARTED", threadId, runId });
+      say({ type: "TEXT_MESSAGE_START", messageId: runId, role: "assistant" });
+      for (const delta of ["one ", "two "]) say({ type: "TEXT_MESSAGE_CONTENT", messageId: runId, delta });
+      await gone;
+      say({ type: "TEXT_MESSAGE_CONTENT", messageId: runId, delta: "three" });
+      say({ type: "TEXT_MESSAGE_END", messageId: runId });
+      say({ type: "RUN_FINISHED", threadId, runId });
+      response.end();
+    });
+    const { url: held } = await serve(t, ["--store", "memory:", "--ag-ui", agent.url]);
+    let first;
+    let sent;
+    await soon("the run", new Promise((begun) => {
+      first = open("resumed", held, begun);
+      sent = first.chat.sendMessage({ text: "hello" });
+    }));
+    const second = open("resumed", held, goOn);
+    await second.chat.resumeStream();
     await sent;
     const textOf = (one) => one.messages.at(-1).parts.map((part) => part.text ?? "").join("|");
+    assert.match(textOf(first.chat), /one two three$/);
     assert.equal(textOf(second.chat), textOf(first.chat));
-    const idle = open("resumed");
+    const idle = open("resumed", held);
     await idle.chat.resumeStream();
     assert.equal(idle.chat.messages.length, 0, "nothing goes on any more");
   });

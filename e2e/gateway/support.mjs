@@ -13,7 +13,7 @@ const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CA
 export const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
 
 // Longer than anything here takes on a busy machine; what has not come by then is not coming.
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 180_000;
 
 /** Waits for something that must happen. */
 export function soon(what, promise) {
@@ -49,7 +49,7 @@ export async function serve(t, args = [], { cwd } = {}) {
     new Promise((resolve, reject) => {
       child.stderr.on("data", (text) => {
         said += text;
-        const found = said.match(/listening\s+\S*?(http:\/\/[\d.]+:\d+)/);
+        const found = said.match(/listening\s+\S*?(http:\/\/[\d.]+:\d+)\s/);
         if (found) resolve(found[1]);
       });
       ended.then(({ code }) => reject(new Error(`serve ended with ${code}: ${said}`)));

@@ -4,11 +4,12 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import fs from "node:fs";
-import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+
+import { freePort } from "../../examples/support/ports.mjs";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
@@ -17,16 +18,7 @@ const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", 
 const guides = path.join(root, "docs", "guides");
 
 /** Python servers import for seconds, and longer on a busy machine. */
-const LIMIT_MS = 240_000;
-
-const freePort = () =>
-  new Promise((resolve, reject) => {
-    const probe = net.createServer().on("error", reject);
-    probe.listen(0, "127.0.0.1", () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(String(port)));
-    });
-  });
+const LIMIT_MS = 10 * 60 * 1000;
 
 /** The fenced blocks of a page: what they are, and what is in them. */
 function blocks(page) {
@@ -35,7 +27,7 @@ function blocks(page) {
 
 /** The same text with ports that nothing else on this machine has. */
 async function elsewhere(text) {
-  for (const port of ["7117", "8000", "2024", "11434"]) text = text.replaceAll(new RegExp(`\\b${port}\\b`, "g"), await freePort());
+  for (const port of ["7117", "8000", "2024", "11434"]) text = text.replaceAll(new RegExp(`\\b${port}\\b`, "g"), String(await freePort()));
   return text;
 }
 
@@ -53,13 +45,11 @@ function bash(script, cwd, env) {
       } catch {}
     };
     const timer = setTimeout(end, LIMIT_MS);
-    child.on("exit", (code) => {
+    // Those that it left behind hold its output open; what was said before they end is read all the same.
+    child.on("exit", end);
+    child.on("close", (code) => {
       clearTimeout(timer);
-      // What it has said is read before those that it left behind are ended.
-      setTimeout(() => {
-        end();
-        resolve({ code, output, errors });
-      }, 200);
+      resolve({ code, output, errors });
     });
   });
 }

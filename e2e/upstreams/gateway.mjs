@@ -9,6 +9,7 @@ import os from "node:os";
 import path from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
+import { freePort } from "../../examples/support/ports.mjs";
 import { chatWith, client as aiClient } from "../ai-sdk/support.mjs";
 import { HaiClient, framesOf } from "../hai/client.mjs";
 
@@ -23,7 +24,7 @@ const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CA
 const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
 
 /** A loaded machine takes its time; whatever is not there by then never comes. */
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 180_000;
 
 /** Runs the binary; gives its exit code and what it said. */
 export function command(...args) {
@@ -48,7 +49,8 @@ export class Gateway {
     const gateway = new Gateway();
     gateway.folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-upstreams-"));
     gateway.args = args;
-    await gateway.begin("127.0.0.1:0");
+    // It comes back at the same address after a crash, so nobody else may get its port meanwhile.
+    await gateway.begin(`127.0.0.1:${await freePort()}`);
     return gateway;
   }
 
@@ -72,7 +74,7 @@ export class Gateway {
     this.child.stderr.on("data", (bytes) => (this.log += bytes));
     const url = await until(() => {
       if (this.child.exitCode !== null) throw new Error(`the gateway ended:\n${this.log}`);
-      return this.log.match(/listening\s+(http:\/\/\S+)/)?.[1];
+      return this.log.match(/listening\s+(http:\/\/\S+)\s/)?.[1];
     }, "the gateway");
     this.url = url;
     await until(() => fetch(`${url}/readyz`).then((answer) => answer.ok, () => false), "the gateway to be ready");
@@ -89,6 +91,12 @@ export class Gateway {
     this.child.kill("SIGKILL");
     await this.ended;
     for (const folder of [this.folder, this.config].filter(Boolean)) fs.rmSync(folder, { recursive: true, force: true });
+  }
+
+  /** What a scripted agent waits for in the middle of its answer: words for its question, and how to let it go on. */
+  gate() {
+    const file = path.join(this.folder, fresh("gate"));
+    return { words: `wait-for:${file}`, open: () => fs.writeFileSync(file, "") };
   }
 
   base(agent) {
@@ -289,7 +297,11 @@ class AiSdk {
     const ai = await aiClient(this.version);
     const api = `${this.base}/api/chat`;
     // The profile is the client's major version.
-    const withProfile = (input, init) => fetch(`${input}?profile=${this.version[0]}`, init);
+    const withProfile = async (input, init) => {
+      const answer = await fetch(`${input}?profile=${this.version[0]}`, init);
+      this.onAnswer?.(answer);
+      return answer;
+    };
     this.chunks = [];
     this.chat = await chatWith(this.version, {
       id: this.thread,

@@ -25,16 +25,18 @@ else:
 say(type="RUN_FINISHED", threadId=thread, runId=run, outcome=outcome)
 `;
 
-/** An agent that says who it is and goes on for a while. */
+/** An agent that says who it is, and goes on in the middle when the file is there that it is told. */
 const TALKER = `
 import json, os, sys, time
 given = json.loads(sys.stdin.readline())
 say = lambda **event: print(json.dumps(event), flush=True)
 say(type="RUN_STARTED", threadId=given["threadId"], runId=given["runId"])
 say(type="CUSTOM", name="pid", value=os.getpid())
+file, parent = given["messages"][-1]["content"].removeprefix("wait-for:"), os.getppid()
 for number in range(80):
     say(type="TEXT_MESSAGE_CHUNK", messageId=given["runId"] + "-m", delta=f"word{number:02d} ")
-    time.sleep(0.02)
+    while number == 20 and not os.path.exists(file) and os.getppid() == parent:
+        time.sleep(0.02)
 say(type="RUN_FINISHED", threadId=given["threadId"], runId=given["runId"])
 `;
 
@@ -123,6 +125,27 @@ for (const [name, open] of everyone) {
     await again.answer(() => "done", { tools: [confirmAction] });
     assert.equal(again.failed(), null);
     assert.match(again.texts().at(-1), /^Your front end answered "?done"?\.$/);
+  });
+}
+
+for (const [name, open] of everyone.filter(([name]) => name.startsWith("ai"))) {
+  test(`${name}: an answer and the next words in one request`, async () => {
+    const person = await open(gateway, "demo");
+    await person.say("approve");
+    const [item] = await gateway.open(person.thread);
+    const add = person.chat.addToolOutput ?? person.chat.addToolResult;
+    if (person.parts().some((part) => part.approval?.id === item.id)) await person.chat.addToolApprovalResponse({ id: item.id, approved: true });
+    else await add({ tool: "interrupt", toolCallId: `interrupt:${item.id}`, output: { approved: true } });
+    await person.say("and then?");
+    assert.equal(person.failed(), null);
+    assert.equal(person.texts().at(-1), 'Your answer was {"approved":true}.');
+    await person.say("confirm", { tools: [confirmAction] });
+    const [call] = await gateway.open(person.thread);
+    await add({ tool: "confirmAction", toolCallId: call.id, output: "yes" });
+    await person.say("plan", { tools: [confirmAction] });
+    assert.equal(person.failed(), null);
+    assert.deepEqual(await gateway.open(person.thread), []);
+    assert.doesNotMatch(person.texts().at(-1), /Your answer/);
   });
 }
 
@@ -440,15 +463,17 @@ describe("at the same time", { concurrency: 8 }, () => {
 test("a command is held hard, and one whose gateway dies meanwhile does not stay behind", async () => {
   const person = new AgUi(gateway, "talker");
   const runId = fresh("run");
-  const sent = person.say("talk", { runId });
+  const gate = gateway.gate();
+  const sent = person.say(gate.words, { runId });
   await speaking(person);
   const held = await gateway.post(`/runs/${runId}/pause`);
   assert.deepEqual([held.status, held.body.status, held.body.mode], [200, "paused", "hard"]);
   assert.equal((await gateway.post(`/runs/${runId}/resume`)).body.mode, "hard");
+  gate.open();
   const events = await sent;
   assert.equal(said(events), Array.from({ length: 80 }, (_, number) => `word${String(number).padStart(2, "0")} `).join(""));
 
-  const { runId: next, frames } = await startAndLeave(gateway, "talker", { text: "talk", enough: (frames) => frames.at(-1).event.name === "pid" });
+  const { runId: next, frames } = await startAndLeave(gateway, "talker", { text: gateway.gate().words, enough: (frames) => frames.at(-1).event.name === "pid" });
   assert.equal((await gateway.post(`/runs/${next}/pause`)).body.mode, "hard");
   const pid = frames.at(-1).event.value;
   process.kill(pid, 0);
@@ -470,13 +495,16 @@ test("the record: who did what, also what was refused, and what was done to it s
   await raw("demo", { threadId: thread, resume: [resolved(item.id, { approved: true })] });
   await gateway.post("/runs/nothing/stop");
   await fetch(`${gateway.url}/feedback`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ threadId: thread, score: 0.9, comment: "well done" }) });
+  // The file beside it, which knows how it ends, is written last.
   const lines = await until(() => {
-    const found = fs.readFileSync(record, "utf8").split("\n").filter(Boolean).map((line) => JSON.parse(line));
-    return found.some((line) => line.feedback?.comment === "well done") && found;
+    const text = fs.readFileSync(record, "utf8");
+    const found = text.slice(0, text.lastIndexOf("\n") + 1).split("\n").filter(Boolean).map((line) => JSON.parse(line));
+    const isWhole = fs.readFileSync(`${record}.head`, "utf8").includes(found.at(-1)?.hash);
+    return isWhole && found.some((line) => line.feedback?.comment === "well done") && found;
   }, "the record");
   const mine = lines.filter((line) => line.thread === thread && line.action !== "read");
   assert.deepEqual(mine.map(({ action, outcome }) => [action, outcome]), [["start", "ok"], ["answer", "UNKNOWN_INTERRUPT"], ["answer", "ok"], ["feedback", "ok"]]);
-  assert.deepEqual(mine[2].decisions.map(({ item, decision }) => [item, decision]), [[item.id, "resolved"]]);
+  assert.deepEqual(mine[2].decisions.map(({ item, decision }) => [item, decision]), [[item.id, "approved"]]);
   assert.match(mine[2].decisions[0].payload, /^[0-9a-f]{64}$/);
   assert.equal(mine[3].feedback.score, 0.9);
   assert.ok(lines.some((line) => line.action === "stop" && line.run === "nothing" && line.outcome === "UNKNOWN_RUN"));

@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { post, start, threadState } from "../langgraph/server.mjs";
 import { AgUi, Gateway, accepted, clients, follow, fresh, of, said, startAndLeave, until } from "./gateway.mjs";
 
-const GRAPHS = ["plain", "slow", "think", "tools", "hitl", "pay", "pay_one", "nested", "faulty", "fan", "sub", "boom", "slow_think", "slow_args"];
+const GRAPHS = ["plain", "slow", "think", "tools", "hitl", "pay", "pay_one", "nested", "guarded", "faulty", "fan", "sub", "boom", "slow_think", "slow_args"];
 
 /** Graphs that take their time, and what they say meanwhile. */
 const SLOW = [["slow", "TEXT_MESSAGE_CONTENT"], ["slow_args", "TOOL_CALL_ARGS"], ["slow_think", "REASONING_MESSAGE_CONTENT"]];
@@ -136,8 +136,38 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
     });
   }
 
+  for (const [name, open] of clients) {
+    for (const approved of [true, false]) {
+      test(`${name}: a ${approved ? "yes" : "no"} at a breakpoint`, async () => {
+        const person = await open(gateway, "guarded");
+        await person.say("publish");
+        const [item] = await gateway.open(person.thread);
+        assert.equal(item.id, "breakpoint:publish");
+        await person.answer(() => ({ approved }));
+        assert.equal(person.failed(), null);
+        assert.deepEqual(person.texts(), approved ? ["A draft.", "Published."] : ["A draft."]);
+        const { values } = await threadState(server, await remote(person.thread));
+        assert.equal(values.messages.at(-1).content, approved ? "Published." : "A draft.");
+        assert.deepEqual(await gateway.open(person.thread), []);
+      });
+    }
+  }
+
+  test("what is said beside an answer is said to the graph", async () => {
+    const person = new AgUi(gateway, "nested");
+    await person.say("paint");
+    const [item] = await gateway.open(person.thread);
+    await person.say("quickly", { resume: [{ interruptId: item.id, status: "resolved", payload: "red" }] });
+    assert.equal(person.failed(), null);
+    const { values } = await threadState(server, await remote(person.thread));
+    assert.deepEqual(values.notes, ["colour=red"]);
+    assert.deepEqual(values.messages.filter((message) => message.type === "human").map((message) => message.content), ["paint", "quickly"]);
+  });
+
   test("a reader that leaves comes back with its cursor and misses nothing", async () => {
-    const { thread, runId, frames } = await startAndLeave(gateway, "slow", { text: "go", enough: contents("TEXT_MESSAGE_CONTENT", 5) });
+    const gate = gateway.gate();
+    const { thread, runId, frames } = await startAndLeave(gateway, "slow", { text: `go ${gate.words}`, enough: contents("TEXT_MESSAGE_CONTENT", 5) });
+    gate.open();
     const rest = await follow(gateway, "slow", runId, frames.at(-1).id);
     assert.ok(rest.whole);
     const events = [...frames, ...rest.frames].map(({ event }) => event);
@@ -153,7 +183,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
       const person = new AgUi(gateway, graph);
       let stopping;
       const runId = fresh("run");
-      const events = await person.say("go", {
+      const events = await person.say(`go ${gateway.gate().words}`, {
         runId,
         onEvent: (event, events) => {
           if (event.type === type && of(events, type).length === 3) stopping = gateway.post(`/runs/${runId}/stop`);
@@ -171,7 +201,8 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
       const person = new AgUi(gateway, graph);
       const runId = fresh("run");
       const held = [];
-      const events = await person.say("go", {
+      const gate = gateway.gate();
+      const events = await person.say(`go ${gate.words}`, {
         runId,
         onEvent: (event, events) => {
           if (event.type !== type || of(events, type).length !== 3) return;
@@ -181,6 +212,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
               const before = await gateway.get(`/runs/${runId}`);
               const again = await gateway.post(`/runs/${runId}/pause`);
               const resume = await gateway.post(`/runs/${runId}/resume`);
+              gate.open();
               return { pause, before, again, resume };
             })(),
           );
@@ -197,7 +229,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
   for (const [name, open] of clients.filter(([name]) => name.startsWith("ai"))) {
     test(`${name}: stopped by its own route`, async () => {
       const page = await open(gateway, "slow");
-      const sent = page.say("go");
+      const sent = page.say(`go ${gateway.gate().words}`);
       await until(() => page.texts()[0]?.length > 20, "some text");
       const { status: code } = await gateway.post(`/agents/slow/api/chat/${page.thread}/stop`);
       assert.equal(code, 200);
@@ -225,8 +257,10 @@ for (const [name, open] of clients) {
 
 for (const [graph, type] of SLOW) {
   test(`${graph}: the gateway dies in the middle, and the run is taken up where it was`, async () => {
-    const { thread, runId, frames } = await startAndLeave(gateway, graph, { text: "go", enough: contents(type, 5) });
+    const gate = gateway.gate();
+    const { thread, runId, frames } = await startAndLeave(gateway, graph, { text: `go ${gate.words}`, enough: contents(type, 5) });
     await gateway.crash();
+    gate.open();
     const rest = await follow(gateway, graph, runId, frames.at(-1).id);
     const events = [...frames, ...rest.frames].map(({ event }) => event);
     assert.equal(events.at(-1).type, "RUN_FINISHED", JSON.stringify(events.at(-1)));
@@ -248,7 +282,8 @@ for (const [graph, type] of SLOW) {
 }
 
 test("a run that is held and whose state a person has changed stays so when the gateway dies", async () => {
-  const { thread, runId, frames } = await startAndLeave(gateway, "slow", { text: "go", enough: contents("TEXT_MESSAGE_CONTENT", 5) });
+  const gate = gateway.gate();
+  const { thread, runId, frames } = await startAndLeave(gateway, "slow", { text: `go ${gate.words}`, enough: contents("TEXT_MESSAGE_CONTENT", 5) });
   assert.equal((await gateway.post(`/runs/${runId}/pause`)).status, 200);
   const patch = [{ op: "add", path: "/note", value: "mine" }];
   const patched = await fetch(`${gateway.url}/state/${thread}`, { method: "PATCH", headers: { "content-type": "application/json" }, body: JSON.stringify(patch) });
@@ -256,6 +291,7 @@ test("a run that is held and whose state a person has changed stays so when the 
   await gateway.crash();
   assert.equal(await status(runId), "paused");
   assert.equal((await gateway.post(`/runs/${runId}/resume`)).status, 200);
+  gate.open();
   const rest = await follow(gateway, "slow", runId, frames.at(-1).id);
   const events = [...frames, ...rest.frames].map(({ event }) => event);
   assert.equal(events.at(-1).type, "RUN_FINISHED", JSON.stringify(events.at(-1)));
@@ -268,12 +304,14 @@ test("a run that is held and whose state a person has changed stays so when the 
 for (const [name, open] of clients.filter(([name]) => name.startsWith("ai"))) {
   test(`${name}: a page that was reloaded takes the answer up again, even after a crash`, async () => {
     const page = await open(gateway, "slow");
-    const sent = page.say("go");
+    const gate = gateway.gate();
+    const sent = page.say(`go ${gate.words}`);
     await until(() => page.texts()[0]?.length > 20, "some text");
     const messages = page.chat.messages.slice(0, 1);
     await gateway.crash();
     await sent;
     await page.load(messages);
+    page.onAnswer = gate.open;
     await page.chat.resumeStream();
     assert.equal(page.chat.status, "ready", page.chat.error?.message);
     await agrees(page);
@@ -298,12 +336,14 @@ test("a run that is cancelled at the server and goes on begins its node anew", a
     }
     return { run, text };
   };
-  const first = await read({ input: { messages: [{ role: "user", content: "go" }] }, on_disconnect: "continue" }, (text) => text.length > 40);
+  const gate = gateway.gate();
+  const first = await read({ input: { messages: [{ role: "user", content: `go ${gate.words}` }] }, on_disconnect: "continue" }, (text) => text.length > 40);
   const cancelled = await fetch(`${url}/runs/${first.run}/cancel?wait=true&action=interrupt`, { method: "POST" });
   assert.ok(cancelled.ok, `${cancelled.status} ${await cancelled.text()}`);
   const held = await threadState(server, thread);
   assert.deepEqual(held.next, ["chatbot"], "the node is to be run");
   assert.deepEqual(held.values.messages.map((message) => message.type), ["human"], "nothing of what it said is kept");
+  gate.open();
   const second = await read({ input: null });
   assert.ok(second.text.startsWith(first.text), "it says what it had said once more");
 });

@@ -5,7 +5,7 @@ import fs from "node:fs";
 import { Group } from "./processes.mjs";
 
 /** A loaded machine takes its time; what a page does not show by then it never shows. */
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 180_000;
 
 const candidates = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
@@ -18,7 +18,7 @@ export async function inBrowser(puppeteer, begin, look) {
   try {
     const address = await begin(group);
     // Containers give Chromium neither what its sandbox needs nor a large /dev/shm.
-    const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"];
+    const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-proxy-server"];
     browser = await puppeteer.launch({ executablePath, args, userDataDir: `${group.folder}/browser`, timeout: PATIENCE_MS, protocolTimeout: 2 * PATIENCE_MS });
     const page = await browser.newPage();
     page.setDefaultTimeout(PATIENCE_MS);

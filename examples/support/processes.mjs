@@ -3,12 +3,13 @@
 import { spawn } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
-import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 
+import { freePort, probe } from "./ports.mjs";
+
 /** Python servers import for seconds, and longer on a busy machine; what is not up by then is broken. */
-const START_LIMIT_MS = 180_000;
+const START_LIMIT_MS = 300_000;
 /** What a process may take to end in good order. */
 const END_LIMIT_MS = 10_000;
 /** The last words of a process that failed. */
@@ -24,14 +25,12 @@ export function agentwire() {
 }
 
 /** The port that is asked for, or a free one in place of 0. */
-export const port = (wanted) =>
-  new Promise((resolve, reject) => {
-    const probe = net.createServer().on("error", () => reject(new Error(`port ${wanted} is taken; choose another`)));
-    probe.listen(Number(wanted), "127.0.0.1", () => {
-      const { port } = probe.address();
-      probe.close(() => resolve(port));
-    });
+export async function port(wanted) {
+  if (Number(wanted) === 0) return freePort();
+  return probe(Number(wanted)).catch(() => {
+    throw new Error(`port ${wanted} is taken; choose another`);
   });
+}
 
 /** A group of processes and a folder for what they leave behind. */
 export class Group {

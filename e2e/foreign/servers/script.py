@@ -1,7 +1,8 @@
 """What the scripted model of both servers says: the last word of the question decides.
 
-A reply is a list of deltas: `("text", text)`, `("think", text)`, `("call", name, arguments)`, `("wait", seconds)`,
-`("raise", text)`.
+A reply is a list of deltas: `("text", text)`, `("think", text)`, `("call", name, arguments)`, `("wait", file)`,
+`("pause", seconds)`, `("raise", text)`. With `wait-for:FILE` in the question, a slow answer waits in its middle until that
+file is there.
 """
 
 import asyncio
@@ -52,7 +53,11 @@ def reply(questions, results, media):
         case ["raise"]:
             return [("raise", "the model is not in")]
         case ["slowly"]:
-            return [delta for at in range(60) for delta in (("text", f"{at} "), ("wait", 0.03))] + [("text", "end.")]
+            numbers = [("text", f"{at} ") for at in range(60)]
+            waits = [("wait", word.removeprefix("wait-for:")) for word in question.split() if word.startswith("wait-for:")]
+            return [*numbers[:20], *waits, *numbers[20:], ("text", "end.")]
+        case ["endlessly"]:
+            return [delta for at in range(10_000) for delta in (("text", f"{at} "), ("pause", 0.05))]
         case ["recall"]:
             return [("text", "I heard: " + " | ".join(questions))]
         case _:
@@ -64,7 +69,10 @@ async def play(deltas):
     try:
         for delta in deltas:
             match delta:
-                case ("wait", seconds):
+                case ("wait", file):
+                    while not os.path.exists(file):
+                        await asyncio.sleep(0.02)
+                case ("pause", seconds):
                     await asyncio.sleep(seconds)
                 case ("raise", text):
                     raise RuntimeError(text)

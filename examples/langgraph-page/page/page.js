@@ -40,6 +40,8 @@ document.forms[0].addEventListener("submit", async (event) => {
   $("question").value = "";
   $("error").textContent = "";
   agent.addMessage({ id: crypto.randomUUID(), role: "user", content });
+  delete document.body.dataset.ready;
   await agent.runAgent().catch((error) => void ($("error").textContent ||= error.message));
+  document.body.dataset.ready = "yes";
 });
 document.body.dataset.ready = "yes";

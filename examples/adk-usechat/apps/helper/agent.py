@@ -33,7 +33,8 @@ class Scripted(BaseLlm):
             text = f"You said: {part.text}. Ask me about the weather in some city, or to count."
         if stream:
             for word in re.findall(r"\S+\s*", text):
-                await asyncio.sleep(0.05)
+                # Counting takes long enough to load the page again meanwhile.
+                await asyncio.sleep(0.2 if "done" in text else 0.05)
                 yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=word)]), partial=True)
         yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=text)]))
 
