@@ -1,9 +1,13 @@
 //! Who gets to run: limits, the thread's lock, and the same run id twice.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use agentwire_core::{
-    event::{MessageBody, MessageId, RunId, RunInput, ThreadId},
+    event::{Message, MessageBody, MessageId, RunId, RunInput, ThreadId},
     format::ag_ui,
 };
 use agentwire_store::{
@@ -217,15 +221,19 @@ impl Gateway {
         answers::take_questions(input, &items);
         // Beside what a client answers may stand what the agent answered itself; few requests make it worth looking.
         let settled = match answers::has_unasked_result(input, &items) {
-            true => match self.store.messages(owner, &input.thread).await {
-                Ok(stored) => stored.map(|text| conversation::results(&opening::messages_of(&text))),
-                Err(StoreError::NotFound(_)) => None,
-                Err(error) => return Err(error.into()),
-            },
-            false => None,
+            true => conversation::results(&self.said(owner, &input.thread).await?),
+            false => HashMap::new(),
         };
-        let settled = settled.unwrap_or_default();
         answers::answers(input, &items, &settled, self.store.now(), owner.user.as_str())
+    }
+
+    /// What was said in a thread, as far as this gateway knows; nothing in one that it does not know.
+    pub(crate) async fn said(&self, owner: &Owner, thread: &ThreadId) -> Result<Vec<Message>, StoreError> {
+        match self.store.messages(owner, thread).await {
+            Ok(stored) => Ok(stored.map_or_else(Vec::new, |text| opening::messages_of(&text))),
+            Err(StoreError::NotFound(_)) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 
     /// What a thread waits for.
@@ -285,10 +293,8 @@ impl Gateway {
         agent: &AgentEntry,
         about: agent::Request,
     ) -> Result<Option<Vec<Pending>>, Refusal> {
-        match self.store.messages(&about.owner, &about.input.thread).await {
-            Ok(Some(text)) if !opening::messages_of(&text).is_empty() => return Ok(None),
-            Ok(_) | Err(StoreError::NotFound(_)) => {}
-            Err(error) => return Err(error.into()),
+        if !self.said(&about.owner, &about.input.thread).await?.is_empty() {
+            return Ok(None);
         }
         let Some(recalled) = agent.agent.recall(about) else { return Ok(None) };
         Ok(recalled.await?.map(|recalled| pending::elsewhere(recalled, self.store.now())))

@@ -8,6 +8,7 @@ use agentwire_core::{
     framing::Framing,
     json::Json,
 };
+use agentwire_gateway::agent::is_loopback;
 
 use crate::{
     check::{Inspection, server_error},
@@ -26,19 +27,11 @@ pub(crate) fn check(arguments: &Check, format: &Format) -> Result<Inspection> {
     runtime.block_on(inspect(arguments, format))
 }
 
-/// Whether a server is on this machine: no proxy leads there.
-fn is_here(url: &str) -> bool {
-    let url = reqwest::Url::parse(url).ok();
-    let host = url.as_ref().and_then(reqwest::Url::host_str).unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
 async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
     let url = &arguments.input;
     let silence = Duration::from_secs(arguments.timeout.max(1));
     let mut client = reqwest::Client::builder().connect_timeout(silence).read_timeout(silence);
-    if is_here(url) {
+    if reqwest::Url::parse(url).is_ok_and(|url| is_loopback(&url)) {
         client = client.no_proxy();
     }
     let client = client

@@ -392,8 +392,9 @@ pub(crate) fn causes(error: &dyn Error) -> String {
     text
 }
 
-/// Whether a host is this machine: no proxy leads there.
-pub(crate) fn is_loopback(url: &Url) -> bool {
+/// Whether a URL leads to this machine, where no proxy leads.
+#[must_use]
+pub fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
     address.is_ok_and(|address| address.is_loopback()) || host == "localhost" || host.ends_with(".localhost")

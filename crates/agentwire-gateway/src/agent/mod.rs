@@ -44,6 +44,7 @@ pub use self::{
     },
     events::{Events, EventsOptions},
     exec::{Exec, ExecOptions},
+    http::is_loopback,
     langgraph::{LangGraph, LangGraphOptions},
     openai::{OpenAi, OpenAiOptions},
     replay::{Replay, ReplayOptions},

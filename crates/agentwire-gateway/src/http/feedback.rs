@@ -22,7 +22,7 @@ use super::{
     start::Held,
 };
 use crate::{
-    agent::http::is_loopback, audit::Record, code, gateway::Gateway, opening::messages_of, pending::iso,
+    agent::is_loopback, audit::Record, code, gateway::Gateway, opening::messages_of, pending::iso,
     refusal::Refusal,
 };
 

@@ -99,21 +99,14 @@ pub(crate) async fn ai_sdk(
     answers::take_results(input, &items);
     answers::take_earlier(input, earlier, &items, gateway.store.now());
     if answers::asks_about_calls(&items) {
-        let stored = gateway.store.messages(&call.owner, &input.thread).await?;
-        let stored = stored.map_or_else(Vec::new, |text| messages_of(&text));
+        let stored = gateway.said(&call.owner, &input.thread).await?;
         answers::take_outputs(input, &items, &stored);
     }
     // Clients see what they sent; the agent hears nothing twice.
     let input = wish.input.clone();
     if mount.agent.settings.history != History::Client && ai_sdk::input::repeats_unnamed(&input) {
-        let stored = match gateway.store.messages(&call.owner, &input.thread).await {
-            Err(StoreError::NotFound(_)) => None,
-            stored => stored?,
-        };
-        ai_sdk::input::forget_repeated(
-            &mut wish.input,
-            &stored.map_or_else(Vec::new, |text| messages_of(&text)),
-        );
+        let stored = gateway.said(&call.owner, &input.thread).await?;
+        ai_sdk::input::forget_repeated(&mut wish.input, &stored);
     }
     let face = answer::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
     // An answer that is wanted anew replaces what came after the last message that the client still has; an edit likewise.

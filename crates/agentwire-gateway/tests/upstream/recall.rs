@@ -326,6 +326,38 @@ async fn a_question_that_was_asked_elsewhere_can_be_answered_here() {
     assert_eq!(post(body("r4", answer("resolved"))).await.last().unwrap()["code"], code::UNKNOWN_INTERRUPT);
 }
 
+/// In the words of every protocol.
+#[tokio::test]
+async fn a_question_that_was_asked_elsewhere_is_answered_from_every_page() {
+    let yes = json!({"approved": true});
+    let part = json!({"type": "tool-interrupt", "toolCallId": format!("interrupt:{OPEN}"),
+        "state": "output-available", "input": {"id": OPEN, "reason": "input_required"}, "output": yes});
+    let pages = [
+        (
+            "/awp",
+            json!({"threadId": THREAD, "runId": "r",
+                "messages": [{"id": "x", "role": "tool", "toolCallId": OPEN, "content": yes.to_string()}]}),
+        ),
+        (
+            "/api/chat?profile=5",
+            json!({"id": THREAD, "trigger": "submit-message", "messages": [
+                {"id": "h1", "role": "user", "parts": [{"type": "text", "text": "Tidy up."}]},
+                {"id": "a", "role": "assistant", "parts": [part]}]}),
+        ),
+    ];
+    for (path, body) in pages {
+        let past = Past { server: waiting().await, broken: Arc::default() };
+        let front = Front::of(graph(&past)).await;
+        let answer = front.ask(Method::POST, path).json(&body).send().await.unwrap();
+        let (status, told) = (answer.status(), answer.text().await.unwrap());
+        assert_eq!(status, 200, "{path}: {told}");
+        let sent: Vec<_> =
+            past.server.seen().into_iter().filter(|seen| is_of(seen, "POST", "/runs/stream")).collect();
+        assert_eq!(sent.len(), 1, "{path}: {told}");
+        assert_eq!(sent[0].json()["command"]["resume"], json!({OPEN: yes}), "{path}: {told}");
+    }
+}
+
 /// Where a graph stands does not tell whether it waits there or is on its way.
 #[tokio::test]
 async fn a_run_that_goes_on_elsewhere_is_no_question() {
