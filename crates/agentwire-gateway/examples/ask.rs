@@ -14,8 +14,9 @@ use agentwire_core::{
     json::Json,
     order::Guard,
 };
-use agentwire_gateway::agent::{
-    Adk, AdkOptions, AgUi, AgUiOptions, Agent, LangGraph, LangGraphOptions, Outlet, Request,
+use agentwire_gateway::{
+    agent::{Agent, EventSink, Request},
+    upstream::{Adk, AdkOptions, AgUi, AgUiOptions, LangGraph, LangGraphOptions},
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -52,8 +53,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let request = Request::new(input);
     let stop_after = std::env::var("STOP_AFTER").ok().and_then(|count| count.parse::<usize>().ok());
-    let (outlet, mut events) = Outlet::new(16);
-    let task = tokio::spawn(agent.run(request.clone(), outlet));
+    let (sink, mut events) = EventSink::new(16);
+    let task = tokio::spawn(agent.run(request.clone(), sink));
     let format = Format::find("ag-ui").ok_or("the format is known")?;
     let profile = format.profile("").ok_or("the profile is known")?;
     let options = Options::default();

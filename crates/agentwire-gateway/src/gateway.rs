@@ -16,13 +16,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     agent::{Agent, Request},
-    audit::Audit,
-    code,
-    hooks::{Factory, Hooks, RunContext, SessionLock, Wired},
-    live::{Broken, Live},
+    codes,
+    hooks::{Factory, HookSet, Hooks, RunContext, SessionLock},
     metrics::Metrics,
-    presence::Presence,
+    ops::{audit::Audit, instance_lock::InstanceLock},
     settings::{AgentSettings, Settings},
+    stream::live::{Broken, Live},
 };
 
 /// A gateway in front of agents. Cheap to clone.
@@ -35,8 +34,8 @@ pub struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) settings: Settings,
     /// Who answers new requests. Runs keep the agent that they began with.
-    roster: RwLock<Arc<Roster>>,
-    presence: Presence,
+    registry: RwLock<Arc<AgentRegistry>>,
+    presence: InstanceLock,
     pub(crate) metrics: Metrics,
     pub(crate) audit: Audit,
     /// Told whenever a run has ended, so that those who wait for its thread look again.
@@ -57,7 +56,7 @@ pub struct Inner {
 
 impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gateway").field("roster", &self.roster()).field("holder", self.holder()).finish()
+        f.debug_struct("Gateway").field("registry", &self.registry()).field("holder", self.holder()).finish()
     }
 }
 
@@ -93,7 +92,7 @@ impl AgentEntry {
 
 /// Which agents there are, and which of them is at `/`.
 #[derive(Clone, Default)]
-pub struct Roster {
+pub struct AgentRegistry {
     pub(crate) agents: BTreeMap<Box<str>, Arc<AgentEntry>>,
     pub(crate) default: Option<Box<str>>,
     /// The agent that was added last.
@@ -103,14 +102,14 @@ pub struct Roster {
     lock: Option<Arc<dyn SessionLock>>,
 }
 
-impl std::fmt::Debug for Roster {
+impl std::fmt::Debug for AgentRegistry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let agents = self.agents.keys();
-        f.debug_struct("Roster").field("agents", &agents).field("default", &self.default).finish()
+        f.debug_struct("AgentRegistry").field("agents", &agents).field("default", &self.default).finish()
     }
 }
 
-impl Roster {
+impl AgentRegistry {
     /// Adds an agent. The first one is the default one unless another is named.
     #[must_use]
     pub fn agent(mut self, name: &str, settings: AgentSettings, agent: Arc<dyn Agent>) -> Self {
@@ -126,7 +125,7 @@ impl Roster {
     /// agent that gets none of its own.
     #[must_use]
     pub fn hooks<H: Hooks>(mut self, make: impl Fn(&RunContext) -> H + Send + Sync + 'static) -> Self {
-        let factory: Factory = Arc::new(move |run| Wired::new(make(run)));
+        let factory: Factory = Arc::new(move |run| HookSet::new(make(run)));
         match self.last() {
             Some(entry) => entry.hooks = Some(factory),
             None => self.hooks = Some(factory),
@@ -161,13 +160,13 @@ impl Roster {
 pub struct Builder {
     store: Arc<dyn Store>,
     settings: Settings,
-    roster: Roster,
-    presence: Option<Presence>,
+    registry: AgentRegistry,
+    presence: Option<InstanceLock>,
 }
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("roster", &self.roster).finish()
+        f.debug_struct("Builder").field("registry", &self.registry).finish()
     }
 }
 
@@ -175,41 +174,41 @@ impl Builder {
     /// Adds an agent. The first one is the default one unless another is named.
     #[must_use]
     pub fn agent(mut self, name: &str, settings: AgentSettings, agent: Arc<dyn Agent>) -> Self {
-        self.roster = self.roster.agent(name, settings, agent);
+        self.registry = self.registry.agent(name, settings, agent);
         self
     }
 
     /// The agent at `/`.
     #[must_use]
     pub fn default_agent(mut self, name: &str) -> Self {
-        self.roster = self.roster.default_agent(name);
+        self.registry = self.registry.default_agent(name);
         self
     }
 
-    /// As [`Roster::hooks`].
+    /// As [`AgentRegistry::hooks`].
     #[must_use]
     pub fn hooks<H: Hooks>(mut self, make: impl Fn(&RunContext) -> H + Send + Sync + 'static) -> Self {
-        self.roster = self.roster.hooks(make);
+        self.registry = self.registry.hooks(make);
         self
     }
 
-    /// As [`Roster::lock`].
+    /// As [`AgentRegistry::lock`].
     #[must_use]
     pub fn lock(mut self, lock: Arc<dyn SessionLock>) -> Self {
-        self.roster = self.roster.lock(lock);
+        self.registry = self.registry.lock(lock);
         self
     }
 
     /// All agents at once, in the place of those that were added.
     #[must_use]
-    pub fn roster(mut self, roster: Roster) -> Self {
-        self.roster = roster;
+    pub fn registry(mut self, registry: AgentRegistry) -> Self {
+        self.registry = registry;
         self
     }
 
     /// The name under which this process claims runs; without it, one that nobody else has.
     #[must_use]
-    pub fn presence(mut self, presence: Presence) -> Self {
+    pub fn presence(mut self, presence: InstanceLock) -> Self {
         self.presence = Some(presence);
         self
     }
@@ -217,13 +216,13 @@ impl Builder {
     /// The gateway.
     #[must_use]
     pub fn build(self) -> Gateway {
-        let Self { store, settings, roster, presence } = self;
-        let presence = presence.unwrap_or_else(|| Presence::at("memory:"));
+        let Self { store, settings, registry, presence } = self;
+        let presence = presence.unwrap_or_else(|| InstanceLock::at("memory:"));
         let audit = settings.audit.as_deref().map_or_else(Audit::off, Audit::to);
         Gateway(Arc::new(Inner {
             store,
             settings,
-            roster: RwLock::new(Arc::new(roster)),
+            registry: RwLock::new(Arc::new(registry)),
             presence,
             metrics: Metrics::default(),
             audit,
@@ -244,7 +243,7 @@ impl Gateway {
     /// Begins to put a gateway together.
     #[must_use]
     pub fn builder(store: Arc<dyn Store>, settings: Settings) -> Builder {
-        Builder { store, settings, roster: Roster::default(), presence: None }
+        Builder { store, settings, registry: AgentRegistry::default(), presence: None }
     }
 
     /// The store.
@@ -256,21 +255,21 @@ impl Gateway {
     /// The names of the agents.
     #[must_use]
     pub fn agents(&self) -> Vec<String> {
-        self.0.roster().agents.keys().map(|name| name.to_string()).collect()
+        self.0.registry().agents.keys().map(|name| name.to_string()).collect()
     }
 
     /// Puts other agents in the place of those there are. Requests from now on see the new ones; runs that go on keep
     /// the agent that they began with, and its settings. [`serve`](crate::serve) follows; a [`router`](Self::router)
     /// that is mounted elsewhere has the routes of the time at which it was made.
-    pub fn replace_agents(&self, roster: Roster) {
-        *self.0.roster.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(roster);
+    pub fn replace_agents(&self, registry: AgentRegistry) {
+        *self.0.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(registry);
     }
 }
 
 impl Inner {
     /// Who answers new requests now.
-    pub(crate) fn roster(&self) -> Arc<Roster> {
-        self.roster.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn registry(&self) -> Arc<AgentRegistry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn holder(&self) -> &Holder {
@@ -291,12 +290,12 @@ impl Inner {
         self.lives().get(&key).cloned()
     }
 
-    pub(crate) fn enlist(&self, live: &Arc<Live>) {
+    pub(crate) fn register(&self, live: &Arc<Live>) {
         self.lives().insert(live.key.clone(), live.clone());
         self.metrics.runs_live.inc();
     }
 
-    pub(crate) fn strike(&self, live: &Live) {
+    pub(crate) fn unregister(&self, live: &Live) {
         if self.lives().remove(&live.key).is_some() {
             self.metrics.runs_live.dec();
         }
@@ -305,7 +304,7 @@ impl Inner {
 
     /// Gives up on the log of a run. It gets its ending when it can be written again, unless somebody else sees to that.
     pub(crate) fn give_up(&self, live: &Live, broken: Broken) {
-        if ![code::THREAD_DELETED, code::GATEWAY_LOST].contains(&broken.code) {
+        if ![codes::THREAD_DELETED, codes::GATEWAY_LOST].contains(&broken.code) {
             self.broken().insert(live.key.clone(), broken);
         }
         live.give_up(broken);

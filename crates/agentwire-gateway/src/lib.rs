@@ -1,38 +1,28 @@
 //! The gateway: one place in front of many agents, where runs belong to the gateway and not to a connection.
 
-mod admit;
-mod again;
 pub mod agent;
-mod answers;
-pub mod audit;
-pub mod code;
-mod conversation;
-mod follow;
-mod gate;
+pub mod codes;
+mod error;
 mod gateway;
 pub mod hooks;
 mod http;
-mod life;
-mod live;
-mod log;
+mod human;
 mod metrics;
-mod opening;
-mod pending;
-mod presence;
-mod refusal;
+pub mod ops;
 mod run;
 pub mod settings;
-mod upkeep;
-mod watch;
+mod stream;
+mod thread;
+pub mod upstream;
 
 pub use agentwire_core as core;
 pub use agentwire_store as store;
 
 pub use self::{
-    gateway::{Builder, Gateway, Roster},
+    error::ApiError,
+    gateway::{AgentRegistry, Builder, Gateway},
     http::serve,
-    presence::Presence,
-    refusal::Refusal,
+    ops::instance_lock::InstanceLock,
 };
 
 #[cfg(doctest)]

@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use agentwire_gateway::audit;
+use agentwire_gateway::ops::audit;
 
 use crate::{
     cli::AuditCommand,

@@ -1,7 +1,7 @@
 //! From what is configured to what takes part in an agent's runs.
 
 use agentwire_gateway::{
-    Roster,
+    AgentRegistry,
     hooks::{Action, Configured, Endpoint, HookOptions, Place, RuleOptions},
 };
 
@@ -22,7 +22,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 ///
 /// # Errors
 /// When they cannot be made.
-pub(crate) fn attach(roster: Roster, agent: &AgentConfig) -> Result<Roster> {
+pub(crate) fn attach(roster: AgentRegistry, agent: &AgentConfig) -> Result<AgentRegistry> {
     let hooks = &agent.hooks;
     if hooks.is_empty() {
         return Ok(roster);

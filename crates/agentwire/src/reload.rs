@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use agentwire_gateway::{Roster, settings::Settings};
+use agentwire_gateway::{AgentRegistry, settings::Settings};
 
 use crate::{
     config::{AgentConfig, Config, Secret},
@@ -18,8 +18,8 @@ use crate::{
 ///
 /// # Errors
 /// When one cannot be made, such as a recording that is not there.
-pub(crate) fn roster(config: &Config) -> Result<Roster> {
-    let mut roster = Roster::default();
+pub(crate) fn roster(config: &Config) -> Result<AgentRegistry> {
+    let mut roster = AgentRegistry::default();
     for agent in &config.agents {
         roster = roster.agent(&agent.name, agent.settings.clone(), upstream::agent(agent)?);
         roster = hooks::attach(roster, agent)?;

@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::Path, process::ExitCode};
 
 use agentwire_core::format::Format;
-use agentwire_gateway::{Gateway, Presence, settings::From};
+use agentwire_gateway::{Gateway, InstanceLock, settings::From};
 use agentwire_store::Options;
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio::net::{TcpListener, TcpSocket};
@@ -164,8 +164,8 @@ async fn serve(arguments: Serve, config: Config) -> Result<()> {
     let store = store::open(&config.store, options).await?;
 
     let gateway = Gateway::builder(store, config.settings.clone())
-        .presence(Presence::at(&config.store))
-        .roster(reload::roster(&config)?)
+        .presence(InstanceLock::at(&config.store))
+        .registry(reload::roster(&config)?)
         .build();
     // Before anybody knows that there is something to stop.
     let signals = Signals::new();

@@ -2,9 +2,12 @@
 
 use std::{fmt::Display, sync::Arc};
 
-use agentwire_gateway::agent::{
-    Adk, AdkOptions, AgUi, AgUiOptions, Agent, Demo, Events, EventsOptions, Exec, ExecOptions, LangGraph,
-    LangGraphOptions, OpenAi, OpenAiOptions, Replay, ReplayOptions,
+use agentwire_gateway::{
+    agent::{Agent, Demo},
+    upstream::{
+        Adk, AdkOptions, AgUi, AgUiOptions, Events, EventsOptions, Exec, ExecOptions, LangGraph,
+        LangGraphOptions, OpenAi, OpenAiOptions, Replay, ReplayOptions,
+    },
 };
 
 use crate::{

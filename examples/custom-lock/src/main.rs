@@ -6,7 +6,7 @@ use std::{env, error::Error, io, path::PathBuf, sync::Arc};
 use agentwire_gateway::{
     Gateway,
     agent::{BoxFuture, Demo, Failure},
-    code,
+    codes,
     hooks::{Hooked, RunContext, SessionLock, failed},
     serve,
     settings::{AgentSettings, Settings},
@@ -30,7 +30,7 @@ impl SessionLock for Files {
             match fs::OpenOptions::new().write(true).create_new(true).open(self.of(run)).await {
                 Ok(_) => Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    Err(Failure::new(code::THREAD_IS_LOCKED, "somebody else works on this conversation"))
+                    Err(Failure::new(codes::THREAD_IS_LOCKED, "somebody else works on this conversation"))
                 }
                 Err(error) => Err(failed(format!("the lock could not be taken: {error}"))),
             }

@@ -5,10 +5,11 @@ use std::{env, error::Error, path::Path, sync::Arc};
 use agentwire_core::event::{Event, RunInput};
 use agentwire_gateway::{
     Gateway,
-    agent::{BoxFuture, Replay, ReplayOptions},
+    agent::BoxFuture,
     hooks::{Hooked, Hooks, Native, RunContext, SessionLock, Translation},
     serve,
     settings::{AgentSettings, Settings},
+    upstream::{Replay, ReplayOptions},
 };
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

@@ -13,7 +13,7 @@ use agentwire_core::{
 use serde_json::{Value, json};
 
 use super::{
-    Agent, BoxError, BoxFuture, Call, EmitError, Emitter, Failure, Outlet, Question, Request, TextMessage,
+    Agent, BoxError, BoxFuture, Call, EmitError, Emitter, EventSink, Failure, Question, Request, TextMessage,
     emitting,
 };
 
@@ -65,9 +65,9 @@ impl Demo {
 }
 
 impl Agent for Demo {
-    fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
         let demo = *self;
-        emitting(request, outlet, move |request, emit| async move {
+        emitting(request, sink, move |request, emit| async move {
             let asked = request.user_text().to_lowercase();
             let mut show = Show { demo, emit, request, asked, words: 0 };
             show.scenes().await?;
@@ -361,8 +361,8 @@ mod tests {
 
     /// What a run says, as the gateway hears it.
     async fn answers(input: RunInput) -> Vec<Event> {
-        let (outlet, mut heard) = Outlet::new(1000);
-        let end = Demo::without_pauses().run(Request::new(input), outlet).await;
+        let (sink, mut heard) = EventSink::new(1000);
+        let end = Demo::without_pauses().run(Request::new(input), sink).await;
         let mut events = Vec::new();
         heard.recv_many(&mut events, 1000).await;
         events.extend(end.err().map(|failure| {
@@ -384,7 +384,7 @@ mod tests {
         let words = KEYWORDS.iter().map(|(word, _)| word.replace('N', "3"));
         for text in words.chain(["long 0".into(), "think tools state approve".into(), "hello".into()]) {
             said.push_str(&format!("{text}:\n"));
-            let mut encoder = crate::log::Encoder::new(&"t".into(), &"r".into());
+            let mut encoder = crate::stream::log_codec::Encoder::new(&"t".into(), &"r".into());
             for event in events(&text).await {
                 let line = encoder.encode(&event).expect("every event has a form in the log");
                 said.push_str(&format!("  {}\n", String::from_utf8_lossy(&line)));

@@ -1,24 +1,12 @@
 //! What answers runs.
 //!
-//! An [`Agent`] gets a [`Request`] and an [`Outlet`] for its events. It need not keep the order rules or close what
-//! it opened: the guard behind the outlet does. It is stopped by dropping the future that answers.
+//! An [`Agent`] gets a [`Request`] and an [`EventSink`] for its events. It need not keep the order rules or close what
+//! it opened: the guard behind the sink does. It is stopped by dropping the future that answers.
 //!
 //! An agent in Rust is most easily a function with an [`Emitter`], which makes the events: [`agent_fn`].
 
-mod adk;
-mod ag_ui;
 mod demo;
-mod direct;
-mod emit;
-mod events;
-mod exec;
-pub(crate) mod http;
-mod langgraph;
-mod names;
-mod openai;
-mod replay;
-mod stream;
-mod template;
+mod emitter;
 
 use std::{
     future::Future,
@@ -35,23 +23,14 @@ use bytes::Bytes;
 use tokio::{sync::mpsc, time::Instant};
 
 pub use self::{
-    adk::{Adk, AdkOptions},
-    ag_ui::{AgUi, AgUiOptions},
     demo::Demo,
-    emit::{
+    emitter::{
         Activity, BoxError, Call, EmitError, Emitter, NewSubagent, Question, Reasoning, State, Step,
         Subagent, TextMessage, agent_fn, emitting,
     },
-    events::{Events, EventsOptions},
-    exec::{Exec, ExecOptions},
-    http::is_loopback,
-    langgraph::{LangGraph, LangGraphOptions},
-    openai::{OpenAi, OpenAiOptions},
-    replay::{Replay, ReplayOptions},
-    template::check as check_template,
 };
 use crate::{
-    hooks::Wired,
+    hooks::HookSet,
     settings::{RunLimits, Timeouts},
 };
 
@@ -68,7 +47,7 @@ pub trait Agent: Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// The future is dropped when the run is stopped, so whatever the agent holds must be released by drop.
-    fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>>;
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>>;
 
     /// The run was stopped on purpose and its future dropped: tells whoever does the work elsewhere, if closing
     /// the connection does not.
@@ -94,8 +73,8 @@ pub trait Agent: Send + Sync + 'static {
     /// The gateway died during the run and is back: plays the run again from its beginning, and then to its end,
     /// without asking the agent anew. The events come in the same order as the first time, so what is in the log
     /// already can be skipped by counting. `None` if this agent's runs end with their connection.
-    fn attach(&self, request: Request, outlet: Outlet) -> Option<BoxFuture<'static, Result<(), Failure>>> {
-        let _ = (request, outlet);
+    fn attach(&self, request: Request, sink: EventSink) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+        let _ = (request, sink);
         None
     }
 
@@ -202,7 +181,7 @@ pub struct Request {
     /// What to refuse. Events and bytes of the log are counted by the gateway.
     pub limits: RunLimits,
     /// The run's hooks, for agents whose own events are translated here; others need not look at them.
-    pub hooks: Option<Wired>,
+    pub hooks: Option<HookSet>,
     /// When it was held.
     pub pauses: Pauses,
 }
@@ -265,7 +244,7 @@ impl Request {
     /// # use agentwire_gateway::{agent::Request, core::event::RunInput};
     /// let mut request = Request::new(RunInput::new("thread", "run"));
     /// request.headers = [("x-language".to_owned(), "de".to_owned())].into();
-    /// assert_eq!(request.header("X-Language"), Some("de"));
+    /// assert_eq!(request.header("X-ExpectedFormat"), Some("de"));
     /// ```
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -278,7 +257,7 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// A stable code; those of the gateway are in [`crate::code`].
+    /// A stable code; those of the gateway are in [`crate::codes`].
     pub code: Box<str>,
     /// For the person at the other end: nothing that the agent's side said unless that is allowed.
     pub message: String,
@@ -306,7 +285,7 @@ impl Failure {
 /// Why an agent cannot be made from its options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BuildError(String);
+pub struct BuildError(pub(crate) String);
 
 /// The run was stopped; nobody listens any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -315,10 +294,10 @@ pub struct Stopped;
 
 /// Where an agent's events go. Waits while the log is behind, so a fast agent cannot fill the memory.
 #[derive(Clone, Debug)]
-pub struct Outlet(mpsc::Sender<Event>);
+pub struct EventSink(mpsc::Sender<Event>);
 
-impl Outlet {
-    /// An outlet and the end from which its events are taken.
+impl EventSink {
+    /// An sink and the end from which its events are taken.
     #[must_use]
     pub fn new(capacity: usize) -> (Self, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel(capacity);

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A gateway that is killed frees nothing, so a lock that outlives the process needs an expiry or an owner that can be
 /// looked up.
 pub trait SessionLock: Send + Sync + 'static {
-    /// Takes the lock, or refuses: the failure is how the run ends, [`crate::code::THREAD_IS_LOCKED`] being the code
+    /// Takes the lock, or refuses: the failure is how the run ends, [`crate::codes::THREAD_IS_LOCKED`] being the code
     /// that clients know.
     ///
     /// # Cancel safety
@@ -42,13 +42,13 @@ pub trait SessionLock: Send + Sync + 'static {
 }
 
 /// The lock of one run.
-pub(crate) struct Locked {
+pub(crate) struct HeldLock {
     lock: Arc<dyn SessionLock>,
     run: RunContext,
     held: AtomicBool,
 }
 
-impl Locked {
+impl HeldLock {
     pub(crate) fn new(lock: Arc<dyn SessionLock>, run: RunContext) -> Self {
         Self { lock, run, held: AtomicBool::new(false) }
     }

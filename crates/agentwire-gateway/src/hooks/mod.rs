@@ -10,16 +10,16 @@
 //!
 //! Hooks are made for each run by a factory, so they may hold what one run needs. The session lock is the exception:
 //! [`SessionLock`] is made once, with the gateway. Whatever hooks do, what follows them is the guard, so the stream
-//! stays valid; and a hook that fails, hangs or panics ends its run with [`code::HOOK_FAILED`], with everything closed
+//! stays valid; and a hook that fails, hangs or panics ends its run with [`codes::HOOK_FAILED`], with everything closed
 //! and the lock freed.
 //!
 //! [`Configured`] is what `agentwire.toml` can say without any Rust.
 
 mod configured;
 mod forward;
+mod hook_set;
 mod lock;
 mod native;
-mod wired;
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,19 +28,19 @@ use agentwire_store::Owner;
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use self::lock::Locked;
+pub(crate) use self::lock::HeldLock;
 pub use self::{
     configured::{
         Action, Configured, EVENTS, Endpoint, HookOptions, OnFailure, OptionsError, Place, RuleError,
         RuleOptions,
     },
+    hook_set::HookSet,
     lock::SessionLock,
     native::{Native, NativeData, Translation},
-    wired::Wired,
 };
 use crate::{
     agent::{BoxFuture, Failure},
-    code,
+    codes,
 };
 
 /// How long one call of a hook may take unless the hook says otherwise: longer than anything that is done while
@@ -51,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub type Hooked<'h, T = ()> = BoxFuture<'h, Result<T, Failure>>;
 
 /// Makes the hooks of a run.
-pub(crate) type Factory = Arc<dyn Fn(&RunContext) -> Wired + Send + Sync>;
+pub(crate) type Factory = Arc<dyn Fn(&RunContext) -> HookSet + Send + Sync>;
 
 /// What a run is about: given to the factory and to the session lock. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ pub trait Hooks: Send + Sync + 'static {
     }
 
     /// That time is over: what is said instead. What is returned is translated, what is put into `out` comes before it. Nothing
-    /// more is read of the agent's stream, and the run ends in good order; with [`code::UPSTREAM_TIMEOUT`] if there is nothing to say.
+    /// more is read of the agent's stream, and the run ends in good order; with [`codes::UPSTREAM_TIMEOUT`] if there is nothing to say.
     fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<Native>> {
         let _ = out;
         Box::pin(std::future::ready(Ok(Vec::new())))
@@ -172,16 +172,16 @@ pub trait Hooks: Send + Sync + 'static {
     }
 }
 
-/// What must not be: the run ends with [`code::HOOK_REFUSED`], and the client reads the message.
+/// What must not be: the run ends with [`codes::HOOK_REFUSED`], and the client reads the message.
 #[must_use]
 pub fn refused(message: impl Into<String>) -> Failure {
-    Failure::new(code::HOOK_REFUSED, message)
+    Failure::new(codes::HOOK_REFUSED, message)
 }
 
-/// What did not work: the run ends with [`code::HOOK_FAILED`], and the detail is for the gateway's log only.
+/// What did not work: the run ends with [`codes::HOOK_FAILED`], and the detail is for the gateway's log only.
 #[must_use]
 pub fn failed(detail: impl Into<String>) -> Failure {
-    Failure::new(code::HOOK_FAILED, "a hook of the gateway failed; its log has more").with_detail(detail)
+    Failure::new(codes::HOOK_FAILED, "a hook of the gateway failed; its log has more").with_detail(detail)
 }
 
 fn nothing<'h>() -> Hooked<'h> {

@@ -12,15 +12,14 @@ use axum::{
 };
 
 use super::{
-    Mount,
-    call::{Call, Params},
-    json,
+    Mount, json,
+    request::{Call, Params},
 };
 use crate::{
     agent::{self, Artifact},
-    audit::Record,
-    code,
-    refusal::Refusal,
+    codes,
+    error::ApiError,
+    ops::audit::Record,
 };
 
 /// The longest name: what file systems take.
@@ -45,7 +44,7 @@ pub(crate) async fn list(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let asked = mount.about(&call, &call.param("id").into());
     let names = mount.agent.agent.artifacts(asked.clone()).ok_or_else(none)?;
@@ -58,14 +57,14 @@ pub(crate) async fn one(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let name = call.param("name");
     let version = match call.query("version") {
         None => None,
         Some(text) => Some(text.parse().map_err(|_| {
             let message = format!("`version` must be a whole number, found `{}`", text.escape_default());
-            Refusal::new(code::BAD_REQUEST, message)
+            ApiError::new(codes::BAD_REQUEST, message)
         })?),
     };
     let asked = mount.about(&call, &call.param("id").into());
@@ -77,24 +76,24 @@ pub(crate) async fn one(
     };
     match artifact {
         Some(artifact) => Ok(served(name, artifact)),
-        None => Err(Refusal::new(code::UNKNOWN_ARTIFACT, "no such artifact")),
+        None => Err(ApiError::new(codes::UNKNOWN_ARTIFACT, "no such artifact")),
     }
 }
 
-fn none() -> Refusal {
-    Refusal::new(code::NO_ARTIFACTS, "this agent stores no artifacts")
+fn none() -> ApiError {
+    ApiError::new(codes::NO_ARTIFACTS, "this agent stores no artifacts")
 }
 
 /// Whether there is such a thread of this user: here, or on the agent's side. The agent's server need not know
 /// whose is whose, so nothing is asked there before.
-async fn check_thread(mount: &Mount, call: &Call, asked: agent::Request) -> Result<(), Refusal> {
+async fn check_thread(mount: &Mount, call: &Call, asked: agent::Request) -> Result<(), ApiError> {
     let thread: &ThreadId = &asked.input.thread;
     let gateway = &mount.gateway;
     let stored = gateway.store.state(&call.owner, thread).await;
     let known = match stored {
         Ok(_) => Ok(()),
         Err(StoreError::NotFound(_)) => {
-            let unknown = || Refusal::new(code::UNKNOWN_THREAD, "no such thread");
+            let unknown = || ApiError::new(codes::UNKNOWN_THREAD, "no such thread");
             match mount.agent.agent.recall(asked.clone()) {
                 Some(recalled) => recalled.await?.map(|_| ()).ok_or_else(unknown),
                 None => Err(unknown()),

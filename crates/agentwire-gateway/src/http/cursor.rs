@@ -2,8 +2,8 @@
 
 use agentwire_core::event::RunId;
 
-use super::call::{Call, percent_decode};
-use crate::{code, refusal::Refusal};
+use super::request::{Call, percent_decode};
+use crate::{codes, error::ApiError};
 
 /// The longest cursor: the longest id and the longest number.
 const MAX_CURSOR: usize = 600;
@@ -17,10 +17,10 @@ pub(crate) struct Cursor {
 
 impl Cursor {
     /// Reads a cursor. The run id may hold colons itself; the number is behind the last one.
-    pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
+    pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let bad = |why: &str| {
             let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
-            Refusal::new(code::BAD_CURSOR, format!("the cursor `{shown}` {why}, expected `runId:seq`"))
+            ApiError::new(codes::BAD_CURSOR, format!("the cursor `{shown}` {why}, expected `runId:seq`"))
                 .hint("send back the last `id:` of the stream as it was")
         };
         if text.len() > MAX_CURSOR {
@@ -36,7 +36,7 @@ impl Cursor {
     }
 
     /// What the request says in `?after=` or `Last-Event-ID`, in this order.
-    pub(crate) fn of(call: &Call) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn of(call: &Call) -> Result<Option<Self>, ApiError> {
         if let Some(after) = call.query("after") {
             return Self::parse(&after).map(Some);
         }
@@ -45,7 +45,7 @@ impl Cursor {
             Some(value) => {
                 // Browsers send what is beyond ASCII as raw UTF-8.
                 let text = std::str::from_utf8(value.as_bytes())
-                    .map_err(|_| Refusal::new(code::BAD_CURSOR, "the cursor is not UTF-8"))?;
+                    .map_err(|_| ApiError::new(codes::BAD_CURSOR, "the cursor is not UTF-8"))?;
                 if text.is_empty() {
                     return Ok(None);
                 }
@@ -71,7 +71,7 @@ mod tests {
     fn garbage_is_named() {
         for text in ["", ":1", "r:", "r", "r:-1", "r:+1", "r:1x", "r:99999999999999999999", &"x".repeat(700)]
         {
-            assert_eq!(Cursor::parse(text).expect_err(text).code, code::BAD_CURSOR);
+            assert_eq!(Cursor::parse(text).expect_err(text).code, codes::BAD_CURSOR);
         }
     }
 }

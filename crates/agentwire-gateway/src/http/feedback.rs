@@ -16,14 +16,13 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 use super::{
-    Mount,
-    call::{Call, Params},
-    json,
+    Mount, json,
+    request::{Call, Params},
     start::Held,
 };
 use crate::{
-    agent::is_loopback, audit::Record, code, gateway::Gateway, opening::messages_of, pending::iso,
-    refusal::Refusal,
+    codes, error::ApiError, gateway::Gateway, human::pending::iso, ops::audit::Record,
+    run::input::messages_of, upstream::is_loopback,
 };
 
 /// How many are listed at once.
@@ -55,7 +54,7 @@ pub(crate) async fn add(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::with_json(&mount, &params, request).await?;
     let said = call.told(&mount, call.text().and_then(read))?;
     let thread = ThreadId::from(said["threadId"].as_str().unwrap_or_default());
@@ -65,7 +64,7 @@ pub(crate) async fn add(
         if let Some(run) = &run {
             let known = gateway.store.run(&call.owner, run).await?;
             if known.thread != thread {
-                return Err(Refusal::new(code::UNKNOWN_RUN, "no such run"));
+                return Err(ApiError::new(codes::UNKNOWN_RUN, "no such run"));
             }
         }
         check_place(&mount, &call, &thread, &said).await?;
@@ -87,7 +86,7 @@ async fn check_place(
     call: &Call,
     thread: &ThreadId,
     said: &Map<String, Value>,
-) -> Result<(), Refusal> {
+) -> Result<(), ApiError> {
     let named = |key: &str| said.get(key).and_then(Value::as_str);
     let (message, tool_call) = (named("messageId"), named("toolCallId"));
     if message.is_none() && tool_call.is_none() {
@@ -97,7 +96,7 @@ async fn check_place(
     let messages = messages_of(&held.unwrap_or_default().messages);
     let unknown = |what: &str, id: &str| {
         let id: String = id.chars().take(LONGEST_QUOTE).collect();
-        Refusal::new(code::UNKNOWN_MESSAGE, format!("the thread has no {what} `{}`", id.escape_default()))
+        ApiError::new(codes::UNKNOWN_MESSAGE, format!("the thread has no {what} `{}`", id.escape_default()))
     };
     if let Some(id) = message
         && messages.iter().all(|message| &*message.id != id)
@@ -128,11 +127,12 @@ async fn is_shown_as(
 }
 
 /// Reads what was said and refuses what means nothing.
-fn read(text: &str) -> Result<Map<String, Value>, Refusal> {
-    let bad =
-        |path: &str, wanted: &str| Refusal::new(code::BAD_REQUEST, format!("at `{path}`: expected {wanted}"));
+fn read(text: &str) -> Result<Map<String, Value>, ApiError> {
+    let bad = |path: &str, wanted: &str| {
+        ApiError::new(codes::BAD_REQUEST, format!("at `{path}`: expected {wanted}"))
+    };
     let value: Value = serde_json::from_str(text)
-        .map_err(|error| Refusal::new(code::BAD_REQUEST, format!("not valid JSON: {error}")))?;
+        .map_err(|error| ApiError::new(codes::BAD_REQUEST, format!("not valid JSON: {error}")))?;
     let Value::Object(mut said) = value else { return Err(bad("", "an object")) };
     // What nobody knows is nobody's, and would make the record of what was done as long as anybody likes.
     said.retain(|key, value| KNOWN.contains(&key.as_str()) && !value.is_null());
@@ -223,16 +223,16 @@ pub(crate) async fn list(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let after = match call.query("after") {
         None => None,
         Some(text) => Some(PageToken(
-            text.parse().map_err(|_| Refusal::new(code::BAD_REQUEST, "`after` must be a whole number"))?,
+            text.parse().map_err(|_| ApiError::new(codes::BAD_REQUEST, "`after` must be a whole number"))?,
         )),
     };
     let thread = ThreadId::from(call.param("id"));
-    let page = mount.gateway.store.feedback(&call.owner, &thread, after, PAGE).await.map_err(Refusal::from);
+    let page = mount.gateway.store.feedback(&call.owner, &thread, after, PAGE).await.map_err(ApiError::from);
     mount.gateway.audit.note(Record::new(&call.owner, "read").thread(&thread).outcome(&page));
     let page = page?;
     let items: Vec<_> = page

@@ -1,12 +1,12 @@
 //! The routes: every agent under `/agents/NAME`, the default one also at the root.
 
-mod answer;
 mod artifacts;
-mod call;
 mod cursor;
 mod feedback;
-mod operations;
-mod routes;
+mod ops;
+mod request;
+mod response;
+mod router;
 mod runs;
 mod server;
 mod start;
@@ -26,9 +26,9 @@ use tower_http::cors::CorsLayer;
 
 pub use self::server::serve;
 use crate::{
-    agent, code,
-    gateway::{AgentEntry, Gateway, Roster},
-    refusal::Refusal,
+    agent, codes,
+    error::ApiError,
+    gateway::{AgentEntry, AgentRegistry, Gateway},
     settings::{Identity, Settings},
 };
 
@@ -66,7 +66,7 @@ impl Part {
 
 impl Mount {
     /// A question to the agent's side about a thread of whoever calls.
-    fn about(&self, call: &call::Call, thread: &ThreadId) -> agent::Request {
+    fn about(&self, call: &request::Call, thread: &ThreadId) -> agent::Request {
         self.agent.about(call.owner.clone(), thread, call.forwarded(self))
     }
 }
@@ -99,13 +99,13 @@ impl Gateway {
     /// # }
     /// ```
     pub fn router(&self) -> Router {
-        self.router_of(&self.roster())
+        self.router_of(&self.registry())
     }
 
-    fn router_of(&self, roster: &Roster) -> Router {
-        let mut router = operations::router(self);
+    fn router_of(&self, registry: &AgentRegistry) -> Router {
+        let mut router = ops::router(self);
         for part in Part::ALL {
-            router = router.merge(self.part(roster, part));
+            router = router.merge(self.part(registry, part));
         }
         let router = router
             .route("/agents/{agent}", axum::routing::any(unknown_agent))
@@ -134,29 +134,29 @@ impl Gateway {
     /// # }
     /// ```
     pub fn main_routes(&self) -> Router {
-        self.finished(self.part(&self.roster(), Part::Main))
+        self.finished(self.part(&self.registry(), Part::Main))
     }
 
     /// The routes of the history: `/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`. Whose threads they are about
     /// can be said apart: [`Settings::history_identity`].
     pub fn history_routes(&self) -> Router {
-        self.finished(self.part(&self.roster(), Part::History))
+        self.finished(self.part(&self.registry(), Part::History))
     }
 
     /// The routes of the shared state: `/state_snapshot/{id}`, `/state/{id}`. Whose threads they are about can be said
     /// apart: [`Settings::state_identity`].
     pub fn state_routes(&self) -> Router {
-        self.finished(self.part(&self.roster(), Part::State))
+        self.finished(self.part(&self.registry(), Part::State))
     }
 
-    fn part(&self, roster: &Roster, part: Part) -> Router {
+    fn part(&self, registry: &AgentRegistry, part: Part) -> Router {
         let identity = Arc::new(part.identity(&self.settings));
         let mut router = Router::new();
-        for agent in roster.agents.values() {
+        for agent in registry.agents.values() {
             let mount = Mount { gateway: self.clone(), agent: agent.clone(), identity: identity.clone() };
-            router = router.merge(routes::of_agent(&format!("/agents/{}", agent.name), &mount, part));
-            if roster.default.as_deref() == Some(&agent.name) {
-                router = router.merge(routes::of_agent("", &mount, part));
+            router = router.merge(router::of_agent(&format!("/agents/{}", agent.name), &mount, part));
+            if registry.default.as_deref() == Some(&agent.name) {
+                router = router.merge(router::of_agent("", &mount, part));
             }
         }
         router
@@ -172,16 +172,16 @@ impl Gateway {
     }
 }
 
-async fn unknown_agent() -> Refusal {
-    Refusal::new(code::UNKNOWN_AGENT, "no such agent, or it has no such route")
+async fn unknown_agent() -> ApiError {
+    ApiError::new(codes::UNKNOWN_AGENT, "no such agent, or it has no such route")
 }
 
-async fn unknown_route() -> Refusal {
-    Refusal::new(code::UNKNOWN_ROUTE, "no such route").hint("`GET /openapi.json` lists them")
+async fn unknown_route() -> ApiError {
+    ApiError::new(codes::UNKNOWN_ROUTE, "no such route").hint("`GET /openapi.json` lists them")
 }
 
-async fn wrong_method() -> Refusal {
-    Refusal::new(code::METHOD_NOT_ALLOWED, "this route has other methods")
+async fn wrong_method() -> ApiError {
+    ApiError::new(codes::METHOD_NOT_ALLOWED, "this route has other methods")
 }
 
 /// Counts what was refused, by status class and code.

@@ -9,18 +9,19 @@ use axum::{
 use serde_json::json;
 
 use super::{
-    Mount, answer,
-    call::{Call, Params},
+    Mount,
     cursor::Cursor,
     json,
+    request::{Call, Params},
+    response,
 };
 use crate::{
     agent::Hold,
-    audit::Record,
-    code,
-    live::Command,
-    pending::{self, iso},
-    refusal::Refusal,
+    codes,
+    error::ApiError,
+    human::pending::{self, iso},
+    ops::audit::Record,
+    stream::live::Command,
 };
 
 /// `GET /runs/{run}`: how far a run is.
@@ -28,15 +29,15 @@ pub(crate) async fn status(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let id = RunId::from(call.param("run"));
-    let run = mount.gateway.store.run(&call.owner, &id).await.map_err(Refusal::from);
+    let run = mount.gateway.store.run(&call.owner, &id).await.map_err(ApiError::from);
     mount.gateway.audit.note(Record::new(&call.owner, "read").run(&id).outcome(&run));
     shown(&mount, &call.owner, &run?).await
 }
 
-async fn shown(mount: &Mount, owner: &Owner, run: &Run) -> Result<Response, Refusal> {
+async fn shown(mount: &Mount, owner: &Owner, run: &Run) -> Result<Response, ApiError> {
     let open = mount.gateway.open(owner, &run.thread).await?;
     let open: Vec<_> = open.iter().filter(|item| item.run == run.run).map(pending::to_json).collect();
     let mut shown = json!({
@@ -74,7 +75,7 @@ pub(crate) async fn stop(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let run = RunId::from(call.param("run"));
     let done = stop_run(&mount, &call.owner, &run).await;
@@ -90,7 +91,7 @@ pub(crate) async fn pause(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     hold(&mount, &params, request, true).await
 }
 
@@ -99,11 +100,11 @@ pub(crate) async fn resume(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     hold(&mount, &params, request, false).await
 }
 
-async fn hold(mount: &Mount, params: &Params, request: Request, hold: bool) -> Result<Response, Refusal> {
+async fn hold(mount: &Mount, params: &Params, request: Request, hold: bool) -> Result<Response, ApiError> {
     let call = Call::without_body(mount, params, request)?;
     let run = RunId::from(call.param("run"));
     let action = if hold { "pause" } else { "resume" };
@@ -114,7 +115,7 @@ async fn hold(mount: &Mount, params: &Params, request: Request, hold: bool) -> R
     Ok(json(json!({"runId": run.as_str(), "status": known.status.as_str(), "mode": mode}).to_string()))
 }
 
-async fn hold_run(mount: &Mount, owner: &Owner, run: &RunId, hold: bool) -> Result<Hold, Refusal> {
+async fn hold_run(mount: &Mount, owner: &Owner, run: &RunId, hold: bool) -> Result<Hold, ApiError> {
     if let Some(live) = mount.gateway.live(owner, run) {
         let (reply, done) = tokio::sync::oneshot::channel();
         if live.commands.send(Command::Hold(hold, reply)).await.is_ok()
@@ -124,15 +125,17 @@ async fn hold_run(mount: &Mount, owner: &Owner, run: &RunId, hold: bool) -> Resu
         }
     }
     let known = mount.gateway.store.run(owner, run).await?;
-    Err(Refusal::new(code::IMPOSSIBLE, format!("the run is `{}`", known.status)))
+    Err(ApiError::new(codes::IMPOSSIBLE, format!("the run is `{}`", known.status)))
 }
 
 /// Stops a run and waits until it has ended.
-pub(crate) async fn stop_run(mount: &Mount, owner: &Owner, run: &RunId) -> Result<(), Refusal> {
+pub(crate) async fn stop_run(mount: &Mount, owner: &Owner, run: &RunId) -> Result<(), ApiError> {
     let Some(live) = mount.gateway.live(owner, run) else {
         let known = mount.gateway.store.run(owner, run).await?;
         return match known.status.is_live() {
-            true => Err(Refusal::new(code::IMPOSSIBLE, "the run goes on in another gateway").retry_after(1)),
+            true => {
+                Err(ApiError::new(codes::IMPOSSIBLE, "the run goes on in another gateway").retry_after(1))
+            }
             false => Ok(()),
         };
     };
@@ -147,16 +150,16 @@ pub(crate) async fn follow(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let run = RunId::from(call.param("run"));
     let cursor = Cursor::of(&call)?;
     if let Some(cursor) = cursor.as_ref().filter(|cursor| cursor.run != run) {
         let message = format!("the cursor is of run `{}`, not of `{run}`", cursor.run);
-        return Err(Refusal::new(code::BAD_CURSOR, message));
+        return Err(ApiError::new(codes::BAD_CURSOR, message));
     }
-    let face = answer::face_of(&call, &mount)?;
-    answer::follow(&mount, &call, &run, cursor.map(|cursor| cursor.seq), None, face).await
+    let face = response::face_of(&call, &mount)?;
+    response::follow(&mount, &call, &run, cursor.map(|cursor| cursor.seq), None, face).await
 }
 
 /// `GET /threads/{id}/stream`: follows the run that a cursor names, else the one that goes on, else the last one.
@@ -164,25 +167,25 @@ pub(crate) async fn follow_thread(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let thread = ThreadId::from(call.param("id"));
     let store = &mount.gateway.store;
-    let face = answer::face_of(&call, &mount)?;
+    let face = response::face_of(&call, &mount)?;
     if let Some(Cursor { run, seq }) = Cursor::of(&call)? {
         let known = store.run(&call.owner, &run).await?;
         if known.thread != thread {
-            return Err(Refusal::new(code::UNKNOWN_RUN, "no such run"));
+            return Err(ApiError::new(codes::UNKNOWN_RUN, "no such run"));
         }
-        return answer::follow(&mount, &call, &run, Some(seq), None, face).await;
+        return response::follow(&mount, &call, &run, Some(seq), None, face).await;
     }
     let run = match store.lease(&call.owner, &thread).await? {
         Some(lease) if lease.live => lease.run,
         _ => {
             let page = store.runs(&call.owner, &thread, None, 1).await?;
             let last = page.items.into_iter().next();
-            last.ok_or_else(|| Refusal::new(code::UNKNOWN_RUN, "the thread has no run yet"))?.run
+            last.ok_or_else(|| ApiError::new(codes::UNKNOWN_RUN, "the thread has no run yet"))?.run
         }
     };
-    answer::follow(&mount, &call, &run, None, None, face).await
+    response::follow(&mount, &call, &run, None, None, face).await
 }

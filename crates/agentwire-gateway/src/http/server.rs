@@ -20,10 +20,10 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use super::{call::Connection, traffic::Traffic, unread::Unread};
+use super::{request::Connection, traffic::Traffic, unread::Unread};
 use crate::{
-    gateway::{Gateway, Roster},
-    life::LAST_WRITES,
+    gateway::{AgentRegistry, Gateway},
+    ops::lifecycle::LAST_WRITES,
 };
 
 /// Serves a gateway until `shutdown`, then drains it: no new runs, those that go on may finish within the grace
@@ -37,9 +37,9 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     gateway.recover().await;
-    let roster = gateway.roster();
+    let registry = gateway.registry();
     let server = Server {
-        routes: Arc::new(Mutex::new((gateway.router_of(&roster), roster))),
+        routes: Arc::new(Mutex::new((gateway.router_of(&registry), registry))),
         seats: Arc::new(Semaphore::new(gateway.settings.limits.connections)),
         closing: CancellationToken::new(),
         connections: TaskTracker::new(),
@@ -60,14 +60,14 @@ pub async fn serve(
 }
 
 /// The routes of the agents, and the agents that they are of.
-type Routes = Mutex<(axum::Router, Arc<Roster>)>;
+type Routes = Mutex<(axum::Router, Arc<AgentRegistry>)>;
 
 /// The routes as they are now: made anew if the agents were replaced.
 fn current(routes: &Routes, gateway: &Gateway) -> axum::Router {
-    let roster = gateway.roster();
+    let registry = gateway.registry();
     let mut held = routes.lock().unwrap_or_else(PoisonError::into_inner);
-    if !Arc::ptr_eq(&held.1, &roster) {
-        *held = (gateway.router_of(&roster), roster);
+    if !Arc::ptr_eq(&held.1, &registry) {
+        *held = (gateway.router_of(&registry), registry);
     }
     held.0.clone()
 }

@@ -14,22 +14,24 @@ use axum::{
 };
 
 use super::{
-    Mount, answer,
-    call::{Call, Params, percent_decode},
+    Mount,
     cursor::Cursor,
     json,
+    request::{Call, Params, percent_decode},
+    response,
 };
 use crate::{
-    admit::Wish,
     agent::Recalled,
-    answers,
-    audit::Record,
-    code,
-    follow::Face,
-    live::{Command, Snapshot},
-    opening::messages_of,
-    refusal::Refusal,
+    codes,
+    error::ApiError,
+    human::answers,
+    ops::audit::Record,
+    run::{admission::RunRequest, input::messages_of},
     settings::History,
+    stream::{
+        live::{Command, Snapshot},
+        reader::OutputFormat,
+    },
 };
 
 /// `POST` on the main path: AG-UI.
@@ -37,7 +39,7 @@ pub(crate) async fn ag_ui(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::with_json(&mount, &params, request).await?;
     let read = || {
         let mut tally = Tally::default();
@@ -45,7 +47,7 @@ pub(crate) async fn ag_ui(
     };
     let mut input = call.told(&mount, read())?;
     call.told(&mount, rename(&mount, &call, &mut input))?;
-    let face = answer::ag_ui_face(&call.parts.headers);
+    let face = response::ag_ui_face(&call.parts.headers);
     let wish = wish(&mount, &call, input);
     run(&mount, &call, wish, face).await
 }
@@ -55,7 +57,7 @@ pub(crate) async fn hai(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::with_json(&mount, &params, request).await?;
     let gateway = &mount.gateway;
     let (thread, run_id) = (gateway.new_id("thread"), gateway.new_id("run"));
@@ -71,7 +73,7 @@ pub(crate) async fn hai(
     answers::take_results(&mut wish.input, &items);
     // What stood for a question is no call of the agent's.
     answers::forget_results(&mut wish.input, &items);
-    let face = answer::hai_face(&call.parts.headers, &mount.agent.settings, Some(&wish.input))?;
+    let face = response::hai_face(&call.parts.headers, &mount.agent.settings, Some(&wish.input))?;
     wish.items = Some(items);
     run(&mount, &call, wish, face).await
 }
@@ -81,7 +83,7 @@ pub(crate) async fn ai_sdk(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::with_json(&mount, &params, request).await?;
     let gateway = &mount.gateway;
     let (thread, run_id) = (gateway.new_id("thread"), gateway.new_id("run"));
@@ -108,7 +110,7 @@ pub(crate) async fn ai_sdk(
         let stored = gateway.said(&call.owner, &input.thread).await?;
         ai_sdk::input::forget_repeated(&mut wish.input, &stored);
     }
-    let face = answer::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
+    let face = response::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
     // An answer that is wanted anew replaces what came after the last message that the client still has; an edit likewise.
     let is_edit = message.is_some_and(|id| input.messages.last().is_some_and(|last| last.id == id));
     let is_question = input.messages.last().is_some_and(|last| last.role() == Role::User);
@@ -118,8 +120,8 @@ pub(crate) async fn ai_sdk(
         _ => is_edit,
     };
     let cut = if anew { input.messages.last().map(|last| last.id.clone()) } else { None };
-    let run = mount.gateway.admit(Wish { cut, items: Some(items), one_message: true, ..wish }).await?;
-    answer::follow(&mount, &call, &run, None, Some(&input), face).await
+    let run = mount.gateway.admit(RunRequest { cut, items: Some(items), one_message: true, ..wish }).await?;
+    response::follow(&mount, &call, &run, None, Some(&input), face).await
 }
 
 /// `GET /api/chat/{id}/stream`: the answer that is going on, from its start, or 204.
@@ -127,9 +129,9 @@ pub(crate) async fn ai_sdk_resume(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
-    let face = answer::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
+    let face = response::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
     let resumed = resumed(&mount, &call, &call.param("id").into(), face).await?;
     Ok(resumed.unwrap_or_else(|| StatusCode::NO_CONTENT.into_response()))
 }
@@ -140,16 +142,16 @@ pub(crate) async fn ai_sdk_resume_4(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     // It puts `?chatId=` behind an address that may have a query already, and does not encode the id.
     let query = call.parts.uri.query().unwrap_or_default();
     let Some((before, thread)) = query.rsplit_once("chatId=") else {
-        return Err(Refusal::new(code::BAD_REQUEST, "`chatId` is missing, expected the id of a chat"));
+        return Err(ApiError::new(codes::BAD_REQUEST, "`chatId` is missing, expected the id of a chat"));
     };
     let thread = thread.split('&').next().unwrap_or_default();
     let profile = before.split(['&', '?']).find_map(|pair| pair.strip_prefix("profile="));
-    let face = answer::ai_sdk_face(Some(profile.unwrap_or("4")), &mount.agent.settings)?;
+    let face = response::ai_sdk_face(Some(profile.unwrap_or("4")), &mount.agent.settings)?;
     let (content_type, headers) = (face.profile.content_type, face.profile.headers);
     let resumed = resumed(&mount, &call, &percent_decode(thread).into(), face).await?;
     Ok(resumed.unwrap_or_else(|| {
@@ -166,12 +168,12 @@ async fn resumed(
     mount: &Mount,
     call: &Call,
     thread: &ThreadId,
-    mut face: Face,
-) -> Result<Option<Response>, Refusal> {
+    mut face: OutputFormat,
+) -> Result<Option<Response>, ApiError> {
     // The answer may have begun in an earlier run, before a tool of the front end or a person was asked.
     face.options = face.options.with_whole_message();
     match active_run(mount, call, thread).await? {
-        Some(run) => Ok(Some(answer::follow(mount, call, &run, None, None, face).await?)),
+        Some(run) => Ok(Some(response::follow(mount, call, &run, None, None, face).await?)),
         None => Ok(None),
     }
 }
@@ -181,7 +183,7 @@ pub(crate) async fn ai_sdk_stop(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let Some(run) = active_run(&mount, &call, &call.param("id").into()).await? else {
         return Ok(json(r#"{"status":"idle"}"#));
@@ -193,7 +195,7 @@ pub(crate) async fn ai_sdk_stop(
 }
 
 /// The run that has the thread.
-async fn active_run(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<RunId>, Refusal> {
+async fn active_run(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<RunId>, ApiError> {
     match mount.gateway.store.lease(&call.owner, thread).await {
         Ok(Some(lease)) if lease.live => Ok(Some(lease.run)),
         Ok(_) | Err(StoreError::NotFound(_)) => Ok(None),
@@ -202,15 +204,15 @@ async fn active_run(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Opt
 }
 
 /// The thread, if the settings say that it stands elsewhere than in the body.
-fn rename(mount: &Mount, call: &Call, input: &mut RunInput) -> Result<(), Refusal> {
+fn rename(mount: &Mount, call: &Call, input: &mut RunInput) -> Result<(), ApiError> {
     if let Some(thread) = call.thread(mount)? {
         input.thread = thread;
     }
     Ok(())
 }
 
-fn wish(mount: &Mount, call: &Call, input: RunInput) -> Wish {
-    Wish {
+fn wish(mount: &Mount, call: &Call, input: RunInput) -> RunRequest {
+    RunRequest {
         agent: mount.agent.clone(),
         owner: call.owner.clone(),
         input,
@@ -223,25 +225,25 @@ fn wish(mount: &Mount, call: &Call, input: RunInput) -> Wish {
 }
 
 /// The input, unless nothing that was said in it could be read: that is no wish to be told the state.
-fn understood(input: RunInput, tally: &Tally) -> Result<RunInput, Refusal> {
+fn understood(input: RunInput, tally: &Tally) -> Result<RunInput, ApiError> {
     let unknown = tally.iter().find(|(what, ..)| *what == "unknown role");
     match unknown.filter(|_| input.messages.is_empty()) {
         Some((_, role, _)) => {
             let message =
                 format!("no message at `/messages` has a known role, found `{}`", role.escape_default());
-            Err(Refusal::new(code::BAD_REQUEST, message))
+            Err(ApiError::new(codes::BAD_REQUEST, message))
         }
         None => Ok(input),
     }
 }
 
 /// Starts, joins or syncs, and answers in AG-UI or HAI, where a refused run is a stream.
-async fn run(mount: &Mount, call: &Call, wish: Wish, face: Face) -> Result<Response, Refusal> {
+async fn run(mount: &Mount, call: &Call, wish: RunRequest, face: OutputFormat) -> Result<Response, ApiError> {
     let input = wish.input.clone();
     let cursor = Cursor::of(call)?;
     if let Some(cursor) = cursor.as_ref().filter(|cursor| cursor.run != input.run) {
         let message = format!("the cursor is of run `{}`, not of `{}`", cursor.run, input.run);
-        return Err(Refusal::new(code::BAD_CURSOR, message));
+        return Err(ApiError::new(codes::BAD_CURSOR, message));
     }
     let after = cursor.map(|cursor| cursor.seq);
     // An empty answer is one, if there is something to answer.
@@ -250,32 +252,32 @@ async fn run(mount: &Mount, call: &Call, wish: Wish, face: Face) -> Result<Respo
         answers::answers_nothing(&input, &items, mount.gateway.store.now())
     };
     if is_sync {
-        crate::admit::check_id("thread", &input.thread)?;
-        crate::admit::check_id("run", &input.run)?;
+        crate::run::admission::check_id("thread", &input.thread)?;
+        crate::run::admission::check_id("run", &input.run)?;
         return match mount.gateway.store.run(&call.owner, &input.run).await {
             Ok(known) if known.thread == input.thread => {
-                answer::follow(mount, call, &input.run, after, None, face).await
+                response::follow(mount, call, &input.run, after, None, face).await
             }
-            Ok(_) => Err(Refusal::new(code::RUN_ID_TAKEN, "the run id was used in another thread")),
+            Ok(_) => Err(ApiError::new(codes::RUN_ID_TAKEN, "the run id was used in another thread")),
             Err(StoreError::NotFound(_)) => {
                 let events = sync(mount, call, &input).await?;
-                Ok(answer::once(mount, &input.thread, &input.run, &events, &face))
+                Ok(response::once(mount, &input.thread, &input.run, &events, &face))
             }
             Err(error) => Err(error.into()),
         };
     }
     match mount.gateway.admit(wish).await {
-        Ok(run) => answer::follow(mount, call, &run, after, Some(&input), face).await,
+        Ok(run) => response::follow(mount, call, &run, after, Some(&input), face).await,
         // The request is well formed and was understood, so it is answered in its own words.
-        Err(refusal) if code::is_answer(refusal.code) => {
+        Err(refusal) if codes::is_answer(refusal.code) => {
             let events = refused(mount, &input, &refusal);
-            Ok(answer::once(mount, &input.thread, &input.run, &events, &face))
+            Ok(response::once(mount, &input.thread, &input.run, &events, &face))
         }
         Err(refusal) => Err(refusal),
     }
 }
 
-fn refused(mount: &Mount, input: &RunInput, refusal: &Refusal) -> [Event; 2] {
+fn refused(mount: &Mount, input: &RunInput, refusal: &ApiError) -> [Event; 2] {
     let now = i64::try_from(mount.gateway.store.now().0).ok();
     let started = RunStarted::new(input.thread.clone(), input.run.clone());
     let error = RunError::new(refusal.message.clone(), Some(refusal.code));
@@ -286,7 +288,7 @@ fn refused(mount: &Mount, input: &RunInput, refusal: &Refusal) -> [Event; 2] {
 }
 
 /// What a client gets that asks for nothing: the conversation and the state as they are.
-async fn sync(mount: &Mount, call: &Call, input: &RunInput) -> Result<Vec<Event>, Refusal> {
+async fn sync(mount: &Mount, call: &Call, input: &RunInput) -> Result<Vec<Event>, ApiError> {
     let Held { messages, state, .. } = Held::of(mount, call, &input.thread).await?.unwrap_or_default();
     let now = i64::try_from(mount.gateway.store.now().0).ok();
     let bodies = [
@@ -314,13 +316,13 @@ impl Default for Held {
 
 impl Held {
     /// What clients of a thread hold now, while a run changes it or not; `None` if there is no such thread.
-    pub(crate) async fn of(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<Self>, Refusal> {
+    pub(crate) async fn of(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<Self>, ApiError> {
         let held = match Self::unnoticed(mount, &call.owner, thread).await {
             Ok(None) => Self::recalled(mount, call, thread).await,
             held => held,
         };
-        let unknown = || Refusal::new(code::UNKNOWN_THREAD, "no such thread");
-        let found = held.as_ref().map_err(Refusal::clone).and_then(|it| it.as_ref().ok_or_else(unknown));
+        let unknown = || ApiError::new(codes::UNKNOWN_THREAD, "no such thread");
+        let found = held.as_ref().map_err(ApiError::clone).and_then(|it| it.as_ref().ok_or_else(unknown));
         mount.gateway.audit.note(Record::new(&call.owner, "read").thread(thread).outcome(&found));
         held
     }
@@ -330,7 +332,7 @@ impl Held {
         mount: &Mount,
         owner: &Owner,
         thread: &ThreadId,
-    ) -> Result<Option<Self>, Refusal> {
+    ) -> Result<Option<Self>, ApiError> {
         let gateway = &mount.gateway;
         if let Some(live) = gateway.live_of_thread(owner, thread).await {
             let (reply, snapshot) = tokio::sync::oneshot::channel();
@@ -356,7 +358,7 @@ impl Held {
     }
 
     /// What the agent's side holds of a thread that was never run here.
-    async fn recalled(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<Self>, Refusal> {
+    async fn recalled(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<Self>, ApiError> {
         let Some(recalled) = mount.agent.agent.recall(mount.about(call, thread)) else { return Ok(None) };
         Ok(recalled.await?.map(|Recalled { messages, state, .. }| Self {
             messages: ag_ui::messages_to_json(&messages),

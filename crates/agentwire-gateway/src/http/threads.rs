@@ -15,12 +15,18 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{
-    Mount, answer,
-    call::{Call, Params},
-    json,
+    Mount, json,
+    request::{Call, Params},
+    response,
     start::Held,
 };
-use crate::{audit::Record, code, live::Command, log::Encoder, opening::messages_of, refusal::Refusal};
+use crate::{
+    codes,
+    error::ApiError,
+    ops::audit::Record,
+    run::input::messages_of,
+    stream::{live::Command, log_codec::Encoder},
+};
 
 /// How many threads are listed unless the client says; how many at most.
 const PAGE: usize = 100;
@@ -32,13 +38,13 @@ pub(crate) async fn list(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let number = |name: &str| match call.query(name) {
         None => Ok(None),
         Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
-            Refusal::new(
-                code::BAD_REQUEST,
+            ApiError::new(
+                codes::BAD_REQUEST,
                 format!("`{name}` must be a whole number, found `{}`", text.escape_default()),
             )
         }),
@@ -61,7 +67,7 @@ pub(crate) async fn delete_list(
     mount: State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     delete(mount, params.with("id", "list"), request).await
 }
 
@@ -70,7 +76,7 @@ pub(crate) async fn delete(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let thread = thread_of(&mount, &call)?;
     let live = mount.gateway.live_of_thread(&call.owner, &thread).await;
@@ -99,10 +105,10 @@ pub(crate) async fn delete(
 
 /// Deletes a thread on the agent's side too: what is asked for again from there would not be gone.
 /// `of` is the agent whose thread it was here.
-async fn forget(mount: &Mount, call: &Call, thread: &ThreadId, of: Option<&str>) -> Result<(), Refusal> {
+async fn forget(mount: &Mount, call: &Call, thread: &ThreadId, of: Option<&str>) -> Result<(), ApiError> {
     let about = || mount.about(call, thread);
     let agent = match of {
-        Some(name) => match mount.gateway.roster().agents.get(name) {
+        Some(name) => match mount.gateway.registry().agents.get(name) {
             Some(entry) => entry.agent.clone(),
             // It is not configured any more.
             None => return Ok(()),
@@ -129,11 +135,11 @@ pub(crate) async fn messages(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let thread = thread_of(&mount, &call)?;
     let held = Held::of(&mount, &call, &thread).await?.ok_or_else(unknown)?;
-    let wanted = answer::wanted_format(&call);
+    let wanted = response::wanted_format(&call);
     match wanted.as_ref().map(|(name, profile)| (&**name, &**profile)) {
         None | Some(("ag-ui", _)) => {
             let body = Body::MessagesSnapshot { messages: messages_of(&held.messages) };
@@ -148,7 +154,7 @@ pub(crate) async fn messages(
                 "7" => 7,
                 other => {
                     let message = format!("no history for `ai-sdk@{}`", other.escape_default());
-                    return Err(Refusal::new(code::UNKNOWN_FORMAT, message).hint("allowed: `5`, `6`, `7`"));
+                    return Err(ApiError::new(codes::UNKNOWN_FORMAT, message).hint("allowed: `5`, `6`, `7`"));
                 }
             };
             let open = match mount.gateway.store.pending(&call.owner, &thread, Which::Open).await {
@@ -156,7 +162,7 @@ pub(crate) async fn messages(
                 Err(StoreError::NotFound(_)) => Vec::new(),
                 open => open?,
             };
-            let interrupts = match crate::follow::outcome_of(open.iter()) {
+            let interrupts = match crate::stream::reader::outcome_of(open.iter()) {
                 Some(agentwire_core::event::Outcome::Interrupt { interrupts }) => interrupts,
                 _ => Vec::new(),
             };
@@ -170,7 +176,8 @@ pub(crate) async fn messages(
         }
         Some((other, _)) => {
             let message = format!("no history in `{}`", other.escape_default());
-            Err(Refusal::new(code::UNKNOWN_FORMAT, message).hint("allowed: `ag-ui`, `ai-sdk`, `ai-sdk@6`, …"))
+            Err(ApiError::new(codes::UNKNOWN_FORMAT, message)
+                .hint("allowed: `ag-ui`, `ai-sdk`, `ai-sdk@6`, …"))
         }
     }
 }
@@ -180,7 +187,7 @@ pub(crate) async fn state(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let thread = thread_of(&mount, &call)?;
     let held = Held::of(&mount, &call, &thread).await?.ok_or_else(unknown)?;
@@ -194,7 +201,7 @@ pub(crate) async fn patch_state(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::with_json(&mount, &params, request).await?;
     let thread = thread_of(&mount, &call)?;
     let read = || Ok(ag_ui::patch_from_json(call.text()?)?);
@@ -205,7 +212,7 @@ pub(crate) async fn patch_state(
     done.map(|()| json(r#"{"status":"updated"}"#))
 }
 
-async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patch) -> Result<(), Refusal> {
+async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patch) -> Result<(), ApiError> {
     let gateway = &mount.gateway;
     loop {
         if let Some(live) = gateway.live_of_thread(&call.owner, thread).await {
@@ -222,7 +229,7 @@ async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patc
             .as_ref()
             .map_or_else(|| json!({}), |body| serde_json::from_str(body).unwrap_or_default());
         if let Err(error) = patch::apply(&mut state, &patch, &patch::Limits::default()) {
-            return Err(Refusal::patch_failed(&error, state));
+            return Err(ApiError::patch_failed(&error, state));
         }
         let change = StateChange { expected: stored.seq, body: state.to_string().into() };
         let change = ThreadChange { state: Some(change), ..ThreadChange::default() };
@@ -235,7 +242,7 @@ async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patc
             }
             Err(StoreError::Conflict(Conflict::Leased(_))) => {
                 let message = "the thread's run goes on in another gateway";
-                return Err(Refusal::new(code::IMPOSSIBLE, message).retry_after(1));
+                return Err(ApiError::new(codes::IMPOSSIBLE, message).retry_after(1));
             }
             Err(error) => return Err(error.into()),
         }
@@ -247,7 +254,7 @@ pub(crate) async fn pending(
     State(mount): State<Mount>,
     params: Params,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let thread = ThreadId::from(call.param("id"));
     let items = async {
@@ -262,24 +269,25 @@ pub(crate) async fn pending(
     }
     .await;
     mount.gateway.audit.note(Record::new(&call.owner, "read").thread(&thread).outcome(&items));
-    let items: Vec<_> = items?.iter().map(crate::pending::to_json).collect();
+    let items: Vec<_> = items?.iter().map(crate::human::pending::to_json).collect();
     Ok(json(Value::from(items).to_string()))
 }
 
 /// The thread of the path, unless the settings say that it stands elsewhere.
-fn thread_of(mount: &Mount, call: &Call) -> Result<ThreadId, Refusal> {
+fn thread_of(mount: &Mount, call: &Call) -> Result<ThreadId, ApiError> {
     Ok(call.thread(mount)?.unwrap_or_else(|| call.param("id").into()))
 }
 
-fn unknown() -> Refusal {
-    Refusal::new(code::UNKNOWN_THREAD, "no such thread")
+fn unknown() -> ApiError {
+    ApiError::new(codes::UNKNOWN_THREAD, "no such thread")
 }
 
 /// One event as a JSON answer.
-fn event(mount: &Mount, thread: &ThreadId, body: Body) -> Result<Response, Refusal> {
+fn event(mount: &Mount, thread: &ThreadId, body: Body) -> Result<Response, ApiError> {
     let now = i64::try_from(mount.gateway.store.now().0).ok();
     let event = Event::new(body).at(now);
     let encoded = Encoder::new(thread, &"".into()).encode(&event);
-    let encoded = encoded.ok_or_else(|| Refusal::new(code::INTERNAL, "the snapshot could not be written"))?;
+    let encoded =
+        encoded.ok_or_else(|| ApiError::new(codes::INTERNAL, "the snapshot could not be written"))?;
     Ok(json(String::from_utf8_lossy(&encoded).into_owned()))
 }

@@ -13,7 +13,7 @@ use hyper::{Version, rt::Executor};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::call::Connection;
+use super::request::Connection;
 
 /// The traffic of one connection. It also runs the streams of HTTP/2, so that each can be ended without the others: a
 /// reader that does not keep up is cut, and whoever shares its connection is not.

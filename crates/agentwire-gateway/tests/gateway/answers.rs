@@ -1,7 +1,7 @@
 //! Answers: right ones, and everything that can be wrong with one.
 
 use agentwire_gateway::{
-    code,
+    codes,
     settings::{Busy, Extract},
 };
 use reqwest::Method;
@@ -73,7 +73,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date]),
             AgUi,
             json!({"resume": [resolved("none", json!(1))]}),
-            code::UNKNOWN_INTERRUPT,
+            codes::UNKNOWN_INTERRUPT,
             200,
         ),
         (
@@ -81,7 +81,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date]),
             AgUi,
             json!({"resume": [resolved("date", json!(1)), {"interruptId": "date", "status": "cancelled"}]}),
-            code::BAD_REQUEST,
+            codes::BAD_REQUEST,
             400,
         ),
         (
@@ -89,7 +89,7 @@ fn wrong() -> Vec<Wrong> {
             json!({}),
             AgUi,
             json!({"resume": [resolved("none", json!(1))]}),
-            code::UNKNOWN_INTERRUPT,
+            codes::UNKNOWN_INTERRUPT,
             200,
         ),
         (
@@ -97,7 +97,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date]),
             AgUi,
             json!({"messages": [result("none", "x")]}),
-            code::UNKNOWN_TOOL_CALL,
+            codes::UNKNOWN_TOOL_CALL,
             200,
         ),
         (
@@ -105,7 +105,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date, &seat]),
             AgUi,
             json!({"resume": [resolved("date", json!("today"))]}),
-            code::INTERRUPT_UNANSWERED,
+            codes::INTERRUPT_UNANSWERED,
             200,
         ),
         (
@@ -113,7 +113,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date]),
             AgUi,
             json!({"messages": [user(&json!("never mind"))]}),
-            code::INTERRUPT_UNANSWERED,
+            codes::INTERRUPT_UNANSWERED,
             200,
         ),
         (
@@ -121,7 +121,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date]),
             AgUi,
             json!({"resume": []}),
-            code::INTERRUPT_UNANSWERED,
+            codes::INTERRUPT_UNANSWERED,
             200,
         ),
         (
@@ -129,7 +129,7 @@ fn wrong() -> Vec<Wrong> {
             json!({"calls": [pick]}),
             AgUi,
             json!({"resume": []}),
-            code::NO_TOOL_RESULTS,
+            codes::NO_TOOL_RESULTS,
             200,
         ),
         (
@@ -137,7 +137,7 @@ fn wrong() -> Vec<Wrong> {
             json!({"calls": [pick]}),
             AgUi,
             json!({"resume": [], "messages": [user(&json!("x"))]}),
-            code::NO_TOOL_RESULTS,
+            codes::NO_TOOL_RESULTS,
             200,
         ),
         (
@@ -145,7 +145,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&past]),
             AgUi,
             json!({"resume": [resolved("past", json!(1))]}),
-            code::INTERRUPT_EXPIRED,
+            codes::INTERRUPT_EXPIRED,
             200,
         ),
         (
@@ -153,7 +153,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&seat]),
             AgUi,
             json!({"resume": [resolved("seat", json!({"seat": 12}))]}),
-            code::SCHEMA_MISMATCH,
+            codes::SCHEMA_MISMATCH,
             200,
         ),
         (
@@ -161,7 +161,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&seat]),
             AgUi,
             json!({"resume": [resolved("seat", json!({}))]}),
-            code::SCHEMA_MISMATCH,
+            codes::SCHEMA_MISMATCH,
             200,
         ),
         (
@@ -169,7 +169,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&seat]),
             AgUi,
             json!({"resume": [{"interruptId": "seat", "status": "resolved"}]}),
-            code::SCHEMA_MISMATCH,
+            codes::SCHEMA_MISMATCH,
             200,
         ),
         (
@@ -177,7 +177,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date, &seat]),
             AgUi,
             json!({"resume": [resolved("date", json!(1)), resolved("seat", json!([]))]}),
-            code::SCHEMA_MISMATCH,
+            codes::SCHEMA_MISMATCH,
             200,
         ),
         (
@@ -185,7 +185,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&seat]),
             AgUi,
             json!({"resume": [resolved("seat", json!({"approved": true, "seat": 12}))]}),
-            code::SCHEMA_MISMATCH,
+            codes::SCHEMA_MISMATCH,
             200,
         ),
         (
@@ -193,17 +193,17 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&seat]),
             AgUi,
             json!({"messages": [result("seat", "{\"seat\":12}")]}),
-            code::SCHEMA_MISMATCH,
+            codes::SCHEMA_MISMATCH,
             200,
         ),
-        ("no list", ask(&[&date]), AgUi, json!({"resume": 5}), code::BAD_REQUEST, 400),
-        ("no id", ask(&[&date]), AgUi, json!({"resume": [{"status": "resolved"}]}), code::BAD_REQUEST, 400),
+        ("no list", ask(&[&date]), AgUi, json!({"resume": 5}), codes::BAD_REQUEST, 400),
+        ("no id", ask(&[&date]), AgUi, json!({"resume": [{"status": "resolved"}]}), codes::BAD_REQUEST, 400),
         (
             "no status that is one",
             ask(&[&date]),
             AgUi,
             json!({"resume": [{"interruptId": "date", "status": "maybe"}]}),
-            code::BAD_REQUEST,
+            codes::BAD_REQUEST,
             400,
         ),
         (
@@ -211,7 +211,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date]),
             AgUi,
             json!({"resume": [resolved("date", json!("x".repeat(2 << 20)))]}),
-            code::BODY_TOO_LARGE,
+            codes::BODY_TOO_LARGE,
             413,
         ),
         (
@@ -219,7 +219,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date]),
             Hai,
             json!({"messages": [result("none", "true")]}),
-            code::UNKNOWN_TOOL_CALL,
+            codes::UNKNOWN_TOOL_CALL,
             200,
         ),
         (
@@ -227,7 +227,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date]),
             Hai,
             json!({"messages": [user(&json!("never mind"))]}),
-            code::INTERRUPT_UNANSWERED,
+            codes::INTERRUPT_UNANSWERED,
             200,
         ),
         (
@@ -235,7 +235,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&seat]),
             Hai,
             json!({"messages": [result("seat", "{\"seat\":12}")]}),
-            code::SCHEMA_MISMATCH,
+            codes::SCHEMA_MISMATCH,
             200,
         ),
         (
@@ -243,7 +243,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&past]),
             Hai,
             json!({"messages": [result("past", "true")]}),
-            code::INTERRUPT_EXPIRED,
+            codes::INTERRUPT_EXPIRED,
             200,
         ),
         (
@@ -251,7 +251,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&date]),
             Hai,
             json!({"messages": [result("date", &"x".repeat(2 << 20))]}),
-            code::BODY_TOO_LARGE,
+            codes::BODY_TOO_LARGE,
             413,
         ),
         (
@@ -259,7 +259,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&pay]),
             AiSdk,
             json!({"messages": chat(approval("none"))}),
-            code::UNKNOWN_INTERRUPT,
+            codes::UNKNOWN_INTERRUPT,
             409,
         ),
         (
@@ -267,7 +267,7 @@ fn wrong() -> Vec<Wrong> {
             json!({}),
             AiSdk,
             json!({"messages": chat(approval("none"))}),
-            code::UNKNOWN_INTERRUPT,
+            codes::UNKNOWN_INTERRUPT,
             409,
         ),
         (
@@ -275,7 +275,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&pay]),
             AiSdk,
             json!({"messages": chat(output("none"))}),
-            code::UNKNOWN_TOOL_CALL,
+            codes::UNKNOWN_TOOL_CALL,
             409,
         ),
         (
@@ -283,7 +283,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&pay]),
             AiSdk,
             json!({"messages": chat(output("c"))}),
-            code::UNKNOWN_TOOL_CALL,
+            codes::UNKNOWN_TOOL_CALL,
             409,
         ),
         (
@@ -291,7 +291,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&pay]),
             AiSdk,
             json!({"messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "x"}]}]}),
-            code::INTERRUPT_UNANSWERED,
+            codes::INTERRUPT_UNANSWERED,
             409,
         ),
         (
@@ -299,7 +299,7 @@ fn wrong() -> Vec<Wrong> {
             ask(&[&pay]),
             AiSdk,
             json!({"messages": chat(json!([{"type": "tool-pay", "toolCallId": "c", "state": "approval-responded", "input": {}, "approval": {"id": "pay"}}]))}),
-            code::BAD_REQUEST,
+            codes::BAD_REQUEST,
             400,
         ),
     ]
@@ -481,7 +481,7 @@ async fn a_question_stops_those_who_wait_for_the_thread() {
         seen.extend(first.rest().await);
         valid(&seen);
         let later = soon("the one that waited", later).await.expect("no panic");
-        assert_eq!(code_of(&later), code::INTERRUPT_UNANSWERED, "{busy:?}");
+        assert_eq!(code_of(&later), codes::INTERRUPT_UNANSWERED, "{busy:?}");
         assert_eq!(puppet.calls(), 1, "{busy:?}");
         assert_eq!(server.open("t").await.len(), 1);
     }
@@ -510,7 +510,7 @@ async fn more_than_a_person_could_answer_is_a_limit() {
             assert_eq!(end["outcome"]["type"], "interrupt");
             assert_eq!(open, told["ask"].as_array().expect("a list").len());
         } else {
-            assert_eq!((&end["code"], open), (&json!(code::LIMIT_EXCEEDED), 0));
+            assert_eq!((&end["code"], open), (&json!(codes::LIMIT_EXCEEDED), 0));
         }
     }
 }

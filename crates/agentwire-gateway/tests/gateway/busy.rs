@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use agentwire_gateway::{code, settings::Busy};
+use agentwire_gateway::{codes, settings::Busy};
 use agentwire_store::Store;
 use reqwest::Method;
 use serde_json::json;
@@ -26,20 +26,20 @@ async fn reject_refuses_in_the_words_of_the_route_and_leaves_nothing_behind() {
         for _ in 0..3 {
             let refused = server.whole("t", "two", "hello").await;
             valid(&refused);
-            assert_eq!((types(&refused).len(), code_of(&refused).as_str()), (2, code::THREAD_IS_LOCKED));
+            assert_eq!((types(&refused).len(), code_of(&refused).as_str()), (2, codes::THREAD_IS_LOCKED));
             assert_eq!(ids(&refused), [] as [String; 0], "nothing of it can be followed");
         }
         let hai = json!({"threadId": "t", "runId": "h", "messages": [{"id": "u", "role": "user", "content": "hello"}]});
         let refused = Stream::of(server.post("/awp", &hai)).await;
         assert_eq!(refused.status(), 200);
-        assert!(String::from_utf8_lossy(&refused.bytes().await).contains(code::THREAD_IS_LOCKED));
+        assert!(String::from_utf8_lossy(&refused.bytes().await).contains(codes::THREAD_IS_LOCKED));
         let chat = json!({"id": "t", "messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "hello"}]}]});
         let (status, body) = answer(server.post("/api/chat", &chat)).await;
-        assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(code::THREAD_IS_LOCKED)));
+        assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::THREAD_IS_LOCKED)));
         assert_eq!(server.json("/runs/two").await.0, 404, "the id may be sent again");
 
         // None of the refused ones has freed the lock.
-        assert_eq!(code_of(&server.whole("t", "three", "hello").await), code::THREAD_IS_LOCKED);
+        assert_eq!(code_of(&server.whole("t", "three", "hello").await), codes::THREAD_IS_LOCKED);
         puppet.allow(100);
         seen.extend(one.rest().await);
         valid(&seen);
@@ -57,7 +57,7 @@ async fn wait_tries_again_and_gives_up() {
     let server = plan(puppet.clone()).agent(|agent| agent.busy = wait).on_memory().await;
     let mut one = server.run("t", "one", "hello").await;
     one.take(1).await;
-    assert_eq!(code_of(&server.whole("t", "two", "hello").await), code::THREAD_IS_LOCKED);
+    assert_eq!(code_of(&server.whole("t", "two", "hello").await), codes::THREAD_IS_LOCKED);
 
     let wait = Busy::Wait { retries: 10_000, interval: Duration::from_millis(5) };
     let puppet = Puppet::new(|input| talk(input, 3));
@@ -87,7 +87,7 @@ async fn enqueue_keeps_the_order_and_its_bound() {
         }
         let full = server.whole("t", "six", "hello").await;
         valid(&full);
-        assert_eq!(code_of(&full), code::QUEUE_FULL);
+        assert_eq!(code_of(&full), codes::QUEUE_FULL);
         assert_eq!(server.json("/runs/six").await.0, 404);
         assert_eq!(server.status("three").await, "queued");
         // A queued run can be stopped; the others keep their places.
@@ -152,7 +152,7 @@ async fn a_question_that_is_left_behind_in_the_last_moment_is_not_passed_over() 
     drop(held);
     let frames = soon("the second", two).await.expect("no panic");
     valid(&frames);
-    assert_eq!(code_of(&frames), code::INTERRUPT_UNANSWERED);
+    assert_eq!(code_of(&frames), codes::INTERRUPT_UNANSWERED);
     assert_eq!(puppet.runs(), ["one"]);
     assert_eq!(server.json("/threads/t/pending").await.1[0]["id"], "q");
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, fs, path::Path, sync::Arc};
 
-use agentwire_gateway::{agent::Demo, code, settings::AgentSettings};
+use agentwire_gateway::{agent::Demo, codes, settings::AgentSettings};
 
 use crate::support::plan;
 
@@ -17,7 +17,7 @@ fn the_page_of_errors_lists_every_code() {
          format does: `UPSTREAM_ERROR`, `UPSTREAM_REFUSED` (the server refused the request) or `UPSTREAM_NO_EVENTS` (nothing happened in it).\n\n\
          | code | status | meaning |\n| --- | --- | --- |\n",
     );
-    for (name, status, about) in code::ALL {
+    for (name, status, about) in codes::ALL {
         let status = if *status == 0 { "in the stream".to_owned() } else { status.to_string() };
         let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
         writeln!(page, "| `{name}` | {status} | {about} |").expect("memory does not fail");

@@ -2,7 +2,10 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use agentwire_gateway::agent::{Exec, ExecOptions, Outlet};
+use agentwire_gateway::{
+    agent::EventSink,
+    upstream::{Exec, ExecOptions},
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -116,19 +119,19 @@ async fn a_command_that_is_held_can_be_stopped() {
     until("it is gone", async || is_gone(pid.trim())).await;
 }
 
-/// The agent is a function in this process: it cannot be stopped, but it is not asked for more than fits into its outlet.
+/// The agent is a function in this process: it cannot be stopped, but it is not asked for more than fits into its sink.
 #[tokio::test]
 async fn an_agent_that_cannot_be_stopped_is_slowed_down() {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     let (sent, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let seen_by_agent = (sent.clone(), enough.clone());
-    let talks = play(move |_, outlet: Outlet| {
+    let talks = play(move |_, sink: EventSink| {
         let (sent, enough) = seen_by_agent.clone();
         async move {
-            outlet.send(start("m")).await?;
+            sink.send(start("m")).await?;
             while !enough.load(Ordering::SeqCst) {
                 let word = sent.fetch_add(1, Ordering::SeqCst);
-                outlet.send(delta("m", &format!("w{word} "))).await?;
+                sink.send(delta("m", &format!("w{word} "))).await?;
                 tokio::task::yield_now().await;
             }
             Ok(())
@@ -138,7 +141,7 @@ async fn an_agent_that_cannot_be_stopped_is_slowed_down() {
     let mut stream = server.run("t", "r", "talk").await;
     let mut seen = stream.take(3).await;
     assert_eq!(control(&server, "pause").await.1["mode"], "soft");
-    // What fits into its outlet it may still say.
+    // What fits into its sink it may still say.
     until("nobody asks it to go on", async || {
         let before = sent.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -14,7 +14,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use agentwire_gateway::agent::{Agent, Replay, ReplayOptions};
+use agentwire_gateway::{
+    agent::Agent,
+    upstream::{Replay, ReplayOptions},
+};
 
 use crate::support::Frame;
 

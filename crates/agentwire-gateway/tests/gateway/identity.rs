@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agentwire_gateway::{
     agent::Demo,
-    code,
+    codes,
     settings::{Extract, From},
 };
 use reqwest::Method;
@@ -83,7 +83,7 @@ async fn users_are_found_in_header_path_body_or_nowhere() {
         .on_memory()
         .await;
     let (status, body) = answer(by_header.post("/", &Server::input("t", "r", "hello"))).await;
-    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (401, Some(code::NO_IDENTITY)));
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (401, Some(codes::NO_IDENTITY)));
     let request = by_header.post("/", &Server::input("t", "r", "hello")).header("x-user-id", "ada");
     valid(&Stream::of(request).await.rest().await);
     assert_eq!(list(&by_header, "x-user-id", "ada").await, json!([{"threadId": "t"}]));
@@ -171,13 +171,13 @@ async fn a_user_is_who_the_header_says_or_nobody() {
     assert_eq!(answer(list(&[])).await.1, json!([]), "nobody else has it");
     for bad in [&[&b"\xff\xfe"[..]][..], &[b"ada", b"eve"], &[b"ada", b"ada"], &[&[b'x'; 600]]] {
         let (status, body) = answer(list(bad)).await;
-        assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(code::BAD_ID)), "{bad:?}");
+        assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(codes::BAD_ID)), "{bad:?}");
     }
 
     let mut input = Server::input("t", "other", "hello");
     input["forwardedProps"]["org"] = json!(42);
     let (status, body) = answer(server.post("/", &input)).await;
-    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(code::BAD_ID)));
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(codes::BAD_ID)));
     // What the route reads, this reads too.
     let body = r#"{"threadId":"t","runId":"lone","messages":[{"id":"u","role":"user","content":"\ud800"}],"forwardedProps":{"org":"acme"}}"#;
     let request = server.ask(Method::POST, "/").header("content-type", "application/json").body(body);

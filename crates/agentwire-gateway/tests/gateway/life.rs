@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agentwire_gateway::{Presence, agent::Outlet, code};
+use agentwire_gateway::{InstanceLock, agent::EventSink, codes};
 use agentwire_store::{ManualClock, Time};
 use reqwest::Method;
 
@@ -19,20 +19,21 @@ async fn p2_durability_what_was_seen_survives_a_crash_at_every_event() {
     for seen_events in 1..WORDS + 3 {
         let place = Place::sqlite().await;
         let puppet = Puppet::new(|input| talk(input, WORDS));
-        let server = plan(puppet.clone()).process(Presence::at(&place.address)).mortal(&place.store).await;
+        let server =
+            plan(puppet.clone()).process(InstanceLock::at(&place.address)).mortal(&place.store).await;
         let mut stream = server.run("t", "r", "hello").await;
         puppet.allow(seen_events - 1);
         let seen = stream.take(seen_events).await;
         server.crash().await;
 
         let store = place.reopened().await;
-        let server = plan(puppet.clone()).process(Presence::at(&place.address)).on(&store).await;
+        let server = plan(puppet.clone()).process(InstanceLock::at(&place.address)).on(&store).await;
         let mut back = server.follow("/runs/r/stream").await;
         assert_eq!(back.verdict(), "whole");
         let log = back.rest().await;
         valid(&log);
         assert_eq!(log[..seen_events], seen, "after {seen_events}");
-        assert_eq!(code_of(&log), code::GATEWAY_LOST);
+        assert_eq!(code_of(&log), codes::GATEWAY_LOST);
         let rest = server.follow(&format!("/runs/r/stream?after=r:{}", seen_events - 1)).await.rest().await;
         assert_eq!(rest, log[seen_events..]);
         assert_eq!(puppet.calls(), 1);
@@ -83,17 +84,17 @@ async fn p4_one_owner_who_lost_a_run_cannot_write_to_it() {
     puppet.allow(3);
     let mut seen = stream.take(4).await;
     let refused = other.whole("t", "two", "hello").await;
-    assert_eq!(code_of(&refused), code::THREAD_IS_LOCKED);
+    assert_eq!(code_of(&refused), codes::THREAD_IS_LOCKED);
     clock.advance(Duration::from_secs(400));
     until("the run is ended", async || other.status("r").await == "failed").await;
     puppet.allow(100);
     seen.extend(stream.rest().await);
     valid(&seen);
-    assert_eq!(code_of(&seen), code::GATEWAY_LOST);
+    assert_eq!(code_of(&seen), codes::GATEWAY_LOST);
     let log = other.follow("/runs/r/stream").await.rest().await;
     valid(&log);
     assert_eq!(log[..4], seen[..4]);
-    assert_eq!(code_of(&log), code::GATEWAY_LOST);
+    assert_eq!(code_of(&log), codes::GATEWAY_LOST);
     assert_eq!(types(&log).len(), 6, "nothing of the old one came in");
 }
 
@@ -122,10 +123,10 @@ async fn p4_one_owner_who_was_only_slow_goes_on() {
 async fn p4_one_owner_whose_agent_never_rests_keeps_its_run() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
     let place = Place::memory_at(clock.clone()).await;
-    let floods = play(async |_, outlet: Outlet| {
-        outlet.send(start("m")).await?;
+    let floods = play(async |_, sink: EventSink| {
+        sink.send(start("m")).await?;
         loop {
-            outlet.send(delta("m", "and so on ")).await?;
+            sink.send(delta("m", "and so on ")).await?;
         }
     });
     let lease = Duration::from_millis(30);
@@ -179,7 +180,7 @@ async fn drain_refuses_new_runs_and_lets_fifty_live_ones_finish() {
     server.drain();
     until("it drains", async || server.json("/readyz").await.0 == 503).await;
     let (status, body) = answer(server.post("/", &Server::input("new", "new", "hello"))).await;
-    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some(code::DRAINING)));
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some(codes::DRAINING)));
     // Who follows a live run still may, and who has one gets it again.
     assert_eq!(server.follow("/runs/r7/stream").await.status(), 200);
     assert_eq!(Stream::of(server.post("/", &Server::input("t7", "r7", "hello"))).await.status(), 200);
@@ -214,10 +215,10 @@ async fn drain_ends_what_does_not_end_by_itself() {
         server.drain();
         seen.extend(one.rest().await);
         valid(&seen);
-        assert_eq!(code_of(&seen), code::GATEWAY_SHUTDOWN);
+        assert_eq!(code_of(&seen), codes::GATEWAY_SHUTDOWN);
         let two = two.rest().await;
         valid(&two);
-        assert_eq!(code_of(&two), code::GATEWAY_SHUTDOWN);
+        assert_eq!(code_of(&two), codes::GATEWAY_SHUTDOWN);
         assert_eq!(hai.rest().await.last().expect("an end").data, "[DONE]");
         server.ended().await;
         let server = plan(puppet.clone()).on(&place.store).await;

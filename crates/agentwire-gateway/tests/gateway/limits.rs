@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agentwire_gateway::{agent::Demo, code, settings::Settings};
+use agentwire_gateway::{agent::Demo, codes, settings::Settings};
 use reqwest::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -24,19 +24,19 @@ async fn bad_requests_get_their_status_and_code() {
     );
     let json = Some("application/json");
     let cases: Vec<Case<'_>> = vec![
-        (Method::POST, "/", json, b"", 400, code::BAD_REQUEST),
-        (Method::POST, "/", json, b"{", 400, code::BAD_REQUEST),
-        (Method::POST, "/", json, b"null", 400, code::BAD_REQUEST),
-        (Method::POST, "/", json, b"[]", 400, code::BAD_REQUEST),
-        (Method::POST, "/", json, b"{\"threadId\":7}", 400, code::BAD_REQUEST),
-        (Method::POST, "/", json, b"\xff\xfe", 400, code::BAD_REQUEST),
+        (Method::POST, "/", json, b"", 400, codes::BAD_REQUEST),
+        (Method::POST, "/", json, b"{", 400, codes::BAD_REQUEST),
+        (Method::POST, "/", json, b"null", 400, codes::BAD_REQUEST),
+        (Method::POST, "/", json, b"[]", 400, codes::BAD_REQUEST),
+        (Method::POST, "/", json, b"{\"threadId\":7}", 400, codes::BAD_REQUEST),
+        (Method::POST, "/", json, b"\xff\xfe", 400, codes::BAD_REQUEST),
         (
             Method::POST,
             "/",
             json,
             br#"{"threadId":"t","runId":"r","messages":"none"}"#,
             400,
-            code::BAD_REQUEST,
+            codes::BAD_REQUEST,
         ),
         (
             Method::POST,
@@ -44,28 +44,28 @@ async fn bad_requests_get_their_status_and_code() {
             json,
             br#"{"threadId":"t","runId":"a\nb","messages":[{"id":"u","role":"user","content":"x"}]}"#,
             400,
-            code::BAD_ID,
+            codes::BAD_ID,
         ),
-        (Method::POST, "/", json, bad_id.as_bytes(), 400, code::BAD_ID),
-        (Method::POST, "/", json, long.as_bytes(), 413, code::BODY_TOO_LARGE),
-        (Method::POST, "/", None, b"{}", 415, code::UNSUPPORTED_MEDIA_TYPE),
-        (Method::POST, "/", Some("text/plain"), b"{}", 415, code::UNSUPPORTED_MEDIA_TYPE),
+        (Method::POST, "/", json, bad_id.as_bytes(), 400, codes::BAD_ID),
+        (Method::POST, "/", json, long.as_bytes(), 413, codes::BODY_TOO_LARGE),
+        (Method::POST, "/", None, b"{}", 415, codes::UNSUPPORTED_MEDIA_TYPE),
+        (Method::POST, "/", Some("text/plain"), b"{}", 415, codes::UNSUPPORTED_MEDIA_TYPE),
         (
             Method::POST,
             "/",
             Some("application/x-www-form-urlencoded"),
             b"{}",
             415,
-            code::UNSUPPORTED_MEDIA_TYPE,
+            codes::UNSUPPORTED_MEDIA_TYPE,
         ),
-        (Method::POST, "/awp", Some("multipart/form-data"), b"{}", 415, code::UNSUPPORTED_MEDIA_TYPE),
+        (Method::POST, "/awp", Some("multipart/form-data"), b"{}", 415, codes::UNSUPPORTED_MEDIA_TYPE),
         (
             Method::POST,
             "/",
             json,
             br#"{"threadId":"t","runId":"r","messages":[{"id":"u","role":"martian","content":"x"}]}"#,
             400,
-            code::BAD_REQUEST,
+            codes::BAD_REQUEST,
         ),
         (
             Method::POST,
@@ -73,39 +73,39 @@ async fn bad_requests_get_their_status_and_code() {
             json,
             br#"{"messages":[{"role":"martian","content":"x"}]}"#,
             400,
-            code::BAD_REQUEST,
+            codes::BAD_REQUEST,
         ),
-        (Method::POST, "/awp", json, b"7", 400, code::BAD_REQUEST),
-        (Method::POST, "/chat", json, b"{\"messages\":{}}", 400, code::BAD_REQUEST),
-        (Method::POST, "/api/chat", json, b"[]", 400, code::BAD_REQUEST),
-        (Method::POST, "/api/chat", Some("text/plain"), b"{}", 415, code::UNSUPPORTED_MEDIA_TYPE),
-        (Method::PATCH, "/state/t", json, b"{}", 400, code::BAD_REQUEST),
-        (Method::PATCH, "/state/t", json, b"[{\"op\":\"jump\"}]", 400, code::BAD_REQUEST),
-        (Method::PATCH, "/state/t", json, b"[]", 404, code::UNKNOWN_THREAD),
-        (Method::PATCH, "/state/t", Some("text/plain"), b"[]", 415, code::UNSUPPORTED_MEDIA_TYPE),
-        (Method::GET, "/state_snapshot/t", None, b"", 404, code::UNKNOWN_THREAD),
-        (Method::GET, "/message_snapshot/%ff", None, b"", 400, code::BAD_REQUEST),
-        (Method::GET, "/message_snapshot/t", None, b"", 404, code::UNKNOWN_THREAD),
-        (Method::DELETE, "/thread/t", None, b"", 404, code::UNKNOWN_THREAD),
-        (Method::GET, "/threads/t/stream", None, b"", 404, code::UNKNOWN_THREAD),
-        (Method::GET, "/threads/t/pending", None, b"", 404, code::UNKNOWN_THREAD),
-        (Method::GET, "/runs/r", None, b"", 404, code::UNKNOWN_RUN),
-        (Method::GET, "/runs/r/stream", None, b"", 404, code::UNKNOWN_RUN),
-        (Method::POST, "/runs/r/stop", None, b"", 404, code::UNKNOWN_RUN),
-        (Method::GET, "/runs/r/stream?format=morse", None, b"", 400, code::UNKNOWN_FORMAT),
-        (Method::GET, "/runs/r/stream?format=langgraph", None, b"", 400, code::UNKNOWN_FORMAT),
-        (Method::GET, "/runs/r/stream?format=ai-sdk@99", None, b"", 400, code::UNKNOWN_FORMAT),
-        (Method::GET, "/thread/list?limit=many", None, b"", 400, code::BAD_REQUEST),
-        (Method::GET, "/thread/list?before=-1", None, b"", 400, code::BAD_REQUEST),
-        (Method::GET, "/agents/nobody", None, b"", 404, code::UNKNOWN_AGENT),
-        (Method::POST, "/agents/nobody/", json, b"{}", 404, code::UNKNOWN_AGENT),
-        (Method::POST, "/agents/nobody/awp", json, b"{}", 404, code::UNKNOWN_AGENT),
-        (Method::GET, "/nowhere", None, b"", 404, code::UNKNOWN_ROUTE),
-        (Method::GET, "/../../etc/passwd", None, b"", 404, code::UNKNOWN_ROUTE),
-        (Method::PUT, "/", json, b"{}", 405, code::METHOD_NOT_ALLOWED),
-        (Method::GET, "/awp", None, b"", 405, code::METHOD_NOT_ALLOWED),
-        (Method::POST, "/thread/list", json, b"{}", 405, code::METHOD_NOT_ALLOWED),
-        (Method::DELETE, "/agents/demo", None, b"", 405, code::METHOD_NOT_ALLOWED),
+        (Method::POST, "/awp", json, b"7", 400, codes::BAD_REQUEST),
+        (Method::POST, "/chat", json, b"{\"messages\":{}}", 400, codes::BAD_REQUEST),
+        (Method::POST, "/api/chat", json, b"[]", 400, codes::BAD_REQUEST),
+        (Method::POST, "/api/chat", Some("text/plain"), b"{}", 415, codes::UNSUPPORTED_MEDIA_TYPE),
+        (Method::PATCH, "/state/t", json, b"{}", 400, codes::BAD_REQUEST),
+        (Method::PATCH, "/state/t", json, b"[{\"op\":\"jump\"}]", 400, codes::BAD_REQUEST),
+        (Method::PATCH, "/state/t", json, b"[]", 404, codes::UNKNOWN_THREAD),
+        (Method::PATCH, "/state/t", Some("text/plain"), b"[]", 415, codes::UNSUPPORTED_MEDIA_TYPE),
+        (Method::GET, "/state_snapshot/t", None, b"", 404, codes::UNKNOWN_THREAD),
+        (Method::GET, "/message_snapshot/%ff", None, b"", 400, codes::BAD_REQUEST),
+        (Method::GET, "/message_snapshot/t", None, b"", 404, codes::UNKNOWN_THREAD),
+        (Method::DELETE, "/thread/t", None, b"", 404, codes::UNKNOWN_THREAD),
+        (Method::GET, "/threads/t/stream", None, b"", 404, codes::UNKNOWN_THREAD),
+        (Method::GET, "/threads/t/pending", None, b"", 404, codes::UNKNOWN_THREAD),
+        (Method::GET, "/runs/r", None, b"", 404, codes::UNKNOWN_RUN),
+        (Method::GET, "/runs/r/stream", None, b"", 404, codes::UNKNOWN_RUN),
+        (Method::POST, "/runs/r/stop", None, b"", 404, codes::UNKNOWN_RUN),
+        (Method::GET, "/runs/r/stream?format=morse", None, b"", 400, codes::UNKNOWN_FORMAT),
+        (Method::GET, "/runs/r/stream?format=langgraph", None, b"", 400, codes::UNKNOWN_FORMAT),
+        (Method::GET, "/runs/r/stream?format=ai-sdk@99", None, b"", 400, codes::UNKNOWN_FORMAT),
+        (Method::GET, "/thread/list?limit=many", None, b"", 400, codes::BAD_REQUEST),
+        (Method::GET, "/thread/list?before=-1", None, b"", 400, codes::BAD_REQUEST),
+        (Method::GET, "/agents/nobody", None, b"", 404, codes::UNKNOWN_AGENT),
+        (Method::POST, "/agents/nobody/", json, b"{}", 404, codes::UNKNOWN_AGENT),
+        (Method::POST, "/agents/nobody/awp", json, b"{}", 404, codes::UNKNOWN_AGENT),
+        (Method::GET, "/nowhere", None, b"", 404, codes::UNKNOWN_ROUTE),
+        (Method::GET, "/../../etc/passwd", None, b"", 404, codes::UNKNOWN_ROUTE),
+        (Method::PUT, "/", json, b"{}", 405, codes::METHOD_NOT_ALLOWED),
+        (Method::GET, "/awp", None, b"", 405, codes::METHOD_NOT_ALLOWED),
+        (Method::POST, "/thread/list", json, b"{}", 405, codes::METHOD_NOT_ALLOWED),
+        (Method::DELETE, "/agents/demo", None, b"", 405, codes::METHOD_NOT_ALLOWED),
     ];
     for (method, path, content_type, body, status, code) in cases {
         let mut request = server.ask(method.clone(), path).body(body.to_vec());
@@ -172,7 +172,7 @@ async fn heads_and_bodies_that_are_too_large_or_too_slow_are_cut_off() {
     let slow_body = "POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
     let slow_body = talk(&hasty, slow_body.as_bytes().to_vec()).await;
     assert!(
-        slow_body.starts_with("HTTP/1.1 408") && slow_body.contains(code::REQUEST_TIMEOUT),
+        slow_body.starts_with("HTTP/1.1 408") && slow_body.contains(codes::REQUEST_TIMEOUT),
         "{slow_body}"
     );
     let both = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}";
@@ -214,7 +214,7 @@ async fn more_runs_than_allowed_are_refused() {
     one.take(1).await;
     two.take(1).await;
     let (status, body) = answer(server.post("/", &Server::input("c", "three", "hello"))).await;
-    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some(code::OVERLOADED)));
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some(codes::OVERLOADED)));
     assert_eq!(server.run("a", "one", "hello").await.status(), 200, "who has a run may come back to it");
     puppet.allow(100);
     one.rest().await;

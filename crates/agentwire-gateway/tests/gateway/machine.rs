@@ -11,7 +11,7 @@ use std::{
 };
 
 use agentwire_core::event::RunId;
-use agentwire_gateway::{Presence, code};
+use agentwire_gateway::{InstanceLock, codes};
 use agentwire_store::{Clock, ManualClock, Owner, Pending, RunStatus, StoreError, Time, Which};
 use proptest::{
     prelude::*,
@@ -113,7 +113,7 @@ impl World {
     }
 
     async fn begin(&mut self) {
-        let plan = plan(self.puppet.clone()).process(Presence::at(&self.place.address));
+        let plan = plan(self.puppet.clone()).process(InstanceLock::at(&self.place.address));
         // The clock moves in leaps, and nobody loses a run by that.
         let plan = plan.set(|settings| settings.lease = Duration::from_secs(1_000_000));
         self.server = Some(plan.mortal(&self.place.store).await);
@@ -254,10 +254,10 @@ impl World {
         let answered = self.send(thread, &body).await;
         match answered {
             Ok(run) => assert!(body["runId"] == run.as_str() && !waits, "a run began while the thread waits"),
-            Err(code) if waits => assert_eq!(code, code::INTERRUPT_UNANSWERED),
+            Err(code) if waits => assert_eq!(code, codes::INTERRUPT_UNANSWERED),
             // Whoever has the thread may end at any time, and leave a question.
             Err(code) => {
-                let may_be = [code::THREAD_IS_LOCKED, code::INTERRUPT_UNANSWERED];
+                let may_be = [codes::THREAD_IS_LOCKED, codes::INTERRUPT_UNANSWERED];
                 assert!(busy && may_be.contains(&code.as_str()), "refused with {code}");
             }
         }
@@ -275,20 +275,20 @@ impl World {
                     .expect("a list")
                     .iter_mut()
                     .for_each(|it| it["payload"] = json!({"n": "x"}));
-                (members, Some(code::SCHEMA_MISMATCH))
+                (members, Some(codes::SCHEMA_MISMATCH))
             }
             How::Unknown => {
                 let nothing =
                     json!({"resume": [{"interruptId": "none", "status": "resolved", "payload": 1}]});
-                (nothing, Some(code::UNKNOWN_INTERRUPT))
+                (nothing, Some(codes::UNKNOWN_INTERRUPT))
             }
             How::Partial if must > 1 => {
                 let mut members = Self::right(&open, self.made);
                 members["resume"].as_array_mut().expect("a list").pop();
-                (members, Some(code::INTERRUPT_UNANSWERED))
+                (members, Some(codes::INTERRUPT_UNANSWERED))
             }
-            How::Empty if must > 0 => (json!({"resume": []}), Some(code::INTERRUPT_UNANSWERED)),
-            How::Empty if !open.is_empty() => (json!({"resume": []}), Some(code::NO_TOOL_RESULTS)),
+            How::Empty if must > 0 => (json!({"resume": []}), Some(codes::INTERRUPT_UNANSWERED)),
+            How::Empty if !open.is_empty() => (json!({"resume": []}), Some(codes::NO_TOOL_RESULTS)),
             How::Again if self.given.contains_key(&thread) && must == 0 && !busy => {
                 let (given, first) =
                     (self.given[&thread]["body"].clone(), self.given[&thread]["run"].clone());
@@ -310,12 +310,12 @@ impl World {
                 self.given.insert(thread, json!({"body": members, "run": run}));
             }
             (Err(code), None) => {
-                let may_be = [code::THREAD_IS_LOCKED, code::INTERRUPT_UNANSWERED];
+                let may_be = [codes::THREAD_IS_LOCKED, codes::INTERRUPT_UNANSWERED];
                 assert!(busy && may_be.contains(&code.as_str()), "a right answer got {code}");
             }
             (Ok(run), Some(code)) => panic!("expected {code}, got the run {run}"),
             (Err(code), Some(expected)) => {
-                let may_be = busy && code == code::INTERRUPT_UNANSWERED;
+                let may_be = busy && code == codes::INTERRUPT_UNANSWERED;
                 assert!(code == expected || may_be, "expected {expected}, got {code}");
                 let left = self.items(thread, Which::Open).await;
                 assert!(busy || left == open, "a refused answer changes nothing");
@@ -330,7 +330,7 @@ impl World {
         let won: Vec<_> = [&first, &second].into_iter().flatten().cloned().collect();
         assert_eq!(won.len(), 1, "one wins: {first:?} {second:?}");
         let lost = first.as_ref().err().or(second.as_ref().err()).expect("one lost");
-        assert_eq!(lost, code::ALREADY_ANSWERED);
+        assert_eq!(lost, codes::ALREADY_ANSWERED);
         self.runs.insert(won[0].clone(), (thread, Vec::new()));
         let body = if first.is_ok() { &bodies[0] } else { &bodies[1] };
         self.given.insert(thread, json!({"body": body, "run": won[0]}));

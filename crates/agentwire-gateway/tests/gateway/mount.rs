@@ -3,7 +3,7 @@
 use agentwire_gateway::{
     Gateway,
     agent::agent_fn,
-    code,
+    codes,
     settings::{AgentSettings, Extract, From, Identity, Settings},
 };
 use axum::{Router, routing::get};
@@ -96,7 +96,7 @@ async fn the_whole_gateway_can_be_nested() {
     assert_eq!(app.json("/ai/v1/agents").await.1["agents"][0]["url"], "/ai/v1/agents/echo");
     assert_eq!(app.json("/ai/v1/openapi.json").await.1["servers"], json!([{"url": "/ai/v1"}]));
     let (status, body) = app.json("/ai/v1/nothing").await;
-    assert_eq!((status, body["error"]["code"].as_str()), (404, Some(code::UNKNOWN_ROUTE)));
+    assert_eq!((status, body["error"]["code"].as_str()), (404, Some(codes::UNKNOWN_ROUTE)));
     assert_eq!(app.json("/nothing").await.0, 404);
     let mut again = Stream::of(app.ask(Method::GET, "/ai/v1/runs/run-t1/stream?after=run-t1:3")).await;
     valid_tail(&again.rest().await);
@@ -215,6 +215,6 @@ async fn a_mounted_gateway_drains_with_its_app() {
     stream.take(1).await;
     app.stop.cancel();
     let rest = stream.rest().await;
-    assert_eq!(rest.last().expect("an ending").json()["code"], code::GATEWAY_SHUTDOWN);
+    assert_eq!(rest.last().expect("an ending").json()["code"], codes::GATEWAY_SHUTDOWN);
     app.end().await;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentwire_core::event::{Body, Content, Event, Interrupt, Outcome, RunFinished, RunInput, ToolResult};
-use agentwire_gateway::code;
+use agentwire_gateway::codes;
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -96,7 +96,7 @@ async fn what_the_agent_answered_itself_may_stand_beside_an_answer() {
         server.whole("t", "r", "hello").await;
         assert_eq!(open(&server).await, ["c1"]);
         let forged = answered(&server, "forged", &["own", "never"]).await;
-        assert_eq!(forged["code"], code::UNKNOWN_TOOL_CALL, "{forged}");
+        assert_eq!(forged["code"], codes::UNKNOWN_TOOL_CALL, "{forged}");
         assert_eq!(answered(&server, "s", &["own", "c1"]).await["type"], "RUN_FINISHED");
         assert_eq!(open(&server).await, [""; 0]);
         let (_, held) = server.json("/message_snapshot/t").await;

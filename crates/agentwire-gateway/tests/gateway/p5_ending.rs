@@ -9,8 +9,8 @@ use std::{
 
 use agentwire_core::event::{Body, Event};
 use agentwire_gateway::{
-    agent::{Agent, BoxFuture, Failure, Outlet, Request},
-    code,
+    agent::{Agent, BoxFuture, EventSink, Failure, Request},
+    codes,
     settings::{Settings, Timeouts},
 };
 use agentwire_store::{ManualClock, Store, Time};
@@ -39,17 +39,17 @@ async fn ends_with(plan: Plan, what: &str) -> (String, String) {
 async fn thread_is_free(server: &Server, thread: &str, what: &str) {
     let frames = server.whole(thread, "next", "hello").await;
     valid(&frames);
-    assert_ne!(ending(&frames).1, code::THREAD_IS_LOCKED, "{what}");
+    assert_ne!(ending(&frames).1, codes::THREAD_IS_LOCKED, "{what}");
 }
 
 fn failed(code: &str) -> (String, String) {
     ("RUN_ERROR".into(), code.into())
 }
 
-async fn half(outlet: &Outlet) -> Result<(), Failure> {
-    outlet.send(Event::new(Body::StepStarted { name: "step".into() })).await?;
-    outlet.send(start("m")).await?;
-    outlet.send(delta("m", "half a")).await?;
+async fn half(sink: &EventSink) -> Result<(), Failure> {
+    sink.send(Event::new(Body::StepStarted { name: "step".into() })).await?;
+    sink.send(start("m")).await?;
+    sink.send(delta("m", "half a")).await?;
     Ok(())
 }
 
@@ -57,22 +57,22 @@ async fn half(outlet: &Outlet) -> Result<(), Failure> {
 async fn p5_ending_of_an_agent_that_says_nothing_or_stops_in_the_middle_is_success() {
     let done = ("RUN_FINISHED".to_owned(), String::new());
     assert_eq!(ends_with(plan(play(async |_, _| Ok(()))), "silent").await, done);
-    let cut = play(async |_, outlet: Outlet| half(&outlet).await);
+    let cut = play(async |_, sink: EventSink| half(&sink).await);
     assert_eq!(ends_with(plan(cut), "in the middle").await, done);
 }
 
 #[tokio::test]
 async fn p5_ending_of_an_agent_that_fails_has_its_code() {
-    let fails = play(async |_, outlet: Outlet| {
-        half(&outlet).await?;
+    let fails = play(async |_, sink: EventSink| {
+        half(&sink).await?;
         Err(Failure::new("TOO_BAD", "it went wrong").with_detail("nobody may see this"))
     });
     assert_eq!(ends_with(plan(fails), "fails").await, failed("TOO_BAD"));
-    let says_so = play(async |_, outlet: Outlet| {
-        half(&outlet).await?;
-        outlet.send(error("SAID_SO")).await?;
-        outlet.send(delta("m", "after the end")).await?;
-        outlet.send(error("TWICE")).await?;
+    let says_so = play(async |_, sink: EventSink| {
+        half(&sink).await?;
+        sink.send(error("SAID_SO")).await?;
+        sink.send(delta("m", "after the end")).await?;
+        sink.send(error("TWICE")).await?;
         Ok(())
     });
     assert_eq!(ends_with(plan(says_so), "says so").await, failed("SAID_SO"));
@@ -82,7 +82,7 @@ async fn p5_ending_of_an_agent_that_fails_has_its_code() {
 struct PanicsAtOnce;
 
 impl Agent for PanicsAtOnce {
-    fn run(&self, _: Request, _: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, _: Request, _: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
         panic!("at once");
     }
 }
@@ -90,7 +90,7 @@ impl Agent for PanicsAtOnce {
 /// Panics when polled, and keeps what it holds.
 struct PanicsWhenPolled;
 
-struct Panics(#[expect(dead_code, reason = "it is held, and that is the point")] Outlet);
+struct Panics(#[expect(dead_code, reason = "it is held, and that is the point")] EventSink);
 
 impl Future for Panics {
     type Output = Result<(), Failure>;
@@ -100,15 +100,15 @@ impl Future for Panics {
 }
 
 impl Agent for PanicsWhenPolled {
-    fn run(&self, _: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
-        Box::pin(Panics(outlet))
+    fn run(&self, _: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+        Box::pin(Panics(sink))
     }
 }
 
 /// Is done, and keeps what it holds until it is dropped.
 struct Holds;
 
-struct Held(#[expect(dead_code, reason = "it is held, and that is the point")] Outlet);
+struct Held(#[expect(dead_code, reason = "it is held, and that is the point")] EventSink);
 
 impl Future for Held {
     type Output = Result<(), Failure>;
@@ -118,30 +118,30 @@ impl Future for Held {
 }
 
 impl Agent for Holds {
-    fn run(&self, _: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
-        Box::pin(Held(outlet))
+    fn run(&self, _: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+        Box::pin(Held(sink))
     }
 }
 
 #[tokio::test]
 async fn p5_ending_of_an_agent_that_panics_is_ours() {
-    let panics = play(async |_, outlet: Outlet| {
-        half(&outlet).await?;
+    let panics = play(async |_, sink: EventSink| {
+        half(&sink).await?;
         panic!("in the middle");
     });
-    assert_eq!(ends_with(plan(panics), "in the middle").await, failed(code::INTERNAL));
-    assert_eq!(ends_with(plan(Arc::new(PanicsWhenPolled)), "when polled").await, failed(code::INTERNAL));
-    assert_eq!(ends_with(plan(Arc::new(PanicsAtOnce)), "at once").await, failed(code::INTERNAL));
+    assert_eq!(ends_with(plan(panics), "in the middle").await, failed(codes::INTERNAL));
+    assert_eq!(ends_with(plan(Arc::new(PanicsWhenPolled)), "when polled").await, failed(codes::INTERNAL));
+    assert_eq!(ends_with(plan(Arc::new(PanicsAtOnce)), "at once").await, failed(codes::INTERNAL));
 }
 
 #[tokio::test]
 async fn p5_ending_comes_when_the_agent_returns_whatever_it_still_holds() {
     assert_eq!(ends_with(plan(Arc::new(Holds)), "holds").await.0, "RUN_FINISHED");
-    let leaks = play(async |_, outlet: Outlet| {
-        half(&outlet).await?;
+    let leaks = play(async |_, sink: EventSink| {
+        half(&sink).await?;
         tokio::spawn(async move {
             std::future::pending::<()>().await;
-            drop(outlet);
+            drop(sink);
         });
         Ok(())
     });
@@ -150,8 +150,8 @@ async fn p5_ending_comes_when_the_agent_returns_whatever_it_still_holds() {
 
 #[tokio::test]
 async fn p5_ending_of_an_agent_that_hangs_is_a_time_out() {
-    let hangs = play(async |_, outlet: Outlet| {
-        half(&outlet).await?;
+    let hangs = play(async |_, sink: EventSink| {
+        half(&sink).await?;
         std::future::pending().await
     });
     let patient = |agent: Arc<dyn Agent>, change: fn(&mut Timeouts)| {
@@ -161,18 +161,18 @@ async fn p5_ending_of_an_agent_that_hangs_is_a_time_out() {
         })
     };
     let total = patient(hangs.clone(), |timeouts| timeouts.total = Some(Duration::from_millis(50)));
-    assert_eq!(ends_with(total, "hangs").await, failed(code::UPSTREAM_TIMEOUT));
+    assert_eq!(ends_with(total, "hangs").await, failed(codes::UPSTREAM_TIMEOUT));
     let idle = patient(hangs, |timeouts| timeouts.idle = Some(Duration::from_millis(50)));
-    assert_eq!(ends_with(idle, "is silent").await, failed(code::UPSTREAM_TIMEOUT));
+    assert_eq!(ends_with(idle, "is silent").await, failed(codes::UPSTREAM_TIMEOUT));
     let mute = play(async |_, _| std::future::pending().await);
     let first = patient(mute, |timeouts| timeouts.first_byte = Some(Duration::from_millis(50)));
-    assert_eq!(ends_with(first, "never begins").await, failed(code::UPSTREAM_TIMEOUT));
+    assert_eq!(ends_with(first, "never begins").await, failed(codes::UPSTREAM_TIMEOUT));
     // An agent that speaks now and then is not silent, however long it takes.
-    let steady = play(async |_, outlet: Outlet| {
-        half(&outlet).await?;
+    let steady = play(async |_, sink: EventSink| {
+        half(&sink).await?;
         for _ in 0..60 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            outlet.send(delta("m", "and so on ")).await?;
+            sink.send(delta("m", "and so on ")).await?;
         }
         Ok(())
     });
@@ -183,28 +183,28 @@ async fn p5_ending_of_an_agent_that_hangs_is_a_time_out() {
 #[tokio::test]
 async fn p5_ending_of_an_agent_that_never_ends_is_a_limit() {
     let floods = || {
-        play(async |_, outlet: Outlet| {
-            half(&outlet).await?;
+        play(async |_, sink: EventSink| {
+            half(&sink).await?;
             loop {
-                outlet.send(delta("m", "and so on ")).await?;
+                sink.send(delta("m", "and so on ")).await?;
             }
         })
     };
     let events = plan(floods()).agent(|agent| agent.limits.max_events = 1000);
-    assert_eq!(ends_with(events, "events").await, failed(code::LIMIT_EXCEEDED));
+    assert_eq!(ends_with(events, "events").await, failed(codes::LIMIT_EXCEEDED));
     let bytes = plan(floods()).agent(|agent| agent.limits.max_bytes = 100_000);
-    assert_eq!(ends_with(bytes, "bytes").await, failed(code::LIMIT_EXCEEDED));
+    assert_eq!(ends_with(bytes, "bytes").await, failed(codes::LIMIT_EXCEEDED));
 }
 
 #[tokio::test]
 async fn p5_ending_of_an_agent_with_one_huge_event_is_a_limit() {
-    let huge = play(async |_, outlet: Outlet| {
-        outlet.send(start("m")).await?;
-        outlet.send(delta("m", &"x".repeat(3 << 20))).await?;
+    let huge = play(async |_, sink: EventSink| {
+        sink.send(start("m")).await?;
+        sink.send(delta("m", &"x".repeat(3 << 20))).await?;
         Ok(())
     });
     let plan = plan(huge).agent(|agent| agent.limits.max_bytes = 2 << 20);
-    assert_eq!(ends_with(plan, "huge").await, failed(code::LIMIT_EXCEEDED));
+    assert_eq!(ends_with(plan, "huge").await, failed(codes::LIMIT_EXCEEDED));
 }
 
 /// The last event of a run that nobody reads, and then a free thread.
@@ -222,27 +222,27 @@ async fn ends_unread(plan: Plan, what: &str) -> (String, String) {
 /// What a store cannot take for good must not be taken for a store that is away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p5_ending_of_an_event_beyond_what_the_store_takes_is_a_limit() {
-    let huge = play(async |request: Request, outlet: Outlet| {
+    let huge = play(async |request: Request, sink: EventSink| {
         if &*request.input.run == "next" {
             return Ok(());
         }
-        outlet.send(start("m")).await?;
-        outlet.send(delta("m", &"x".repeat(65 << 20))).await?;
+        sink.send(start("m")).await?;
+        sink.send(delta("m", &"x".repeat(65 << 20))).await?;
         Ok(())
     });
-    assert_eq!(ends_unread(plan(huge), "beyond the store").await, failed(code::LIMIT_EXCEEDED));
+    assert_eq!(ends_unread(plan(huge), "beyond the store").await, failed(codes::LIMIT_EXCEEDED));
 }
 
 #[tokio::test]
 async fn p5_ending_of_an_agent_that_says_nonsense_is_valid() {
-    let nonsense = play(async |request: Request, outlet: Outlet| {
-        outlet.send(end("never begun")).await?;
-        outlet.send(delta("m", "no start")).await?;
-        outlet.send(Event::new(Body::ToolEnd { call: "c".into() })).await?;
-        outlet.send(Event::new(Body::StepFinished { name: "s".into() })).await?;
-        outlet.send(finished(&request.input)).await?;
-        outlet.send(start("late")).await?;
-        outlet.send(finished(&request.input)).await?;
+    let nonsense = play(async |request: Request, sink: EventSink| {
+        sink.send(end("never begun")).await?;
+        sink.send(delta("m", "no start")).await?;
+        sink.send(Event::new(Body::ToolEnd { call: "c".into() })).await?;
+        sink.send(Event::new(Body::StepFinished { name: "s".into() })).await?;
+        sink.send(finished(&request.input)).await?;
+        sink.send(start("late")).await?;
+        sink.send(finished(&request.input)).await?;
         Ok(())
     });
     assert_eq!(ends_with(plan(nonsense), "nonsense").await.0, "RUN_FINISHED");
@@ -255,7 +255,7 @@ async fn p5_ending_of_a_request_without_a_message_to_answer() {
     body["messages"] = json!([{"id": "s", "role": "system", "content": "be nice"}]);
     let frames = Stream::of(server.post("/", &body)).await.rest().await;
     valid(&frames);
-    assert_eq!(ending(&frames), failed(code::NO_INPUT_MESSAGE));
+    assert_eq!(ending(&frames), failed(codes::NO_INPUT_MESSAGE));
     thread_is_free(&server, "t", "no message").await;
 }
 
@@ -313,7 +313,7 @@ async fn p5_ending_of_patches_that_make_much_of_little_is_a_limit() {
         let server = plan(agent).agent(|agent| agent.limits.max_bytes = 400_000).on_memory().await;
         let frames = server.whole("t", "r", "hello").await;
         valid(&frames);
-        assert_eq!(ending(&frames), failed(code::LIMIT_EXCEEDED));
+        assert_eq!(ending(&frames), failed(codes::LIMIT_EXCEEDED));
         // Forty times the state is the limit; nothing that was heard behind it is made ready for the log.
         assert!(frames.len() < 100, "{}", frames.len());
     }
@@ -334,7 +334,7 @@ async fn p5_ending_when_the_store_fails() {
         puppet.allow(3);
         seen.extend(first.rest().await);
         valid(&seen);
-        assert_eq!(ending(&seen), failed(code::STORE_UNAVAILABLE));
+        assert_eq!(ending(&seen), failed(codes::STORE_UNAVAILABLE));
         assert_eq!(seen.last().expect("an end").id, None, "what is not in the log has no number");
         assert_eq!(server.json("/readyz").await.0, 503, "it can be read, but no run can be taken");
         faulty.appends_fail.store(false, Ordering::SeqCst);
@@ -343,7 +343,7 @@ async fn p5_ending_when_the_store_fails() {
         let log = server.follow("/runs/r/stream").await.rest().await;
         valid(&log);
         assert_eq!(log[..4], seen[..4], "what was seen is in the log");
-        assert_eq!(ending(&log), failed(code::STORE_UNAVAILABLE), "no gateway has died");
+        assert_eq!(ending(&log), failed(codes::STORE_UNAVAILABLE), "no gateway has died");
         puppet.allow(100);
         thread_is_free(&server, "t", "the store failed").await;
     }
@@ -423,7 +423,7 @@ async fn p5_ending_when_the_thread_is_deleted() {
         valid(&seen);
         let last = &types(&seen)[seen.len() - 2..];
         assert_eq!(last, ["TEXT_MESSAGE_END", "RUN_ERROR"], "what is open is closed");
-        assert_eq!(ending(&seen), failed(code::THREAD_DELETED));
+        assert_eq!(ending(&seen), failed(codes::THREAD_DELETED));
         assert_eq!(puppet.stops(), 1);
         let other = second.rest().await;
         assert_eq!(other.last().expect("an end").data, "[DONE]");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agentwire_gateway::{code, settings::Busy};
+use agentwire_gateway::{codes, settings::Busy};
 use serde_json::json;
 
 use crate::support::*;
@@ -55,7 +55,7 @@ async fn p8_idempotence_a_run_id_belongs_to_one_thread() {
     let server = plan(Puppet::eager(|input| talk(input, 1))).on_memory().await;
     server.whole("t", "r", "hello").await;
     let (status, body) = answer(server.post("/", &Server::input("other", "r", "hello"))).await;
-    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(code::RUN_ID_TAKEN)));
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::RUN_ID_TAKEN)));
     assert_eq!(server.json("/message_snapshot/other").await.0, 404, "nothing was left behind");
 }
 
@@ -100,7 +100,7 @@ async fn p9_no_re_execution_of_a_run_that_died_with_its_gateway() {
     let place = Place::sqlite().await;
     let puppet = Puppet::new(|input| talk(input, 10));
     let server = plan(puppet.clone())
-        .process(agentwire_gateway::Presence::at(&place.address))
+        .process(agentwire_gateway::InstanceLock::at(&place.address))
         .mortal(&place.store)
         .await;
     let mut stream = server.run("t", "r", "hello").await;

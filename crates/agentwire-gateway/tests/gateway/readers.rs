@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use agentwire_gateway::{agent::Outlet, settings::OnDisconnect};
+use agentwire_gateway::{agent::EventSink, settings::OnDisconnect};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::Semaphore,
@@ -65,15 +65,15 @@ async fn a_stalled_reader_is_cut_and_fifty_others_are_not_harmed() {
     const MOST: u64 = 2000;
     let (said, enough) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicBool::new(false)));
     let told = (said.clone(), enough.clone());
-    let agent = play(move |_, outlet: Outlet| {
+    let agent = play(move |_, sink: EventSink| {
         let (said, enough) = told.clone();
         async move {
-            outlet.send(start("m")).await?;
+            sink.send(start("m")).await?;
             while !enough.load(Ordering::SeqCst) {
                 said.acquire().await.expect("it is never closed").forget();
-                outlet.send(delta("m", &"x".repeat(50 << 10))).await?;
+                sink.send(delta("m", &"x".repeat(50 << 10))).await?;
             }
-            outlet.send(end("m")).await?;
+            sink.send(end("m")).await?;
             Ok(())
         }
     });

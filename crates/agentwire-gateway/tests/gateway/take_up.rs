@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use agentwire_gateway::{
-    Presence,
-    agent::{Agent, BoxFuture, Failure, Outlet, Request},
+    InstanceLock,
+    agent::{Agent, BoxFuture, EventSink, Failure, Request},
 };
 
 use crate::support::*;
@@ -16,13 +16,13 @@ struct Elsewhere {
 }
 
 impl Agent for Elsewhere {
-    fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
-        self.first.run(request, outlet)
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+        self.first.run(request, sink)
     }
 
-    fn attach(&self, request: Request, outlet: Outlet) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+    fn attach(&self, request: Request, sink: EventSink) -> Option<BoxFuture<'static, Result<(), Failure>>> {
         let again = self.again.clone();
-        Some(Box::pin(async move { again.run(request, outlet).await }))
+        Some(Box::pin(async move { again.run(request, sink).await }))
     }
 }
 
@@ -35,14 +35,14 @@ async fn p9_no_re_execution_a_run_that_goes_on_elsewhere_loses_nothing_in_a_cras
             first: Puppet::new(|input| talk(input, WORDS)),
             again: Puppet::eager(|input| talk(input, WORDS)),
         });
-        let server = plan(agent.clone()).process(Presence::at(&place.address)).mortal(&place.store).await;
+        let server = plan(agent.clone()).process(InstanceLock::at(&place.address)).mortal(&place.store).await;
         let mut stream = server.run("t", "r", "hello").await;
         agent.first.allow(seen_events - 1);
         let seen = stream.take(seen_events).await;
         server.crash().await;
 
         let store = place.reopened().await;
-        let server = plan(agent.clone()).process(Presence::at(&place.address)).on(&store).await;
+        let server = plan(agent.clone()).process(InstanceLock::at(&place.address)).on(&store).await;
         let rest = server.follow(&format!("/runs/r/stream?after=r:{}", seen_events - 1)).await.rest().await;
         let whole: Vec<Frame> = seen.into_iter().chain(rest).collect();
         valid(&whole);

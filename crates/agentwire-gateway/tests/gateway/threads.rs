@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agentwire_gateway::{agent::Demo, code, settings::History};
+use agentwire_gateway::{agent::Demo, codes, settings::History};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ async fn history_is_there_in_both_forms_during_a_run_and_after() {
         }
         for bad in ["ai-sdk@4", "hai", "x"] {
             let (status, body) = server.json(&format!("/message_snapshot/t?format={bad}")).await;
-            assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(code::UNKNOWN_FORMAT)));
+            assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(codes::UNKNOWN_FORMAT)));
         }
     }
 }
@@ -101,7 +101,7 @@ async fn state_is_patched_whole_or_not_at_all() {
             json!([{"op": "add", "path": "/x/9", "value": 0}]),
         ] {
             let (status, body) = patch(bad).await;
-            assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(code::PATCH_FAILED)));
+            assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::PATCH_FAILED)));
             assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], state["snapshot"]);
         }
         // The next run begins with it.
@@ -121,7 +121,7 @@ async fn a_patch_during_a_run_is_an_event_of_it() {
     assert_eq!(answer(server.ask(Method::PATCH, "/state/t").json(&patch)).await.0, 200);
     let bad = json!([{"op": "remove", "path": "/nothing"}]);
     let (status, body) = answer(server.ask(Method::PATCH, "/state/t").json(&bad)).await;
-    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(code::PATCH_FAILED)));
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::PATCH_FAILED)));
     assert_eq!(body["snapshot"], json!({"x": 1}), "it says what the state is");
     let shown = stream.take(1).await;
     assert_eq!((shown[0].kind().as_str(), &shown[0].json()["delta"]), ("STATE_DELTA", &patch));
@@ -144,7 +144,7 @@ async fn a_patch_under_a_run_of_another_gateway_is_refused() {
         stream.take(1).await;
         let patch = json!([{"op": "add", "path": "/x", "value": 1}]);
         let (status, body) = answer(here.ask(Method::PATCH, "/state/t").json(&patch)).await;
-        assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(code::IMPOSSIBLE)));
+        assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::IMPOSSIBLE)));
         puppet.allow(100);
         stream.rest().await;
         assert_eq!(answer(here.ask(Method::PATCH, "/state/t").json(&patch)).await.0, 200);

@@ -2,8 +2,9 @@
 
 use agentwire_core::{event::RunInput, json::Json};
 use agentwire_gateway::{
-    agent::{Adk, AdkOptions, Request},
-    code,
+    agent::Request,
+    codes,
+    upstream::{Adk, AdkOptions},
 };
 use agentwire_store::Owner;
 use serde_json::{Value, json};
@@ -107,7 +108,7 @@ async fn refusals_have_clear_codes() {
     })
     .await;
     let failure = play(&agent(&server), request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, code::UPSTREAM_STATUS);
+    assert_eq!(&*failure.code, codes::UPSTREAM_STATUS);
     assert_eq!(failure.message, "the agent's server knows no app `demo` (404)");
     assert!(failure.detail.unwrap().contains("secret"));
     for status in
@@ -115,12 +116,12 @@ async fn refusals_have_clear_codes() {
     {
         let server = Server::always(json_answer(status, &nothing)).await;
         let failure = play(&agent(&server), request()).await.1.unwrap_err();
-        assert_eq!(&*failure.code, code::UPSTREAM_STATUS);
+        assert_eq!(&*failure.code, codes::UPSTREAM_STATUS);
         assert!(failure.message.contains(&status[..3]) && !failure.message.contains("secret"), "{failure}");
     }
     let server = Server::always(json_answer("200 OK", &json!([1]))).await;
     let failure = play(&agent(&server), request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, code::UPSTREAM_MALFORMED);
+    assert_eq!(&*failure.code, codes::UPSTREAM_MALFORMED);
     // An answer to nothing is refused before anything is run.
     let session = fixture("adk_session.json");
     let server = Server::new(move |_| answer("200 OK", "application/json", &session)).await;
@@ -151,6 +152,6 @@ async fn a_stream_that_is_cut_in_a_turn_is_truncated() {
         })
         .await;
         let failure = play(&agent(&server), request()).await.1.unwrap_err();
-        assert_eq!(&*failure.code, code::UPSTREAM_TRUNCATED, "{at}: {failure:?}");
+        assert_eq!(&*failure.code, codes::UPSTREAM_TRUNCATED, "{at}: {failure:?}");
     }
 }

@@ -4,8 +4,9 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use agentwire_core::event::{Body, Message, MessageBody};
 use agentwire_gateway::{
-    agent::{AgUi, AgUiOptions, Failure},
-    code,
+    agent::Failure,
+    codes,
+    upstream::{AgUi, AgUiOptions},
 };
 use serde_json::json;
 use tokio::net::{TcpSocket, TcpStream};
@@ -206,7 +207,7 @@ async fn a_stream_that_is_cut_at_any_byte_is_truncated() {
                     Ok(()) => assert!(at >= complete, "{name} {how} {at}: {:?}", kinds(&told)),
                     Err(failure) => {
                         assert!(at < complete || !exact, "{name} {how} {at}: {failure}");
-                        assert_eq!(&*failure.code, code::UPSTREAM_TRUNCATED, "{name} {how} {at}");
+                        assert_eq!(&*failure.code, codes::UPSTREAM_TRUNCATED, "{name} {how} {at}");
                     }
                 }
                 // Nothing is made up. What is open is closed by others; here it is a part of the whole.
@@ -223,7 +224,7 @@ async fn a_head_that_is_cut_is_truncated() {
     let head = head("200 OK", "text/event-stream");
     for at in 0..head.len() {
         let failure = failure(vec![Step::Send(head[..at].to_vec())]).await;
-        assert_eq!(&*failure.code, code::UPSTREAM_TRUNCATED, "{at}: {failure:?}");
+        assert_eq!(&*failure.code, codes::UPSTREAM_TRUNCATED, "{at}: {failure:?}");
     }
 }
 
@@ -256,9 +257,9 @@ async fn an_error_of_the_agent_is_its_own() {
 async fn an_empty_answer_is_truncated() {
     for body in ["", "\n\n", ": hello\n\n"] {
         let failure = failure(events(body.as_bytes())).await;
-        assert_eq!(&*failure.code, code::UPSTREAM_TRUNCATED, "{body:?}");
+        assert_eq!(&*failure.code, codes::UPSTREAM_TRUNCATED, "{body:?}");
     }
-    assert_eq!(&*failure(answer("204 No Content", "text/plain", b"")).await.code, code::UPSTREAM_TRUNCATED);
+    assert_eq!(&*failure(answer("204 No Content", "text/plain", b"")).await.code, codes::UPSTREAM_TRUNCATED);
 }
 
 #[tokio::test]
@@ -277,7 +278,7 @@ async fn a_status_is_named_and_its_text_is_kept_from_the_client() {
         "503 Service Unavailable",
     ] {
         let failure = failure(answer(status, "application/json", body)).await;
-        assert_eq!(&*failure.code, code::UPSTREAM_STATUS, "{status}");
+        assert_eq!(&*failure.code, codes::UPSTREAM_STATUS, "{status}");
         assert!(failure.message.contains(&status[..3]), "{failure}");
         assert!(!failure.message.contains("secret"), "{failure}");
         if !status.starts_with("304") {
@@ -287,7 +288,7 @@ async fn a_status_is_named_and_its_text_is_kept_from_the_client() {
     // A body that never ends is not read to its end.
     let endless = vec![Step::Send(head("500 Oops", "text/plain")), Step::Repeat(vec![b'x'; 4096])];
     let failure = failure(endless).await;
-    assert_eq!(&*failure.code, code::UPSTREAM_STATUS);
+    assert_eq!(&*failure.code, codes::UPSTREAM_STATUS);
     assert!(failure.detail.unwrap().len() <= 4096);
 }
 
@@ -297,7 +298,7 @@ async fn a_redirect_is_not_followed() {
     let moved =
         format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", other.url);
     let failure = failure(vec![Step::Send(moved.into_bytes())]).await;
-    assert_eq!(&*failure.code, code::UPSTREAM_STATUS);
+    assert_eq!(&*failure.code, codes::UPSTREAM_STATUS);
     assert!(failure.message.contains("307"));
     assert!(other.seen().is_empty());
 }
@@ -314,17 +315,17 @@ async fn what_is_no_stream_is_bad_content() {
         ("image/png", b"\x89PNG\r\n\x1a\n"),
     ] {
         let failure = failure(answer("200 OK", content_type, body)).await;
-        assert_eq!(&*failure.code, code::UPSTREAM_BAD_CONTENT, "{content_type}");
+        assert_eq!(&*failure.code, codes::UPSTREAM_BAD_CONTENT, "{content_type}");
         assert!(!failure.message.contains("Sign in") && !failure.message.contains("Hello"), "{failure}");
     }
     let packed =
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\n\x1f\x8b";
-    assert_eq!(&*failure(vec![Step::Send(packed.to_vec())]).await.code, code::UPSTREAM_BAD_CONTENT);
+    assert_eq!(&*failure(vec![Step::Send(packed.to_vec())]).await.code, codes::UPSTREAM_BAD_CONTENT);
     for garbage in
         [&b"SSH-2.0-OpenSSH_9.6\r\n"[..], b"\x15\x03\x01\x00\x02\x02F", b"\0\0\0\0\0\0\0\0\r\n\r\n"]
     {
         let failure = failure(vec![Step::Send(garbage.to_vec())]).await;
-        assert_eq!(&*failure.code, code::UPSTREAM_BAD_CONTENT, "{garbage:?}: {failure:?}");
+        assert_eq!(&*failure.code, codes::UPSTREAM_BAD_CONTENT, "{garbage:?}: {failure:?}");
     }
 }
 
@@ -341,7 +342,7 @@ async fn a_malformed_frame_is_named_by_its_place() {
         let (told, result) = play(&agent(&server.url), request()).await;
         assert_eq!(kinds(&told), ["RUN_STARTED"], "{bad}");
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, code::UPSTREAM_MALFORMED, "{bad}");
+        assert_eq!(&*failure.code, codes::UPSTREAM_MALFORMED, "{bad}");
         let place = format!("frame 2 at byte {}", good.len());
         assert!(failure.message.contains(&place), "{failure}");
         assert!(!failure.message.contains("secret"), "{failure}");
@@ -349,7 +350,7 @@ async fn a_malformed_frame_is_named_by_its_place() {
     }
     // An error object with a status of success.
     let failure = failure(answer("200 OK", "application/json", b"{\"error\":\"quota\"}")).await;
-    assert_eq!(&*failure.code, code::UPSTREAM_MALFORMED);
+    assert_eq!(&*failure.code, codes::UPSTREAM_MALFORMED);
 }
 
 #[tokio::test]
@@ -366,7 +367,7 @@ async fn a_frame_that_never_ends_exceeds_the_limit() {
         let (told, result) = play(&agent(&server.url), asked).await;
         assert!(told.is_empty());
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, code::LIMIT_EXCEEDED, "{start}");
+        assert_eq!(&*failure.code, codes::LIMIT_EXCEEDED, "{start}");
         assert!(failure.message.contains("262144"), "{failure}");
     }
 }
@@ -384,7 +385,7 @@ async fn a_server_that_is_not_there_is_unreachable() {
         let (told, result) = play(&agent(&url), asked).await;
         assert!(told.is_empty());
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, code::UPSTREAM_UNREACHABLE, "{url}");
+        assert_eq!(&*failure.code, codes::UPSTREAM_UNREACHABLE, "{url}");
         assert!(!failure.message.contains(&url), "{failure}");
         assert!(failure.detail.is_some());
     }
@@ -407,7 +408,7 @@ async fn a_server_that_does_not_accept_times_out() {
     asked.timeouts.connect = Some(TOO_SHORT);
     let (_, result) = play(&agent(&format!("http://{address}")), asked).await;
     let failure = result.unwrap_err();
-    assert_eq!(&*failure.code, code::UPSTREAM_TIMEOUT);
+    assert_eq!(&*failure.code, codes::UPSTREAM_TIMEOUT);
     assert!(failure.message.contains("connection"), "{failure}");
 }
 
@@ -423,7 +424,7 @@ async fn a_server_that_never_answers_times_out() {
         asked.timeouts.first_byte = Some(TOO_SHORT);
         let (_, result) = play(&agent(&server.url), asked).await;
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, code::UPSTREAM_TIMEOUT);
+        assert_eq!(&*failure.code, codes::UPSTREAM_TIMEOUT);
         assert!(failure.message.contains("begin to answer within 50ms"), "{failure}");
     }
     // An error whose text never comes is that error.
@@ -432,7 +433,7 @@ async fn a_server_that_never_answers_times_out() {
     // Long enough for its head to come on a busy machine.
     asked.timeouts.first_byte = Some(Duration::from_secs(10));
     let (_, result) = play(&agent(&server.url), asked).await;
-    assert_eq!(&*result.unwrap_err().code, code::UPSTREAM_STATUS);
+    assert_eq!(&*result.unwrap_err().code, codes::UPSTREAM_STATUS);
 }
 
 #[tokio::test]
@@ -450,7 +451,7 @@ async fn a_stream_that_stops_times_out_after_what_it_said() {
         let (told, result) = play(&agent(&server.url), asked).await;
         assert!(!told.is_empty());
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, code::UPSTREAM_TIMEOUT);
+        assert_eq!(&*failure.code, codes::UPSTREAM_TIMEOUT);
         assert!(failure.message.contains("silent for 50ms"), "{failure}");
     }
 }
@@ -462,9 +463,9 @@ async fn a_run_that_is_stopped_hangs_up() {
     }]
     .concat();
     let server = Server::always(steps).await;
-    let (outlet, mut told) = agentwire_gateway::agent::Outlet::new(1);
+    let (sink, mut told) = agentwire_gateway::agent::EventSink::new(1);
     let agent = agent(&server.url);
-    let running = agentwire_gateway::agent::Agent::run(&agent, request(), outlet);
+    let running = agentwire_gateway::agent::Agent::run(&agent, request(), sink);
     let task = tokio::spawn(running);
     assert_eq!(told.recv().await.unwrap().kind(), "RUN_STARTED");
     task.abort();

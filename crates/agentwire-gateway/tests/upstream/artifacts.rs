@@ -1,8 +1,8 @@
 //! Artifacts of an ADK server, through the gateway.
 
 use agentwire_gateway::{
-    agent::{Adk, AdkOptions, AgUi, AgUiOptions},
-    code,
+    codes,
+    upstream::{Adk, AdkOptions, AgUi, AgUiOptions},
 };
 use reqwest::{Method, header};
 use serde_json::{Value, json};
@@ -100,25 +100,25 @@ async fn what_goes_wrong_has_a_code_and_nothing_of_the_servers_words() {
     let before = server.seen().len();
     for (name, status, code) in [
         // Ways elsewhere are not even asked for.
-        ("%2e%2e%2fx", 404, code::UNKNOWN_ARTIFACT),
-        ("a%2f%2e%2e%2fx", 404, code::UNKNOWN_ARTIFACT),
-        ("..%5cx", 404, code::UNKNOWN_ARTIFACT),
-        ("a%00b", 404, code::UNKNOWN_ARTIFACT),
-        (&"x".repeat(2000), 404, code::UNKNOWN_ARTIFACT),
-        ("report.txt?version=-1", 400, code::BAD_REQUEST),
-        ("report.txt?version=latest", 400, code::BAD_REQUEST),
+        ("%2e%2e%2fx", 404, codes::UNKNOWN_ARTIFACT),
+        ("a%2f%2e%2e%2fx", 404, codes::UNKNOWN_ARTIFACT),
+        ("..%5cx", 404, codes::UNKNOWN_ARTIFACT),
+        ("a%00b", 404, codes::UNKNOWN_ARTIFACT),
+        (&"x".repeat(2000), 404, codes::UNKNOWN_ARTIFACT),
+        ("report.txt?version=-1", 400, codes::BAD_REQUEST),
+        ("report.txt?version=latest", 400, codes::BAD_REQUEST),
     ] {
         let (found, body) = front.json(&format!("/threads/t1/artifacts/{name}")).await;
         assert_eq!((found, body["error"]["code"].as_str()), (status, Some(code)), "{name}: {body}");
     }
     assert_eq!(server.seen().len(), before);
     for (name, status, code) in [
-        ("nothing", 404, code::UNKNOWN_ARTIFACT),
-        ("report.txt?version=7", 404, code::UNKNOWN_ARTIFACT),
-        ("elsewhere", 409, code::IMPOSSIBLE),
-        ("malformed", 502, code::UPSTREAM_MALFORMED),
-        ("broken", 502, code::UPSTREAM_STATUS),
-        ("endless", 502, code::LIMIT_EXCEEDED),
+        ("nothing", 404, codes::UNKNOWN_ARTIFACT),
+        ("report.txt?version=7", 404, codes::UNKNOWN_ARTIFACT),
+        ("elsewhere", 409, codes::IMPOSSIBLE),
+        ("malformed", 502, codes::UPSTREAM_MALFORMED),
+        ("broken", 502, codes::UPSTREAM_STATUS),
+        ("endless", 502, codes::LIMIT_EXCEEDED),
     ] {
         let (found, body) = front.json(&format!("/threads/t1/artifacts/{name}")).await;
         assert_eq!((found, body["error"]["code"].as_str()), (status, Some(code)), "{name}: {body}");
@@ -163,6 +163,6 @@ async fn agents_without_artifacts_say_so() {
     for path in ["/threads/t1/artifacts", "/threads/t1/artifacts/a/b", "/agents/demo/threads/t1/artifacts/x"]
     {
         let (status, body) = front.json(path).await;
-        assert_eq!((status, body["error"]["code"].as_str()), (404, Some(code::NO_ARTIFACTS)), "{path}");
+        assert_eq!((status, body["error"]["code"].as_str()), (404, Some(codes::NO_ARTIFACTS)), "{path}");
     }
 }

@@ -1,8 +1,8 @@
 //! Routes of all kinds.
 
 use agentwire_gateway::{
-    agent::{Events, EventsOptions},
-    code,
+    codes,
+    upstream::{Events, EventsOptions},
 };
 use serde_json::json;
 
@@ -67,10 +67,10 @@ async fn an_answer_of_another_format_fails() {
         let (_, result) = play(&Events::new(options).unwrap(), request()).await;
         let failure = result.unwrap_err();
         let codes = [
-            code::UPSTREAM_MALFORMED,
-            code::UPSTREAM_BAD_CONTENT,
-            code::UPSTREAM_TRUNCATED,
-            code::LIMIT_EXCEEDED,
+            codes::UPSTREAM_MALFORMED,
+            codes::UPSTREAM_BAD_CONTENT,
+            codes::UPSTREAM_TRUNCATED,
+            codes::LIMIT_EXCEEDED,
         ];
         assert!(codes.contains(&&*failure.code), "{format:?}: {failure:?}");
         assert!(!failure.message.contains("42"));

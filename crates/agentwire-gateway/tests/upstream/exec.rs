@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use agentwire_gateway::{
-    agent::{Agent, Exec, ExecOptions, Outlet},
-    code,
+    agent::{Agent, EventSink},
+    codes,
+    upstream::{Exec, ExecOptions},
 };
 
 use super::{kinds, play, request};
@@ -72,10 +73,10 @@ async fn a_command_that_succeeds_without_a_last_word_has_succeeded() {
     result.unwrap();
     assert_eq!(kinds(&told).last(), Some(&"TEXT_MESSAGE_END"));
     let (_, result) = play(&shell("true"), request()).await;
-    assert_eq!(&*result.unwrap_err().code, code::UPSTREAM_TRUNCATED);
+    assert_eq!(&*result.unwrap_err().code, codes::UPSTREAM_TRUNCATED);
     // A half line is not a word.
     let (_, result) = play(&shell(&format!("{TEXT} printf '{{\"type\":\"RUN_FIN'")), request()).await;
-    assert_eq!(&*result.unwrap_err().code, code::UPSTREAM_TRUNCATED);
+    assert_eq!(&*result.unwrap_err().code, codes::UPSTREAM_TRUNCATED);
 }
 
 #[tokio::test]
@@ -87,7 +88,7 @@ async fn a_command_that_fails_says_so_and_its_stderr_is_for_the_log() {
     ] {
         let (told, result) = play(&shell(&script), request()).await;
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, code::UPSTREAM_FAILED, "{script}");
+        assert_eq!(&*failure.code, codes::UPSTREAM_FAILED, "{script}");
         assert!(failure.message.contains(how), "{failure}");
         assert!(!failure.message.contains("secret"), "{failure}");
         assert!(failure.detail.unwrap().contains("secret"));
@@ -100,7 +101,7 @@ async fn a_command_that_is_missing_is_unreachable() {
     let command = vec!["/no/such/command".into()];
     let agent = Exec::new(ExecOptions { command, ..ExecOptions::default() }).unwrap();
     let failure = play(&agent, request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, code::UPSTREAM_UNREACHABLE);
+    assert_eq!(&*failure.code, codes::UPSTREAM_UNREACHABLE);
     assert!(!failure.message.contains("/no/such"), "{failure}");
     assert!(failure.detail.unwrap().contains("/no/such/command"));
     assert_eq!(Exec::new(ExecOptions::default()).unwrap_err().to_string(), "the command is empty");
@@ -111,9 +112,9 @@ async fn a_command_that_is_missing_is_unreachable() {
 #[tokio::test]
 async fn garbage_is_not_an_event_stream() {
     for (script, code) in [
-        ("echo 'Traceback (most recent call last):'; echo '  File x'", code::UPSTREAM_BAD_CONTENT),
-        ("echo '<html>'", code::UPSTREAM_BAD_CONTENT),
-        ("head -c 100000 /dev/urandom", code::UPSTREAM_BAD_CONTENT),
+        ("echo 'Traceback (most recent call last):'; echo '  File x'", codes::UPSTREAM_BAD_CONTENT),
+        ("echo '<html>'", codes::UPSTREAM_BAD_CONTENT),
+        ("head -c 100000 /dev/urandom", codes::UPSTREAM_BAD_CONTENT),
     ] {
         let failure = play(&shell(script), request()).await.1.unwrap_err();
         assert_eq!(&*failure.code, code, "{script}: {failure:?}");
@@ -123,7 +124,7 @@ async fn garbage_is_not_an_event_stream() {
         ..options(&format!("{TEXT} echo '{{\"type\":7}}'; sleep 600"))
     };
     let failure = play(&Exec::new(named).unwrap(), request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, code::UPSTREAM_MALFORMED);
+    assert_eq!(&*failure.code, codes::UPSTREAM_MALFORMED);
 }
 
 #[tokio::test]
@@ -158,8 +159,8 @@ async fn a_run_that_is_stopped_takes_all_children_with_it() {
     let begun = || pids().iter().all(|pid| !pid.trim().is_empty() && alive(pid));
 
     // Stopped.
-    let (outlet, mut told) = Outlet::new(1);
-    let task = tokio::spawn(agent.run(request(), outlet));
+    let (sink, mut told) = EventSink::new(1);
+    let task = tokio::spawn(agent.run(request(), sink));
     told.recv().await.unwrap();
     eventually(begun).await;
     task.abort();
@@ -170,7 +171,7 @@ async fn a_run_that_is_stopped_takes_all_children_with_it() {
     let mut asked = request();
     asked.timeouts.idle = Some(Duration::from_millis(500));
     let failure = play(&agent, asked).await.1.unwrap_err();
-    assert_eq!(&*failure.code, code::UPSTREAM_TIMEOUT);
+    assert_eq!(&*failure.code, codes::UPSTREAM_TIMEOUT);
     eventually(|| pids().iter().all(|pid| !alive(pid))).await;
 }
 
@@ -193,8 +194,8 @@ async fn a_daemon_outlives_a_command_that_ends_well_and_no_other() {
     };
 
     // Stopped.
-    let (outlet, mut told) = Outlet::new(1);
-    let task = tokio::spawn(shell(&format!("{daemons} {TEXT} sleep 600")).run(request(), outlet));
+    let (sink, mut told) = EventSink::new(1);
+    let task = tokio::spawn(shell(&format!("{daemons} {TEXT} sleep 600")).run(request(), sink));
     told.recv().await.unwrap();
     assert!(pids().iter().all(|pid| alive(pid)), "{:?}", pids());
     task.abort();
@@ -233,7 +234,7 @@ async fn a_command_that_has_ended_has_ended_whoever_holds_its_output() {
     result.unwrap();
     assert_eq!(kinds(&told).last(), Some(&"TEXT_MESSAGE_END"));
     let failure = play(&shell(&format!("{child} {TEXT} exit 3")), request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, code::UPSTREAM_FAILED, "{failure:?}");
+    assert_eq!(&*failure.code, codes::UPSTREAM_FAILED, "{failure:?}");
     let pid = std::fs::read_to_string(folder.path().join("c")).unwrap();
     eventually(|| !alive(&pid)).await;
     // What it goes on to say is heard.

@@ -8,8 +8,9 @@ use std::{
 use agentwire_core::event::{Body, Event};
 use agentwire_gateway::{
     agent::*,
-    code,
-    hooks::{Hooked, Hooks, Native, Translation, Wired, failed},
+    codes,
+    hooks::{HookSet, Hooked, Hooks, Native, Translation, failed},
+    upstream::*,
 };
 use serde_json::json;
 
@@ -38,7 +39,7 @@ impl Hooks for Watcher {
 }
 
 fn with(hooks: impl Hooks) -> Request {
-    Request { hooks: Some(Wired::new(hooks)), ..request() }
+    Request { hooks: Some(HookSet::new(hooks)), ..request() }
 }
 
 async fn changes_nothing(name: &str, agent: &impl Agent) -> Vec<Option<String>> {
@@ -184,7 +185,7 @@ async fn what_was_said_before_a_hook_failed_is_passed_on() {
     let server = Server::always(events(&fixture("weather_tool.sse"))).await;
     let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
     let (told, result) = play(&agent, with(Failing::default())).await;
-    assert_eq!(&*result.unwrap_err().code, code::HOOK_FAILED);
+    assert_eq!(&*result.unwrap_err().code, codes::HOOK_FAILED);
     let (whole, _) = play(&agent, request()).await;
     assert_eq!(told[..], whole[..2]);
 }

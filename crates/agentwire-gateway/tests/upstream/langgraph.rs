@@ -10,8 +10,9 @@ use std::{
 
 use agentwire_core::event::{Body, Event, Outcome};
 use agentwire_gateway::{
-    agent::{Agent, LangGraph, LangGraphOptions, Outlet, Request},
-    code,
+    agent::{Agent, EventSink, Request},
+    codes,
+    upstream::{LangGraph, LangGraphOptions},
 };
 use agentwire_store::Owner;
 use serde_json::{Value, json};
@@ -206,7 +207,7 @@ async fn a_server_that_stays_away_truncates_the_run_and_the_run_is_stopped() {
     .await;
     let (told, result) = play(&agent(&server), request()).await;
     let failure = result.unwrap_err();
-    assert_eq!(&*failure.code, code::UPSTREAM_TRUNCATED);
+    assert_eq!(&*failure.code, codes::UPSTREAM_TRUNCATED);
     assert!(!told.is_empty());
     // In the background.
     let cancelled = async {
@@ -261,11 +262,11 @@ async fn endings_are_told_apart_by_state_and_status() {
 #[tokio::test]
 async fn refusals_before_the_stream_have_clear_codes() {
     for (status, wanted, said) in [
-        ("404 Not Found", code::UPSTREAM_STATUS, "knows no graph or assistant `slow`"),
-        ("409 Conflict", code::THREAD_IS_LOCKED, "another run has the thread"),
-        ("422 Unprocessable Entity", code::UPSTREAM_STATUS, "refused the run"),
-        ("401 Unauthorized", code::UPSTREAM_STATUS, "401"),
-        ("500 Internal Server Error", code::UPSTREAM_STATUS, "500"),
+        ("404 Not Found", codes::UPSTREAM_STATUS, "knows no graph or assistant `slow`"),
+        ("409 Conflict", codes::THREAD_IS_LOCKED, "another run has the thread"),
+        ("422 Unprocessable Entity", codes::UPSTREAM_STATUS, "refused the run"),
+        ("401 Unauthorized", codes::UPSTREAM_STATUS, "401"),
+        ("500 Internal Server Error", codes::UPSTREAM_STATUS, "500"),
     ] {
         let server = Server::new(move |seen| match route(seen) {
             "state" => json_answer("200 OK", state(json!([]))),
@@ -279,11 +280,11 @@ async fn refusals_before_the_stream_have_clear_codes() {
         // The same answer to the first question.
         let server = Server::always(json_answer(status, r#"{"detail":"secret"}"#)).await;
         let failure = play(&agent(&server), request()).await.1.unwrap_err();
-        assert_eq!(&*failure.code, code::UPSTREAM_STATUS, "{status}");
+        assert_eq!(&*failure.code, codes::UPSTREAM_STATUS, "{status}");
     }
     let server = Server::always(json_answer("200 OK", "[]")).await;
     let failure = play(&agent(&server), request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, code::UPSTREAM_MALFORMED);
+    assert_eq!(&*failure.code, codes::UPSTREAM_MALFORMED);
 }
 
 #[tokio::test]
@@ -300,8 +301,8 @@ async fn stopping_a_run_cancels_it_at_the_server() {
     })
     .await;
     let agent = agent(&server);
-    let (outlet, mut told) = Outlet::new(1);
-    let task = tokio::spawn(agent.run(request(), outlet));
+    let (sink, mut told) = EventSink::new(1);
+    let task = tokio::spawn(agent.run(request(), sink));
     told.recv().await.unwrap();
     task.abort();
     task.await.unwrap_err();
@@ -328,8 +329,8 @@ async fn a_run_of_a_gateway_that_died_is_played_again_from_its_beginning() {
     .await;
     let (first, result) = play(&agent(&server), request()).await;
     result.unwrap();
-    let (outlet, mut told) = Outlet::new(10_000);
-    agent(&server).attach(request(), outlet).unwrap().await.unwrap();
+    let (sink, mut told) = EventSink::new(10_000);
+    agent(&server).attach(request(), sink).unwrap().await.unwrap();
     let mut again = Vec::new();
     while let Some(event) = told.recv().await {
         again.push(event);

@@ -17,7 +17,7 @@ mod trouble;
 use std::time::Duration;
 
 use agentwire_core::event::{Event, Message, RunInput};
-use agentwire_gateway::agent::{Agent, Failure, Outlet, Request};
+use agentwire_gateway::agent::{Agent, EventSink, Failure, Request};
 
 /// A question.
 fn request() -> Request {
@@ -32,7 +32,7 @@ fn request() -> Request {
 
 /// Everything that an agent says, and how it ends. Nothing of its own may follow a terminal event.
 async fn play(agent: &impl Agent, request: Request) -> (Vec<Event>, Result<(), Failure>) {
-    let (outlet, mut events) = Outlet::new(4);
+    let (sink, mut events) = EventSink::new(4);
     let taken = tokio::spawn(async move {
         let mut all = Vec::new();
         while let Some(event) = events.recv().await {
@@ -40,7 +40,7 @@ async fn play(agent: &impl Agent, request: Request) -> (Vec<Event>, Result<(), F
         }
         all
     });
-    let result = agent.run(request, outlet).await;
+    let result = agent.run(request, sink).await;
     let events = taken.await.unwrap();
     let terminal = events.iter().position(Event::is_terminal);
     assert!(terminal.is_none_or(|at| at + 1 == events.len()), "{events:#?}");

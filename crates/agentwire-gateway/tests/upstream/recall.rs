@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use agentwire_gateway::{
-    agent::{Adk, AdkOptions, LangGraph, LangGraphOptions},
-    code,
+    codes,
     settings::{AgentSettings, History},
+    upstream::{Adk, AdkOptions, LangGraph, LangGraphOptions},
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -174,13 +174,13 @@ async fn a_past_that_cannot_be_read_is_not_taken_for_none() {
     let front = Front::of(graph(&past)).await;
     past.broken.store(true, Ordering::Relaxed);
     let (status, body) = front.json(&format!("/message_snapshot/{THREAD}")).await;
-    assert_eq!((status, body["error"]["code"].as_str()), (502, Some(code::UPSTREAM_STATUS)));
+    assert_eq!((status, body["error"]["code"].as_str()), (502, Some(codes::UPSTREAM_STATUS)));
     assert!(!body.to_string().contains("secret"));
     let told = front.run("default-user", THREAD, "r1").await;
     let last = told.last().unwrap();
     assert_eq!(
         (last["type"].as_str(), last["code"].as_str()),
-        (Some("RUN_ERROR"), Some(code::UPSTREAM_STATUS))
+        (Some("RUN_ERROR"), Some(codes::UPSTREAM_STATUS))
     );
     past.broken.store(false, Ordering::Relaxed);
     front.run("default-user", THREAD, "r2").await;
@@ -209,7 +209,7 @@ async fn what_is_deleted_does_not_come_back_from_the_server() {
         assert_eq!(deleted.len(), 1);
         assert_eq!(deleted[0].line(), format!("DELETE /threads/{THREAD}"));
         let (status, body) = front.json(&format!("/message_snapshot/{THREAD}")).await;
-        assert_eq!((status, body["error"]["code"].as_str()), (404, Some(code::UNKNOWN_THREAD)));
+        assert_eq!((status, body["error"]["code"].as_str()), (404, Some(codes::UNKNOWN_THREAD)));
         assert_eq!(delete("default-user").send().await.unwrap().status(), 404);
     }
 }
@@ -250,7 +250,7 @@ async fn sessions_of_adk_are_read_as_well() {
     assert_eq!(run["newMessage"]["parts"], json!([{"text": "What is the weather?"}]));
     assert!(run.get("stateDelta").is_none(), "{run}");
     // Artifacts of a session that was never run here are reached too.
-    assert_eq!(get("bob", "/threads/s1/artifacts").await.1["error"]["code"], code::UNKNOWN_THREAD);
+    assert_eq!(get("bob", "/threads/s1/artifacts").await.1["error"]["code"], codes::UNKNOWN_THREAD);
 }
 
 /// The question of a graph that was run by somebody else.
@@ -310,9 +310,9 @@ async fn a_question_that_was_asked_elsewhere_can_be_answered_here() {
 
     // It must be answered before anything else is asked, and nothing else is an answer.
     let told = front.run("default-user", THREAD, "r1").await;
-    assert_eq!(told.last().unwrap()["code"], code::INTERRUPT_UNANSWERED, "{told:#?}");
+    assert_eq!(told.last().unwrap()["code"], codes::INTERRUPT_UNANSWERED, "{told:#?}");
     let other = json!([{"interruptId": "other", "status": "resolved", "payload": 1}]);
-    assert_eq!(post(body("r2", other)).await.last().unwrap()["code"], code::UNKNOWN_INTERRUPT);
+    assert_eq!(post(body("r2", other)).await.last().unwrap()["code"], codes::UNKNOWN_INTERRUPT);
     assert_eq!(asked().count(), 0);
     assert_eq!(front.json(&format!("/threads/{THREAD}/pending")).await.1[0]["id"], OPEN);
 
@@ -323,7 +323,7 @@ async fn a_question_that_was_asked_elsewhere_can_be_answered_here() {
     assert_eq!(sent[0].json()["command"]["resume"], json!({OPEN: {"approved": true}}));
     // From now on the gateway knows.
     assert_eq!(front.json(&format!("/threads/{THREAD}/pending")).await, (200, json!([])));
-    assert_eq!(post(body("r4", answer("resolved"))).await.last().unwrap()["code"], code::UNKNOWN_INTERRUPT);
+    assert_eq!(post(body("r4", answer("resolved"))).await.last().unwrap()["code"], codes::UNKNOWN_INTERRUPT);
 }
 
 /// In the words of every protocol.
@@ -372,5 +372,5 @@ async fn a_run_that_goes_on_elsewhere_is_no_question() {
     let front = Front::of(graph(&past)).await;
     assert_eq!(front.json(&format!("/threads/{THREAD}/pending")).await, (200, json!([])));
     let told = front.run("default-user", THREAD, "r1").await;
-    assert_eq!(told.last().unwrap()["code"], code::THREAD_IS_LOCKED, "{told:#?}");
+    assert_eq!(told.last().unwrap()["code"], codes::THREAD_IS_LOCKED, "{told:#?}");
 }

@@ -3,8 +3,8 @@
 use std::{io::Write, path::PathBuf};
 
 use agentwire_gateway::{
-    agent::{Replay, ReplayOptions},
-    code,
+    codes,
+    upstream::{Replay, ReplayOptions},
 };
 use tokio::time::{Duration, Instant};
 
@@ -77,10 +77,10 @@ async fn a_bad_recording_is_refused_or_fails() {
     let slow = ReplayOptions { file: path("chunks.sse"), speed: Some(0.0), ..ReplayOptions::default() };
     assert_eq!(Replay::new(slow).unwrap_err().to_string(), "speed `0` is not above 0");
     for (bytes, code) in [
-        (&b""[..], code::UPSTREAM_TRUNCATED),
-        (b"<html>", code::UPSTREAM_BAD_CONTENT),
-        (b"nothing of the kind\n", code::UPSTREAM_BAD_CONTENT),
-        (&fixture("weather_tool.sse")[..300], code::UPSTREAM_TRUNCATED),
+        (&b""[..], codes::UPSTREAM_TRUNCATED),
+        (b"<html>", codes::UPSTREAM_BAD_CONTENT),
+        (b"nothing of the kind\n", codes::UPSTREAM_BAD_CONTENT),
+        (&fixture("weather_tool.sse")[..300], codes::UPSTREAM_TRUNCATED),
     ] {
         let (file, _folder) = file("x", bytes);
         let (_, result) = play(&replay(file), request()).await;

@@ -10,12 +10,13 @@ use std::{
 };
 
 use agentwire_gateway::{
-    agent::{
-        Adk, AdkOptions, AgUi, AgUiOptions, Agent, Events, EventsOptions, LangGraph, LangGraphOptions,
-        OpenAi, OpenAiOptions,
-    },
-    code,
+    agent::Agent,
+    codes,
     settings::AgentSettings,
+    upstream::{
+        Adk, AdkOptions, AgUi, AgUiOptions, Events, EventsOptions, LangGraph, LangGraphOptions, OpenAi,
+        OpenAiOptions,
+    },
 };
 use serde_json::{Value, json};
 
@@ -111,7 +112,7 @@ fn failure(told: &[Value], what: &str) -> Value {
     let last = told.last().unwrap().clone();
     assert_eq!(last["type"], "RUN_ERROR", "{what}: {told:#?}");
     let code = last["code"].as_str().unwrap_or_default();
-    assert!(code::ALL.iter().any(|(known, ..)| *known == code), "{what}: `{code}` is documented");
+    assert!(codes::ALL.iter().any(|(known, ..)| *known == code), "{what}: `{code}` is documented");
     assert!(!told.iter().any(|event| event.to_string().contains(SECRET)), "{what}: {told:#?}");
     last
 }
@@ -149,12 +150,12 @@ async fn a_status_that_is_an_error() {
                 let last = failure(&rig.run(steps, from_the_first).await, &what);
                 let number = &status[..3];
                 let wanted = match (*kind, number, from_the_first) {
-                    ("langgraph", "409", false) => code::THREAD_IS_LOCKED,
-                    _ => code::UPSTREAM_STATUS,
+                    ("langgraph", "409", false) => codes::THREAD_IS_LOCKED,
+                    _ => codes::UPSTREAM_STATUS,
                 };
                 assert_eq!(last["code"], wanted, "{what}");
                 let says = last["message"].as_str().unwrap();
-                assert!(says.contains(number) || wanted == code::THREAD_IS_LOCKED, "{what}: {says}");
+                assert!(says.contains(number) || wanted == codes::THREAD_IS_LOCKED, "{what}: {says}");
                 assert!(last["metadata"]["retryAfter"].is_null(), "{what}");
             }
         }
@@ -192,7 +193,7 @@ async fn a_time_to_try_again_is_passed_on_as_a_number() {
                 );
                 let steps = vec![Step::Send(reply.into_bytes())];
                 let last = failure(&rig.run(steps, from_the_first).await, &what);
-                assert_eq!(last["code"], code::UPSTREAM_STATUS, "{what}");
+                assert_eq!(last["code"], codes::UPSTREAM_STATUS, "{what}");
                 let told = last["metadata"]["retryAfter"].as_u64();
                 match (wanted, told) {
                     (None, None) => {}
@@ -228,18 +229,18 @@ async fn an_answer_that_is_no_stream() {
     for kind in KINDS {
         let rig = Rig::of(kind).await;
         for (name, content_type, body, wanted) in [
-            ("a page", "text/html", page.as_bytes(), code::UPSTREAM_BAD_CONTENT),
+            ("a page", "text/html", page.as_bytes(), codes::UPSTREAM_BAD_CONTENT),
             (
                 "a page that says it is a stream",
                 "text/event-stream",
                 page.as_bytes(),
-                code::UPSTREAM_BAD_CONTENT,
+                codes::UPSTREAM_BAD_CONTENT,
             ),
-            ("a picture", "image/png", b"\x89PNG\r\n\x1a\n", code::UPSTREAM_BAD_CONTENT),
-            ("plain text", "text/plain", SECRET.as_bytes(), code::UPSTREAM_BAD_CONTENT),
-            ("nothing", "text/event-stream", b"", code::UPSTREAM_TRUNCATED),
-            ("comments only", "text/event-stream", b": ping\n\n: ping\n\n", code::UPSTREAM_TRUNCATED),
-            ("half a frame", "text/event-stream", half.as_bytes(), code::UPSTREAM_TRUNCATED),
+            ("a picture", "image/png", b"\x89PNG\r\n\x1a\n", codes::UPSTREAM_BAD_CONTENT),
+            ("plain text", "text/plain", SECRET.as_bytes(), codes::UPSTREAM_BAD_CONTENT),
+            ("nothing", "text/event-stream", b"", codes::UPSTREAM_TRUNCATED),
+            ("comments only", "text/event-stream", b": ping\n\n: ping\n\n", codes::UPSTREAM_TRUNCATED),
+            ("half a frame", "text/event-stream", half.as_bytes(), codes::UPSTREAM_TRUNCATED),
         ] {
             let what = format!("{kind}: {name}");
             let steps = answer("200 OK", content_type, body);
@@ -248,7 +249,7 @@ async fn an_answer_that_is_no_stream() {
             if matches!(*kind, "langgraph" | "adk") {
                 // The same where a thread was asked for.
                 let last = failure(&rig.run(steps, true).await, &what);
-                assert_eq!(last["code"], code::UPSTREAM_MALFORMED, "{what}: {last}");
+                assert_eq!(last["code"], codes::UPSTREAM_MALFORMED, "{what}: {last}");
             }
         }
     }
@@ -263,10 +264,10 @@ async fn a_server_that_never_answers() {
         for from_the_first in [true, false] {
             let silent = vec![Step::Hang];
             let last = failure(&rig.run(silent, from_the_first).await, kind);
-            assert_eq!(last["code"], code::UPSTREAM_TIMEOUT, "{kind}");
+            assert_eq!(last["code"], codes::UPSTREAM_TIMEOUT, "{kind}");
             let heads = vec![Step::Send(head("200 OK", "text/event-stream")), Step::Hang];
             let last = failure(&rig.run(heads, from_the_first).await, kind);
-            assert_eq!(last["code"], code::UPSTREAM_TIMEOUT, "{kind}");
+            assert_eq!(last["code"], codes::UPSTREAM_TIMEOUT, "{kind}");
         }
     }
 }
@@ -277,10 +278,10 @@ async fn a_server_that_hangs_up() {
         let rig = Rig::of(kind).await;
         for from_the_first in [true, false] {
             let last = failure(&rig.run(vec![Step::Reset], from_the_first).await, kind);
-            assert_eq!(last["code"], code::UPSTREAM_TRUNCATED, "{kind}");
+            assert_eq!(last["code"], codes::UPSTREAM_TRUNCATED, "{kind}");
         }
         let front = Front::sharing(agent(kind, "http://127.0.0.1:9"), AgentSettings::default()).await;
         let last = failure(&front.run("default-user", "t", "r").await, kind);
-        assert_eq!(last["code"], code::UPSTREAM_UNREACHABLE, "{kind}");
+        assert_eq!(last["code"], codes::UPSTREAM_UNREACHABLE, "{kind}");
     }
 }

@@ -234,7 +234,7 @@ fn http(table: &mut Table<'_>) -> Option<Http> {
 
 /// Refuses a template with a name in it that nobody knows.
 fn check_template(table: &Table<'_>, name: &str, template: &Json) {
-    if let Err(problem) = agentwire_gateway::agent::check_template(template) {
+    if let Err(problem) = agentwire_gateway::upstream::check_template(template) {
         let message = format!("`{}.{name}` cannot be filled in: {problem}", table.path());
         table.refuse_at(table.span_of(name), message, None);
     }

@@ -13,9 +13,9 @@ use reqwest::{
 use serde_json::{Map, Value};
 
 use super::{OptionsError, unanswered};
-use crate::agent::{
-    Failure,
-    http::{causes, is_loopback},
+use crate::{
+    agent::Failure,
+    upstream::http::{causes, is_loopback},
 };
 
 /// The largest answer that is read: an input of the largest size that a client may send, and as much again for what a

@@ -20,7 +20,7 @@ use super::{
     http::{OnFailure, Server},
     unanswered,
 };
-use crate::{agent::Failure, log::Encoder};
+use crate::{agent::Failure, stream::log_codec::Encoder};
 
 /// How many bytes of events wait for the server: a second or two of a fast run.
 const MAX_WAITING: usize = 4 << 20;
@@ -52,7 +52,7 @@ enum Entry {
     /// One that did not fit.
     Lost,
     /// Everything before this must have been taken.
-    Mark(u64),
+    ReaderCursor(u64),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -103,7 +103,7 @@ impl Recorder {
             }
             queue.entries.send(Entry::Event(text, permit)).map_err(|_| gone())?;
             if is_last {
-                queue.entries.send(Entry::Mark(1)).map_err(|_| gone())?;
+                queue.entries.send(Entry::ReaderCursor(1)).map_err(|_| gone())?;
                 let done = |progress: &Progress| progress.mark == 1 || progress.problem.is_some();
                 let progress = queue.progress.wait_for(done).await.map_err(|_| gone())?;
                 if let Some(problem) = &progress.problem {
@@ -148,7 +148,7 @@ impl Work {
                         permits.push(permit);
                     }
                     Entry::Lost => lost += 1,
-                    Entry::Mark(number) => mark = Some(number),
+                    Entry::ReaderCursor(number) => mark = Some(number),
                 }
             }
             if !events.is_empty() {

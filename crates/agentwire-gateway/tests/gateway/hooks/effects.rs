@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use agentwire_core::event::{Body, Event, Message, RunInput};
 use agentwire_gateway::{
-    Presence,
-    agent::{Agent, BoxFuture, Failure, Outlet, Request},
-    code,
+    InstanceLock,
+    agent::{Agent, BoxFuture, EventSink, Failure, Request},
+    codes,
     hooks::{Hooked, Hooks, Native, Translation, refused},
 };
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ async fn an_input_that_is_refused_never_reaches_the_agent() {
     let error = frames[1].json();
     assert_eq!(
         (error["code"].as_str(), error["message"].as_str()),
-        (Some(code::HOOK_REFUSED), Some("no questions on Sundays"))
+        (Some(codes::HOOK_REFUSED), Some("no questions on Sundays"))
     );
     assert_eq!(puppet.calls(), 0);
     assert_eq!(server.status("r").await, "failed");
@@ -289,8 +289,8 @@ fn silent() -> Arc<dyn Agent> {
     let line =
         format!(r#"echo '{{"type":"RUN_STARTED","threadId":"t","runId":"r"}}'; echo '{start}'; sleep 600"#);
     let command = ["sh", "-c", &line].map(String::from).to_vec();
-    let options = agentwire_gateway::agent::ExecOptions { command, ..Default::default() };
-    Arc::new(agentwire_gateway::agent::Exec::new(options).expect("a command"))
+    let options = agentwire_gateway::upstream::ExecOptions { command, ..Default::default() };
+    Arc::new(agentwire_gateway::upstream::Exec::new(options).expect("a command"))
 }
 
 #[tokio::test]
@@ -318,7 +318,7 @@ async fn without_anything_to_say_instead_the_run_is_late() {
             .await;
         let frames = server.whole("t", "r", "hello").await;
         valid(&frames);
-        assert_eq!(code_of(&frames), code::UPSTREAM_TIMEOUT);
+        assert_eq!(code_of(&frames), codes::UPSTREAM_TIMEOUT);
     }
 }
 
@@ -326,13 +326,13 @@ async fn without_anything_to_say_instead_the_run_is_late() {
 struct Elsewhere(Arc<Puppet>, Arc<Puppet>);
 
 impl Agent for Elsewhere {
-    fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
-        self.0.run(request, outlet)
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+        self.0.run(request, sink)
     }
 
-    fn attach(&self, request: Request, outlet: Outlet) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+    fn attach(&self, request: Request, sink: EventSink) -> Option<BoxFuture<'static, Result<(), Failure>>> {
         let again = self.1.clone();
-        Some(Box::pin(async move { again.run(request, outlet).await }))
+        Some(Box::pin(async move { again.run(request, sink).await }))
     }
 }
 
@@ -353,7 +353,7 @@ async fn a_run_that_is_taken_up_again_has_its_hooks() {
     let place = Place::sqlite().await;
     let agent =
         Arc::new(Elsewhere(Puppet::new(|input| talk(input, 4)), Puppet::eager(|input| talk(input, 4))));
-    let here = Presence::at(&place.address);
+    let here = InstanceLock::at(&place.address);
     let planned = plan(agent.clone()).process(here).wire(move |builder| builder.hooks(move |_| acts()));
     let server = planned.mortal(&place.store).await;
     let mut stream = server.run("t", "r", "hello").await;
@@ -361,7 +361,7 @@ async fn a_run_that_is_taken_up_again_has_its_hooks() {
     let seen = stream.take(6).await;
     server.crash().await;
     let store = place.reopened().await;
-    let here = Presence::at(&place.address);
+    let here = InstanceLock::at(&place.address);
     let planned = plan(agent.clone()).process(here).wire(move |builder| builder.hooks(move |_| acts()));
     let server = planned.on(&store).await;
     let rest = server.follow("/runs/r/stream?after=r:5").await.rest().await;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use agentwire_core::event::{Event, RunInput};
 use agentwire_gateway::{
     agent::Agent,
-    code,
+    codes,
     hooks::{Hooked, Hooks, Native, RunContext, Translation, failed},
 };
 use serde_json::{Value, json};
@@ -133,7 +133,7 @@ async fn a_hook_that_goes_wrong_ends_its_run_and_nothing_else() {
                 .await;
             let frames = server.whole("t", "r", "hello").await;
             valid(&frames);
-            assert_eq!(code_of(&frames), code::HOOK_FAILED, "{what}: {:?}", types(&frames));
+            assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{what}: {:?}", types(&frames));
             let message = frames.last().expect("an ending").json()["message"].to_string();
             assert!(!message.contains("on purpose"), "{what}: the detail is not for the client: {message}");
             let log = server.follow("/runs/r/stream").await.rest().await;
@@ -161,7 +161,7 @@ async fn hooks_that_cannot_be_made_end_the_run() {
         .await;
     let frames = server.whole("t", "r", "hello").await;
     valid(&frames);
-    assert_eq!(code_of(&frames), code::HOOK_FAILED);
+    assert_eq!(code_of(&frames), codes::HOOK_FAILED);
     valid(&server.whole("t", "r2", "hello").await);
 }
 
@@ -175,6 +175,6 @@ async fn an_agent_whose_run_was_ended_by_a_hook_is_told() {
     puppet.allow(2);
     let frames = server.whole("t", "r", "hello").await;
     valid(&frames);
-    assert_eq!(code_of(&frames), code::HOOK_FAILED);
+    assert_eq!(code_of(&frames), codes::HOOK_FAILED);
     until("the agent is stopped", async || puppet.stops() == 1 && puppet.dropped() == 1).await;
 }

@@ -8,8 +8,8 @@ use std::{
 
 use agentwire_core::event::ThreadId;
 use agentwire_gateway::{
-    agent::{BoxFuture, Failure, Outlet},
-    code,
+    agent::{BoxFuture, EventSink, Failure},
+    codes,
     hooks::{Hooked, RunContext, SessionLock},
 };
 use reqwest::Method;
@@ -33,7 +33,7 @@ impl SessionLock for Desks {
                 _ => {}
             }
             if !self.taken.lock().expect("no panic").insert(run.thread.clone()) {
-                return Err(Failure::new(code::THREAD_IS_LOCKED, "somebody works on it"));
+                return Err(Failure::new(codes::THREAD_IS_LOCKED, "somebody works on it"));
             }
             Ok(())
         })
@@ -61,7 +61,7 @@ async fn a_lock_that_refuses_is_told_in_the_stream_and_frees_nothing() {
     let frames = server.whole("t", "r", "hello").await;
     valid(&frames);
     assert_eq!(types(&frames), ["RUN_STARTED", "RUN_ERROR"]);
-    assert_eq!(code_of(&frames), code::THREAD_IS_LOCKED);
+    assert_eq!(code_of(&frames), codes::THREAD_IS_LOCKED);
     assert_eq!(puppet.calls(), 0);
     assert!(lock.taken.lock().expect("no panic").contains("t"), "it was not ours to free");
     lock.taken.lock().expect("no panic").clear();
@@ -73,12 +73,12 @@ async fn a_lock_that_refuses_is_told_in_the_stream_and_frees_nothing() {
 async fn a_lock_is_free_after_every_ending() {
     let lock = Arc::new(Desks::default());
     let given = lock.clone();
-    let agent = play(async |request, outlet: Outlet| match &*request.input.run {
+    let agent = play(async |request, sink: EventSink| match &*request.input.run {
         "fails" => Err(Failure::new("TOO_BAD", "it went wrong")),
         "agent panics" => panic!("on purpose"),
         "stopped" => std::future::pending().await,
         _ => {
-            outlet.send_all(&mut talk(&request.input, 1)).await?;
+            sink.send_all(&mut talk(&request.input, 1)).await?;
             Ok(())
         }
     });
@@ -93,7 +93,7 @@ async fn a_lock_is_free_after_every_ending() {
     for run in ["hangs", "panics"] {
         let frames = server.whole("t", run, "hello").await;
         valid(&frames);
-        assert_eq!(code_of(&frames), code::HOOK_FAILED, "{run}");
+        assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{run}");
     }
     let unlocked = lock.unlocks.lock().expect("no panic").clone();
     assert_eq!(unlocked, ["fine", "fails", "agent panics", "unlock panics", "fine again", "stopped"]);

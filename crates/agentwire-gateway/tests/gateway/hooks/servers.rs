@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use agentwire_core::event::{Body, Event};
 use agentwire_gateway::{
     agent::Agent,
-    code,
+    codes,
     hooks::{Action, Configured, Endpoint, HookOptions, OnFailure, RuleOptions},
 };
 use serde_json::{Value, json};
@@ -74,10 +74,10 @@ async fn the_input_hook_changes_refuses_or_leaves_the_input() {
         (ok(&json!({})), Ok("hello")),
         (ok(&json!(null)), Ok("hello")),
         (answer("204 No Content", "text/plain", b""), Ok("hello")),
-        (ok(&json!({"refuse": null, "input": null})), Err(code::HOOK_FAILED)),
-        (ok(&json!({"refuse": "not today"})), Err(code::HOOK_REFUSED)),
-        (ok(&json!({"refuse": {"why": 1}})), Err(code::HOOK_FAILED)),
-        (ok(&json!({"input": {"messages": 3}})), Err(code::HOOK_FAILED)),
+        (ok(&json!({"refuse": null, "input": null})), Err(codes::HOOK_FAILED)),
+        (ok(&json!({"refuse": "not today"})), Err(codes::HOOK_REFUSED)),
+        (ok(&json!({"refuse": {"why": 1}})), Err(codes::HOOK_FAILED)),
+        (ok(&json!({"input": {"messages": 3}})), Err(codes::HOOK_FAILED)),
     ] {
         let server = server::Server::always(answer).await;
         let agent = puppet();
@@ -147,7 +147,7 @@ async fn an_input_or_state_hook_that_fails_ends_the_run_or_not() {
                         assert_eq!(text(&frames), "w0 w1 ", "{what}");
                     }
                     OnFailure::Closed => {
-                        assert_eq!(code_of(&frames), code::HOOK_FAILED, "{what}");
+                        assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{what}");
                         let message = frames.last().expect("an ending").json()["message"].to_string();
                         assert!(
                             !message.contains(&server.url) && !message.contains("oops"),
@@ -171,7 +171,7 @@ async fn nobody_there_is_a_failure_too() {
     let address = socket.local_addr().expect("bound");
     let input = Some(endpoint(&format!("http://{address}"), OnFailure::Closed, PATIENT));
     let gateway = gateway(puppet(), HookOptions { input, ..HookOptions::default() }).await;
-    assert_eq!(code_of(&gateway.whole("t", "r", "hello").await), code::HOOK_FAILED);
+    assert_eq!(code_of(&gateway.whole("t", "r", "hello").await), codes::HOOK_FAILED);
 }
 
 /// As servers do that close what rests, at the worst moment: the second request on a connection is never answered.
@@ -267,7 +267,7 @@ async fn a_record_that_is_not_taken_ends_the_run_or_is_left_out() {
                     assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{what}");
                     assert_eq!(text(&frames), "w0 w1 ", "{what}");
                 }
-                OnFailure::Closed => assert_eq!(code_of(&frames), code::HOOK_FAILED, "{what}"),
+                OnFailure::Closed => assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{what}"),
             }
             assert_eq!(gateway.follow("/runs/r/stream").await.rest().await, frames, "{what}");
         }

@@ -8,7 +8,7 @@ mod record;
 
 use std::{sync::Arc, time::Duration};
 
-use agentwire_gateway::{Builder, Gateway, Presence, agent::Agent, serve, settings::*};
+use agentwire_gateway::{Builder, Gateway, InstanceLock, agent::Agent, serve, settings::*};
 use agentwire_store::{Clock, Options, Store, SystemClock};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -96,7 +96,7 @@ pub(crate) struct Server {
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) agents: Vec<(&'static str, AgentSettings, Arc<dyn Agent>)>,
-    presence: Option<Presence>,
+    presence: Option<InstanceLock>,
     wire: Option<Wire>,
 }
 
@@ -128,7 +128,7 @@ impl Plan {
         self
     }
 
-    pub(crate) fn process(mut self, presence: Presence) -> Self {
+    pub(crate) fn process(mut self, presence: InstanceLock) -> Self {
         self.presence = Some(presence);
         self
     }

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use agentwire_core::event::{Body, Event, RunError, RunFinished, RunInput};
-use agentwire_gateway::agent::{Agent, BoxFuture, Failure, Outlet, Request};
+use agentwire_gateway::agent::{Agent, BoxFuture, EventSink, Failure, Request};
 use tokio::sync::Semaphore;
 
 type Script = dyn Fn(&RunInput) -> Vec<Event> + Send + Sync;
@@ -96,7 +96,7 @@ impl Drop for Watch {
 }
 
 impl Agent for Puppet {
-    fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
         self.seen.calls.fetch_add(1, Ordering::SeqCst);
         self.seen.requests.lock().expect("no panic").push(request.clone());
         let script = (self.script)(&request.input);
@@ -105,7 +105,7 @@ impl Agent for Puppet {
         Box::pin(async move {
             for event in script {
                 permits.acquire().await.expect("it is never closed").forget();
-                outlet.send(event).await?;
+                sink.send(event).await?;
             }
             watch.done();
             Ok(())
@@ -123,17 +123,17 @@ struct Play<F>(F);
 
 impl<F, A> Agent for Play<F>
 where
-    F: Fn(Request, Outlet) -> A + Send + Sync + 'static,
+    F: Fn(Request, EventSink) -> A + Send + Sync + 'static,
     A: Future<Output = Result<(), Failure>> + Send + 'static,
 {
-    fn run(&self, request: Request, outlet: Outlet) -> BoxFuture<'static, Result<(), Failure>> {
-        Box::pin((self.0)(request, outlet))
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+        Box::pin((self.0)(request, sink))
     }
 }
 
 pub(crate) fn play<F, A>(act: F) -> Arc<dyn Agent>
 where
-    F: Fn(Request, Outlet) -> A + Send + Sync + 'static,
+    F: Fn(Request, EventSink) -> A + Send + Sync + 'static,
     A: Future<Output = Result<(), Failure>> + Send + 'static,
 {
     Arc::new(Play(act))

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use agentwire_gateway::{audit, settings::Settings};
+use agentwire_gateway::{ops::audit, settings::Settings};
 use serde_json::Value;
 
 use super::{Server, soon};

@@ -1,0 +1,119 @@
+//! A request that is not done: a status, a stable code, what was wrong, and what to do about it.
+
+use agentwire_core::format::ReadError;
+use agentwire_store::{Missing, StoreError};
+use axum::{
+    body::Body,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+use crate::{agent::Failure, codes};
+
+/// Why a request was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// One of [`crate::codes`].
+    pub code: &'static str,
+    /// What was wrong, for a person.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Seconds after which to try again.
+    pub retry_after: Option<u64>,
+    /// What is, where the request assumed something else.
+    pub snapshot: Option<Box<serde_json::Value>>,
+}
+
+impl ApiError {
+    /// A refusal with nothing but code and message.
+    #[must_use]
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None, retry_after: None, snapshot: None }
+    }
+
+    /// The same refusal with a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same refusal with a time to try again, in seconds.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    /// A patch that does not apply to what is, with what is.
+    pub(crate) fn patch_failed(error: &impl std::fmt::Display, state: serde_json::Value) -> Self {
+        let snapshot = Some(Box::new(state));
+        Self { snapshot, ..Self::new(codes::PATCH_FAILED, error.to_string()) }
+    }
+
+    /// Its HTTP status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(codes::status(self.code)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotFound(Missing::Run) => Self::new(codes::UNKNOWN_RUN, "no such run"),
+            StoreError::NotFound(_) => Self::new(codes::UNKNOWN_THREAD, "no such thread"),
+            StoreError::TooLarge { .. } => Self::new(codes::BODY_TOO_LARGE, error.to_string()),
+            error if error.is_fault() || matches!(error, StoreError::Closed) => {
+                tracing::error!(%error, "the store failed");
+                Self::new(codes::STORE_UNAVAILABLE, "the store does not answer or is full").retry_after(5)
+            }
+            error => {
+                tracing::error!(%error, "the store refused what the gateway asked for");
+                Self::new(codes::INTERNAL, "the gateway failed; its log has more")
+            }
+        }
+    }
+}
+
+impl From<Failure> for ApiError {
+    /// What an agent's side failed at, for a request that is no run. What it said itself goes to the log.
+    fn from(failure: Failure) -> Self {
+        let Failure { code, message, detail, retry_after } = failure;
+        tracing::warn!(%code, detail, "an agent's server failed: {message}");
+        let known = codes::ALL.iter().find(|(name, ..)| **name == *code);
+        Self { retry_after, ..Self::new(known.map_or(codes::UPSTREAM_FAILED, |(name, ..)| name), message) }
+    }
+}
+
+impl From<ReadError> for ApiError {
+    fn from(error: ReadError) -> Self {
+        Self::new(codes::BAD_REQUEST, error.to_string())
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let mut error = serde_json::json!({"code": self.code, "message": self.message});
+        if let Some(hint) = &self.hint {
+            error["hint"] = hint.as_str().into();
+        }
+        let mut body = serde_json::json!({ "error": error });
+        if let Some(snapshot) = self.snapshot {
+            body["snapshot"] = *snapshot;
+        }
+        let body = body.to_string();
+        let mut response = (status, Body::from(body)).into_response();
+        response.extensions_mut().insert(crate::http::RefusedWith(self.code));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

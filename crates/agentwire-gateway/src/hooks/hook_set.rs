@@ -1,0 +1,100 @@
+//! The hooks of one run, called so that nothing they do can hold up or end more than their run.
+
+use std::{fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use agentwire_core::event::{Event, RunInput};
+use futures_util::FutureExt;
+use serde_json::Value;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{Hooks, Native, Translation, failed};
+use crate::agent::Failure;
+
+/// The hooks of one run. Cheap to clone.
+#[derive(Clone)]
+pub struct HookSet {
+    hooks: Arc<dyn Hooks>,
+    patience: Duration,
+    native_patience: Option<Duration>,
+}
+
+impl fmt::Debug for HookSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookSet").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+impl HookSet {
+    /// Hooks for one run.
+    #[must_use]
+    pub fn new(hooks: impl Hooks) -> Self {
+        let (patience, native_patience) = (hooks.timeout(), hooks.native_timeout());
+        Self { hooks: Arc::new(hooks), patience, native_patience }
+    }
+
+    /// How long the agent's next own event may take.
+    pub(crate) fn native_timeout(&self) -> Option<Duration> {
+        self.native_patience
+    }
+
+    pub(crate) async fn input_record(&self, input: &RunInput) -> Result<(), Failure> {
+        self.call("input_record", async { self.hooks.input_record(input).await }).await
+    }
+
+    pub(crate) async fn input(&self, input: RunInput) -> Result<RunInput, Failure> {
+        self.call("input", async { self.hooks.input(input).await }).await
+    }
+
+    /// `None` if it took longer than until `deadline`.
+    pub(crate) async fn native(
+        &self,
+        native: Native,
+        deadline: Option<Instant>,
+        out: &mut Vec<Native>,
+    ) -> Result<Option<()>, Failure> {
+        let call = self.call("native", async { self.hooks.native(native, out).await });
+        match deadline {
+            None => call.await.map(Some),
+            Some(deadline) => timeout_at(deadline, call).await.ok().transpose(),
+        }
+    }
+
+    pub(crate) async fn native_fallback(&self, out: &mut Vec<Event>) -> Result<Vec<Native>, Failure> {
+        self.call("native_fallback", async { self.hooks.native_fallback(out).await }).await
+    }
+
+    pub(crate) async fn translate(
+        &self,
+        native: &Native,
+        out: &mut Vec<Event>,
+    ) -> Result<Translation, Failure> {
+        self.call("translate", async { self.hooks.translate(native, out).await }).await
+    }
+
+    pub(crate) async fn event(&self, event: Event, out: &mut Vec<Event>) -> Result<(), Failure> {
+        self.call("event", async { self.hooks.event(event, out).await }).await
+    }
+
+    pub(crate) async fn state(&self, state: Value) -> Result<Value, Failure> {
+        self.call("state", async { self.hooks.state(state).await }).await
+    }
+
+    /// Records an event and then changes it.
+    pub(crate) async fn output(&self, event: Event) -> Result<Event, Failure> {
+        self.call("output_record", async { self.hooks.output_record(&event).await }).await?;
+        self.call("output", async { self.hooks.output(event).await }).await
+    }
+
+    /// The call is made within the future, so that a hook that panics before it has made one is caught as well.
+    async fn call<T>(
+        &self,
+        name: &str,
+        call: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        match timeout(self.patience, AssertUnwindSafe(call).catch_unwind()).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(_)) => Err(failed(format!("the hook `{name}` panicked"))),
+            Err(_) => Err(failed(format!("the hook `{name}` took longer than {:?}", self.patience))),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What must be done whether or not anybody asks: taking up or ending runs whose gateway died, compacting, forgetting.
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_core::{
+    Tally,
+    event::{Body, MessageId, RunInput},
+    fold::{self, Fold},
+    format::{StreamEnd, ag_ui},
+    order::Guard,
+};
+use agentwire_store::{
+    Append, Change, Holder, Log, Retention, Run, RunKey, RunStatus, Seq, StateChange, StatusChange,
+    StoreError,
+};
+use bytes::Bytes;
+
+use crate::{
+    agent::{EventSink, Request},
+    codes,
+    gateway::Gateway,
+    run::{Job, admission::ANEW, input::StartingData},
+    settings::{AgentSettings, OnDisconnect},
+    stream::{
+        live::{Broken, Live},
+        log_codec::{Decoder, Encoder},
+    },
+};
+
+/// How much of a log is read at once.
+const PAGE: usize = 1 << 20;
+
+/// Why a run of another process has to be given its ending.
+const LOST: Broken = Broken { code: codes::GATEWAY_LOST, message: "the gateway died during the run" };
+
+/// How many runs are looked at before the next look at the clock.
+const SOME: usize = 100;
+
+impl Gateway {
+    /// Goes on until the gateway is shut down.
+    pub(crate) async fn upkeep(self) {
+        let lease = self.settings.lease;
+        let mut sweep = tokio::time::interval((lease / 3).max(Duration::from_millis(100)));
+        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // Often enough that what is configured in seconds happens in seconds.
+        let kept = [self.settings.retention.events, self.settings.retention.history];
+        let shortest = kept.into_iter().flatten().min().unwrap_or(Duration::from_secs(3600));
+        let every = (shortest / 2).clamp(Duration::from_secs(1), Duration::from_secs(60));
+        let mut tidy = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
+        tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let result = tokio::select! {
+                () = self.shutdown.cancelled() => return,
+                _ = sweep.tick() => self.sweep().await,
+                _ = tidy.tick() => self.tidy().await,
+            };
+            if let Err(error) = result {
+                tracing::warn!(%error, "upkeep failed and is tried again");
+            }
+        }
+    }
+
+    async fn sweep(&self) -> Result<(), StoreError> {
+        self.end_broken().await?;
+        self.repair(None).await
+    }
+
+    /// Gives runs of this process whose log could not be written their ending, if it can be written now.
+    async fn end_broken(&self) -> Result<(), StoreError> {
+        let broken: Vec<_> = self.broken().keys().cloned().collect();
+        for key in broken {
+            if self.live(&key.owner, &key.run).is_some() {
+                continue;
+            }
+            let ended = match self.store.run(&key.owner, &key.run).await {
+                Ok(run) if run.status.is_live() && run.holder == *self.holder() => {
+                    self.give_ending(&key, &run, Some(self.holder())).await
+                }
+                Ok(_) => Ok(()),
+                Err(error) => Err(error),
+            };
+            match ended {
+                Err(error) if error.is_fault() => return Err(error),
+                _ => _ = self.broken().remove(&key),
+            }
+            self.freed.notify_waiters();
+        }
+        Ok(())
+    }
+
+    /// Gives every run that nobody writes to any more its ending. `dead` is a process that is known to be gone.
+    pub(crate) async fn repair(&self, dead: Option<&Holder>) -> Result<(), StoreError> {
+        loop {
+            let orphans = self.store.orphans(dead, SOME).await?;
+            let mut done = 0;
+            for (key, run) in &orphans {
+                // Ours, and only late in renewing its claim: whoever is slow is not dead.
+                if self.live(&key.owner, &key.run).is_some() {
+                    continue;
+                }
+                match self.give_ending(key, run, dead).await {
+                    Ok(()) => done += 1,
+                    // Somebody else did it.
+                    Err(StoreError::Fenced | StoreError::Ended(_) | StoreError::NotFound(_)) => {}
+                    Err(error) => {
+                        tracing::warn!(run = %key.run, %error, "an orphaned run could not be ended")
+                    }
+                }
+            }
+            self.metrics.runs_repaired.inc_by(done);
+            if done == 0 {
+                return Ok(());
+            }
+            self.freed.notify_waiters();
+        }
+    }
+
+    async fn give_ending(&self, key: &RunKey, seen: &Run, dead: Option<&Holder>) -> Result<(), StoreError> {
+        let run = self.store.take_over(key, seen.fence, dead, self.claim()).await?;
+        let logged = self.whole_log(key).await?;
+        if self.take_up(key, &run, &logged).await? {
+            return Ok(());
+        }
+        let mut guard = Guard::new(run.thread.clone(), run.run.clone());
+        let mut decoder = Decoder::new(&run.thread, &run.run);
+        let (mut events, mut out) = (Vec::new(), Vec::new());
+        for event in &logged {
+            decoder.decode(event, &mut events);
+        }
+        let why = self.broken().get(key).copied().unwrap_or(LOST);
+        let end = StreamEnd::Failed { code: why.code.into(), message: why.message.into() };
+        // The log is valid, so the guard lets it through unchanged and knows what is open.
+        events.iter().cloned().for_each(|event| guard.push(event, &mut out));
+        out.clear();
+        guard.end(&end, &mut out);
+        let now = i64::try_from(self.store.now().0).ok();
+        out.iter_mut().for_each(|event| event.timestamp = now);
+        let mut encoder = Encoder::new(&run.thread, &run.run);
+        let closing = out.iter().filter_map(|event| encoder.encode(event)).collect();
+
+        let mut change = Change {
+            status: Some(StatusChange { to: RunStatus::Failed, cause: Some(why.code.into()) }),
+            ..Change::default()
+        };
+        let lease = self.store.lease(&key.owner, &run.thread).await?;
+        let began = events.iter().any(|event| matches!(event.body, Body::RunStarted(_)));
+        if began && lease.is_some_and(|lease| lease.run == run.run) {
+            let opening = self.opening(key, seen).await?;
+            let mut fold = Fold::from_history(opening.messages, Some(opening.state));
+            events.iter().chain(&out).for_each(|event| fold.apply(event));
+            change.messages = Some(ag_ui::messages_to_json(fold.messages()).into());
+            let state = fold.state().to_string();
+            if opening.state_was.as_ref() != Some(&state) {
+                change.state = Some(StateChange { expected: opening.state_seq, body: state.into() });
+            }
+        }
+        let mut append = Append::new(key.owner.clone(), run.run.clone(), run.fence, run.next_seq);
+        (append.events, append.change) = (closing, change);
+        let appended = self.store.append(append.clone()).await;
+        self.note_written(&appended);
+        match appended {
+            Err(StoreError::TooLarge { .. }) => {
+                // The run must end; its conversation stays as it was before.
+                (append.change.messages, append.change.state) = (None, None);
+                self.store.append(append).await?
+            }
+            done => done?,
+        };
+        tracing::warn!(run = %run.run, thread = %run.thread, "an orphaned run was ended");
+        Ok(())
+    }
+
+    /// Goes on with a run whose agent goes on without us; says whether that can be done.
+    async fn take_up(&self, key: &RunKey, run: &Run, logged: &[Bytes]) -> Result<bool, StoreError> {
+        let Some(agent) = self.registry().agents.get(&*run.agent).cloned() else { return Ok(false) };
+        let lease = self.store.lease(&key.owner, &run.thread).await?;
+        if run.status == RunStatus::Queued || lease.is_none_or(|lease| lease.run != run.run) {
+            return Ok(false);
+        }
+        let (input, cut) = self.asked(key, run).await?;
+        // A future that nobody polls does nothing; that there is one says that the agent can.
+        if agent.agent.attach(Request::new(input.clone()), EventSink::new(1).0).is_none() {
+            return Ok(false);
+        }
+        let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
+        let limits = &self.settings.limits;
+        let (live, commands) = Live::new(key.clone(), run.thread.clone(), run.next_seq.0, limits, cancel);
+        self.register(&live);
+        tracing::warn!(run = %run.run, thread = %run.thread, "an orphaned run is taken up");
+        let job = Job {
+            gateway: self.clone(),
+            agent,
+            owner: key.owner.clone(),
+            run: run.clone(),
+            input,
+            cut,
+            // Whoever asked is gone.
+            one_message: false,
+            // They were not kept, since they may hold secrets.
+            headers: Arc::new([]),
+            live,
+            commands,
+            logged: Some(logged.to_vec()),
+        };
+        self.tasks.spawn(job.drive());
+        Ok(true)
+    }
+
+    /// What an orphaned run was asked, and the message behind which it took the conversation up anew.
+    async fn asked(&self, key: &RunKey, run: &Run) -> Result<(RunInput, Option<MessageId>), StoreError> {
+        let input = self.store.input(&key.owner, &key.run).await?;
+        let input = input.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok());
+        let input = input.unwrap_or_else(|| RunInput::new(run.thread.clone(), run.run.clone()));
+        let cut = run.cause.as_deref().and_then(|cause| cause.strip_prefix(ANEW)).map(MessageId::from);
+        Ok((input, cut))
+    }
+
+    /// What an orphaned run began with.
+    async fn opening(&self, key: &RunKey, run: &Run) -> Result<StartingData, StoreError> {
+        let (input, cut) = self.asked(key, run).await?;
+        let fallback = AgentSettings::default();
+        let registry = self.registry();
+        let settings = registry.agents.get(&*run.agent).map_or(&fallback, |agent| &agent.settings);
+        StartingData::read(self, settings, &key.owner, &input, cut.as_ref()).await
+    }
+
+    async fn whole_log(&self, key: &RunKey) -> Result<Vec<Bytes>, StoreError> {
+        let mut events: Vec<Bytes> = Vec::new();
+        loop {
+            let after = (events.len() as u64).checked_sub(1).map(Seq);
+            match self.store.read(&key.owner, &key.run, after, PAGE).await? {
+                Log::Exact(slice) if !slice.events.is_empty() => events.extend(slice.events),
+                _ => return Ok(events),
+            }
+        }
+    }
+
+    /// Compacts what need not be replayed exactly any more, and forgets what need not be kept.
+    async fn tidy(&self) -> Result<(), StoreError> {
+        let retention = &self.settings.retention;
+        if let Some(age) = retention.events {
+            loop {
+                let runs = self.store.compactable(age, SOME).await?;
+                let mut done = 0;
+                for key in &runs {
+                    match self.compact(key).await {
+                        Ok(()) => done += 1,
+                        Err(error) if error.is_fault() => return Err(error),
+                        // One that cannot be done must not keep the others from it.
+                        Err(error) => tracing::warn!(run = %key.run, %error, "a log could not be compacted"),
+                    }
+                }
+                if runs.len() < SOME || done == 0 {
+                    break;
+                }
+            }
+        }
+        let retained = self
+            .store
+            .retain(Retention {
+                log_age: None,
+                logs_per_thread: retention.runs_per_thread,
+                thread_age: retention.history,
+                threads_per_owner: retention.threads_per_user,
+            })
+            .await?;
+        if retained.threads + retained.logs > 0 {
+            tracing::info!(
+                threads = retained.threads,
+                logs = retained.logs,
+                "old threads and logs were deleted"
+            );
+        }
+        Ok(())
+    }
+
+    async fn compact(&self, key: &RunKey) -> Result<(), StoreError> {
+        let run = self.store.run(&key.owner, &key.run).await?;
+        let mut decoder = Decoder::new(&run.thread, &run.run);
+        let mut events = Vec::new();
+        for logged in self.whole_log(key).await? {
+            decoder.decode(&logged, &mut events);
+        }
+        let mut encoder = Encoder::new(&run.thread, &run.run);
+        let compacted = fold::compact(&events).iter().filter_map(|event| encoder.encode(event)).collect();
+        match self.store.compact(&key.owner, &key.run, compacted).await {
+            Err(StoreError::NotFound(_)) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Operations: audit log, background maintenance, start and stop, one process per store file.
+
+pub mod audit;
+pub(crate) mod instance_lock;
+pub(crate) mod lifecycle;
+mod maintenance;

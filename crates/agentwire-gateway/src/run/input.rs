@@ -1,0 +1,131 @@
+//! What is stored of a thread when a run begins in it, and what the agent's side holds of one that is new here.
+
+use std::sync::Arc;
+
+use agentwire_core::{
+    Tally,
+    event::{Body, Event, Message, MessageId, Role, RunInput},
+    format::ag_ui,
+    json::{Json, Object},
+};
+use agentwire_store::{Owner, StoreError};
+use serde_json::Value;
+
+use crate::{
+    agent::{EventSink, Failure, Recalled, Request},
+    error::ApiError,
+    gateway::{AgentEntry, Gateway},
+    human::answers,
+    settings::{AgentSettings, History},
+    thread::history,
+};
+
+/// What a run begins with.
+pub(crate) struct StartingData {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) state: serde_json::Value,
+    pub(crate) state_seq: u64,
+    pub(crate) state_was: Option<String>,
+    /// Nothing was said: the thread may have been begun elsewhere.
+    pub(crate) is_new: bool,
+}
+
+impl StartingData {
+    /// Reads it; the thread must not change meanwhile, so the run must have it.
+    pub(crate) async fn read(
+        gateway: &Gateway,
+        settings: &AgentSettings,
+        owner: &Owner,
+        input: &RunInput,
+        cut: Option<&MessageId>,
+    ) -> Result<Self, StoreError> {
+        let stored = gateway.store.messages(owner, &input.thread).await?;
+        let state = gateway.store.state(owner, &input.thread).await?;
+        let stored = stored.map_or_else(Vec::new, |text| messages_of(&text));
+        let state_value = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
+        let sent = input.state.as_ref().map(Json::to_value);
+        let is_new = stored.is_empty();
+        Ok(Self {
+            messages: history::messages(settings.history, stored, &input.messages, cut),
+            state: history::state(state_value, sent, settings.state_key.as_deref()),
+            state_seq: state.seq,
+            state_was: state.body.map(|body| body.to_string()),
+            is_new,
+        })
+    }
+}
+
+/// The key of the metadata that marks what was recalled, so that a gateway that takes the run up knows it again.
+const RECALLED: &str = "agentwire.recalled";
+
+/// Asks the agent's side what it holds of a thread that is new here, and tells it before anything else. Gives the
+/// request with all of that in it.
+pub(crate) async fn recall(
+    agent: &AgentEntry,
+    mut request: Request,
+    sink: &EventSink,
+) -> Result<Request, Failure> {
+    let Some(recalled) = agent.agent.recall(request.clone()) else { return Ok(request) };
+    let Some(Recalled { messages: old, state, interrupts }) = recalled.await? else { return Ok(request) };
+    if let (Some(open), false) = (interrupts.first(), answers::answers_something(&request.input)) {
+        let ApiError { code, message, .. } = answers::unanswered(&open.id);
+        return Err(Failure::new(code, message));
+    }
+    let input = Arc::make_mut(&mut request.input);
+    let mut events = Vec::new();
+    if agent.settings.history != History::Client && is_unknown(&old, &input.messages) {
+        input.messages = history::messages(agent.settings.history, old.clone(), &input.messages, None);
+        // A client leaves messages that it knows where they are and puts others behind them. So it is first told
+        // of the old ones alone, which takes its own away, and then of all of them.
+        let snapshot = |messages| marked(Body::MessagesSnapshot { messages });
+        events.extend([snapshot(old), snapshot(input.messages.clone())]);
+    }
+    let sent = input.state.as_ref().map(Json::to_value);
+    let whole = history::state(Some(state.to_value()), sent.clone(), None);
+    if Some(&whole) != sent.as_ref() {
+        let snapshot = Json::from(&whole);
+        input.state = Some(snapshot.clone());
+        events.push(marked(Body::StateSnapshot { snapshot }));
+    }
+    sink.send_all(&mut events).await?;
+    Ok(request)
+}
+
+/// Whether there are old messages and the client holds nothing of them. One that has a history of its own, under
+/// whatever ids, knows the conversation already.
+fn is_unknown(old: &[Message], sent: &[Message]) -> bool {
+    let is_history = |message: &Message| matches!(message.role(), Role::Assistant | Role::Tool);
+    !old.is_empty()
+        && !sent.iter().any(is_history)
+        && !sent.iter().any(|message| old.iter().any(|old| old.id == message.id))
+}
+
+fn marked(body: Body) -> Event {
+    Event::new(body).with_metadata(Some(Object::from_entries([(RECALLED, Json::from(&Value::Bool(true)))])))
+}
+
+/// Whether an event tells what was recalled.
+pub(crate) fn is_recalled(event: &Event) -> bool {
+    event.metadata().is_some_and(|metadata| metadata.to_value().get(RECALLED).is_some())
+}
+
+/// Puts what was recalled, as the log has it, back into the input.
+pub(crate) fn take_recalled(input: &mut RunInput, logged: &[Event]) {
+    for event in logged {
+        match &event.body {
+            // The last one is the whole.
+            Body::MessagesSnapshot { messages } => input.messages.clone_from(messages),
+            Body::StateSnapshot { snapshot } => input.state = Some(snapshot.clone()),
+            _ => {}
+        }
+    }
+}
+
+/// Stored messages; what cannot be read any more is left out and told.
+pub(crate) fn messages_of(text: &str) -> Vec<Message> {
+    let mut tally = Tally::default();
+    ag_ui::messages_from_json(text, &mut tally).unwrap_or_else(|error| {
+        tracing::error!(%error, "stored messages could not be read");
+        Vec::new()
+    })
+}

@@ -1,0 +1,3 @@
+//! The conversation of a thread: its message history and state.
+
+pub(crate) mod history;

@@ -1,0 +1,102 @@
+//! Any HTTP route that answers with a stream of a known format: LangServe's `/stream_events`, a FastAPI route that
+//! yields `astream_events` lines, another gateway.
+
+use std::sync::Arc;
+
+use agentwire_core::format::ag_ui;
+use reqwest::{Method, Url};
+use serde_json::Value;
+
+use super::{
+    decode::ExpectedFormat,
+    http::{Call, Http},
+    template::{self, Values},
+};
+use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Failure, Request};
+use crate::codes;
+
+const ACCEPT: &str = "text/event-stream, application/x-ndjson;q=0.9, application/json;q=0.8, */*;q=0.1";
+
+/// What to ask, and how.
+#[derive(Clone, Debug, Default)]
+pub struct EventsOptions {
+    /// The URL; `{{…}}` is filled in from the run input.
+    pub url: String,
+    /// The method; `POST` if absent.
+    pub method: Option<String>,
+    /// Headers of every request.
+    pub headers: Vec<(String, String)>,
+    /// The body: JSON whose strings may hold `{{…}}`. AG-UI's request if absent, or none with `GET`.
+    pub body: Option<Value>,
+    /// The format of the answer; told by its beginning if absent.
+    pub format: Option<String>,
+    /// Options of the format, `key=value`.
+    pub options: Vec<String>,
+}
+
+/// A route as an agent.
+#[derive(Debug)]
+pub struct Events(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    http: Http,
+    method: Method,
+    url: String,
+    body: Option<Value>,
+    language: ExpectedFormat,
+}
+
+impl Events {
+    /// An agent at a route.
+    ///
+    /// # Errors
+    /// When the URL, method, a header, the template, the format or an option is none.
+    pub fn new(options: EventsOptions) -> Result<Self, BuildError> {
+        let EventsOptions { url, method, headers, body, format, options } = options;
+        template::check_text(&url)?;
+        body.as_ref().map_or(Ok(()), template::check)?;
+        let name = method.as_deref().unwrap_or("POST").to_ascii_uppercase();
+        if !matches!(&*name, "GET" | "POST" | "PUT" | "PATCH") {
+            return Err(BuildError(format!(
+                "method `{name}` cannot start a run (allowed: GET, POST, PUT, PATCH)"
+            )));
+        }
+        let method = Method::from_bytes(name.as_bytes()).expect("one of those above");
+        if method == Method::GET && body.is_some() {
+            return Err(BuildError("a GET request has no body: put `{{…}}` into the URL".into()));
+        }
+        Ok(Self(Arc::new(Shared {
+            http: Http::new(&url, &headers)?,
+            method,
+            url,
+            body,
+            language: ExpectedFormat::named(format.as_deref(), &options)?,
+        })))
+    }
+}
+
+impl Agent for Events {
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let Shared { http, method, url, body, language } = &*shared;
+            let values = Values::of(&request.input);
+            let url = Url::parse(&template::fill_url(url, &values)).map_err(|error| {
+                Failure::new(codes::INTERNAL, "the URL of the agent cannot be made from this run")
+                    .with_detail(error.to_string())
+            })?;
+            let json = match body {
+                _ if *method == Method::GET => None,
+                Some(template) => Some(template::fill(template, &values).to_string()),
+                None => Some(ag_ui::input::to_json(&request.input)),
+            };
+            let call = Call { method: method.clone(), url, accept: ACCEPT, json, last_event_id: None };
+            http.run(&request, call, language, &sink).await
+        })
+    }
+}
