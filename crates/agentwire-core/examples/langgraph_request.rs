@@ -12,7 +12,7 @@ use agentwire_core::{
         ag_ui,
         langgraph::{
             input::{RunRequest, STREAM_MODES, StateKeys, run_request},
-            thread,
+            thread_state,
         },
     },
 };
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         question["modes"].as_array().map(|modes| modes.iter().filter_map(Value::as_str).collect());
     let known = match &question["state"] {
         Value::Null => None,
-        state => Some(thread::state(&state.to_string(), tally)?),
+        state => Some(thread_state::read_state(&state.to_string(), tally)?),
     };
     let request = RunRequest {
         keys,

@@ -16,7 +16,7 @@ use agentwire_core::{
     format::langgraph::{
         self,
         input::{RunRequest, StateKeys, run_request, stops_at_breakpoint},
-        thread::{self, ThreadState},
+        thread_state::{self, ThreadState},
     },
 };
 use agentwire_store::Owner;
@@ -148,7 +148,7 @@ impl Agent for LangGraph {
             let held = Run::new(&shared, &request).held().await?;
             Ok(held.map(|ThreadState { messages, state, mut interrupts, .. }| {
                 // It may as well be running, on somebody else's behalf.
-                interrupts.retain(|interrupt| !thread::is_breakpoint(interrupt));
+                interrupts.retain(|interrupt| !thread_state::is_breakpoint(interrupt));
                 Recalled { messages, state: state.into(), interrupts }
             }))
         }))
@@ -338,7 +338,7 @@ impl<'r> Run<'r> {
         if !answer.status.is_success() {
             return Err(answer.refusal());
         }
-        match thread::state(&answer.body, &mut Tally::default()) {
+        match thread_state::read_state(&answer.body, &mut Tally::default()) {
             Ok(state) => Ok(Some(state)),
             Err(error) => {
                 let what = "the state of the thread on the agent's server is malformed";

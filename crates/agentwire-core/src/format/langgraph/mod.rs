@@ -15,22 +15,21 @@
 //! in a message that is for its provider only (log probabilities, safety ratings, `artifact`s apart), and the
 //! interleaving of two messages that protocol v2 streams at one place.
 
-mod content;
 pub mod input;
-mod messages;
-mod names;
+mod namespace;
+mod options;
+mod raw_json;
 mod reader;
-mod reused;
-mod settings;
-pub mod thread;
-mod view;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
-pub use self::names::{EventName, Method, Mode};
-use self::{reader::LangGraphReader, settings::OPTIONS};
+use self::{options::OPTIONS, reader::LangGraphReader};
+pub use self::{
+    reader::thread_state,
+    wire::{EventName, Method, Mode},
+};
 use super::Format;
 use crate::framing::Framing;
 

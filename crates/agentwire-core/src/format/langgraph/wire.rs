@@ -1,12 +1,7 @@
 //! The objects of LangChain and LangGraph as they lie on the wire. Every member is optional: versions differ,
 //! and so do the serialisers that people put in front.
 
-use std::borrow::Cow;
-
-use serde_json::value::RawValue;
-
-use super::view::{self, raw_object};
-use crate::tally::Tally;
+use super::raw_json::raw_object;
 
 raw_object! {
     /// Whatever stands on a line or in a frame: one of the five inputs.
@@ -175,88 +170,122 @@ raw_object! {
     pub(super) struct Marker { kind = "type", name, payload, event_id, id, message_id, message, args, }
 }
 
-/// What a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Human,
-    Ai,
-    Tool,
-    System,
-    Developer,
-    /// An order to forget a message, or all of them.
-    Remove,
-}
+// The names of everything that LangChain and LangGraph emit, in one place.
+//
+// LangChain builds its event names as `on_{kind}_{stage}` and exports none of them. Those marked below never
+// occur in `astream_events` v2, but other bridges and older documents use them, so they are understood.
 
-impl<'a> Message<'a> {
-    /// The message that `raw` is, taken out of its `lc` envelope; `None` if it is not a message.
-    pub(super) fn read(raw: &'a RawValue, tally: &mut Tally) -> Option<(Kind, Self)> {
-        let message = Self::of(raw)?;
-        if message.lc.is_some()
-            && let Some(kwargs) = message.kwargs
-        {
-            let mut inner = Self::of(kwargs)?;
-            // The class name is the last part of the envelope's path; the inner `type` may have been left out.
-            let path = view::strings(message.id, tally);
-            let kind = match inner.kind.and_then(|kind| view::string(kind, tally)) {
-                Some(kind) => inner.kind_of(&kind, tally),
-                None => inner.kind_of(path.last()?, tally),
-            }?;
-            if inner.content.is_none() {
-                inner.content = inner.text;
+macro_rules! names {
+    ($(#[$doc:meta])* $vis:vis enum $name:ident { $($variant:ident = $text:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "the names are those on the wire")]
+        #[non_exhaustive]
+        $vis enum $name { $($variant,)+ }
+
+        impl $name {
+            /// Every name.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name on the wire.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
             }
-            return Some((kind, inner));
+
+            /// What a name on the wire stands for.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                Some(match text { $($text => Self::$variant,)+ _ => return None })
+            }
         }
-        let kind = message.kind.or(message.role).and_then(|kind| view::string(kind, tally))?;
-        let kind = message.kind_of(&kind, tally)?;
-        let kind = match kind {
-            Kind::System if message.is_developer(tally) => Kind::Developer,
-            kind => kind,
-        };
-        // Content blocks and calls have a `type` too, but nothing to say.
-        (message.content.is_some() || message.tool_calls.is_some() || kind == Kind::Remove)
-            .then_some((kind, message))
-    }
+    };
+}
 
-    /// What a message of a type is; `{"type":"chat","role":"user"}` names its speaker apart.
-    fn kind_of(&self, kind: &str, tally: &mut Tally) -> Option<Kind> {
-        match kind {
-            "chat" | "ChatMessage" | "ChatMessageChunk" => Kind::parse(&view::string(self.role?, tally)?),
-            kind => Kind::parse(kind),
-        }
-    }
-
-    /// `[ROLE, TEXT]`, or only what a person said: both stand for a message in what a graph is given, and stay in
-    /// a state without a reducer.
-    pub(super) fn shorthand(raw: &'a RawValue, tally: &mut Tally) -> Option<(Kind, Self)> {
-        let (kind, content) = match &view::elements(raw).unwrap_or_default()[..] {
-            [role, content] => (Kind::parse(&view::string(role, tally)?)?, *content),
-            [] if raw.get().starts_with('"') => (Kind::Human, raw),
-            _ => return None,
-        };
-        Some((kind, Self { content: Some(content), ..Self::default() }))
-    }
-
-    fn is_developer(&self, tally: &mut Tally) -> bool {
-        let kwargs = self.additional_kwargs.and_then(Kwargs::of);
-        let role = kwargs.and_then(|kwargs| view::filled(kwargs.openai_role, tally));
-        role.is_some_and(|role| role == "developer")
-    }
-
-    pub(super) fn id(&self, tally: &mut Tally) -> Option<Cow<'a, str>> {
-        view::filled(self.id, tally)
+names! {
+    /// The kinds of `astream_events` events.
+    pub enum EventName {
+        ChatModelStream = "on_chat_model_stream",
+        ChatModelStart = "on_chat_model_start",
+        ChatModelEnd = "on_chat_model_end",
+        // Not in v2.
+        ChatModelError = "on_chat_model_error",
+        LlmStart = "on_llm_start",
+        LlmStream = "on_llm_stream",
+        LlmEnd = "on_llm_end",
+        // Not in v2.
+        LlmError = "on_llm_error",
+        ChainStart = "on_chain_start",
+        ChainStream = "on_chain_stream",
+        ChainEnd = "on_chain_end",
+        // Not in v2: a failing chain makes the iterator raise.
+        ChainError = "on_chain_error",
+        ToolStart = "on_tool_start",
+        ToolStream = "on_tool_stream",
+        ToolEnd = "on_tool_end",
+        ToolError = "on_tool_error",
+        RetrieverStart = "on_retriever_start",
+        RetrieverStream = "on_retriever_stream",
+        RetrieverEnd = "on_retriever_end",
+        // Not in v2.
+        RetrieverError = "on_retriever_error",
+        PromptStart = "on_prompt_start",
+        PromptStream = "on_prompt_stream",
+        PromptEnd = "on_prompt_end",
+        ParserStart = "on_parser_start",
+        ParserStream = "on_parser_stream",
+        ParserEnd = "on_parser_end",
+        CustomEvent = "on_custom_event",
+        // Not in v2: nodes are chains with a tag.
+        NodeStart = "on_node_start",
+        NodeStream = "on_node_stream",
+        NodeEnd = "on_node_end",
+        NodeError = "on_node_error",
+        // Not in v2: callbacks of the old agent executor.
+        AgentAction = "on_agent_action",
+        AgentFinish = "on_agent_finish",
+        // What a recorder writes when the iterator raised; the server's `error` frame inside a line.
+        Error = "error",
     }
 }
 
-impl Kind {
-    fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "ai" | "assistant" | "AIMessageChunk" | "AIMessage" => Self::Ai,
-            "human" | "user" | "HumanMessageChunk" | "HumanMessage" => Self::Human,
-            "tool" | "function" | "ToolMessageChunk" | "ToolMessage" | "FunctionMessageChunk" => Self::Tool,
-            "system" | "SystemMessageChunk" | "SystemMessage" => Self::System,
-            "developer" => Self::Developer,
-            "remove" | "RemoveMessage" => Self::Remove,
-            _ => return None,
-        })
+names! {
+    /// The stream modes of a graph, as the server names them in its frames.
+    pub enum Mode {
+        Messages = "messages",
+        MessagesPartial = "messages/partial",
+        MessagesComplete = "messages/complete",
+        MessagesMetadata = "messages/metadata",
+        MessagesTuple = "messages-tuple",
+        Updates = "updates",
+        Values = "values",
+        Custom = "custom",
+        Tasks = "tasks",
+        Debug = "debug",
+        Checkpoints = "checkpoints",
+        Events = "events",
+        Metadata = "metadata",
+        Error = "error",
+        End = "end",
+        // Not of the server: what a caller has read from `/threads/{id}/state` and `/runs/{id}` after the
+        // stream closed, because only there it says how the run ended.
+        State = "state",
+        Run = "run",
+    }
+}
+
+names! {
+    /// The methods of the server's protocol v2.
+    pub enum Method {
+        Lifecycle = "lifecycle",
+        Messages = "messages",
+        Tools = "tools",
+        InputRequested = "input.requested",
+        Values = "values",
+        Updates = "updates",
+        Tasks = "tasks",
+        Checkpoints = "checkpoints",
+        Custom = "custom",
+        Debug = "debug",
     }
 }

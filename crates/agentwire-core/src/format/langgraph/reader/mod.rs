@@ -6,40 +6,44 @@
 //! (`lane.rs`), calls of tools (`calls.rs`), nodes (`nodes.rs`), the conversation (`client.rs`), and the run
 //! itself (`run.rs`).
 
-mod calls;
-mod client;
-mod custom;
-mod events;
-mod lane;
-mod modes;
-mod nodes;
-mod protocol;
-mod repr;
+mod call_ids;
+mod content_blocks;
+mod custom_events;
+mod frame_templates;
+mod made_run_ids;
+mod messages;
+mod model_stream;
+mod native_events;
+mod node_output;
+mod node_runs;
+mod protocol_v2;
+mod python_repr;
 mod run;
-mod template;
-mod unnamed;
-mod update;
+mod shown_messages;
+mod stream_modes;
+pub mod thread_state;
+mod tool_calls;
 
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-pub(super) use self::run::failure;
+pub(super) use self::messages::is_stand_in;
 use self::{
-    calls::Calls,
-    client::Client,
-    lane::{Hole, Lane},
-    nodes::Nodes,
+    call_ids::Reused,
+    frame_templates::Templates,
+    made_run_ids::Unnamed,
+    messages::Kind,
+    model_stream::{Hole, Lane},
+    node_runs::Nodes,
     run::Run,
-    template::Templates,
-    unnamed::Unnamed,
+    shown_messages::Client,
+    tool_calls::Calls,
 };
 use super::{
-    messages,
-    names::{EventName, Mode},
-    reused::Reused,
-    settings::{Settings, outer},
-    view,
-    wire::{self, Native},
+    namespace::outer,
+    options::Settings,
+    raw_json,
+    wire::{self, EventName, Mode, Native},
 };
 use crate::{
     event::{Body, Event, Interner, RunId, SubagentId, ThreadId},
@@ -205,7 +209,7 @@ impl LangGraphReader {
 
     /// Messages that a node returned which is left out: they are never shown.
     fn hide_returned(&mut self, output: &RawValue) {
-        for raw in update::messages(output) {
+        for raw in node_output::messages(output) {
             if let Some((_, message)) = wire::Message::read(raw, &mut self.tally)
                 && let Some(id) = message.id(&mut self.tally)
             {
@@ -234,17 +238,17 @@ impl LangGraphReader {
     /// Messages that a node returned: what was not streamed is shown now.
     fn returned(&mut self, output: &RawValue, ns: &str, owner: Option<&SubagentId>, out: &mut Vec<Event>) {
         let mut reused = Reused::default();
-        for raw in update::messages(output) {
+        for raw in node_output::messages(output) {
             let Some((kind, message)) = wire::Message::read(raw, &mut self.tally) else { continue };
             match kind {
-                wire::Kind::Ai => {
+                Kind::Ai => {
                     self.returned_answer(&message, ns, owner, out);
                     self.note_calls(&message, &mut reused);
                 }
-                wire::Kind::Tool => {
-                    let native = view::filled(message.tool_call_id, &mut self.tally);
+                Kind::Tool => {
+                    let native = raw_json::filled(message.tool_call_id, &mut self.tally);
                     let place = native.and_then(|native| reused.answer(&native));
-                    calls::answer_message(cx!(self, out), &message, None, place, outer(ns));
+                    tool_calls::answer_message(cx!(self, out), &message, None, place, outer(ns));
                 }
                 _ => {}
             }
@@ -253,7 +257,7 @@ impl LangGraphReader {
 
     /// Notes which calls a message of a list holds.
     fn note_calls(&mut self, message: &wire::Message<'_>, reused: &mut Reused) {
-        use super::messages::Naming;
+        use messages::Naming;
         let Some(id) = message.id(&mut self.tally) else { return };
         let shown = self.client.message(&id);
         for call in messages::calls(message, &mut self.tally) {
@@ -278,7 +282,7 @@ impl LangGraphReader {
             self.lanes[at].complete(message, cx!(self, out));
             return self.finish_lane(&key, out);
         }
-        use super::messages::Naming;
+        use messages::Naming;
         let shown = self.client.message(&id);
         if self.client.has(&shown) || self.run.history.contains(&*id) {
             return;
@@ -304,7 +308,7 @@ impl LangGraphReader {
         if self.templates.fill(text, &mut self.lanes, &mut self.tally, out) {
             return Ok(());
         }
-        match repr::restored(text) {
+        match python_repr::restored(text) {
             Some(restored) => self.whole(frame, &restored, out),
             None => self.whole(frame, text, out),
         }
@@ -328,7 +332,7 @@ impl LangGraphReader {
             }
         }
         let raw = parse(text)?;
-        if view::is_array(raw) {
+        if raw_json::is_array(raw) {
             self.tuple(raw, text, out);
             return Ok(());
         }
@@ -354,7 +358,7 @@ impl LangGraphReader {
         if native.method.is_some() && native.params.is_some() {
             return self.protocol(native, text, out);
         }
-        if let Some(event) = native.event.and_then(|event| view::string(event, &mut self.tally)) {
+        if let Some(event) = native.event.and_then(|event| raw_json::string(event, &mut self.tally)) {
             return match EventName::parse(&event) {
                 Some(EventName::Error) => self.failed(native.data, out),
                 Some(name) => self.event(name, native, text, false, out),
@@ -364,11 +368,11 @@ impl LangGraphReader {
                 }
             };
         }
-        let mode = native.mode.or(native.kind).and_then(|mode| view::string(mode, &mut self.tally));
+        let mode = native.mode.or(native.kind).and_then(|mode| raw_json::string(mode, &mut self.tally));
         if let Some(mode) = mode
             && native.data.is_some()
         {
-            let ns = view::strings(native.ns, &mut self.tally).join("|");
+            let ns = raw_json::strings(native.ns, &mut self.tally).join("|");
             return match (Mode::parse(&mode), native.data) {
                 (Some(mode), Some(data)) => self.mode(mode, &ns, data, text, out),
                 _ => self.tally.note("unknown stream mode", &mode),
@@ -403,7 +407,7 @@ impl Reader for LangGraphReader {
         let text = frame.text();
         let before = out.len();
         let result = match self.text(frame, text, out) {
-            Err(error) => match view::repaired(text, &mut self.tally) {
+            Err(error) => match raw_json::repaired(text, &mut self.tally) {
                 Some(repaired) => self.text(frame, &repaired, out),
                 None => Err(error),
             },

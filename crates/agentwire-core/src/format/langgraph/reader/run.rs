@@ -9,23 +9,25 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, value::RawValue};
 
-use super::{LangGraphReader, MAX_EARLY, cx, events::member, lane::add};
+use super::{
+    super::{
+        raw_json,
+        wire::{self, EventName, Failure},
+    },
+    LangGraphReader, MAX_EARLY,
+    call_ids::Reused,
+    cx,
+    messages::{self, Kind},
+    model_stream::add,
+    native_events::member,
+    thread_state::{self, Verdict},
+};
 use crate::{
     event::{
         Body, Event, Extra, Interrupt, Message, Outcome, RunError, RunFinished, RunId, RunStarted,
         SubagentId, SubagentOutcome, ThreadId, ToolCallId, Usage,
     },
-    format::{
-        StreamEnd,
-        langgraph::{
-            messages,
-            names::EventName,
-            reused::Reused,
-            thread::{self, Verdict},
-            view,
-            wire::{self, Failure},
-        },
-    },
+    format::StreamEnd,
     json::Json,
     patch::{Op, diff},
     tally::Tally,
@@ -240,7 +242,7 @@ impl LangGraphReader {
                 self.run.history.insert(id.into());
             }
             match kind {
-                wire::Kind::Ai => {
+                Kind::Ai => {
                     for call in messages::calls(&message, &mut self.tally) {
                         if let Some(native) = call.id {
                             let id = reused.call(&native, &shown, &self.client);
@@ -250,8 +252,8 @@ impl LangGraphReader {
                         }
                     }
                 }
-                wire::Kind::Tool => {
-                    let native = view::filled(message.tool_call_id, &mut self.tally);
+                Kind::Tool => {
+                    let native = raw_json::filled(message.tool_call_id, &mut self.tally);
                     answered.extend(
                         native.map(|native| {
                             reused.answer(&native).unwrap_or_else(|| self.client.call(&native))
@@ -270,9 +272,9 @@ impl LangGraphReader {
 
     /// The values of the outermost graph, whole and exact.
     pub(super) fn values(&mut self, values: &RawValue, out: &mut Vec<Event>) {
-        let Some(members) = view::members(values) else {
+        let Some(members) = raw_json::members(values) else {
             // A function that is a graph has no state, it returns any value.
-            self.run.result = Some(view::json(values, &mut self.tally));
+            self.run.result = Some(raw_json::json(values, &mut self.tally));
             return;
         };
         let mut state = Map::new();
@@ -282,7 +284,7 @@ impl LangGraphReader {
                     self.conversation(value, out);
                 }
             } else if !(key.starts_with("__") && key.ends_with("__")) {
-                state.insert(key.into_owned(), view::json(value, &mut self.tally).to_value());
+                state.insert(key.into_owned(), raw_json::json(value, &mut self.tally).to_value());
             }
         }
         self.show_state(Value::Object(state), out);
@@ -315,7 +317,7 @@ impl LangGraphReader {
         self.run.root_ended = true;
         let chain = matches!(name, EventName::ChainEnd | EventName::NodeEnd);
         match output {
-            Some(output) if self.run.is_graph && view::is_object(output) => {
+            Some(output) if self.run.is_graph && raw_json::is_object(output) => {
                 if let Some(interrupts) = member(output, "__interrupt__") {
                     self.interrupts(interrupts, None);
                 }
@@ -324,7 +326,7 @@ impl LangGraphReader {
             }
             Some(output) if chain => {
                 self.close_all(out);
-                self.run.result = Some(view::json(output, &mut self.tally));
+                self.run.result = Some(raw_json::json(output, &mut self.tally));
             }
             _ => self.close_all(out),
         }
@@ -333,7 +335,7 @@ impl LangGraphReader {
     /// Interrupts, in any form, and the call that they guard, if it is known.
     pub(super) fn interrupts(&mut self, raw: &RawValue, call: Option<&ToolCallId>) {
         let known = self.run.interrupts.len();
-        let mut interrupts = thread::interrupts(raw, known, &mut self.tally);
+        let mut interrupts = thread_state::interrupts(raw, known, &mut self.tally);
         for interrupt in &mut interrupts {
             interrupt.tool_call = interrupt.tool_call.take().or_else(|| call.cloned());
         }
@@ -448,7 +450,7 @@ impl LangGraphReader {
             None => (&self.run.next, !self.run.next.is_empty()),
         };
         if interrupts.is_empty() && (self.run.breakpoint || waits) {
-            interrupts = thread::breakpoints(next);
+            interrupts = thread_state::breakpoints(next);
         }
         let alone = interrupts.len() == 1;
         // An old call that nobody ever answered has nothing to do with it.
@@ -469,7 +471,7 @@ impl LangGraphReader {
             let mut open = self.calls.open();
             let named = open.find(|(_, call)| stopped(&call.interrupted));
             let asked =
-                || thread::asked_call(interrupt, self.calls.open().map(|(id, call)| (id, &*call.name)));
+                || thread_state::asked_call(interrupt, self.calls.open().map(|(id, call)| (id, &*call.name)));
             let only = || match &recent[..] {
                 [only] if alone => Some(only.clone()),
                 _ => None,
@@ -540,7 +542,7 @@ impl LangGraphReader {
     /// Carries the native frame along: on the first event it became, or as an event of its own while the run goes on.
     pub(super) fn attach_raw(&mut self, text: &str, before: usize, out: &mut Vec<Event>) {
         let Ok(raw) = serde_json::from_str::<&RawValue>(text) else { return };
-        let raw = view::json(raw, &mut self.tally);
+        let raw = raw_json::json(raw, &mut self.tally);
         let alone = |event| Event::new(Body::Raw { event, source: Some("langgraph".into()) });
         match out.get_mut(before) {
             Some(event) => {
@@ -574,7 +576,7 @@ pub(in crate::format::langgraph) fn failure(
     tally: &mut Tally,
 ) -> (Option<Box<str>>, Box<str>) {
     let Some(raw) = raw else { return (None, "the run failed".into()) };
-    if let Some(text) = view::string(raw, tally) {
+    if let Some(text) = raw_json::string(raw, tally) {
         let class = text.split_once('(').map(|(class, _)| class);
         let class = class.filter(|class| {
             !class.is_empty() && class.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.'))
@@ -582,18 +584,19 @@ pub(in crate::format::langgraph) fn failure(
         return (class.map(Into::into), text.into());
     }
     let Some(failure) = Failure::of(raw) else {
-        return (None, view::json(raw, tally).get().into());
+        return (None, raw_json::json(raw, tally).get().into());
     };
     // `{"error": {"error": …}}`, but no deeper: nothing that a peer sends may exhaust the stack.
     let failure = match failure.error.and_then(Failure::of) {
         Some(inner) => inner,
         None => failure,
     };
-    let class = view::filled(failure.error, tally);
-    let message = view::filled(failure.message, tally).or_else(|| view::filled(failure.detail, tally));
+    let class = raw_json::filled(failure.error, tally);
+    let message =
+        raw_json::filled(failure.message, tally).or_else(|| raw_json::filled(failure.detail, tally));
     match (class, message) {
         (class, Some(message)) => (class.map(Into::into), message.into()),
         (Some(class), None) => (None, class.into()),
-        (None, None) => (None, view::json(raw, tally).get().into()),
+        (None, None) => (None, raw_json::json(raw, tally).get().into()),
     }
 }

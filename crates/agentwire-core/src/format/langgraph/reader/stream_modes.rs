@@ -9,44 +9,49 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{LangGraphReader, calls, cx, events::member, lane::Lane, nodes::Node, run::failure};
-use crate::{
-    event::Event,
-    format::langgraph::{
-        messages::{self, Naming, is_stand_in},
-        names::{EventName, Mode},
-        settings::{Steps, node_of, outer},
-        thread::Verdict,
-        view,
-        wire::{self, Checkpoint, Config, Configurable, Debug, Kind, Meta, Native, Task},
+use super::{
+    super::{
+        namespace::{node_of, outer},
+        options::Steps,
+        raw_json,
+        wire::{self, Checkpoint, Config, Configurable, Debug, EventName, Meta, Mode, Native, Task},
     },
+    LangGraphReader, cx,
+    messages::{self, Kind, Naming, is_stand_in},
+    model_stream::Lane,
+    native_events::member,
+    node_runs::Node,
+    run::failure,
+    thread_state::Verdict,
+    tool_calls,
 };
+use crate::event::Event;
 
 impl LangGraphReader {
     /// `[mode, data]`, `[place, mode, data]`, or `[message, metadata]` of a single mode.
     pub(super) fn tuple(&mut self, raw: &RawValue, frame: &str, out: &mut Vec<Event>) {
-        let elements = view::elements(raw).unwrap_or_default();
+        let elements = raw_json::elements(raw).unwrap_or_default();
         match &elements[..] {
             [mode, data] if mode.get().starts_with('"') => {
-                let mode = view::string(mode, &mut self.tally).unwrap_or_default();
+                let mode = raw_json::string(mode, &mut self.tally).unwrap_or_default();
                 self.named_mode(&mode, "", data, frame, out);
             }
-            [place, mode, data] if view::is_array(place) => {
-                let ns = view::strings(Some(place), &mut self.tally).join("|");
-                let mode = view::string(mode, &mut self.tally).unwrap_or_default();
+            [place, mode, data] if raw_json::is_array(place) => {
+                let ns = raw_json::strings(Some(place), &mut self.tally).join("|");
+                let mode = raw_json::string(mode, &mut self.tally).unwrap_or_default();
                 self.named_mode(&mode, &ns, data, frame, out);
             }
             [message, meta]
-                if view::is_object(meta) && wire::Message::read(message, &mut self.tally).is_some() =>
+                if raw_json::is_object(meta) && wire::Message::read(message, &mut self.tally).is_some() =>
             {
                 self.mode(Mode::Messages, "", raw, frame, out);
             }
-            [place, data] if view::is_array(place) && view::is_array(data) => {
-                let ns = view::strings(Some(place), &mut self.tally).join("|");
+            [place, data] if raw_json::is_array(place) && raw_json::is_array(data) => {
+                let ns = raw_json::strings(Some(place), &mut self.tally).join("|");
                 self.mode(Mode::Messages, &ns, data, frame, out);
             }
             // A whole recording on one line.
-            [first, ..] if view::is_object(first) => {
+            [first, ..] if raw_json::is_object(first) => {
                 for element in elements {
                     match Native::of(element) {
                         Some(native) => self.object(&native, element, "array", element.get(), out),
@@ -85,7 +90,7 @@ impl LangGraphReader {
             Mode::State => {
                 let native = Native::of(raw).unwrap_or_default();
                 self.begin_if_idle(out);
-                if let Some(values) = native.values.filter(|values| view::is_object(values)) {
+                if let Some(values) = native.values.filter(|values| raw_json::is_object(values)) {
                     self.values(values, out);
                 }
                 let verdict = Verdict::of_state(&native, &mut self.tally);
@@ -128,8 +133,8 @@ impl LangGraphReader {
     /// The server's first frame, and on a thread's stream the last one of each run.
     fn metadata(&mut self, raw: &RawValue, out: &mut Vec<Event>) {
         let native = Native::of(raw).unwrap_or_default();
-        let run = view::filled(native.run_id, &mut self.tally);
-        let status = view::filled(native.status, &mut self.tally);
+        let run = raw_json::filled(native.run_id, &mut self.tally);
+        let status = raw_json::filled(native.status, &mut self.tally);
         if status.as_deref() == Some("run_done") {
             self.run.has_modes = true;
             return self.closed(&crate::format::StreamEnd::Closed, out);
@@ -152,7 +157,7 @@ impl LangGraphReader {
 
     fn framed_event(&mut self, raw: &RawValue, frame: &str, out: &mut Vec<Event>) {
         let native = Native::of(raw).unwrap_or_default();
-        let event = native.event.and_then(|event| view::string(event, &mut self.tally));
+        let event = native.event.and_then(|event| raw_json::string(event, &mut self.tally));
         match event.as_deref().map(EventName::parse) {
             Some(Some(EventName::Error)) => self.failed(native.data, out),
             Some(Some(name)) => self.event(name, &native, frame, true, out),
@@ -167,7 +172,7 @@ impl LangGraphReader {
 
     /// `[message or chunk, metadata]`.
     fn message_tuple(&mut self, ns: &str, raw: &RawValue, frame: &str, out: &mut Vec<Event>) {
-        let elements = view::elements(raw).unwrap_or_default();
+        let elements = raw_json::elements(raw).unwrap_or_default();
         let Some(message) = elements.first() else {
             return self.tally.note("wrong type", "messages");
         };
@@ -185,8 +190,8 @@ impl LangGraphReader {
         out: &mut Vec<Event>,
     ) {
         if !self.run.is_active() {
-            let thread = view::filled(meta.thread_id, &mut self.tally);
-            let run = view::filled(meta.run_id, &mut self.tally);
+            let thread = raw_json::filled(meta.thread_id, &mut self.tally);
+            let run = raw_json::filled(meta.run_id, &mut self.tally);
             self.begin(thread.as_deref(), run.as_deref(), out);
         }
         self.run.has_modes = true;
@@ -197,7 +202,7 @@ impl LangGraphReader {
         let Some((kind, message)) = wire::Message::read(raw, &mut self.tally) else {
             return self.tally.note("wrong type", "messages");
         };
-        let place = view::filled(meta.ns.or(meta.inner_ns), &mut self.tally);
+        let place = raw_json::filled(meta.ns.or(meta.inner_ns), &mut self.tally);
         let place = place.unwrap_or(Cow::Borrowed(ns)).into_owned();
         self.reach(&place, meta, out);
         match kind {
@@ -213,14 +218,14 @@ impl LangGraphReader {
                 if self.settings.steps == Steps::Tools {
                     self.nodes.show(cx!(self, out), &place);
                 }
-                calls::answer_message(cx!(self, out), &message, None, None, outer(&place));
+                tool_calls::answer_message(cx!(self, out), &message, None, None, outer(&place));
             }
             _ => {}
         }
     }
 
     fn is_left_out(&mut self, place: &str, meta: &Meta<'_>) -> bool {
-        let tags = view::strings(meta.tags, &mut self.tally);
+        let tags = raw_json::strings(meta.tags, &mut self.tally);
         self.settings.hides_tags(&tags) || self.settings.hides_node(place, "")
     }
 
@@ -276,8 +281,8 @@ impl LangGraphReader {
         if let Some((key, _)) = self.lanes.iter().find(|(_, lane)| lane.other.as_deref() == Some(id)) {
             return key.to_string();
         }
-        let provider = view::filled(meta.provider, &mut self.tally);
-        let model = view::filled(meta.model, &mut self.tally);
+        let provider = raw_json::filled(meta.provider, &mut self.tally);
+        let model = raw_json::filled(meta.model, &mut self.tally);
         let stands_in = is_stand_in(id);
         let candidates: Vec<(&str, &Lane)> = self
             .lanes
@@ -326,10 +331,10 @@ impl LangGraphReader {
     }
 
     fn new_lane(&mut self, id: &str, place: &str, meta: &Meta<'_>, out: &mut Vec<Event>) -> Lane {
-        let agent = view::filled(meta.agent, &mut self.tally);
+        let agent = raw_json::filled(meta.agent, &mut self.tally);
         let mut lane = Lane::new(id, place);
-        lane.provider = view::filled(meta.provider, &mut self.tally).map(Into::into);
-        lane.model = view::filled(meta.model, &mut self.tally).map(Into::into);
+        lane.provider = raw_json::filled(meta.provider, &mut self.tally).map(Into::into);
+        lane.model = raw_json::filled(meta.model, &mut self.tally).map(Into::into);
         lane.hidden = self.is_left_out(place, meta);
         if !lane.hidden {
             lane.owner = self.nodes.owner(cx!(self, out), place, agent.as_deref());
@@ -376,10 +381,10 @@ impl LangGraphReader {
         if self.run.has_events {
             return;
         }
-        for (id, entry) in view::members(raw).unwrap_or_default() {
+        for (id, entry) in raw_json::members(raw).unwrap_or_default() {
             let Some(meta) = member(entry, "metadata").and_then(Meta::of) else { continue };
             let place =
-                view::filled(meta.ns.or(meta.inner_ns), &mut self.tally).unwrap_or_default().into_owned();
+                raw_json::filled(meta.ns.or(meta.inner_ns), &mut self.tally).unwrap_or_default().into_owned();
             self.reach(&place, &meta, out);
             if self.client.has(&self.client.message(&id))
                 || self.lanes.contains_key(&*id)
@@ -400,7 +405,7 @@ impl LangGraphReader {
         if place.is_empty() || self.run.has_events || self.run.has_tasks || self.nodes.is_running(place) {
             return;
         }
-        let number = view::integer(meta.step);
+        let number = raw_json::integer(meta.step);
         if let Some(number) = number {
             for earlier in self.nodes.before(place, number) {
                 self.finish_lanes_at(&earlier, out);
@@ -423,7 +428,7 @@ impl LangGraphReader {
 
     /// `{NODE: update}`, `{"__interrupt__": […]}`.
     pub(super) fn updates(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
-        let Some(members) = view::members(raw) else {
+        let Some(members) = raw_json::members(raw) else {
             return self.tally.note("wrong type", "updates");
         };
         for (name, update) in members {
@@ -469,14 +474,15 @@ impl LangGraphReader {
 
     /// A task starts (`input`, `triggers`) or ends (`result`, `error`, `interrupts`).
     fn task(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
-        let (Some(task), Some(members)) = (Task::of(raw), view::members(raw)) else {
+        let (Some(task), Some(members)) = (Task::of(raw), raw_json::members(raw)) else {
             return self.tally.note("wrong type", "tasks");
         };
-        let name = view::filled(task.name, &mut self.tally).unwrap_or_default();
-        let id = view::filled(task.id, &mut self.tally).unwrap_or_default();
+        let name = raw_json::filled(task.name, &mut self.tally).unwrap_or_default();
+        let id = raw_json::filled(task.id, &mut self.tally).unwrap_or_default();
         let place = if ns.is_empty() { format!("{name}:{id}") } else { format!("{ns}|{name}:{id}") };
         let starts = members.iter().any(|(key, _)| key == "triggers" || key == "input");
-        let is_pushed = view::strings(task.triggers, &mut self.tally).iter().any(|it| it == "__pregel_push");
+        let is_pushed =
+            raw_json::strings(task.triggers, &mut self.tally).iter().any(|it| it == "__pregel_push");
         if self.run.has_events {
             if let Some(interrupts) = task.interrupts.filter(|raw| raw.get() != "[]") {
                 self.interrupts(interrupts, None);
@@ -549,20 +555,20 @@ impl LangGraphReader {
         let checkpoint = Checkpoint::of(raw).unwrap_or_default();
         let config = checkpoint.config.and_then(Config::of).and_then(|config| config.configurable);
         let inner = config.and_then(Configurable::of).and_then(|config| config.checkpoint_ns);
-        let inner = view::filled(inner, &mut self.tally);
+        let inner = raw_json::filled(inner, &mut self.tally);
         if ns.is_empty()
             && inner.is_none()
             && let Some(values) = checkpoint.values
         {
             self.values(values, out);
             self.run.next =
-                view::strings(checkpoint.next, &mut self.tally).into_iter().map(Into::into).collect();
+                raw_json::strings(checkpoint.next, &mut self.tally).into_iter().map(Into::into).collect();
         }
     }
 
     fn debug(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
         let entry = Debug::of(raw).unwrap_or_default();
-        let kind = view::filled(entry.kind, &mut self.tally);
+        let kind = raw_json::filled(entry.kind, &mut self.tally);
         match (kind.as_deref(), entry.payload) {
             (Some("task" | "task_result"), Some(task)) => self.task(ns, task, out),
             (Some("checkpoint"), Some(checkpoint)) => self.checkpoint(ns, checkpoint, out),

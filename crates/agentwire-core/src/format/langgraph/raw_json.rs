@@ -50,9 +50,9 @@ macro_rules! raw_object {
                         mut map: A,
                     ) -> Result<Self::Value, A::Error> {
                         let mut members = $name::default();
-                        while let Some(key) = map.next_key::<$crate::format::langgraph::view::Key<'de>>()? {
+                        while let Some(key) = map.next_key::<$crate::format::langgraph::raw_json::Key<'de>>()? {
                             let slot = match &*key.0 {
-                                $($crate::format::langgraph::view::raw_object!(@key $field $($key)?) =>
+                                $($crate::format::langgraph::raw_json::raw_object!(@key $field $($key)?) =>
                                     &mut members.$field,)+
                                 _ => {
                                     map.next_value::<serde::de::IgnoredAny>()?;

@@ -5,16 +5,15 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::{
-    super::{Cx, calls},
+    super::{
+        super::{raw_json, wire},
+        Cx, call_ids,
+        messages::{self, WholeCall, call_id},
+        tool_calls,
+    },
     Lane,
 };
-use crate::{
-    event::{Body, EncryptedEntity, ToolCallId},
-    format::langgraph::{
-        messages::{self, WholeCall, call_id},
-        reused, view, wire,
-    },
-};
+use crate::event::{Body, EncryptedEntity, ToolCallId};
 
 /// How many calls one answer may have open; models make a handful.
 const MAX_CALLS: usize = 512;
@@ -34,15 +33,15 @@ pub(super) struct CallLane {
 impl CallLane {
     /// Whether the source calls it `native`.
     fn is(&self, native: &str) -> bool {
-        reused::number(native, &self.id).is_some()
+        call_ids::number(native, &self.id).is_some()
     }
 }
 
 impl Lane {
     /// A piece of a call: `{id?, name?, args, index}`.
     pub(super) fn call_piece(&mut self, call: &wire::Call<'_>, cx: &mut Cx<'_>) {
-        let id = view::filled(call.id, cx.tally);
-        let name = view::filled(call.name, cx.tally);
+        let id = raw_json::filled(call.id, cx.tally);
+        let name = raw_json::filled(call.name, cx.tally);
         let args = messages::arguments(call.args, cx.tally);
         let index: Option<Box<str>> = call.index.map(|raw| raw.get().into());
         let same_index = |lane: &CallLane| index.is_some() && lane.index == index;
@@ -91,7 +90,7 @@ impl Lane {
             None => {
                 lane.sent += args.len();
                 let id = lane.id.clone();
-                calls::args(cx, &id, &args);
+                tool_calls::args(cx, &id, &args);
             }
         }
     }
@@ -102,7 +101,7 @@ impl Lane {
         let message = self.message(cx);
         self.close_thought(cx);
         let id = self.calls[at].id.clone();
-        calls::start(
+        tool_calls::start(
             cx,
             &id,
             name.map(|name| &**name).unwrap_or_default(),
@@ -111,7 +110,7 @@ impl Lane {
             self.hidden,
         );
         self.calls[at].sent += waiting.len();
-        calls::args(cx, &id, &waiting);
+        tool_calls::args(cx, &id, &waiting);
     }
 
     /// A call of the whole message.
@@ -133,9 +132,9 @@ impl Lane {
             let lane = &mut self.calls[at];
             if lane.sent == 0 && !matches!(&*call.args, "" | "{}") {
                 lane.sent += call.args.len();
-                calls::args(cx, &lane.id.clone(), &call.args);
+                tool_calls::args(cx, &lane.id.clone(), &call.args);
             } else {
-                calls::compare(cx, &lane.id.clone(), &call.args);
+                tool_calls::compare(cx, &lane.id.clone(), &call.args);
             }
             return;
         }
@@ -154,8 +153,8 @@ impl Lane {
             return;
         }
         self.close_thought(cx);
-        calls::start(cx, &id, &call.name, Some(&message), self.owner.as_ref(), self.hidden);
-        calls::args(cx, &id, &call.args);
+        tool_calls::start(cx, &id, &call.name, Some(&message), self.owner.as_ref(), self.hidden);
+        tool_calls::args(cx, &id, &call.args);
         let (sent, native) = (call.args.len(), call.id.is_some());
         self.calls.push(CallLane { index: None, id, native, waiting: None, sent, signed: false });
     }
@@ -165,9 +164,9 @@ impl Lane {
         if cx.settings.manual_reasoning {
             return;
         }
-        for (call, value) in view::members(signatures).unwrap_or_default() {
+        for (call, value) in raw_json::members(signatures).unwrap_or_default() {
             let Some(lane) = self.calls.iter_mut().find(|lane| lane.is(&call)) else { continue };
-            if let Some(value) = view::filled(Some(value), cx.tally)
+            if let Some(value) = raw_json::filled(Some(value), cx.tally)
                 && !std::mem::replace(&mut lane.signed, true)
             {
                 let entity = EncryptedEntity::ToolCall(lane.id.clone());

@@ -7,18 +7,22 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{LangGraphReader, calls, cx, lane::Lane, nodes::Node, run::ToolMessage};
-use crate::{
-    event::Event,
-    format::langgraph::{
-        content::{self, Piece},
-        messages::{self, Naming},
-        names::{Method, Mode},
-        settings::{node_of, outer},
-        thread, view,
-        wire::{Native, Params, ProtocolData, Response},
+use super::{
+    super::{
+        namespace::{node_of, outer},
+        raw_json,
+        wire::{Method, Mode, Native, Params, ProtocolData, Response},
     },
+    LangGraphReader,
+    content_blocks::{self, Piece},
+    cx,
+    messages::{self, Naming},
+    model_stream::Lane,
+    node_runs::Node,
+    run::ToolMessage,
+    thread_state, tool_calls,
 };
+use crate::event::Event;
 
 /// How many blocks of messages at one place wait for the end of their message; answers have a handful.
 const MAX_BLOCKS: usize = 4096;
@@ -27,7 +31,7 @@ impl LangGraphReader {
     /// The answer to a command names the run that it started.
     pub(super) fn protocol_answer(&mut self, result: &RawValue) {
         let data = ProtocolData::of(result).unwrap_or_default();
-        if let Some(run) = view::filled(data.run_id, &mut self.tally) {
+        if let Some(run) = raw_json::filled(data.run_id, &mut self.tally) {
             if self.run.is_over() {
                 self.next_run();
             }
@@ -39,7 +43,7 @@ impl LangGraphReader {
         let before = out.len();
         let params = native.params.and_then(Params::of).unwrap_or_default();
         self.protocol_event(native, &params, frame, out);
-        if let Some(timestamp) = view::integer(params.timestamp) {
+        if let Some(timestamp) = raw_json::integer(params.timestamp) {
             for event in &mut out[before..] {
                 event.timestamp = Some(timestamp);
             }
@@ -54,8 +58,8 @@ impl LangGraphReader {
         out: &mut Vec<Event>,
     ) {
         let method =
-            native.method.and_then(|method| view::string(method, &mut self.tally)).unwrap_or_default();
-        let ns = view::strings(params.namespace, &mut self.tally).join("|");
+            native.method.and_then(|method| raw_json::string(method, &mut self.tally)).unwrap_or_default();
+        let ns = raw_json::strings(params.namespace, &mut self.tally).join("|");
         let Some(raw) = params.data else {
             return self.tally.note("wrong type", &format!("{method} data"));
         };
@@ -76,12 +80,12 @@ impl LangGraphReader {
             Method::Messages => self.protocol_message(&ns, &data, out),
             Method::Tools => self.protocol_tool(&ns, &data, out),
             Method::InputRequested => {
-                let id = view::filled(data.interrupt_id, &mut self.tally);
+                let id = raw_json::filled(data.interrupt_id, &mut self.tally);
                 let id = id.unwrap_or(Cow::Borrowed("interrupt-1")).as_ref().into();
-                let interrupt = thread::interrupt(id, data.payload, None, &ns, &mut self.tally);
+                let interrupt = thread_state::interrupt(id, data.payload, None, &ns, &mut self.tally);
                 self.interrupt(interrupt);
             }
-            Method::Updates => match view::filled(data.node, &mut self.tally) {
+            Method::Updates => match raw_json::filled(data.node, &mut self.tally) {
                 Some(node) => {
                     if let Some(values) = data.values {
                         self.update(&ns, &node, values, out);
@@ -89,7 +93,7 @@ impl LangGraphReader {
                 }
                 None => self.updates(&ns, raw, out),
             },
-            Method::Custom => match view::filled(data.name, &mut self.tally) {
+            Method::Custom => match raw_json::filled(data.name, &mut self.tally) {
                 Some(name) => self.custom(&name, data.payload, "", out),
                 None => self.written(data.payload.unwrap_or(raw), out),
             },
@@ -104,7 +108,7 @@ impl LangGraphReader {
     }
 
     fn lifecycle(&mut self, native: &Native<'_>, ns: &str, data: &ProtocolData<'_>, out: &mut Vec<Event>) {
-        let event = view::filled(data.event, &mut self.tally).unwrap_or_default();
+        let event = raw_json::filled(data.event, &mut self.tally).unwrap_or_default();
         let starts = matches!(&*event, "running" | "started");
         if !ns.is_empty() {
             if self.run.is_active() {
@@ -120,7 +124,7 @@ impl LangGraphReader {
                 self.next_run();
             }
             // `synth:RUN:lc||running`
-            let id = view::filled(native.event_id, &mut self.tally).unwrap_or_default();
+            let id = raw_json::filled(native.event_id, &mut self.tally).unwrap_or_default();
             let run = id.strip_prefix("synth:").and_then(|rest| rest.split(':').next());
             self.run.is_graph = true;
             return self.begin(None, run, out);
@@ -145,7 +149,7 @@ impl LangGraphReader {
             let mut node = Node::new(node_of(segment), ns);
             node.hidden = self.settings.hides_node(ns, "");
             let cause = data.cause.and_then(ProtocolData::of).unwrap_or_default();
-            if let Some(call) = view::filled(cause.tool_call_id, &mut self.tally) {
+            if let Some(call) = raw_json::filled(cause.tool_call_id, &mut self.tally) {
                 node.given.push(self.client.call_at(&call, outer(ns)));
             }
             self.nodes.start(cx!(self, out), ns, node);
@@ -156,7 +160,7 @@ impl LangGraphReader {
     }
 
     fn protocol_message(&mut self, ns: &str, data: &ProtocolData<'_>, out: &mut Vec<Event>) {
-        let event = view::filled(data.event, &mut self.tally).unwrap_or_default();
+        let event = raw_json::filled(data.event, &mut self.tally).unwrap_or_default();
         if event == "message-start" {
             return self.protocol_start(ns, data, out);
         }
@@ -188,8 +192,8 @@ impl LangGraphReader {
                 self.finish_lane(&key, out);
             }
             "error" => {
-                let message = view::filled(data.message, &mut self.tally).unwrap_or_default();
-                let code = view::filled(data.code, &mut self.tally).map(Into::into);
+                let message = raw_json::filled(data.message, &mut self.tally).unwrap_or_default();
+                let code = raw_json::filled(data.code, &mut self.tally).map(Into::into);
                 self.run.suspect(code, message.into());
                 self.finish_lane(&key, out);
             }
@@ -221,7 +225,7 @@ impl LangGraphReader {
         }
         let text: String = blocks
             .iter()
-            .flat_map(|raw| content::block_pieces(raw, &mut self.tally))
+            .flat_map(|raw| content_blocks::block_pieces(raw, &mut self.tally))
             .filter_map(|piece| match piece {
                 Piece::Text { text, .. } => Some(text.into_owned()),
                 _ => None,
@@ -243,19 +247,19 @@ impl LangGraphReader {
     }
 
     fn protocol_start(&mut self, ns: &str, data: &ProtocolData<'_>, out: &mut Vec<Event>) {
-        let role = view::filled(data.role, &mut self.tally).unwrap_or(Cow::Borrowed("ai"));
-        if let Some(id) = view::filled(data.tool_call_id, &mut self.tally)
+        let role = raw_json::filled(data.role, &mut self.tally).unwrap_or(Cow::Borrowed("ai"));
+        if let Some(id) = raw_json::filled(data.tool_call_id, &mut self.tally)
             && role == "tool"
         {
             let call = self.client.call_at(&id, ns);
-            let id = view::filled(data.id, &mut self.tally).map(Into::into);
+            let id = raw_json::filled(data.id, &mut self.tally).map(Into::into);
             self.run.tool_message = Some(ToolMessage { place: ns.into(), call, id });
             return;
         }
         if role != "ai" && role != "assistant" {
             return;
         }
-        let Some(id) = view::filled(data.id, &mut self.tally) else {
+        let Some(id) = raw_json::filled(data.id, &mut self.tally) else {
             return self.tally.note("wrong type", "message-start");
         };
         if self.client.has(&self.client.message(&id)) {
@@ -270,8 +274,8 @@ impl LangGraphReader {
         }
         let response = data.metadata.and_then(Response::of).unwrap_or_default();
         let mut lane = Lane::new(&*id, ns);
-        lane.provider = view::filled(response.provider, &mut self.tally).map(Into::into);
-        lane.model = view::filled(response.model, &mut self.tally).map(Into::into);
+        lane.provider = raw_json::filled(response.provider, &mut self.tally).map(Into::into);
+        lane.model = raw_json::filled(response.model, &mut self.tally).map(Into::into);
         lane.hidden = self.settings.hides_node(ns, "");
         // A place here is that of the graph, not of the node inside it.
         (lane.scope, lane.mixed) = (ns.into(), mixed);
@@ -291,7 +295,8 @@ impl LangGraphReader {
         else {
             return;
         };
-        let text = data.content.map(|raw| content::pieces(raw, true, &mut self.tally)).unwrap_or_default();
+        let text =
+            data.content.map(|raw| content_blocks::pieces(raw, true, &mut self.tally)).unwrap_or_default();
         let text: String = text
             .into_iter()
             .filter_map(|piece| match piece {
@@ -301,13 +306,13 @@ impl LangGraphReader {
             .collect();
         let message = self.client.result(id.as_deref(), &call);
         let answer =
-            calls::Answer { message: Some(message), content: text.into(), error: None, metadata: None };
-        calls::answer(cx!(self, out), &call, answer);
+            tool_calls::Answer { message: Some(message), content: text.into(), error: None, metadata: None };
+        tool_calls::answer(cx!(self, out), &call, answer);
     }
 
     fn protocol_tool(&mut self, ns: &str, data: &ProtocolData<'_>, out: &mut Vec<Event>) {
-        let event = view::filled(data.event, &mut self.tally).unwrap_or_default();
-        let Some(id) = view::filled(data.tool_call_id, &mut self.tally) else {
+        let event = raw_json::filled(data.event, &mut self.tally).unwrap_or_default();
+        let Some(id) = raw_json::filled(data.tool_call_id, &mut self.tally) else {
             return self.tally.note("wrong type", "tools");
         };
         let call = self.client.call_at(&id, ns);
@@ -315,15 +320,15 @@ impl LangGraphReader {
             "tool-started" => {
                 if self.calls.get(&call).is_none() {
                     let name =
-                        view::filled(data.tool_name.or(data.name), &mut self.tally).unwrap_or_default();
+                        raw_json::filled(data.tool_name.or(data.name), &mut self.tally).unwrap_or_default();
                     let args = messages::arguments(data.input, &mut self.tally);
-                    calls::whole(cx!(self, out), &call, &name, &args, None, None, false);
+                    tool_calls::whole(cx!(self, out), &call, &name, &args, None, None, false);
                 }
                 self.calls.begin(&id, &call, None);
             }
-            "tool-finished" => calls::answer_output(cx!(self, out), &call, data.output, ns),
+            "tool-finished" => tool_calls::answer_output(cx!(self, out), &call, data.output, ns),
             "tool-error" => {
-                let message = view::filled(data.message, &mut self.tally).unwrap_or_default();
+                let message = raw_json::filled(data.message, &mut self.tally).unwrap_or_default();
                 let stops = ["GraphInterrupt", "ParentCommand", "GraphBubbleUp"];
                 if stops.iter().any(|stop| message.contains(stop)) || message.starts_with("(Interrupt(") {
                     self.calls.interrupt(&call, &message);

@@ -4,25 +4,27 @@
 //! the same time, and their chunks alternate. A lane opens its message with the first thing worth showing, so
 //! that an answer which only calls tools does not leave an empty message behind.
 
-mod blocks;
-mod cost;
-mod thoughts;
-mod tools;
+mod protocol_blocks;
+mod reasoning;
+mod streamed_calls;
+mod usage;
 
 use serde_json::value::RawValue;
 
-pub(super) use self::cost::add;
-use self::{cost::usage, thoughts::Known, tools::CallLane};
-use super::{Cx, calls};
-use crate::{
-    event::{Body, EncryptedEntity, Event, File, MessageId, Role, Source, SubagentId, Usage},
-    format::langgraph::{
-        content::{self, Media, Piece, Reasoning},
-        messages,
-        settings::outer,
-        view,
+pub(super) use self::usage::add;
+use self::{reasoning::Known, streamed_calls::CallLane, usage::usage};
+use super::{
+    super::{
+        namespace::outer,
+        raw_json,
         wire::{self, Kwargs, Response},
     },
+    Cx,
+    content_blocks::{self, Media, Piece, Reasoning},
+    messages, tool_calls,
+};
+use crate::{
+    event::{Body, EncryptedEntity, Event, File, MessageId, Role, Source, SubagentId, Usage},
     json::{Json, Object},
     tally::Tally,
 };
@@ -213,10 +215,10 @@ impl Lane {
         }
         if chunk.chunk_position.is_some() {
             plain = false;
-            self.last |= view::filled(chunk.chunk_position, cx.tally).is_some_and(|at| at == "last");
+            self.last |= raw_json::filled(chunk.chunk_position, cx.tally).is_some_and(|at| at == "last");
         }
         if self.name.is_none() {
-            self.name = view::filled(chunk.name, cx.tally).map(Into::into);
+            self.name = raw_json::filled(chunk.name, cx.tally).map(Into::into);
         }
         let mut hole = None;
         let mut holes = 0;
@@ -232,14 +234,14 @@ impl Lane {
         }
         match chunk.content {
             Some(content) if content.get().starts_with('"') => {
-                if let Some(text) = view::string(content, cx.tally) {
+                if let Some(text) = raw_json::string(content, cx.tally) {
                     hole = Some(Hole::Text(content));
                     holes += usize::from(!text.is_empty());
                     self.text(&text, cx);
                 }
             }
             Some(content) if content.get() != "[]" => {
-                for piece in content::pieces(content, false, cx.tally) {
+                for piece in content_blocks::pieces(content, false, cx.tally) {
                     holes += 1;
                     hole = match &piece {
                         Piece::Text { raw, .. } => Some(Hole::Text(raw)),
@@ -255,7 +257,7 @@ impl Lane {
         }
         if let Some(list) = chunk.tool_call_chunks.filter(|raw| raw.get() != "[]") {
             plain = false;
-            for raw in view::elements(list).unwrap_or_default() {
+            for raw in raw_json::elements(list).unwrap_or_default() {
                 match wire::Call::of(raw) {
                     Some(call) => self.call_piece(&call, cx),
                     None => cx.tally.note("wrong type", "tool call chunk"),
@@ -282,7 +284,7 @@ impl Lane {
             self.usage = Some(usage);
         }
         if self.name.is_none() {
-            self.name = view::filled(whole.name, cx.tally).map(Into::into);
+            self.name = raw_json::filled(whole.name, cx.tally).map(Into::into);
         }
         let (said, thought) = (self.text_sent > 0, self.reasoning_sent > 0 || !self.thoughts.is_empty());
         let (files, sources, others) = (self.files > 0, self.sources > 0, self.others > 0);
@@ -293,7 +295,8 @@ impl Lane {
             }
         }
         let mut length = 0;
-        for piece in whole.content.map(|raw| content::pieces(raw, true, cx.tally)).unwrap_or_default() {
+        for piece in whole.content.map(|raw| content_blocks::pieces(raw, true, cx.tally)).unwrap_or_default()
+        {
             let known = match &piece {
                 Piece::Text { text, .. } => {
                     length += text.len();
@@ -330,7 +333,7 @@ impl Lane {
             self.show_call(at, None, cx);
         }
         for lane in self.calls.drain(..) {
-            calls::end(cx, &lane.id);
+            tool_calls::end(cx, &lane.id);
         }
         if std::mem::take(&mut self.text_open)
             && let Some(message) = self.message.clone()
@@ -397,7 +400,9 @@ impl Lane {
             self.think_so_far("0", 0, None, &beside, None, cx);
         }
         let mut text = String::new();
-        for piece in message.content.map(|raw| content::pieces(raw, true, cx.tally)).unwrap_or_default() {
+        for piece in
+            message.content.map(|raw| content_blocks::pieces(raw, true, cx.tally)).unwrap_or_default()
+        {
             match piece {
                 Piece::Text { text: more, .. } => text.push_str(&more),
                 Piece::Reasoning(piece) => {
@@ -466,7 +471,7 @@ impl Lane {
     }
 
     fn source(&mut self, raw: &RawValue, cx: &mut Cx<'_>) {
-        let Some(detail) = view::json(raw, cx.tally).into_object() else { return };
+        let Some(detail) = raw_json::json(raw, cx.tally).into_object() else { return };
         let message = self.message(cx);
         let first = |names: &[&str]| names.iter().find_map(|name| detail.get_str(name)).map(Box::from);
         let source = Source {
@@ -485,7 +490,7 @@ impl Lane {
     fn other(&mut self, raw: &RawValue, cx: &mut Cx<'_>) {
         let message = self.message(cx);
         self.others += 1;
-        let block = view::json(raw, cx.tally);
+        let block = raw_json::json(raw, cx.tally);
         let name = Json::string(&message);
         let value: Json = match block.clone().into_object() {
             Some(block) => block.with("messageId", name).into(),
@@ -502,15 +507,15 @@ impl Lane {
         let Some(response) = Response::of(raw) else { return };
         let reason = response.finish_reason.or(response.stop_reason).or(response.stop_camel);
         let reason = reason.or(response.done_reason);
-        if let Some(reason) = view::filled(reason.or(response.status), tally) {
+        if let Some(reason) = raw_json::filled(reason.or(response.status), tally) {
             self.finish = Some(reason.into());
         }
         if self.model.is_none() {
-            self.model = view::filled(response.model_name.or(response.model), tally).map(Into::into);
+            self.model = raw_json::filled(response.model_name.or(response.model), tally).map(Into::into);
         }
         if self.provider.is_none() {
             self.provider =
-                view::filled(response.model_provider.or(response.provider), tally).map(Into::into);
+                raw_json::filled(response.model_provider.or(response.provider), tally).map(Into::into);
         }
     }
 

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{
-    view,
+use super::super::{
+    raw_json,
     wire::{Block, Inner},
 };
 use crate::{
@@ -63,13 +63,13 @@ pub(super) struct Media<'a> {
 /// place; those of a chunk continue one another.
 pub(super) fn pieces<'a>(content: &'a RawValue, whole: bool, tally: &mut Tally) -> Vec<Piece<'a>> {
     let mut pieces = Vec::new();
-    if let Some(text) = view::string(content, tally) {
+    if let Some(text) = raw_json::string(content, tally) {
         pieces.push(Piece::Text { text, raw: content });
-    } else if let Some(blocks) = view::elements(content) {
+    } else if let Some(blocks) = raw_json::elements(content) {
         for (place, raw) in blocks.into_iter().enumerate() {
             block(raw, if whole { place } else { 0 }, tally, &mut pieces);
         }
-    } else if view::is_object(content) {
+    } else if raw_json::is_object(content) {
         block(content, 0, tally, &mut pieces);
     } else {
         tally.note("wrong type", "content");
@@ -85,7 +85,7 @@ pub(super) fn block_pieces<'a>(raw: &'a RawValue, tally: &mut Tally) -> Vec<Piec
 }
 
 fn block<'a>(raw: &'a RawValue, place: usize, tally: &mut Tally, pieces: &mut Vec<Piece<'a>>) {
-    if let Some(text) = view::string(raw, tally) {
+    if let Some(text) = raw_json::string(raw, tally) {
         return pieces.push(Piece::Text { text, raw });
     }
     let Some(block) = Block::of(raw) else {
@@ -102,7 +102,7 @@ fn known<'a>(
     tally: &mut Tally,
     pieces: &mut Vec<Piece<'a>>,
 ) {
-    let kind = match view::filled(block.kind, tally) {
+    let kind = match raw_json::filled(block.kind, tally) {
         Some(kind) => kind,
         None if block.text.is_some() => Cow::Borrowed("text"),
         // `{"index": 2}` is how some providers say that a block is complete.
@@ -115,15 +115,15 @@ fn known<'a>(
     };
     let reasoning =
         |text, encrypted, id| Piece::Reasoning(Reasoning { block: index(), part: 0, id, text, encrypted });
-    let mut text = |raw: Option<&'a RawValue>| raw.and_then(|raw| Some((view::string(raw, tally)?, raw)));
+    let mut text = |raw: Option<&'a RawValue>| raw.and_then(|raw| Some((raw_json::string(raw, tally)?, raw)));
     match &*kind {
         "text" | "output_text" | "input_text" | "refusal" => {
             if let Some((text, raw)) = text(block.text.or(block.refusal)) {
                 pieces.push(Piece::Text { text, raw });
             }
             for list in [block.annotations, block.citations].into_iter().flatten() {
-                let list = view::elements(list).unwrap_or_default();
-                pieces.extend(list.into_iter().filter(|raw| view::is_object(raw)).map(Piece::Source));
+                let list = raw_json::elements(list).unwrap_or_default();
+                pieces.extend(list.into_iter().filter(|raw| raw_json::is_object(raw)).map(Piece::Source));
             }
             // Gemini signs its text, too.
             let signature = block.extras.and_then(Inner::of).and_then(|extras| extras.signature);
@@ -142,7 +142,7 @@ fn known<'a>(
             let signature = block.extras.and_then(Inner::of).and_then(|extras| extras.signature);
             let encrypted = text(block.encrypted_content.or(signature)).map(|(text, _)| text);
             let said = text(block.reasoning.or(block.text));
-            let parts = block.summary.and_then(view::elements).unwrap_or_default();
+            let parts = block.summary.and_then(raw_json::elements).unwrap_or_default();
             if said.is_some() || encrypted.is_some() || parts.is_empty() {
                 pieces.push(reasoning(said, None, id.clone()));
             }
@@ -151,7 +151,7 @@ fn known<'a>(
                 let said = text(part.text);
                 pieces.push(Piece::Reasoning(Reasoning {
                     block: index(),
-                    part: view::count(part.index).unwrap_or(place as u64),
+                    part: raw_json::count(part.index).unwrap_or(place as u64),
                     id: id.clone(),
                     text: said,
                     encrypted: None,
@@ -189,12 +189,13 @@ fn known<'a>(
 
 /// Whether a block has a place and nothing else.
 fn is_bare(raw: &RawValue) -> bool {
-    view::members(raw).is_some_and(|members| members.iter().all(|(key, _)| matches!(&**key, "index" | "id")))
+    raw_json::members(raw)
+        .is_some_and(|members| members.iter().all(|(key, _)| matches!(&**key, "index" | "id")))
 }
 
 /// The media that a block holds or points to.
 fn media<'a>(block: &Block<'a>, kind: &str, tally: &mut Tally) -> Option<Media<'a>> {
-    let mut text = |raw: Option<&'a RawValue>| view::filled(raw, tally);
+    let mut text = |raw: Option<&'a RawValue>| raw_json::filled(raw, tally);
     let mut name = text(block.filename).or_else(|| text(block.title)).or_else(|| text(block.name));
     let mut mime = text(block.mime_type).or_else(|| text(block.media_type));
     let (kind, default_mime) = match kind {
@@ -272,11 +273,11 @@ pub(super) fn text(content: Option<&RawValue>, tally: &mut Tally) -> String {
 /// The content of what a person said or a tool returned: text, parts, or JSON where no part can hold it.
 pub(super) fn body(content: Option<&RawValue>, tally: &mut Tally) -> Content {
     let Some(content) = content else { return Content::Text("".into()) };
-    if let Some(text) = view::string(content, tally) {
+    if let Some(text) = raw_json::string(content, tally) {
         return Content::Text(text.into());
     }
-    if !view::is_array(content) {
-        return Content::Text(view::json(content, tally).get().into());
+    if !raw_json::is_array(content) {
+        return Content::Text(raw_json::json(content, tally).get().into());
     }
     let mut parts = Vec::new();
     for piece in pieces(content, true, tally) {
@@ -292,7 +293,7 @@ pub(super) fn body(content: Option<&RawValue>, tally: &mut Tally) -> Content {
             }
             Piece::Source(_) | Piece::Signature(_) => {}
             Piece::Reasoning(_) | Piece::Other(_) => {
-                return Content::Text(view::json(content, tally).get().into());
+                return Content::Text(raw_json::json(content, tally).get().into());
             }
         }
     }

@@ -4,10 +4,14 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{super::Cx, Lane, MAX_REASONING};
-use crate::format::langgraph::{
-    content::{self, Piece, Reasoning},
-    messages, view, wire,
+use super::{
+    super::{
+        super::{raw_json, wire},
+        Cx,
+        content_blocks::{self, Piece, Reasoning},
+        messages,
+    },
+    Lane, MAX_REASONING,
 };
 
 /// How much text is kept to know a message by; answers differ earlier.
@@ -24,7 +28,7 @@ impl Lane {
     ) {
         let place: Box<str> = index.map_or("0", |index| index.get()).into();
         let kind =
-            wire::Block::of(raw).and_then(|block| view::filled(block.kind, cx.tally)).unwrap_or_default();
+            wire::Block::of(raw).and_then(|block| raw_json::filled(block.kind, cx.tally)).unwrap_or_default();
         if matches!(&*kind, "tool_call_chunk" | "tool_call" | "invalid_tool_call") {
             if whole {
                 let at = self.calls.iter().position(|lane| lane.index.as_deref() == Some(&*place));
@@ -38,7 +42,7 @@ impl Lane {
             return;
         }
         let streamed = self.streamed.contains(&place);
-        for piece in content::block_pieces(raw, cx.tally) {
+        for piece in content_blocks::block_pieces(raw, cx.tally) {
             match piece {
                 Piece::Text { text, .. } if !(whole && streamed) => {
                     if !text.is_empty() {
@@ -74,9 +78,9 @@ impl Lane {
             return cx.tally.note("wrong type", "content-block-delta");
         };
         let place: Box<str> = index.map_or("0", |index| index.get()).into();
-        match view::filled(delta.kind, cx.tally).as_deref() {
+        match raw_json::filled(delta.kind, cx.tally).as_deref() {
             Some("text-delta") => {
-                let text = delta.text.and_then(|raw| view::string(raw, cx.tally)).unwrap_or_default();
+                let text = delta.text.and_then(|raw| raw_json::string(raw, cx.tally)).unwrap_or_default();
                 if self.head.len() < MAX_HEAD {
                     self.head.push_str(&text);
                 }
@@ -84,8 +88,10 @@ impl Lane {
                 self.text(&text, cx);
             }
             Some("reasoning-delta") => {
-                let text =
-                    delta.reasoning.or(delta.text).and_then(|raw| Some((view::string(raw, cx.tally)?, raw)));
+                let text = delta
+                    .reasoning
+                    .or(delta.text)
+                    .and_then(|raw| Some((raw_json::string(raw, cx.tally)?, raw)));
                 self.stream(&place);
                 self.think(Reasoning { block: Cow::Borrowed(&place), text, ..Reasoning::default() }, cx);
             }
@@ -115,7 +121,7 @@ impl Lane {
         for (index, raw) in blocks.iter().enumerate() {
             let index = serde_json::value::to_raw_value(&index).ok();
             let is_text =
-                content::block_pieces(raw, cx.tally).iter().all(|it| matches!(it, Piece::Text { .. }));
+                content_blocks::block_pieces(raw, cx.tally).iter().all(|it| matches!(it, Piece::Text { .. }));
             if !is_text || text.is_empty() {
                 self.block(raw, index.as_deref(), true, cx);
             }

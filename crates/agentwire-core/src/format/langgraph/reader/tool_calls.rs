@@ -9,15 +9,15 @@ use std::{borrow::Cow, collections::HashMap};
 use indexmap::IndexMap;
 use serde_json::{Value, value::RawValue};
 
-use super::{Cx, client::Client};
+use super::{
+    super::{raw_json, wire},
+    Cx, content_blocks,
+    messages::{self, Kind, Naming, result_id},
+    node_output,
+    shown_messages::Client,
+};
 use crate::{
     event::{Body, Content, Event, MessageId, SubagentId, ToolCallId, ToolResult},
-    format::langgraph::{
-        content,
-        messages::{self, Naming, result_id},
-        view,
-        wire::{self, Kind},
-    },
     json::{Json, Object},
 };
 
@@ -304,7 +304,7 @@ pub(super) fn answer_message(
     place: Option<ToolCallId>,
     scope: &str,
 ) -> bool {
-    let native = view::filled(message.tool_call_id, cx.tally);
+    let native = raw_json::filled(message.tool_call_id, cx.tally);
     let call = match (&native, run) {
         // A tool that was started without an id was shown under its run's.
         (Some(native), Some(run)) => {
@@ -326,7 +326,7 @@ pub(super) fn answer_message(
     };
     let id = message.id(cx.tally);
     let name = Client::result(cx.client, id.as_deref(), &call);
-    let content = content::body(message.content, cx.tally);
+    let content = content_blocks::body(message.content, cx.tally);
     let error = messages::is_error(message, cx.tally).then(|| content.text().into());
     let metadata = messages::result_metadata(message, cx.tally);
     answer(cx, &call, Answer { message: Some(name), content, error, metadata });
@@ -338,7 +338,7 @@ pub(super) fn answer_message(
 pub(super) fn answer_output(cx: &mut Cx<'_>, run: &ToolCallId, output: Option<&RawValue>, scope: &str) {
     if let Some(output) = output {
         let mut found = false;
-        for raw in super::update::messages(output) {
+        for raw in node_output::messages(output) {
             if let Some((Kind::Tool, message)) = wire::Message::read(raw, cx.tally) {
                 found |= answer_message(cx, &message, Some(run), None, scope);
             }
@@ -346,16 +346,16 @@ pub(super) fn answer_output(cx: &mut Cx<'_>, run: &ToolCallId, output: Option<&R
         if found {
             return;
         }
-        if super::update::is_command(output) {
+        if node_output::is_command(output) {
             // A hand-over to another graph answers nothing itself.
             return;
         }
     }
     let text: Cow<'_, str> = match output {
         None => Cow::Borrowed("null"),
-        Some(output) => match view::string(output, cx.tally) {
+        Some(output) => match raw_json::string(output, cx.tally) {
             Some(text) => text,
-            None => Cow::Owned(view::json(output, cx.tally).get().to_owned()),
+            None => Cow::Owned(raw_json::json(output, cx.tally).get().to_owned()),
         },
     };
     let is_text = output.is_some_and(|output| output.get().starts_with('"'));

@@ -7,14 +7,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{
-    event::{Body, Event, Message, MessageBody, MessageId, SubagentId, ToolCallId},
-    format::langgraph::{
-        messages::{Naming, result_id},
-        reused,
-        settings::outer,
-    },
+use super::{
+    super::namespace::outer,
+    call_ids,
+    messages::{Naming, result_id},
 };
+use crate::event::{Body, Event, Message, MessageBody, MessageId, SubagentId, ToolCallId};
 
 /// How many messages are kept in mind. A state of this many messages is some 10 MB of JSON per step, which no
 /// graph survives; beyond it the oldest are forgotten, and only the order of snapshots suffers.
@@ -260,7 +258,7 @@ impl Client {
             && !self.results.contains_key(&last)
             && uses.iter().any(|(place, id)| *id == last && is_inside(place));
         match is_other && !states_again {
-            true => reused::next(native, &last, |id| !self.holders.contains_key(id)),
+            true => call_ids::next(native, &last, |id| !self.holders.contains_key(id)),
             false => last,
         }
     }

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{super::Cx, Lane, MAX_REASONING, Thought};
-use crate::{
-    event::{Body, EncryptedEntity, MessageId},
-    format::langgraph::{content::Reasoning, messages::reasoning_id},
+use super::{
+    super::{Cx, content_blocks::Reasoning, messages::reasoning_id},
+    Lane, MAX_REASONING, Thought,
 };
+use crate::event::{Body, EncryptedEntity, MessageId};
 
 /// A part of a block of reasoning that was named.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::messages::Naming;
 use crate::event::{MessageId, ToolCallId};
-pub(super) use crate::format::reused::{native, next, number};
+pub(super) use crate::format::reused::{next, number};
 
 /// The calls of one list of messages, by position.
 #[derive(Debug, Default)]

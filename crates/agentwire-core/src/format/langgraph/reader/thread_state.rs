@@ -6,10 +6,12 @@
 use serde_json::value::RawValue;
 
 use super::{
+    super::{
+        raw_json,
+        wire::{self, Native, Question, Task},
+    },
+    call_ids::Reused,
     messages,
-    reused::Reused,
-    view,
-    wire::{self, Native, Question, Task},
 };
 use crate::{
     event::{Interrupt, InterruptId, Message, ToolCallId},
@@ -25,7 +27,7 @@ const INTERRUPT: &str = "langgraph:interrupt";
 const BREAKPOINT: &str = "langgraph:breakpoint";
 
 /// How ids of breakpoints begin. LangGraph has none for them.
-pub(super) const BREAKPOINT_ID: &str = "breakpoint";
+pub(in crate::format::langgraph) const BREAKPOINT_ID: &str = "breakpoint";
 
 /// What a thread holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +53,7 @@ pub struct ThreadState {
 ///
 /// # Errors
 /// When it is not JSON or not a state.
-pub fn state(text: &str, tally: &mut Tally) -> Result<ThreadState, ReadError> {
+pub fn read_state(text: &str, tally: &mut Tally) -> Result<ThreadState, ReadError> {
     let raw: &RawValue =
         serde_json::from_str(text).map_err(|error| ReadError::new("", format!("not valid JSON: {error}")))?;
     read(raw, "", tally)
@@ -61,10 +63,10 @@ pub fn state(text: &str, tally: &mut Tally) -> Result<ThreadState, ReadError> {
 ///
 /// # Errors
 /// When it is not JSON or not a list of states.
-pub fn history(text: &str, tally: &mut Tally) -> Result<Vec<ThreadState>, ReadError> {
+pub fn read_history(text: &str, tally: &mut Tally) -> Result<Vec<ThreadState>, ReadError> {
     let raw: &RawValue =
         serde_json::from_str(text).map_err(|error| ReadError::new("", format!("not valid JSON: {error}")))?;
-    let list = view::elements(raw)
+    let list = raw_json::elements(raw)
         .ok_or_else(|| ReadError::new("", format!("expected an array, found {}", kind_of(text))))?;
     list.into_iter().enumerate().map(|(index, raw)| read(raw, &format!("/{index}"), tally)).collect()
 }
@@ -80,7 +82,7 @@ fn read(raw: &RawValue, path: &str, tally: &mut Tally) -> Result<ThreadState, Re
     let mut conversation = Vec::new();
     let mut state = Vec::new();
     // A thread that has never run has `values: []` or none.
-    for (key, value) in view::members(values).unwrap_or_default() {
+    for (key, value) in raw_json::members(values).unwrap_or_default() {
         if key == "messages" {
             let mut reused = Reused::default();
             for (place, raw) in messages::list(value).into_iter().enumerate() {
@@ -91,18 +93,18 @@ fn read(raw: &RawValue, path: &str, tally: &mut Tally) -> Result<ThreadState, Re
                 }
             }
         } else if !(key.starts_with("__") && key.ends_with("__")) {
-            state.push((key, view::json(value, tally)));
+            state.push((key, raw_json::json(value, tally)));
         }
     }
     let verdict = Verdict::of_state(&native, tally);
     let checkpoint = ["checkpoint_id", "checkpoint"].iter().find_map(|name| {
-        let value = super::view::members(raw)?.into_iter().find(|(key, _)| key == name)?.1;
-        match view::is_object(value) {
-            true => view::members(value)?
+        let value = raw_json::members(raw)?.into_iter().find(|(key, _)| key == name)?.1;
+        match raw_json::is_object(value) {
+            true => raw_json::members(value)?
                 .into_iter()
                 .find(|(key, _)| key == "checkpoint_id")
-                .and_then(|(_, id)| view::string(id, &mut Tally::default()).map(Box::from)),
-            false => view::string(value, &mut Tally::default()).map(Box::from),
+                .and_then(|(_, id)| raw_json::string(id, &mut Tally::default()).map(Box::from)),
+            false => raw_json::string(value, &mut Tally::default()).map(Box::from),
         }
     });
     Ok(ThreadState {
@@ -133,11 +135,11 @@ pub(super) struct Verdict {
 impl Verdict {
     pub(super) fn of_state(native: &Native<'_>, tally: &mut Tally) -> Self {
         let mut verdict = Self {
-            next: view::strings(native.next, tally).into_iter().map(Into::into).collect(),
+            next: raw_json::strings(native.next, tally).into_iter().map(Into::into).collect(),
             ..Self::default()
         };
         let mut found = native.interrupts.map(|raw| interrupts(raw, 0, tally)).unwrap_or_default();
-        for raw in native.tasks.and_then(view::elements).unwrap_or_default() {
+        for raw in native.tasks.and_then(raw_json::elements).unwrap_or_default() {
             let Some(task) = Task::of(raw) else { continue };
             if let Some(raw) = task.interrupts {
                 for interrupt in interrupts(raw, found.len(), tally) {
@@ -147,7 +149,7 @@ impl Verdict {
                 }
             }
             if let Some(error) = task.error {
-                let (class, message) = super::reader::failure(Some(error), tally);
+                let (class, message) = super::run::failure(Some(error), tally);
                 match class.as_deref() {
                     Some("CancelledError" | "UserRollback" | "UserInterrupt") => verdict.cancelled = true,
                     Some("GraphInterrupt" | "NodeInterrupt") => {}
@@ -161,7 +163,7 @@ impl Verdict {
 
     /// What `/threads/{id}/runs/{id}` says; `None` while the run goes on.
     pub(super) fn of_run(native: &Native<'_>, tally: &mut Tally) -> Option<Self> {
-        let status = view::filled(native.status, tally)?;
+        let status = raw_json::filled(native.status, tally)?;
         let mut verdict = Self::default();
         match &*status {
             "success" => {}
@@ -214,8 +216,8 @@ pub(super) fn interrupts(raw: &RawValue, known: usize, tally: &mut Tally) -> Vec
             tally.note("wrong type", "interrupt");
             continue;
         };
-        let place = view::strings(native.ns, tally).join("|");
-        let id = view::filled(native.id.or(native.interrupt_id), tally);
+        let place = raw_json::strings(native.ns, tally).join("|");
+        let id = raw_json::filled(native.id.or(native.interrupt_id), tally);
         let id: InterruptId = match id {
             Some(id) => id.as_ref().into(),
             // Before ids, the place of the node was the identity.
@@ -242,8 +244,8 @@ pub(super) fn interrupt(
     tally: &mut Tally,
 ) -> Interrupt {
     let question = value.and_then(Question::of).unwrap_or_default();
-    let said = value.and_then(|value| view::string(value, tally));
-    let mut text = |raw: Option<&RawValue>| view::filled(raw, tally).map(Box::<str>::from);
+    let said = value.and_then(|value| raw_json::string(value, tally));
+    let mut text = |raw: Option<&RawValue>| raw_json::filled(raw, tally).map(Box::<str>::from);
     let mut interrupt = Interrupt::new(id, text(question.reason).unwrap_or_else(|| INTERRUPT.into()));
     interrupt.message = said.map(Into::into).or_else(|| {
         [question.message, question.question, question.prompt, question.description]
@@ -252,7 +254,7 @@ pub(super) fn interrupt(
     });
     // What LangChain's approval middleware asks for, request by request.
     if interrupt.message.is_none()
-        && let Some(requests) = question.action_requests.and_then(view::elements)
+        && let Some(requests) = question.action_requests.and_then(raw_json::elements)
         && let Some(first) = requests.first().and_then(|raw| Question::of(raw))
     {
         interrupt.message = text(first.description);
@@ -261,8 +263,8 @@ pub(super) fn interrupt(
         text(question.tool_call_camel.or(question.tool_call_id)).map(|call| ToolCallId::from(&*call));
     interrupt.expires_at = text(question.expires_camel.or(question.expires_at));
     let schema = schema.or(question.schema_camel).or(question.response_schema);
-    interrupt.response_schema = schema.and_then(|raw| view::json(raw, tally).into_object());
-    let mut native = vec![("raw", value.map_or_else(Json::null, |value| view::json(value, tally)))];
+    interrupt.response_schema = schema.and_then(|raw| raw_json::json(raw, tally).into_object());
+    let mut native = vec![("raw", value.map_or_else(Json::null, |value| raw_json::json(value, tally)))];
     if !place.is_empty() {
         native.push(("ns", Json::string(place)));
     }
@@ -313,12 +315,12 @@ mod tests {
     use crate::event::{Content, MessageBody, Role};
 
     fn read(text: &str) -> ThreadState {
-        state(text, &mut Tally::default()).unwrap()
+        read_state(text, &mut Tally::default()).unwrap()
     }
 
     #[test]
     fn a_finished_thread_has_its_conversation_and_state() {
-        let state = read(include_str!("fixtures/threads/state_extra_keys.state.json"));
+        let state = read(include_str!("../fixtures/threads/state_extra_keys.state.json"));
         let roles: Vec<_> = state.messages.iter().map(Message::role).collect();
         assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::Assistant]);
         assert_eq!(state.messages[1].tool_calls()[0].arguments.as_ref(), r#"{"fact":"sky is blue"}"#);
@@ -334,7 +336,7 @@ mod tests {
 
     #[test]
     fn an_interrupted_thread_says_what_it_waits_for() {
-        let state = read(include_str!("fixtures/threads/server-hitl-state-interrupted.json"));
+        let state = read(include_str!("../fixtures/threads/server-hitl-state-interrupted.json"));
         let [interrupt] = &state.interrupts[..] else { panic!("{:?}", state.interrupts) };
         assert_eq!(interrupt.message.as_deref(), Some("Delete 3 files?"));
         assert_eq!(state.next, ["approve".into()]);
@@ -344,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_thread_waits_for_nothing() {
-        let state = read(include_str!("fixtures/threads/server-slow-cancel-interrupt-state.json"));
+        let state = read(include_str!("../fixtures/threads/server-slow-cancel-interrupt-state.json"));
         assert!(state.cancelled);
         assert!(state.interrupts.is_empty());
         assert_eq!(state.next, ["chatbot".into()]);
@@ -361,13 +363,13 @@ mod tests {
 
     #[test]
     fn history_is_a_list_of_states_newest_first() {
-        let text = include_str!("fixtures/threads/server-hitl-history.json");
-        let history = history(text, &mut Tally::default()).unwrap();
+        let text = include_str!("../fixtures/threads/server-hitl-history.json");
+        let history = read_history(text, &mut Tally::default()).unwrap();
         assert!(history.len() > 2);
         assert!(history[0].messages.len() >= history[1].messages.len());
-        let error = state("[1]", &mut Tally::default()).unwrap_err();
+        let error = read_state("[1]", &mut Tally::default()).unwrap_err();
         assert_eq!(error.to_string(), "expected a thread's state, found an array");
-        let error = super::history(r#"[{"next":[]}]"#, &mut Tally::default()).unwrap_err();
+        let error = read_history(r#"[{"next":[]}]"#, &mut Tally::default()).unwrap_err();
         assert_eq!(error.path(), "/0");
     }
 

@@ -1,5 +1,6 @@
 //! What `-O key=value` can change.
 
+use super::namespace::node_of;
 use crate::format::{OptionSpec, Options};
 
 /// The options of this format.
@@ -119,14 +120,4 @@ impl Settings {
     pub(super) fn hides_tags<T: AsRef<str>>(&self, tags: &[T]) -> bool {
         self.hide_tags.iter().any(|hidden| tags.iter().any(|tag| tag.as_ref() == &**hidden))
     }
-}
-
-/// The place of the graph that the node at `ns` is in.
-pub(super) fn outer(ns: &str) -> &str {
-    ns.rsplit_once('|').map_or("", |(outer, _)| outer)
-}
-
-/// The node that a segment of a namespace names.
-pub(super) fn node_of(segment: &str) -> &str {
-    segment.rsplit_once(':').map_or(segment, |(node, _)| node)
 }

@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::{
-    content::{self, Piece},
-    reused::Reused,
-    view,
-    wire::{self, Call, Function, Kind, Kwargs},
+    super::{
+        raw_json,
+        wire::{self, Call, Function, Kwargs},
+    },
+    call_ids::Reused,
+    content_blocks::{self, Piece},
 };
 use crate::{
     event::{Message, MessageBody, MessageId, ToolCall, ToolCallId},
@@ -35,7 +37,7 @@ pub(super) fn calls<'a>(message: &wire::Message<'a>, tally: &mut Tally) -> Vec<W
         lists.push(kwargs.tool_calls);
     }
     for list in lists.into_iter().flatten() {
-        for raw in view::elements(list).unwrap_or_default() {
+        for raw in raw_json::elements(list).unwrap_or_default() {
             match whole_call(raw, tally) {
                 Some(call) => calls.push(call),
                 None => tally.note("wrong type", "tool call"),
@@ -53,8 +55,8 @@ pub(super) fn whole_call<'a>(raw: &'a RawValue, tally: &mut Tally) -> Option<Who
     let function = call.function.and_then(Function::of).unwrap_or_default();
     let name = call.name.or(function.name).or(call.tool).or(call.tool_name);
     Some(WholeCall {
-        id: view::filled(call.id.or(call.tool_call_id), tally),
-        name: view::filled(name, tally).unwrap_or_default(),
+        id: raw_json::filled(call.id.or(call.tool_call_id), tally),
+        name: raw_json::filled(name, tally).unwrap_or_default(),
         args: arguments(call.args.or(function.arguments).or(call.tool_input).or(call.input), tally),
     })
 }
@@ -63,9 +65,9 @@ pub(super) fn whole_call<'a>(raw: &'a RawValue, tally: &mut Tally) -> Option<Who
 pub(super) fn arguments<'a>(raw: Option<&'a RawValue>, tally: &mut Tally) -> Cow<'a, str> {
     match raw {
         None => Cow::Borrowed(""),
-        Some(raw) => match view::string(raw, tally) {
+        Some(raw) => match raw_json::string(raw, tally) {
             Some(text) => text,
-            None => Cow::Owned(view::json(raw, tally).get().to_owned()),
+            None => Cow::Owned(raw_json::json(raw, tally).get().to_owned()),
         },
     }
 }
@@ -107,7 +109,7 @@ impl Naming for Native {
 
 /// Whether `id` is one that LangChain makes up of the model's run where the provider gave none: `lc_run--RUN`,
 /// before 1.0 `run--RUN` and `run-RUN`.
-pub(super) fn is_stand_in(id: &str) -> bool {
+pub(in crate::format::langgraph) fn is_stand_in(id: &str) -> bool {
     id.starts_with("lc_run-")
         || id.strip_prefix("run-").is_some_and(|run| {
             let run = run.trim_start_matches('-').as_bytes();
@@ -142,9 +144,9 @@ pub(super) fn message(
         None => format!("message-{place}").into(),
     };
     let mut message = match kind {
-        Kind::Human => Message::user(id, content::body(native.content, tally)),
+        Kind::Human => Message::user(id, content_blocks::body(native.content, tally)),
         Kind::System | Kind::Developer => {
-            let content = content::text(native.content, tally).into();
+            let content = content_blocks::text(native.content, tally).into();
             let body = match kind {
                 Kind::System => MessageBody::System { content },
                 _ => MessageBody::Developer { content },
@@ -163,14 +165,14 @@ pub(super) fn message(
                     ToolCall::new(id, call.name, call.args)
                 })
                 .collect();
-            let text = content::text(native.content, tally);
+            let text = content_blocks::text(native.content, tally);
             let content = (!text.is_empty() || calls.is_empty()).then(|| text.into());
             let tool_calls = (!calls.is_empty()).then_some(calls);
             Message::new(id, MessageBody::Assistant { content, tool_calls })
         }
         Kind::Tool => {
-            let call = view::filled(native.tool_call_id, tally)?;
-            let content = content::body(native.content, tally);
+            let call = raw_json::filled(native.tool_call_id, tally)?;
+            let content = content_blocks::body(native.content, tally);
             let error = is_error(&native, tally).then(|| content.text().into());
             let call = reused.answer(&call).unwrap_or_else(|| naming.call(&call));
             let id = naming.result(native_id.as_deref(), &call);
@@ -179,7 +181,7 @@ pub(super) fn message(
         Kind::Remove => return None,
     };
     if kind != Kind::Tool {
-        message.name = view::filled(native.name, tally).map(Into::into);
+        message.name = raw_json::filled(native.name, tally).map(Into::into);
     }
     Some((kind, message))
 }
@@ -191,12 +193,12 @@ pub(super) fn call_id(message: &str, index: usize) -> ToolCallId {
 
 /// Whether a tool message reports a failure.
 pub(super) fn is_error(message: &wire::Message<'_>, tally: &mut Tally) -> bool {
-    view::filled(message.status, tally).is_some_and(|status| status == "error")
+    raw_json::filled(message.status, tally).is_some_and(|status| status == "error")
 }
 
 /// What a result carries beside its content.
 pub(super) fn result_metadata(message: &wire::Message<'_>, tally: &mut Tally) -> Option<Object> {
-    let artifact = message.artifact.map(|raw| ("artifact", view::json(raw, tally)));
+    let artifact = message.artifact.map(|raw| ("artifact", raw_json::json(raw, tally)));
     let status = is_error(message, tally).then(|| ("status", crate::json::Json::string("error")));
     let entries: Vec<_> = status.into_iter().chain(artifact).collect();
     (!entries.is_empty()).then(|| Object::from_entries(entries))
@@ -204,7 +206,7 @@ pub(super) fn result_metadata(message: &wire::Message<'_>, tally: &mut Tally) ->
 
 /// The messages that `raw` is: a list of them, or a single one.
 pub(super) fn list(raw: &RawValue) -> Vec<&RawValue> {
-    match view::elements(raw) {
+    match raw_json::elements(raw) {
         Some(elements) => elements,
         None => vec![raw],
     }
@@ -246,7 +248,8 @@ pub(super) fn reasoning(raw: &RawValue, tally: &mut Tally) -> Vec<Message> {
     for text in kwargs_reasoning(&kwargs, tally) {
         add(reasoning_id(&id, "0"), &text.0, None);
     }
-    let blocks = native.content.map(|content| content::pieces(content, true, tally)).unwrap_or_default();
+    let blocks =
+        native.content.map(|content| content_blocks::pieces(content, true, tally)).unwrap_or_default();
     for piece in blocks {
         let Piece::Reasoning(piece) = piece else { continue };
         let text = piece.text.map(|(text, _)| text).unwrap_or_default();
@@ -271,14 +274,14 @@ pub(super) fn kwargs_reasoning<'a>(
 ) -> Vec<(Cow<'a, str>, &'a RawValue)> {
     let mut said = Vec::new();
     for raw in [kwargs.reasoning_content, kwargs.reasoning].into_iter().flatten() {
-        if let Some(text) = view::string(raw, tally) {
+        if let Some(text) = raw_json::string(raw, tally) {
             said.push((text, raw));
             continue;
         }
         let summary = wire::Block::of(raw).and_then(|block| block.summary);
-        for part in summary.and_then(view::elements).unwrap_or_default() {
+        for part in summary.and_then(raw_json::elements).unwrap_or_default() {
             if let Some(raw) = wire::Inner::of(part).and_then(|part| part.text)
-                && let Some(text) = view::string(raw, tally)
+                && let Some(text) = raw_json::string(raw, tally)
             {
                 said.push((text, raw));
             }
@@ -286,4 +289,90 @@ pub(super) fn kwargs_reasoning<'a>(
     }
     said.retain(|(text, _)| !text.is_empty());
     said
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Human,
+    Ai,
+    Tool,
+    System,
+    Developer,
+    /// An order to forget a message, or all of them.
+    Remove,
+}
+
+impl<'a> wire::Message<'a> {
+    /// The message that `raw` is, taken out of its `lc` envelope; `None` if it is not a message.
+    pub(super) fn read(raw: &'a RawValue, tally: &mut Tally) -> Option<(Kind, Self)> {
+        let message = Self::of(raw)?;
+        if message.lc.is_some()
+            && let Some(kwargs) = message.kwargs
+        {
+            let mut inner = Self::of(kwargs)?;
+            // The class name is the last part of the envelope's path; the inner `type` may have been left out.
+            let path = raw_json::strings(message.id, tally);
+            let kind = match inner.kind.and_then(|kind| raw_json::string(kind, tally)) {
+                Some(kind) => inner.kind_of(&kind, tally),
+                None => inner.kind_of(path.last()?, tally),
+            }?;
+            if inner.content.is_none() {
+                inner.content = inner.text;
+            }
+            return Some((kind, inner));
+        }
+        let kind = message.kind.or(message.role).and_then(|kind| raw_json::string(kind, tally))?;
+        let kind = message.kind_of(&kind, tally)?;
+        let kind = match kind {
+            Kind::System if message.is_developer(tally) => Kind::Developer,
+            kind => kind,
+        };
+        // Content blocks and calls have a `type` too, but nothing to say.
+        (message.content.is_some() || message.tool_calls.is_some() || kind == Kind::Remove)
+            .then_some((kind, message))
+    }
+
+    /// What a message of a type is; `{"type":"chat","role":"user"}` names its speaker apart.
+    fn kind_of(&self, kind: &str, tally: &mut Tally) -> Option<Kind> {
+        match kind {
+            "chat" | "ChatMessage" | "ChatMessageChunk" => Kind::parse(&raw_json::string(self.role?, tally)?),
+            kind => Kind::parse(kind),
+        }
+    }
+
+    /// `[ROLE, TEXT]`, or only what a person said: both stand for a message in what a graph is given, and stay in
+    /// a state without a reducer.
+    pub(super) fn shorthand(raw: &'a RawValue, tally: &mut Tally) -> Option<(Kind, Self)> {
+        let (kind, content) = match &raw_json::elements(raw).unwrap_or_default()[..] {
+            [role, content] => (Kind::parse(&raw_json::string(role, tally)?)?, *content),
+            [] if raw.get().starts_with('"') => (Kind::Human, raw),
+            _ => return None,
+        };
+        Some((kind, Self { content: Some(content), ..Self::default() }))
+    }
+
+    fn is_developer(&self, tally: &mut Tally) -> bool {
+        let kwargs = self.additional_kwargs.and_then(Kwargs::of);
+        let role = kwargs.and_then(|kwargs| raw_json::filled(kwargs.openai_role, tally));
+        role.is_some_and(|role| role == "developer")
+    }
+
+    pub(super) fn id(&self, tally: &mut Tally) -> Option<Cow<'a, str>> {
+        raw_json::filled(self.id, tally)
+    }
+}
+
+impl Kind {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "ai" | "assistant" | "AIMessageChunk" | "AIMessage" => Self::Ai,
+            "human" | "user" | "HumanMessageChunk" | "HumanMessage" => Self::Human,
+            "tool" | "function" | "ToolMessageChunk" | "ToolMessage" | "FunctionMessageChunk" => Self::Tool,
+            "system" | "SystemMessageChunk" | "SystemMessage" => Self::System,
+            "developer" => Self::Developer,
+            "remove" | "RemoveMessage" => Self::Remove,
+            _ => return None,
+        })
+    }
 }

@@ -8,10 +8,9 @@
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use super::lane::Lane;
+use super::{super::raw_json::Key, model_stream::Lane};
 use crate::{
     event::{Body, Event, MessageId, SubagentId},
-    format::langgraph::view::Key,
     tally::Tally,
 };
 

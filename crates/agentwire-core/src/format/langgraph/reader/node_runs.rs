@@ -8,13 +8,16 @@ use std::collections::{HashMap, HashSet};
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use super::Cx;
+use super::{
+    super::{
+        namespace::{node_of, outer},
+        options::Steps,
+    },
+    Cx,
+    messages::Naming,
+};
 use crate::{
     event::{Body, Event, SubagentId, SubagentStarted, ToolCallId},
-    format::langgraph::{
-        messages::Naming,
-        settings::{Steps, node_of, outer},
-    },
     json::Object,
 };
 

@@ -2,13 +2,11 @@
 
 use serde_json::value::RawValue;
 
-use crate::{
-    event::Usage,
-    format::langgraph::{
-        view,
-        wire::{TokenDetails, UsageMetadata},
-    },
+use super::super::super::{
+    raw_json,
+    wire::{TokenDetails, UsageMetadata},
 };
+use crate::event::Usage;
 
 /// The token counts of one message.
 pub(super) fn usage(raw: &RawValue) -> Option<Usage> {
@@ -18,12 +16,12 @@ pub(super) fn usage(raw: &RawValue) -> Option<Usage> {
     let usage = Usage {
         provider: None,
         model: None,
-        input: view::count(usage.input_tokens.or(usage.prompt_tokens)),
-        output: view::count(usage.output_tokens.or(usage.completion_tokens)),
-        total: view::count(usage.total_tokens),
-        reasoning: view::count(output.reasoning),
-        cached_input: view::count(input.cache_read),
-        cache_write_input: view::count(input.cache_creation),
+        input: raw_json::count(usage.input_tokens.or(usage.prompt_tokens)),
+        output: raw_json::count(usage.output_tokens.or(usage.completion_tokens)),
+        total: raw_json::count(usage.total_tokens),
+        reasoning: raw_json::count(output.reasoning),
+        cached_input: raw_json::count(input.cache_read),
+        cache_write_input: raw_json::count(input.cache_creation),
     };
     (usage != Usage::default()).then_some(usage)
 }

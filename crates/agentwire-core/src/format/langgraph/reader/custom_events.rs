@@ -4,13 +4,15 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{LangGraphReader, calls, cx};
-use crate::{
-    event::{Body, Event, ToolCallId},
-    format::langgraph::{
-        messages, view,
+use super::{
+    super::{
+        raw_json,
         wire::{Marker, Native},
     },
+    LangGraphReader, content_blocks, cx, messages, tool_calls,
+};
+use crate::{
+    event::{Body, Event, ToolCallId},
     json::Json,
 };
 
@@ -23,15 +25,15 @@ impl LangGraphReader {
         if self.is_hidden(native) {
             return;
         }
-        let name = view::filled(native.name, &mut self.tally).unwrap_or(Cow::Borrowed("custom"));
+        let name = raw_json::filled(native.name, &mut self.tally).unwrap_or(Cow::Borrowed("custom"));
         self.custom(&name, native.data, run, out);
     }
 
     /// What a graph wrote with its stream writer: any value, mostly an object that names itself.
     pub(super) fn written(&mut self, value: &RawValue, out: &mut Vec<Event>) {
         let marker = Marker::of(value).unwrap_or_default();
-        let name =
-            view::filled(marker.kind, &mut self.tally).or_else(|| view::filled(marker.name, &mut self.tally));
+        let name = raw_json::filled(marker.kind, &mut self.tally)
+            .or_else(|| raw_json::filled(marker.name, &mut self.tally));
         let name = name.unwrap_or(Cow::Borrowed("custom"));
         self.custom(&name, Some(value), "", out);
     }
@@ -40,7 +42,7 @@ impl LangGraphReader {
     pub(super) fn custom(&mut self, name: &str, data: Option<&RawValue>, run: &str, out: &mut Vec<Event>) {
         let marker = data.and_then(Marker::of).unwrap_or_default();
         if name == MARKER {
-            let inner = view::filled(marker.name, &mut self.tally);
+            let inner = raw_json::filled(marker.name, &mut self.tally);
             return match inner {
                 Some(inner) if self.settings.manual_reasoning && inner == "reasoning" => {
                     self.manual_reasoning(marker.payload, run, out);
@@ -65,7 +67,7 @@ impl LangGraphReader {
     }
 
     fn push_custom(&mut self, name: &str, value: Option<&RawValue>, out: &mut Vec<Event>) {
-        let value = value.map_or_else(Json::null, |value| view::json(value, &mut self.tally));
+        let value = value.map_or_else(Json::null, |value| raw_json::json(value, &mut self.tally));
         out.push(Event::new(Body::Custom { name: name.into(), value }));
     }
 
@@ -79,25 +81,25 @@ impl LangGraphReader {
     }
 
     fn manual_message(&mut self, marker: &Marker<'_>, run: &str, out: &mut Vec<Event>) {
-        let id = view::filled(marker.message_id.or(marker.id), &mut self.tally);
+        let id = raw_json::filled(marker.message_id.or(marker.id), &mut self.tally);
         let id = id.map_or_else(|| self.manual_id(run, "message"), Cow::into_owned);
-        let text = crate::format::langgraph::content::text(marker.message, &mut self.tally);
+        let text = content_blocks::text(marker.message, &mut self.tally);
         self.say(&id, &text, out);
     }
 
     fn manual_call(&mut self, marker: &Marker<'_>, run: &str, out: &mut Vec<Event>) {
-        let Some(name) = view::filled(marker.name, &mut self.tally) else {
+        let Some(name) = raw_json::filled(marker.name, &mut self.tally) else {
             return self.tally.note("wrong type", "manually_emit_tool_call");
         };
-        let id = view::filled(marker.id, &mut self.tally);
+        let id = raw_json::filled(marker.id, &mut self.tally);
         let id: ToolCallId = id.map_or_else(|| self.manual_id(run, "call"), Cow::into_owned).into();
         let args = messages::arguments(marker.args, &mut self.tally);
-        calls::whole(cx!(self, out), &id, &name, &args, None, None, false);
+        tool_calls::whole(cx!(self, out), &id, &name, &args, None, None, false);
     }
 
     fn manual_reasoning(&mut self, text: Option<&RawValue>, run: &str, out: &mut Vec<Event>) {
         let Some(text) =
-            text.and_then(|raw| view::string(raw, &mut self.tally)).filter(|text| !text.is_empty())
+            text.and_then(|raw| raw_json::string(raw, &mut self.tally)).filter(|text| !text.is_empty())
         else {
             return self.tally.note("wrong type", "reasoning by hand");
         };
@@ -114,7 +116,7 @@ impl LangGraphReader {
 
     /// A state by hand replaces the one that is shown, without its messages.
     fn manual_state(&mut self, data: &RawValue, out: &mut Vec<Event>) {
-        let mut state = view::json(data, &mut self.tally);
+        let mut state = raw_json::json(data, &mut self.tally);
         if let Some(object) = state.clone().into_object() {
             state = object.without("messages").into();
         }

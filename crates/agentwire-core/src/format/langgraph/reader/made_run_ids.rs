@@ -4,7 +4,7 @@
 //! names in them tell which start an end belongs to. The ids made here stay inside the reader, but for tools that
 //! have no other.
 
-use crate::format::langgraph::names::EventName;
+use super::super::wire::EventName;
 
 /// How many starts may wait for their end.
 const MAX_OPEN: usize = 1024;

@@ -1,7 +1,7 @@
 //! Requests: the canonical [`RunInput`] to what LangGraph Server takes at `/threads/{id}/runs/stream`.
 //!
 //! A thread on the server has its conversation already, and adds to it by id. What the user interface sends is
-//! the whole conversation, so the caller hands in what the thread holds ([`super::thread::state`]) and only
+//! the whole conversation, so the caller hands in what the thread holds ([`super::thread_state::read_state`]) and only
 //! the rest is sent. Without it everything is sent, which is right for stateless runs and new threads.
 //!
 //! ```
@@ -17,13 +17,15 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use super::{
-    messages::is_stand_in,
-    reused,
-    thread::{BREAKPOINT_ID, ThreadState},
+    reader::is_stand_in,
+    thread_state::{BREAKPOINT_ID, ThreadState},
 };
-use crate::event::{
-    Content, ContentPart, MediaKind, Message, MessageBody, PartSource, ResumeEntry, ResumeStatus, RunInput,
-    ToolCall,
+use crate::{
+    event::{
+        Content, ContentPart, MediaKind, Message, MessageBody, PartSource, ResumeEntry, ResumeStatus,
+        RunInput, ToolCall,
+    },
+    format::reused,
 };
 
 /// The stream modes that carry everything that canonical events can say, without repeating the tokens.
@@ -414,7 +416,7 @@ mod tests {
     use super::*;
     use crate::{
         event::{Context, Message, ResumeEntry, Tool},
-        format::langgraph::thread,
+        format::langgraph::thread_state,
         json::Json,
         tally::Tally,
     };
@@ -558,7 +560,8 @@ mod tests {
         {
             let state = json!({"values": {"messages": held}, "next": [], "tasks": []}).to_string();
             let known =
-                crate::format::langgraph::thread::state(&state, &mut crate::Tally::default()).unwrap();
+                crate::format::langgraph::thread_state::read_state(&state, &mut crate::Tally::default())
+                    .unwrap();
             let body = run_request(&input, &RunRequest { known: Some(&known), ..RunRequest::new("agent") });
             let told = &body["command"]["update"]["messages"];
             assert_eq!(told.as_array().map(Vec::len), said.then_some(1), "{body}");
@@ -600,8 +603,8 @@ mod tests {
 
     #[test]
     fn only_what_the_thread_does_not_hold_is_sent() {
-        let known = include_str!("fixtures/threads/state_extra_keys.state.json");
-        let known = thread::state(known, &mut Tally::default()).unwrap();
+        let known = include_str!("../fixtures/threads/state_extra_keys.state.json");
+        let known = thread_state::read_state(known, &mut Tally::default()).unwrap();
         let mut input = RunInput::new("t", "r");
         input.messages = known.messages.clone();
         // The result was shown under a name of our own.

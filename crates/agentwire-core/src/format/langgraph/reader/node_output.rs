@@ -5,7 +5,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::format::langgraph::{view, wire::Command};
+use super::super::{raw_json, wire::Command};
 
 /// The only member of a channel to which a task wrote more than once; its value is the list of what it wrote.
 const WRITES: &str = "$writes";
@@ -22,7 +22,7 @@ pub(super) fn messages(output: &RawValue) -> Vec<&RawValue> {
 
 /// Whether `output` is an order.
 pub(super) fn is_command(output: &RawValue) -> bool {
-    let Some(members) = view::members(output) else { return false };
+    let Some(members) = raw_json::members(output) else { return false };
     let has = |name: &str| members.iter().any(|(key, _)| key == name);
     has("update") && has("goto") && has("resume")
 }
@@ -31,7 +31,7 @@ fn collect<'a>(raw: &'a RawValue, depth: usize, found: &mut Vec<&'a RawValue>) {
     if depth == 0 {
         return;
     }
-    if let Some(list) = view::elements(raw) {
+    if let Some(list) = raw_json::elements(raw) {
         // `[["messages", …], …]` is how tasks write their updates.
         if let [key, value] = &list[..]
             && key.get().starts_with('"')
@@ -43,7 +43,7 @@ fn collect<'a>(raw: &'a RawValue, depth: usize, found: &mut Vec<&'a RawValue>) {
         }
         return;
     }
-    let Some(members) = view::members(raw) else { return };
+    let Some(members) = raw_json::members(raw) else { return };
     if is_message(&members) {
         return found.push(raw);
     }
@@ -61,18 +61,18 @@ fn collect<'a>(raw: &'a RawValue, depth: usize, found: &mut Vec<&'a RawValue>) {
 
 /// The messages that an update writes to one channel.
 fn channel<'a>(value: &'a RawValue, found: &mut Vec<&'a RawValue>) {
-    if let Some(list) = view::elements(value) {
+    if let Some(list) = raw_json::elements(value) {
         found.extend(list.into_iter().filter(|raw| looks_like_message(raw)));
         return;
     }
-    let Some(members) = view::members(value) else { return };
+    let Some(members) = raw_json::members(value) else { return };
     if is_message(&members) {
         found.push(value);
     } else if let [(key, writes)] = &members[..]
         && key == WRITES
     {
-        for write in view::elements(writes).unwrap_or_default() {
-            match view::elements(write) {
+        for write in raw_json::elements(writes).unwrap_or_default() {
+            match raw_json::elements(write) {
                 Some(list) => found.extend(list.into_iter().filter(|raw| looks_like_message(raw))),
                 None if looks_like_message(write) => found.push(write),
                 None => {}
@@ -82,7 +82,7 @@ fn channel<'a>(value: &'a RawValue, found: &mut Vec<&'a RawValue>) {
 }
 
 fn looks_like_message(raw: &RawValue) -> bool {
-    view::members(raw).is_some_and(|members| is_message(&members))
+    raw_json::members(raw).is_some_and(|members| is_message(&members))
 }
 
 fn is_message(members: &[(std::borrow::Cow<'_, str>, &RawValue)]) -> bool {

@@ -6,23 +6,22 @@ use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
 use super::{
-    LangGraphReader, MAX_CHAINS,
-    calls::{self, Answer},
-    cx,
-    lane::Lane,
-    nodes::Node,
+    super::{
+        namespace::outer,
+        options::Steps,
+        raw_json,
+        wire::{self, Block, Call, Data, EventName, Meta, Mode, Native},
+    },
+    LangGraphReader, MAX_CHAINS, cx,
+    messages::{self, Kind, Naming, WholeCall},
+    model_stream::Lane,
+    node_output,
+    node_runs::Node,
     run::failure,
-    update,
+    tool_calls::{self, Answer},
 };
 use crate::{
     event::{Body, Event, MessageId, ToolCallId},
-    format::langgraph::{
-        messages::{self, Naming, WholeCall},
-        names::{EventName, Mode},
-        settings::{Steps, outer},
-        view,
-        wire::{self, Block, Call, Data, Meta, Native},
-    },
     json::{Json, Object},
 };
 
@@ -46,7 +45,7 @@ impl LangGraphReader {
         out: &mut Vec<Event>,
     ) {
         let data = native.data.and_then(Data::of).unwrap_or_default();
-        let run = match view::filled(native.run_id, &mut self.tally) {
+        let run = match raw_json::filled(native.run_id, &mut self.tally) {
             Some(run) => run,
             None => {
                 let runnable = self.name(native, &data);
@@ -58,7 +57,7 @@ impl LangGraphReader {
         }
         self.client.early_results = true;
         self.run.has_events = true;
-        if native.data.is_none_or(|data| !view::is_object(data)) && name != EventName::CustomEvent {
+        if native.data.is_none_or(|data| !raw_json::is_object(data)) && name != EventName::CustomEvent {
             self.tally.note("wrong type", &format!("{} data", name.as_str()));
         }
         match name {
@@ -91,7 +90,7 @@ impl LangGraphReader {
 
     /// Whether an event is one of this run; begins the run with the first one.
     fn belongs(&mut self, name: EventName, run: &str, native: &Native<'_>, out: &mut Vec<Event>) -> bool {
-        let parents = view::strings(native.parent_ids, &mut self.tally);
+        let parents = raw_json::strings(native.parent_ids, &mut self.tally);
         let root: &str = parents.first().map_or(run, |root| root);
         if let Some(known) = self.run.root() {
             let foreign = match parents.first() {
@@ -124,10 +123,10 @@ impl LangGraphReader {
         }
         if !self.run.is_active() {
             let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
-            let integration = view::filled(meta.integration, &mut self.tally);
+            let integration = raw_json::filled(meta.integration, &mut self.tally);
             self.run.is_graph |= meta.node.is_some() || integration.is_some_and(|name| name == "langgraph");
-            let thread = view::filled(meta.thread_id, &mut self.tally);
-            let named = !parents.is_empty() || view::filled(native.run_id, &mut self.tally).is_some();
+            let thread = raw_json::filled(meta.thread_id, &mut self.tally);
+            let named = !parents.is_empty() || raw_json::filled(native.run_id, &mut self.tally).is_some();
             let known_root = (is_known && named).then_some(root);
             self.begin(thread.as_deref(), known_root, out);
             if self.settings.metadata
@@ -143,9 +142,9 @@ impl LangGraphReader {
 
     /// The name and metadata of a graph or a node, and the run of a node.
     fn facts(&mut self, native: &Native<'_>, run: Option<&str>) -> Option<Object> {
-        let name = view::filled(native.name, &mut self.tally);
+        let name = raw_json::filled(native.name, &mut self.tally);
         let metadata =
-            native.metadata.map(|raw| view::json(raw, &mut self.tally)).and_then(Json::into_object);
+            native.metadata.map(|raw| raw_json::json(raw, &mut self.tally)).and_then(Json::into_object);
         let named = [("name", name.as_deref()), ("node_id", run)];
         let named = named.into_iter().filter_map(|(key, text)| Some((key, Json::string(text?))));
         let named = Object::from_entries(named);
@@ -154,7 +153,7 @@ impl LangGraphReader {
 
     pub(super) fn is_hidden(&mut self, native: &Native<'_>) -> bool {
         if !self.settings.hide_tags.is_empty() {
-            let tags = view::strings(native.tags, &mut self.tally);
+            let tags = raw_json::strings(native.tags, &mut self.tally);
             if self.settings.hides_tags(&tags) {
                 return true;
             }
@@ -163,8 +162,8 @@ impl LangGraphReader {
             return false;
         }
         let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
-        let ns = view::filled(meta.ns, &mut self.tally).unwrap_or_default();
-        let node = view::filled(meta.node, &mut self.tally).unwrap_or_default();
+        let ns = raw_json::filled(meta.ns, &mut self.tally).unwrap_or_default();
+        let node = raw_json::filled(meta.node, &mut self.tally).unwrap_or_default();
         self.settings.hides_node(&ns, &node)
     }
 
@@ -177,14 +176,14 @@ impl LangGraphReader {
         let hidden = self.is_hidden(native);
         let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
         let tally = &mut self.tally;
-        let ns = view::filled(meta.ns.or(meta.inner_ns), tally).unwrap_or_default();
-        let agent = view::filled(meta.agent, tally);
+        let ns = raw_json::filled(meta.ns.or(meta.inner_ns), tally).unwrap_or_default();
+        let agent = raw_json::filled(meta.agent, tally);
         let mut lane = Lane::new(format!("lc_run--{run}"), &ns);
-        let parents = view::strings(native.parent_ids, tally);
+        let parents = raw_json::strings(native.parent_ids, tally);
         let node = parents.iter().rev().find(|parent| self.nodes.is_running(parent));
         lane.node = node.map(|node| node.as_ref().into());
-        lane.provider = view::filled(meta.provider, tally).map(Into::into);
-        lane.model = view::filled(meta.model, tally).map(Into::into);
+        lane.provider = raw_json::filled(meta.provider, tally).map(Into::into);
+        lane.model = raw_json::filled(meta.model, tally).map(Into::into);
         lane.hidden = hidden;
         if !hidden {
             lane.owner = self.nodes.owner(cx!(self, out), &ns, agent.as_deref());
@@ -245,7 +244,7 @@ impl LangGraphReader {
     fn llm_stream(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
         let chunk = data.chunk;
         let text = chunk.and_then(|raw| Block::of(raw).and_then(|block| block.text).or(Some(raw)));
-        let Some(text) = text.and_then(|raw| view::string(raw, &mut self.tally)) else {
+        let Some(text) = text.and_then(|raw| raw_json::string(raw, &mut self.tally)) else {
             return self.tally.note("wrong type", "on_llm_stream data.chunk");
         };
         self.model_lane(run, native, out);
@@ -257,7 +256,7 @@ impl LangGraphReader {
     fn llm_end(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
         self.model_lane(run, native, out);
         let text = data.output.and_then(|output| generation(output, "text"));
-        let text = text.and_then(|raw| view::string(raw, &mut self.tally));
+        let text = text.and_then(|raw| raw_json::string(raw, &mut self.tally));
         if text.is_none() {
             self.tally.note("wrong type", "on_llm_end data.output");
         }
@@ -282,7 +281,7 @@ impl LangGraphReader {
         data: &Data<'_>,
         out: &mut Vec<Event>,
     ) {
-        let tags = view::strings(native.tags, &mut self.tally);
+        let tags = raw_json::strings(native.tags, &mut self.tally);
         if tags.iter().any(|tag| tag == HIDDEN) {
             return;
         }
@@ -292,10 +291,10 @@ impl LangGraphReader {
         }
         let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
         let tally = &mut self.tally;
-        let ns = view::filled(meta.ns.or(meta.inner_ns), tally).unwrap_or_default();
-        let node = view::filled(meta.node, tally);
+        let ns = raw_json::filled(meta.ns.or(meta.inner_ns), tally).unwrap_or_default();
+        let node = raw_json::filled(meta.node, tally);
         self.run.is_graph |= node.is_some();
-        let parents = view::strings(native.parent_ids, tally);
+        let parents = raw_json::strings(native.parent_ids, tally);
         let is_node = event == EventName::NodeStart
             || tags.iter().any(|tag| tag.starts_with(NODE))
             || tags.is_empty() && node.as_deref() == Some(&*name) && {
@@ -306,12 +305,12 @@ impl LangGraphReader {
             return;
         }
         let mut started = Node::new(&name, &ns);
-        started.number = view::integer(meta.step);
+        started.number = raw_json::integer(meta.step);
         started.facts = if self.settings.metadata { self.facts(native, Some(run)) } else { None };
         started.hidden = self.settings.hides_tags(&tags) || self.settings.hides_node(&ns, &name);
         // What the outer graph hands to a node that it pulls is its conversation, whole and exact.
         let pulled =
-            view::strings(meta.path, &mut self.tally).first().is_some_and(|how| how == "__pregel_pull");
+            raw_json::strings(meta.path, &mut self.tally).first().is_some_and(|how| how == "__pregel_pull");
         let outermost = parents.len() == 1 && !ns.contains('|');
         if let Some(input) = data.input {
             if pulled
@@ -361,7 +360,7 @@ impl LangGraphReader {
     fn asked(&mut self, input: &RawValue) -> Option<Box<RawValue>> {
         let list = messages::list(member(input, "messages")?);
         let raw = list.into_iter().rev().find(|raw| {
-            wire::Message::read(raw, &mut self.tally).is_some_and(|(kind, _)| kind == wire::Kind::Ai)
+            wire::Message::read(raw, &mut self.tally).is_some_and(|(kind, _)| kind == Kind::Ai)
         })?;
         let (_, message) = wire::Message::read(raw, &mut self.tally)?;
         let id = message.id(&mut self.tally)?;
@@ -376,16 +375,17 @@ impl LangGraphReader {
             return;
         }
         // With several stream modes the root's chunks are `[mode, data]` or `[place, mode, data]`.
-        if let Some(tuple) = view::elements(chunk) {
+        if let Some(tuple) = raw_json::elements(chunk) {
             let (place, mode, data) = match &tuple[..] {
                 [mode, data] => (None, *mode, *data),
                 [place, mode, data] => (Some(*place), *mode, *data),
                 _ => return,
             };
-            let Some(mode) = view::string(mode, &mut self.tally).and_then(|mode| Mode::parse(&mode)) else {
+            let Some(mode) = raw_json::string(mode, &mut self.tally).and_then(|mode| Mode::parse(&mode))
+            else {
                 return;
             };
-            let ns = view::strings(place, &mut self.tally).join("|");
+            let ns = raw_json::strings(place, &mut self.tally).join("|");
             return self.mode(mode, &ns, data, frame, out);
         }
         if self.run.is_graph {
@@ -435,14 +435,14 @@ impl LangGraphReader {
 
     /// The name of the runnable: on the event, or in its data, as some bridges have it.
     fn name(&mut self, native: &Native<'_>, data: &Data<'_>) -> Box<str> {
-        let name =
-            view::filled(native.name, &mut self.tally).or_else(|| view::filled(data.name, &mut self.tally));
+        let name = raw_json::filled(native.name, &mut self.tally)
+            .or_else(|| raw_json::filled(data.name, &mut self.tally));
         name.unwrap_or_default().into()
     }
 
     fn tool_start(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
         let name = self.name(native, data);
-        let parents = view::strings(native.parent_ids, &mut self.tally);
+        let parents = raw_json::strings(native.parent_ids, &mut self.tally);
         let node = parents.iter().rev().find(|parent| self.nodes.is_running(parent));
         let node: Option<Box<str>> = node.map(|node| node.as_ref().into());
         if let Some(node) = &node
@@ -496,7 +496,7 @@ impl LangGraphReader {
     /// Where an event happens.
     fn place(&mut self, native: &Native<'_>) -> Box<str> {
         let meta = native.metadata.and_then(Meta::of).unwrap_or_default();
-        view::filled(meta.ns.or(meta.inner_ns), &mut self.tally).unwrap_or_default().into()
+        raw_json::filled(meta.ns.or(meta.inner_ns), &mut self.tally).unwrap_or_default().into()
     }
 
     /// A tool that no model asked for: code called it, or the stream began later.
@@ -512,13 +512,13 @@ impl LangGraphReader {
         let hidden = self.is_hidden(native);
         let ns = self.place(native);
         let owner = if hidden { None } else { self.nodes.owner(cx!(self, out), &ns, None) };
-        calls::whole(cx!(self, out), &id, name, &args, None, owner.as_ref(), hidden);
+        tool_calls::whole(cx!(self, out), &id, name, &args, None, owner.as_ref(), hidden);
         id
     }
 
     fn agent_action(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
         let action = data.action.or(native.data).and_then(Call::of).unwrap_or_default();
-        let Some(name) = view::filled(action.tool.or(action.name), &mut self.tally) else {
+        let Some(name) = raw_json::filled(action.tool.or(action.name), &mut self.tally) else {
             return self.tally.note("wrong type", "on_agent_action data.action");
         };
         // An agent's own run announces all of its actions.
@@ -550,13 +550,13 @@ impl LangGraphReader {
         }
         let place = self.place(native);
         // The start was not seen.
-        if let Some(id) = view::filled(data.tool_call_id, &mut self.tally) {
+        if let Some(id) = raw_json::filled(data.tool_call_id, &mut self.tally) {
             return Some(self.client.call_at(&id, outer(&place)));
         }
-        let answered = data.output.map(update::messages).unwrap_or_default();
+        let answered = data.output.map(node_output::messages).unwrap_or_default();
         for raw in answered {
             if let Some((_, message)) = wire::Message::read(raw, &mut self.tally)
-                && let Some(id) = view::filled(message.tool_call_id, &mut self.tally)
+                && let Some(id) = raw_json::filled(message.tool_call_id, &mut self.tally)
             {
                 return Some(self.client.call_at(&id, outer(&place)));
             }
@@ -577,14 +577,14 @@ impl LangGraphReader {
     fn tool_end(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
         if let Some(call) = self.tool_call(run, native, data, out) {
             let place = self.place(native);
-            calls::answer_output(cx!(self, out), &call, data.output, outer(&place));
+            tool_calls::answer_output(cx!(self, out), &call, data.output, outer(&place));
         }
     }
 
     fn tool_error(&mut self, run: &str, native: &Native<'_>, data: &Data<'_>, out: &mut Vec<Event>) {
         let known = self.calls.of_run(run).is_some();
         let Some(mut call) = self.tool_call(run, native, data, out) else { return };
-        if known && let Some(id) = view::filled(data.tool_call_id, &mut self.tally) {
+        if known && let Some(id) = raw_json::filled(data.tool_call_id, &mut self.tally) {
             let place = self.place(native);
             let named = self.client.call_at(&id, outer(&place));
             if self.calls.get(&named).is_some() {
@@ -608,7 +608,7 @@ impl LangGraphReader {
     /// Turns failures of tools that nobody has put into words into results.
     pub(super) fn fail_calls(&mut self, node: Option<&str>, out: &mut Vec<Event>) {
         for (call, message) in self.calls.failures(node) {
-            calls::answer(cx!(self, out), &call, Answer::failure(&message));
+            tool_calls::answer(cx!(self, out), &call, Answer::failure(&message));
         }
     }
 
@@ -627,15 +627,40 @@ impl LangGraphReader {
 
 /// A member of the first generation in `{"generations": [[{…}]]}`.
 fn generation<'a>(output: &'a RawValue, name: &str) -> Option<&'a RawValue> {
-    let generations = view::elements(member(output, "generations")?)?;
+    let generations = raw_json::elements(member(output, "generations")?)?;
     let first = *generations.first()?;
-    let first = view::elements(first).and_then(|list| list.first().copied()).unwrap_or(first);
+    let first = raw_json::elements(first).and_then(|list| list.first().copied()).unwrap_or(first);
     member(first, name)
 }
 
 /// A member of an object.
 pub(super) fn member<'a>(raw: &'a RawValue, name: &str) -> Option<&'a RawValue> {
-    let members = view::members(raw)?;
+    let members = raw_json::members(raw)?;
     let found = members.into_iter().rev().find(|(key, _)| key == name);
     found.map(|(_, value)| value).filter(|value| value.get() != "null")
+}
+
+impl EventName {
+    /// Whether this says that a runnable came to its end.
+    pub(super) fn is_end(self) -> bool {
+        matches!(
+            self,
+            Self::ChatModelEnd
+                | Self::LlmEnd
+                | Self::ChainEnd
+                | Self::ToolEnd
+                | Self::RetrieverEnd
+                | Self::PromptEnd
+                | Self::ParserEnd
+                | Self::NodeEnd
+        )
+    }
+
+    /// Whether this says that a runnable failed. A failing tool is not among them: the graph goes on.
+    pub(super) fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Self::ChatModelError | Self::LlmError | Self::ChainError | Self::RetrieverError | Self::NodeError
+        )
+    }
 }
