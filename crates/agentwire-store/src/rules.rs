@@ -1,32 +1,39 @@
-//! What every backend that runs in this process decides alike: who may write, what a cursor finds, whether an answer counts.
+//! Decisions that every in-process backend shares: who may write, which lease is granted, where a cursor points,
+//! whether an answer is accepted.
+//!
+//! A backend loads the records, asks this module, then writes. Nothing here reads or changes storage.
 
 use agentwire_core::event::RunId;
 
 use crate::{
     clock::Time,
     error::{Conflict, Missing, StoreError},
-    model::{Answer, Fence, Holder, Lease, Log, Pending, Run, RunStatus, Seq, StatusChange, Which},
+    model::{
+        Answer, Change, Entry, Fence, Holder, Lease, Log, NewPending, Page, PageToken, Pending, Run,
+        RunStatus, Seq, Start, StatusChange, Text, Which,
+    },
 };
 
-/// The most that one write may carry. Far beyond the largest frame that a gateway lets through (8 MiB), and small enough
-/// that a few of them at once do no harm.
+/// Upper bound of one write. Far above the largest frame that a gateway accepts (8 MiB), and small enough that a few
+/// of them at once do no harm.
 pub(crate) const MAX_WRITE_BYTES: usize = 64 << 20;
 
-/// The part of a run that says who may write to it.
+/// The fields of a run that decide who may write to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimState {
     pub(crate) status: RunStatus,
     pub(crate) fence: Fence,
-    /// When the claim ends; absent when there is none.
+    /// Expiry of the claim; absent when there is none.
     pub(crate) until: Option<Time>,
 }
 
-impl Claimed {
+impl ClaimState {
     pub(crate) fn is_live(&self, now: Time) -> bool {
         self.until.is_some_and(|until| until > now)
     }
 
-    /// Whether `fence` still stands for this run: nobody else's, not given up; expired or not.
+    /// Requires that `fence` is the token of the current claim and that the claim was neither released nor taken
+    /// over. An expired claim passes.
     pub(crate) fn check(&self, fence: Fence) -> Result<(), StoreError> {
         if self.fence != fence {
             return Err(StoreError::Fenced);
@@ -37,7 +44,7 @@ impl Claimed {
         if self.until.is_none() { Err(StoreError::Fenced) } else { Ok(()) }
     }
 
-    /// Whether an append under `fence` at `first_seq` may go ahead.
+    /// Requires that an append under `fence` at `first_seq` continues the log and makes an allowed status change.
     pub(crate) fn check_append(
         &self,
         fence: Fence,
@@ -53,25 +60,96 @@ impl Claimed {
             return Err(StoreError::OutOfOrder { expected: next_seq });
         }
         let (from, Some(to)) = (self.status, status.map(|status| status.to)) else { return Ok(()) };
-        // Only `acquire` turns a queued run into a running one, because only it gives it the thread.
+        // Only `acquire` turns a queued run into a running one, because only `acquire` grants the thread.
         let allowed = !to.is_live() || (from != RunStatus::Queued && to != RunStatus::Queued);
         if allowed { Ok(()) } else { Err(Conflict::Status { from, to }.into()) }
     }
 
-    pub(crate) fn is_orphan(&self, holder: &Holder, dead: Option<&Holder>, now: Time) -> bool {
-        self.status.is_live() && (!self.is_live(now) || dead == Some(holder))
+    /// Requires a queued run under its current claim.
+    pub(crate) fn check_acquire(&self, fence: Fence) -> Result<(), StoreError> {
+        self.check(fence)?;
+        match self.status {
+            RunStatus::Queued => Ok(()),
+            from => Err(Conflict::Status { from, to: RunStatus::Running }.into()),
+        }
+    }
+
+    /// Requires that `fence` is the token of the last claim; released and ended ones pass, so that a release can be
+    /// repeated.
+    pub(crate) fn check_release(&self, fence: Fence) -> Result<(), StoreError> {
+        if self.fence == fence { Ok(()) } else { Err(StoreError::Fenced) }
     }
 }
 
-/// Whether one write may be so large.
+impl Run {
+    pub(crate) fn claim_state(&self, until: Option<Time>) -> ClaimState {
+        ClaimState { status: self.status, fence: self.fence, until }
+    }
+
+    /// The claim on this run as a lease; `None` without a claim.
+    pub(crate) fn lease(&self, address: Option<&Text>, until: Option<Time>, now: Time) -> Option<Lease> {
+        let expires = until?;
+        Some(Lease {
+            thread: self.thread.clone(),
+            run: self.run.clone(),
+            fence: self.fence,
+            holder: self.holder.clone(),
+            address: address.cloned(),
+            expires,
+            live: expires > now,
+        })
+    }
+
+    pub(crate) fn is_orphan(&self, until: Option<Time>, dead: Option<&Holder>, now: Time) -> bool {
+        self.status.is_live() && (!self.claim_state(until).is_live(now) || dead == Some(&self.holder))
+    }
+
+    /// Requires an orphan that nobody has claimed since it was read with the fencing token `seen`.
+    pub(crate) fn check_take_over(
+        &self,
+        until: Option<Time>,
+        seen: Fence,
+        dead: Option<&Holder>,
+        now: Time,
+    ) -> Result<(), StoreError> {
+        if !self.status.is_live() {
+            return Err(StoreError::Ended(self.status));
+        }
+        if self.fence == seen && self.is_orphan(until, dead, now) { Ok(()) } else { Err(StoreError::Fenced) }
+    }
+
+    /// Whether a run that is taken over also gets its thread, given the live lease on that thread.
+    pub(crate) fn regains_thread(&self, lease: Option<&Lease>) -> bool {
+        self.status != RunStatus::Queued && lease.is_none_or(|lease| lease.run == self.run)
+    }
+
+    /// Requires a run whose log is closed.
+    pub(crate) fn check_ended(&self) -> Result<(), StoreError> {
+        if self.status.is_live() { Err(StoreError::Live(self.status)) } else { Ok(()) }
+    }
+}
+
+/// The status of a new run, or the reason why it is not created.
+///
+/// `lease` is the live lease on the thread, `queue` the live claims of the runs that wait for it.
+pub(crate) fn decide_start(lease: Option<Lease>, queue: &[Lease], entry: Entry) -> Result<RunStatus, Start> {
+    match (lease.or_else(|| queue.first().cloned()), entry) {
+        (None, _) => Ok(RunStatus::Running),
+        (Some(lease), Entry::Now) => Err(Start::Held(lease)),
+        (Some(_), Entry::Queue { limit }) if queue.len() >= limit => Err(Start::QueueFull),
+        (Some(_), Entry::Queue { .. }) => Ok(RunStatus::Queued),
+    }
+}
+
+/// Enforces [`MAX_WRITE_BYTES`].
 pub(crate) fn check_size(what: &'static str, size: usize) -> Result<(), StoreError> {
     let limit = MAX_WRITE_BYTES;
     if size <= limit { Ok(()) } else { Err(StoreError::TooLarge { what, size, limit }) }
 }
 
-/// What a read needs to fetch.
+/// The part of a log that a read has to load.
 pub(crate) enum Fetch {
-    /// Nothing: this is the answer.
+    /// None: the result is known from the run's record.
     Nothing(Log),
     /// The compacted form.
     Compacted,
@@ -79,7 +157,7 @@ pub(crate) enum Fetch {
     From(Seq),
 }
 
-/// What a cursor points at.
+/// Resolves a cursor.
 pub(crate) fn fetch(run: &Run, after: Option<Seq>) -> Fetch {
     let Run { next_seq, first_retained, status, .. } = *run;
     match after {
@@ -94,9 +172,29 @@ pub(crate) fn fetch(run: &Run, after: Option<Seq>) -> Fetch {
     }
 }
 
-/// Judges answers against the items they are for: `None` when all are open, the run of the first answers when
-/// all were answered exactly so.
-pub(crate) fn judge_answers(items: &[(&Answer, &Pending)], now: Time) -> Result<Option<RunId>, StoreError> {
+/// Collects one page of `(key, item)` rows; the key of the last item becomes the token of the next page.
+///
+/// A backend that limits its query must ask for `limit + 1` rows.
+pub(crate) fn page<T, E>(
+    rows: impl Iterator<Item = Result<(u64, T), E>>,
+    limit: usize,
+) -> Result<Page<T>, E> {
+    let mut items = Vec::new();
+    let mut next = None;
+    for row in rows {
+        let (key, item) = row?;
+        if items.len() == limit {
+            return Ok(Page { items, next });
+        }
+        next = Some(PageToken(key));
+        items.push(item);
+    }
+    Ok(Page { items, next: None })
+}
+
+/// Checks answers against their pending items: `None` when all are open; the run that the answers started when
+/// exactly these answers were recorded before.
+pub(crate) fn check_answers(items: &[(&Answer, &Pending)], now: Time) -> Result<Option<RunId>, StoreError> {
     let Some((_, first)) = items.first() else { return Err(StoreError::NotFound(Missing::Pending)) };
     let first = first.answer.as_ref().map(|answer| &answer.run);
     for (answer, item) in items {
@@ -111,16 +209,44 @@ pub(crate) fn judge_answers(items: &[(&Answer, &Pending)], now: Time) -> Result<
     Ok(first.cloned())
 }
 
-/// Whether the state may be changed from outside, given who has the thread.
-pub(crate) fn may_change_state(lease: Option<Lease>) -> Result<(), StoreError> {
+/// Requires that no run has a live lease on the thread whose state is changed from outside a run.
+pub(crate) fn check_not_leased(lease: Option<Lease>) -> Result<(), StoreError> {
     match lease.filter(|lease| lease.live) {
         Some(lease) => Err(Conflict::Leased(lease.run).into()),
         None => Ok(()),
     }
 }
 
+impl Change {
+    pub(crate) fn changes_thread(&self) -> bool {
+        self.state.is_some() || self.messages.is_some()
+    }
+
+    /// Requires that the run has the thread whose state or messages it changes.
+    pub(crate) fn check_thread(&self, has_thread: bool, state_seq: u64) -> Result<(), StoreError> {
+        if self.changes_thread() && !has_thread {
+            return Err(StoreError::Fenced);
+        }
+        self.state.as_ref().map_or(Ok(()), |state| state.check(state_seq))
+    }
+}
+
+impl crate::model::StateChange {
+    /// Requires that the caller has seen the current state.
+    pub(crate) fn check(&self, current: u64) -> Result<(), StoreError> {
+        if self.expected == current { Ok(()) } else { Err(Conflict::State { current }.into()) }
+    }
+}
+
+impl NewPending {
+    /// Requires that the item it replaces, if any, has no answer.
+    pub(crate) fn check_replaces(&self, is_answered: bool) -> Result<(), StoreError> {
+        if is_answered { Err(Conflict::Answer(self.id.clone()).into()) } else { Ok(()) }
+    }
+}
+
 impl Which {
-    pub(crate) fn takes(&self, item: &Pending, now: Time) -> bool {
+    pub(crate) fn includes(&self, item: &Pending, now: Time) -> bool {
         match self {
             Self::Open => item.is_open(now),
             Self::Unanswered(named) => item.answer.is_none() || named.contains(&item.id),

@@ -7,7 +7,7 @@ use super::table::{Chunk, RECORD_BYTES, RunEntry, Tables, events_bytes};
 use crate::{
     clock::Time,
     error::StoreError,
-    model::{Append, Appended, Log, Owner, RunKey, Seq, Slice},
+    model::{Append, Appended, Log, Owner, RunKey, Seq, Slice, text_len},
     rules::{Fetch, check_size, fetch},
 };
 
@@ -23,28 +23,23 @@ impl Tables {
                 return Ok(Appended { next_seq: first_seq.plus(events.len()), repeated: true });
             }
         }
-        entry.claimed().check_append(fence, (first_seq, next_seq), change.status.as_ref(), now)?;
+        entry.claim_state().check_append(fence, (first_seq, next_seq), change.status.as_ref(), now)?;
         let thread = entry.run.thread.clone();
         let added = events_bytes(&events);
-        let changes_thread = change.state.is_some() || change.messages.is_some();
-        if changes_thread || !change.pending.is_empty() || change.status.is_some() {
+        let touches_thread = change.changes_thread() || change.status.is_some();
+        if touches_thread || !change.pending.is_empty() {
             let texts = change.state.as_ref().map_or(0, |state| state.body.len())
-                + change.messages.as_ref().map_or(0, |messages| messages.len())
+                + text_len(&change.messages)
                 + change.pending.iter().map(|item| RECORD_BYTES + item.body.len()).sum::<usize>();
             self.make_room(added + texts, (&owner, &thread))?;
             let thread = self.find_thread(&owner, &thread)?;
-            if changes_thread && thread.leased.as_ref() != Some(&run) {
-                return Err(StoreError::Fenced);
-            }
-            if let Some(state) = &change.state {
-                thread.expect_state(state)?;
-            }
+            change.check_thread(thread.leased.as_ref() == Some(&run), thread.state.seq)?;
             thread.check_put(&run, &change.pending)?;
 
             let before = thread.bytes();
             thread.apply(change.state, change.messages);
             thread.put(&run, change.pending, now);
-            if changes_thread || change.status.is_some() {
+            if touches_thread {
                 thread.updated = now;
             }
             let after = thread.bytes();
@@ -91,10 +86,8 @@ impl Tables {
         events: Vec<Bytes>,
     ) -> Result<(), StoreError> {
         let known = &self.find_run(owner, run)?.run;
-        let (status, thread) = (known.status, known.thread.clone());
-        if status.is_live() {
-            return Err(StoreError::Live(status));
-        }
+        known.check_ended()?;
+        let thread = known.thread.clone();
         check_size("a compacted log", events.iter().map(Bytes::len).sum())?;
         let after = events_bytes(&events);
         self.make_room(after, (owner, &thread))?;

@@ -98,7 +98,7 @@ impl Store for MemoryStore {
         query: ThreadQuery,
         limit: usize,
     ) -> BoxFuture<'a, Page<Thread>> {
-        self.with(|tables, _| Ok(tables.list_threads(owner, &query, limit)))
+        self.with(|tables, _| tables.list_threads(owner, &query, limit))
     }
 
     fn update_thread<'a>(

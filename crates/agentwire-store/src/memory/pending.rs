@@ -5,9 +5,9 @@ use agentwire_core::event::{RunId, ThreadId};
 use super::table::{Tables, ThreadEntry};
 use crate::{
     clock::Time,
-    error::{Conflict, Missing, StoreError},
+    error::{Missing, StoreError},
     model::{Answer, Answered, Answering, NewPending, Owner, Pending, RunKey, RunStatus, Which},
-    rules::judge_answers,
+    rules,
 };
 
 impl Tables {
@@ -20,7 +20,7 @@ impl Tables {
         now: Time,
     ) -> Result<RunId, StoreError> {
         self.find_thread(owner, thread)?;
-        self.make_room(answering.answers.iter().map(|answer| answer.body.len()).sum(), (owner, thread))?;
+        self.make_room(answering.size(), (owner, thread))?;
         if let Some(first) = self.check_answers(owner, thread, &answering, now)? {
             return Ok(first);
         }
@@ -43,7 +43,7 @@ impl Tables {
             let item = entry.pending.iter().rev().find(|item| item.id == answer.id);
             items.push((answer, item.ok_or_else(|| unknown.clone())?));
         }
-        judge_answers(&items, now)
+        rules::check_answers(&items, now)
     }
 
     /// Records answers that were checked.
@@ -93,15 +93,13 @@ impl Tables {
 
 impl ThreadEntry {
     pub(super) fn pending(&self, which: &Which, now: Time) -> Vec<Pending> {
-        self.pending.iter().filter(|item| which.takes(item, now)).cloned().collect()
+        self.pending.iter().filter(|item| which.includes(item, now)).cloned().collect()
     }
 
     pub(super) fn check_put(&self, run: &RunId, items: &[NewPending]) -> Result<(), StoreError> {
         for new in items {
             let known = self.pending.iter().find(|item| item.id == new.id && item.run == *run);
-            if known.is_some_and(|known| known.answer.is_some()) {
-                return Err(Conflict::Answer(new.id.clone()).into());
-            }
+            new.check_replaces(known.is_some_and(|known| known.answer.is_some()))?;
         }
         Ok(())
     }

@@ -4,17 +4,15 @@ use std::time::Duration;
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::{
-    table::{RECORD_BYTES, RunEntry, Tables},
-    threads::page,
-};
+use super::table::{RECORD_BYTES, RunEntry, Tables, ThreadKey};
 use crate::{
     clock::Time,
-    error::{Conflict, StoreError},
+    error::StoreError,
     model::{
-        Acquire, Claim, Entry, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey,
+        Acquire, Claim, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey,
         RunStatus, Seq, Start,
     },
+    rules::{decide_start, page},
 };
 
 impl Tables {
@@ -22,20 +20,16 @@ impl Tables {
         if let Ok(known) = self.find_run(owner, &new.run) {
             return Ok(Start::Exists(known.run.clone()));
         }
-        let answers = new.answering.as_ref().map_or(0, |it| it.answers.iter().map(|it| it.body.len()).sum());
-        self.make_room(2 * RECORD_BYTES + new.input.len() + answers, (owner, &new.thread))?;
+        self.make_room(2 * RECORD_BYTES + new.size(), (owner, &new.thread))?;
         if let Some(answering) = &new.answering
             && let Some(first) = self.check_answers(owner, &new.thread, answering, now)?
         {
             return Ok(Start::Answered(first));
         }
         let waiting = self.waiting(owner, &new.thread, u64::MAX, now);
-        let in_the_way = self.live_lease(owner, &new.thread, now).or_else(|| waiting.first().cloned());
-        let status = match (in_the_way, new.entry) {
-            (None, _) => RunStatus::Running,
-            (Some(lease), Entry::Now) => return Ok(Start::Held(lease)),
-            (Some(_), Entry::Queue { limit }) if waiting.len() >= limit => return Ok(Start::QueueFull),
-            (Some(_), Entry::Queue { .. }) => RunStatus::Queued,
+        let status = match decide_start(self.live_lease(owner, &new.thread, now), &waiting, new.entry) {
+            Ok(status) => status,
+            Err(refused) => return Ok(refused),
         };
 
         if self.find_thread(owner, &new.thread).is_err() {
@@ -108,8 +102,8 @@ impl Tables {
         queue.retain(|run| {
             let Ok(entry) = self.find_run(owner, run) else { return false };
             let waits = entry.run.status == RunStatus::Queued;
-            if waits && entry.number < number && entry.claimed().is_live(now) {
-                claims.extend(entry.claim(now));
+            if waits && entry.number < number && entry.claim_state().is_live(now) {
+                claims.extend(entry.lease(now));
             }
             waits
         });
@@ -128,13 +122,13 @@ impl Tables {
     ) -> Result<Page<Run>, StoreError> {
         self.find_thread(owner, thread)?;
         let below = before.map_or(u64::MAX, |token| token.0);
-        let key = super::table::ThreadKey { owner: owner.clone(), thread: thread.clone() };
+        let key = ThreadKey { owner: owner.clone(), thread: thread.clone() };
         let runs = self.threads.get(&key).map(|entry| &entry.runs).into_iter();
-        let mut runs = runs.flat_map(|runs| runs.range(..below).rev()).filter_map(|(number, run)| {
+        let runs = runs.flat_map(|runs| runs.range(..below).rev()).filter_map(|(number, run)| {
             let key = RunKey { owner: owner.clone(), run: run.clone() };
-            self.runs.get(&key).map(|entry| (*number, entry.run.clone()))
+            self.runs.get(&key).map(|entry| Ok((*number, entry.run.clone())))
         });
-        Ok(page(&mut runs, limit))
+        page(runs, limit)
     }
 
     pub(super) fn acquire(
@@ -146,11 +140,8 @@ impl Tables {
         now: Time,
     ) -> Result<Acquire, StoreError> {
         let entry = self.find_run(owner, run)?;
-        entry.claimed().check(fence)?;
-        let (thread, number, status) = (entry.run.thread.clone(), entry.number, entry.run.status);
-        if status != RunStatus::Queued {
-            return Err(Conflict::Status { from: status, to: RunStatus::Running }.into());
-        }
+        entry.claim_state().check_acquire(fence)?;
+        let (thread, number) = (entry.run.thread.clone(), entry.number);
         let held = self.live_lease(owner, &thread, now);
         if let Some(lease) = held.or_else(|| self.waiting(owner, &thread, number, now).into_iter().next()) {
             return Ok(Acquire::Held(lease));
@@ -164,7 +155,7 @@ impl Tables {
         entry.run.started = Some(now);
         entry.run.updated = now;
         entry.lease_until = Some(now.after(ttl));
-        entry.claim(now).map(Acquire::Granted).ok_or(StoreError::Fenced)
+        entry.lease(now).map(Acquire::Granted).ok_or(StoreError::Fenced)
     }
 
     pub(super) fn renew(
@@ -176,16 +167,13 @@ impl Tables {
         now: Time,
     ) -> Result<Lease, StoreError> {
         let entry = self.find_run(owner, run)?;
-        entry.claimed().check(fence)?;
+        entry.claim_state().check(fence)?;
         entry.lease_until = Some(now.after(ttl));
-        entry.claim(now).ok_or(StoreError::Fenced)
+        entry.lease(now).ok_or(StoreError::Fenced)
     }
 
     pub(super) fn release(&mut self, owner: &Owner, run: &RunId, fence: Fence) -> Result<(), StoreError> {
-        let entry = self.find_run(owner, run)?;
-        if entry.run.fence != fence {
-            return Err(StoreError::Fenced);
-        }
+        self.find_run(owner, run)?.claim_state().check_release(fence)?;
         self.end_claim(owner, run)
     }
 
@@ -206,15 +194,12 @@ impl Tables {
         now: Time,
     ) -> Result<Option<Lease>, StoreError> {
         let Some(run) = self.find_thread(owner, thread)?.leased.clone() else { return Ok(None) };
-        Ok(self.find_run(owner, &run)?.claim(now))
+        Ok(self.find_run(owner, &run)?.lease(now))
     }
 
     pub(super) fn orphans(&self, dead: Option<&Holder>, limit: usize, now: Time) -> Vec<(RunKey, Run)> {
-        let mut orphans: Vec<_> = self
-            .runs
-            .iter()
-            .filter(|(_, entry)| entry.claimed().is_orphan(&entry.run.holder, dead, now))
-            .collect();
+        let mut orphans: Vec<_> =
+            self.runs.iter().filter(|(_, entry)| entry.run.is_orphan(entry.lease_until, dead, now)).collect();
         orphans.sort_by_key(|(_, entry)| entry.number);
         orphans.into_iter().take(limit).map(|(key, entry)| (key.clone(), entry.run.clone())).collect()
     }
@@ -228,17 +213,11 @@ impl Tables {
         now: Time,
     ) -> Result<Run, StoreError> {
         let entry = self.find_run(&key.owner, &key.run)?;
-        if !entry.run.status.is_live() {
-            return Err(StoreError::Ended(entry.run.status));
-        }
-        if entry.run.fence != seen || !entry.claimed().is_orphan(&entry.run.holder, dead, now) {
-            return Err(StoreError::Fenced);
-        }
-        let thread = entry.run.thread.clone();
-        let is_queued = entry.run.status == RunStatus::Queued;
-        let lease = self.live_lease(&key.owner, &thread, now);
-        if !is_queued && lease.is_none_or(|lease| lease.run == key.run) {
-            self.give_thread(&key.owner, &thread, &key.run)?;
+        entry.run.check_take_over(entry.lease_until, seen, dead, now)?;
+        let run = entry.run.clone();
+        let lease = self.live_lease(&key.owner, &run.thread, now);
+        if run.regains_thread(lease.as_ref()) {
+            self.give_thread(&key.owner, &run.thread, &key.run)?;
         }
         let fence = self.next_fence();
         let entry = self.find_run(&key.owner, &key.run)?;

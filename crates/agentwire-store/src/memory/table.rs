@@ -9,8 +9,8 @@ use super::MemoryLimits;
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{Feedback, Fence, Lease, Owner, Pending, Run, RunKey, Seq, State, Text, Thread},
-    rules::Claimed,
+    model::{Feedback, Fence, Lease, Owner, Pending, Run, RunKey, Seq, State, Text, Thread, text_len},
+    rules::ClaimState,
 };
 
 /// What a record weighs beside its texts: a generous estimate of the structs, their ids and table slots.
@@ -145,11 +145,10 @@ impl ThreadEntry {
 
     /// What it weighs without its runs.
     pub(super) fn bytes(&self) -> usize {
-        let text = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
         RECORD_BYTES
-            + text(&self.metadata)
-            + text(&self.state.body)
-            + text(&self.messages)
+            + text_len(&self.metadata)
+            + text_len(&self.state.body)
+            + text_len(&self.messages)
             + self.pending.iter().map(pending_bytes).sum::<usize>()
             + self.feedback.iter().map(|feedback| RECORD_BYTES + feedback.body.len()).sum::<usize>()
     }
@@ -161,25 +160,16 @@ pub(super) fn pending_bytes(pending: &Pending) -> usize {
 
 impl RunEntry {
     pub(super) fn bytes(&self) -> usize {
-        RECORD_BYTES + self.input.as_ref().map_or(0, |input| input.len()) + self.log_bytes
+        RECORD_BYTES + text_len(&self.input) + self.log_bytes
     }
 
     /// Its claim, if it has one.
-    pub(super) fn claim(&self, now: Time) -> Option<Lease> {
-        let expires = self.lease_until?;
-        Some(Lease {
-            thread: self.run.thread.clone(),
-            run: self.run.run.clone(),
-            fence: self.run.fence,
-            holder: self.run.holder.clone(),
-            address: self.address.clone(),
-            expires,
-            live: expires > now,
-        })
+    pub(super) fn lease(&self, now: Time) -> Option<Lease> {
+        self.run.lease(self.address.as_ref(), self.lease_until, now)
     }
 
-    pub(super) fn claimed(&self) -> Claimed {
-        Claimed { status: self.run.status, fence: self.run.fence, until: self.lease_until }
+    pub(super) fn claim_state(&self) -> ClaimState {
+        self.run.claim_state(self.lease_until)
     }
 }
 

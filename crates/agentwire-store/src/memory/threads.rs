@@ -7,12 +7,12 @@ use agentwire_core::event::ThreadId;
 use super::table::{RECORD_BYTES, Tables, ThreadEntry, ThreadKey};
 use crate::{
     clock::Time,
-    error::{Conflict, StoreError},
+    error::StoreError,
     model::{
         Created, Feedback, NewFeedback, NewThread, Owner, Page, PageToken, RunKey, State, StateChange, Text,
-        Thread, ThreadChange, ThreadQuery,
+        Thread, ThreadChange, ThreadQuery, text_len,
     },
-    rules::may_change_state,
+    rules::{check_not_leased, page},
 };
 
 impl Tables {
@@ -25,10 +25,7 @@ impl Tables {
         if let Ok(known) = self.find_thread(owner, &new.thread) {
             return Ok(Created { item: known.record(&new.thread), new: false });
         }
-        self.make_room(
-            RECORD_BYTES + new.metadata.as_ref().map_or(0, |text| text.len()),
-            (owner, &new.thread),
-        )?;
+        self.make_room(RECORD_BYTES + text_len(&new.metadata), (owner, &new.thread))?;
         let thread = new.thread.clone();
         self.insert_thread(owner, new, now);
         Ok(Created { item: self.find_thread(owner, &thread)?.record(&thread), new: true })
@@ -56,9 +53,14 @@ impl Tables {
         self.threads.insert(ThreadKey { owner: owner.clone(), thread: new.thread }, entry);
     }
 
-    pub(super) fn list_threads(&self, owner: &Owner, query: &ThreadQuery, limit: usize) -> Page<Thread> {
+    pub(super) fn list_threads(
+        &self,
+        owner: &Owner,
+        query: &ThreadQuery,
+        limit: usize,
+    ) -> Result<Page<Thread>, StoreError> {
         let below = query.before.map_or(u64::MAX, |token| token.0);
-        let mut matching = self
+        let matching = self
             .by_owner
             .get(owner)
             .into_iter()
@@ -68,7 +70,7 @@ impl Tables {
                 self.threads.get(&key).map(|entry| (*number, entry.record(thread)))
             })
             .filter(|(_, thread)| query.agent.as_ref().is_none_or(|agent| *agent == thread.agent));
-        page(&mut matching, limit)
+        page(matching.map(Ok), limit)
     }
 
     pub(super) fn update_thread(
@@ -78,18 +80,13 @@ impl Tables {
         change: ThreadChange,
         now: Time,
     ) -> Result<Thread, StoreError> {
-        let texts =
-            [&change.metadata, &change.messages, &change.state.as_ref().map(|state| state.body.clone())];
         self.find_thread(owner, thread)?;
-        self.make_room(
-            texts.iter().map(|text| text.as_ref().map_or(0, |text| text.len())).sum(),
-            (owner, thread),
-        )?;
+        self.make_room(change.size(), (owner, thread))?;
         let lease = self.lease(owner, thread, now)?;
         let entry = self.find_thread(owner, thread)?;
         if let Some(state) = &change.state {
-            may_change_state(lease)?;
-            entry.expect_state(state)?;
+            check_not_leased(lease)?;
+            state.check(entry.state.seq)?;
         }
         let before = entry.bytes();
         entry.agent = change.agent.unwrap_or_else(|| entry.agent.clone());
@@ -144,34 +141,16 @@ impl Tables {
     ) -> Result<Page<Feedback>, StoreError> {
         let skip = after.map_or(0, |token| usize::try_from(token.0).unwrap_or(usize::MAX));
         let entry = self.find_thread(owner, thread)?;
-        let mut rest = (1..).zip(&entry.feedback).skip(skip).map(|(at, feedback)| (at, feedback.clone()));
-        Ok(page(&mut rest, limit))
+        let rest = (1..).zip(&entry.feedback).skip(skip).map(|(at, feedback)| Ok((at, feedback.clone())));
+        page(rest, limit)
     }
 }
 
 impl ThreadEntry {
-    pub(super) fn expect_state(&self, change: &StateChange) -> Result<(), StoreError> {
-        let current = self.state.seq;
-        if change.expected == current { Ok(()) } else { Err(Conflict::State { current }.into()) }
-    }
-
     pub(super) fn apply(&mut self, state: Option<StateChange>, messages: Option<Text>) {
         if let Some(change) = state {
             self.state = State { seq: self.state.seq + 1, body: Some(change.body) };
         }
         self.messages = messages.or_else(|| self.messages.take());
     }
-}
-
-/// Takes one page from items that each know the number behind which the next page begins.
-pub(super) fn page<T>(items: &mut dyn Iterator<Item = (u64, T)>, limit: usize) -> Page<T> {
-    let mut last = None;
-    let taken = items
-        .take(limit)
-        .map(|(number, item)| {
-            last = Some(PageToken(number));
-            item
-        })
-        .collect();
-    Page { items: taken, next: last.filter(|_| items.next().is_some()) }
 }

@@ -3,7 +3,7 @@
 use agentwire_core::event::RunId;
 use bytes::Bytes;
 
-use super::{Fence, NewPending, Owner, RunStatus, Seq, Text};
+use super::{Fence, NewPending, Owner, RunStatus, Seq, Text, text_len};
 
 /// What must have happened before a write is acknowledged. Ordered: more is greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,10 +61,9 @@ impl Append {
     }
 
     pub(crate) fn size(&self) -> usize {
-        let text = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
         self.events.iter().map(Bytes::len).sum::<usize>()
             + self.change.state.as_ref().map_or(0, |state| state.body.len())
-            + text(&self.change.messages)
+            + text_len(&self.change.messages)
             + self.change.pending.iter().map(NewPending::size).sum::<usize>()
     }
 }

@@ -20,3 +20,7 @@ pub use upkeep::{Retained, Retention, Stats};
 
 /// Text, mostly JSON, that the store carries and never looks into. A clone is a counter.
 pub type Text = std::sync::Arc<str>;
+
+pub(crate) fn text_len(text: &Option<Text>) -> usize {
+    text.as_ref().map_or(0, |text| text.len())
+}

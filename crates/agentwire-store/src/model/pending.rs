@@ -75,6 +75,12 @@ pub struct Answering {
     pub by: Text,
 }
 
+impl Answering {
+    pub(crate) fn size(&self) -> usize {
+        self.answers.iter().map(|answer| answer.body.len()).sum()
+    }
+}
+
 /// An answer as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {

@@ -163,6 +163,10 @@ impl NewRun {
             answering: None,
         }
     }
+
+    pub(crate) fn size(&self) -> usize {
+        self.input.len() + self.answering.as_ref().map_or(0, Answering::size)
+    }
 }
 
 /// What came of starting a run.

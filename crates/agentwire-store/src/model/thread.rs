@@ -2,7 +2,7 @@
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::{StateChange, Text};
+use super::{StateChange, Text, text_len};
 use crate::clock::Time;
 
 /// A thread to be made.
@@ -53,6 +53,13 @@ pub struct ThreadChange {
     pub state: Option<StateChange>,
     /// The messages, as JSON.
     pub messages: Option<Text>,
+}
+
+impl ThreadChange {
+    pub(crate) fn size(&self) -> usize {
+        let state = self.state.as_ref().map_or(0, |state| state.body.len());
+        text_len(&self.metadata) + text_len(&self.messages) + state
+    }
 }
 
 /// A thread's state.

@@ -15,7 +15,7 @@ use crate::{
     clock::Time,
     error::{Missing, StoreError},
     model::{Append, Appended, Fence, Log, Owner, RunKey, RunStatus, Seq, Slice},
-    rules::{Claimed, Fetch, fetch},
+    rules::{ClaimState, Fetch, fetch},
 };
 
 /// What an append needs to know of its run, remembered or asked for.
@@ -34,7 +34,7 @@ fn head(db: &Session, key: &RunKey) -> Result<Head, StoreError> {
                 id: row.get(0)?,
                 thread: row.get(1)?,
                 next_seq: Seq(get_number(row, 2)?),
-                claimed: Claimed {
+                claim: ClaimState {
                     status: get_status(row, 3)?,
                     fence: Fence(get_number(row, 4)?),
                     until: get_optional_time(row, 5)?,
@@ -54,18 +54,12 @@ pub(super) fn append(db: &Session, append: Append, now: Time) -> Result<Appended
     if !events.is_empty() && first_seq < head.next_seq && is_known(db, head.id, fence, first_seq, &body)? {
         return Ok(Appended { next_seq, repeated: true });
     }
-    head.claimed.check_append(fence, (first_seq, head.next_seq), change.status.as_ref(), now)?;
-    let changes_thread = change.state.is_some() || change.messages.is_some();
-    if changes_thread {
+    head.claim.check_append(fence, (first_seq, head.next_seq), change.status.as_ref(), now)?;
+    if change.changes_thread() {
         let mut find = db.prepare_cached("SELECT leased, state_seq FROM threads WHERE id = ?1")?;
         let (leased, state_seq) =
             find.query_row([head.thread], |row| Ok((row.get::<_, Option<i64>>(0)?, get_number(row, 1)?)))?;
-        if leased != Some(head.id) {
-            return Err(StoreError::Fenced);
-        }
-        if let Some(state) = &change.state {
-            threads::expect_state(state_seq, state)?;
-        }
+        change.check_thread(leased == Some(head.id), state_seq)?;
     }
     pending::check_put(db, head.id, &change.pending)?;
 
@@ -75,7 +69,7 @@ pub(super) fn append(db: &Session, append: Append, now: Time) -> Result<Appended
     }
     head.next_seq = next_seq;
     if let Some(status) = &change.status {
-        head.claimed.status = status.to;
+        head.claim.status = status.to;
         db.prepare_cached(
             "UPDATE runs SET next_seq = ?2, updated = ?3, status = ?4, cause = ?5, \
                lease_until = CASE WHEN ?6 THEN lease_until END WHERE id = ?1",
@@ -92,12 +86,12 @@ pub(super) fn append(db: &Session, append: Append, now: Time) -> Result<Appended
             runs::free_thread(db, head.thread, head.id)?;
         }
     }
-    if changes_thread || change.status.is_some() {
+    if change.changes_thread() || change.status.is_some() {
         threads::apply(db, head.thread, change.state.as_ref(), change.messages.as_ref())?;
         runs::touch_thread(db, head.thread, now)?;
     }
     pending::put(db, head.thread, head.id, &change.pending, now)?;
-    if head.claimed.status.is_live() {
+    if head.claim.status.is_live() {
         db.remember(key, head);
     } else {
         db.forget(&key.owner, &key.run);
@@ -190,9 +184,7 @@ pub(super) fn compact(
     events: &[Bytes],
 ) -> Result<(), StoreError> {
     let row = RunRow::get(db, owner, run)?;
-    if row.run.status.is_live() {
-        return Err(StoreError::Live(row.run.status));
-    }
+    row.run.check_ended()?;
     let body = chunk::pack(events)?;
     db.prepare_cached("DELETE FROM log WHERE run = ?1")?.execute([row.id])?;
     db.prepare_cached("INSERT OR REPLACE INTO compacted (run, body) VALUES (?1, ?2)")?

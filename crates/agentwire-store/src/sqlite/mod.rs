@@ -42,7 +42,7 @@ use crate::{
     model::{
         Acquire, Answering, Append, Appended, Claim, Created, Durability, Feedback, Fence, Holder, Lease,
         Log, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, Retained, Retention, Run,
-        RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery, Which,
+        RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery, Which, text_len,
     },
     rules::check_size,
     store::{BoxFuture, Store},
@@ -188,10 +188,6 @@ impl Drop for SqliteStore {
     }
 }
 
-fn length(text: &Option<Text>) -> usize {
-    text.as_ref().map_or(0, |text| text.len())
-}
-
 impl Store for SqliteStore {
     fn now(&self) -> Time {
         self.clock.now()
@@ -199,8 +195,9 @@ impl Store for SqliteStore {
 
     fn create_thread<'a>(&'a self, owner: &'a Owner, new: NewThread) -> BoxFuture<'a, Created<Thread>> {
         let owner = owner.clone();
-        let bytes = length(&new.metadata);
-        self.write(bytes, Durability::Os, move |db, now| threads::create(db, &owner, &new, now))
+        self.write(text_len(&new.metadata), Durability::Os, move |db, now| {
+            threads::create(db, &owner, &new, now)
+        })
     }
 
     fn thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Thread> {
@@ -225,9 +222,9 @@ impl Store for SqliteStore {
         change: ThreadChange,
     ) -> BoxFuture<'a, Thread> {
         let (owner, thread) = (owner.clone(), thread.clone());
-        let state = change.state.as_ref().map_or(0, |state| state.body.len());
-        let bytes = length(&change.metadata) + length(&change.messages) + state;
-        self.write(bytes, Durability::Os, move |db, now| threads::update(db, &owner, &thread, change, now))
+        self.write(change.size(), Durability::Os, move |db, now| {
+            threads::update(db, &owner, &thread, change, now)
+        })
     }
 
     fn delete_thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, ()> {
@@ -247,10 +244,7 @@ impl Store for SqliteStore {
 
     fn start<'a>(&'a self, owner: &'a Owner, new: NewRun) -> BoxFuture<'a, Start> {
         let owner = owner.clone();
-        let answers = new.answering.as_ref().map_or(0, |it| it.answers.iter().map(|it| it.body.len()).sum());
-        self.write(new.input.len() + answers, Durability::Os, move |db, now| {
-            runs::start(db, &owner, new, now)
-        })
+        self.write(new.size(), Durability::Os, move |db, now| runs::start(db, &owner, new, now))
     }
 
     fn run<'a>(&'a self, owner: &'a Owner, run: &'a RunId) -> BoxFuture<'a, Run> {
@@ -367,8 +361,7 @@ impl Store for SqliteStore {
         run: &'a RunId,
     ) -> BoxFuture<'a, RunId> {
         let (owner, thread, run) = (owner.clone(), thread.clone(), run.clone());
-        let bytes = answering.answers.iter().map(|answer| answer.body.len()).sum();
-        self.write(bytes, Durability::Os, move |db, now| {
+        self.write(answering.size(), Durability::Os, move |db, now| {
             pending::answer(db, &owner, &thread, &answering, &run, now)
         })
     }

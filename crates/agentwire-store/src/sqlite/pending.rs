@@ -9,9 +9,9 @@ use super::{
 };
 use crate::{
     clock::Time,
-    error::{Conflict, Missing, StoreError},
+    error::{Missing, StoreError},
     model::{Answer, Answered, Answering, NewPending, Owner, Pending, PendingId, Text, Which},
-    rules::judge_answers,
+    rules,
 };
 
 /// What [`read`] expects, from `pending AS p JOIN runs AS r ON r.id = p.run`.
@@ -69,7 +69,7 @@ pub(super) fn list(
     let mut items = Vec::new();
     while let Some(row) = rows.next()? {
         let item = read(row)?.item;
-        if which.takes(&item, now) {
+        if which.includes(&item, now) {
             items.push(item);
         }
     }
@@ -116,7 +116,7 @@ pub(super) fn check_answers(
         .map(|answer| find(db, thread, &answer.id).map(|row| row.item))
         .collect::<Result<_, _>>()?;
     let pairs: Vec<(&Answer, &Pending)> = answering.answers.iter().zip(&items).collect();
-    judge_answers(&pairs, now)
+    rules::check_answers(&pairs, now)
 }
 
 /// Records answers that were checked.
@@ -147,9 +147,7 @@ pub(super) fn check_put(db: &Connection, run: i64, items: &[NewPending]) -> Resu
         let mut known =
             db.prepare_cached("SELECT answered IS NOT NULL FROM pending WHERE run = ?1 AND pending = ?2")?;
         let answered = known.query_row((run, new.id.as_str()), |row| row.get(0)).optional()?;
-        if answered == Some(true) {
-            return Err(Conflict::Answer(new.id.clone()).into());
-        }
+        new.check_replaces(answered == Some(true))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::{
     clock::Time,
     error::{Missing, StoreError},
     model::{Fence, Lease, Owner, Run, RunKey, RunStatus, Seq, Text, Thread},
-    rules::Claimed,
+    rules::ClaimState,
 };
 
 /// For SQL, which has no unsigned integers. What does not fit was not made by this store; it is then beyond all that is.
@@ -113,22 +113,13 @@ impl RunRow {
         find.query_row([id], Self::read).optional()?.ok_or(StoreError::NotFound(Missing::Run))
     }
 
-    pub(super) fn claimed(&self) -> Claimed {
-        Claimed { status: self.run.status, fence: self.run.fence, until: self.lease_until }
+    pub(super) fn claim_state(&self) -> ClaimState {
+        self.run.claim_state(self.lease_until)
     }
 
     /// Its claim, if it has one.
-    pub(super) fn claim(&self, now: Time) -> Option<Lease> {
-        let expires = self.lease_until?;
-        Some(Lease {
-            thread: self.run.thread.clone(),
-            run: self.run.run.clone(),
-            fence: self.run.fence,
-            holder: self.run.holder.clone(),
-            address: self.address.clone(),
-            expires,
-            live: expires > now,
-        })
+    pub(super) fn lease(&self, now: Time) -> Option<Lease> {
+        self.run.lease(self.address.as_ref(), self.lease_until, now)
     }
 }
 

@@ -16,11 +16,12 @@ use super::{
 };
 use crate::{
     clock::Time,
-    error::{Conflict, StoreError},
+    error::StoreError,
     model::{
-        Acquire, Claim, Entry, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey,
+        Acquire, Claim, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey,
         RunStatus, Start, Text,
     },
+    rules::{decide_start, page},
 };
 
 fn next_fence(db: &Connection) -> Result<Fence, StoreError> {
@@ -43,11 +44,9 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
         Some(thread) => (live_lease(db, thread.leased, now)?, waiting(db, thread.id, i64::MAX, now)?),
         None => (None, Vec::new()),
     };
-    let status = match (held.or_else(|| waiting.first().cloned()), new.entry) {
-        (None, _) => RunStatus::Running,
-        (Some(lease), Entry::Now) => return Ok(Start::Held(lease)),
-        (Some(_), Entry::Queue { limit }) if waiting.len() >= limit => return Ok(Start::QueueFull),
-        (Some(_), Entry::Queue { .. }) => RunStatus::Queued,
+    let status = match decide_start(held, &waiting, new.entry) {
+        Ok(status) => status,
+        Err(refused) => return Ok(refused),
     };
 
     let thread_id = match thread_id {
@@ -109,7 +108,7 @@ pub(super) fn touch_thread(db: &Connection, thread: i64, now: Time) -> Result<()
 /// The lease of the run that a thread points at, if it has not expired.
 fn live_lease(db: &Connection, leased: Option<i64>, now: Time) -> Result<Option<Lease>, StoreError> {
     let Some(leased) = leased else { return Ok(None) };
-    Ok(RunRow::get_by_id(db, leased)?.claim(now).filter(|lease| lease.live))
+    Ok(RunRow::get_by_id(db, leased)?.lease(now).filter(|lease| lease.live))
 }
 
 /// The claims of those who wait for a thread and came before `id`, in their order.
@@ -119,7 +118,7 @@ fn waiting(db: &Connection, thread: i64, id: i64, now: Time) -> Result<Vec<Lease
          WHERE r.thread = ?1 AND r.id < ?2 AND r.status = 'queued' AND r.lease_until > ?3 ORDER BY r.id"
     ))?;
     let rows = list.query_map((thread, id, int(now.0)), RunRow::read)?;
-    let claims = rows.filter_map(|row| row.map(|row| row.claim(now)).transpose());
+    let claims = rows.filter_map(|row| row.map(|row| row.lease(now)).transpose());
     Ok(claims.collect::<Result<_, _>>()?)
 }
 
@@ -143,9 +142,9 @@ pub(super) fn list(
     ))?;
     let below = before.map_or(i64::MAX, |token| int(token.0));
     let rows = list.query_map((thread.id, below, count(limit.saturating_add(1))), |row| {
-        RunRow::read(row).map(|row| (row.id, row.run))
+        Ok((get_number(row, 0)?, RunRow::read(row)?.run))
     })?;
-    threads::page(rows, limit)
+    Ok(page(rows, limit)?)
 }
 
 pub(super) fn acquire(
@@ -157,11 +156,8 @@ pub(super) fn acquire(
     now: Time,
 ) -> Result<Acquire, StoreError> {
     let row = RunRow::get(db, owner, run)?;
-    row.claimed().check(fence)?;
+    row.claim_state().check_acquire(fence)?;
     db.forget(owner, run);
-    if row.run.status != RunStatus::Queued {
-        return Err(Conflict::Status { from: row.run.status, to: RunStatus::Running }.into());
-    }
     let held = match live_lease(db, row.leased, now)? {
         Some(lease) => Some(lease),
         None => waiting(db, row.thread_id, row.id, now)?.into_iter().next(),
@@ -175,7 +171,7 @@ pub(super) fn acquire(
         "UPDATE runs SET status = 'running', started = ?2, updated = ?2, fence = ?3, lease_until = ?4 WHERE id = ?1",
     )?
     .execute((row.id, int(now.0), int(next_fence(db)?.0), int(now.after(ttl).0)))?;
-    RunRow::get_by_id(db, row.id)?.claim(now).map(Acquire::Granted).ok_or(StoreError::Fenced)
+    RunRow::get_by_id(db, row.id)?.lease(now).map(Acquire::Granted).ok_or(StoreError::Fenced)
 }
 
 pub(super) fn renew(
@@ -187,19 +183,17 @@ pub(super) fn renew(
     now: Time,
 ) -> Result<Lease, StoreError> {
     let mut row = RunRow::get(db, owner, run)?;
-    row.claimed().check(fence)?;
+    row.claim_state().check(fence)?;
     db.forget(owner, run);
     let until = now.after(ttl);
     db.prepare_cached("UPDATE runs SET lease_until = ?2 WHERE id = ?1")?.execute((row.id, int(until.0)))?;
     row.lease_until = Some(until);
-    row.claim(now).ok_or(StoreError::Fenced)
+    row.lease(now).ok_or(StoreError::Fenced)
 }
 
 pub(super) fn release(db: &Session, owner: &Owner, run: &RunId, fence: Fence) -> Result<(), StoreError> {
     let row = RunRow::get(db, owner, run)?;
-    if row.run.fence != fence {
-        return Err(StoreError::Fenced);
-    }
+    row.claim_state().check_release(fence)?;
     db.forget(owner, run);
     db.prepare_cached("UPDATE runs SET lease_until = NULL WHERE id = ?1")?.execute([row.id])?;
     free_thread(db, row.thread_id, row.id)
@@ -219,7 +213,7 @@ pub(super) fn lease(
     now: Time,
 ) -> Result<Option<Lease>, StoreError> {
     match ThreadRow::get(db, owner, thread)?.leased {
-        Some(run) => Ok(RunRow::get_by_id(db, run)?.claim(now)),
+        Some(run) => Ok(RunRow::get_by_id(db, run)?.lease(now)),
         None => Ok(None),
     }
 }
@@ -251,15 +245,9 @@ pub(super) fn take_over(
     now: Time,
 ) -> Result<Run, StoreError> {
     let row = RunRow::get(db, &key.owner, &key.run)?;
-    if !row.run.status.is_live() {
-        return Err(StoreError::Ended(row.run.status));
-    }
-    if row.run.fence != seen || !row.claimed().is_orphan(&row.run.holder, dead, now) {
-        return Err(StoreError::Fenced);
-    }
+    row.run.check_take_over(row.lease_until, seen, dead, now)?;
     db.forget(&key.owner, &key.run);
-    let lease = live_lease(db, row.leased, now)?;
-    if row.run.status != RunStatus::Queued && lease.is_none_or(|lease| lease.run == key.run) {
+    if row.run.regains_thread(live_lease(db, row.leased, now)?.as_ref()) {
         give_thread(db, row.thread_id, row.id)?;
     }
     db.prepare_cached(

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use crate::{
     error::StoreError,
     model::{Owner, RunKey, Seq},
-    rules::Claimed,
+    rules::ClaimState,
 };
 
 /// Runs remembered at most; more than one process has live ones of. Beyond it all are asked for anew.
@@ -24,7 +24,7 @@ pub(super) struct Head {
     pub(super) id: i64,
     pub(super) thread: i64,
     pub(super) next_seq: Seq,
-    pub(super) claimed: Claimed,
+    pub(super) claim: ClaimState,
 }
 
 /// A connection for writing.

@@ -10,12 +10,12 @@ use super::{
 };
 use crate::{
     clock::Time,
-    error::{Conflict, StoreError},
+    error::StoreError,
     model::{
         Created, Feedback, NewFeedback, NewThread, Owner, Page, PageToken, State, StateChange, Text, Thread,
         ThreadChange, ThreadQuery,
     },
-    rules::may_change_state,
+    rules::{check_not_leased, page},
 };
 
 pub(super) fn create(
@@ -61,9 +61,9 @@ pub(super) fn list(
     let below = query.before.map_or(i64::MAX, |token| int(token.0));
     let rows = list.query_map(
         (owner.tenant.as_str(), owner.user.as_str(), below, &query.agent, count(limit.saturating_add(1))),
-        |row| ThreadRow::read(row).map(|row| (row.id, row.thread)),
+        |row| Ok((get_number(row, 0)?, ThreadRow::read(row)?.thread)),
     )?;
-    page(rows, limit)
+    Ok(page(rows, limit)?)
 }
 
 pub(super) fn update(
@@ -75,8 +75,8 @@ pub(super) fn update(
 ) -> Result<Thread, StoreError> {
     let row = ThreadRow::get(db, owner, thread)?;
     if let Some(state) = &change.state {
-        may_change_state(runs::lease(db, owner, thread, now)?)?;
-        expect_state(row.thread.state_seq, state)?;
+        check_not_leased(runs::lease(db, owner, thread, now)?)?;
+        state.check(row.thread.state_seq)?;
     }
     db.prepare_cached(
         "UPDATE threads SET agent = coalesce(?2, agent), metadata = coalesce(?3, metadata), updated = ?4 \
@@ -85,10 +85,6 @@ pub(super) fn update(
     .execute((row.id, &change.agent, &change.metadata, int(now.0)))?;
     apply(db, row.id, change.state.as_ref(), change.messages.as_ref())?;
     Ok(ThreadRow::get(db, owner, thread)?.thread)
-}
-
-pub(super) fn expect_state(current: u64, change: &StateChange) -> Result<(), StoreError> {
-    if change.expected == current { Ok(()) } else { Err(Conflict::State { current }.into()) }
 }
 
 /// Sets state and messages; that they may be set was checked.
@@ -171,27 +167,9 @@ pub(super) fn feedback(
     let above = after.map_or(0, |token| int(token.0));
     let rows = list.query_map((row.id, above, count(limit.saturating_add(1))), |row| {
         let run = row.get::<_, Option<Text>>(1)?.map(Into::into);
-        Ok((row.get(0)?, Feedback { run, body: row.get(2)?, created: get_time(row, 3)? }))
+        Ok((get_number(row, 0)?, Feedback { run, body: row.get(2)?, created: get_time(row, 3)? }))
     })?;
-    page(rows, limit)
-}
-
-/// Takes one page from up to `limit + 1` rows that each know the number behind which the next page begins.
-pub(super) fn page<T>(
-    rows: impl Iterator<Item = rusqlite::Result<(i64, T)>>,
-    limit: usize,
-) -> Result<Page<T>, StoreError> {
-    let mut items = Vec::new();
-    let mut last = None;
-    for row in rows {
-        let (id, item) = row?;
-        if items.len() == limit {
-            return Ok(Page { items, next: last });
-        }
-        last = u64::try_from(id).ok().map(PageToken);
-        items.push(item);
-    }
-    Ok(Page { items, next: None })
+    Ok(page(rows, limit)?)
 }
 
 /// The number of rows that a condition selects.
