@@ -72,6 +72,14 @@ pub enum StoreError {
     /// The address of the store is not understood.
     #[error("unknown store `{0}` (allowed: `memory:`, `sqlite:PATH`)")]
     Address(Box<str>),
+    /// The address names a backend that was left out of this build.
+    #[error("the store `{address}` needs a build with the Cargo feature `{feature}`")]
+    MissingFeature {
+        /// The address.
+        address: Box<str>,
+        /// The Cargo feature of this crate that adds the backend.
+        feature: &'static str,
+    },
     /// This backend cannot do that.
     #[error("the {backend} store cannot {what}")]
     Unsupported {
@@ -141,6 +149,7 @@ impl StoreError {
         matches!(self, Self::Full | Self::Busy | Self::Corrupt(_) | Self::Io(_))
     }
 
+    #[cfg(feature = "sqlite")]
     pub(crate) fn io(cause: impl Error + Send + Sync + 'static) -> Self {
         Self::Io(Arc::new(cause))
     }

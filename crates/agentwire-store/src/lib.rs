@@ -50,6 +50,7 @@ mod memory;
 mod model;
 mod open;
 mod rules;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 mod store;
 
@@ -64,5 +65,6 @@ pub use model::{
     Stats, StatusChange, Tenant, Text, Thread, ThreadChange, ThreadQuery, UserId, Which,
 };
 pub use open::{Options, open};
+#[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::{BoxFuture, Store};

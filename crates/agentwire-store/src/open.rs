@@ -1,23 +1,25 @@
-//! From an address to a store.
+//! Opens a store by its address.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
+#[cfg(feature = "sqlite")]
+use crate::sqlite::{SqliteOptions, SqliteStore};
 use crate::{
     clock::{Clock, SystemClock},
     error::StoreError,
     memory::{MemoryLimits, MemoryStore},
-    sqlite::{SqliteOptions, SqliteStore},
     store::Store,
 };
 
-/// How to open a store; each backend takes what concerns it.
+/// Options for [`open`]; each backend reads its own part.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the store goes by.
+    /// The clock by which the store judges leases, expiries and ages.
     pub clock: Arc<dyn Clock>,
-    /// For `memory:`.
+    /// Limits of a `memory:` store.
     pub memory: MemoryLimits,
-    /// For `sqlite:`.
+    /// Settings of a `sqlite:` store.
+    #[cfg(feature = "sqlite")]
     pub sqlite: SqliteOptions,
 }
 
@@ -26,24 +28,32 @@ impl Default for Options {
         Self {
             clock: Arc::new(SystemClock::default()),
             memory: MemoryLimits::default(),
+            #[cfg(feature = "sqlite")]
             sqlite: SqliteOptions::default(),
         }
     }
 }
 
-/// Opens the store at `memory:` or `sqlite:PATH`. A file that does not exist is made.
+/// Opens the store at `memory:` or `sqlite:PATH`. A missing file is created.
 ///
 /// # Errors
 ///
-/// [`StoreError::Address`] for anything else; what the file says against it.
+/// * [`StoreError::Address`]: neither of the two forms.
+/// * [`StoreError::MissingFeature`]: `sqlite:` in a build without the feature `sqlite`.
+/// * [`StoreError::Corrupt`], [`StoreError::Foreign`], [`StoreError::Version`], [`StoreError::Busy`],
+///   [`StoreError::Io`]: the file cannot be used.
 pub async fn open(address: &str, options: Options) -> Result<Arc<dyn Store>, StoreError> {
     if address == "memory:" {
         return Ok(Arc::new(MemoryStore::new(options.memory, options.clock)));
     }
     match address.strip_prefix("sqlite:") {
+        #[cfg(feature = "sqlite")]
         Some(path) if !path.is_empty() => {
-            let path = PathBuf::from(path);
-            Ok(Arc::new(SqliteStore::open(path, options.sqlite, options.clock).await?))
+            Ok(Arc::new(SqliteStore::open(path.into(), options.sqlite, options.clock).await?))
+        }
+        #[cfg(not(feature = "sqlite"))]
+        Some(path) if !path.is_empty() => {
+            Err(StoreError::MissingFeature { address: address.into(), feature: "sqlite" })
         }
         _ => Err(StoreError::Address(address.into())),
     }

@@ -1,5 +1,7 @@
 //! What can go wrong with a file: locked, full, damaged, foreign, cut short.
 
+#![cfg(feature = "sqlite")]
+
 use std::{
     fs,
     path::{Path, PathBuf},

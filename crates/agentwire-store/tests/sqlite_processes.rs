@@ -2,6 +2,8 @@
 //!
 //! A test plays both roles: started with [`ROLE`] in its environment, it is the child.
 
+#![cfg(feature = "sqlite")]
+
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader, Write},

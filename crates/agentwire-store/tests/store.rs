@@ -1,34 +1,43 @@
-//! Every backend against the one contract.
+//! Runs the contract suite against every backend.
 
+#[cfg_attr(
+    not(feature = "sqlite"),
+    allow(dead_code, unused_imports, reason = "only durable stores are reopened")
+)]
 mod contract;
 
-use std::{future::Future, path::PathBuf, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use agentwire_store::*;
-use contract::Place;
+use contract::StoreFactory;
 
 struct Memory;
 
-impl Place for Memory {
+impl StoreFactory for Memory {
     fn open(&self, clock: Arc<ManualClock>) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>> {
         Box::pin(async move { open("memory:", Options { clock, ..Options::default() }).await.unwrap() })
     }
 }
 
+store_contract!(memory, Memory);
+
+#[cfg(feature = "sqlite")]
 struct Sqlite {
     folder: tempfile::TempDir,
     durability: Durability,
 }
 
+#[cfg(feature = "sqlite")]
 impl Sqlite {
     fn with(durability: Durability) -> Self {
         Self { folder: tempfile::tempdir().unwrap(), durability }
     }
 }
 
-impl Place for Sqlite {
+#[cfg(feature = "sqlite")]
+impl StoreFactory for Sqlite {
     fn open(&self, clock: Arc<ManualClock>) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>> {
-        let path: PathBuf = self.folder.path().join("store.db");
+        let path = self.folder.path().join("store.db");
         let sqlite = SqliteOptions { durability: self.durability, ..SqliteOptions::default() };
         Box::pin(async move {
             let options = Options { clock, sqlite, ..Options::default() };
@@ -37,7 +46,16 @@ impl Place for Sqlite {
     }
 }
 
-store_contract!(memory, Memory);
+#[cfg(feature = "sqlite")]
 store_contract!(sqlite, Sqlite::with(Durability::Os));
+#[cfg(feature = "sqlite")]
 durable_store_contract!(sqlite_durable, Sqlite::with(Durability::Os));
+#[cfg(feature = "sqlite")]
 durable_store_contract!(sqlite_durable_fsync, Sqlite::with(Durability::Fsync));
+
+#[cfg(not(feature = "sqlite"))]
+#[tokio::test]
+async fn an_address_without_its_backend_names_the_feature() {
+    let opened = open("sqlite:store.db", Options::default()).await;
+    assert!(matches!(opened, Err(StoreError::MissingFeature { feature: "sqlite", .. })));
+}

@@ -54,6 +54,7 @@ impl Append {
     }
 
     /// The least durability that this append must have.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn needs(&self) -> Durability {
         let ends = self.change.status.as_ref().is_some_and(|status| !status.to.is_live());
         let floor = if ends || !self.change.pending.is_empty() { Durability::Os } else { Durability::Memory };

@@ -1,6 +1,6 @@
 //! What every store must do, whatever it is made of.
 //!
-//! A further backend runs all of it by one line: `store_contract!(name, place)`, where `place` makes a [`Place`] that
+//! A further backend runs all of it by one line: `store_contract!(name, place)`, where `place` makes a [`StoreFactory`] that
 //! is empty at first. A backend that outlives its process adds `durable_store_contract!` with the same.
 
 mod claims;
@@ -28,13 +28,13 @@ pub(crate) use runs::*;
 pub(crate) use threads::*;
 
 /// Somewhere that stores can be opened, more than once if it outlives them.
-pub(crate) trait Place: Send + Sync {
+pub(crate) trait StoreFactory: Send + Sync {
     fn open(&self, clock: Arc<ManualClock>) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>>;
 }
 
 /// A store, its clock, and someone to own things in it.
 pub(crate) struct World {
-    pub(crate) place: Box<dyn Place>,
+    pub(crate) place: Box<dyn StoreFactory>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) ada: Owner,
@@ -44,7 +44,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(15);
 pub(crate) const ALL: usize = usize::MAX;
 
 impl World {
-    pub(crate) async fn at(place: impl Place + 'static) -> Self {
+    pub(crate) async fn at(place: impl StoreFactory + 'static) -> Self {
         let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
         let store = place.open(clock.clone()).await;
         Self { place: Box::new(place), store, clock, ada: Owner::new("acme", "ada") }
