@@ -8,35 +8,29 @@
 //! doubles; profile `@0` loses the ids of reasoning and everything `old.rs` names; `@chunks` ends and
 //! re-opens messages that interleave.
 
-mod carried;
-mod chunks;
-mod decode;
-mod encode;
+mod carried_events;
 pub mod input;
-mod messages;
-mod old;
+mod options;
 pub mod proto;
 mod reader;
-pub(super) mod shared;
+pub(crate) mod shapes;
 mod wire;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
-pub use self::messages::{from_json as messages_from_json, patch_from_json, to_json as messages_to_json};
 use self::{
+    options::OPTIONS,
     reader::AgUiReader,
     writer::{AgUiWriter, Encoding},
 };
-use super::{Format, OptionSpec, Profile};
+pub use self::{
+    reader::messages::{from_json as messages_from_json, patch_from_json},
+    writer::messages::to_json as messages_to_json,
+};
+use super::{Format, Profile};
 use crate::framing::Framing;
-
-const OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "old_shapes",
-    values: &["accept", "refuse"],
-    about: "reading: whether shapes that the official client 1.0.0 refuses are understood all the same",
-}];
 
 /// The format's entry in the registry.
 pub static FORMAT: Format = Format {

@@ -1,75 +1,50 @@
 //! AG-UI's own words.
 
-use crate::event::{Event, Extra, Role, SubagentId};
+use crate::event::{Extra, Role, SubagentId};
 
 /// The version that this implementation speaks and declares.
-pub(super) const PROTOCOL_VERSION: &str = "1.0";
+pub(crate) const PROTOCOL_VERSION: &str = "1.0";
 
 /// The member of an event's metadata in which agentwire keeps what AG-UI has no place for.
-pub(super) const CARRIER: &str = "agentwire";
+pub(crate) const CARRIER: &str = "agentwire";
 
 /// CUSTOM events with this prefix carry an AG-UI 1.0 event through a peer of AG-UI 0.x.
-pub(in crate::format) const WRAPPED: &str = "agui.";
+pub(crate) const WRAPPED: &str = "agui.";
 
 /// The CUSTOM event that carries a finish reason.
-pub(in crate::format) const FINISH_REASON: &str = "agentwire.finish_reason";
+pub(crate) const FINISH_REASON: &str = "agentwire.finish_reason";
 
 /// The CUSTOM event by which LangGraph adapters told old user interfaces about an interrupt.
-pub(super) const LEGACY_INTERRUPT: &str = "on_interrupt";
+pub(crate) const LEGACY_INTERRUPT: &str = "on_interrupt";
 
 /// The largest integer that AG-UI carries: what a double holds exactly.
-pub(in crate::format) const MAX_INTEGER: i64 = 9_007_199_254_740_991;
-
-/// What one native frame holds.
-#[derive(Debug)]
-pub(super) enum Native {
-    /// An event that has a canonical counterpart.
-    Event(Event),
-    /// A shorthand that must be expanded.
-    Chunk(Box<Chunk>),
-    /// A retired event without ids; the reader keeps those.
-    Thinking(Thinking, Event),
-    /// A short name that stands for several events.
-    Several(Vec<Event>),
-    /// An event type that nobody knows; counted.
-    Unknown,
-}
-
-/// The retired THINKING_* events.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Thinking {
-    Start,
-    TextStart,
-    TextContent,
-    TextEnd,
-    End,
-}
+pub(crate) const MAX_INTEGER: i64 = 9_007_199_254_740_991;
 
 /// A TEXT_MESSAGE_CHUNK, TOOL_CALL_CHUNK or REASONING_MESSAGE_CHUNK.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Chunk {
-    pub(super) kind: ChunkKind,
+pub(crate) struct Chunk {
+    pub(crate) kind: ChunkKind,
     /// `messageId` or `toolCallId`.
-    pub(super) id: Option<Box<str>>,
-    pub(super) role: Option<Role>,
+    pub(crate) id: Option<Box<str>>,
+    pub(crate) role: Option<Role>,
     /// `name` or `toolCallName`.
-    pub(super) name: Option<Box<str>>,
-    pub(super) parent: Option<Box<str>>,
-    pub(super) delta: Option<Box<str>>,
-    pub(super) subagent: Option<SubagentId>,
-    pub(super) timestamp: Option<i64>,
-    pub(super) extra: Option<Box<Extra>>,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) parent: Option<Box<str>>,
+    pub(crate) delta: Option<Box<str>>,
+    pub(crate) subagent: Option<SubagentId>,
+    pub(crate) timestamp: Option<i64>,
+    pub(crate) extra: Option<Box<Extra>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum ChunkKind {
+pub(crate) enum ChunkKind {
     Text,
     Tool,
     Reasoning,
 }
 
 impl Chunk {
-    pub(super) fn new(kind: ChunkKind) -> Self {
+    pub(crate) fn new(kind: ChunkKind) -> Self {
         Self {
             kind,
             id: None,
@@ -85,19 +60,46 @@ impl Chunk {
 }
 
 impl ChunkKind {
-    pub(super) fn event_type(self) -> &'static str {
+    pub(crate) fn event_type(self) -> &'static str {
         match self {
             Self::Text => "TEXT_MESSAGE_CHUNK",
             Self::Tool => "TOOL_CALL_CHUNK",
             Self::Reasoning => "REASONING_MESSAGE_CHUNK",
         }
     }
-
-    pub(super) fn noun(self) -> &'static str {
-        match self {
-            Self::Text => "text message",
-            Self::Tool => "tool call",
-            Self::Reasoning => "reasoning message",
-        }
-    }
 }
+
+/// The events: name, arm of the `Event` message, value of the `EventType` enum.
+pub(crate) const EVENTS: &[(&str, u32, u64)] = &[
+    ("TEXT_MESSAGE_START", 1, 0),
+    ("TEXT_MESSAGE_CONTENT", 2, 1),
+    ("TEXT_MESSAGE_END", 3, 2),
+    ("TOOL_CALL_START", 4, 3),
+    ("TOOL_CALL_ARGS", 5, 4),
+    ("TOOL_CALL_END", 6, 5),
+    ("STATE_SNAPSHOT", 7, 6),
+    ("STATE_DELTA", 8, 7),
+    ("MESSAGES_SNAPSHOT", 9, 8),
+    ("RAW", 10, 9),
+    ("CUSTOM", 11, 10),
+    ("RUN_STARTED", 12, 11),
+    ("RUN_FINISHED", 13, 12),
+    ("RUN_ERROR", 14, 13),
+    ("STEP_STARTED", 15, 14),
+    ("STEP_FINISHED", 16, 15),
+    ("TEXT_MESSAGE_CHUNK", 17, 19),
+    ("TOOL_CALL_CHUNK", 18, 20),
+    ("SUBAGENT_STARTED", 19, 16),
+    ("SUBAGENT_FINISHED", 20, 17),
+    ("SUBAGENT_ERROR", 21, 18),
+    ("TOOL_CALL_RESULT", 22, 21),
+    ("ACTIVITY_SNAPSHOT", 23, 22),
+    ("ACTIVITY_DELTA", 24, 23),
+    ("REASONING_START", 25, 24),
+    ("REASONING_MESSAGE_START", 26, 25),
+    ("REASONING_MESSAGE_CONTENT", 27, 26),
+    ("REASONING_MESSAGE_END", 28, 27),
+    ("REASONING_MESSAGE_CHUNK", 29, 28),
+    ("REASONING_END", 30, 29),
+    ("REASONING_ENCRYPTED_VALUE", 31, 30),
+];

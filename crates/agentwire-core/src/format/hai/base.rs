@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     event::{Body, Event, Extra, SubagentId},
-    format::{ReadError, ag_ui::shared::MAX_INTEGER},
+    format::{ReadError, ag_ui::shapes::MAX_INTEGER},
     json::{Fields, Json, Object, ObjectWriter, Path, kind_of},
     tally::Tally,
 };

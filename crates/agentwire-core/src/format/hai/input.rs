@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     event::{Context, InterruptId, MessageBody, ResumeEntry, ResumeStatus, RunId, RunInput, ThreadId, Tool},
-    format::{ReadError, ag_ui::shared},
+    format::{ReadError, ag_ui::shapes},
     json::{Fields, Json, ObjectWriter, Path, elements},
     tally::Tally,
 };
@@ -64,11 +64,11 @@ pub fn from_json(
     if let Some(raw) = f.take_unless_null("resume") {
         let path = Path::Key(&Path::Root, "resume");
         input.resume = Some(if raw.get().starts_with('{') {
-            vec![shared::resume(raw, path, tally)?]
+            vec![shapes::resume(raw, path, tally)?]
         } else {
             let mut entries = Vec::new();
             for (index, raw) in elements(raw, path)?.into_iter().enumerate() {
-                entries.push(shared::resume(raw, Path::Index(&path, index), tally)?);
+                entries.push(shapes::resume(raw, Path::Index(&path, index), tally)?);
             }
             entries
         });

@@ -30,7 +30,7 @@ use crate::{
     },
     format::{
         ReadError, Reader, Setup, StreamEnd,
-        ag_ui::shared::{self, Context, FINISH_REASON, WRAPPED},
+        ag_ui::shapes::{self, Context, FINISH_REASON, WRAPPED},
     },
     framing::{Frame, Payload},
     json::{Fields, Json, Path, json, text},
@@ -225,7 +225,7 @@ impl HaiReader {
         started.protocol_version = id(&mut f, "protocolVersion", tally)?.map(Into::into);
         if let Some(raw) = f.take_unless_null("input") {
             let path = Path::Key(&Path::Root, "input");
-            started.input = Some(Box::new(shared::input_from_raw(raw, path, tally)?));
+            started.input = Some(Box::new(shapes::input_from_raw(raw, path, tally)?));
         }
         self.run_message = run_message(&self.run);
         let mut hai = Vec::new();
@@ -263,9 +263,9 @@ impl HaiReader {
         }
         finished.result = some_json(&mut f, "result", tally)?;
         if let Some(raw) = f.take_unless_null("outcome") {
-            finished.outcome = shared::outcome(raw, Path::Key(&Path::Root, "outcome"), tally)?;
+            finished.outcome = shapes::outcome(raw, Path::Key(&Path::Root, "outcome"), tally)?;
         }
-        finished.usage = shared::usage(&mut f, tally)?;
+        finished.usage = shapes::usage(&mut f, tally)?;
         let mut hai = Vec::new();
         if let Some(message) = id(&mut f, "messageId", tally)?.filter(|id| *id != self.run_message) {
             hai.push(("messageId", Json::string(&message)));
@@ -301,7 +301,7 @@ impl HaiReader {
             Some(raw) => Some(text(raw, Path::Key(&Path::Root, "code"), tally)?.into()),
             None => None,
         };
-        error.usage = shared::usage(&mut f, tally)?;
+        error.usage = shapes::usage(&mut f, tally)?;
         let mut hai = Vec::new();
         let known = [
             ("threadId", self.thread.as_str()),
@@ -413,7 +413,7 @@ impl HaiReader {
         };
         let content = match f.take_unless_null("content") {
             Some(raw) if raw.get().starts_with('[') => {
-                match shared::parts(raw, Path::Key(&Path::Root, "content"), &mut Tally::default()) {
+                match shapes::parts(raw, Path::Key(&Path::Root, "content"), &mut Tally::default()) {
                     Ok(parts) if !parts.is_empty() => Content::Parts(parts),
                     _ => Content::Text(text_or_json(raw, Path::Key(&Path::Root, "content"), tally)?),
                 }
@@ -510,7 +510,7 @@ impl HaiReader {
         let name = need(&mut f, "name", tally)?;
         if name.starts_with(WRAPPED) || name == FINISH_REASON {
             // AG-UI knows what its own carriers hold.
-            if let Some(event) = shared::read_event(whole, &mut self.context)
+            if let Some(event) = shapes::read_event(whole, &mut self.context)
                 && !matches!(event.body, Body::Custom { .. })
             {
                 if let Body::TextEnd { message } = &event.body {

@@ -27,7 +27,7 @@ use crate::{
     event::{Body, Event, Outcome, RunFinished, RunId, RunStarted, ThreadId},
     format::{
         Fidelity, Profile, Setup, Writer,
-        ag_ui::shared::{self, FINISH_REASON, WRAPPED},
+        ag_ui::shapes::{self, FINISH_REASON, WRAPPED},
     },
     framing::Frames,
     json::{Json, Object, ObjectWriter},
@@ -131,7 +131,7 @@ fn stands_for(event_type: &str) -> Vec<(&'static str, Json)> {
 /// The event as AG-UI has it, if it can stand `levels` deep inside another.
 fn agui_event(event: &Event, levels: usize) -> Option<Object> {
     let mut out = BytesMut::new();
-    shared::write_event(&mut out, event);
+    shapes::write_event(&mut out, event);
     let text = String::from_utf8(out.into()).expect("JSON text is UTF-8");
     fits(&text, levels).then(|| Json::trusted(text).into_object())?
 }
@@ -208,7 +208,7 @@ impl HaiWriter {
                 .opt_str("parentRunId", started.parent_run.as_deref())
                 .opt_str("protocolVersion", started.protocol_version.as_deref());
             if let Some(input) = &started.input {
-                w.nested("input", |w| shared::write_input(w, input));
+                w.nested("input", |w| shapes::write_input(w, input));
             }
             companions.write(w, "RUN_STARTED", None);
         });
@@ -233,9 +233,9 @@ impl HaiWriter {
                 .str("runId", &finished.run)
                 .opt_json("result", finished.result.as_ref());
             if let Some(outcome) = &finished.outcome {
-                w.nested("outcome", |w| shared::write_outcome(w, outcome));
+                w.nested("outcome", |w| shapes::write_outcome(w, outcome));
             }
-            shared::write_usage(w, &finished.usage);
+            shapes::write_usage(w, &finished.usage);
             companions.write(w, "RUN_FINISHED", None);
         });
         Fidelity::Exact
@@ -256,7 +256,7 @@ impl HaiWriter {
                 .opt_str("role", role.as_deref())
                 .str("threadId", &thread)
                 .str("runId", &run);
-            shared::write_usage(w, &error.usage);
+            shapes::write_usage(w, &error.usage);
             companions.write(w, "RUN_ERROR", None);
         });
         Fidelity::Exact

@@ -9,25 +9,25 @@
 //! Lossy against JSON: extra members of JSON Patch operations, numbers beyond a double, absent required
 //! strings (they read as empty).
 
-mod read;
-mod write;
+mod reader;
+mod writer;
 
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::{
-    read::decode,
-    write::{encode, encode_chunk},
+pub(crate) use self::{
+    reader::decode,
+    writer::{encode, encode_chunk},
 };
-pub use self::{read::input_from_proto, write::input_to_proto};
+pub use self::{reader::input_from_proto, writer::input_to_proto};
 use bytes::BytesMut;
 
 use super::{
-    decode::{self, Context},
-    encode as json,
-    reader::AgUiReader,
-    wire::Native,
-    writer::{AgUiWriter, Encoding},
+    reader::{
+        AgUiReader,
+        json::{self as json_reader, Context, Native},
+    },
+    writer::{AgUiWriter, Encoding, json as json_writer},
 };
 use crate::{
     format::{Format, Profile, ReadError},
@@ -74,7 +74,7 @@ pub static FORMAT: Format = Format {
 /// When the text is not an event that has a binary form.
 pub fn event_to_proto(event: &str) -> Result<Vec<u8>, ReadError> {
     let mut out = BytesMut::new();
-    match decode::event(event, None, &mut Context::default())? {
+    match json_reader::event(event, None, &mut Context::default())? {
         Native::Event(event) => encode(&mut out, &event),
         Native::Chunk(chunk) => encode_chunk(&mut out, &chunk),
         Native::Thinking(..) | Native::Several(_) | Native::Unknown => return Err(no_single_event()),
@@ -89,8 +89,8 @@ pub fn event_to_proto(event: &str) -> Result<Vec<u8>, ReadError> {
 pub fn event_to_json(event: &[u8]) -> Result<String, ReadError> {
     let mut out = BytesMut::new();
     match decode(event, &mut Context::default())? {
-        Native::Event(event) => json::event(&mut out, &event),
-        Native::Chunk(chunk) => json::chunk(&mut out, &chunk),
+        Native::Event(event) => json_writer::event(&mut out, &event),
+        Native::Chunk(chunk) => json_writer::chunk(&mut out, &chunk),
         Native::Thinking(..) | Native::Several(_) | Native::Unknown => return Err(no_single_event()),
     }
     Ok(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
@@ -99,38 +99,3 @@ pub fn event_to_json(event: &[u8]) -> Result<String, ReadError> {
 fn no_single_event() -> ReadError {
     ReadError::new("/type", "expected an event of AG-UI 1.0")
 }
-
-/// The events: name, arm of the `Event` message, value of the `EventType` enum.
-pub(super) const EVENTS: &[(&str, u32, u64)] = &[
-    ("TEXT_MESSAGE_START", 1, 0),
-    ("TEXT_MESSAGE_CONTENT", 2, 1),
-    ("TEXT_MESSAGE_END", 3, 2),
-    ("TOOL_CALL_START", 4, 3),
-    ("TOOL_CALL_ARGS", 5, 4),
-    ("TOOL_CALL_END", 6, 5),
-    ("STATE_SNAPSHOT", 7, 6),
-    ("STATE_DELTA", 8, 7),
-    ("MESSAGES_SNAPSHOT", 9, 8),
-    ("RAW", 10, 9),
-    ("CUSTOM", 11, 10),
-    ("RUN_STARTED", 12, 11),
-    ("RUN_FINISHED", 13, 12),
-    ("RUN_ERROR", 14, 13),
-    ("STEP_STARTED", 15, 14),
-    ("STEP_FINISHED", 16, 15),
-    ("TEXT_MESSAGE_CHUNK", 17, 19),
-    ("TOOL_CALL_CHUNK", 18, 20),
-    ("SUBAGENT_STARTED", 19, 16),
-    ("SUBAGENT_FINISHED", 20, 17),
-    ("SUBAGENT_ERROR", 21, 18),
-    ("TOOL_CALL_RESULT", 22, 21),
-    ("ACTIVITY_SNAPSHOT", 23, 22),
-    ("ACTIVITY_DELTA", 24, 23),
-    ("REASONING_START", 25, 24),
-    ("REASONING_MESSAGE_START", 26, 25),
-    ("REASONING_MESSAGE_CONTENT", 27, 26),
-    ("REASONING_MESSAGE_END", 28, 27),
-    ("REASONING_MESSAGE_CHUNK", 29, 28),
-    ("REASONING_END", 30, 29),
-    ("REASONING_ENCRYPTED_VALUE", 31, 30),
-];

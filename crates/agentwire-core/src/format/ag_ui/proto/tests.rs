@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::*;
+use super::{super::wire::EVENTS, *};
 
 const VECTORS: &str = include_str!("../fixtures_proto/vectors.jsonl");
 

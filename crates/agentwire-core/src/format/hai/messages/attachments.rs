@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     event::{Content, ContentPart},
-    format::ag_ui::shared,
+    format::ag_ui::shapes,
     json::{ArrayWriter, Json, Path},
     tally::Tally,
 };
@@ -45,7 +45,7 @@ pub(in super::super) fn with_original(
 
 fn original_parts(list: &Json, tally: &mut Tally) -> Option<Vec<ContentPart>> {
     let raw: &RawValue = serde_json::from_str(list.get()).ok()?;
-    shared::parts(raw, Path::Root, tally).ok()
+    shapes::parts(raw, Path::Root, tally).ok()
 }
 
 /// `extra` without what the parts say already.
@@ -62,7 +62,7 @@ pub(in super::super) fn parts_json<'p>(parts: impl IntoIterator<Item = &'p Conte
     let mut out = BytesMut::new();
     let mut list = ArrayWriter::new(&mut out);
     for part in parts {
-        list.object(|w| shared::write_part(w, part));
+        list.object(|w| shapes::write_part(w, part));
     }
     list.end();
     Json::trusted(String::from_utf8(out.into()).expect("JSON text is UTF-8"))

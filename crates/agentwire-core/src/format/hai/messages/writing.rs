@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     event::{Content, ContentPart, Message, MessageBody, Role},
-    format::ag_ui::shared,
+    format::ag_ui::shapes,
     json::{ArrayWriter, Json, Object, ObjectWriter},
     tally::Tally,
 };
@@ -201,7 +201,7 @@ fn write_calls(w: &mut ObjectWriter<'_>, message: &Message) {
     if let MessageBody::Assistant { tool_calls: Some(calls), .. } = &message.body {
         w.array("toolCalls", |list| {
             for call in calls {
-                list.object(|w| shared::write_call(w, call));
+                list.object(|w| shapes::write_call(w, call));
             }
         });
     }
@@ -270,7 +270,7 @@ fn write_message(w: &mut ObjectWriter<'_>, message: &Message, writing: Writing) 
 fn whole(message: &Message, complete: &mut bool) -> Option<Object> {
     let mut out = BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
-    shared::write_message(&mut w, message);
+    shapes::write_message(&mut w, message);
     w.end();
     let text = String::from_utf8(out.into()).expect("JSON text is UTF-8");
     if !fits(&text, 3) {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     event::{Block, Body, Event, MessageId, Role},
-    format::{ReadError, ag_ui::shared},
+    format::{ReadError, ag_ui::shapes},
     json::{Fields, Json, Object, Path},
 };
 
@@ -151,7 +151,7 @@ impl HaiReader {
         timestamp: Option<i64>,
         out: &mut Vec<Event>,
     ) -> bool {
-        let limit = shared::MAX_INTEGER.unsigned_abs();
+        let limit = shapes::MAX_INTEGER.unsigned_abs();
         if timestamp.is_some_and(|time| time.unsigned_abs() > limit) {
             return false;
         }
@@ -608,7 +608,7 @@ impl HaiReader {
                 };
                 if agui.member("content").is_some() {
                     // The whole event, because the output shows it in another form.
-                    out.push(shared::read_event(agui.get(), &mut self.context)?);
+                    out.push(shapes::read_event(agui.get(), &mut self.context)?);
                     return Some(());
                 }
                 Body::ActivitySnapshot {
@@ -618,12 +618,12 @@ impl HaiReader {
                     replace: agui.member("replace").map(|replace| replace.get() == "true"),
                 }
             }
-            ("ACTIVITY_DELTA", _) => shared::read_event(agui.get(), &mut self.context)?.body,
+            ("ACTIVITY_DELTA", _) => shapes::read_event(agui.get(), &mut self.context)?.body,
             (kind, _) if kind.starts_with("TOOL_CALL_") => {
                 let events = agui.member("events")?.elements()?;
                 let mut restored = Vec::new();
                 for event in events {
-                    restored.push(shared::read_event(event.get(), &mut self.context)?);
+                    restored.push(shapes::read_event(event.get(), &mut self.context)?);
                 }
                 out.append(&mut restored);
                 return Some(());

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     event::{Body, Event, MessageId},
-    format::{ReadError, ag_ui::shared},
+    format::{ReadError, ag_ui::shapes},
     json::{Fields, Json, Path, json, text},
     tally::Tally,
 };
@@ -43,7 +43,7 @@ impl HaiReader {
         const WHAT: &str = "AGENT_COLLABORATIVE_MESSAGE_START";
         if base.stands_for().as_deref() == Some("SUBAGENT_STARTED") {
             let agui = base.agui.as_ref().expect("it stands for something");
-            if let Some(event) = shared::read_event(agui.get(), &mut self.context) {
+            if let Some(event) = shapes::read_event(agui.get(), &mut self.context) {
                 out.push(event);
                 return Ok(());
             }

@@ -1,19 +1,18 @@
-//! Messages, content parts and patches of AG-UI JSON, both ways.
+//! Reads messages, content parts and JSON Patches.
 
-use bytes::BytesMut;
 use serde_json::value::RawValue;
 
-use super::decode::union_tag;
+use super::json::union_tag;
 use crate::{
     event::{Content, ContentPart, MediaKind, Message, MessageBody, PartSource, Role, ToolCall},
     format::ReadError,
-    json::{ArrayWriter, Fields, Json, Object, ObjectWriter, Path, json, kind_of, text},
+    json::{Fields, Json, Object, Path, json, kind_of, text},
     patch::{Op, Patch, PatchOp, is_pointer},
     tally::Tally,
 };
 
 /// The required list `messages`.
-pub(super) fn list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Message>, ReadError> {
+pub(crate) fn list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Message>, ReadError> {
     let mut messages = Vec::new();
     let there = f.array("messages", |raw, path| {
         messages.extend(message(raw, path, tally)?);
@@ -23,7 +22,7 @@ pub(super) fn list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Mess
 }
 
 /// One message; `None` if its role is unknown.
-pub(in crate::format) fn message(
+pub(crate) fn message(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
@@ -71,11 +70,7 @@ pub(in crate::format) fn message(
     Ok(Some(Message { id, body, name, subagent, metadata, encrypted }))
 }
 
-pub(in crate::format) fn tool_call(
-    raw: &RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<ToolCall, ReadError> {
+pub(crate) fn tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<ToolCall, ReadError> {
     let mut f = Fields::of(raw, path)?;
     match &*f.need_str("type", tally)? {
         "function" => {}
@@ -99,7 +94,7 @@ pub(in crate::format) fn tool_call(
 }
 
 /// A required body: text or parts.
-pub(super) fn content(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Content, ReadError> {
+pub(crate) fn content(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Content, ReadError> {
     let raw = f.take(key).ok_or_else(|| f.missing(key, "a string or a list of parts"))?;
     let parent = f.path();
     let path = Path::Key(&parent, key);
@@ -110,7 +105,7 @@ pub(super) fn content(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> R
     }
 }
 
-pub(in crate::format) fn parts(
+pub(crate) fn parts(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
@@ -247,7 +242,7 @@ fn source(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Pa
 }
 
 /// A required JSON Patch.
-pub(super) fn patch(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Patch, ReadError> {
+pub(crate) fn patch(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Patch, ReadError> {
     let mut operations = Vec::new();
     let there = f.array(key, |raw, path| {
         operations.extend(operation(raw, path, tally)?);
@@ -280,110 +275,6 @@ fn operation(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option
     // The RFC asks to ignore what it does not define: carried along, counted by nobody.
     let extra = f.rest("operation", &mut Tally::default())?;
     Ok(Some(PatchOp { op, path: target, from, value, extra }))
-}
-
-/// Writes a message.
-pub(in crate::format) fn write_message(w: &mut ObjectWriter<'_>, message: &Message) {
-    w.str("id", &message.id).str("role", message.role().as_str());
-    match &message.body {
-        MessageBody::Developer { content }
-        | MessageBody::System { content }
-        | MessageBody::Reasoning { content } => {
-            w.str("content", content);
-        }
-        MessageBody::Assistant { content, tool_calls } => {
-            w.opt_str("content", content.as_deref());
-            if let Some(calls) = tool_calls {
-                w.array("toolCalls", |list| {
-                    for call in calls {
-                        list.object(|w| write_call(w, call));
-                    }
-                });
-            }
-        }
-        MessageBody::User { content } => write_content(w, content),
-        MessageBody::Tool { call, content, error } => {
-            w.str("toolCallId", call);
-            write_content(w, content);
-            w.opt_str("error", error.as_deref());
-        }
-        MessageBody::Activity { kind, content } => {
-            w.str("activityType", kind).json("content", content.as_json());
-        }
-    }
-    w.opt_str("name", message.name.as_deref())
-        .opt_str("subagentRunId", message.subagent.as_deref())
-        .opt_str("encryptedValue", message.encrypted.as_deref())
-        .opt_object("metadata", message.metadata.as_ref());
-}
-
-pub(in crate::format) fn write_call(w: &mut ObjectWriter<'_>, call: &ToolCall) {
-    w.str("id", &call.id)
-        .str("type", "function")
-        .nested("function", |w| {
-            w.str("name", &call.name).str("arguments", &call.arguments);
-        })
-        .opt_str("encryptedValue", call.encrypted.as_deref())
-        .opt_object("metadata", call.metadata.as_ref());
-}
-
-/// Writes the member `content`.
-pub(super) fn write_content(w: &mut ObjectWriter<'_>, content: &Content) {
-    match content {
-        Content::Text(text) => {
-            w.str("content", text);
-        }
-        Content::Parts(parts) => {
-            w.array("content", |list| {
-                for part in parts {
-                    list.object(|w| write_part(w, part));
-                }
-            });
-        }
-    }
-}
-
-pub(in crate::format) fn write_part(w: &mut ObjectWriter<'_>, part: &ContentPart) {
-    match part {
-        ContentPart::Text { text, id, metadata } => {
-            w.str("type", "text").str("text", text).opt_str("id", id.as_deref());
-            w.opt_json("metadata", metadata.as_ref());
-        }
-        ContentPart::Media { kind, source, id, metadata } => {
-            w.str("type", kind.as_str()).nested("source", |w| write_source(w, source));
-            w.opt_str("id", id.as_deref()).opt_json("metadata", metadata.as_ref());
-        }
-    }
-}
-
-fn write_source(w: &mut ObjectWriter<'_>, source: &PartSource) {
-    match source {
-        PartSource::Data { value, mime_type } => {
-            w.str("type", "data").str("value", value).str("mimeType", mime_type);
-        }
-        PartSource::Url { value, mime_type } => {
-            w.str("type", "url").str("value", value).opt_str("mimeType", mime_type.as_deref());
-        }
-        PartSource::File { value, provider, mime_type } => {
-            w.str("type", "file")
-                .str("value", value)
-                .opt_str("provider", provider.as_deref())
-                .opt_str("mimeType", mime_type.as_deref());
-        }
-    }
-}
-
-/// Writes a JSON Patch as a list.
-pub(super) fn write_patch(list: &mut ArrayWriter<'_>, patch: &Patch) {
-    for operation in &patch.0 {
-        list.object(|w| {
-            w.str("op", operation.op.as_str()).str("path", &operation.path);
-            w.opt_str("from", operation.from.as_deref()).opt_json("value", operation.value.as_ref());
-            for (key, value) in operation.extra.iter().flat_map(Object::entries) {
-                w.entry(&key, &value);
-            }
-        });
-    }
 }
 
 /// Messages from one JSON array, as [`to_json`] writes it; those of unknown roles are counted and left out.
@@ -423,16 +314,4 @@ fn array<'a>(text: &'a str, wanted: &str) -> Result<Vec<&'a RawValue>, ReadError
             _ => format!("not valid JSON: {error}"),
         })
     })
-}
-
-/// Messages as one JSON array: what history routes answer.
-#[must_use]
-pub fn to_json(messages: &[Message]) -> String {
-    let mut out = BytesMut::new();
-    let mut list = ArrayWriter::new(&mut out);
-    for message in messages {
-        list.object(|w| write_message(w, message));
-    }
-    list.end();
-    String::from_utf8(out.into()).expect("JSON text is UTF-8")
 }

@@ -4,8 +4,10 @@ use bytes::BytesMut;
 use proptest::prelude::*;
 
 use super::{
-    FORMAT, encode, input, proto,
+    FORMAT, input, proto,
+    reader::json::{self as json_reader, Context, Native},
     wire::{Chunk, ChunkKind},
+    writer::json as json_writer,
 };
 use crate::{
     event::{Body, Content, Event, File, MediaKind, MessageId, PartSource, Source},
@@ -100,9 +102,9 @@ fn protobuf_bytes_are_the_official_ones() {
         ),
     ];
     for (json, wanted) in cases {
-        let mut context = super::decode::Context::default();
-        let native = super::decode::event(json, None, &mut context).unwrap();
-        let super::wire::Native::Event(event) = native else { panic!("{json}") };
+        let mut context = Context::default();
+        let native = json_reader::event(json, None, &mut context).unwrap();
+        let Native::Event(event) = native else { panic!("{json}") };
         let mut out = BytesMut::new();
         proto::encode(&mut out, &event);
         let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -403,7 +405,7 @@ fn chunk_events_encode_all_their_fields() {
     (chunk.parent, chunk.delta) = (Some("m".into()), Some("{}".into()));
     chunk.subagent = Some("s".into());
     let mut out = BytesMut::new();
-    encode::chunk(&mut out, &chunk);
+    json_writer::chunk(&mut out, &chunk);
     let wanted = r#"{"type":"TOOL_CALL_CHUNK","toolCallId":"c","toolCallName":"n","parentMessageId":"m","delta":"{}","subagentRunId":"s"}"#;
     assert_eq!(&out[..], wanted.as_bytes());
 }

@@ -5,13 +5,10 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::{
-    super::{
-        decode::{self, Context},
-        input,
-        wire::Native,
-    },
-    EVENTS,
+use super::super::{
+    input,
+    reader::json::{self, Context, Native},
+    wire::EVENTS,
 };
 use crate::{
     event::{Body, Event, Role, RunInput},
@@ -505,7 +502,7 @@ fn one_arm<'a>(
 }
 
 /// Reads one `Event` message.
-pub(in super::super) fn decode(bytes: &[u8], context: &mut Context) -> Result<Native, ReadError> {
+pub(crate) fn decode(bytes: &[u8], context: &mut Context) -> Result<Native, ReadError> {
     let whole = Message::parse(bytes).map_err(|_| malformed(""))?;
     let last_known = EVENTS.iter().map(|(_, arm, _)| *arm).max().unwrap_or(0);
     let Some((arm, payload)) = one_arm(&whole, 1..=last_known, "the event")? else {
@@ -580,7 +577,7 @@ pub(in super::super) fn decode(bytes: &[u8], context: &mut Context) -> Result<Na
     }
     text.put_u8(b'}');
     let text = std::str::from_utf8(&text).expect("JSON text is UTF-8");
-    decode::event(text, None, context)
+    json::event(text, None, context)
 }
 
 /// Content events without raw event and metadata.

@@ -8,8 +8,11 @@
 use bytes::BytesMut;
 
 use super::{
-    carried, encode,
-    wire::{LEGACY_INTERRUPT, WRAPPED},
+    super::{
+        carried_events,
+        wire::{LEGACY_INTERRUPT, WRAPPED},
+    },
+    json,
 };
 use crate::{
     event::{Body, Content, Event, Message, MessageBody, MessageId, Outcome, RunFinished},
@@ -20,7 +23,7 @@ use crate::{
 
 /// Rewrites a stream for old clients.
 #[derive(Debug, Default)]
-pub(super) struct Downgrade {
+pub(crate) struct Downgrade {
     /// Reasoning spans that are open; THINKING_START stands for the first and THINKING_END for the last.
     spans: usize,
     /// Whether THINKING_START was written because a reasoning message came without a span.
@@ -35,7 +38,7 @@ const LOST_ID: Fidelity = Fidelity::Approximated("THINKING events have no ids an
 const WRAPPED_NOTE: Fidelity = Fidelity::Approximated("sent inside a CUSTOM event, which old clients ignore");
 
 impl Downgrade {
-    pub(super) fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+    pub(crate) fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         if self.failed {
             return Fidelity::Dropped("old clients accept nothing after RUN_ERROR");
         }
@@ -146,8 +149,8 @@ impl Downgrade {
             | Body::SubagentStarted(_)
             | Body::SubagentFinished { .. }
             | Body::SubagentError { .. } => wrap(event.kind(), event, out),
-            body if carried::activity_for(body).is_some() => wrap("ACTIVITY_SNAPSHOT", event, out),
-            body if carried::patch_for(body).is_some() => wrap("ACTIVITY_DELTA", event, out),
+            body if carried_events::activity_for(body).is_some() => wrap("ACTIVITY_SNAPSHOT", event, out),
+            body if carried_events::patch_for(body).is_some() => wrap("ACTIVITY_DELTA", event, out),
             _ => same(event, out),
         }
     }
@@ -171,7 +174,7 @@ impl Downgrade {
                         .metadata
                         .as_ref()
                         .and_then(|metadata| metadata.member("value").or_else(|| metadata.member("payload")));
-                    let value = payload.unwrap_or_else(|| encode::interrupt_json(interrupt));
+                    let value = payload.unwrap_or_else(|| json::interrupt_json(interrupt));
                     let legacy =
                         Body::Custom { name: LEGACY_INTERRUPT.into(), value: Json::string(value.get()) };
                     same(&Event::new(legacy).at(event.timestamp), out);
@@ -189,7 +192,7 @@ impl Downgrade {
 
 /// Writes the event in its 1.0 shape, which old clients read too.
 fn same(event: &Event, out: &mut Frames) -> Fidelity {
-    encode::event(out.begin(event.kind()), event);
+    json::event(out.begin(event.kind()), event);
     out.commit();
     Fidelity::Exact
 }
@@ -212,7 +215,7 @@ fn plain(
 /// Sends a 1.0 event whole inside a CUSTOM one.
 fn wrap(event_type: &str, event: &Event, out: &mut Frames) -> Fidelity {
     let mut text = BytesMut::new();
-    encode::event(&mut text, event);
+    json::event(&mut text, event);
     let inner = Json::trusted(String::from_utf8(text.into()).expect("JSON text is UTF-8"));
     let name = format!("{WRAPPED}{}", event_type.to_ascii_lowercase());
     same(&Event::new(Body::Custom { name: name.into(), value: inner }).at(event.timestamp), out);

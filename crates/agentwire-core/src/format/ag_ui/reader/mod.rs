@@ -3,12 +3,16 @@
 //! Most events are canonical already. What is left to do: expand chunks, give the retired THINKING_* events
 //! the ids they never had, and count what is tolerated.
 
-use super::{
+pub(crate) mod chunks;
+pub(crate) mod json;
+pub(crate) mod messages;
+mod v0;
+
+use self::{
     chunks::Expander,
-    decode::{self, Context},
-    proto,
-    wire::{Native, PROTOCOL_VERSION, Thinking},
+    json::{Context, Native, Thinking},
 };
+use super::{options::AgUiOptions, proto, wire::PROTOCOL_VERSION};
 use crate::{
     event::{Body, Event, MessageId, RunId},
     format::{ReadError, Reader, Setup, StreamEnd},
@@ -18,7 +22,7 @@ use crate::{
 
 /// Reads AG-UI 1.0 and the shapes of 0.x, as JSON or protobuf.
 #[derive(Debug)]
-pub(super) struct AgUiReader {
+pub(crate) struct AgUiReader {
     context: Context,
     expander: Expander,
     run: RunId,
@@ -29,8 +33,8 @@ pub(super) struct AgUiReader {
 }
 
 impl AgUiReader {
-    pub(super) fn new(setup: &Setup<'_>) -> Self {
-        let strict = setup.options.is("old_shapes", "refuse");
+    pub(crate) fn new(setup: &Setup<'_>) -> Self {
+        let strict = AgUiOptions::from(setup.options).refuse_old_shapes;
         let tally = if strict { Tally::strict() } else { Tally::default() };
         Self {
             context: Context { tally, ..Context::default() },
@@ -114,7 +118,7 @@ impl Reader for AgUiReader {
     fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
         self.context.tally.at_frame(frame.index + 1);
         let native = match frame.data {
-            Payload::Text(text) => decode::event(text, frame.event, &mut self.context)?,
+            Payload::Text(text) => json::event(text, frame.event, &mut self.context)?,
             Payload::Bytes(bytes) => proto::decode(bytes, &mut self.context)?,
         };
         self.take(native, out)

@@ -12,16 +12,16 @@ use crate::{
 };
 
 /// An activity snapshot that stands for another event.
-pub(super) struct Activity {
-    pub(super) message: MessageId,
-    pub(super) kind: String,
-    pub(super) content: Object,
+pub(crate) struct Activity {
+    pub(crate) message: MessageId,
+    pub(crate) kind: String,
+    pub(crate) content: Object,
     /// What the event's metadata must hold in addition.
-    pub(super) metadata: Option<Object>,
+    pub(crate) metadata: Option<Object>,
 }
 
 /// The activity snapshot that stands for `body`, if it needs one.
-pub(super) fn activity_for(body: &Body) -> Option<Activity> {
+pub(crate) fn activity_for(body: &Body) -> Option<Activity> {
     Some(match body {
         Body::Source(source) => Activity {
             message: source.id.clone(),
@@ -48,7 +48,7 @@ pub(super) fn activity_for(body: &Body) -> Option<Activity> {
 }
 
 /// The activity patch that stands for `body`, if it needs one.
-pub(super) fn patch_for(body: &Body) -> Option<(MessageId, &'static str, Patch)> {
+pub(crate) fn patch_for(body: &Body) -> Option<(MessageId, &'static str, Patch)> {
     let (id, patch) = match body {
         Body::CollaborationTask { id, task } => (id, carrier::collaboration_task(task)),
         Body::CollaborationEnd { id } => (id, carrier::collaboration_end()),
@@ -58,7 +58,7 @@ pub(super) fn patch_for(body: &Body) -> Option<(MessageId, &'static str, Patch)>
 }
 
 /// The event that an activity snapshot stands for.
-pub(super) fn body_from(
+pub(crate) fn body_from(
     message: &MessageId,
     kind: &str,
     content: &Object,
@@ -91,7 +91,7 @@ fn hai_message(metadata: &Object) -> Option<MessageId> {
 }
 
 /// The metadata without what the event itself says already.
-pub(super) fn foreign_metadata(body: &Body, metadata: Option<Object>) -> Option<Object> {
+pub(crate) fn foreign_metadata(body: &Body, metadata: Option<Object>) -> Option<Object> {
     match body {
         Body::Block(_) | Body::CollaborationStart { .. } => {
             metadata.map(|metadata| metadata.without("hai")).filter(|metadata| !metadata.is_empty())
@@ -101,7 +101,7 @@ pub(super) fn foreign_metadata(body: &Body, metadata: Option<Object>) -> Option<
 }
 
 /// The event that an activity patch stands for.
-pub(super) fn collaboration_step(message: &MessageId, kind: &str, patch: &Patch) -> Option<Body> {
+pub(crate) fn collaboration_step(message: &MessageId, kind: &str, patch: &Patch) -> Option<Body> {
     if kind != carrier::COLLABORATION {
         return None;
     }

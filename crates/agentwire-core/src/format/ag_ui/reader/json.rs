@@ -11,8 +11,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{
-    carried, messages,
-    wire::{CARRIER, Chunk, ChunkKind, FINISH_REASON, MAX_INTEGER, Native, Thinking, WRAPPED},
+    super::{
+        carried_events, input,
+        wire::{CARRIER, Chunk, ChunkKind, EVENTS, FINISH_REASON, MAX_INTEGER, WRAPPED},
+    },
+    messages, v0,
 };
 use crate::{
     event::{
@@ -26,9 +29,34 @@ use crate::{
 
 /// What decoding needs besides the text.
 #[derive(Debug, Default)]
-pub(in crate::format) struct Context {
-    pub(in crate::format) interner: Interner,
-    pub(in crate::format) tally: Tally,
+pub(crate) struct Context {
+    pub(crate) interner: Interner,
+    pub(crate) tally: Tally,
+}
+
+/// What one native frame holds.
+#[derive(Debug)]
+pub(crate) enum Native {
+    /// An event that has a canonical counterpart.
+    Event(Event),
+    /// A shorthand that must be expanded.
+    Chunk(Box<Chunk>),
+    /// A retired event without ids; the reader keeps those.
+    Thinking(Thinking, Event),
+    /// A short name that stands for several events.
+    Several(Vec<Event>),
+    /// An event type that nobody knows; counted.
+    Unknown,
+}
+
+/// The retired THINKING_* events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Thinking {
+    Start,
+    TextStart,
+    TextContent,
+    TextEnd,
+    End,
 }
 
 /// A content event of the fast lane.
@@ -69,7 +97,7 @@ fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> R
 }
 
 /// Reads one event. `named` is the SSE `event` field, which old servers used instead of `type`.
-pub(super) fn event(text: &str, named: Option<&str>, context: &mut Context) -> Result<Native, ReadError> {
+pub(crate) fn event(text: &str, named: Option<&str>, context: &mut Context) -> Result<Native, ReadError> {
     if let Some(event) = fast(text, context) {
         return Ok(Native::Event(event));
     }
@@ -138,7 +166,7 @@ fn slow(
             let input = match f.take("input") {
                 Some(raw) => {
                     let path = Path::Key(&Path::Root, "input");
-                    Some(Box::new(super::input::from_raw(raw, path, tally)?))
+                    Some(Box::new(input::from_raw(raw, path, tally)?))
                 }
                 None => None,
             };
@@ -228,8 +256,8 @@ fn slow(
             }))
             .into()
         }
-        "TOOL_CALL" => tool_call(f, tally)?,
-        "TOOL_RESULT" => tool_result(f, tally)?.into(),
+        "TOOL_CALL" => v0::tool_call(f, tally)?,
+        "TOOL_RESULT" => v0::tool_result(f, tally)?.into(),
         "STATE_SNAPSHOT" => match f.json("snapshot", tally)? {
             Some(snapshot) => Body::StateSnapshot { snapshot }.into(),
             None => return Err(f.missing("snapshot", "any JSON value")),
@@ -249,7 +277,7 @@ fn slow(
             let message = f.need_id("messageId", tally)?;
             let kind = f.need_boxed("activityType", tally)?;
             let patch = messages::patch(f, "patch", tally)?;
-            match carried::collaboration_step(&message, &kind, &patch) {
+            match carried_events::collaboration_step(&message, &kind, &patch) {
                 Some(body) => body.into(),
                 None => Body::ActivityDelta { message, kind, patch }.into(),
             }
@@ -369,7 +397,7 @@ fn is_known(event_type: &str, strict: bool) -> bool {
         "THINKING_TEXT_MESSAGE_END",
         "THINKING_END",
     ];
-    super::proto::EVENTS.iter().any(|(name, ..)| *name == event_type)
+    EVENTS.iter().any(|(name, ..)| *name == event_type)
         || THINKING.contains(&event_type)
         || (SHORT.contains(&event_type) && !strict)
 }
@@ -487,7 +515,7 @@ fn text_role(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Role>, 
 }
 
 /// `parentMessageId`, which 0.x servers sent as `null`.
-fn parent_message(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<String>, ReadError> {
+pub(crate) fn parent_message(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<String>, ReadError> {
     match f.take_unless_null("parentMessageId") {
         Some(raw) => {
             let path = Path::Key(&Path::Root, "parentMessageId");
@@ -519,7 +547,7 @@ fn run_finished(f: &mut Fields<'_, '_>, context: &mut Context) -> Result<Body, R
             tally.note("old shape", "outcome as a string");
             match &*crate::json::text(raw, path, tally)? {
                 "interrupt" => {
-                    let draft = draft_interrupt(f, &run, tally)?;
+                    let draft = v0::draft_interrupt(f, &run, tally)?;
                     Some(Outcome::Interrupt { interrupts: vec![draft] })
                 }
                 "success" => Some(Outcome::Success { pending: Vec::new() }),
@@ -535,27 +563,7 @@ fn run_finished(f: &mut Fields<'_, '_>, context: &mut Context) -> Result<Body, R
     Ok(Body::RunFinished(Box::new(RunFinished { thread, run, result, outcome, usage })))
 }
 
-/// The interrupt of the draft: one object beside `outcome`, all of its members optional.
-fn draft_interrupt(f: &mut Fields<'_, '_>, run: &str, tally: &mut Tally) -> Result<Interrupt, ReadError> {
-    let mut interrupt = Interrupt::new(format!("{run}:interrupt"), "interrupt");
-    let path = Path::Key(&Path::Root, "interrupt");
-    if let Some(raw) = f.take_unless_null("interrupt") {
-        let mut draft = Fields::of(raw, path)?;
-        if let Some(id) = draft.id("id", tally)? {
-            interrupt.id = id;
-        }
-        if let Some(reason) = draft.boxed("reason", tally)? {
-            interrupt.reason = reason;
-        }
-        if let Some(payload) = draft.json("payload", tally)? {
-            interrupt.metadata = Some(Object::from_entries([("payload", payload)]));
-        }
-        let _ = draft.rest("interrupt", tally)?;
-    }
-    Ok(interrupt)
-}
-
-pub(in crate::format) fn outcome(
+pub(crate) fn outcome(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
@@ -638,12 +646,12 @@ fn subagent_outcome(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<
 }
 
 /// The tag of a union member; anything but a string is no tag.
-pub(super) fn union_tag<'a>(f: &mut Fields<'a, '_>, key: &str, tally: &mut Tally) -> Option<Cow<'a, str>> {
+pub(crate) fn union_tag<'a>(f: &mut Fields<'a, '_>, key: &str, tally: &mut Tally) -> Option<Cow<'a, str>> {
     let raw = f.take(key)?;
     crate::json::text(raw, Path::Root, tally).ok()
 }
 
-pub(in crate::format) fn usage(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Usage>, ReadError> {
+pub(crate) fn usage(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Usage>, ReadError> {
     let mut usage = Vec::new();
     f.array("usage", |raw, path| {
         let mut f = Fields::of(raw, path)?;
@@ -668,63 +676,6 @@ pub(in crate::format) fn usage(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Res
     Ok(usage)
 }
 
-/// The short TOOL_CALL of old documents: a whole call in one event.
-fn tool_call(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Native, ReadError> {
-    tally.note("old shape", "TOOL_CALL for TOOL_CALL_START, _ARGS and _END");
-    let call: ToolCallId = match f.id("toolCallId", tally)? {
-        Some(id) => id,
-        None => f.need_id("id", tally).map_err(|_| f.missing("toolCallId", "a string"))?,
-    };
-    let name = match f.boxed("toolCallName", tally)? {
-        Some(name) => name,
-        None => match f.boxed("toolName", tally)? {
-            Some(name) => name,
-            None => f.boxed("name", tally)?.ok_or_else(|| f.missing("toolCallName", "a string"))?,
-        },
-    };
-    let parent = parent_message(f, tally)?.map(MessageId::from);
-    let mut events = vec![Event::new(Body::ToolStart { call: call.clone(), name, parent })];
-    let arguments = ["args", "arguments", "input", "delta"].iter().find_map(|key| f.take(key));
-    if let Some(raw) = arguments {
-        let delta = text_or_json(raw, tally)?;
-        events.push(Event::new(Body::ToolArgs { call: call.clone(), delta }));
-    }
-    events.push(Event::new(Body::ToolEnd { call }));
-    Ok(Native::Several(events))
-}
-
-/// The short TOOL_RESULT of old documents.
-fn tool_result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Body, ReadError> {
-    tally.note("old shape", "TOOL_RESULT for TOOL_CALL_RESULT");
-    let call: ToolCallId = match f.id("toolCallId", tally)? {
-        Some(id) => id,
-        None => f.need_id("id", tally).map_err(|_| f.missing("toolCallId", "a string"))?,
-    };
-    let message = match f.id("messageId", tally)? {
-        Some(id) => id,
-        None => format!("{call}:result").into(),
-    };
-    let raw = ["content", "result", "output"].iter().find_map(|key| f.take(key));
-    let content = raw.ok_or_else(|| f.missing("content", "the result of the tool"))?;
-    let content = text_or_json(content, tally)?;
-    Ok(Body::ToolResult(Box::new(ToolResult {
-        message,
-        call,
-        content: crate::event::Content::Text(content),
-        error: f.boxed("error", tally)?,
-        explicit_role: false,
-    })))
-}
-
-/// A string as it is, anything else as JSON text.
-fn text_or_json(raw: &RawValue, tally: &mut Tally) -> Result<Box<str>, ReadError> {
-    if raw.get().starts_with('"') {
-        Ok(crate::json::text(raw, Path::Root, tally)?.into())
-    } else {
-        Ok(crate::json::json(raw, Path::Root, tally)?.get().into())
-    }
-}
-
 /// An activity snapshot, or what a writer of ours expressed by one.
 fn activity(
     message: MessageId,
@@ -734,9 +685,9 @@ fn activity(
     base: &mut Base,
 ) -> Body {
     if replace.is_none()
-        && let Some(body) = carried::body_from(&message, &kind, &content, base.metadata.as_ref())
+        && let Some(body) = carried_events::body_from(&message, &kind, &content, base.metadata.as_ref())
     {
-        base.metadata = carried::foreign_metadata(&body, base.metadata.take());
+        base.metadata = carried_events::foreign_metadata(&body, base.metadata.take());
         return body;
     }
     Body::ActivitySnapshot { message, kind, content, replace }

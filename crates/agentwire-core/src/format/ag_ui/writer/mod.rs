@@ -1,10 +1,15 @@
 //! Canonical events to AG-UI frames, in the three profiles and both encodings.
 
+mod chunks;
+pub(crate) mod json;
+pub(crate) mod messages;
+mod v0;
+
 use bytes::BytesMut;
 
+use self::chunks::{Joined, Joiner};
 use super::{
-    chunks::{Joined, Joiner},
-    encode, old, proto,
+    proto,
     wire::{Chunk, PROTOCOL_VERSION},
 };
 use crate::{
@@ -15,7 +20,7 @@ use crate::{
 
 /// How an event becomes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     Json,
     Proto,
 }
@@ -23,14 +28,14 @@ pub(super) enum Encoding {
 impl Encoding {
     fn event(self, event: &Event, out: &mut BytesMut) {
         match self {
-            Self::Json => encode::event(out, event),
+            Self::Json => json::event(out, event),
             Self::Proto => proto::encode(out, event),
         }
     }
 
     fn chunk(self, chunk: &Chunk, out: &mut BytesMut) {
         match self {
-            Self::Json => encode::chunk(out, chunk),
+            Self::Json => json::chunk(out, chunk),
             Self::Proto => proto::encode_chunk(out, chunk),
         }
     }
@@ -38,7 +43,7 @@ impl Encoding {
 
 /// Writes AG-UI.
 #[derive(Debug)]
-pub(super) struct AgUiWriter {
+pub(crate) struct AgUiWriter {
     encoding: Encoding,
     variant: Variant,
 }
@@ -50,13 +55,13 @@ enum Variant {
     /// 1.0, chunk shorthands.
     Chunks(Joiner),
     /// What clients of 0.x understand.
-    Old(old::Downgrade),
+    Old(v0::Downgrade),
 }
 
 impl AgUiWriter {
-    pub(super) fn new(profile: &Profile, encoding: Encoding) -> Self {
+    pub(crate) fn new(profile: &Profile, encoding: Encoding) -> Self {
         let variant = match profile.name {
-            "0" => Variant::Old(old::Downgrade::default()),
+            "0" => Variant::Old(v0::Downgrade::default()),
             "chunks" => Variant::Chunks(Joiner::default()),
             _ => Variant::One,
         };
@@ -95,7 +100,7 @@ impl Writer for AgUiWriter {
                 if encoding == Encoding::Json
                     && let Some((kind, lane)) = joiner.continues(event)
                 {
-                    encode::chunk_delta(out.begin(kind.event_type()), event, lane.as_ref());
+                    json::chunk_delta(out.begin(kind.event_type()), event, lane.as_ref());
                     out.commit();
                     return Fidelity::Exact;
                 }

@@ -2,13 +2,10 @@
 
 use bytes::BytesMut;
 
-use super::{
-    super::{
-        carried,
-        encode::{Carried, chunk_metadata},
-        wire::{Chunk, ChunkKind, FINISH_REASON, PROTOCOL_VERSION},
-    },
-    EVENTS,
+use super::super::{
+    carried_events,
+    wire::{Chunk, ChunkKind, EVENTS, FINISH_REASON, PROTOCOL_VERSION},
+    writer::json::{Carried, chunk_metadata},
 };
 use crate::{
     event::{
@@ -49,10 +46,10 @@ fn put_event(out: &mut BytesMut, name: &str, base: &Base<'_>, fill: impl FnOnce(
 }
 
 /// Appends the event as one `Event` message.
-pub(in super::super) fn encode(out: &mut BytesMut, event: &Event) {
+pub(crate) fn encode(out: &mut BytesMut, event: &Event) {
     let subagent = event.subagent.as_ref().map(SubagentId::as_str);
     let mut carried = Carried::of(event);
-    if let Some(activity) = carried::activity_for(&event.body) {
+    if let Some(activity) = carried_events::activity_for(&event.body) {
         carried.metadata = match (carried.metadata.take(), activity.metadata) {
             (Some(given), Some(more)) => Some(given.merged(&more)),
             (given, more) => given.or(more),
@@ -65,7 +62,7 @@ pub(in super::super) fn encode(out: &mut BytesMut, event: &Event) {
             put_opt_struct(out, 5, Some(&activity.content));
         });
     }
-    if let Some((message, kind, patch)) = carried::patch_for(&event.body) {
+    if let Some((message, kind, patch)) = carried_events::patch_for(&event.body) {
         return put_event(out, "ACTIVITY_DELTA", &base(event, carried), |out| {
             put_opt_str(out, 2, subagent);
             put_plain_str(out, 3, &message);
@@ -276,7 +273,7 @@ fn body(out: &mut BytesMut, body: &Body, subagent: Option<&str>) {
 }
 
 /// Appends a chunk as one `Event` message.
-pub(in super::super) fn encode_chunk(out: &mut BytesMut, chunk: &Chunk) {
+pub(crate) fn encode_chunk(out: &mut BytesMut, chunk: &Chunk) {
     let extra = chunk.extra.as_deref();
     let base = Base {
         timestamp: chunk.timestamp,

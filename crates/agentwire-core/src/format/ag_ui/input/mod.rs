@@ -7,7 +7,7 @@
 use bytes::BytesMut;
 use serde_json::value::RawValue;
 
-use super::{messages, wire::PROTOCOL_VERSION};
+use super::{reader, wire::PROTOCOL_VERSION, writer};
 use crate::{
     event::{Context, ResumeEntry, ResumeStatus, RunInput, Tool},
     format::ReadError,
@@ -24,11 +24,7 @@ pub fn from_json(body: &str, tally: &mut Tally) -> Result<RunInput, ReadError> {
 }
 
 /// Reads a request that is part of something else.
-pub(in crate::format) fn from_raw(
-    raw: &RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<RunInput, ReadError> {
+pub(crate) fn from_raw(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<RunInput, ReadError> {
     read(Fields::of(raw, path)?, tally)
 }
 
@@ -41,7 +37,7 @@ fn read(mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<RunInput, ReadError>
     if let Some(raw) = f.take_unless_null("state") {
         input.state = Some(json(raw, Path::Key(&path, "state"), tally)?);
     }
-    input.messages = messages::list(&mut f, tally)?;
+    input.messages = reader::messages::list(&mut f, tally)?;
     f.array("tools", |raw, path| {
         let mut f = Fields::of(raw, path)?;
         let parameters = match f.take_unless_null("parameters") {
@@ -89,11 +85,7 @@ fn read(mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<RunInput, ReadError>
     Ok(input)
 }
 
-pub(in crate::format) fn resume(
-    raw: &RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<ResumeEntry, ReadError> {
+pub(crate) fn resume(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<ResumeEntry, ReadError> {
     let mut f = Fields::of(raw, path)?;
     let interrupt = f.need_id("interruptId", tally)?;
     let status = match f.str("status", tally)?.as_deref() {
@@ -127,7 +119,7 @@ pub fn to_json(input: &RunInput) -> String {
 }
 
 /// Writes the members of a request as they are.
-pub(in crate::format) fn write(w: &mut ObjectWriter<'_>, input: &RunInput) {
+pub(crate) fn write(w: &mut ObjectWriter<'_>, input: &RunInput) {
     w.str("threadId", &input.thread)
         .str("runId", &input.run)
         .opt_str("protocolVersion", input.protocol_version.as_deref())
@@ -135,7 +127,7 @@ pub(in crate::format) fn write(w: &mut ObjectWriter<'_>, input: &RunInput) {
         .opt_json("state", input.state.as_ref());
     w.array("messages", |list| {
         for message in &input.messages {
-            list.object(|w| messages::write_message(w, message));
+            list.object(|w| writer::messages::write_message(w, message));
         }
     });
     w.array("tools", |list| {

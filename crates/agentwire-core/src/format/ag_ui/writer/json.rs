@@ -5,8 +5,11 @@
 use bytes::{BufMut, BytesMut};
 
 use super::{
-    carried, input, messages,
-    wire::{CARRIER, Chunk, ChunkKind, FINISH_REASON},
+    super::{
+        carried_events, input,
+        wire::{CARRIER, Chunk, ChunkKind, FINISH_REASON},
+    },
+    messages,
 };
 use crate::{
     event::{Body, EncryptedEntity, Event, Extra, Interrupt, Outcome, SubagentId, SubagentOutcome, Usage},
@@ -14,7 +17,7 @@ use crate::{
 };
 
 /// Appends the event as one JSON object.
-pub(super) fn event(out: &mut BytesMut, event: &Event) {
+pub(crate) fn event(out: &mut BytesMut, event: &Event) {
     // Content events are nine tenths of a stream: constant pieces, two strings.
     if event.extra.is_none()
         && let Some((head, id, delta)) = content_event(&event.body)
@@ -64,7 +67,7 @@ fn content_event(body: &Body) -> Option<(&'static [u8], &str, &str)> {
 
 fn members(w: &mut ObjectWriter<'_>, event: &Event) {
     let mut carried = Carried::of(event);
-    if let Some(activity) = carried::activity_for(&event.body) {
+    if let Some(activity) = carried_events::activity_for(&event.body) {
         w.str("type", "ACTIVITY_SNAPSHOT")
             .str("messageId", &activity.message)
             .str("activityType", &activity.kind)
@@ -75,7 +78,7 @@ fn members(w: &mut ObjectWriter<'_>, event: &Event) {
         };
         return base(w, event, carried);
     }
-    if let Some((message, kind, patch)) = carried::patch_for(&event.body) {
+    if let Some((message, kind, patch)) = carried_events::patch_for(&event.body) {
         w.str("type", "ACTIVITY_DELTA").str("messageId", &message).str("activityType", kind);
         w.array("patch", |list| messages::write_patch(list, &patch));
         return base(w, event, carried);
@@ -229,20 +232,20 @@ fn members(w: &mut ObjectWriter<'_>, event: &Event) {
 }
 
 /// Metadata, and what must travel inside it because AG-UI has no place for it.
-pub(super) struct Carried<'e> {
-    pub(super) metadata: Option<Object>,
-    pub(super) unknown: Option<&'e Object>,
-    pub(super) error: Option<&'e str>,
-    pub(super) title: Option<&'e str>,
+pub(crate) struct Carried<'e> {
+    pub(crate) metadata: Option<Object>,
+    pub(crate) unknown: Option<&'e Object>,
+    pub(crate) error: Option<&'e str>,
+    pub(crate) title: Option<&'e str>,
 }
 
 impl<'e> Carried<'e> {
-    pub(super) fn of(event: &'e Event) -> Self {
+    pub(crate) fn of(event: &'e Event) -> Self {
         Self { metadata: event.metadata().cloned(), unknown: event.unknown(), error: None, title: None }
     }
 
     /// The metadata that goes onto the wire.
-    pub(super) fn into_metadata(self) -> Option<Object> {
+    pub(crate) fn into_metadata(self) -> Option<Object> {
         if self.unknown.is_none() && self.error.is_none() && self.title.is_none() {
             return self.metadata;
         }
@@ -280,7 +283,7 @@ fn base_members(
 }
 
 /// Appends a chunk as one JSON object.
-pub(super) fn chunk(out: &mut BytesMut, chunk: &Chunk) {
+pub(crate) fn chunk(out: &mut BytesMut, chunk: &Chunk) {
     let mut w = ObjectWriter::new(out);
     w.str("type", chunk.kind.event_type());
     let (id, name) = match chunk.kind {
@@ -300,7 +303,7 @@ pub(super) fn chunk(out: &mut BytesMut, chunk: &Chunk) {
 }
 
 /// Appends the chunk of a content event that only adds to what its lane holds.
-pub(super) fn chunk_delta(out: &mut BytesMut, event: &Event, lane: Option<&SubagentId>) {
+pub(crate) fn chunk_delta(out: &mut BytesMut, event: &Event, lane: Option<&SubagentId>) {
     let (head, id, delta): (&[u8], &str, _) = match &event.body {
         Body::ReasoningDelta { message, delta } => {
             (br#"{"type":"REASONING_MESSAGE_CHUNK","messageId":"#, message, delta)
@@ -315,7 +318,7 @@ pub(super) fn chunk_delta(out: &mut BytesMut, event: &Event, lane: Option<&Subag
 }
 
 /// A chunk's metadata with what is carried inside it.
-pub(super) fn chunk_metadata(extra: &Extra) -> Option<Object> {
+pub(crate) fn chunk_metadata(extra: &Extra) -> Option<Object> {
     let carried = Carried {
         metadata: extra.metadata.clone(),
         unknown: extra.unknown.as_ref(),
@@ -325,7 +328,7 @@ pub(super) fn chunk_metadata(extra: &Extra) -> Option<Object> {
     carried.into_metadata()
 }
 
-pub(in crate::format) fn write_outcome(w: &mut ObjectWriter<'_>, outcome: &Outcome) {
+pub(crate) fn write_outcome(w: &mut ObjectWriter<'_>, outcome: &Outcome) {
     match outcome {
         Outcome::Success { pending } => {
             w.str("type", "success");
@@ -362,7 +365,7 @@ fn write_interrupt(w: &mut ObjectWriter<'_>, interrupt: &Interrupt) {
 }
 
 /// One interrupt as JSON.
-pub(super) fn interrupt_json(interrupt: &Interrupt) -> Json {
+pub(crate) fn interrupt_json(interrupt: &Interrupt) -> Json {
     let mut out = BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
     write_interrupt(&mut w, interrupt);
@@ -370,7 +373,7 @@ pub(super) fn interrupt_json(interrupt: &Interrupt) -> Json {
     Json::trusted(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
 }
 
-pub(in crate::format) fn write_usage(w: &mut ObjectWriter<'_>, usage: &[Usage]) {
+pub(crate) fn write_usage(w: &mut ObjectWriter<'_>, usage: &[Usage]) {
     if usage.is_empty() {
         return;
     }

@@ -1,0 +1,92 @@
+//! Shapes of AG-UI 0.x and of old documents.
+
+use serde_json::value::RawValue;
+
+use super::json::{Native, parent_message};
+use crate::{
+    event::{Body, Event, Interrupt, MessageId, ToolCallId, ToolResult},
+    format::ReadError,
+    json::{Fields, Object, Path},
+    tally::Tally,
+};
+
+/// The interrupt of the draft: one object beside `outcome`, all of its members optional.
+pub(crate) fn draft_interrupt(
+    f: &mut Fields<'_, '_>,
+    run: &str,
+    tally: &mut Tally,
+) -> Result<Interrupt, ReadError> {
+    let mut interrupt = Interrupt::new(format!("{run}:interrupt"), "interrupt");
+    let path = Path::Key(&Path::Root, "interrupt");
+    if let Some(raw) = f.take_unless_null("interrupt") {
+        let mut draft = Fields::of(raw, path)?;
+        if let Some(id) = draft.id("id", tally)? {
+            interrupt.id = id;
+        }
+        if let Some(reason) = draft.boxed("reason", tally)? {
+            interrupt.reason = reason;
+        }
+        if let Some(payload) = draft.json("payload", tally)? {
+            interrupt.metadata = Some(Object::from_entries([("payload", payload)]));
+        }
+        let _ = draft.rest("interrupt", tally)?;
+    }
+    Ok(interrupt)
+}
+
+/// The short TOOL_CALL of old documents: a whole call in one event.
+pub(crate) fn tool_call(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Native, ReadError> {
+    tally.note("old shape", "TOOL_CALL for TOOL_CALL_START, _ARGS and _END");
+    let call: ToolCallId = match f.id("toolCallId", tally)? {
+        Some(id) => id,
+        None => f.need_id("id", tally).map_err(|_| f.missing("toolCallId", "a string"))?,
+    };
+    let name = match f.boxed("toolCallName", tally)? {
+        Some(name) => name,
+        None => match f.boxed("toolName", tally)? {
+            Some(name) => name,
+            None => f.boxed("name", tally)?.ok_or_else(|| f.missing("toolCallName", "a string"))?,
+        },
+    };
+    let parent = parent_message(f, tally)?.map(MessageId::from);
+    let mut events = vec![Event::new(Body::ToolStart { call: call.clone(), name, parent })];
+    let arguments = ["args", "arguments", "input", "delta"].iter().find_map(|key| f.take(key));
+    if let Some(raw) = arguments {
+        let delta = text_or_json(raw, tally)?;
+        events.push(Event::new(Body::ToolArgs { call: call.clone(), delta }));
+    }
+    events.push(Event::new(Body::ToolEnd { call }));
+    Ok(Native::Several(events))
+}
+
+/// The short TOOL_RESULT of old documents.
+pub(crate) fn tool_result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Body, ReadError> {
+    tally.note("old shape", "TOOL_RESULT for TOOL_CALL_RESULT");
+    let call: ToolCallId = match f.id("toolCallId", tally)? {
+        Some(id) => id,
+        None => f.need_id("id", tally).map_err(|_| f.missing("toolCallId", "a string"))?,
+    };
+    let message = match f.id("messageId", tally)? {
+        Some(id) => id,
+        None => format!("{call}:result").into(),
+    };
+    let raw = ["content", "result", "output"].iter().find_map(|key| f.take(key));
+    let content = raw.ok_or_else(|| f.missing("content", "the result of the tool"))?;
+    let content = text_or_json(content, tally)?;
+    Ok(Body::ToolResult(Box::new(ToolResult {
+        message,
+        call,
+        content: crate::event::Content::Text(content),
+        error: f.boxed("error", tally)?,
+        explicit_role: false,
+    })))
+}
+
+/// A string as it is, anything else as JSON text.
+fn text_or_json(raw: &RawValue, tally: &mut Tally) -> Result<Box<str>, ReadError> {
+    if raw.get().starts_with('"') {
+        Ok(crate::json::text(raw, Path::Root, tally)?.into())
+    } else {
+        Ok(crate::json::json(raw, Path::Root, tally)?.get().into())
+    }
+}
