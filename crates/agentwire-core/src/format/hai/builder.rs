@@ -322,8 +322,9 @@ impl Builder {
     pub fn build_message_snapshot(&self, messages: &[Message]) -> Built {
         let mut out = bytes::BytesMut::new();
         let mut list = ArrayWriter::new(&mut out);
-        let writing = super::messages::Writing { wrapped: !self.objects, developer: false, activity: true };
-        super::messages::write(&mut list, messages, writing);
+        let writing =
+            super::writer::messages::Writing { wrapped: !self.objects, developer: false, activity: true };
+        super::writer::messages::write(&mut list, messages, writing);
         list.end();
         let messages: Value = serde_json::from_slice(&out).unwrap_or_default();
         self.built("MESSAGE_SNAPSHOT", [("messages", messages), ("timestamp", self.now())])

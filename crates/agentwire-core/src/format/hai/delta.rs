@@ -10,15 +10,19 @@ use std::borrow::Cow;
 use bytes::{BufMut, BytesMut};
 use serde_json::value::RawValue;
 
+use super::{
+    fields::{block_id, some_json},
+    nesting::compose,
+};
 use crate::{
     format::ReadError,
-    json::{Fields, Json, MAX_DEPTH, Object, ObjectWriter, Path, json, text},
+    json::{Fields, Json, Object, ObjectWriter, Path, json, text},
     tally::Tally,
 };
 
 /// The shape in which a writer sends its deltas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     /// A JSON document as a string.
     JsonString,
     /// A JSON object.
@@ -29,7 +33,7 @@ pub(super) enum Shape {
 
 /// What one delta says.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Output<'a> {
+pub(crate) enum Output<'a> {
     /// Text appends to the message.
     Text {
         content: Cow<'a, str>,
@@ -54,24 +58,24 @@ pub(super) enum Output<'a> {
 
 /// An output and where it goes.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Delta<'a> {
-    pub(super) output: Output<'a>,
-    pub(super) place: Place,
+pub(crate) struct Delta<'a> {
+    pub(crate) output: Output<'a>,
+    pub(crate) place: Place,
 }
 
 /// Where an output goes and how it is drawn.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Place {
-    pub(super) layout: Option<Json>,
-    pub(super) block_id: Option<Box<str>>,
-    pub(super) style: Option<Json>,
+pub(crate) struct Place {
+    pub(crate) layout: Option<Json>,
+    pub(crate) block_id: Option<Box<str>>,
+    pub(crate) style: Option<Json>,
     /// Members of the delta that are none of these and not the output.
-    pub(super) more: Option<Object>,
+    pub(crate) more: Option<Object>,
 }
 
 impl Place {
     /// What this place does not say itself, from `other`.
-    pub(super) fn or(mut self, other: &Self) -> Self {
+    pub(crate) fn or(mut self, other: &Self) -> Self {
         self.layout = self.layout.or_else(|| other.layout.clone());
         self.block_id = self.block_id.or_else(|| other.block_id.clone());
         self.style = self.style.or_else(|| other.style.clone());
@@ -80,7 +84,7 @@ impl Place {
 }
 
 /// Reads the member `delta` of BUSINESS_DATA_CONTENT.
-pub(super) fn read<'a>(
+pub(crate) fn read<'a>(
     raw: &'a RawValue,
     path: Path<'_>,
     tally: &mut Tally,
@@ -100,7 +104,7 @@ pub(super) fn read<'a>(
 
 /// The structured deltas that a string consists of, if it consists of nothing else. A model may well write JSON
 /// of its own, so whatever is not quite a delta is text.
-pub(super) fn deltas(content: &str, tally: &mut Tally) -> Option<Vec<Delta<'static>>> {
+pub(crate) fn deltas(content: &str, tally: &mut Tally) -> Option<Vec<Delta<'static>>> {
     if !content.trim_start().starts_with('{') {
         return None;
     }
@@ -116,7 +120,7 @@ pub(super) fn deltas(content: &str, tally: &mut Tally) -> Option<Vec<Delta<'stat
 }
 
 /// The structured delta that a text is.
-pub(super) fn document(text: &str, tally: &mut Tally) -> Option<Delta<'static>> {
+pub(crate) fn document(text: &str, tally: &mut Tally) -> Option<Delta<'static>> {
     enveloped(serde_json::from_str(text).ok()?, tally)
 }
 
@@ -184,7 +188,7 @@ fn output_of<'a>(raw: &'a RawValue, path: Path<'_>, tally: &mut Tally) -> Result
 }
 
 /// Whether the output is drawn as it is, and is neither text nor thinking.
-pub(super) fn is_block(output: &Object) -> bool {
+pub(crate) fn is_block(output: &Object) -> bool {
     let raw: Result<&RawValue, _> = serde_json::from_str(output.get());
     let read = raw.map(|raw| output_of(raw, Path::Root, &mut Tally::default()));
     matches!(read, Ok(Ok(Output::Block(_))))
@@ -194,33 +198,9 @@ fn is_string(f: &Fields<'_, '_>, key: &str) -> bool {
     f.peek(key).is_some_and(|raw| raw.get().starts_with('"'))
 }
 
-/// Any JSON; `null` is the same as nothing.
-pub(super) fn some_json(
-    f: &mut Fields<'_, '_>,
-    key: &str,
-    tally: &mut Tally,
-) -> Result<Option<Json>, ReadError> {
-    let path = f.path();
-    f.take_unless_null(key).map(|raw| json(raw, Path::Key(&path, key), tally)).transpose()
-}
-
-/// `blockId`; the empty string is the same as nothing, and a number is a name too.
-pub(super) fn block_id(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Box<str>>, ReadError> {
-    let path = f.path();
-    let path = Path::Key(&path, "blockId");
-    match f.take_unless_null("blockId") {
-        None => Ok(None),
-        Some(raw) if raw.get().starts_with(|first: char| first == '-' || first.is_ascii_digit()) => {
-            tally.note("old shape", "blockId as a number");
-            Ok(Some(raw.get().into()))
-        }
-        Some(raw) => Ok(Some(text(raw, path, tally)?).filter(|id| !id.is_empty()).map(Into::into)),
-    }
-}
-
 impl Output<'_> {
     /// The output as it was on the wire.
-    pub(super) fn to_object(&self) -> Object {
+    pub(crate) fn to_object(&self) -> Object {
         match self {
             Self::Text { content, more } => text_output(content, more.as_ref()),
             Self::Thinking { content, elapsed, thinking, collapse, data, more } => {
@@ -233,7 +213,7 @@ impl Output<'_> {
 }
 
 impl Delta<'_> {
-    pub(super) fn into_owned(self) -> Delta<'static> {
+    pub(crate) fn into_owned(self) -> Delta<'static> {
         let own = |content: Cow<'_, str>| Cow::Owned(content.into_owned());
         let output = match self.output {
             Output::Text { content, more } => Output::Text { content: own(content), more },
@@ -247,7 +227,7 @@ impl Delta<'_> {
 }
 
 /// Writes a structured delta: the output in its envelope.
-pub(super) fn write(w: &mut ObjectWriter<'_>, output: &Object, place: &Place) {
+pub(crate) fn write(w: &mut ObjectWriter<'_>, output: &Object, place: &Place) {
     w.json("output", output.as_json())
         .opt_json("layout", place.layout.as_ref())
         .opt_str("blockId", place.block_id.as_deref())
@@ -258,14 +238,14 @@ pub(super) fn write(w: &mut ObjectWriter<'_>, output: &Object, place: &Place) {
 }
 
 /// A text output.
-pub(super) fn text_output(content: &str, more: Option<&Object>) -> Object {
+pub(crate) fn text_output(content: &str, more: Option<&Object>) -> Object {
     let more = more.map(Object::entries).unwrap_or_default();
     let own = [("type", Json::string("text")), ("content", Json::string(content))];
     compose(own.into_iter().chain(more.iter().map(|(key, value)| (key.as_str(), value.clone()))))
 }
 
 /// A thinking output. What is absent is left out.
-pub(super) fn thinking_output(
+pub(crate) fn thinking_output(
     content: &str,
     elapsed: Option<Json>,
     thinking: Option<bool>,
@@ -288,7 +268,7 @@ pub(super) fn thinking_output(
 }
 
 /// `document` without `}{`, which can stand only inside its strings.
-pub(super) fn without_hazard(document: &str) -> Cow<'_, str> {
+pub(crate) fn without_hazard(document: &str) -> Cow<'_, str> {
     if memchr::memmem::find(document.as_bytes(), b"}{").is_none() {
         return Cow::Borrowed(document);
     }
@@ -318,7 +298,7 @@ const TWICE: [&[u8]; 256] = {
 /// Appends `content` as the inside of a JSON string that is itself inside one, without `}{`.
 ///
 /// This is what every token of an answer goes through in the default profile, so it is done in one pass.
-pub(super) fn escape_twice(out: &mut BytesMut, content: &str) {
+pub(crate) fn escape_twice(out: &mut BytesMut, content: &str) {
     let bytes = content.as_bytes();
     let mut kept = 0;
     for (at, &byte) in bytes.iter().enumerate() {
@@ -347,36 +327,6 @@ pub(super) fn escape_twice(out: &mut BytesMut, content: &str) {
         kept = at + 1;
     }
     out.put_slice(&bytes[kept..]);
-}
-
-/// Whether `value` can travel `levels` deeper than it is and still be read.
-pub(super) fn fits(value: &str, levels: usize) -> bool {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    let bytes = value.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'{' | b'[' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b'"' => {
-                at += 1;
-                while at < bytes.len() && bytes[at] != b'"' {
-                    at += if bytes[at] == b'\\' { 2 } else { 1 };
-                }
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    deepest + levels <= MAX_DEPTH
-}
-
-/// The object of those members that are not nested too deep to be members.
-pub(super) fn compose<'k>(entries: impl IntoIterator<Item = (&'k str, Json)>) -> Object {
-    Object::from_entries(entries.into_iter().filter(|(_, value)| fits(value.get(), 1)))
 }
 
 #[cfg(test)]

@@ -15,12 +15,14 @@
 //! for developers, unless asked for; times that the source did not give, because every HAI event has one; with
 //! `tool_args=whole` the pieces that arguments came in; in the binary form integers beyond 2^53.
 
-mod base;
 pub mod builder;
 mod delta;
+mod derived_ids;
+mod fields;
 pub mod input;
-mod ledger;
-mod messages;
+mod metadata;
+mod nesting;
+mod options;
 pub mod proto;
 mod reader;
 mod wire;
@@ -31,49 +33,12 @@ mod tests;
 
 pub use self::builder::Builder;
 use self::{
+    options::OPTIONS,
     reader::HaiReader,
     writer::{Encoding, HaiWriter},
 };
-use super::{Format, OptionSpec, Profile, WHOLE_NUMBER};
+use super::{Format, Profile};
 use crate::framing::Framing;
-
-pub(crate) const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "message_ids",
-        values: &["per-message", "per-run"],
-        about: "writing: whether each message has its own id, or all of a run share one",
-    },
-    OptionSpec {
-        name: "tool_args",
-        values: &["stream", "whole"],
-        about: "writing: whether arguments go out as they come, or whole before the call ends",
-    },
-    OptionSpec {
-        name: "tool_display",
-        values: &["events", "show", "both"],
-        about: "writing: whether backend tools are events, outputs `toolCallShow`, or both",
-    },
-    OptionSpec {
-        name: "snapshot_name",
-        values: &["MESSAGE_SNAPSHOT", "MESSAGES_SNAPSHOT"],
-        about: "writing: what the snapshot of all messages is called",
-    },
-    OptionSpec {
-        name: "include_developer",
-        values: &["no", "yes"],
-        about: "writing: whether snapshots hold messages for developers",
-    },
-    OptionSpec {
-        name: "hitl_tool",
-        values: &[],
-        about: "writing: the front-end tool that an interrupt is shown as; confirmAction unless told",
-    },
-    OptionSpec {
-        name: "stamp",
-        values: &[WHOLE_NUMBER],
-        about: "writing: milliseconds since the epoch, for events until the source gives a time",
-    },
-];
 
 /// The format's entry in the registry.
 pub static FORMAT: Format = Format {

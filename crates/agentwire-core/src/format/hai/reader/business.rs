@@ -7,13 +7,15 @@ use serde_json::value::RawValue;
 
 use super::{
     super::{
-        base::{Base, id},
-        delta::{self, Delta, Output, Place, block_id, some_json},
-        ledger::{Drawn, Placed},
+        delta::{self, Delta, Output, Place},
+        derived_ids::{Drawn, Placed},
+        fields::{block_id, id, some_json},
+        nesting::compose,
         wire::ASSISTANT,
     },
     HaiReader,
-    pieces::{MAX_HELD, Piece, Pieces},
+    members::Base,
+    partial_documents::{MAX_HELD, Piece, Pieces},
 };
 use crate::{
     event::{Block, Body, Event, MessageId, Role},
@@ -26,7 +28,7 @@ const MAX_OPEN: usize = 16_384;
 
 /// A message that is open on the wire.
 #[derive(Debug, Default)]
-pub(super) struct Message {
+pub(crate) struct Message {
     role: Option<Role>,
     name: Option<Box<str>>,
     /// What came with the start, for the text that it will open.
@@ -101,7 +103,7 @@ struct TextOutput<'a> {
 
 impl HaiReader {
     /// Text that appends to an open text: nine tenths of a stream. Says whether this frame was one.
-    pub(super) fn fast(&mut self, text: &str, out: &mut Vec<Event>) -> bool {
+    pub(crate) fn fast(&mut self, text: &str, out: &mut Vec<Event>) -> bool {
         if !text.starts_with(r#"{"type":"BUSINESS_DATA_CONTENT","#) {
             return false;
         }
@@ -210,7 +212,7 @@ impl HaiReader {
         }
     }
 
-    pub(super) fn business_start(
+    pub(crate) fn business_start(
         &mut self,
         mut f: Fields<'_, '_>,
         base: Base,
@@ -273,7 +275,7 @@ impl HaiReader {
         Ok(())
     }
 
-    pub(super) fn business_content(
+    pub(crate) fn business_content(
         &mut self,
         mut f: Fields<'_, '_>,
         base: Base,
@@ -386,7 +388,7 @@ impl HaiReader {
     }
 
     /// The same for all messages.
-    pub(super) fn flush_all(&mut self, out: &mut Vec<Event>) {
+    pub(crate) fn flush_all(&mut self, out: &mut Vec<Event>) {
         if self.held == 0 {
             return;
         }
@@ -517,7 +519,7 @@ impl HaiReader {
         }
     }
 
-    pub(super) fn business_end(
+    pub(crate) fn business_end(
         &mut self,
         mut f: Fields<'_, '_>,
         base: Base,
@@ -551,7 +553,7 @@ impl HaiReader {
     }
 
     /// A text has ended otherwise than with its message.
-    pub(super) fn ended(&mut self, text: &MessageId) {
+    pub(crate) fn ended(&mut self, text: &MessageId) {
         for message in self.messages.values_mut() {
             if message.text.as_ref() == Some(text) {
                 message.text = None;
@@ -560,7 +562,7 @@ impl HaiReader {
     }
 
     /// Closes what is open before a run ends.
-    pub(super) fn close_all(&mut self, base: &Base, out: &mut Vec<Event>) {
+    pub(crate) fn close_all(&mut self, base: &Base, out: &mut Vec<Event>) {
         self.flush_all(out);
         for (wire, message) in std::mem::take(&mut self.messages) {
             close(wire, message, base, out);
@@ -658,7 +660,7 @@ fn start_said(message: &Message) -> Option<Json> {
         ("rest", message.start.rest.clone().map(Json::from)),
         ("metadata", message.start.metadata.clone().map(Json::from)),
     ];
-    let said = delta::compose(said.into_iter().filter_map(|(key, value)| Some((key, value?))));
+    let said = compose(said.into_iter().filter_map(|(key, value)| Some((key, value?))));
     (!said.is_empty()).then(|| said.into())
 }
 
@@ -698,7 +700,7 @@ fn close_thought(message: &mut Message, base: &Base, out: &mut Vec<Event>) {
         ("collapse", collapse),
         ("messageId", Some(Json::string(&wire))),
     ];
-    let hai = delta::compose(said.into_iter().filter_map(|(key, value)| Some((key, value?))));
+    let hai = compose(said.into_iter().filter_map(|(key, value)| Some((key, value?))));
     let metadata = Object::from_entries([(super::super::wire::HAI, hai.into())]);
     let end = base.bare(Body::ReasoningMessageEnd { message: id.clone() });
     out.push(end.with_metadata(Some(metadata)));

@@ -4,10 +4,11 @@ use serde_json::value::RawValue;
 
 use super::{
     super::{
-        base::{Base, id, need},
-        delta::compose,
+        fields::{id, need},
+        nesting::compose,
     },
     HaiReader,
+    members::Base,
 };
 use crate::{
     event::{Body, Event, MessageId},
@@ -25,7 +26,7 @@ const MAX_PIECES: usize = 1 << 20;
 
 /// A hand-over that is open on the wire.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(crate) struct Open {
     /// The message id on the wire, if there is one.
     wire: Option<MessageId>,
     id: MessageId,
@@ -34,7 +35,7 @@ pub(super) struct Open {
 }
 
 impl HaiReader {
-    pub(super) fn collaboration_start(
+    pub(crate) fn collaboration_start(
         &mut self,
         mut f: Fields<'_, '_>,
         base: Base,
@@ -109,7 +110,7 @@ impl HaiReader {
         Ok((wire, found))
     }
 
-    pub(super) fn collaboration_content(
+    pub(crate) fn collaboration_content(
         &mut self,
         mut f: Fields<'_, '_>,
         base: Base,
@@ -164,7 +165,7 @@ impl HaiReader {
         Ok(())
     }
 
-    pub(super) fn collaboration_end(
+    pub(crate) fn collaboration_end(
         &mut self,
         mut f: Fields<'_, '_>,
         base: Base,

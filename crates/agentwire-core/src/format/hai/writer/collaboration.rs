@@ -10,10 +10,12 @@ use indexmap::IndexMap;
 
 use super::{
     super::{
-        base::{Companions, marker},
-        delta::{Shape, compose, fits, without_hazard},
+        delta::{Shape, without_hazard},
+        nesting::{compose, fits},
     },
-    Framer, HaiWriter, agui_event, skipped, stands_for,
+    Framer, HaiWriter, agui_event,
+    companions::{Companions, marker},
+    skipped, stands_for,
 };
 use crate::{
     event::{Body, Event, MessageId, SubagentId, SubagentStarted},
@@ -36,7 +38,7 @@ const CONTENT: &str = "AGENT_COLLABORATIVE_MESSAGE_CONTENT";
 const END: &str = "AGENT_COLLABORATIVE_MESSAGE_END";
 
 #[derive(Debug, Default)]
-pub(super) struct Collaborations {
+pub(crate) struct Collaborations {
     open: IndexMap<MessageId, Open>,
     names: HashMap<SubagentId, Box<str>>,
 }
@@ -51,13 +53,13 @@ struct Open {
 }
 
 impl Collaborations {
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.open.clear();
         self.names.clear();
     }
 
     /// Ends on the wire what nobody ended. The reader passes over it.
-    pub(super) fn close_all(
+    pub(crate) fn close_all(
         &mut self,
         timestamp: Option<i64>,
         shape: Shape,
@@ -86,7 +88,7 @@ impl Collaborations {
 }
 
 impl HaiWriter {
-    pub(super) fn collaboration(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+    pub(crate) fn collaboration(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         match &event.body {
             Body::CollaborationStart { id, message, from, to } => {
                 let companions = self.companions(event);

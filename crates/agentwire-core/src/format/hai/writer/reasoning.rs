@@ -4,12 +4,14 @@ use serde_json::Value;
 
 use super::{
     super::{
-        base::{Companions, marker},
-        delta::{Place, Shape, compose, thinking_output},
+        delta::{Place, Shape, thinking_output},
+        nesting::compose,
     },
-    HaiWriter, stands_for,
+    HaiWriter,
+    business::{Span, Start, Thought},
+    companions::{Companions, marker},
+    stands_for,
     text::take_place,
-    wires::{Span, Start, Thought},
     yes,
 };
 use crate::{
@@ -48,11 +50,11 @@ impl HaiWriter {
     }
 
     /// Whether more thinking in this message would be taken for more of its last thought.
-    pub(super) fn is_unfinished(&self, wire: &MessageId) -> bool {
+    pub(crate) fn is_unfinished(&self, wire: &MessageId) -> bool {
         self.business.unfinished.contains(wire)
     }
 
-    pub(super) fn span_start(
+    pub(crate) fn span_start(
         &mut self,
         event: &Event,
         message: &MessageId,
@@ -84,7 +86,7 @@ impl HaiWriter {
         Fidelity::Exact
     }
 
-    pub(super) fn span_end(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
+    pub(crate) fn span_end(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
         match self.business.spans.shift_remove(message) {
             None => self.carry(event, out),
             Some(Span::Natural(..)) => {
@@ -105,7 +107,7 @@ impl HaiWriter {
         }
     }
 
-    pub(super) fn thought_start(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
+    pub(crate) fn thought_start(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
         let mut companions = self.companions(event);
         let began = companions.timestamp();
         let mut thought = Thought { wire: message.clone(), natural: false, began, ended: false };
@@ -137,7 +139,7 @@ impl HaiWriter {
         fidelity
     }
 
-    pub(super) fn thought_delta(
+    pub(crate) fn thought_delta(
         &mut self,
         event: &Event,
         message: &MessageId,
@@ -187,7 +189,7 @@ impl HaiWriter {
         Fidelity::Exact
     }
 
-    pub(super) fn thought_end(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
+    pub(crate) fn thought_end(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
         let companions = self.companions(event);
         let Some(thought) = self.business.thoughts.remove(message) else {
             return self.carry(event, out);

@@ -3,13 +3,11 @@
 use bytes::BufMut;
 
 use super::{
-    super::{
-        base::{Companions, marker},
-        delta::{Place, Shape, escape_twice, text_output},
-    },
-    Encoding, HaiWriter, stands_for,
-    wires::{Business, Said, Start, Text},
-    yes,
+    super::delta::{Place, Shape, escape_twice, text_output},
+    Encoding, HaiWriter,
+    business::{Business, Said, Start, Text},
+    companions::{Companions, marker},
+    stands_for, yes,
 };
 use crate::{
     event::{Body, Event, MessageId},
@@ -21,7 +19,7 @@ use crate::{
 impl HaiWriter {
     /// Text that appends to an open text, with nothing else to say: nine tenths of a stream. Says whether this
     /// event was one.
-    pub(super) fn fast(&mut self, event: &Event, out: &mut Frames) -> bool {
+    pub(crate) fn fast(&mut self, event: &Event, out: &mut Frames) -> bool {
         let Event { body: Body::TextDelta { message, delta }, subagent: None, timestamp, extra: None } =
             event
         else {
@@ -76,7 +74,7 @@ impl HaiWriter {
         true
     }
 
-    pub(super) fn text_start(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+    pub(crate) fn text_start(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         let Body::TextStart { message, role, name } = &event.body else { unreachable!("asked for a text") };
         let mut companions = self.companions(event);
         let host = companions.take_str("messageId").map(MessageId::from);
@@ -127,7 +125,7 @@ impl HaiWriter {
         Fidelity::Exact
     }
 
-    pub(super) fn text_delta(
+    pub(crate) fn text_delta(
         &mut self,
         event: &Event,
         message: &MessageId,
@@ -193,7 +191,7 @@ impl HaiWriter {
         Fidelity::Exact
     }
 
-    pub(super) fn text_end(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
+    pub(crate) fn text_end(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
         let Some(text) = self.business.texts.shift_remove(message) else {
             return self.carry(event, out);
         };
@@ -230,7 +228,7 @@ impl HaiWriter {
 }
 
 /// Takes what metadata `hai` says about the place of an output.
-pub(super) fn take_place(companions: &mut Companions) -> Place {
+pub(crate) fn take_place(companions: &mut Companions) -> Place {
     Place {
         layout: companions.take_some("layout"),
         block_id: take_block_id(companions),

@@ -9,15 +9,19 @@ use indexmap::IndexMap;
 
 use super::{
     super::{
-        base::{Companions, marker},
-        delta::{compose, fits, without_hazard},
-        messages::{parts_json, with_parts},
+        delta::without_hazard,
+        nesting::{compose, fits},
+        options::{HaiOptions, ToolDisplay},
+        reader::attachments::with_parts,
     },
-    Framer, HaiWriter, agui_event, skipped, stands_for,
+    Framer, HaiWriter, agui_event,
+    attachments::parts_json,
+    companions::{Companions, marker},
+    skipped, stands_for,
 };
 use crate::{
     event::{Body, Content, ContentPart, Event, Interrupt, MessageId, RunStarted, ToolCallId, ToolResult},
-    format::{Fidelity, Options},
+    format::Fidelity,
     framing::{DEFAULT_MAX_FRAME, Frames},
     json::{Json, Object},
 };
@@ -35,8 +39,8 @@ const ICON: &str = "plx-setting";
 const JOINED: Fidelity = Fidelity::Approximated("the pieces of the arguments are joined");
 
 #[derive(Debug)]
-pub(super) struct Tools {
-    display: Display,
+pub(crate) struct Tools {
+    display: ToolDisplay,
     /// Whether arguments go out whole.
     whole: bool,
     /// The front-end tool that an interrupt is shown as.
@@ -44,13 +48,6 @@ pub(super) struct Tools {
     /// The tools that the front end offered in this run, if that is known.
     frontend: Option<HashSet<Box<str>>>,
     calls: IndexMap<ToolCallId, Call>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Display {
-    Events,
-    Show,
-    Both,
 }
 
 #[derive(Debug)]
@@ -78,21 +75,17 @@ impl Call {
 }
 
 impl Tools {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: HaiOptions) -> Self {
         Self {
-            display: match options.get("tool_display") {
-                Some("show") => Display::Show,
-                Some("both") => Display::Both,
-                _ => Display::Events,
-            },
-            whole: options.is("tool_args", "whole"),
-            hitl: options.get("hitl_tool").unwrap_or("confirmAction").to_owned(),
+            display: options.tool_display,
+            whole: options.whole_arguments,
+            hitl: options.interrupt_tool,
             frontend: None,
             calls: IndexMap::new(),
         }
     }
 
-    pub(super) fn reset(&mut self, started: &RunStarted) {
+    pub(crate) fn reset(&mut self, started: &RunStarted) {
         self.calls.clear();
         self.frontend =
             started.input.as_ref().map(|input| input.tools.iter().map(|tool| tool.name.clone()).collect());
@@ -103,7 +96,7 @@ impl Tools {
     }
 
     /// Shows an interrupt as a call of a front-end tool, unless it is a call already.
-    pub(super) fn show_interrupt(
+    pub(crate) fn show_interrupt(
         &self,
         interrupt: &Interrupt,
         timestamp: Option<i64>,
@@ -150,13 +143,13 @@ fn interrupt_arguments(interrupt: &Interrupt) -> Object {
 }
 
 impl HaiWriter {
-    pub(super) fn tool(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+    pub(crate) fn tool(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         match &event.body {
             Body::ToolStart { call, name, parent } => {
                 let front = self.tools.is_frontend(name);
-                let display = if front { Display::Events } else { self.tools.display };
+                let display = if front { ToolDisplay::Events } else { self.tools.display };
                 // Without knowing the front end's tools, hiding a call might hide one that it must run.
-                let hidden = display == Display::Show && self.tools.frontend.is_some();
+                let hidden = display == ToolDisplay::Show && self.tools.frontend.is_some();
                 if !hidden {
                     let companions = self.companions(event);
                     self.frames.put(out, "TOOL_CALL_START", |w| {
@@ -166,7 +159,8 @@ impl HaiWriter {
                         companions.write(w, "TOOL_CALL_START", None);
                     });
                 }
-                let shown = (display != Display::Events).then(|| self.fresh_message(&format!("{call}:show")));
+                let shown =
+                    (display != ToolDisplay::Events).then(|| self.fresh_message(&format!("{call}:show")));
                 let new = Call {
                     name: name.clone(),
                     arguments: String::new(),

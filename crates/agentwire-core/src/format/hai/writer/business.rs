@@ -11,11 +11,13 @@ use serde_json::Value;
 
 use super::{
     super::{
-        base::Companions,
-        delta::{self, Place, Shape, fits, text_output},
+        delta::{self, Place, Shape, text_output},
+        nesting::fits,
         wire::{ASSISTANT, HAI, OUTPUT},
     },
-    Framer, HaiWriter, skipped,
+    Framer, HaiWriter,
+    companions::Companions,
+    skipped,
 };
 use crate::{
     event::{Body, Event, MessageId, SubagentId},
@@ -25,69 +27,69 @@ use crate::{
 
 /// What is open.
 #[derive(Debug, Default)]
-pub(super) struct Business {
+pub(crate) struct Business {
     /// Messages that are open on the wire, by the id there, in the order of their starts.
-    pub(super) wires: IndexMap<MessageId, Wire>,
+    pub(crate) wires: IndexMap<MessageId, Wire>,
     /// Text messages that are open.
-    pub(super) texts: IndexMap<MessageId, Text>,
+    pub(crate) texts: IndexMap<MessageId, Text>,
     /// Reasoning messages that are open.
-    pub(super) thoughts: HashMap<MessageId, Thought>,
+    pub(crate) thoughts: HashMap<MessageId, Thought>,
     /// Spans that are open and show something: a heading, or a thought that a reader would find by itself.
-    pub(super) spans: IndexMap<MessageId, Span>,
+    pub(crate) spans: IndexMap<MessageId, Span>,
     /// The messages that nothing but the next block keeps open, oldest first.
-    pub(super) lazy: Vec<MessageId>,
+    pub(crate) lazy: Vec<MessageId>,
     /// The messages that a reader holds for open.
-    pub(super) read: HashSet<MessageId>,
+    pub(crate) read: HashSet<MessageId>,
     /// The messages whose last thought ended without saying so: another one would be more of it.
-    pub(super) unfinished: Vec<MessageId>,
-    pub(super) activities: IndexMap<MessageId, Value>,
+    pub(crate) unfinished: Vec<MessageId>,
+    pub(crate) activities: IndexMap<MessageId, Value>,
 }
 
 /// A message on the wire.
 #[derive(Debug, Default)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     /// How many texts and thoughts keep it open.
-    pub(super) users: u32,
+    pub(crate) users: u32,
     /// Whether anything was said in it: the standard's client cannot read an empty message.
-    pub(super) sent: bool,
+    pub(crate) sent: bool,
     /// What its start said, if it was not a text's own.
-    pub(super) said: Option<Object>,
-    pub(super) role: Option<String>,
+    pub(crate) said: Option<Object>,
+    pub(crate) role: Option<String>,
     /// The message that it was opened for: another only where all messages of a run share one id.
-    pub(super) source: Option<MessageId>,
+    pub(crate) source: Option<MessageId>,
 }
 
 #[derive(Debug)]
-pub(super) struct Text {
-    pub(super) wire: MessageId,
-    pub(super) subagent: Option<SubagentId>,
-    pub(super) sent: bool,
+pub(crate) struct Text {
+    pub(crate) wire: MessageId,
+    pub(crate) subagent: Option<SubagentId>,
+    pub(crate) sent: bool,
     /// Whether its start said in which message it stands.
-    pub(super) hosted: bool,
+    pub(crate) hosted: bool,
     /// Whether a reader would take its words for another text's.
-    pub(super) explicit: bool,
+    pub(crate) explicit: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Thought {
+pub(crate) struct Thought {
     /// Where it stands.
-    pub(super) wire: MessageId,
+    pub(crate) wire: MessageId,
     /// Whether a reader finds it by itself.
-    pub(super) natural: bool,
+    pub(crate) natural: bool,
     /// When it began.
-    pub(super) began: Option<i64>,
+    pub(crate) began: Option<i64>,
     /// Whether its end was said together with its last words.
-    pub(super) ended: bool,
+    pub(crate) ended: bool,
 }
 
 #[derive(Debug)]
-pub(super) enum Span {
+pub(crate) enum Span {
     Natural(MessageId, Option<Object>),
     Titled { wire: MessageId, title: Box<str> },
 }
 
 impl Business {
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         let activities = std::mem::take(&mut self.activities);
         *self = Self { activities, ..Self::default() };
     }
@@ -95,7 +97,7 @@ impl Business {
 
 impl HaiWriter {
     /// Closes the messages that nothing keeps open, except one that `event` stands in too.
-    pub(super) fn settle(&mut self, event: &Event, out: &mut Frames) {
+    pub(crate) fn settle(&mut self, event: &Event, out: &mut Frames) {
         if self.business.lazy.is_empty() {
             return;
         }
@@ -139,12 +141,12 @@ impl HaiWriter {
     }
 
     /// The id on the wire for a message.
-    pub(super) fn wire_id(&self, message: &MessageId) -> MessageId {
+    pub(crate) fn wire_id(&self, message: &MessageId) -> MessageId {
         if self.per_run { self.run_message.as_str().into() } else { message.clone() }
     }
 
     /// Opens a message on the wire if it is not open; says whether it wrote a start.
-    pub(super) fn open_wire(
+    pub(crate) fn open_wire(
         &mut self,
         message: &MessageId,
         start: Start<'_>,
@@ -172,14 +174,14 @@ impl HaiWriter {
     }
 
     /// A reader holds `message` for open from here on; the ledger counts what a reader counts.
-    pub(super) fn note_open(&mut self, message: &MessageId) {
+    pub(crate) fn note_open(&mut self, message: &MessageId) {
         if self.business.read.insert(message.clone()) {
             self.ledger.start(message);
         }
     }
 
     /// One user less: closes the message if that was the last; says whether it did.
-    pub(super) fn release(&mut self, wire: &MessageId, companions: &Companions, out: &mut Frames) -> bool {
+    pub(crate) fn release(&mut self, wire: &MessageId, companions: &Companions, out: &mut Frames) -> bool {
         let Some(state) = self.business.wires.get_mut(wire) else {
             return false;
         };
@@ -192,7 +194,7 @@ impl HaiWriter {
         true
     }
 
-    pub(super) fn end_wire(
+    pub(crate) fn end_wire(
         &mut self,
         wire: &MessageId,
         source: &MessageId,
@@ -228,7 +230,7 @@ impl HaiWriter {
     }
 
     /// Closes every message on the wire.
-    pub(super) fn close_messages(&mut self, timestamp: Option<i64>, out: &mut Frames) {
+    pub(crate) fn close_messages(&mut self, timestamp: Option<i64>, out: &mut Frames) {
         self.business.lazy.clear();
         let open = self.business.wires.iter();
         let wires: Vec<_> = open.map(|(wire, state)| (wire.clone(), state.source.clone())).collect();
@@ -239,7 +241,7 @@ impl HaiWriter {
     }
 
     /// Writes an output into a message that is open on the wire.
-    pub(super) fn content(
+    pub(crate) fn content(
         &mut self,
         message: &MessageId,
         output: &Object,
@@ -260,7 +262,7 @@ impl HaiWriter {
 
     /// Makes sure that `message` is open for a block or a thought of its own. In profile `@text` those do not
     /// stand in messages.
-    pub(super) fn host_lazily(
+    pub(crate) fn host_lazily(
         &mut self,
         message: &MessageId,
         start: Start<'_>,
@@ -277,7 +279,7 @@ impl HaiWriter {
     }
 
     /// Opens a message with what its start said, as the first thing in it remembers.
-    pub(super) fn host_said(
+    pub(crate) fn host_said(
         &mut self,
         wire: &MessageId,
         said: Option<&Object>,
@@ -302,7 +304,7 @@ impl HaiWriter {
     }
 
     /// One user more of a message, which is opened if it is not.
-    pub(super) fn join_wire(&mut self, message: &MessageId, companions: &Companions, out: &mut Frames) {
+    pub(crate) fn join_wire(&mut self, message: &MessageId, companions: &Companions, out: &mut Frames) {
         if self.shape == Shape::Text {
             return;
         }
@@ -314,13 +316,13 @@ impl HaiWriter {
     }
 
     /// Opens a message again that was closed under the feet of who stood in it.
-    pub(super) fn rejoin(&mut self, message: &MessageId, companions: &Companions, out: &mut Frames) {
+    pub(crate) fn rejoin(&mut self, message: &MessageId, companions: &Companions, out: &mut Frames) {
         if self.shape != Shape::Text && !self.business.wires.contains_key(&self.wire_id(message)) {
             self.join_wire(message, companions, out);
         }
     }
 
-    pub(super) fn leave_wire(&mut self, message: &MessageId, companions: &Companions, out: &mut Frames) {
+    pub(crate) fn leave_wire(&mut self, message: &MessageId, companions: &Companions, out: &mut Frames) {
         let wire = self.wire_id(message);
         if self.shape != Shape::Text {
             self.release(&wire, companions, out);
@@ -328,7 +330,7 @@ impl HaiWriter {
     }
 
     /// An id that no message on the wire has had, after `id` if it can be.
-    pub(super) fn fresh(&self, id: &MessageId) -> MessageId {
+    pub(crate) fn fresh(&self, id: &MessageId) -> MessageId {
         let taken = |id: &str| self.ledger.is_used(id) || self.business.texts.contains_key(id);
         if !taken(id) {
             return id.clone();
@@ -346,23 +348,23 @@ impl HaiWriter {
 
 /// What BUSINESS_DATA_START says.
 #[derive(Default)]
-pub(super) struct Start<'s> {
-    pub(super) role: Option<&'s str>,
-    pub(super) name: Option<&'s str>,
-    pub(super) marker: Option<Object>,
+pub(crate) struct Start<'s> {
+    pub(crate) role: Option<&'s str>,
+    pub(crate) name: Option<&'s str>,
+    pub(crate) marker: Option<Object>,
 }
 
 /// What a start said, as the first thing in its message remembers.
-pub(super) struct Said {
-    pub(super) role: Option<String>,
-    pub(super) name: Option<String>,
+pub(crate) struct Said {
+    pub(crate) role: Option<String>,
+    pub(crate) name: Option<String>,
     /// Members that nobody understands.
-    pub(super) rest: Option<Object>,
-    pub(super) metadata: Option<Object>,
+    pub(crate) rest: Option<Object>,
+    pub(crate) metadata: Option<Object>,
 }
 
 impl Said {
-    pub(super) fn of(said: Option<&Object>) -> Self {
+    pub(crate) fn of(said: Option<&Object>) -> Self {
         let text = |key: &str| said.and_then(|said| said.get_str(key));
         let object = |key: &str| said.and_then(|said| said.member(key)).and_then(Json::into_object);
         Self {
@@ -373,14 +375,14 @@ impl Said {
         }
     }
 
-    pub(super) fn is_role(&self, role: Option<&str>) -> bool {
+    pub(crate) fn is_role(&self, role: Option<&str>) -> bool {
         role.unwrap_or(ASSISTANT) == self.role.as_deref().unwrap_or(ASSISTANT)
     }
 }
 
 /// Writes BUSINESS_DATA_CONTENT, or what stands for it.
 #[expect(clippy::too_many_arguments, reason = "the parts of one frame")]
-pub(super) fn put_content(
+pub(crate) fn put_content(
     frames: &mut Framer,
     shape: Shape,
     out: &mut Frames,

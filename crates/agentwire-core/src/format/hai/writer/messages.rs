@@ -4,11 +4,16 @@ use bytes::BytesMut;
 
 use super::{
     super::{
-        delta::{self, compose, deltas, fits},
-        wire::{AGUI, HAI, is_foreign},
+        delta::{self, deltas},
+        metadata::is_foreign,
+        nesting::{compose, fits},
+        reader::{
+            assistant::{Part, take_apart},
+            attachments::with_parts,
+        },
+        wire::{AGUI, HAI},
     },
-    attachments::{parts_json, with_parts},
-    parts::{Part, take_apart},
+    attachments::parts_json,
 };
 use crate::{
     event::{Content, ContentPart, Message, MessageBody, Role},
@@ -19,17 +24,17 @@ use crate::{
 
 /// How messages are written.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Writing {
+pub(crate) struct Writing {
     /// Whether an assistant's text is wrapped like a delta, for a client that parses it.
-    pub(in super::super) wrapped: bool,
+    pub(crate) wrapped: bool,
     /// Whether messages for developers are written: they are not for end users.
-    pub(in super::super) developer: bool,
+    pub(crate) developer: bool,
     /// Whether activities are written: an agent never sees them.
-    pub(in super::super) activity: bool,
+    pub(crate) activity: bool,
 }
 
 /// Writes messages; says whether all of them could be.
-pub(in super::super) fn write(list: &mut ArrayWriter<'_>, messages: &[Message], writing: Writing) -> bool {
+pub(crate) fn write(list: &mut ArrayWriter<'_>, messages: &[Message], writing: Writing) -> bool {
     let mut complete = true;
     let mut at = 0;
     while at < messages.len() {
@@ -305,7 +310,7 @@ fn write_content(w: &mut ObjectWriter<'_>, content: &Content, rest: &mut Rest) -
 }
 
 /// `text` as the one output of a message.
-pub(super) fn wrapped(text: &str) -> String {
+pub(crate) fn wrapped(text: &str) -> String {
     document(&delta::text_output(text, None))
 }
 

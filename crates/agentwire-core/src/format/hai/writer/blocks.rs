@@ -4,13 +4,15 @@ use serde_json::Value;
 
 use super::{
     super::{
-        base::{Companions, marker},
-        delta::{self, Place, Shape, compose, fits},
-        ledger::{Drawn, Placed},
+        delta::{self, Place, Shape},
+        derived_ids::{Drawn, Placed},
+        nesting::{compose, fits},
     },
-    HaiWriter, TOO_DEEP, agui_event, stands_for,
+    HaiWriter, TOO_DEEP, agui_event,
+    business::Start,
+    companions::{Companions, marker},
+    stands_for,
     text::take_place,
-    wires::Start,
 };
 use crate::{
     event::{Block, Body, Event, File, MediaKind, MessageId, PartSource, Source},
@@ -27,7 +29,7 @@ const MAX_ACTIVITIES: usize = 256;
 const MAX_CONTENT: usize = 1 << 20;
 
 impl HaiWriter {
-    pub(super) fn activity_snapshot(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+    pub(crate) fn activity_snapshot(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         let Body::ActivitySnapshot { message, kind, content, replace } = &event.body else {
             unreachable!("asked for an activity")
         };
@@ -37,17 +39,17 @@ impl HaiWriter {
         self.activity(event, message, kind, content, out)
     }
 
-    pub(super) fn source(&mut self, event: &Event, source: &Source, out: &mut Frames) -> Fidelity {
+    pub(crate) fn source(&mut self, event: &Event, source: &Source, out: &mut Frames) -> Fidelity {
         let content = carrier::source_content(source);
         self.drawn_as(event, &source.id, source.message.as_ref(), "source", content.into(), out)
     }
 
-    pub(super) fn file(&mut self, event: &Event, file: &File, out: &mut Frames) -> Fidelity {
+    pub(crate) fn file(&mut self, event: &Event, file: &File, out: &mut Frames) -> Fidelity {
         let (kind, data) = file_output(file);
         self.drawn_as(event, &file.id, file.message.as_ref(), kind, data, out)
     }
 
-    pub(super) fn block(&mut self, event: &Event, block: &Block, out: &mut Frames) -> Fidelity {
+    pub(crate) fn block(&mut self, event: &Event, block: &Block, out: &mut Frames) -> Fidelity {
         let mut companions = self.companions(event);
         let bare = companions.bare();
         // In profile `@text` there is no start to say it again.
@@ -78,7 +80,7 @@ impl HaiWriter {
         Fidelity::Exact
     }
 
-    pub(super) fn activity_delta(
+    pub(crate) fn activity_delta(
         &mut self,
         event: &Event,
         message: &MessageId,
@@ -207,7 +209,7 @@ impl HaiWriter {
     }
 
     /// Shows a tool call in a message of its own, which stays open until [`HaiWriter::hide`].
-    pub(super) fn show(
+    pub(crate) fn show(
         &mut self,
         message: &MessageId,
         output: &Object,
@@ -221,12 +223,12 @@ impl HaiWriter {
     }
 
     /// Closes what [`HaiWriter::show`] opened.
-    pub(super) fn hide(&mut self, message: &MessageId, companions: &Companions, out: &mut Frames) {
+    pub(crate) fn hide(&mut self, message: &MessageId, companions: &Companions, out: &mut Frames) {
         self.leave_wire(message, companions, out);
     }
 
     /// An id for a message of that name which no message has had.
-    pub(super) fn fresh_message(&self, id: &str) -> MessageId {
+    pub(crate) fn fresh_message(&self, id: &str) -> MessageId {
         self.fresh(&id.into())
     }
 }

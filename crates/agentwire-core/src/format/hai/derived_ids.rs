@@ -27,7 +27,7 @@ const MAX_TOOLS: usize = 4096;
 
 /// What has been counted so far.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     messages: HashMap<Box<str>, Counts>,
     shows: HashMap<String, Show>,
 }
@@ -53,7 +53,7 @@ struct Show {
 
 /// What an output that is neither text nor thinking is to the canonical model.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Drawn {
+pub(crate) enum Drawn {
     /// Something new.
     Block(MessageId),
     /// More of a list of tool calls.
@@ -76,17 +76,17 @@ impl Ledger {
     }
 
     /// A message opens.
-    pub(super) fn start(&mut self, message: &str) {
+    pub(crate) fn start(&mut self, message: &str) {
         self.counts(message).starts += 1;
     }
 
     /// Whether a message was ever opened.
-    pub(super) fn is_used(&self, message: &str) -> bool {
+    pub(crate) fn is_used(&self, message: &str) -> bool {
         self.count(message, |counts| counts.starts) > 0
     }
 
     /// The id of the next text in a message. A second use of the message's id makes a second text.
-    pub(super) fn text(&self, message: &str) -> MessageId {
+    pub(crate) fn text(&self, message: &str) -> MessageId {
         match self.count(message, |counts| counts.texts) {
             0 => message.into(),
             texts => format!("{message}#{}", texts + 1).into(),
@@ -94,32 +94,32 @@ impl Ledger {
     }
 
     /// That text has begun.
-    pub(super) fn took_text(&mut self, message: &str) {
+    pub(crate) fn took_text(&mut self, message: &str) {
         self.counts(message).texts += 1;
     }
 
     /// The id of the next thought in a message.
-    pub(super) fn thought(&self, message: &str) -> MessageId {
+    pub(crate) fn thought(&self, message: &str) -> MessageId {
         format!("{message}:thinking:{}", self.count(message, |counts| counts.thoughts)).into()
     }
 
     /// That thought has begun.
-    pub(super) fn took_thought(&mut self, message: &str) {
+    pub(crate) fn took_thought(&mut self, message: &str) {
         self.counts(message).thoughts += 1;
     }
 
     /// The id of the next hand-over under a message's id.
-    pub(super) fn collaboration(&self, message: &str) -> MessageId {
+    pub(crate) fn collaboration(&self, message: &str) -> MessageId {
         format!("{message}:collaboration:{}", self.count(message, |counts| counts.collaborations)).into()
     }
 
     /// That hand-over has begun.
-    pub(super) fn took_collaboration(&mut self, message: &str) {
+    pub(crate) fn took_collaboration(&mut self, message: &str) {
         self.counts(message).collaborations += 1;
     }
 
     /// What an output of a message will be.
-    pub(super) fn drawn(&self, message: &str, output: &Object, place: Placed<'_>) -> Drawn {
+    pub(crate) fn drawn(&self, message: &str, output: &Object, place: Placed<'_>) -> Drawn {
         if let Some(shown) = Shown::of(output, place)
             && let Some(show) = self.shows.get(&shown.id)
             && show.tools.len() + shown.tools.len() <= MAX_TOOLS
@@ -140,7 +140,7 @@ impl Ledger {
     }
 
     /// That output has been drawn.
-    pub(super) fn took_drawn(&mut self, message: &str, output: &Object, place: Placed<'_>, drawn: &Drawn) {
+    pub(crate) fn took_drawn(&mut self, message: &str, output: &Object, place: Placed<'_>, drawn: &Drawn) {
         let shown = Shown::of(output, place);
         match drawn {
             Drawn::More(..) => {
@@ -178,10 +178,10 @@ fn is_countlike(id: &str) -> bool {
 
 /// Where an output is placed, as far as names depend on it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Placed<'p> {
-    pub(super) layout: Option<&'p Json>,
-    pub(super) block_id: Option<&'p str>,
-    pub(super) style: Option<&'p Json>,
+pub(crate) struct Placed<'p> {
+    pub(crate) layout: Option<&'p Json>,
+    pub(crate) block_id: Option<&'p str>,
+    pub(crate) style: Option<&'p Json>,
 }
 
 /// A `toolCallShow` output taken apart: to be added to the one of the same `id`, tool by tool.

@@ -9,11 +9,11 @@ use bytes::BytesMut;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    FORMAT, OPTIONS,
-    base::{id, need},
-    delta::some_json,
-    messages::{self, Reading, Writing},
-    reader::text_or_json,
+    FORMAT,
+    fields::{id, need, object, some_json, text_or_json},
+    options::OPTIONS,
+    reader::messages::{self as message_reader, Reading},
+    writer::messages::{self as message_writer, Writing},
 };
 use crate::{
     event::{Context, InterruptId, MessageBody, ResumeEntry, ResumeStatus, RunId, RunInput, ThreadId, Tool},
@@ -47,7 +47,7 @@ pub fn from_json(
     input.parent_run = id(&mut f, "parentRunId", tally)?.map(Into::into);
     input.protocol_version = id(&mut f, "protocolVersion", tally)?.map(Into::into);
     input.state = some_json(&mut f, "state", tally)?;
-    input.messages = messages::list(&mut f, Reading::Request, &input.run, tally)?;
+    input.messages = message_reader::list(&mut f, Reading::Request, &input.run, tally)?;
     if let Some(raw) = f.take_unless_null("tools") {
         let path = Path::Key(&Path::Root, "tools");
         for (index, raw) in elements(raw, path)?.into_iter().enumerate() {
@@ -83,7 +83,7 @@ fn tool(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Tool, ReadE
         name: need(&mut f, "name", tally)?.into(),
         description: id(&mut f, "description", tally)?.unwrap_or_default().into(),
         parameters: some_json(&mut f, "parameters", tally)?,
-        metadata: super::base::object(&mut f, "metadata", tally)?,
+        metadata: object(&mut f, "metadata", tally)?,
     };
     f.rest("tool", tally)?;
     Ok(tool)
@@ -120,7 +120,7 @@ pub fn to_json(input: &RunInput) -> String {
         .opt_str("protocolVersion", input.protocol_version.as_deref());
     let writing = Writing { wrapped: false, developer: true, activity: false };
     w.array("messages", |list| {
-        messages::write(list, &input.messages, writing);
+        message_writer::write(list, &input.messages, writing);
     });
     w.array("context", |list| {
         for context in &input.context {

@@ -4,14 +4,14 @@
 //! wherever it likes: inside a string, inside an escape, between `}` and `{`. A piece that can be the beginning
 //! of a structured delta waits here for its rest. If the rest never comes, the pieces were text.
 
-use super::super::{
-    base::Base,
-    delta::{self, Delta, Place},
+use super::{
+    super::delta::{self, Delta, Place},
+    members::Base,
 };
 use crate::{framing::DEFAULT_MAX_FRAME, tally::Tally};
 
 /// The most that all pieces of a stream may take together: as much as a document may that comes in one frame.
-pub(super) const MAX_HELD: usize = DEFAULT_MAX_FRAME;
+pub(crate) const MAX_HELD: usize = DEFAULT_MAX_FRAME;
 
 /// What a piece takes besides its text.
 const OVERHEAD: usize = 256;
@@ -21,7 +21,7 @@ const MEMBERS: [&str; 4] = ["output", "layout", "blockId", "style"];
 
 /// The beginning of a structured delta.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     text: String,
     scan: Scan,
     /// What each frame brought, in case it was text.
@@ -31,15 +31,15 @@ pub(super) struct Pieces {
 
 /// What one frame brought.
 #[derive(Debug)]
-pub(super) struct Piece {
-    pub(super) content: String,
-    pub(super) place: Place,
-    pub(super) base: Base,
+pub(crate) struct Piece {
+    pub(crate) content: String,
+    pub(crate) place: Place,
+    pub(crate) base: Base,
 }
 
 impl Pieces {
     /// The documents that `content` completes; what is left of it waits. `None` when all of it is text.
-    pub(super) fn push(&mut self, content: &str, tally: &mut Tally) -> Option<Vec<Delta<'static>>> {
+    pub(crate) fn push(&mut self, content: &str, tally: &mut Tally) -> Option<Vec<Delta<'static>>> {
         if self.text.is_empty() && !content.trim_start().starts_with('{') {
             return None;
         }
@@ -64,12 +64,12 @@ impl Pieces {
     }
 
     /// Whether something waits.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         !self.text.is_empty()
     }
 
     /// Keeps what the last frame brought, `content` if it completed nothing.
-    pub(super) fn keep(&mut self, content: &str, place: Place, base: Base) {
+    pub(crate) fn keep(&mut self, content: &str, place: Place, base: Base) {
         let content = if self.frames.is_empty() && self.text.len() < content.len() {
             self.text.clone()
         } else {
@@ -82,11 +82,11 @@ impl Pieces {
     }
 
     /// The bytes that it takes.
-    pub(super) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         self.weight
     }
 
-    pub(super) fn into_frames(self) -> Vec<Piece> {
+    pub(crate) fn into_frames(self) -> Vec<Piece> {
         self.frames
     }
 }

@@ -1,19 +1,18 @@
 //! Attachments, which HAI has in `extra` beside the content that they are a part of.
 
-use bytes::BytesMut;
 use serde_json::value::RawValue;
 
 use crate::{
     event::{Content, ContentPart},
     format::ag_ui::shapes,
-    json::{ArrayWriter, Json, Path},
+    json::{Json, Path},
     tally::Tally,
 };
 
 /// Content with the attachments of `extra` behind it; and what stays of `extra`.
 ///
 /// `extra` is kept whole, so that the way back finds the attachments where they were.
-pub(in super::super) fn with_parts(content: Content, extra: Option<Json>) -> (Content, Option<Json>) {
+pub(crate) fn with_parts(content: Content, extra: Option<Json>) -> (Content, Option<Json>) {
     let attachments = extra.clone().and_then(Json::into_object).and_then(|extra| extra.member("attachments"));
     let Some(parts) = attachments.and_then(|list| original_parts(&list, &mut Tally::default())) else {
         return (content, extra);
@@ -31,7 +30,7 @@ pub(in super::super) fn with_parts(content: Content, extra: Option<Json>) -> (Co
 }
 
 /// As [`with_parts`], with all parts given if they could not be told from that.
-pub(in super::super) fn with_original(
+pub(crate) fn with_original(
     content: Content,
     extra: Option<Json>,
     parts: Option<Json>,
@@ -55,15 +54,4 @@ fn without_attachments(extra: Option<Json>) -> Option<Json> {
     };
     let rest = object.without("attachments");
     (!rest.is_empty()).then(|| rest.into())
-}
-
-/// Parts as AG-UI has them.
-pub(in super::super) fn parts_json<'p>(parts: impl IntoIterator<Item = &'p ContentPart>) -> Json {
-    let mut out = BytesMut::new();
-    let mut list = ArrayWriter::new(&mut out);
-    for part in parts {
-        list.object(|w| shapes::write_part(w, part));
-    }
-    list.end();
-    Json::trusted(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
 }

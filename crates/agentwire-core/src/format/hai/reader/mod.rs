@@ -6,21 +6,24 @@
 //! other output is a block. Ids come from the [`Ledger`]. A frame that an AG-UI stream was written to says in
 //! `agui` which event it stands for, and is that event again.
 
+pub(crate) mod assistant;
+pub(crate) mod attachments;
 mod business;
 mod collaboration;
-mod pieces;
+mod members;
+pub(crate) mod messages;
+mod partial_documents;
 
 use std::borrow::Cow;
 
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use self::{business::Message, collaboration::Open};
+use self::{business::Message, collaboration::Open, members::Base};
 use super::{
-    base::{Base, id, need},
-    delta::some_json,
-    ledger::Ledger,
-    messages, proto,
+    derived_ids::Ledger,
+    fields::{id, need, some_json, text_or_json},
+    proto,
     wire::{ASSISTANT, MESSAGES_SNAPSHOT, SKIP, SOURCE},
 };
 use crate::{
@@ -43,7 +46,7 @@ const MAX_WRAPPING: usize = 2;
 
 /// Reads HAI, as JSON or protobuf.
 #[derive(Debug)]
-pub(super) struct HaiReader {
+pub(crate) struct HaiReader {
     context: Context,
     thread: ThreadId,
     run: RunId,
@@ -65,12 +68,12 @@ pub(super) struct HaiReader {
 }
 
 /// The message id of a run's own events where the source names none.
-pub(super) fn run_message(run: &str) -> String {
+pub(crate) fn run_message(run: &str) -> String {
     format!("run-msg-{run}")
 }
 
 impl HaiReader {
-    pub(super) fn new(setup: &Setup<'_>) -> Self {
+    pub(crate) fn new(setup: &Setup<'_>) -> Self {
         Self {
             context: Context::default(),
             thread: setup.thread.clone(),
@@ -424,7 +427,7 @@ impl HaiReader {
         let mut hai = Vec::new();
         let extra = some_json(&mut f, "extra", tally)?;
         let parts = base.agui.as_ref().and_then(|agui| agui.member("parts"));
-        let (content, extra) = messages::with_original(content, extra, parts, tally);
+        let (content, extra) = attachments::with_original(content, extra, parts, tally);
         if let Some(extra) = extra {
             hai.push(("extra", extra));
         }
@@ -567,15 +570,6 @@ fn role(
     Ok(())
 }
 
-/// A string as it is, anything else as JSON text.
-pub(super) fn text_or_json(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Box<str>, ReadError> {
-    if raw.get().starts_with('"') {
-        Ok(text(raw, path, tally)?.into())
-    } else {
-        Ok(json(raw, path, tally)?.get().into())
-    }
-}
-
 /// One operation, and the `from` that says nothing about it: the standard's builder puts the value before the
 /// change there.
 fn operation(
@@ -630,7 +624,7 @@ impl Reader for HaiReader {
                 self.text(text, frame.event, 0, out)
             }
             Payload::Bytes(bytes) => {
-                let text = proto::to_json(bytes, &mut self.context.tally)?;
+                let text = proto::reader::to_json(bytes, &mut self.context.tally)?;
                 if self.fast(&text, out) {
                     return Ok(());
                 }

@@ -2,7 +2,7 @@
 
 use super::super::{
     delta::{Delta, Output},
-    ledger::{Drawn, Ledger, Placed},
+    derived_ids::{Drawn, Ledger, Placed},
 };
 use crate::{
     event::{Block, Message, MessageBody, MessageId},
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A piece of what an assistant said.
-pub(super) enum Part {
+pub(crate) enum Part {
     Text(String),
     Thought(MessageId, String),
     /// An activity.
@@ -22,7 +22,7 @@ pub(super) enum Part {
 }
 
 /// Takes joined outputs apart, under the ids that a stream of them gets.
-pub(super) fn take_apart(own: &MessageId, outputs: &[Delta<'_>]) -> Vec<Part> {
+pub(crate) fn take_apart(own: &MessageId, outputs: &[Delta<'_>]) -> Vec<Part> {
     let mut ledger = Ledger::default();
     let mut parts: Vec<Part> = Vec::new();
     let mut thinking = false;

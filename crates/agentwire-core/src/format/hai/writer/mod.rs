@@ -4,22 +4,31 @@
 //! reader of ours which event it was, the frame says so in `agui`, which clients ignore; what HAI cannot show
 //! at all travels inside a CUSTOM event. The [`Ledger`] knows what a reader would make of a plain frame.
 
+mod attachments;
+mod blocks;
+mod business;
 mod collaboration;
-mod drawn;
+mod companions;
+pub(crate) mod messages;
 mod reasoning;
 mod text;
 mod tools;
-mod wires;
 
 use bytes::BytesMut;
 
-use self::{collaboration::Collaborations, tools::Tools, wires::Business};
+use self::{
+    business::Business,
+    collaboration::Collaborations,
+    companions::{Companions, marker},
+    messages::Writing,
+    tools::Tools,
+};
 use super::{
-    base::{Companions, marker},
-    delta::{Shape, compose, fits},
-    ledger::Ledger,
-    messages::{self, Writing},
-    proto::{self, Held},
+    delta::Shape,
+    derived_ids::Ledger,
+    nesting::{compose, fits},
+    options::HaiOptions,
+    proto::writer::{Held, put_json},
     reader::run_message,
     wire::{ASSISTANT, EVENTS, MESSAGES_SNAPSHOT, SKIP, SOURCE},
 };
@@ -36,7 +45,7 @@ use crate::{
 
 /// How an event becomes bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     Json,
     Proto,
 }
@@ -46,7 +55,7 @@ const NO_INTEGER: &str = "an integer beyond 2^53 cannot be told in protobuf";
 
 /// Writes HAI.
 #[derive(Debug)]
-pub(super) struct HaiWriter {
+pub(crate) struct HaiWriter {
     frames: Framer,
     shape: Shape,
     /// Whether all messages of a run share its id.
@@ -66,7 +75,7 @@ pub(super) struct HaiWriter {
 
 /// Lays one event after the other into the output.
 #[derive(Debug)]
-pub(super) struct Framer {
+pub(crate) struct Framer {
     encoding: Encoding,
     scratch: BytesMut,
     /// How much of the current event the binary form could hold.
@@ -75,7 +84,7 @@ pub(super) struct Framer {
 
 impl Framer {
     /// Writes an event.
-    pub(super) fn put(
+    pub(crate) fn put(
         &mut self,
         out: &mut Frames,
         event_type: &str,
@@ -90,7 +99,7 @@ impl Framer {
                 self.scratch.clear();
                 object(&mut self.scratch, event_type, fill);
                 let text = std::str::from_utf8(&self.scratch).expect("JSON text is UTF-8");
-                self.held = self.held.min(proto::put_json(out, event_type, text));
+                self.held = self.held.min(put_json(out, event_type, text));
             }
         }
     }
@@ -102,7 +111,7 @@ impl Framer {
                 out.begin(event_type).extend_from_slice(text.as_bytes());
                 out.commit();
             }
-            Encoding::Proto => self.held = self.held.min(proto::put_json(out, event_type, text)),
+            Encoding::Proto => self.held = self.held.min(put_json(out, event_type, text)),
         }
     }
 }
@@ -137,8 +146,8 @@ fn agui_event(event: &Event, levels: usize) -> Option<Object> {
 }
 
 impl HaiWriter {
-    pub(super) fn new(profile: &Profile, setup: &Setup<'_>, encoding: Encoding) -> Self {
-        let options = setup.options;
+    pub(crate) fn new(profile: &Profile, setup: &Setup<'_>, encoding: Encoding) -> Self {
+        let options = HaiOptions::from(setup.options);
         let shape = match profile.name {
             "object" => Shape::Object,
             "text" => Shape::Text,
@@ -147,17 +156,13 @@ impl HaiWriter {
         Self {
             frames: Framer { encoding, scratch: BytesMut::new(), held: Held::Whole },
             shape,
-            per_run: options.is("message_ids", "per-run"),
-            snapshot_name: if options.is("snapshot_name", MESSAGES_SNAPSHOT) {
-                MESSAGES_SNAPSHOT
-            } else {
-                "MESSAGE_SNAPSHOT"
-            },
-            developer: options.is("include_developer", "yes"),
+            per_run: options.shared_message_id,
+            snapshot_name: options.snapshot_name,
+            developer: options.include_developer,
             thread: setup.thread.clone(),
             run: setup.run.clone(),
             run_message: run_message(&setup.run),
-            clock: options.get("stamp").and_then(|stamp| stamp.parse().ok()),
+            clock: options.stamp,
             ledger: Ledger::default(),
             business: Business::default(),
             collaborations: Collaborations::default(),

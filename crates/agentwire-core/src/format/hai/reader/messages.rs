@@ -4,14 +4,15 @@ use serde_json::value::RawValue;
 
 use super::{
     super::{
-        base::{id, object},
-        delta::{deltas, fits, some_json},
-        reader::text_or_json,
-        wire::{AGUI, HAI, is_foreign},
+        delta::deltas,
+        fields::{id, object, some_json, text_or_json},
+        metadata::is_foreign,
+        nesting::fits,
+        wire::{AGUI, HAI},
+        writer::messages::wrapped,
     },
+    assistant::{Part, take_apart},
     attachments::with_original,
-    parts::{Part, take_apart},
-    writing::wrapped,
 };
 use crate::{
     event::{Content, Message, MessageBody, MessageId, Role, SubagentId, ToolCall, ToolCallId},
@@ -22,7 +23,7 @@ use crate::{
 
 /// What messages are read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Reading {
+pub(crate) enum Reading {
     /// To show them: everything counts.
     Snapshot,
     /// To hand them to an agent, which never sees what was only drawn.
@@ -30,7 +31,7 @@ pub(in super::super) enum Reading {
 }
 
 /// The list `messages`. Without one there are none.
-pub(in super::super) fn list(
+pub(crate) fn list(
     f: &mut Fields<'_, '_>,
     reading: Reading,
     owner: &str,

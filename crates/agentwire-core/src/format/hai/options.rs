@@ -1,0 +1,93 @@
+//! Options of HAI: `-O key=value`.
+
+use super::wire::MESSAGES_SNAPSHOT;
+use crate::format::{OptionSpec, Options, WHOLE_NUMBER};
+
+pub(crate) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "message_ids",
+        values: &["per-message", "per-run"],
+        about: "writing: whether each message has its own id, or all of a run share one",
+    },
+    OptionSpec {
+        name: "tool_args",
+        values: &["stream", "whole"],
+        about: "writing: whether arguments go out as they come, or whole before the call ends",
+    },
+    OptionSpec {
+        name: "tool_display",
+        values: &["events", "show", "both"],
+        about: "writing: whether backend tools are events, outputs `toolCallShow`, or both",
+    },
+    OptionSpec {
+        name: "snapshot_name",
+        values: &["MESSAGE_SNAPSHOT", "MESSAGES_SNAPSHOT"],
+        about: "writing: what the snapshot of all messages is called",
+    },
+    OptionSpec {
+        name: "include_developer",
+        values: &["no", "yes"],
+        about: "writing: whether snapshots hold messages for developers",
+    },
+    OptionSpec {
+        name: "hitl_tool",
+        values: &[],
+        about: "writing: the front-end tool that an interrupt is shown as; confirmAction unless told",
+    },
+    OptionSpec {
+        name: "stamp",
+        values: &[WHOLE_NUMBER],
+        about: "writing: milliseconds since the epoch, for events until the source gives a time",
+    },
+];
+
+/// The parsed form of [`OPTIONS`].
+#[derive(Clone, Debug)]
+pub(crate) struct HaiOptions {
+    /// All messages of a run share one id.
+    pub(crate) shared_message_id: bool,
+    /// Tool call arguments are buffered and written once, before the call ends.
+    pub(crate) whole_arguments: bool,
+    pub(crate) tool_display: ToolDisplay,
+    /// The event type of message snapshots.
+    pub(crate) snapshot_name: &'static str,
+    /// Snapshots include developer messages.
+    pub(crate) include_developer: bool,
+    /// The front-end tool that represents an interrupt.
+    pub(crate) interrupt_tool: String,
+    /// The timestamp of events until the source provides one.
+    pub(crate) stamp: Option<i64>,
+}
+
+/// The presentation of back-end tool calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToolDisplay {
+    /// TOOL_CALL_* events.
+    Events,
+    /// `toolCallShow` outputs.
+    Show,
+    /// Both.
+    Both,
+}
+
+impl From<&Options> for HaiOptions {
+    fn from(options: &Options) -> Self {
+        Self {
+            shared_message_id: options.is("message_ids", "per-run"),
+            whole_arguments: options.is("tool_args", "whole"),
+            tool_display: match options.get("tool_display") {
+                Some("show") => ToolDisplay::Show,
+                Some("both") => ToolDisplay::Both,
+                _ => ToolDisplay::Events,
+            },
+            snapshot_name: if options.is("snapshot_name", MESSAGES_SNAPSHOT) {
+                MESSAGES_SNAPSHOT
+            } else {
+                "MESSAGE_SNAPSHOT"
+            },
+            include_developer: options.is("include_developer", "yes"),
+            interrupt_tool: options.get("hitl_tool").unwrap_or("confirmAction").to_owned(),
+            stamp: options.get("stamp").and_then(|stamp| stamp.parse().ok()),
+        }
+    }
+}
