@@ -2,7 +2,7 @@
 //!
 //! There are three wires. The *UI message stream* (`@5`, `@6`, `@7`) is SSE with one JSON chunk per frame, the
 //! *data stream* (`@4`) is one `code:json` line per part, the *text stream* (`@text`) is bare text. A fourth one,
-//! `@langchain-adapter`, looks like the data stream but gives the letters other meanings. Facts were read from the
+//! `@langchain-adapter`, looks like the data stream but gives the letters other meanings. ReceivedMetadata were read from the
 //! published packages `ai` 4.3.19, 5.0.0 to 5.0.277, 6.0.0 to 6.0.326, 7.0.0 to 7.0.169, and tried with them.
 //!
 //! A response of the SDK builds **one** assistant message. Where a run has several messages, their ids travel
@@ -18,6 +18,7 @@
 //! loses everything but text.
 
 pub mod input;
+mod options;
 mod reader;
 mod wire;
 mod writer;
@@ -25,36 +26,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use super::{Format, OptionSpec, Profile};
+use super::{Format, Profile};
 use crate::framing::Framing;
-
-const OPTIONS: &[OptionSpec] = &[
-    OptionSpec {
-        name: "ui_tools",
-        values: &[],
-        about: "writing: tools that the user interface knows (`tool-NAME` parts): none, all, or NAME,NAME",
-    },
-    OptionSpec {
-        name: "message",
-        values: &[],
-        about: "writing: the id of the assistant message; otherwise that of the message continued, or the one that the source names, or the run's",
-    },
-    OptionSpec {
-        name: "finish_reason",
-        values: &["metadata", "field"],
-        about: "writing: metadata tells the reason in the metadata of `finish` only (@5), field also in its own field (@6, @7)",
-    },
-    OptionSpec {
-        name: "reasoning",
-        values: &["auto", "manual"],
-        about: "writing: manual leaves reasoning out (the default of @langchain-adapter)",
-    },
-    OptionSpec {
-        name: "steps",
-        values: &["nodes", "tools"],
-        about: "writing: tools shows only those steps that use tools",
-    },
-];
 
 /// What every answer of the UI message stream carries.
 const UI_HEADERS: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
@@ -116,7 +89,7 @@ pub static FORMAT: Format = Format {
         },
     ],
     ordered: false,
-    options: OPTIONS,
+    options: options::OPTIONS,
     reader: Some(|setup| Box::new(reader::AiSdkReader::new(setup))),
     writer: Some(writer::new),
 };

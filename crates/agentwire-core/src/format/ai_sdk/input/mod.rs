@@ -8,16 +8,16 @@
 //!
 //! What the canonical model has no place for stays with its message in `metadata.aiSdk`, for the upstream.
 
-mod history;
-mod message;
-mod parts;
+mod conversation;
+mod message_parts;
+mod ui_messages;
 
 use std::collections::HashSet;
 
-pub(super) use self::history::turn_id;
-pub use self::history::ui_messages;
-use self::message::Conversation;
-use super::wire::{self, OWN_MESSAGE};
+use self::conversation::Conversation;
+pub(super) use self::ui_messages::turn_id;
+pub use self::ui_messages::ui_messages;
+use super::{reader::metadata, wire::native, writer::encode};
 use crate::{
     event::{
         Message, MessageBody, MessageId, ResumeEntry, RunId, RunInput, ThreadId, Tool, ToolCall, ToolCallId,
@@ -212,9 +212,9 @@ pub fn to_json(input: &RunInput, version: u8) -> String {
             }
         });
     }
-    let messages = Json::trusted(history::with_answers(input, version));
+    let messages = Json::trusted(ui_messages::with_answers(input, version));
     w.str("id", &input.thread).json("messages", &messages).str("trigger", "submit-message");
-    let continued = history::turn_id(trailing_turn(&input.messages));
+    let continued = turn_id(trailing_turn(&input.messages));
     w.opt_str("messageId", continued.as_deref());
     w.end();
     String::from_utf8(out.into()).expect("JSON text is UTF-8")
@@ -269,7 +269,7 @@ pub fn forget_repeated(input: &mut RunInput, stored: &[Message]) {
         }
         if is_same {
             let metadata = message.metadata.take();
-            message.metadata = metadata.and_then(|it| wire::without_own(&it, &[OWN_MESSAGE]));
+            message.metadata = metadata.and_then(|it| metadata::without_native(&it, &[native::MESSAGE_ID]));
         }
         true
     });
@@ -293,7 +293,8 @@ pub fn name_answer(messages: &mut [Message], input: &RunInput) {
         && let Some(first) = messages.get_mut(answer)
         && ui_message_id(first).is_none()
     {
-        first.metadata = Some(wire::with_own(first.metadata.take(), OWN_MESSAGE, Json::string(&input.run)));
+        first.metadata =
+            Some(metadata::with_native(first.metadata.take(), native::MESSAGE_ID, Json::string(&input.run)));
     }
 }
 
@@ -307,12 +308,12 @@ fn is_turn(message: &Message) -> bool {
 
 /// The id of the SDK's message that a canonical message came from, if it came from one.
 pub(super) fn ui_message_id(message: &Message) -> Option<Box<str>> {
-    wire::own(message.metadata.as_ref())?.get_str(OWN_MESSAGE).map(Into::into)
+    metadata::native(message.metadata.as_ref())?.get_str(native::MESSAGE_ID).map(Into::into)
 }
 
 /// Whether the client holds the call as a part of a tool that it knows.
 pub(super) fn is_static(call: &ToolCall) -> bool {
-    wire::own(call.metadata.as_ref()).and_then(|it| it.get_str("part")).as_deref() == Some("static")
+    metadata::native(call.metadata.as_ref()).and_then(|it| it.get_str("part")).as_deref() == Some("static")
 }
 
 /// What the last message of a request answers.
@@ -325,7 +326,7 @@ struct Last {
 
 /// The answer to an approval, as agents get it.
 fn approval_answer(approved: bool, reason: Option<&str>) -> Json {
-    wire::object(|w| {
+    encode::build_object(|w| {
         w.bool("approved", approved).opt_str("reason", reason);
     })
     .into()

@@ -1,16 +1,17 @@
 //! The AI SDK's wires to canonical events: UI message streams, data streams and the letter dialect.
 //!
-//! The first frame tells which wire it is. What both wires mean is built in [`build`]; [`ui`] and [`lines`] know
+//! The first frame tells which wire it is. What both wires mean is built in [`builder`]; [`ui_message_stream`] and [`data_stream`] know
 //! their spellings. A stream that agentwire wrote says so in its first chunk, and is then taken back into the
 //! very events it was made from, as far as the wire could carry them.
 
-mod build;
-mod data;
-mod lines;
-mod ui;
+mod builder;
+mod data_parts;
+mod data_stream;
+pub(super) mod decode;
+pub(super) mod metadata;
+mod ui_message_stream;
 
-use self::build::Builder;
-pub(super) use self::build::Facts;
+use self::builder::Builder;
 use crate::{
     event::Event,
     format::{ReadError, Reader, Setup, StreamEnd},
@@ -46,8 +47,8 @@ impl Reader for AiSdkReader {
         // The codes of the data stream are single characters; SSE frames have longer names or none.
         let coded = frame.event.is_some_and(|event| event.len() == 1);
         match *self.wire.get_or_insert(if coded { Wire::Lines } else { Wire::Ui }) {
-            Wire::Ui => ui::read(&mut self.builder, text, out),
-            Wire::Lines => lines::read(&mut self.builder, frame.event, text, out),
+            Wire::Ui => ui_message_stream::read(&mut self.builder, text, out),
+            Wire::Lines => data_stream::read(&mut self.builder, frame.event, text, out),
         }
     }
 

@@ -1,8 +1,9 @@
 //! Claims about the AI SDK.
 
 mod properties;
-mod served;
-mod strict;
+mod server_round_trip;
+mod strict_client;
+mod values;
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -114,9 +115,9 @@ fn the_fixtures_suit_the_strictest_clients() {
     for path in fixtures("out", ".jsonl") {
         let events = events(&path);
         for (profile, version) in [("5", 5), ("6", 6), ("7", 7)] {
-            strict::receive(version, &written(profile, &events, &[]));
+            strict_client::receive(version, &written(profile, &events, &[]));
         }
-        strict::receive4(&written("4", &events, &[]));
+        strict_client::receive4(&written("4", &events, &[]));
     }
 }
 
@@ -137,7 +138,7 @@ fn a_cut_run_is_closed() {
     events.pop();
     for (profile, version) in [("5", 5), ("6", 6), ("7", 7)] {
         let body = written(profile, &events, &[]);
-        strict::receive(version, &body);
+        strict_client::receive(version, &body);
         assert!(body.contains(r#"{"type":"abort"}"#), "{body}");
     }
     assert!(written("4", &events, &[]).ends_with("d:{\"finishReason\":\"other\"}\n"));
@@ -255,7 +256,7 @@ fn a_servers_name_for_its_message_survives_other_formats() {
             let between = converted(&FORMAT, way, profile, bytes, &[]);
             for version in ["5", "6", "7"] {
                 let body = converted(way, &FORMAT, version, between.as_bytes(), &[]);
-                strict::receive(version.parse().unwrap(), &body);
+                strict_client::receive(version.parse().unwrap(), &body);
                 let chunks = chunks(&body);
                 let start = &chunks[0];
                 assert_eq!(start["messageId"], "m1", "through {} {profile}: {body}", way.name);

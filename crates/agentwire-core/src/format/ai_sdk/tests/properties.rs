@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::{
-    super::{FORMAT, wire},
-    strict::{self, Held},
+    super::{FORMAT, writer::encode},
+    strict_client::{self, Held},
     written,
 };
 use crate::{
@@ -46,14 +46,14 @@ fn said(events: &[Event]) -> Held {
             }
             Body::ToolEnd { call } => {
                 if let Some((name, arguments)) = names.get(call.as_str()) {
-                    let input = wire::arguments(arguments).to_value();
+                    let input = encode::tool_input(arguments).to_value();
                     held.calls.insert(call.to_string(), (name.clone(), input));
                 }
             }
             Body::ToolResult(result) => {
                 let output = match &result.error {
                     Some(error) => Value::from(&**error),
-                    None => wire::output(&result.content).to_value(),
+                    None => encode::tool_output(&result.content).to_value(),
                 };
                 held.outputs.insert(result.call.to_string(), output);
             }
@@ -110,21 +110,21 @@ proptest! {
     #[test]
     fn the_strictest_client_accepts_any_run(events in arbitrary::streams(80)) {
         for (profile, version) in [("5", 5), ("6", 6), ("7", 7)] {
-            strict::receive(version, &written(profile, &events, &[]));
-            strict::receive(version, &written(profile, &events, &["ui_tools=all", "steps=tools"]));
+            strict_client::receive(version, &written(profile, &events, &[]));
+            strict_client::receive(version, &written(profile, &events, &["ui_tools=all", "steps=tools"]));
             if version > 5 {
                 // What the first build of a version accepts, the later ones do.
-                strict::receive(version, &written("5", &events, &[]));
+                strict_client::receive(version, &written("5", &events, &[]));
             }
         }
-        strict::receive4(&written("4", &events, &[]));
+        strict_client::receive4(&written("4", &events, &[]));
     }
 
     #[test]
     fn a_client_holds_what_the_run_said(events in arbitrary::streams(80).prop_map(plain)) {
         let wanted = said(&events);
         for (profile, version) in [("5", 5), ("6", 6), ("7", 7)] {
-            let held = strict::receive(version, &written(profile, &events, &[]));
+            let held = strict_client::receive(version, &written(profile, &events, &[]));
             prop_assert_eq!(&held.texts, &wanted.texts);
             prop_assert_eq!(&held.thoughts, &wanted.thoughts);
             for (call, wanted) in &wanted.calls {
@@ -132,7 +132,7 @@ proptest! {
             }
             prop_assert_eq!(&held.outputs, &wanted.outputs);
         }
-        let held = strict::receive4(&written("4", &events, &[]));
+        let held = strict_client::receive4(&written("4", &events, &[]));
         let length = |texts: &BTreeMap<String, String>| texts.values().map(String::len).sum::<usize>();
         prop_assert_eq!(length(&held.texts), length(&wanted.texts));
         prop_assert_eq!(length(&held.thoughts), length(&wanted.thoughts));

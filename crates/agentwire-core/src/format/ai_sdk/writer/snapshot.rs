@@ -6,8 +6,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{super::input, calls::Calls};
-use crate::event::{Body, Event, Message, MessageBody, MessageId, ToolCallId, ToolResult};
+use super::tool_calls::Calls;
+use crate::{
+    event::{Body, Event, Message, MessageBody, MessageId, ToolCallId, ToolResult},
+    format::ai_sdk::input,
+};
 
 /// The most ids that are remembered, as many as the order guard remembers. Beyond it, snapshots say nothing
 /// new, because nobody knows any more what is new.

@@ -8,17 +8,23 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 
-use super::{
-    super::wire::{self, AI_SDK, OWN_MESSAGE, OWN_METADATA, OWN_OUTPUT, with_own},
-    Last, approval_answer,
-    parts::answer_to,
-};
+use super::{Last, approval_answer, message_parts::answer_to};
 use crate::{
     event::{
         Content, ContentPart, Interrupt, Message, MessageBody, MessageId, ResumeEntry, ResumeStatus,
         ToolCall, ToolCallId,
     },
-    format::ReadError,
+    format::{
+        ReadError,
+        ai_sdk::{
+            reader::{
+                decode,
+                metadata::{self, ReceivedMetadata},
+            },
+            wire::{self, AI_SDK, native},
+            writer::encode,
+        },
+    },
     json::{Fields, Json, Object, Path, elements, json, text},
     tally::Tally,
 };
@@ -119,7 +125,7 @@ impl Conversation {
         // An object is ours to extend; anything else is kept whole.
         let metadata = match metadata.clone().and_then(Json::into_object) {
             Some(object) => Some(object.without(AI_SDK)).filter(|object| !object.is_empty()),
-            None => metadata.map(|value| with_own(None, OWN_METADATA, value)),
+            None => metadata.map(|value| metadata::with_native(None, native::MESSAGE_METADATA, value)),
         };
         match &*role {
             "user" | "system" | "developer" => self.spoken(&role, id, metadata, f, tally),
@@ -146,7 +152,7 @@ impl Conversation {
         let mut parts = Vec::new();
         let mut kept = Vec::new();
         let mut read = |raw: &RawValue, path: Path<'_>, tally: &mut Tally| -> Result<(), ReadError> {
-            match super::parts::user_part(raw, path, tally)? {
+            match super::message_parts::user_part(raw, path, tally)? {
                 Ok(part) => parts.push(part),
                 Err(other) => kept.push(other),
             }
@@ -168,14 +174,14 @@ impl Conversation {
             }
         }
         f.array("experimental_attachments", |raw, path| {
-            parts.push(super::parts::attachment(raw, path, tally)?);
+            parts.push(super::message_parts::attachment(raw, path, tally)?);
             Ok(())
         })?;
         if let Some(rest) = message_rest(&mut f)? {
-            metadata = Some(with_own(metadata, "more", rest.into()));
+            metadata = Some(metadata::with_native(metadata, native::UNKNOWN_MEMBERS, rest.into()));
         }
         if !kept.is_empty() {
-            metadata = Some(with_own(metadata, "parts", array(&kept)));
+            metadata = Some(metadata::with_native(metadata, native::PARTS, array(&kept)));
         }
         let content = match &parts[..] {
             [ContentPart::Text { text, metadata: None, .. }] => Content::Text(text.clone()),
@@ -200,7 +206,7 @@ impl Conversation {
         let path = f.path();
         let mut turn = Turn::new(id);
         let there =
-            f.array("parts", |raw, path| super::parts::assistant_part(&mut turn, raw, path, tally))?;
+            f.array("parts", |raw, path| super::message_parts::assistant_part(&mut turn, raw, path, tally))?;
         let content = f.take("content");
         let invocations = f.take("toolInvocations");
         if !there {
@@ -209,12 +215,17 @@ impl Conversation {
                 Some((raw, Some(b'"'))) => {
                     let said = text(raw, place, tally)?;
                     if !said.is_empty() {
-                        turn.text(&said, wire::numbered(&turn.id, "", 1).into());
+                        turn.text(&said, ReceivedMetadata::of_message(decode::derived_id(&turn.id, "", 1)));
                     }
                 }
                 Some((raw, Some(b'['))) => {
                     for (index, raw) in elements(raw, place)?.into_iter().enumerate() {
-                        super::parts::assistant_part(&mut turn, raw, Path::Index(&place, index), tally)?;
+                        super::message_parts::assistant_part(
+                            &mut turn,
+                            raw,
+                            Path::Index(&place, index),
+                            tally,
+                        )?;
                     }
                 }
                 Some((raw, _)) => return Err(place.expected("a string or a list of parts", raw)),
@@ -224,7 +235,7 @@ impl Conversation {
             if let Some(raw) = invocations {
                 let place = Path::Key(&path, "toolInvocations");
                 for (index, raw) in elements(raw, place)?.into_iter().enumerate() {
-                    super::parts::invocation(&mut turn, raw, Path::Index(&place, index), tally)?;
+                    super::message_parts::invocation(&mut turn, raw, Path::Index(&place, index), tally)?;
                 }
             }
         }
@@ -242,20 +253,23 @@ impl Conversation {
             messages.push(Message::assistant(id.as_str(), ""));
         }
         for message in &mut messages {
-            message.metadata = Some(with_own(message.metadata.take(), OWN_MESSAGE, Json::string(&id)));
+            message.metadata =
+                Some(metadata::with_native(message.metadata.take(), native::MESSAGE_ID, Json::string(&id)));
             self.calls.extend(message.tool_calls().iter().map(|call| call.id.clone()));
         }
         if let Some(last) = messages.last_mut() {
             if !kept.is_empty() {
-                last.metadata = Some(with_own(last.metadata.take(), "parts", array(&kept)));
+                last.metadata =
+                    Some(metadata::with_native(last.metadata.take(), native::PARTS, array(&kept)));
             }
             if let Some(rest) = rest {
-                last.metadata = Some(with_own(last.metadata.take(), "more", rest.into()));
+                last.metadata =
+                    Some(metadata::with_native(last.metadata.take(), native::UNKNOWN_MEMBERS, rest.into()));
             }
         }
         if let (Some(first), Some(metadata)) = (messages.first_mut(), metadata) {
             let told = first.metadata.take().unwrap_or_else(Object::empty);
-            first.metadata = Some(wire::merged(&metadata, &told));
+            first.metadata = Some(metadata::merged(&metadata, &told));
         }
         last.assistant = Some(id.into());
         self.last = last;
@@ -372,22 +386,22 @@ fn spoken_error(value: &Json) -> Box<str> {
 /// The result of a call that a person refused.
 pub(super) fn denied_message(call: ToolCallId, reason: Option<Box<str>>) -> Message {
     let mut result = result_message(call, &Json::null(), Some(reason.unwrap_or_else(|| wire::DENIED.into())));
-    result.metadata = Some(with_own(None, "denied", wire::yes()));
+    result.metadata = Some(metadata::with_native(None, native::DENIED, metadata::json_true()));
     result
 }
 
 /// The message that holds a result.
 pub(super) fn result_message(call: ToolCallId, output: &Json, error: Option<Box<str>>) -> Message {
-    let id = wire::result_id(&call);
+    let id = decode::result_message_id(&call);
     let (content, kind) = match &error {
         Some(error) => (Content::Text(error.clone()), None),
         None => {
-            let content = wire::content_from(output);
-            let kind = wire::kind_of(output, &wire::output(&content));
+            let content = decode::tool_result_content(output);
+            let kind = encode::output_type(output, &encode::tool_output(&content));
             (content, kind)
         }
     };
-    let metadata = kind.map(|kind| with_own(None, OWN_OUTPUT, Json::string(kind)));
+    let metadata = kind.map(|kind| metadata::with_native(None, native::OUTPUT_TYPE, Json::string(kind)));
     Message { metadata, ..Message::new(id, MessageBody::Tool { call, content, error }) }
 }
 
@@ -419,18 +433,18 @@ impl Turn {
     }
 
     /// Text of the assistant.
-    pub(super) fn text(&mut self, said: &str, facts: Said) {
+    pub(super) fn text(&mut self, said: &str, facts: ReceivedMetadata) {
         // What is said after a call was called is another message.
         let another = self.current.as_ref().is_some_and(|current| {
             !current.calls.is_empty()
-                || (current.id.is_some() && facts.id.is_some() && current.id != facts.id)
+                || (current.id.is_some() && facts.message.is_some() && current.id != facts.message)
         });
         if another {
             self.flush();
         }
         let current = self.current.get_or_insert_default();
         current.text.get_or_insert_default().push_str(said);
-        current.id = current.id.take().or(facts.id);
+        current.id = current.id.take().or(facts.message);
         current.name = current.name.take().or(facts.name);
         current.subagent = current.subagent.take().or(facts.subagent);
         current.encrypted = current.encrypted.take().or(facts.encrypted);
@@ -479,7 +493,7 @@ impl Turn {
     pub(super) fn flush(&mut self) {
         if let Some(current) = self.current.take() {
             self.texts += 1;
-            let made = || wire::numbered(&self.id, "", self.texts).into();
+            let made = || decode::derived_id(&self.id, "", self.texts).into();
             let id = current.id.unwrap_or_else(made);
             let known = self.messages.iter_mut().find(|message| message.id == id);
             // A text that was split at a step is one message again.
@@ -506,21 +520,5 @@ impl Turn {
             }
         }
         self.messages.append(&mut self.answers);
-    }
-}
-
-/// What is known about a piece of text.
-#[derive(Debug, Default)]
-pub(super) struct Said {
-    pub(super) id: Option<MessageId>,
-    pub(super) name: Option<Box<str>>,
-    pub(super) subagent: Option<crate::event::SubagentId>,
-    pub(super) encrypted: Option<Box<str>>,
-    pub(super) metadata: Option<Object>,
-}
-
-impl From<String> for Said {
-    fn from(id: String) -> Self {
-        Self { id: Some(id.into()), ..Self::default() }
     }
 }

@@ -12,34 +12,38 @@
 //! * a result is written after its call is complete, and never for a call that the message does not hold;
 //! * a part begins with its first character: an empty message leaves no empty bubble.
 //!
-//! What a response goes through is in [`beginning`], [`steps`] and [`ending`]; its parts are made in [`speech`],
-//! [`tools`] and [`parts`]. Which of them an event is for is decided here.
+//! What a response goes through is in [`start`], [`steps`] and [`finish`]; its parts are made in [`speech`],
+//! [`tools`] and [`data_parts`]. Which of them an event is for is decided here.
 
-mod beginning;
-mod ending;
-mod parts;
+mod data_parts;
+mod finish;
 mod speech;
+mod start;
 mod steps;
 mod tools;
-
-use std::collections::HashSet;
 
 use indexmap::IndexMap;
 use serde_json::Value;
 
 use self::steps::Node;
 use super::{
-    super::wire::{self, STATE_ID, part},
-    about::About,
-    calls::{Answer, Call, Calls},
+    encode,
+    part_metadata::{self, About},
     snapshot::Seen,
+    tool_calls::{Answer, Call, Calls},
 };
 use crate::{
     event::{
         Body, Event, File, Interrupt, Message, MessageId, Role, RunError, RunId, RunInput, Source,
         SubagentId, SubagentOutcome, SubagentStarted, ThreadId, ToolCallId, Usage,
     },
-    format::{Fidelity, Setup, Writer},
+    format::{
+        Fidelity, Setup, Writer,
+        ai_sdk::{
+            options::{UiTools, WriterOptions},
+            wire::{STATE_ID, data_part},
+        },
+    },
     framing::{DEFAULT_MAX_FRAME, Frames},
     json::{Json, Object},
 };
@@ -222,36 +226,21 @@ pub(super) struct Turn<W> {
     stripped: bool,
 }
 
-/// Which tools the user interface knows.
-#[derive(Debug, Default)]
-struct UiTools {
-    all: bool,
-    names: HashSet<Box<str>>,
-}
-
 impl<W: Wire> Turn<W> {
-    pub(super) fn new(wire: W, setup: &Setup<'_>) -> Self {
-        let options = setup.options;
-        let tools = match options.get("ui_tools") {
-            Some("all") => UiTools { all: true, names: HashSet::new() },
-            None | Some("none" | "") => UiTools::default(),
-            Some(list) => {
-                UiTools { all: false, names: list.split(',').map(|name| name.trim().into()).collect() }
-            }
-        };
+    pub(super) fn new(wire: W, setup: &Setup<'_>, options: WriterOptions) -> Self {
         Self {
             wire,
             thread: setup.thread.clone(),
             run: setup.run.clone(),
             request: setup.options.request().cloned().map(Box::new),
-            asked_id: options.get("message").map(Into::into),
-            whole: options.whole_message(),
+            asked_id: options.message_id,
+            whole: options.whole_message,
             message: Box::default(),
             about: None,
             told: Told::default(),
-            tools,
-            steps_for_tools: options.is("steps", "tools"),
-            without_reasoning: options.is("reasoning", "manual"),
+            tools: options.ui_tools,
+            steps_for_tools: options.steps_for_tools,
+            without_reasoning: options.reasoning == Some(false),
             started: false,
             ended: false,
             step: Step::default(),
@@ -345,7 +334,7 @@ impl<W: Wire> Turn<W> {
 
             Body::StateSnapshot { snapshot } => {
                 self.state = Some(snapshot.to_value());
-                self.data(out, part::STATE, Some(STATE_ID), snapshot, false);
+                self.data(out, data_part::STATE, Some(STATE_ID), snapshot, false);
                 Fidelity::Exact
             }
             Body::StateDelta { patch } => self.state_delta(patch, out),
@@ -394,10 +383,10 @@ impl<W: Wire> Turn<W> {
             }
 
             Body::Raw { event, source } => {
-                let data = wire::object(|w| {
+                let data = encode::build_object(|w| {
                     w.json("event", event).opt_str("source", source.as_deref());
                 });
-                self.data(out, part::RAW, None, &data.into(), true);
+                self.data(out, data_part::RAW, None, &data.into(), true);
                 Fidelity::Exact
             }
             Body::Custom { name, value } => self.custom(name, value, event, out),
@@ -405,13 +394,14 @@ impl<W: Wire> Turn<W> {
             Body::Source(source) => {
                 self.new_part(out);
                 let detail = source.detail.as_ref().map(|detail| self.safe(detail.as_json()));
-                let (detail, others) = wire::detail_apart(detail.and_then(Json::into_object).as_ref());
+                let (detail, others) =
+                    part_metadata::split_source_detail(detail.and_then(Json::into_object).as_ref());
                 self.wire.source(out, source, detail.as_ref(), others);
                 Fidelity::Exact
             }
             Body::File(file) => self.file(file, event, out),
             Body::Block(block) => {
-                let data = wire::object(|w| {
+                let data = encode::build_object(|w| {
                     w.str("messageId", &block.message)
                         .json("output", block.output.as_json())
                         .opt_json("layout", block.layout.as_ref())
@@ -420,11 +410,11 @@ impl<W: Wire> Turn<W> {
                         .opt_str("subagentId", event.subagent.as_deref())
                         .opt_object("metadata", event.metadata());
                 });
-                self.data(out, part::BLOCK, Some(&block.id), &data.into(), false);
+                self.data(out, data_part::BLOCK, Some(&block.id), &data.into(), false);
                 Fidelity::Exact
             }
             Body::CollaborationStart { id, message, from, to } => {
-                let content = wire::object(|w| {
+                let content = encode::build_object(|w| {
                     w.opt_str("messageId", message.as_deref())
                         .str("from", from)
                         .str("to", to)

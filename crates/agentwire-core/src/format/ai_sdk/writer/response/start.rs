@@ -3,18 +3,15 @@
 use std::collections::HashSet;
 
 use super::{
-    super::{
-        super::{
-            input,
-            wire::{self, OWN_MESSAGE, OWN_METADATA},
-        },
-        calls::Call,
-    },
+    super::{encode, tool_calls::Call},
     Start, Turn, Wire,
 };
 use crate::{
     event::{Body, Event, Message, RunInput, RunStarted, ToolCallId},
-    format::{Fidelity, Writer},
+    format::{
+        Fidelity, Writer,
+        ai_sdk::{input, reader::metadata, wire::native},
+    },
     framing::Frames,
     json::{Json, Object},
 };
@@ -41,12 +38,14 @@ impl<W: Wire> Turn<W> {
         }
         let continued = input.and_then(|input| self.continued(input));
         // What an AI SDK server said when it began.
-        let own = wire::own(event.metadata());
-        let named = own.as_ref().and_then(|own| own.get_str(OWN_MESSAGE)).map(Into::into);
+        let own = metadata::native(event.metadata());
+        let named = own.as_ref().and_then(|own| own.get_str(native::MESSAGE_ID)).map(Into::into);
         let message = self.asked_id.clone().or(continued).or(named);
         self.message = message.unwrap_or_else(|| self.run.as_str().into());
-        self.about = own.and_then(|own| own.member(OWN_METADATA)).and_then(Json::into_object);
-        let metadata = event.metadata().and_then(|it| wire::without_own(it, &[OWN_MESSAGE, OWN_METADATA]));
+        self.about = own.and_then(|own| own.member(native::MESSAGE_METADATA)).and_then(Json::into_object);
+        let metadata = event
+            .metadata()
+            .and_then(|it| metadata::without_native(it, &[native::MESSAGE_ID, native::MESSAGE_METADATA]));
         self.start(metadata.as_ref(), out);
         if let Some(input) = input.filter(|_| self.whole) {
             self.retell(input::trailing_turn(&input.messages), out);
@@ -130,7 +129,7 @@ impl<W: Wire> Turn<W> {
             self.message = self.asked_id.clone().unwrap_or_else(|| self.run.as_str().into());
         }
         self.started = true;
-        let safe = |it: &Object| wire::safe(it.as_json()).0.into_owned().into_object();
+        let safe = |it: &Object| encode::sanitized(it.as_json()).into_object();
         let (metadata, about) = (metadata.and_then(safe), self.about.as_ref().and_then(safe));
         if let Some(about) = &about {
             self.told.note(about);
@@ -148,6 +147,6 @@ impl<W: Wire> Turn<W> {
     }
 
     pub(super) fn knows_tool(&self, name: &str) -> bool {
-        self.tools.all || self.tools.names.contains(name)
+        self.tools.contains(name)
     }
 }

@@ -2,15 +2,21 @@
 
 use super::{
     super::{
-        super::wire::{self, OWN_APPROVAL, OWN_OUTPUT, own_call, part},
-        about::About,
-        calls::{Answer, Call},
+        encode,
+        part_metadata::About,
+        tool_calls::{Answer, Call},
     },
     Turn, Wire,
 };
 use crate::{
     event::{Body, Event, Interrupt, MessageId, Outcome, RunFinished, ToolCallId},
-    format::Fidelity,
+    format::{
+        Fidelity,
+        ai_sdk::{
+            reader::metadata,
+            wire::{self, data_part, native},
+        },
+    },
     framing::Frames,
     json::{Json, Object},
 };
@@ -35,7 +41,7 @@ impl<W: Wire> Turn<W> {
         let call = Call {
             name: name.into(),
             known_tool: self.knows_tool(name) || is_static(event.metadata()),
-            remote: wire::own_flag(event.metadata(), own_call::REMOTE),
+            remote: metadata::has_native_flag(event.metadata(), native::PROVIDER_EXECUTED),
             about: About::of(event),
             parent: parent.cloned(),
             ..Call::default()
@@ -71,7 +77,7 @@ impl<W: Wire> Turn<W> {
             return Fidelity::Dropped("the call is not open");
         };
         call.about.merge(event.metadata());
-        if wire::own_flag(call.about.metadata.as_ref(), own_call::REMOTE) {
+        if metadata::has_native_flag(call.about.metadata.as_ref(), native::PROVIDER_EXECUTED) {
             self.calls.leave_to_provider(id);
         }
         if self
@@ -84,7 +90,7 @@ impl<W: Wire> Turn<W> {
             let is_text = self
                 .calls
                 .get(id)
-                .is_some_and(|call| wire::arguments(&call.arguments).get().starts_with('"'));
+                .is_some_and(|call| encode::tool_input(&call.arguments).get().starts_with('"'));
             return if is_text { AS_TEXT } else { Fidelity::Exact };
         }
         self.say_call(id, out)
@@ -144,9 +150,9 @@ impl<W: Wire> Turn<W> {
         let text = std::mem::take(&mut call.arguments);
         let (cut, held) = (call.cut, call.held.take());
         let own = call.own();
-        let told = own.as_ref().and_then(|own| own.member(own_call::INPUT));
-        let error = own.and_then(|own| own.get_str(own_call::INPUT_ERROR));
-        let input = told.unwrap_or_else(|| wire::arguments(&text));
+        let told = own.as_ref().and_then(|own| own.member(native::INPUT));
+        let error = own.and_then(|own| own.get_str(native::INPUT_ERROR));
+        let input = told.unwrap_or_else(|| encode::tool_input(&text));
         let literal = input.get().starts_with('"') || cut;
         let input = self.safe(&input);
         if let Some(call) = self.calls.get_mut(id) {
@@ -174,9 +180,9 @@ impl<W: Wire> Turn<W> {
     pub(super) fn tool_result(&mut self, answer: &Answer, out: &mut Frames) -> Fidelity {
         let Answer { result, metadata } = answer;
         let id = &result.call;
-        let own = wire::own(metadata.as_ref());
+        let own = metadata::native(metadata.as_ref());
         let told = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
-        let refused = wire::own_flag(metadata.as_ref(), "denied");
+        let refused = metadata::has_native_flag(metadata.as_ref(), native::DENIED);
         let mut fidelity = match result.content {
             crate::event::Content::Text(_) => Fidelity::Exact,
             crate::event::Content::Parts(_) => {
@@ -198,7 +204,7 @@ impl<W: Wire> Turn<W> {
         if self.step.open {
             self.step.answered = true;
         }
-        let output = wire::output_as(&result.content, told(OWN_OUTPUT).as_deref());
+        let output = encode::tool_output_as(&result.content, told(native::OUTPUT_TYPE).as_deref());
         let output = self.safe(&output);
         let about = About { metadata: metadata.clone(), ..About::default() };
         let Some(call) = self.calls.answer(id) else {
@@ -214,7 +220,7 @@ impl<W: Wire> Turn<W> {
                 let error = error.or(Some(text.as_str()).filter(|text| !text.is_empty()));
                 let error = error.unwrap_or(if refused { wire::DENIED } else { "the tool failed" });
                 // Somebody was asked, and refused, in this very response. A refusal has no room for their words.
-                if let Some(asked) = told(OWN_APPROVAL)
+                if let Some(asked) = told(native::APPROVAL)
                     && self.wire.knows_approvals()
                     && refused
                     && error == wire::DENIED
@@ -240,7 +246,7 @@ impl<W: Wire> Turn<W> {
     /// Gives a result a call to answer: a client refuses it otherwise.
     fn unknown_call(&mut self, id: &ToolCallId, out: &mut Frames) {
         let (name, input) = match self.seen.call(id) {
-            Some((name, arguments)) => (Box::from(name), wire::arguments(arguments)),
+            Some((name, arguments)) => (Box::from(name), encode::tool_input(arguments)),
             None => ("unknown".into(), Object::empty().into()),
         };
         let input = self.safe(&input);
@@ -259,13 +265,13 @@ impl<W: Wire> Turn<W> {
         if self.wire.tool_progress(out, &id, call, &output) {
             return Some(Fidelity::Exact);
         }
-        self.data(out, part::TOOL_PROGRESS, Some(&id), value.as_json(), true);
+        self.data(out, data_part::TOOL_PROGRESS, Some(&id), value.as_json(), true);
         Some(Fidelity::Exact)
     }
 }
 
 /// Whether the user interface of an AI SDK server knows the tool of a call.
 fn is_static(metadata: Option<&Object>) -> bool {
-    let part = wire::own(metadata).and_then(|own| own.get_str(own_call::PART));
-    part.as_deref() == Some(own_call::STATIC)
+    let part = metadata::native(metadata).and_then(|own| own.get_str(native::PART));
+    part.as_deref() == Some(native::STATIC)
 }

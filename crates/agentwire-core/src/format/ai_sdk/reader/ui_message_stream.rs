@@ -1,35 +1,26 @@
 //! The chunks of the UI message stream, versions 5 to 7.
 
-use std::borrow::Cow;
-
-use serde::Deserialize;
-
 use super::{
-    super::wire::{self, own_call},
-    build::{Builder, Facts},
+    builder::Builder,
+    decode,
+    metadata::{self, ReceivedMetadata},
 };
 use crate::{
     event::{Body, Event, File, Interrupt, MediaKind, Role, Source, ToolCallId},
-    format::ReadError,
+    format::{
+        ReadError,
+        ai_sdk::{
+            wire::{self, TextDeltaChunk, native},
+            writer::encode,
+        },
+    },
     json::{Fields, Json, Object, Path},
 };
-
-/// The chunk that nine tenths of a stream are made of. Anything else about it takes the slow lane.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TextDelta<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Cow<'a, str>,
-    #[serde(borrow)]
-    id: Cow<'a, str>,
-    #[serde(borrow)]
-    delta: Cow<'a, str>,
-}
 
 /// Reads one chunk.
 pub(super) fn read(builder: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
     if text.starts_with(r#"{"type":"text-delta""#)
-        && let Ok(TextDelta { kind, id, delta }) = serde_json::from_str::<TextDelta<'_>>(text)
+        && let Ok(TextDeltaChunk { kind, id, delta }) = serde_json::from_str::<TextDeltaChunk<'_>>(text)
         && kind == "text-delta"
         && let Some(message) = builder.speaking(&id)
     {
@@ -93,11 +84,11 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
             let delta = f.need_str("text", &mut b.tally)?;
             facts(b, &mut f, "messageId")?;
             if !b.is_thinking("") {
-                b.thought_start("", Facts::default(), out)?;
+                b.thought_start("", ReceivedMetadata::default(), out)?;
             }
             b.thought_delta("", &delta, None, out)?;
         }
-        "reasoning-part-finish" => b.thought_end("", Facts::default(), out),
+        "reasoning-part-finish" => b.thought_end("", ReceivedMetadata::default(), out),
         "tool-input-start" => {
             let call = call_id(b, &mut f)?;
             let name = f.need_str("toolName", &mut b.tally)?;
@@ -119,7 +110,7 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
             let preliminary = f.bool("preliminary")?.unwrap_or(false);
             let (facts, _) = tool_facts(b, &mut f, "messageId")?;
             if preliminary {
-                let value = wire::object(|w| {
+                let value = encode::build_object(|w| {
                     w.str("toolCallId", &call).json("output", &output);
                 });
                 b.custom(wire::TOOL_PROGRESS, value.into(), None, out);
@@ -146,7 +137,7 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
             let reason = f.str("reason", &mut b.tally)?;
             f.bool("providerExecuted")?;
             facts(b, &mut f, "messageId")?;
-            let value = wire::object(|w| {
+            let value = encode::build_object(|w| {
                 w.str("approvalId", &id).bool("approved", approved).opt_str("reason", reason.as_deref());
             });
             b.answered(&id, approved, reason.as_deref().map(Into::into));
@@ -187,7 +178,7 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
         "custom" => {
             let part = f.need_str("kind", &mut b.tally)?;
             let metadata = f.object("providerMetadata", &mut b.tally)?;
-            let value = wire::object(|w| {
+            let value = encode::build_object(|w| {
                 w.str("kind", &part).opt_object("providerMetadata", metadata.as_ref());
             });
             b.custom(wire::PROVIDER_PART, value.into(), None, out);
@@ -231,30 +222,34 @@ fn call_id(b: &mut Builder, f: &mut Fields<'_, '_>) -> Result<ToolCallId, ReadEr
 }
 
 /// What `providerMetadata` says.
-fn facts(b: &mut Builder, f: &mut Fields<'_, '_>, id_key: &str) -> Result<Facts, ReadError> {
+fn facts(b: &mut Builder, f: &mut Fields<'_, '_>, id_key: &str) -> Result<ReceivedMetadata, ReadError> {
     let metadata = f.object("providerMetadata", &mut b.tally)?;
-    Ok(Facts::of(metadata.as_ref(), id_key))
+    Ok(ReceivedMetadata::from_provider_metadata(metadata.as_ref(), id_key))
 }
 
 /// What a chunk about a tool says beside its own business, and whether the provider runs the tool.
-fn tool_facts(b: &mut Builder, f: &mut Fields<'_, '_>, id_key: &str) -> Result<(Facts, bool), ReadError> {
+fn tool_facts(
+    b: &mut Builder,
+    f: &mut Fields<'_, '_>,
+    id_key: &str,
+) -> Result<(ReceivedMetadata, bool), ReadError> {
     let mut facts = facts(b, f, id_key)?;
     // A result follows its call, which has said this.
     let is_call = id_key == "parentMessageId";
     let known_tool = !f.bool("dynamic")?.unwrap_or(false) && is_call;
     f.str("inputEncoding", &mut b.tally)?;
-    let remote = f.bool(own_call::REMOTE)?.unwrap_or(false);
-    let title = f.str(own_call::TITLE, &mut b.tally)?;
-    let tool = f.object(own_call::TOOL_METADATA, &mut b.tally)?;
+    let remote = f.bool(native::PROVIDER_EXECUTED)?.unwrap_or(false);
+    let title = f.str(native::TITLE, &mut b.tally)?;
+    let tool = f.object(native::TOOL_METADATA, &mut b.tally)?;
     let more = [
-        (own_call::PART, known_tool.then(|| Json::string(own_call::STATIC))),
-        (own_call::REMOTE, (remote && is_call).then(wire::yes)),
-        (own_call::TITLE, title.as_deref().map(Json::string)),
-        (own_call::TOOL_METADATA, tool.map(Json::from)),
+        (native::PART, known_tool.then(|| Json::string(native::STATIC))),
+        (native::PROVIDER_EXECUTED, (remote && is_call).then(metadata::json_true)),
+        (native::TITLE, title.as_deref().map(Json::string)),
+        (native::TOOL_METADATA, tool.map(Json::from)),
     ];
     for (key, value) in more {
         if let Some(value) = value {
-            facts.metadata = Some(wire::with_own(facts.metadata, key, value));
+            facts.metadata = Some(metadata::with_native(facts.metadata, key, value));
         }
     }
     Ok((facts, remote))
@@ -267,9 +262,10 @@ fn tool_input(b: &mut Builder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> 
     let error = f.boxed("errorText", &mut b.tally)?;
     let (mut facts, remote) = tool_facts(b, f, "parentMessageId")?;
     if let Some(error) = &error {
-        facts.metadata = Some(wire::with_own(facts.metadata, own_call::INPUT_ERROR, Json::string(error)));
+        facts.metadata =
+            Some(metadata::with_native(facts.metadata, native::INPUT_ERROR, Json::string(error)));
     }
-    if let Some(interrupt) = wire::interrupt_of_call(&name, &call, &input) {
+    if let Some(interrupt) = decode::interrupt_of_call(&name, &call, &input) {
         b.interrupt(interrupt);
         return Ok(());
     }
@@ -320,7 +316,7 @@ fn source(
         title: f.boxed("title", &mut b.tally)?,
         media_type: text("mediaType"),
         filename: text("filename"),
-        detail: wire::detail_of(metadata.as_ref()),
+        detail: decode::source_detail(metadata.as_ref()),
     };
     if is_url {
         source.url = Some(f.need_boxed("url", &mut b.tally)?);
@@ -344,17 +340,17 @@ fn file(
     let own = facts.as_ref().and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
     let text = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
     b.file_count += 1;
-    let id = text("id").unwrap_or_else(|| wire::numbered(b.base(), "file", b.file_count));
+    let id = text("id").unwrap_or_else(|| decode::derived_id(b.base(), "file", b.file_count));
     let file = File {
         id: id.into(),
         message: text("messageId").map(Into::into),
         kind: MediaKind::of_mime(&media_type),
-        source: wire::media_source(&url, Some(&media_type)),
+        source: decode::media_source(&url, Some(&media_type)),
         name: text("filename").map(Into::into),
     };
-    let mut metadata = Facts::of(facts.as_ref(), "messageId").metadata;
+    let mut metadata = ReceivedMetadata::from_provider_metadata(facts.as_ref(), "messageId").metadata;
     if reasoning {
-        metadata = Some(wire::with_own(metadata, wire::OWN_REASONING, wire::yes()));
+        metadata = Some(metadata::with_native(metadata, native::REASONING, metadata::json_true()));
     }
     out.push(Event::new(Body::File(Box::new(file))).with_metadata(metadata));
     Ok(())

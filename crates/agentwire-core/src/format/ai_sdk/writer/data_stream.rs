@@ -1,20 +1,21 @@
 //! The data stream (AI SDK 4): `code:json` per line.
 //!
-//! Text and reasoning have no ids here, so [`Lane`] lets one message speak at a time. Tool errors are results
+//! Text and reasoning have no ids here, so [`SpeakerQueue`] lets one message speak at a time. Tool errors are results
 //! that say `error`: part `3` would end the chat. What the message has no part for goes into the data array
 //! (`2`), and what must stay with the message is an annotation (`8`).
 
 use bytes::BufMut;
 
 use super::{
-    super::wire::{self, part},
-    about::About,
-    calls::Call,
-    lane::Lane,
-    turn::{Finish, Start, Wire},
+    encode,
+    part_metadata::{self, About},
+    response::{Finish, Start, Wire},
+    speaker_queue::SpeakerQueue,
+    tool_calls::Call,
 };
 use crate::{
     event::{File, Interrupt, MessageId, PartSource, RunError, Source, ToolCallId, Usage},
+    format::ai_sdk::wire::{self, data_part},
     framing::Frames,
     json::{ArrayWriter, Json, Object, ObjectWriter, write_str},
 };
@@ -22,8 +23,8 @@ use crate::{
 /// Writes lines.
 #[derive(Debug, Default)]
 pub(super) struct DataWire {
-    texts: Lane,
-    thoughts: Lane,
+    texts: SpeakerQueue,
+    thoughts: SpeakerQueue,
     /// The thoughts that have text on the wire.
     spoken: Vec<MessageId>,
 }
@@ -83,7 +84,7 @@ fn begin<'o>(out: &'o mut Frames, code: &'static str) -> &'o mut bytes::BytesMut
 
 /// Usage as version 4 spells it: both counts or nothing.
 pub(super) fn usage(w: &mut ObjectWriter<'_>, usage: &[Usage]) {
-    let total = wire::total_usage(usage);
+    let total = encode::total_usage(usage);
     let count = |tokens: Option<u64>| i64::try_from(tokens.unwrap_or(0)).unwrap_or(i64::MAX);
     if total.input.is_some() || total.output.is_some() {
         w.nested("usage", |w| {
@@ -222,7 +223,7 @@ impl Wire for DataWire {
 
     fn data(&mut self, out: &mut Frames, name: &str, id: Option<&str>, data: &Json, _transient: bool) {
         // Data is not kept with the message, and an interrupt must be: its answer may come after a reload.
-        let code = if name == part::INTERRUPT { "8" } else { "2" };
+        let code = if name == data_part::INTERRUPT { "8" } else { "2" };
         if name == wire::DATA_ITEM && id.is_none() {
             let buffer = begin(out, code);
             let mut list = ArrayWriter::new(buffer);
@@ -268,10 +269,10 @@ impl Wire for DataWire {
             w.opt_str("title", source.title.as_deref())
                 .opt_str("mediaType", source.media_type.as_deref())
                 .opt_str("filename", source.filename.as_deref());
-            let facts = wire::object(|w| {
+            let facts = encode::build_object(|w| {
                 w.opt_str("messageId", source.message.as_deref()).opt_json("detail", detail);
             });
-            w.opt_object("providerMetadata", wire::beside(others, facts).as_ref());
+            w.opt_object("providerMetadata", part_metadata::with_agentwire(others, facts).as_ref());
         });
     }
 

@@ -1,21 +1,27 @@
 //! What a response means, whatever the spelling of its chunks.
 
-mod ending;
-mod speech;
-mod tools;
+mod terminal;
+mod text_parts;
+mod tool_calls;
 
 use std::collections::HashMap;
 
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use super::super::wire::{self, AGENTWIRE, OWN_MESSAGE, OWN_METADATA, OWN_PROVIDERS, OWN_UNNAMED};
+use super::{
+    decode,
+    metadata::{self, ReceivedMetadata},
+};
 use crate::{
     event::{
         Body, Event, Interner, Interrupt, InterruptId, MessageId, RunId, RunStarted, SubagentId, ThreadId,
         ToolCallId, Usage,
     },
-    format::Setup,
+    format::{
+        Setup,
+        ai_sdk::wire::{self, AGENTWIRE, native},
+    },
     json::{Json, Object},
     tally::Tally,
 };
@@ -96,38 +102,6 @@ pub(super) struct Call {
     subagent: Option<SubagentId>,
     /// A server refused it by itself: the approval that it asked itself for, and why.
     refused: Option<(InterruptId, Option<Box<str>>)>,
-}
-
-/// What our provider metadata says about a part.
-#[derive(Debug, Default)]
-pub(in super::super) struct Facts {
-    pub(in super::super) message: Option<MessageId>,
-    pub(in super::super) subagent: Option<SubagentId>,
-    pub(in super::super) name: Option<Box<str>>,
-    pub(in super::super) title: Option<Box<str>>,
-    pub(in super::super) encrypted: Option<Box<str>>,
-    pub(in super::super) metadata: Option<Object>,
-}
-
-impl Facts {
-    /// From `providerMetadata`; what other providers say is kept as metadata.
-    pub(in super::super) fn of(metadata: Option<&Object>, id_key: &str) -> Self {
-        let Some(metadata) = metadata else { return Self::default() };
-        let own = metadata.member(AGENTWIRE).and_then(Json::into_object);
-        let foreign = metadata.without(AGENTWIRE);
-        let kept = own.as_ref().and_then(|own| own.member("metadata")).and_then(Json::into_object);
-        let kept =
-            if foreign.is_empty() { kept } else { Some(wire::with_own(kept, OWN_PROVIDERS, foreign.into())) };
-        let text = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
-        Self {
-            message: text(id_key).map(Into::into),
-            subagent: text("subagentId").map(Into::into),
-            name: text("name").map(Into::into),
-            title: text("title").map(Into::into),
-            encrypted: text("encrypted").map(Into::into),
-            metadata: kept,
-        }
-    }
 }
 
 impl Builder {
@@ -213,10 +187,10 @@ impl Builder {
         self.named = self.base.is_some();
         // A message that nobody named has the name of its run.
         if let Some(message) = self.base.as_deref().filter(|base| *base != self.run.as_str()) {
-            metadata = Some(wire::with_own(metadata, OWN_MESSAGE, Json::string(message)));
+            metadata = Some(metadata::with_native(metadata, native::MESSAGE_ID, Json::string(message)));
         }
         if let Some(about) = self.about.take() {
-            metadata = Some(wire::with_own(metadata, OWN_METADATA, about.into()));
+            metadata = Some(metadata::with_native(metadata, native::MESSAGE_METADATA, about.into()));
         }
         let started = RunStarted::new(self.thread.clone(), self.run.clone());
         out.push(Event::new(Body::RunStarted(Box::new(started))).with_metadata(metadata));
@@ -238,9 +212,9 @@ impl Builder {
         self.step_open = true;
         // Our own writer names the steps of the source in data parts; the others are its own doing.
         if !self.own {
-            let mut metadata = wire::with_own(None, OWN_UNNAMED, wire::yes());
+            let mut metadata = metadata::with_native(None, native::UNNAMED, metadata::json_true());
             if let Some(message) = message.filter(|message| !self.named || *message != self.base()) {
-                metadata = wire::with_own(Some(metadata), OWN_MESSAGE, Json::string(message));
+                metadata = metadata::with_native(Some(metadata), native::MESSAGE_ID, Json::string(message));
             }
             let started = Event::new(Body::StepStarted { name: self.step_name() });
             out.push(started.with_metadata(Some(metadata)));
@@ -301,8 +275,9 @@ impl Builder {
         };
         let value = object.to_value();
         let own = &value[AGENTWIRE];
-        let detailed = own["usage"].as_array().map(|list| list.iter().filter_map(wire::usage_from).collect());
-        let plain = ["usage", "totalUsage"].iter().find_map(|key| wire::usage_from(&value[*key]));
+        let detailed =
+            own["usage"].as_array().map(|list| list.iter().filter_map(decode::read_usage).collect());
+        let plain = ["usage", "totalUsage"].iter().find_map(|key| decode::read_usage(&value[*key]));
         if let Some(usage) = detailed.or_else(|| plain.map(|usage| vec![usage])) {
             self.usage = usage;
         }

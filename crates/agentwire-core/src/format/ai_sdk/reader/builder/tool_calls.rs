@@ -1,11 +1,15 @@
 //! Calls of tools: each has one end, one result, whatever a server tells twice or leaves out.
 
 use super::{
-    super::super::wire::{self, OWN_APPROVAL, OWN_OUTPUT, own_call},
-    Builder, Call, Facts,
+    super::{decode, metadata},
+    Builder, Call, ReceivedMetadata,
 };
 use crate::{
     event::{Body, Content, EncryptedEntity, Event, Interrupt, ToolCallId, ToolResult},
+    format::ai_sdk::{
+        wire::{self, native},
+        writer::encode,
+    },
     framing::DEFAULT_MAX_FRAME,
     json::{Json, Object},
 };
@@ -25,7 +29,7 @@ impl Builder {
         &mut self,
         call: &ToolCallId,
         name: &str,
-        facts: &Facts,
+        facts: &ReceivedMetadata,
         out: &mut Vec<Event>,
     ) {
         if self.calls.get(call).is_some_and(|call| call.open) {
@@ -56,7 +60,7 @@ impl Builder {
         call: &ToolCallId,
         name: &str,
         input: Option<&Json>,
-        mut facts: Facts,
+        mut facts: ReceivedMetadata,
         out: &mut Vec<Event>,
     ) {
         if !self.calls.get(call).is_some_and(|call| call.open) {
@@ -64,7 +68,7 @@ impl Builder {
             facts.metadata = None;
         }
         // Its start has said so.
-        facts.metadata = facts.metadata.and_then(|told| wire::without_own(&told, &[own_call::PART]));
+        facts.metadata = facts.metadata.and_then(|told| metadata::without_native(&told, &[native::PART]));
         let Some(state) = self.calls.get_mut(call) else { return };
         state.open = false;
         let subagent = state.subagent.clone();
@@ -72,13 +76,13 @@ impl Builder {
         let mut text = std::mem::take(&mut state.text);
         if let Some(input) = input {
             if text.is_empty() {
-                text = wire::arguments_from(input);
+                text = decode::argument_text(input);
                 if !text.is_empty() {
                     say(Body::ToolArgs { call: call.clone(), delta: text.as_str().into() });
                 }
             }
-            if wire::arguments(&text) != *input {
-                facts.metadata = Some(wire::with_own(facts.metadata, own_call::INPUT, input.clone()));
+            if encode::tool_input(&text) != *input {
+                facts.metadata = Some(metadata::with_native(facts.metadata, native::INPUT, input.clone()));
             }
         }
         if let Some(value) = facts.encrypted {
@@ -103,9 +107,9 @@ impl Builder {
         mut metadata: Option<Object>,
         out: &mut Vec<Event>,
     ) {
-        let content = wire::content_from(output);
-        if let Some(kind) = wire::kind_of(output, &wire::output(&content)) {
-            metadata = Some(wire::with_own(metadata, OWN_OUTPUT, Json::string(kind)));
+        let content = decode::tool_result_content(output);
+        if let Some(kind) = encode::output_type(output, &encode::tool_output(&content)) {
+            metadata = Some(metadata::with_native(metadata, native::OUTPUT_TYPE, Json::string(kind)));
         }
         self.tool_result(call, content, None, metadata, out);
     }
@@ -119,7 +123,7 @@ impl Builder {
         out: &mut Vec<Event>,
     ) {
         if self.calls.get(call).is_some_and(|state| state.open) {
-            self.tool_call(call, "", None, Facts::default(), out);
+            self.tool_call(call, "", None, ReceivedMetadata::default(), out);
         }
         let mut subagent = None;
         match self.calls.get_mut(call) {
@@ -131,7 +135,7 @@ impl Builder {
         }
         self.interrupts.retain(|_, interrupt| interrupt.tool_call.as_ref() != Some(call));
         let result = ToolResult {
-            message: wire::result_id(call).into(),
+            message: decode::result_message_id(call).into(),
             call: call.clone(),
             content,
             error,
@@ -159,7 +163,7 @@ impl Builder {
         let unsaid =
             self.own && error == wire::UNFINISHED && self.calls.get(call).is_some_and(|state| state.open);
         if unsaid {
-            self.tool_call(call, "", None, Facts::default(), out);
+            self.tool_call(call, "", None, ReceivedMetadata::default(), out);
         }
         unsaid
     }
@@ -170,7 +174,7 @@ impl Builder {
     }
 
     pub(in super::super) fn denied(&mut self, call: &ToolCallId, out: &mut Vec<Event>) {
-        let mut metadata = wire::with_own(None, "denied", wire::yes());
+        let mut metadata = metadata::with_native(None, native::DENIED, metadata::json_true());
         let refused = self.calls.get_mut(call).and_then(|state| state.refused.take());
         let asked = self.interrupts.values().find(|it| it.tool_call.as_ref() == Some(call));
         let (asked, reason) = match refused {
@@ -178,7 +182,7 @@ impl Builder {
             None => (asked.map(|asked| asked.id.clone()), None),
         };
         if let Some(asked) = asked {
-            metadata = wire::with_own(Some(metadata), OWN_APPROVAL, Json::string(&asked));
+            metadata = metadata::with_native(Some(metadata), native::APPROVAL, Json::string(&asked));
         }
         let error = reason.unwrap_or_else(|| wire::DENIED.into());
         self.tool_result(call, (*error).into(), Some(error), Some(metadata), out);

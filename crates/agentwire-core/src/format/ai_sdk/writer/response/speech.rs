@@ -1,15 +1,12 @@
 //! Text and reasoning: parts that stream, that no step may cut through, and that begin with their first character.
 
 use super::{
-    super::{
-        super::wire::{self, part},
-        about::About,
-    },
+    super::{encode, part_metadata::About},
     MAX_ASIDE, Speech, Turn, Wire,
 };
 use crate::{
     event::{EncryptedEntity, Event, MessageId, Role},
-    format::Fidelity,
+    format::{Fidelity, ai_sdk::wire::data_part},
     framing::Frames,
 };
 
@@ -73,14 +70,14 @@ impl<W: Wire> Turn<W> {
         };
         speech.learn(event);
         if let Some((role, text)) = speech.aside {
-            let data = wire::object(|w| {
+            let data = encode::build_object(|w| {
                 w.str("role", role.as_str())
                     .opt_str("name", speech.about.name.as_deref())
                     .str("text", &text)
                     .opt_str("subagentId", speech.about.subagent.as_deref())
                     .opt_object("metadata", speech.about.metadata.as_ref());
             });
-            self.data(out, part::MESSAGE, Some(message), &data.into(), false);
+            self.data(out, data_part::MESSAGE, Some(message), &data.into(), false);
             return Fidelity::Approximated("a message that is not the assistant's becomes a data part");
         }
         if !speech.written {
@@ -189,10 +186,10 @@ impl<W: Wire> Turn<W> {
             EncryptedEntity::ToolCall(id) => ("tool-call", id.as_str()),
             EncryptedEntity::Message(id) => ("message", id.as_str()),
         };
-        let data = wire::object(|w| {
+        let data = encode::build_object(|w| {
             w.str("entity", kind).str("id", id).str("value", value);
         });
-        self.data(out, part::ENCRYPTED, Some(id), &data.into(), false);
+        self.data(out, data_part::ENCRYPTED, Some(id), &data.into(), false);
         Fidelity::Exact
     }
 

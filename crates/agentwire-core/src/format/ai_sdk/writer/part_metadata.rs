@@ -3,13 +3,17 @@
 //! A client keeps `providerMetadata` with the part and sends it back with the history. That is how a later
 //! request can name the very message ids that the agent used, and how signatures survive.
 
-use super::super::wire::{self, AGENTWIRE, OWN_PROVIDERS, own_call};
+use super::encode;
 use crate::{
     event::{Event, SubagentId},
+    format::ai_sdk::{
+        reader::metadata::{self, is_provider_metadata},
+        wire::{AGENTWIRE, native},
+    },
     json::{Json, Object},
 };
 
-/// Facts about a part.
+/// ReceivedMetadata about a part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About {
     pub(super) subagent: Option<SubagentId>,
@@ -29,7 +33,7 @@ impl About {
     pub(super) fn merge(&mut self, metadata: Option<&Object>) -> bool {
         let Some(more) = metadata else { return false };
         self.metadata = Some(match &self.metadata {
-            Some(known) => wire::merged(known, more),
+            Some(known) => metadata::merged(known, more),
             None => more.clone(),
         });
         true
@@ -37,7 +41,7 @@ impl About {
 
     /// Whether a provider said something about the part, which is then worth having without any text.
     pub(super) fn is_told(&self) -> bool {
-        wire::providers(self.metadata.as_ref()).is_some()
+        provider_metadata(self.metadata.as_ref()).is_some()
     }
 
     /// The facts as `providerMetadata`, two levels deep as the client demands; `id` names the message under
@@ -48,14 +52,14 @@ impl About {
             Some(metadata) => apart(metadata),
             None => (None, Vec::new()),
         };
-        let facts = wire::object(|w| {
+        let facts = encode::build_object(|w| {
             w.opt_str(key, id)
                 .opt_str("subagentId", self.subagent.as_deref())
                 .opt_str("name", self.name.as_deref())
                 .opt_str("title", self.title.as_deref())
                 .opt_str("encrypted", self.encrypted.as_deref());
             if let Some(metadata) = &metadata {
-                w.json("metadata", &wire::safe(metadata.as_json()).0);
+                w.json("metadata", &encode::sanitize(metadata.as_json()).0);
             }
         });
         let facts = (!facts.is_empty()).then(|| (AGENTWIRE.to_owned(), Json::from(facts)));
@@ -67,10 +71,32 @@ impl About {
 
 /// Metadata without what has a place of its own in the chunks, and what other providers said.
 fn apart(metadata: &Object) -> (Option<Object>, Vec<(String, Json)>) {
-    let others = wire::providers(Some(metadata));
-    let mut told = vec![own_call::PART, own_call::REMOTE, own_call::INPUT, own_call::INPUT_ERROR];
+    let others = provider_metadata(Some(metadata));
+    let mut told = vec![native::PART, native::PROVIDER_EXECUTED, native::INPUT, native::INPUT_ERROR];
     if others.is_some() {
-        told.push(OWN_PROVIDERS);
+        told.push(native::PROVIDER_METADATA);
     }
-    (wire::without_own(metadata, &told), others.map(|it| it.entries()).unwrap_or_default())
+    (metadata::without_native(metadata, &told), others.map(|it| it.entries()).unwrap_or_default())
+}
+
+/// What providers said about the thing that `metadata` belongs to, as far as a client accepts it.
+pub(in super::super) fn provider_metadata(metadata: Option<&Object>) -> Option<Object> {
+    let said = metadata::native(metadata)?.member(native::PROVIDER_METADATA).filter(is_provider_metadata)?;
+    encode::sanitized(&said).into_object()
+}
+
+/// Our facts beside what providers said, as `providerMetadata`; `None` if nobody said anything.
+pub(in super::super) fn with_agentwire(providers: Option<Object>, facts: Object) -> Option<Object> {
+    let all = providers.unwrap_or_else(Object::empty).without(AGENTWIRE);
+    let all = if facts.is_empty() { all } else { all.with(AGENTWIRE, facts.into()) };
+    (!all.is_empty()).then_some(all)
+}
+
+/// A source's detail without what providers said about it, and that.
+pub(in super::super) fn split_source_detail(detail: Option<&Object>) -> (Option<Json>, Option<Object>) {
+    let Some(detail) = detail else { return (None, None) };
+    let providers =
+        detail.member(native::PROVIDER_METADATA).filter(is_provider_metadata).and_then(Json::into_object);
+    let rest = if providers.is_some() { detail.without(native::PROVIDER_METADATA) } else { detail.clone() };
+    ((!rest.is_empty()).then(|| rest.into()), providers)
 }

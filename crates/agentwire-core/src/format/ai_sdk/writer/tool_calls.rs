@@ -5,9 +5,10 @@
 
 use indexmap::IndexMap;
 
-use super::{super::wire, about::About};
+use super::part_metadata::About;
 use crate::{
     event::{MessageId, ToolCallId, ToolResult},
+    format::ai_sdk::reader::metadata,
     framing::DEFAULT_MAX_FRAME,
     json::{Json, Object},
 };
@@ -194,7 +195,7 @@ impl Answer {
 impl Call {
     /// What an AI SDK server said about it.
     pub(super) fn own(&self) -> Option<Object> {
-        wire::own(self.about.metadata.as_ref())
+        metadata::native(self.about.metadata.as_ref())
     }
 
     /// Whether a page may run it.

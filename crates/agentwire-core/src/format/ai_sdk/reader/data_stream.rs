@@ -5,13 +5,10 @@
 
 use serde_json::value::RawValue;
 
-use super::{
-    super::wire,
-    build::{Builder, Facts},
-};
+use super::{builder::Builder, decode, metadata::ReceivedMetadata};
 use crate::{
     event::{Body, EncryptedEntity, Event, File, MediaKind, PartSource, Source, ToolCallId},
-    format::ReadError,
+    format::{ReadError, ai_sdk::wire},
     json::{Fields, Json, Object, Path, elements, json, text},
 };
 
@@ -46,7 +43,7 @@ pub(super) fn read(
             let delta = text(raw, path, &mut b.tally)?;
             b.end_thought(PART, out);
             if !b.is_talking(PART) {
-                b.text_start(PART, Facts::default(), out)?;
+                b.text_start(PART, ReceivedMetadata::default(), out)?;
             }
             b.text_delta(PART, &delta, None, out)?;
         }
@@ -54,7 +51,7 @@ pub(super) fn read(
             let delta = text(raw, path, &mut b.tally)?;
             b.end_text(PART, out);
             if !b.is_thinking(PART) {
-                b.thought_start(PART, Facts::default(), out)?;
+                b.thought_start(PART, ReceivedMetadata::default(), out)?;
             }
             b.thought_delta(PART, &delta, None, out)?;
         }
@@ -107,7 +104,7 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
             b.quiet(out);
             let call = call_id(b, &mut f)?;
             let name = f.need_str("toolName", &mut b.tally)?;
-            b.tool_start(&call, &name, &Facts::default(), out);
+            b.tool_start(&call, &name, &ReceivedMetadata::default(), out);
         }
         "c" => {
             let call = call_id(b, &mut f)?;
@@ -119,11 +116,11 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
             let call = call_id(b, &mut f)?;
             let name = f.need_str("toolName", &mut b.tally)?;
             let args = f.json("args", &mut b.tally)?.ok_or_else(|| f.missing("args", "an object"))?;
-            if let Some(interrupt) = wire::interrupt_of_call(&name, &call, &args) {
+            if let Some(interrupt) = decode::interrupt_of_call(&name, &call, &args) {
                 b.interrupt(interrupt);
             } else {
                 b.quiet(out);
-                b.tool_call(&call, &name, Some(&args), Facts::default(), out);
+                b.tool_call(&call, &name, Some(&args), ReceivedMetadata::default(), out);
             }
         }
         "9" | "a" => {
@@ -132,7 +129,7 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
             let result = f
                 .json("result", &mut b.tally)?
                 .ok_or_else(|| f.missing("result", &format!("{wanted} the result of a tool")))?;
-            match wire::error_in(&result) {
+            match decode::error_of_result(&result) {
                 Some(error) if b.failed_unsaid(&call, &error, out) => {}
                 Some(error) => b.tool_result(&call, error.as_str().into(), Some(error.into()), None, out),
                 None => b.tool_output(&call, &result, None, out),
@@ -163,8 +160,12 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
         "i" => {
             let value = f.need_boxed("data", &mut b.tally)?;
             b.end_thought(PART, out);
-            b.thought_start("redacted", Facts::default(), out)?;
-            b.thought_end("redacted", Facts { encrypted: Some(value), ..Facts::default() }, out);
+            b.thought_start("redacted", ReceivedMetadata::default(), out)?;
+            b.thought_end(
+                "redacted",
+                ReceivedMetadata { encrypted: Some(value), ..ReceivedMetadata::default() },
+                out,
+            );
         }
         "j" => {
             let value = f.need_boxed("signature", &mut b.tally)?;
@@ -181,7 +182,7 @@ fn object(b: &mut Builder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Even
             let mime_type = f.need_boxed("mimeType", &mut b.tally)?;
             b.file_count += 1;
             let file = File {
-                id: wire::numbered(b.base(), "file", b.file_count).into(),
+                id: decode::derived_id(b.base(), "file", b.file_count).into(),
                 message: None,
                 kind: MediaKind::of_mime(&mime_type),
                 source: PartSource::Data { value, mime_type },
@@ -210,7 +211,7 @@ fn ending(b: &mut Builder, f: &mut Fields<'_, '_>) -> Result<(), ReadError> {
     let reason = f.need_str("finishReason", &mut b.tally)?;
     b.reason(&reason);
     if let Some(usage) = f.json("usage", &mut b.tally)?
-        && let Some(usage) = wire::usage_from(&usage.to_value())
+        && let Some(usage) = decode::read_usage(&usage.to_value())
     {
         b.add_usage(usage);
     }
@@ -277,7 +278,7 @@ fn annotation(b: &mut Builder, item: Json, out: &mut Vec<Event>) {
 fn source(b: &mut Builder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
     b.file_count += 1;
     let id = f.str("id", &mut b.tally)?.map(|id| id.into_owned());
-    let id = id.unwrap_or_else(|| wire::numbered(b.base(), "source", b.file_count));
+    let id = id.unwrap_or_else(|| decode::derived_id(b.base(), "source", b.file_count));
     f.str("sourceType", &mut b.tally)?;
     let metadata = f.object("providerMetadata", &mut b.tally)?;
     let own = metadata.as_ref().and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
@@ -288,7 +289,7 @@ fn source(b: &mut Builder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> Resu
         title: f.boxed("title", &mut b.tally)?,
         media_type: f.boxed("mediaType", &mut b.tally)?,
         filename: f.boxed("filename", &mut b.tally)?,
-        detail: wire::detail_of(metadata.as_ref()),
+        detail: decode::source_detail(metadata.as_ref()),
     };
     out.push(Event::new(Body::Source(Box::new(source))));
     Ok(())

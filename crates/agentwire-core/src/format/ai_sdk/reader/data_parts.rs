@@ -5,14 +5,15 @@
 
 use serde_json::Value;
 
-use super::{
-    super::wire::{self, AI_SDK, STATE_ID, part},
-    build::Builder,
-};
+use super::{builder::Builder, decode};
 use crate::{
     event::{
         Block, Body, EncryptedEntity, Event, File, MediaKind, PartSource, Role, SubagentId, SubagentOutcome,
         SubagentStarted,
+    },
+    format::ai_sdk::{
+        wire::{self, AI_SDK, STATE_ID, data_part},
+        writer::encode,
     },
     json::{Json, Object},
 };
@@ -30,14 +31,14 @@ impl Builder {
         if self.ours(name, id, &data, out).is_some() {
             return;
         }
-        let (original, value) = wire::custom_from(name, data);
+        let (original, value) = decode::custom_event(name, data);
         // A writer makes the very same part of a plain event of that name, which is in passing unless it has an id.
         let told = value.clone().into_object().and_then(|it| it.get_str("id"));
-        let plain = (*original != *name || wire::is_plain_name(name))
+        let plain = (*original != *name || encode::is_plain_data_part_name(name))
             && told.as_deref() == id
             && transient == id.is_none();
         let metadata = (!plain).then(|| {
-            let own = wire::object(|w| {
+            let own = encode::build_object(|w| {
                 w.opt_str("id", id).bool("transient", transient);
             });
             Object::from_entries([(AI_SDK, own.into())])
@@ -47,7 +48,7 @@ impl Builder {
 
     /// Takes a part of ours apart; `None` if it is not one.
     fn ours(&mut self, name: &str, id: Option<&str>, data: &Json, out: &mut Vec<Event>) -> Option<()> {
-        if name == part::STATE && id == Some(STATE_ID) {
+        if name == data_part::STATE && id == Some(STATE_ID) {
             out.push(Event::new(Body::StateSnapshot { snapshot: data.clone() }));
             return Some(());
         }
@@ -56,32 +57,32 @@ impl Builder {
         let metadata = object.member("metadata").and_then(Json::into_object);
         let text = |key: &str| object.get_str(key).map(Box::<str>::from);
         let body = match (name, id) {
-            (part::ACTIVITY, Some(id)) => Body::ActivitySnapshot {
+            (data_part::ACTIVITY, Some(id)) => Body::ActivitySnapshot {
                 message: id.into(),
                 kind: text("activityType")?,
                 content: object.member("content")?.into_object()?,
                 replace: None,
             },
             // Where the SDK's own steps count, a part of that name is the application's.
-            (part::STEP, Some(_)) if self.own => match &*text("status")? {
+            (data_part::STEP, Some(_)) if self.own => match &*text("status")? {
                 "running" => Body::StepStarted { name: text("name")? },
                 "done" => Body::StepFinished { name: text("name")? },
                 _ => return None,
             },
-            (part::INTERRUPT, Some(id)) => {
-                let interrupt = wire::interrupt_from(data)?;
+            (data_part::INTERRUPT, Some(id)) => {
+                let interrupt = decode::read_interrupt(data)?;
                 if *interrupt.id != *id {
                     return None;
                 }
                 self.interrupt(interrupt);
                 return Some(());
             }
-            (part::SUBAGENT, Some(id)) => {
+            (data_part::SUBAGENT, Some(id)) => {
                 let body = subagent_event(&object)?;
                 out.push(Event::new(body).by(Some(id.into())).with_metadata(metadata));
                 return Some(());
             }
-            (part::BLOCK, Some(id)) => Body::Block(Box::new(Block {
+            (data_part::BLOCK, Some(id)) => Body::Block(Box::new(Block {
                 id: id.into(),
                 message: object.get_str("messageId")?.into(),
                 output: object.member("output")?.into_object()?,
@@ -89,8 +90,8 @@ impl Builder {
                 block_id: text("blockId"),
                 style: object.member("style"),
             })),
-            (part::COLLABORATION, Some(id)) => return self.hand_over(id, &object, subagent, out),
-            (part::MESSAGE, Some(id)) => {
+            (data_part::COLLABORATION, Some(id)) => return self.hand_over(id, &object, subagent, out),
+            (data_part::MESSAGE, Some(id)) => {
                 let role = Role::parse(&text("role")?).filter(|role| role.is_textual())?;
                 let mut say = |body| out.push(Event::new(body).by(subagent.clone()));
                 let start = Body::TextStart { message: id.into(), role: Some(role), name: text("name") };
@@ -103,10 +104,10 @@ impl Builder {
                 out.push(end.by(subagent).with_metadata(metadata));
                 return Some(());
             }
-            (part::RAW, None) if self.own => {
+            (data_part::RAW, None) if self.own => {
                 Body::Raw { event: object.member("event")?, source: text("source") }
             }
-            (part::ENCRYPTED, Some(_)) => {
+            (data_part::ENCRYPTED, Some(_)) => {
                 let entity = match &*text("entity")? {
                     "message" => EncryptedEntity::Message(object.get_str("id")?.into()),
                     "tool-call" => EncryptedEntity::ToolCall(object.get_str("id")?.into()),
@@ -114,24 +115,24 @@ impl Builder {
                 };
                 Body::ReasoningEncrypted { entity, value: text("value")? }
             }
-            (part::FILE, Some(id)) => {
+            (data_part::FILE, Some(id)) => {
                 let kind = MediaKind::parse(&text("kind")?)?;
                 let mime_type = text("mediaType");
                 let source = match (text("fileId"), object.get_str("url")) {
                     (Some(value), _) => PartSource::File { value, provider: text("provider"), mime_type },
-                    (None, Some(url)) => wire::media_source(&url, mime_type.as_deref()),
+                    (None, Some(url)) => decode::media_source(&url, mime_type.as_deref()),
                     (None, None) => return None,
                 };
                 let message = object.get_str("messageId").map(Into::into);
                 let name = text("name");
                 Body::File(Box::new(File { id: id.into(), message, kind, source, name }))
             }
-            (part::TOOL_PROGRESS, Some(_)) => {
+            (data_part::TOOL_PROGRESS, Some(_)) => {
                 object.get_str("toolCallId")?;
                 Body::Custom { name: wire::TOOL_PROGRESS.into(), value: data.clone() }
             }
             // It says what the start of the run has said.
-            (part::CHAIN_START, None) if self.own => return Some(()),
+            (data_part::CHAIN_START, None) if self.own => return Some(()),
             _ => return None,
         };
         out.push(Event::new(body).by(subagent).with_metadata(metadata));

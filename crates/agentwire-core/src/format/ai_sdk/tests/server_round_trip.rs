@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{super::FORMAT, chunks, converted, strict};
+use super::{super::FORMAT, chunks, converted, strict_client};
 use crate::{
     format::{ag_ui, ai_sdk::input},
     tally::Tally,
@@ -78,7 +78,7 @@ fn assert_same(version: &str, said: &[Value]) {
     assert_eq!(plain(chunks(&again)), plain(said.to_vec()), "as {version}, through\n{between}");
     assert_eq!(converted(&FORMAT, &FORMAT, version, body.as_bytes(), &["finish_reason=field"]), again);
     let strict_body = converted(&FORMAT, &FORMAT, version, body.as_bytes(), &[]);
-    strict::receive(version.parse().expect("a version"), &strict_body);
+    strict_client::receive(version.parse().expect("a version"), &strict_body);
 }
 
 fn assert_served(versions: &[&str], middle: &[Value]) {

@@ -8,14 +8,18 @@
 use bytes::BufMut;
 
 use super::{
-    super::wire::{self, AGENTWIRE, own_call},
-    about::About,
-    calls::Call,
-    turn::{Finish, Start, Told, Wire},
+    encode,
+    part_metadata::{self, About},
+    response::{Finish, Start, Told, Wire},
+    tool_calls::Call,
 };
 use crate::{
     event::{File, Interrupt, MessageId, RunError, Source, ToolCallId, Usage},
-    format::Options,
+    format::ai_sdk::{
+        options::WriterOptions,
+        reader::metadata,
+        wire::{self, AGENTWIRE, data_part, native},
+    },
     framing::{Frames, Framing},
     json::{Json, Object, ObjectWriter, write_str},
 };
@@ -36,16 +40,13 @@ enum Version {
 }
 
 impl UiWire {
-    pub(super) fn new(version: &str, options: &Options) -> Self {
+    pub(super) fn new(version: &str, options: &WriterOptions) -> Self {
         let version = match version {
             "6" => Version::Six,
             "7" => Version::Seven,
             _ => Version::Five,
         };
-        let reason_as_field = match options.get("finish_reason") {
-            Some(choice) => choice == "field",
-            None => version > Version::Five,
-        };
+        let reason_as_field = options.has_reason_field.unwrap_or(version > Version::Five);
         Self { version, reason_as_field }
     }
 }
@@ -88,10 +89,10 @@ impl UiWire {
         tool(w, call);
         let own = call.own();
         if self.version > Version::Five {
-            w.opt_str("title", own.as_ref().and_then(|own| own.get_str(own_call::TITLE)).as_deref());
+            w.opt_str("title", own.as_ref().and_then(|own| own.get_str(native::TITLE)).as_deref());
         }
         if self.version > Version::Six {
-            let about = own.and_then(|own| own.member(own_call::TOOL_METADATA)).and_then(Json::into_object);
+            let about = own.and_then(|own| own.member(native::TOOL_METADATA)).and_then(Json::into_object);
             w.opt_object("toolMetadata", about.as_ref());
         }
     }
@@ -109,7 +110,7 @@ impl UiWire {
 
 /// Usage as the metadata of a message.
 pub(super) fn usage_metadata(usage: &[Usage], told: Told) -> Object {
-    wire::object(|w| write_usage_metadata(w, usage, told, |_| {}))
+    encode::build_object(|w| write_usage_metadata(w, usage, told, |_| {}))
 }
 
 /// The totals for everybody, the details for us.
@@ -120,13 +121,13 @@ fn write_usage_metadata(
     more: impl FnOnce(&mut ObjectWriter<'_>),
 ) {
     if !usage.is_empty() && !told.usage {
-        w.nested("usage", |w| wire::write_usage(w, &wire::total_usage(usage)));
+        w.nested("usage", |w| encode::write_usage(w, &encode::total_usage(usage)));
     }
-    let own = wire::object(|w| {
+    let own = encode::build_object(|w| {
         if !usage.is_empty() {
             w.array("usage", |list| {
                 for entry in usage {
-                    list.object(|w| wire::write_usage(w, entry));
+                    list.object(|w| encode::write_usage(w, entry));
                 }
             });
         }
@@ -154,7 +155,7 @@ impl Wire for UiWire {
             });
         });
         if let Some(metadata) = start.metadata {
-            self.data(out, wire::part::CHAIN_START, None, metadata.as_json(), true);
+            self.data(out, data_part::CHAIN_START, None, metadata.as_json(), true);
         }
     }
 
@@ -243,7 +244,8 @@ impl Wire for UiWire {
     }
 
     fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json, about: &About) {
-        let others = wire::providers(about.metadata.as_ref()).filter(|_| self.version == Version::Seven);
+        let others = part_metadata::provider_metadata(about.metadata.as_ref())
+            .filter(|_| self.version == Version::Seven);
         chunk(out, "tool-output-available", |w| {
             w.str("toolCallId", id).json("output", output);
             tool(w, call);
@@ -288,7 +290,7 @@ impl Wire for UiWire {
             w.str("approvalId", &interrupt.id).str("toolCallId", call);
             if self.version == Version::Seven {
                 // Whoever signed it wants to see it again.
-                let own = wire::own(interrupt.metadata.as_ref());
+                let own = metadata::native(interrupt.metadata.as_ref());
                 w.opt_str("signature", own.and_then(|own| own.get_str("signature")).as_deref());
             }
         });
@@ -325,7 +327,7 @@ impl Wire for UiWire {
 
     fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>, others: Option<Object>) {
         let is_url = source.url.is_some();
-        let facts = wire::object(|w| {
+        let facts = encode::build_object(|w| {
             w.opt_str("messageId", source.message.as_deref());
             if is_url {
                 w.opt_str("mediaType", source.media_type.as_deref())
@@ -333,7 +335,7 @@ impl Wire for UiWire {
             }
             w.opt_json("detail", detail);
         });
-        let metadata = wire::beside(others, facts);
+        let metadata = part_metadata::with_agentwire(others, facts);
         if let Some(url) = &source.url {
             return chunk(out, "source-url", |w| {
                 w.str("sourceId", &source.id)
@@ -353,20 +355,21 @@ impl Wire for UiWire {
     }
 
     fn file(&mut self, out: &mut Frames, file: &File, about: &About) -> bool {
-        let Some(url) = wire::media_url(&file.source) else {
+        let Some(url) = encode::media_url(&file.source) else {
             return false;
         };
-        let facts = wire::object(|w| {
+        let facts = encode::build_object(|w| {
             w.str("id", &file.id)
                 .opt_str("messageId", file.message.as_deref())
                 .opt_str("filename", file.name.as_deref());
         });
-        let metadata = wire::beside(wire::providers(about.metadata.as_ref()), facts);
-        let reasoning = wire::own_flag(about.metadata.as_ref(), wire::OWN_REASONING);
+        let metadata =
+            part_metadata::with_agentwire(part_metadata::provider_metadata(about.metadata.as_ref()), facts);
+        let reasoning = metadata::has_native_flag(about.metadata.as_ref(), native::REASONING);
         let kind = if reasoning && self.version == Version::Seven { "reasoning-file" } else { "file" };
         chunk(out, kind, |w| {
             w.str("url", &url)
-                .str("mediaType", wire::media_type(file.kind, &file.source))
+                .str("mediaType", encode::media_type(file.kind, &file.source))
                 .opt_object("providerMetadata", metadata.as_ref());
         });
         true
@@ -374,7 +377,7 @@ impl Wire for UiWire {
 
     fn finish(&mut self, out: &mut Frames, finish: &Finish<'_>) {
         // Clients keep an empty last step only if something is written after it, so there is always metadata.
-        let metadata = wire::object(|w| {
+        let metadata = encode::build_object(|w| {
             if !finish.told.reason {
                 w.str("finishReason", finish.reason);
             }
@@ -403,7 +406,7 @@ impl Wire for UiWire {
 
     fn error(&mut self, out: &mut Frames, error: &RunError) {
         if let Some(code) = &error.code {
-            let metadata = wire::object(|w| {
+            let metadata = encode::build_object(|w| {
                 w.nested(AGENTWIRE, |w| {
                     w.str("errorCode", code);
                 });

@@ -3,15 +3,18 @@
 use serde_json::Value;
 
 use super::{
-    super::{
-        super::wire::{self, STATE_ID, part},
-        about::About,
-    },
+    super::{encode, part_metadata::About},
     Turn, Wire, remember,
 };
 use crate::{
     event::{Event, File, MessageId},
-    format::Fidelity,
+    format::{
+        Fidelity,
+        ai_sdk::{
+            reader::metadata,
+            wire::{self, STATE_ID, data_part},
+        },
+    },
     framing::Frames,
     json::Json,
     patch::{self, Limits, Patch},
@@ -20,7 +23,7 @@ use crate::{
 impl<W: Wire> Turn<W> {
     /// `json` without what the client's parser refuses.
     pub(super) fn safe(&mut self, json: &Json) -> Json {
-        let (json, stripped) = wire::safe(json);
+        let (json, stripped) = encode::sanitize(json);
         self.stripped |= stripped;
         json.into_owned()
     }
@@ -36,7 +39,7 @@ impl<W: Wire> Turn<W> {
         if !self.started {
             self.start(None, out);
         }
-        let (data, stripped) = wire::safe(data);
+        let (data, stripped) = encode::sanitize(data);
         self.stripped |= stripped;
         self.wire.data(out, name, id, &data, transient);
     }
@@ -47,7 +50,7 @@ impl<W: Wire> Turn<W> {
             return Fidelity::Dropped("the patch does not apply to the state");
         }
         let state = Json::from(&*state);
-        self.data(out, part::STATE, Some(STATE_ID), &state, false);
+        self.data(out, data_part::STATE, Some(STATE_ID), &state, false);
         Fidelity::Approximated("a change of state sends the whole state")
     }
 
@@ -59,7 +62,7 @@ impl<W: Wire> Turn<W> {
         event: &Event,
         out: &mut Frames,
     ) {
-        let data = wire::object(|w| {
+        let data = encode::build_object(|w| {
             w.str("activityType", kind)
                 .json("content", &Json::from(&content))
                 .opt_str("subagentId", event.subagent.as_deref())
@@ -67,7 +70,7 @@ impl<W: Wire> Turn<W> {
         });
         self.seen.activity(message);
         remember(&mut self.activities, message, (kind.into(), content));
-        self.data(out, part::ACTIVITY, Some(message), &data.into(), false);
+        self.data(out, data_part::ACTIVITY, Some(message), &data.into(), false);
     }
 
     pub(super) fn activity_delta(
@@ -92,12 +95,12 @@ impl<W: Wire> Turn<W> {
 
     pub(super) fn collaboration(&mut self, id: &MessageId, content: Value, event: &Event, out: &mut Frames) {
         let data = Json::from(&content);
-        remember(&mut self.activities, id, (part::COLLABORATION.into(), content));
+        remember(&mut self.activities, id, (data_part::COLLABORATION.into(), content));
         let data = match (&event.subagent, data.clone().into_object()) {
             (Some(subagent), Some(object)) => object.with("subagentId", Json::string(subagent)).into(),
             _ => data,
         };
-        self.data(out, part::COLLABORATION, Some(id), &data, false);
+        self.data(out, data_part::COLLABORATION, Some(id), &data, false);
     }
 
     pub(super) fn collaboration_step(
@@ -110,7 +113,7 @@ impl<W: Wire> Turn<W> {
         let Some((kind, content)) = self.activities.get_mut(id) else {
             return Fidelity::Dropped("the hand-over is not known");
         };
-        if **kind != *part::COLLABORATION {
+        if **kind != *data_part::COLLABORATION {
             return Fidelity::Dropped("the hand-over is not known");
         }
         let mut content = content.take();
@@ -130,7 +133,7 @@ impl<W: Wire> Turn<W> {
             return Fidelity::Dropped("the subagent has no id");
         };
         let started = self.subagents.get(id);
-        let data = wire::object(|w| {
+        let data = encode::build_object(|w| {
             if let Some(started) = started {
                 w.str("name", &started.name)
                     .opt_str("description", started.description.as_deref())
@@ -142,13 +145,13 @@ impl<W: Wire> Turn<W> {
             fill(w);
             w.opt_object("metadata", event.metadata());
         });
-        self.data(out, part::SUBAGENT, Some(id), &data.into(), false);
+        self.data(out, data_part::SUBAGENT, Some(id), &data.into(), false);
         Fidelity::Exact
     }
 
     pub(super) fn custom(&mut self, name: &str, value: &Json, event: &Event, out: &mut Frames) -> Fidelity {
         // A data part of an AI SDK server goes on as it came.
-        let own = wire::own(event.metadata());
+        let own = metadata::native(event.metadata());
         if let Some(transient) = own.as_ref().and_then(|own| own.member("transient")) {
             let id = own.and_then(|own| own.get_str("id"));
             self.data(out, name, id.as_deref(), value, transient.get() == "true");
@@ -183,7 +186,7 @@ impl<W: Wire> Turn<W> {
                 if let Some(kind) = value.as_ref().and_then(|value| value.get_str("kind")) {
                     self.new_part(out);
                     let about = value.and_then(|value| value.member("providerMetadata"));
-                    let about = about.filter(wire::is_provider_metadata);
+                    let about = about.filter(metadata::is_provider_metadata);
                     self.wire.provider_part(out, &kind, about.as_ref());
                     return Fidelity::Exact;
                 }
@@ -191,8 +194,8 @@ impl<W: Wire> Turn<W> {
             _ => {}
         }
         let id = value.clone().into_object().and_then(|it| it.get_str("id"));
-        let legal = wire::legal_name(name);
-        let data = wire::custom_data(name, &legal, value);
+        let legal = encode::data_part_name(name);
+        let data = encode::custom_event_data(name, &legal, value);
         // An application's event is news, not content, unless it names the thing that it is about.
         self.data(out, &legal, id.as_deref(), &data, id.is_none());
         Fidelity::Exact
@@ -203,17 +206,17 @@ impl<W: Wire> Turn<W> {
         if self.wire.file(out, file, &About::of(event)) {
             return Fidelity::Exact;
         }
-        let data = wire::object(|w| {
+        let data = encode::build_object(|w| {
             w.str("kind", file.kind.as_str())
-                .str("mediaType", wire::media_type(file.kind, &file.source))
-                .opt_str("url", wire::media_url(&file.source).as_deref())
+                .str("mediaType", encode::media_type(file.kind, &file.source))
+                .opt_str("url", encode::media_url(&file.source).as_deref())
                 .opt_str("name", file.name.as_deref())
                 .opt_str("messageId", file.message.as_deref());
             if let crate::event::PartSource::File { value, provider, .. } = &file.source {
                 w.str("fileId", value).opt_str("provider", provider.as_deref());
             }
         });
-        self.data(out, part::FILE, Some(&file.id), &data.into(), false);
+        self.data(out, data_part::FILE, Some(&file.id), &data.into(), false);
         Fidelity::Approximated("a file that has no address here becomes a data part")
     }
 }

@@ -13,7 +13,7 @@ const MAX_WAITING: usize = 1 << 20;
 
 /// Whose turn it is to speak.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct SpeakerQueue {
     speaker: Option<MessageId>,
     waiting: IndexMap<MessageId, Waiting>,
     size: usize,
@@ -25,7 +25,7 @@ struct Waiting {
     ended: bool,
 }
 
-impl Lane {
+impl SpeakerQueue {
     /// Takes in a piece; hands to `say` what may be said now.
     pub(super) fn push(&mut self, message: &MessageId, delta: &str, mut say: impl FnMut(&str)) {
         match &self.speaker {
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn parallel_texts_are_told_one_after_the_other() {
         let (a, b, c): (MessageId, MessageId, MessageId) = ("a".into(), "b".into(), "c".into());
-        let mut lane = Lane::default();
+        let mut lane = SpeakerQueue::default();
         let mut said = String::new();
         let mut say = |text: &str| said.push_str(text);
         lane.push(&a, "a1", &mut say);
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn waiting_text_is_bounded() {
-        let mut lane = Lane::default();
+        let mut lane = SpeakerQueue::default();
         lane.push(&"a".into(), "x", |_| {});
         let mut said = 0;
         for _ in 0..3 {

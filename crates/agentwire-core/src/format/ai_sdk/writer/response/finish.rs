@@ -1,16 +1,15 @@
 //! The end: nothing stays open, so that a client that sends by itself finds a question only where there is one.
 
 use super::{
-    super::{
-        super::wire::{self, INTERRUPT_TOOL, part},
-        calls::Call,
-        ui,
-    },
+    super::{encode, tool_calls::Call, ui_message_stream},
     Finish, Turn, Wire,
 };
 use crate::{
     event::{Interrupt, Outcome, RunError, RunFinished, ToolCallId, Usage},
-    format::{Fidelity, Writer},
+    format::{
+        Fidelity, Writer,
+        ai_sdk::wire::{self, INTERRUPT_TOOL, data_part},
+    },
     framing::Frames,
 };
 
@@ -46,7 +45,7 @@ impl<W: Wire> Turn<W> {
             _ if self.calls.any_unanswered() => ("tool-calls", &[]),
             _ => {
                 self.leave_tools(out);
-                (self.reason.as_deref().map_or("stop", wire::finish_reason), &[])
+                (self.reason.as_deref().map_or("stop", encode::finish_reason), &[])
             }
         };
         let result = finished.result.as_ref().map(|result| self.safe(result));
@@ -81,7 +80,7 @@ impl<W: Wire> Turn<W> {
     /// look for the part in their last step, so it is too late once another one has begun.
     fn allow(&mut self, id: &ToolCallId, out: &mut Frames) {
         let Some((_, arguments)) = self.seen.call(id).filter(|_| self.wire.knows_approvals()) else { return };
-        let input = self.safe(&wire::arguments(arguments));
+        let input = self.safe(&encode::tool_input(arguments));
         if let Some(call) = self.calls.get(id).filter(|call| call.earlier && !call.answered && !self.stepped)
         {
             self.wire.tool_call(out, id, call, &input);
@@ -111,8 +110,8 @@ impl<W: Wire> Turn<W> {
             let mut plain = Interrupt::new(interrupt.id.clone(), "tool_call");
             plain.tool_call = guarded.cloned();
             if guarded.is_none() || plain != *interrupt {
-                let data = wire::interrupt_data(interrupt);
-                self.data(out, part::INTERRUPT, Some(&interrupt.id), data.as_json(), false);
+                let data = encode::interrupt_data(interrupt);
+                self.data(out, data_part::INTERRUPT, Some(&interrupt.id), data.as_json(), false);
             }
             match guarded.and_then(|id| Some((id, self.calls.get_mut(id)?))) {
                 Some((id, call)) => {
@@ -131,14 +130,14 @@ impl<W: Wire> Turn<W> {
             self.start_step(out);
         }
         for interrupt in others {
-            let id: ToolCallId = wire::interrupt_call(&interrupt.id).into();
+            let id: ToolCallId = encode::interrupt_call_id(&interrupt.id).into();
             let call = Call {
                 name: INTERRUPT_TOOL.into(),
                 // A dynamic part could not be answered with the first builds of version 5.
                 known_tool: true,
                 ..Call::default()
             };
-            let input = self.safe(wire::interrupt_data(interrupt).as_json());
+            let input = self.safe(encode::interrupt_data(interrupt).as_json());
             self.step.tools = true;
             self.wire.tool_call(out, &id, &call, &input);
         }
@@ -161,7 +160,7 @@ impl<W: Wire> Turn<W> {
 
     fn usage(&mut self, usage: &[Usage], out: &mut Frames) {
         if !usage.is_empty() {
-            let metadata = ui::usage_metadata(usage, self.told);
+            let metadata = ui_message_stream::usage_metadata(usage, self.told);
             self.wire.metadata(out, metadata.as_json());
         }
     }

@@ -8,17 +8,23 @@
 use indexmap::IndexMap;
 
 use super::{
-    super::wire,
-    calls::{Answer, Call, Calls},
-    data::{object_line, text_line, usage},
-    lane::Lane,
+    data_stream::{object_line, text_line, usage},
+    encode,
+    speaker_queue::SpeakerQueue,
+    tool_calls::{Answer, Call, Calls},
 };
 use crate::{
     event::{
         Body, Content, Event, MessageId, Outcome, Role, RunFinished, RunId, SubagentId, ToolCallId,
         ToolResult,
     },
-    format::{Fidelity, Setup, Writer},
+    format::{
+        Fidelity, Setup, Writer,
+        ai_sdk::{
+            options::WriterOptions,
+            wire::{self, data_part},
+        },
+    },
     framing::Frames,
     json::{Json, Object},
 };
@@ -42,8 +48,8 @@ pub(super) struct LetterWriter {
     /// Nodes are shown only if they use tools.
     steps_for_tools: bool,
     reasoning: bool,
-    texts: Lane,
-    thoughts: Lane,
+    texts: SpeakerQueue,
+    thoughts: SpeakerQueue,
     /// Open messages that are not the assistant's.
     others: IndexMap<MessageId, ()>,
     nodes: Vec<Node>,
@@ -56,13 +62,13 @@ pub(super) struct LetterWriter {
 }
 
 impl LetterWriter {
-    pub(super) fn new(setup: &Setup<'_>) -> Self {
+    pub(super) fn new(setup: &Setup<'_>, options: &WriterOptions) -> Self {
         Self {
             run: setup.run.clone(),
-            steps_for_tools: setup.options.is("steps", "tools"),
-            reasoning: setup.options.is("reasoning", "auto"),
-            texts: Lane::default(),
-            thoughts: Lane::default(),
+            steps_for_tools: options.steps_for_tools,
+            reasoning: options.reasoning == Some(true),
+            texts: SpeakerQueue::default(),
+            thoughts: SpeakerQueue::default(),
             others: IndexMap::new(),
             nodes: Vec::new(),
             count: 0,
@@ -128,7 +134,7 @@ impl LetterWriter {
         let Some(call) = self.calls.end(id) else {
             return Fidelity::Dropped("the call is not open");
         };
-        let args = wire::arguments(&std::mem::take(&mut call.arguments));
+        let args = encode::tool_input(&std::mem::take(&mut call.arguments));
         let held = call.held.take();
         object_line(out, "a", |w| {
             w.str("toolCallId", id).str("toolName", &call.name).json("args", &args);
@@ -151,7 +157,7 @@ impl LetterWriter {
             self.error(if error.is_empty() { &text } else { error }, out);
             return Fidelity::Approximated("an error does not say which call failed");
         }
-        let output = wire::output(&result.content);
+        let output = encode::tool_output(&result.content);
         let value = inner_result(&output).unwrap_or(output);
         object_line(out, "9", |w| {
             w.str("toolCallId", &result.call).json("result", &value);
@@ -170,7 +176,7 @@ impl LetterWriter {
             Some(Outcome::Cancelled) => "other",
             Some(Outcome::Interrupt { .. }) => "tool-calls",
             Some(Outcome::Success { pending }) if !pending.is_empty() => "tool-calls",
-            _ => self.reason.as_deref().map_or("stop", wire::finish_reason),
+            _ => self.reason.as_deref().map_or("stop", encode::finish_reason),
         };
         object_line(out, "f", |w| {
             w.str("finishReason", reason);
@@ -275,7 +281,7 @@ impl Writer for LetterWriter {
             Body::RunFinished(finished) => {
                 if let Some(Outcome::Interrupt { interrupts }) = &finished.outcome {
                     for interrupt in interrupts {
-                        self.data(wire::part::INTERRUPT, wire::interrupt_data(interrupt).as_json(), out);
+                        self.data(data_part::INTERRUPT, encode::interrupt_data(interrupt).as_json(), out);
                     }
                 }
                 self.finish(finished, out)
@@ -296,7 +302,7 @@ impl Writer for LetterWriter {
                 Fidelity::Exact
             }
             Body::StateSnapshot { snapshot } => {
-                self.data(wire::part::STATE, snapshot, out);
+                self.data(data_part::STATE, snapshot, out);
                 Fidelity::Exact
             }
             _ => NOTHING,

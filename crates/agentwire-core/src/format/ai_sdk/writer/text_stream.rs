@@ -2,7 +2,7 @@
 
 use indexmap::IndexSet;
 
-use super::lane::Lane;
+use super::speaker_queue::SpeakerQueue;
 use crate::{
     event::{Body, Event, MessageId, Role},
     format::{Fidelity, Writer},
@@ -14,7 +14,7 @@ const TEXT_ONLY: Fidelity = Fidelity::Dropped("a text stream holds text only");
 /// Writes the assistant's text.
 #[derive(Debug, Default)]
 pub(super) struct TextWriter {
-    lane: Lane,
+    lane: SpeakerQueue,
     /// Open messages that are not the assistant's.
     others: IndexSet<MessageId>,
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::super::wire;
+use super::super::{wire, writer::encode};
 
 /// What a field must be.
 #[derive(Clone, Copy, PartialEq)]
@@ -184,7 +184,7 @@ pub(super) fn receive(version: u8, body: &str) -> Held {
                 assert!(part.streaming && part.step == step, "it was not said before: {chunk}");
                 assert_eq!(part.dynamic, chunk["dynamic"] == true, "dynamic is repeated: {chunk}");
                 part.streaming = false;
-                let input = wire::arguments(&part.arguments).to_value();
+                let input = encode::tool_input(&part.arguments).to_value();
                 held.calls.insert(text("toolCallId"), (part.name.clone(), input));
             }
             "tool-output-available" | "tool-output-error" | "tool-output-denied" => {

@@ -7,16 +7,18 @@ use std::collections::HashMap;
 
 use bytes::BytesMut;
 
-use super::{
-    super::wire::{self, AI_SDK, INTERRUPT_TOOL, OWN_METADATA, OWN_OUTPUT, own, own_call, part},
-    is_static, is_turn, ui_message_id,
-};
+use super::{is_static, is_turn, ui_message_id};
 use crate::{
     event::{
         Content, ContentPart, Interrupt, Message, MessageBody, MessageId, PartSource, ResumeStatus, RunInput,
         ToolCall, ToolCallId,
     },
     fold::carrier,
+    format::ai_sdk::{
+        reader::metadata,
+        wire::{AI_SDK, INTERRUPT_TOOL, data_part, native},
+        writer::{encode, part_metadata},
+    },
     json::{ArrayWriter, Json, Object, ObjectWriter},
 };
 
@@ -36,7 +38,7 @@ pub(super) fn with_answers(input: &RunInput, version: u8) -> String {
             let payload = entry.payload.clone().and_then(Json::into_object);
             let approved = payload.as_ref().and_then(|it| it.member("approved"));
             let reason = payload.as_ref().and_then(|it| it.get_str("reason"));
-            let approval = wire::object(|w| {
+            let approval = encode::build_object(|w| {
                 w.str("id", &entry.interrupt)
                     .bool("approved", approved.is_none_or(|it| it.get() != "false"))
                     .opt_str("reason", reason.as_deref());
@@ -101,7 +103,7 @@ impl History<'_> {
 
     fn turn(&self, w: &mut ObjectWriter<'_>, turn: &[Message], last: bool) {
         let id = turn_id(turn);
-        let made = self.pending.first().map(|interrupt| wire::interrupt_call(&interrupt.id).into());
+        let made = self.pending.first().map(|interrupt| encode::interrupt_call_id(&interrupt.id).into());
         w.str("id", &id.or(made).unwrap_or_default()).str("role", "assistant");
         if let Some(metadata) = turn.first().and_then(plain_metadata) {
             w.json("metadata", &metadata);
@@ -155,7 +157,7 @@ impl History<'_> {
                 for call in tool_calls.iter().flatten() {
                     let result = results.remove(&call.id);
                     // What a provider runs does not end the model's step.
-                    let remote = wire::own_flag(call.metadata.as_ref(), own_call::REMOTE);
+                    let remote = metadata::has_native_flag(call.metadata.as_ref(), native::PROVIDER_EXECUTED);
                     step.answered |= result.is_some() && !remote;
                     self.tool(parts, call, Some(&message.id), result);
                 }
@@ -184,7 +186,7 @@ impl History<'_> {
         result: Option<&Message>,
     ) {
         let known_tool = is_static(call);
-        let told = own(call.metadata.as_ref()).and_then(|it| it.member("approval"));
+        let told = metadata::native(call.metadata.as_ref()).and_then(|it| it.member("approval"));
         let told = told.and_then(Json::into_object);
         let approval = self.answers.get(&call.id).cloned().or(told).filter(|_| self.version > 5);
         let approved = |wanted: &str| {
@@ -201,17 +203,17 @@ impl History<'_> {
                 w.str("type", "dynamic-tool").str("toolName", &call.name);
             }
             w.str("toolCallId", &call.id);
-            let own = own(call.metadata.as_ref());
-            if wire::own_flag(call.metadata.as_ref(), own_call::REMOTE) {
-                w.bool(own_call::REMOTE, true);
+            let own = metadata::native(call.metadata.as_ref());
+            if metadata::has_native_flag(call.metadata.as_ref(), native::PROVIDER_EXECUTED) {
+                w.bool(native::PROVIDER_EXECUTED, true);
             }
             if self.version > 5 {
-                let title = own.as_ref().and_then(|own| own.get_str(own_call::TITLE));
-                w.opt_str(own_call::TITLE, title.as_deref());
+                let title = own.as_ref().and_then(|own| own.get_str(native::TITLE));
+                w.opt_str(native::TITLE, title.as_deref());
             }
-            let input = own.and_then(|own| own.member(own_call::INPUT));
-            let input = input.unwrap_or_else(|| wire::arguments(&call.arguments));
-            let input = wire::safe(&input).0.into_owned();
+            let input = own.and_then(|own| own.member(native::INPUT));
+            let input = input.unwrap_or_else(|| encode::tool_input(&call.arguments));
+            let input = encode::sanitized(&input);
             match result.map(|message| (&message.body, is_denied(message))) {
                 Some((MessageBody::Tool { .. }, true)) if approved("false").is_some() => {
                     w.str("state", "output-denied").json("input", &input);
@@ -223,13 +225,16 @@ impl History<'_> {
                 }
                 Some((MessageBody::Tool { content, .. }, _)) => {
                     let about = result.and_then(|message| message.metadata.as_ref());
-                    let kind = wire::own(about).and_then(|own| own.get_str(OWN_OUTPUT));
-                    let output = wire::output_as(content, kind.as_deref());
-                    let output = wire::safe(&output).0.into_owned();
+                    let kind = metadata::native(about).and_then(|own| own.get_str(native::OUTPUT_TYPE));
+                    let output = encode::tool_output_as(content, kind.as_deref());
+                    let output = encode::sanitized(&output);
                     w.str("state", "output-available").json("input", &input).json("output", &output);
                     w.opt_object("approval", approved("true"));
                     if self.version > 6 {
-                        w.opt_object("resultProviderMetadata", wire::providers(about).as_ref());
+                        w.opt_object(
+                            "resultProviderMetadata",
+                            part_metadata::provider_metadata(about).as_ref(),
+                        );
                     }
                 }
                 _ => {
@@ -255,9 +260,9 @@ impl History<'_> {
     fn interrupts(&self, parts: &mut ArrayWriter<'_>, turn: &[Message]) {
         let calls = |id: &ToolCallId| turn.iter().any(|it| it.tool_calls().iter().any(|call| call.id == *id));
         for interrupt in self.pending {
-            let data = wire::safe(wire::interrupt_data(interrupt).as_json()).0.into_owned();
+            let data = encode::sanitized(encode::interrupt_data(interrupt).as_json());
             parts.object(|w| {
-                w.str("type", &format!("data-{}", part::INTERRUPT))
+                w.str("type", &format!("data-{}", data_part::INTERRUPT))
                     .str("id", &interrupt.id)
                     .json("data", &data);
             });
@@ -265,7 +270,7 @@ impl History<'_> {
             if !guarded {
                 parts.object(|w| {
                     w.str("type", &format!("tool-{INTERRUPT_TOOL}"))
-                        .str("toolCallId", &wire::interrupt_call(&interrupt.id))
+                        .str("toolCallId", &encode::interrupt_call_id(&interrupt.id))
                         .str("state", "input-available")
                         .json("input", &data);
                 });
@@ -326,7 +331,7 @@ fn spoken(w: &mut ObjectWriter<'_>, message: &Message) {
                         ContentPart::Media { kind, source, metadata, .. } => {
                             let name = metadata.clone().and_then(Json::into_object);
                             let name = name.and_then(|it| it.get_str("filename"));
-                            let media_type = wire::media_type(*kind, source);
+                            let media_type = encode::media_type(*kind, source);
                             media(parts, source, media_type, name.as_deref(), None);
                         }
                     }
@@ -351,13 +356,13 @@ fn media(
     name: Option<&str>,
     about: Option<&Object>,
 ) {
-    parts.object(|w| match wire::media_url(source) {
+    parts.object(|w| match encode::media_url(source) {
         Some(url) => {
             w.str("type", "file").str("mediaType", media_type).opt_str("filename", name).str("url", &url);
             w.opt_object("providerMetadata", about);
         }
         None => {
-            w.str("type", &format!("data-{}", part::FILE)).nested("data", |w| {
+            w.str("type", &format!("data-{}", data_part::FILE)).nested("data", |w| {
                 if let PartSource::File { value, provider, .. } = source {
                     w.str("fileId", value).opt_str("provider", provider.as_deref());
                 }
@@ -371,12 +376,13 @@ fn activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content:
     if kind == carrier::SOURCE
         && let Some(source) = carrier::source_from(&message.id, content)
     {
-        let detail = source.detail.as_ref().map(|it| wire::safe(it.as_json()).0.into_owned());
-        let (detail, others) = wire::detail_apart(detail.and_then(Json::into_object).as_ref());
-        let facts = wire::object(|w| {
+        let detail = source.detail.as_ref().map(|it| encode::sanitized(it.as_json()));
+        let (detail, others) =
+            part_metadata::split_source_detail(detail.and_then(Json::into_object).as_ref());
+        let facts = encode::build_object(|w| {
             w.opt_str("messageId", source.message.as_deref()).opt_json("detail", detail.as_ref());
         });
-        let facts = wire::beside(others, facts);
+        let facts = part_metadata::with_agentwire(others, facts);
         parts.object(|w| {
             match &source.url {
                 Some(url) => {
@@ -398,14 +404,14 @@ fn activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content:
     if kind == carrier::FILE
         && let Some(file) = carrier::file_from(&message.id, content)
     {
-        let media_type = wire::media_type(file.kind, &file.source);
-        let about = wire::providers(message.metadata.as_ref());
+        let media_type = encode::media_type(file.kind, &file.source);
+        let about = part_metadata::provider_metadata(message.metadata.as_ref());
         return media(parts, &file.source, media_type, file.name.as_deref(), about.as_ref());
     }
-    let content = wire::safe(content.as_json()).0.into_owned();
+    let content = encode::sanitized(content.as_json());
     let metadata = plain_metadata(message);
     parts.object(|w| {
-        w.str("type", &format!("data-{}", part::ACTIVITY)).str("id", &message.id).nested("data", |w| {
+        w.str("type", &format!("data-{}", data_part::ACTIVITY)).str("id", &message.id).nested("data", |w| {
             w.str("activityType", kind)
                 .json("content", &content)
                 .opt_str("subagentId", message.subagent.as_deref())
@@ -417,16 +423,16 @@ fn activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content:
 /// A message's metadata without ours.
 fn plain_metadata(message: &Message) -> Option<Json> {
     let metadata = message.metadata.as_ref()?;
-    if let Some(whole) = own(Some(metadata)).and_then(|it| it.member(OWN_METADATA)) {
+    if let Some(whole) = metadata::native(Some(metadata)).and_then(|it| it.member(native::MESSAGE_METADATA)) {
         return Some(whole);
     }
     let plain = metadata.without(AI_SDK);
-    (!plain.is_empty()).then(|| wire::safe(plain.as_json()).0.into_owned())
+    (!plain.is_empty()).then(|| encode::sanitized(plain.as_json()))
 }
 
 /// Parts that had no place in the canonical model, as far as the version knows them: others would be refused.
 fn kept_parts(message: &Message, version: u8) -> Vec<Json> {
-    let kept = own(message.metadata.as_ref()).and_then(|it| it.member("parts"));
+    let kept = metadata::native(message.metadata.as_ref()).and_then(|it| it.member("parts"));
     let Some(serde_json::Value::Array(list)) = kept.map(|it| it.to_value()) else {
         return Vec::new();
     };
@@ -435,29 +441,30 @@ fn kept_parts(message: &Message, version: u8) -> Vec<Json> {
         let known: &[&str] = if version > 6 { &["custom", "reasoning-file"] } else { &[] };
         kind.is_some_and(|kind| kind.starts_with("data-") || known.contains(&kind))
     });
-    data.map(|part| wire::safe(&Json::from(part)).0.into_owned()).collect()
+    data.map(|part| encode::sanitized(&Json::from(part))).collect()
 }
 
 fn is_denied(message: &Message) -> bool {
-    wire::own_flag(message.metadata.as_ref(), "denied")
+    metadata::has_native_flag(message.metadata.as_ref(), native::DENIED)
 }
 
 /// What is known about a message, as provider metadata.
 fn facts(message: &Message) -> Object {
-    let facts = wire::object(|w| {
+    let facts = encode::build_object(|w| {
         w.str("messageId", &message.id)
             .opt_str("subagentId", message.subagent.as_deref())
             .opt_str("name", message.name.as_deref())
             .opt_str("encrypted", message.encrypted.as_deref());
     });
-    wire::beside(wire::providers(message.metadata.as_ref()), facts).expect("a message has an id")
+    part_metadata::with_agentwire(part_metadata::provider_metadata(message.metadata.as_ref()), facts)
+        .expect("a message has an id")
 }
 
 /// What is known about a call, as provider metadata.
 fn call_facts(call: &ToolCall, parent: Option<&MessageId>) -> Option<Object> {
-    let facts = wire::object(|w| {
+    let facts = encode::build_object(|w| {
         w.opt_str("parentMessageId", parent.map(MessageId::as_str))
             .opt_str("encrypted", call.encrypted.as_deref());
     });
-    wire::beside(wire::providers(call.metadata.as_ref()), facts)
+    part_metadata::with_agentwire(part_metadata::provider_metadata(call.metadata.as_ref()), facts)
 }

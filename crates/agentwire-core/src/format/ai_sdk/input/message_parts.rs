@@ -3,12 +3,8 @@
 use serde_json::value::RawValue;
 
 use super::{
-    super::{
-        reader::Facts,
-        wire::{self, OWN_PROVIDERS, STATE_ID, own_call, part, with_own},
-    },
     approval_answer,
-    message::{Said, Turn, denied_message, model_result, result_message, unknown_call},
+    conversation::{Turn, denied_message, model_result, result_message, unknown_call},
 };
 use crate::{
     event::{
@@ -16,7 +12,17 @@ use crate::{
         Source, ToolCall, ToolCallId,
     },
     fold::carrier,
-    format::ReadError,
+    format::{
+        ReadError,
+        ai_sdk::{
+            reader::{
+                decode,
+                metadata::{self, ReceivedMetadata},
+            },
+            wire::{self, STATE_ID, data_part, native},
+            writer::{encode, part_metadata},
+        },
+    },
     json::{Fields, Json, Object, Path, json},
     tally::Tally,
 };
@@ -63,7 +69,7 @@ fn media(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<ContentPart, ReadE
         None => f.boxed("name", tally)?,
     };
     let source = if let Some(url) = f.str("url", tally)? {
-        wire::media_source(&url, media_type.as_deref())
+        decode::media_source(&url, media_type.as_deref())
     } else {
         let data = match f.str("data", tally)? {
             Some(data) => Some(data),
@@ -72,7 +78,7 @@ fn media(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<ContentPart, ReadE
         let data = data.ok_or_else(|| f.missing("url", "the address of the file"))?;
         // Base64 has no colon; addresses of both kinds have one.
         if data.contains(':') {
-            wire::media_source(&data, media_type.as_deref())
+            decode::media_source(&data, media_type.as_deref())
         } else {
             crate::event::PartSource::Data {
                 value: data.into(),
@@ -95,7 +101,7 @@ pub(super) fn attachment(
     let url = f.need_str("url", tally)?;
     let media_type = f.str("contentType", tally)?;
     let name = f.boxed("name", tally)?;
-    let source = wire::media_source(&url, media_type.as_deref());
+    let source = decode::media_source(&url, media_type.as_deref());
     let kind = MediaKind::of_mime(media_type.as_deref().or(source.mime_type()).unwrap_or_default());
     let metadata = name.map(|name| Object::from_entries([("filename", Json::string(&name))]).into());
     Ok(ContentPart::Media { kind, source, id: None, metadata })
@@ -113,15 +119,11 @@ pub(super) fn assistant_part(
     match &*kind {
         "text" => {
             let text = f.need_str("text", tally)?;
-            let facts = Facts::of(f.object("providerMetadata", tally)?.as_ref(), "messageId");
-            let said = Said {
-                id: facts.message,
-                name: facts.name,
-                subagent: facts.subagent,
-                encrypted: facts.encrypted,
-                metadata: facts.metadata,
-            };
-            turn.text(&text, said);
+            let facts = ReceivedMetadata::from_provider_metadata(
+                f.object("providerMetadata", tally)?.as_ref(),
+                "messageId",
+            );
+            turn.text(&text, facts);
         }
         "reasoning" => reasoning(turn, &mut f, tally)?,
         "step-start" => turn.flush(),
@@ -187,7 +189,8 @@ pub(super) fn assistant_part(
 
 fn reasoning(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
     turn.thoughts += 1;
-    let facts = Facts::of(f.object("providerMetadata", tally)?.as_ref(), "messageId");
+    let facts =
+        ReceivedMetadata::from_provider_metadata(f.object("providerMetadata", tally)?.as_ref(), "messageId");
     let mut encrypted = facts.encrypted;
     // Version 4 has another name for the text, and the signature among its details.
     let content = match f.boxed("text", tally)? {
@@ -200,7 +203,7 @@ fn reasoning(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Resu
         encrypted = encrypted.take().or(signature).or(detail.boxed("data", tally)?);
         Ok(())
     })?;
-    let made = || wire::numbered(&turn.id, "reasoning", turn.thoughts).into();
+    let made = || decode::derived_id(&turn.id, "reasoning", turn.thoughts).into();
     let id = facts.message.unwrap_or_else(made);
     turn.other(Message {
         encrypted,
@@ -212,9 +215,9 @@ fn reasoning(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Resu
 }
 
 fn new_call(id: ToolCallId, name: impl Into<Box<str>>, input: &Json) -> ToolCall {
-    let mut call = ToolCall::new(id, name, wire::arguments_from(input));
-    if wire::arguments(&call.arguments) != *input {
-        call.metadata = Some(with_own(None, own_call::INPUT, input.clone()));
+    let mut call = ToolCall::new(id, name, decode::argument_text(input));
+    if encode::tool_input(&call.arguments) != *input {
+        call.metadata = Some(metadata::with_native(None, native::INPUT, input.clone()));
     }
     call
 }
@@ -235,19 +238,28 @@ fn tool(
     let output = f.json("output", tally)?;
     let error = f.boxed("errorText", tally)?;
     let preliminary = f.bool("preliminary")?.unwrap_or(false);
-    let facts = Facts::of(f.object("callProviderMetadata", tally)?.as_ref(), "parentMessageId");
+    let facts = ReceivedMetadata::from_provider_metadata(
+        f.object("callProviderMetadata", tally)?.as_ref(),
+        "parentMessageId",
+    );
     let about = [
-        (own_call::REMOTE, f.bool(own_call::REMOTE)?.filter(|remote| *remote).map(|_| wire::yes())),
-        (own_call::TITLE, f.str(own_call::TITLE, tally)?.map(|title| Json::string(&title))),
-        (own_call::TOOL_METADATA, f.object(own_call::TOOL_METADATA, tally)?.map(Json::from)),
+        (
+            native::PROVIDER_EXECUTED,
+            f.bool(native::PROVIDER_EXECUTED)?.filter(|remote| *remote).map(|_| metadata::json_true()),
+        ),
+        (native::TITLE, f.str(native::TITLE, tally)?.map(|title| Json::string(&title))),
+        (native::TOOL_METADATA, f.object(native::TOOL_METADATA, tally)?.map(Json::from)),
     ];
-    let result_facts = Facts::of(f.object("resultProviderMetadata", tally)?.as_ref(), "messageId");
+    let result_facts = ReceivedMetadata::from_provider_metadata(
+        f.object("resultProviderMetadata", tally)?.as_ref(),
+        "messageId",
+    );
     let approval = match f.take_unless_null("approval") {
         Some(raw) => Some(Approval::read(raw, Path::Key(&path, "approval"), tally)?),
         None => None,
     };
     let input = input.or(raw_input);
-    if let Some(interrupt) = input.as_ref().and_then(|input| wire::interrupt_of_call(&name, &id, input)) {
+    if let Some(interrupt) = input.as_ref().and_then(|input| decode::interrupt_of_call(&name, &id, input)) {
         let answer = match &*state {
             "output-available" if !preliminary => Some((ResumeStatus::Resolved, output)),
             "output-error" => Some((ResumeStatus::Cancelled, error.map(|error| Json::string(&error)))),
@@ -267,21 +279,23 @@ fn tool(
     call.encrypted = facts.encrypted;
     call.metadata = match (call.metadata, facts.metadata) {
         (Some(own), Some(told)) => {
-            let input = wire::own(Some(&own)).and_then(|own| own.member(own_call::INPUT));
-            input.map(|input| with_own(Some(told), own_call::INPUT, input))
+            let input = metadata::native(Some(&own)).and_then(|own| own.member(native::INPUT));
+            input.map(|input| metadata::with_native(Some(told), native::INPUT, input))
         }
         (own, told) => own.or(told),
     };
     for (key, value) in about {
         if let Some(value) = value {
-            call.metadata = Some(with_own(call.metadata.take(), key, value));
+            call.metadata = Some(metadata::with_native(call.metadata.take(), key, value));
         }
     }
     if known_tool {
-        call.metadata = Some(with_own(call.metadata.take(), own_call::PART, Json::string(own_call::STATIC)));
+        call.metadata =
+            Some(metadata::with_native(call.metadata.take(), native::PART, Json::string(native::STATIC)));
     }
     if let Some(approval) = &approval {
-        call.metadata = Some(with_own(call.metadata.take(), "approval", approval.whole.clone()));
+        call.metadata =
+            Some(metadata::with_native(call.metadata.take(), native::APPROVAL, approval.whole.clone()));
     }
     turn.call(call, facts.message);
     match &*state {
@@ -301,8 +315,12 @@ fn tool(
             let output = output.unwrap_or_else(Json::null);
             if !preliminary {
                 let mut result = result_message(id, &output, None);
-                if let Some(said) = wire::providers(result_facts.metadata.as_ref()) {
-                    result.metadata = Some(with_own(result.metadata.take(), OWN_PROVIDERS, said.into()));
+                if let Some(said) = part_metadata::provider_metadata(result_facts.metadata.as_ref()) {
+                    result.metadata = Some(metadata::with_native(
+                        result.metadata.take(),
+                        native::PROVIDER_METADATA,
+                        said.into(),
+                    ));
                 }
                 turn.answer(result);
             }
@@ -374,7 +392,7 @@ pub(super) fn invocation(
         return Ok(());
     }
     let args = args.ok_or_else(|| f.missing("args", "the tool's arguments"))?;
-    if let Some(interrupt) = wire::interrupt_of_call(&name, &id, &args) {
+    if let Some(interrupt) = decode::interrupt_of_call(&name, &id, &args) {
         if let Some(payload) = result.filter(|_| state == "result") {
             turn.last.resume.push(answer_to(interrupt, ResumeStatus::Resolved, Some(payload)));
         }
@@ -383,7 +401,7 @@ pub(super) fn invocation(
     turn.call(new_call(id.clone(), name, &args), None);
     if state == "result" {
         let result = result.ok_or_else(|| f.missing("result", "the tool's result"))?;
-        let error = wire::error_in(&result).map(Into::into);
+        let error = decode::error_of_result(&result).map(Into::into);
         turn.answer(result_message(id, &result, error));
     }
     Ok(())
@@ -395,7 +413,7 @@ fn source(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<
         Some(id) => Some(id),
         None => f.str("id", tally)?,
     };
-    let id = id.map_or_else(|| wire::numbered(&turn.id, "source", turn.files), |id| id.into_owned());
+    let id = id.map_or_else(|| decode::derived_id(&turn.id, "source", turn.files), |id| id.into_owned());
     let metadata = f.object("providerMetadata", tally)?;
     let own = metadata.as_ref().and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
     let source = Source {
@@ -405,7 +423,7 @@ fn source(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<
         title: f.boxed("title", tally)?,
         media_type: f.boxed("mediaType", tally)?,
         filename: f.boxed("filename", tally)?,
-        detail: wire::detail_of(metadata.as_ref()),
+        detail: decode::source_detail(metadata.as_ref()),
     };
     let body =
         MessageBody::Activity { kind: carrier::SOURCE.into(), content: carrier::source_content(&source) };
@@ -417,14 +435,14 @@ fn source(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<
 fn file(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
     turn.files += 1;
     let metadata = f.object("providerMetadata", tally)?;
-    let about = Facts::of(metadata.as_ref(), "messageId").metadata;
+    let about = ReceivedMetadata::from_provider_metadata(metadata.as_ref(), "messageId").metadata;
     let own = metadata.and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
     let text = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
     let ContentPart::Media { kind, source, metadata, .. } = media(f, tally)? else {
         return Ok(());
     };
     let name = metadata.and_then(Json::into_object).and_then(|it| it.get_str("filename"));
-    let id = text("id").unwrap_or_else(|| wire::numbered(&turn.id, "file", turn.files));
+    let id = text("id").unwrap_or_else(|| decode::derived_id(&turn.id, "file", turn.files));
     let file = File {
         id: id.as_str().into(),
         message: text("messageId").map(Into::into),
@@ -440,13 +458,13 @@ fn file(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<()
 /// Takes a data part of ours; says whether it was one.
 fn data_part(turn: &mut Turn, name: &str, id: Option<&str>, data: &Json) -> bool {
     let Some(id) = id else { return false };
-    if name == part::STATE && id == STATE_ID {
+    if name == data_part::STATE && id == STATE_ID {
         turn.state = Some(data.clone());
         return true;
     }
     let Some(object) = data.clone().into_object() else { return false };
     match name {
-        part::ACTIVITY => {
+        data_part::ACTIVITY => {
             let content = object.member("content").and_then(Json::into_object);
             let (Some(kind), Some(content)) = (object.get_str("activityType"), content) else {
                 return false;
@@ -457,7 +475,7 @@ fn data_part(turn: &mut Turn, name: &str, id: Option<&str>, data: &Json) -> bool
                 ..Message::new(id, MessageBody::Activity { kind: kind.into(), content })
             });
         }
-        part::BLOCK => {
+        data_part::BLOCK => {
             let output = object.member("output").and_then(Json::into_object);
             let (Some(message), Some(output)) = (object.get_str("messageId"), output) else {
                 return false;
@@ -475,7 +493,7 @@ fn data_part(turn: &mut Turn, name: &str, id: Option<&str>, data: &Json) -> bool
             turn.other(Message { metadata: Some(metadata), ..Message::new(id, body) });
         }
         // Progress that was shown; the answer to an interrupt is in its tool part.
-        part::STEP | part::SUBAGENT | part::INTERRUPT => {}
+        data_part::STEP | data_part::SUBAGENT | data_part::INTERRUPT => {}
         _ => return false,
     }
     true

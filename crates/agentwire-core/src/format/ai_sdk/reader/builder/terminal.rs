@@ -1,6 +1,6 @@
 //! How a response ends, which is told once, after everything that is open was closed.
 
-use super::{Builder, Facts};
+use super::{Builder, ReceivedMetadata};
 use crate::{
     event::{Body, Event, Outcome, RunError, RunFinished, Usage},
     json::Json,
@@ -99,7 +99,7 @@ impl Builder {
         let open: Vec<_> =
             self.calls.iter().filter(|(_, call)| call.open).map(|(id, _)| id.clone()).collect();
         for call in open {
-            self.tool_call(&call, "", None, Facts::default(), out);
+            self.tool_call(&call, "", None, ReceivedMetadata::default(), out);
         }
         if self.step_open {
             self.step_finish(out);

@@ -1,12 +1,15 @@
 //! Steps: the nested ones of a run become the flat ones of a message, each of which holds what clients look for in it.
 
-use super::{
-    super::super::wire::{self, OWN_MESSAGE, OWN_UNNAMED, part},
-    Step, Turn, Wire,
-};
+use super::{super::encode, Step, Turn, Wire};
 use crate::{
     event::{Event, SubagentId},
-    format::Fidelity,
+    format::{
+        Fidelity,
+        ai_sdk::{
+            reader::metadata,
+            wire::{data_part, native},
+        },
+    },
     framing::Frames,
     json::{Json, Object},
 };
@@ -29,7 +32,7 @@ impl Node {
     fn data(&self, status: &str) -> Json {
         // A part that takes the place of another says all that is known; a passing one says what is new.
         let metadata = self.metadata.as_ref().filter(|_| !self.unnamed || status == "running");
-        wire::object(|w| {
+        encode::build_object(|w| {
             w.str("name", &self.name)
                 .str("status", status)
                 .opt_str("subagentId", self.owner.as_deref())
@@ -77,7 +80,7 @@ impl<W: Wire> Turn<W> {
         let reason = if self.step.tools {
             "tool-calls"
         } else {
-            self.reason.as_deref().map_or("stop", wire::finish_reason)
+            self.reason.as_deref().map_or("stop", encode::finish_reason)
         };
         self.wire.finish_step(out, reason);
     }
@@ -106,8 +109,10 @@ impl<W: Wire> Turn<W> {
             name: name.into(),
             metadata: event.metadata().cloned(),
             shown: None,
-            unnamed: wire::own_flag(event.metadata(), OWN_UNNAMED),
-            message: wire::own(event.metadata()).and_then(|it| it.get_str(OWN_MESSAGE)).map(Into::into),
+            unnamed: metadata::has_native_flag(event.metadata(), native::UNNAMED),
+            message: metadata::native(event.metadata())
+                .and_then(|it| it.get_str(native::MESSAGE_ID))
+                .map(Into::into),
         });
         if self.steps_for_tools {
             return Fidelity::Approximated("steps=tools: shown once it uses a tool");
@@ -136,7 +141,7 @@ impl<W: Wire> Turn<W> {
                 self.nodes[index].shown = Some(id);
                 let data = self.nodes[index].data("running");
                 let (id, unnamed) = (self.nodes[index].shown.clone(), self.nodes[index].unnamed);
-                self.data(out, part::STEP, id.as_deref(), &data, unnamed);
+                self.data(out, data_part::STEP, id.as_deref(), &data, unnamed);
             }
         }
     }
@@ -159,7 +164,7 @@ impl<W: Wire> Turn<W> {
             }
             self.wanted = false;
         }
-        self.data(out, part::STEP, Some(&id), &data, node.unnamed);
+        self.data(out, data_part::STEP, Some(&id), &data, node.unnamed);
         Fidelity::Exact
     }
 }

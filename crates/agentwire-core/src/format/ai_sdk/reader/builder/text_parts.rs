@@ -1,6 +1,6 @@
 //! Parts that stream what the model says or thinks, told even where a server breaks the order that real clients need.
 
-use super::{super::super::wire, Builder, Facts, MAX_OPEN, Open};
+use super::{super::decode, Builder, MAX_OPEN, Open, ReceivedMetadata};
 use crate::{
     event::{Body, EncryptedEntity, Event, MessageId, Role},
     format::ReadError,
@@ -11,19 +11,19 @@ impl Builder {
     pub(in super::super) fn text_start(
         &mut self,
         id: &str,
-        facts: Facts,
+        facts: ReceivedMetadata,
         out: &mut Vec<Event>,
     ) -> Result<MessageId, ReadError> {
         if self.texts.contains_key(id) {
             self.tally.note("out of order", "text-start of an open part");
-            self.text_end(id, Facts::default(), out);
+            self.text_end(id, ReceivedMetadata::default(), out);
         }
         if self.texts.len() >= MAX_OPEN {
             return Err(too_many("text"));
         }
         self.text_count += 1;
         let message =
-            facts.message.unwrap_or_else(|| wire::numbered(self.base(), "", self.text_count).into());
+            facts.message.unwrap_or_else(|| decode::derived_id(self.base(), "", self.text_count).into());
         let open =
             Open { message: message.clone(), subagent: facts.subagent.clone(), begun: true, metadata: None };
         self.texts.insert(id.into(), open);
@@ -53,7 +53,7 @@ impl Builder {
         let Some(open) = self.texts.get(id) else {
             // The real client fails here. What was said is worth more than the rule.
             self.tally.note("out of order", "text-delta of a part that is not open");
-            self.text_start(id, Facts::default(), out)?;
+            self.text_start(id, ReceivedMetadata::default(), out)?;
             return self.text_delta(id, delta, metadata, out);
         };
         let (message, subagent) = (open.message.clone(), open.subagent.clone());
@@ -63,7 +63,7 @@ impl Builder {
         Ok(())
     }
 
-    pub(in super::super) fn text_end(&mut self, id: &str, facts: Facts, out: &mut Vec<Event>) {
+    pub(in super::super) fn text_end(&mut self, id: &str, facts: ReceivedMetadata, out: &mut Vec<Event>) {
         self.last = None;
         let Some(open) = self.texts.remove(id) else {
             return self.tally.note("out of order", "text-end of a part that is not open");
@@ -79,12 +79,12 @@ impl Builder {
     pub(in super::super) fn thought_start(
         &mut self,
         id: &str,
-        facts: Facts,
+        facts: ReceivedMetadata,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         if self.thoughts.contains_key(id) {
             self.tally.note("out of order", "reasoning-start of an open part");
-            self.thought_end(id, Facts::default(), out);
+            self.thought_end(id, ReceivedMetadata::default(), out);
         }
         if self.thoughts.len() >= MAX_OPEN {
             return Err(too_many("reasoning"));
@@ -92,7 +92,7 @@ impl Builder {
         self.thought_count += 1;
         let message = facts
             .message
-            .unwrap_or_else(|| wire::numbered(self.base(), "reasoning", self.thought_count).into());
+            .unwrap_or_else(|| decode::derived_id(self.base(), "reasoning", self.thought_count).into());
         let start = Body::ReasoningStart { message: message.clone(), title: facts.title };
         out.push(Event::new(start).by(facts.subagent.clone()));
         let open = Open { message, subagent: facts.subagent, begun: false, metadata: facts.metadata };
@@ -109,7 +109,7 @@ impl Builder {
     ) -> Result<(), ReadError> {
         let Some(open) = self.thoughts.get_mut(id) else {
             self.tally.note("out of order", "reasoning-delta of a part that is not open");
-            self.thought_start(id, Facts::default(), out)?;
+            self.thought_start(id, ReceivedMetadata::default(), out)?;
             return self.thought_delta(id, delta, metadata, out);
         };
         let (message, subagent) = (open.message.clone(), open.subagent.clone());
@@ -122,7 +122,7 @@ impl Builder {
         Ok(())
     }
 
-    pub(in super::super) fn thought_end(&mut self, id: &str, facts: Facts, out: &mut Vec<Event>) {
+    pub(in super::super) fn thought_end(&mut self, id: &str, facts: ReceivedMetadata, out: &mut Vec<Event>) {
         let Some(Open { message, subagent, mut begun, metadata }) = self.thoughts.remove(id) else {
             return self.tally.note("out of order", "reasoning-end of a part that is not open");
         };
@@ -147,14 +147,14 @@ impl Builder {
     /// Ends a text part if it is open.
     pub(in super::super) fn end_text(&mut self, id: &str, out: &mut Vec<Event>) {
         if self.is_talking(id) {
-            self.text_end(id, Facts::default(), out);
+            self.text_end(id, ReceivedMetadata::default(), out);
         }
     }
 
     /// Ends a reasoning part if it is open.
     pub(in super::super) fn end_thought(&mut self, id: &str, out: &mut Vec<Event>) {
         if self.is_thinking(id) {
-            self.thought_end(id, Facts::default(), out);
+            self.thought_end(id, ReceivedMetadata::default(), out);
         }
     }
 
@@ -178,12 +178,12 @@ impl Builder {
         let mut texts: Vec<_> = self.texts.keys().cloned().collect();
         texts.sort_unstable();
         for id in texts {
-            self.text_end(&id, Facts::default(), out);
+            self.text_end(&id, ReceivedMetadata::default(), out);
         }
         let mut thoughts: Vec<_> = self.thoughts.keys().cloned().collect();
         thoughts.sort_unstable();
         for id in thoughts {
-            self.thought_end(&id, Facts::default(), out);
+            self.thought_end(&id, ReceivedMetadata::default(), out);
         }
     }
 }
