@@ -1,7 +1,7 @@
 //! Makes requests to ADK's API server from JSON lines, for the tests that talk to a real one.
 //!
 //! Each line is `{"app", "user", "call", "input"?, "state"?, "waiting"?, "body"?}`. `call` is the name of a method of
-//! [`Api`], or `session` and `sessions`, which read an answer from `body`. The result is one line each.
+//! [`AdkApi`], or `session` and `sessions`, which read an answer from `body`. The result is one line each.
 
 use std::io::{BufRead as _, stdin};
 
@@ -9,7 +9,7 @@ use agentwire_core::{
     Tally,
     event::RunInput,
     format::{
-        adk::input::{Api, Known, Request, Waiting, session, sessions},
+        adk::input::{AdkApi, AdkRequest, KnownSession, PendingCall, read_session, read_session_list},
         ag_ui,
     },
     json::{Json, Object},
@@ -26,7 +26,7 @@ fn main() {
 
 fn answer(line: &Value) -> Value {
     let text = |key: &str| line[key].as_str().unwrap_or_default();
-    let api = Api::new(text("app"), text("user"));
+    let api = AdkApi::new(text("app"), text("user"));
     let input = match &line["input"] {
         Value::Null => RunInput::new("t", "r"),
         input => {
@@ -43,25 +43,25 @@ fn answer(line: &Value) -> Value {
         "list_artifacts" => request(&api.list_artifacts(&input.thread)),
         "get_artifact" => request(&api.get_artifact(&input.thread, text("filename"), None)),
         "run" => {
-            let waiting: Vec<Waiting> = line["waiting"]
+            let waiting: Vec<PendingCall> = line["waiting"]
                 .as_array()
                 .into_iter()
                 .flatten()
-                .map(|waiting| Waiting {
+                .map(|waiting| PendingCall {
                     id: waiting["id"].as_str().expect("what waits has an id").into(),
-                    native: waiting["native"].as_str().map(Into::into),
+                    native_id: waiting["native"].as_str().map(Into::into),
                     name: waiting["name"].as_str().expect("what waits has a name").into(),
                     arguments: Json::from(&waiting["arguments"]),
                 })
                 .collect();
-            match api.run(&input, Known { state: state.as_ref(), waiting: &waiting }) {
+            match api.run(&input, KnownSession { state: state.as_ref(), pending: &waiting }) {
                 Ok(run) => request(&run),
                 Err(error) => json!({"error": error.code(), "message": error.to_string()}),
             }
         }
-        "session" => match session(text("body"), &mut Tally::default()) {
+        "session" => match read_session(text("body"), &mut Tally::default()) {
             Ok(stored) => {
-                let waiting = stored.interrupts.iter().filter_map(Waiting::of_interrupt);
+                let waiting = stored.interrupts.iter().filter_map(PendingCall::of_interrupt);
                 json!({
                     "thread": stored.thread.as_str(),
                     "messages": serde_json::from_str::<Value>(&ag_ui::messages_to_json(&stored.messages)).expect("it is JSON"),
@@ -73,7 +73,7 @@ fn answer(line: &Value) -> Value {
                             "name": waiting.name,
                             "arguments": waiting.arguments.to_value(),
                         });
-                        if let Some(native) = &waiting.native {
+                        if let Some(native) = &waiting.native_id {
                             value["native"] = native.as_str().into();
                         }
                         value
@@ -82,7 +82,7 @@ fn answer(line: &Value) -> Value {
             }
             Err(error) => json!({"error": error.to_string()}),
         },
-        "sessions" => match sessions(text("body")) {
+        "sessions" => match read_session_list(text("body")) {
             Ok(list) => list.iter().map(|entry| entry.thread.as_str()).collect(),
             Err(error) => json!({"error": error.to_string()}),
         },
@@ -90,7 +90,7 @@ fn answer(line: &Value) -> Value {
     }
 }
 
-fn request(request: &Request) -> Value {
+fn request(request: &AdkRequest) -> Value {
     let body = request.body.as_ref().map(Json::to_value);
     json!({"method": request.method, "path": request.path, "body": body})
 }

@@ -10,8 +10,8 @@ use agentwire_core::{
     Tally,
     event::{Body, Event, Outcome, RunInput, ToolCallId},
     format::adk::{
-        self, artifact,
-        input::{self, Api, Known, RequestError, StoredSession, Waiting},
+        self,
+        input::{self, AdkApi, AdkRequestError, KnownSession, PendingCall, StoredSession, artifact},
     },
 };
 use reqwest::{Method, StatusCode};
@@ -168,13 +168,14 @@ impl Shared {
         let (api, input) = self.place(request);
         let session = self.session(request, &api, &input).await?;
         let waiting: Vec<_> = match &session {
-            Some(session) => session.interrupts.iter().filter_map(Waiting::of_interrupt).collect(),
+            Some(session) => session.interrupts.iter().filter_map(PendingCall::of_interrupt).collect(),
             None => Vec::new(),
         };
-        let known = Known { state: session.as_ref().map(|session| &session.raw_state), waiting: &waiting };
+        let known =
+            KnownSession { state: session.as_ref().map(|session| &session.raw_state), pending: &waiting };
         let run = api
             .run(&input, known)
-            .map_err(|error: RequestError| Failure::new(error.code(), error.to_string()))?;
+            .map_err(|error: AdkRequestError| Failure::new(error.code(), error.to_string()))?;
         let Some(then) = api.run_then(&input, known) else {
             return self.stream(request, &run, sink).await;
         };
@@ -195,7 +196,12 @@ impl Shared {
     }
 
     /// Runs the agent.
-    async fn stream(&self, request: &Request, run: &input::Request, sink: &EventSink) -> Result<(), Failure> {
+    async fn stream(
+        &self,
+        request: &Request,
+        run: &input::AdkRequest,
+        sink: &EventSink,
+    ) -> Result<(), Failure> {
         let call = Call { accept: ACCEPT_EVENTS, ..self.call(run)? };
         let result = self.http.run(request, call, &self.language, sink).await;
         result.map_err(|failure| match &*failure.code {
@@ -209,7 +215,7 @@ impl Shared {
     }
 
     /// Whose session it is, and what it is called there.
-    fn place(&self, request: &Request) -> (Api, RunInput) {
+    fn place(&self, request: &Request) -> (AdkApi, RunInput) {
         let mut input = (*request.input).clone();
         let owner = &request.owner;
         let user = match &self.user {
@@ -221,14 +227,14 @@ impl Shared {
             None => thread_names::user(owner),
         };
         input.thread = thread_names::segment(&input.thread).into();
-        (Api::new(&*self.app, user), input)
+        (AdkApi::new(&*self.app, user), input)
     }
 
     /// The session of a thread; `None` if it was created from this very request.
     async fn session(
         &self,
         request: &Request,
-        api: &Api,
+        api: &AdkApi,
         input: &RunInput,
     ) -> Result<Option<StoredSession>, Failure> {
         if let Some(session) = self.known(request, api, input).await? {
@@ -247,7 +253,7 @@ impl Shared {
     async fn known(
         &self,
         request: &Request,
-        api: &Api,
+        api: &AdkApi,
         input: &RunInput,
     ) -> Result<Option<StoredSession>, Failure> {
         let answer = self.ask(request, &api.get_session(&input.thread)).await?;
@@ -257,7 +263,7 @@ impl Shared {
         if !answer.status.is_success() {
             return Err(answer.refusal());
         }
-        match input::session(&answer.body, &mut Tally::default()) {
+        match input::read_session(&answer.body, &mut Tally::default()) {
             Ok(session) => Ok(Some(session)),
             Err(error) => {
                 let what = "the session of the thread on the agent's server is malformed";
@@ -277,7 +283,7 @@ impl Shared {
         if !answer.status.is_success() {
             return Err(answer.refusal());
         }
-        let mut names = artifact::names(&answer.body).map_err(|error| {
+        let mut names = artifact::read_names(&answer.body).map_err(|error| {
             Failure::new(
                 codes::UPSTREAM_MALFORMED,
                 "the list of artifacts on the agent's server is malformed",
@@ -322,7 +328,7 @@ impl Shared {
         }
     }
 
-    fn call(&self, request: &input::Request) -> Result<Call, Failure> {
+    fn call(&self, request: &input::AdkRequest) -> Result<Call, Failure> {
         let method = Method::from_bytes(request.method.as_bytes());
         Ok(Call {
             method: method.map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?,
@@ -333,7 +339,7 @@ impl Shared {
         })
     }
 
-    async fn ask(&self, request: &Request, what: &input::Request) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, what: &input::AdkRequest) -> Result<Answer, Failure> {
         self.http.ask(request, self.call(what)?).await
     }
 }

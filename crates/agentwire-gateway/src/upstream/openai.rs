@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use agentwire_core::format::openai::{
     self,
-    input::{Model, OWN_MEMBERS, to_json_with},
+    input::{ModelConfig, RESERVED_MEMBERS, to_json_with},
 };
 use reqwest::{Method, Url};
 use serde_json::{Map, Value};
@@ -64,7 +64,7 @@ impl OpenAi {
     /// When the URL, the model, the key, a header or an option is none.
     pub fn new(options: OpenAiOptions) -> Result<Self, BuildError> {
         let OpenAiOptions { url, model, system, api_key, mut headers, body, options } = options;
-        if let Some(name) = body.keys().find(|name| OWN_MEMBERS.contains(&name.as_str())) {
+        if let Some(name) = body.keys().find(|name| RESERVED_MEMBERS.contains(&name.as_str())) {
             return Err(BuildError(format!("the member `{name}` of a request cannot be chosen")));
         }
         if model.is_empty() {
@@ -100,7 +100,7 @@ impl Agent for OpenAi {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let Shared { http, url, model, system, body, language } = &*shared;
-            let model = Model { name: model, system: system.as_deref() };
+            let model = ModelConfig { name: model, system: system.as_deref() };
             let json = to_json_with(&request.input, model, body);
             let call = Call {
                 method: Method::POST,

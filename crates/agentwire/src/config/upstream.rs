@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range, path::PathBuf};
 
-use agentwire_core::format::{Format, openai::input::OWN_MEMBERS};
+use agentwire_core::format::{Format, openai::input::RESERVED_MEMBERS};
 use serde_json::{Map, Value as Json, json};
 use toml::de::DeValue;
 
@@ -339,7 +339,7 @@ fn open_ai(table: &mut Table<'_>) -> Option<Upstream> {
         &mut options,
         "Members of every request, as the server's documentation names them, such as `{ temperature = 0.2, max_tokens = 500 }`.",
     );
-    for name in OWN_MEMBERS.iter().filter(|name| options.contains_key(**name)) {
+    for name in RESERVED_MEMBERS.iter().filter(|name| options.contains_key(**name)) {
         let hint = match *name {
             "model" => "the model has a key of its own: `model`",
             "messages" => "the conversation is sent; `system` puts a message before it",

@@ -1,6 +1,6 @@
 //! Requests to ADK's API server, as values.
 //!
-//! Nothing here does I/O: [`Api`] says what to send, and [`session`] understands what a stored session holds.
+//! Nothing here does I/O: [`AdkApi`] says what to send, and [`read_session`] understands what a stored session holds.
 //! An answer to something that waits is converted completely before anything is sent, so that a bad answer
 //! leaves what waits as it is.
 //!
@@ -8,17 +8,19 @@
 //! session's state, under [`TOOLS_KEY`]; the toolset of `agentwire.adk` (in `sdk/python`) offers them to the
 //! model as long-running tools.
 
-mod answer;
-
-#[cfg(test)]
-mod tests;
+pub mod artifact;
+mod function_response;
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use self::answer::{respond, respond_with_content};
-use super::{Settings, Snapshot, base64, pending::interrupt_call, reader::AdkReader, state::OWN_PREFIX};
+use self::function_response::{respond, respond_with_content};
+use super::{
+    base64,
+    options::AdkReaderOptions,
+    reader::{AdkReader, interrupts::interrupt_call, session_history, session_state::OWN_PREFIX},
+};
 use crate::{
     event::{
         Content, ContentPart, Interrupt, Message, MessageBody, PartSource, ResumeEntry, RunInput, ThreadId,
@@ -37,7 +39,7 @@ pub const CONTEXT_KEY: &str = "agentwire:context";
 
 /// One HTTP request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
+pub struct AdkRequest {
     /// The method.
     pub method: &'static str,
     /// Path and query, beginning with `/`.
@@ -49,13 +51,13 @@ pub struct Request {
 /// An app of an API server, on behalf of a user.
 ///
 /// ```
-/// use agentwire_core::format::adk::input::Api;
-/// let api = Api::new("shop", "ada@example.org");
+/// use agentwire_core::format::adk::input::AdkApi;
+/// let api = AdkApi::new("shop", "ada@example.org");
 /// let request = api.get_session(&"t/1".into());
 /// assert_eq!(request.path, "/apps/shop/users/ada%40example.org/sessions/t%2F1");
 /// ```
 #[derive(Clone, Debug)]
-pub struct Api {
+pub struct AdkApi {
     app: Box<str>,
     user: Box<str>,
     /// Whether a user interface may set state that outlives the session: keys with `app:` or `user:`.
@@ -64,11 +66,11 @@ pub struct Api {
 
 /// A call that waits for an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Waiting {
+pub struct PendingCall {
     /// The call; for interrupts that is their id too.
     pub id: ToolCallId,
     /// The id that the model gave it, if it is shown under another because the model had used that one before.
-    pub native: Option<ToolCallId>,
+    pub native_id: Option<ToolCallId>,
     /// The tool, or ADK's own `adk_request_…`.
     pub name: Box<str>,
     /// What it was called with.
@@ -77,17 +79,17 @@ pub struct Waiting {
 
 /// What is known about a session before a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Known<'k> {
+pub struct KnownSession<'k> {
     /// Its state; absent if the session is about to be created from the same request.
     pub state: Option<&'k Object>,
     /// What waits for an answer.
-    pub waiting: &'k [Waiting],
+    pub pending: &'k [PendingCall],
 }
 
 /// Why a request could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RequestError {
+pub enum AdkRequestError {
     /// Tool messages, none of which answers anything.
     #[error("no call `{0}` waits for a result")]
     UnknownToolCall(Box<str>),
@@ -104,7 +106,7 @@ pub enum RequestError {
     },
 }
 
-impl RequestError {
+impl AdkRequestError {
     /// A stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -116,18 +118,18 @@ impl RequestError {
     }
 }
 
-impl Waiting {
+impl PendingCall {
     /// The call behind an interrupt of the ADK reader; `None` if it is somebody else's.
     #[must_use]
     pub fn of_interrupt(interrupt: &Interrupt) -> Option<Self> {
         let (name, arguments) = interrupt_call(interrupt)?;
         let native = interrupt.metadata.as_ref().and_then(|metadata| metadata.get_str("id"));
         let id = interrupt.id.as_str().into();
-        Some(Self { id, native: native.map(Into::into), name: name.into(), arguments })
+        Some(Self { id, native_id: native.map(Into::into), name: name.into(), arguments })
     }
 }
 
-impl Api {
+impl AdkApi {
     /// An app and a user.
     #[must_use]
     pub fn new(app: impl Into<Box<str>>, user: impl Into<Box<str>>) -> Self {
@@ -144,7 +146,7 @@ impl Api {
 
     /// Creates the session of a thread. A session that exists already is answered with 409.
     #[must_use]
-    pub fn create_session(&self, input: &RunInput) -> Request {
+    pub fn create_session(&self, input: &RunInput) -> AdkRequest {
         let mut body = json!({"sessionId": input.thread.as_str()});
         let state = self.changes(input, None);
         if !state.is_empty() {
@@ -153,40 +155,40 @@ impl Api {
         post(self.sessions(), body)
     }
 
-    /// Asks for a session; 404 if there is none. [`session`] reads the answer.
+    /// Asks for a session; 404 if there is none. [`read_session`] reads the answer.
     #[must_use]
-    pub fn get_session(&self, thread: &ThreadId) -> Request {
+    pub fn get_session(&self, thread: &ThreadId) -> AdkRequest {
         get(self.session(thread))
     }
 
-    /// Asks for the sessions of the user. [`sessions`] reads the answer.
+    /// Asks for the sessions of the user. [`read_session_list`] reads the answer.
     #[must_use]
-    pub fn list_sessions(&self) -> Request {
+    pub fn list_sessions(&self) -> AdkRequest {
         get(self.sessions())
     }
 
     /// Deletes a session; 200 also if there is none.
     #[must_use]
-    pub fn delete_session(&self, thread: &ThreadId) -> Request {
-        Request { method: "DELETE", path: self.session(thread), body: None }
+    pub fn delete_session(&self, thread: &ThreadId) -> AdkRequest {
+        AdkRequest { method: "DELETE", path: self.session(thread), body: None }
     }
 
     /// Sets keys of a session's state. ADK cannot remove a key; `null` is a value.
     #[must_use]
-    pub fn patch_state(&self, thread: &ThreadId, delta: &Object) -> Request {
+    pub fn patch_state(&self, thread: &ThreadId, delta: &Object) -> AdkRequest {
         let body = Object::from_entries([("stateDelta", delta.as_json().clone())]);
-        Request { method: "PATCH", path: self.session(thread), body: Some(body.into()) }
+        AdkRequest { method: "PATCH", path: self.session(thread), body: Some(body.into()) }
     }
 
     /// Asks for the names of a session's artifacts.
     #[must_use]
-    pub fn list_artifacts(&self, thread: &ThreadId) -> Request {
+    pub fn list_artifacts(&self, thread: &ThreadId) -> AdkRequest {
         get(format!("{}/artifacts", self.session(thread)))
     }
 
     /// Asks for an artifact, in its newest version or a given one.
     #[must_use]
-    pub fn get_artifact(&self, thread: &ThreadId, filename: &str, version: Option<u64>) -> Request {
+    pub fn get_artifact(&self, thread: &ThreadId, filename: &str, version: Option<u64>) -> AdkRequest {
         let path = format!("{}/artifacts/{}", self.session(thread), percent::encode(filename));
         get(match version {
             Some(version) => format!("{path}/versions/{version}"),
@@ -203,14 +205,14 @@ impl Api {
     ///
     /// # Errors
     /// When there are answers and none of them answers something that waits, or one cannot be used.
-    pub fn run(&self, input: &RunInput, known: Known<'_>) -> Result<Request, RequestError> {
+    pub fn run(&self, input: &RunInput, known: KnownSession<'_>) -> Result<AdkRequest, AdkRequestError> {
         let mut body = json!({
             "appName": self.app,
             "userId": self.user,
             "sessionId": input.thread.as_str(),
             "streaming": true,
         });
-        let New { answers, said } = New::of(input, known.waiting)?;
+        let New { answers, said } = New::of(input, known.pending)?;
         let parts = if answers.is_empty() { said } else { answers };
         if !parts.is_empty() {
             body["newMessage"] = message(parts);
@@ -227,8 +229,8 @@ impl Api {
     /// Runs the agent with what the person says beside their answers, once it has gone on with those; `None` if there are
     /// no answers, or no words.
     #[must_use]
-    pub fn run_then(&self, input: &RunInput, known: Known<'_>) -> Option<Request> {
-        let New { answers, said } = New::of(input, known.waiting).ok()?;
+    pub fn run_then(&self, input: &RunInput, known: KnownSession<'_>) -> Option<AdkRequest> {
+        let New { answers, said } = New::of(input, known.pending).ok()?;
         let body = json!({
             "appName": self.app,
             "userId": self.user,
@@ -288,7 +290,7 @@ struct New {
 }
 
 impl New {
-    fn of(input: &RunInput, waiting: &[Waiting]) -> Result<Self, RequestError> {
+    fn of(input: &RunInput, waiting: &[PendingCall]) -> Result<Self, AdkRequestError> {
         let (mut answers, mut shown, mut said) = (Vec::new(), Vec::new(), Vec::new());
         let mut unknown = None;
         // ADK takes one answer to each call; a user interface may give it in both ways.
@@ -297,7 +299,7 @@ impl New {
             match waiting.iter().find(|waiting| *waiting.id == *entry.interrupt) {
                 Some(waiting) if !answered.insert(&waiting.id) => {}
                 Some(waiting) => answers.push(function_response(waiting, resume(waiting, entry)?)),
-                None => unknown = Some(RequestError::UnknownInterrupt(entry.interrupt.as_str().into())),
+                None => unknown = Some(AdkRequestError::UnknownInterrupt(entry.interrupt.as_str().into())),
             }
         }
         let spoken =
@@ -315,7 +317,8 @@ impl New {
                             shown.extend(media(content));
                         }
                         None => {
-                            unknown = unknown.or(Some(RequestError::UnknownToolCall(call.as_str().into())));
+                            unknown =
+                                unknown.or(Some(AdkRequestError::UnknownToolCall(call.as_str().into())));
                         }
                     }
                 }
@@ -334,12 +337,12 @@ impl New {
     }
 }
 
-fn resume(waiting: &Waiting, entry: &ResumeEntry) -> Result<Value, RequestError> {
+fn resume(waiting: &PendingCall, entry: &ResumeEntry) -> Result<Value, AdkRequestError> {
     respond(waiting, entry.status, entry.payload.as_ref().map(Json::to_value))
 }
 
-fn function_response(waiting: &Waiting, response: Value) -> Value {
-    let id = waiting.native.as_ref().unwrap_or(&waiting.id);
+fn function_response(waiting: &PendingCall, response: Value) -> Value {
+    let id = waiting.native_id.as_ref().unwrap_or(&waiting.id);
     json!({"functionResponse": {"id": id.as_str(), "name": waiting.name, "response": response}})
 }
 
@@ -408,12 +411,12 @@ fn data_url(url: &str, beside: Option<&str>) -> Option<Value> {
     })
 }
 
-fn post(path: String, body: Value) -> Request {
-    Request { method: "POST", path, body: Some(body.into()) }
+fn post(path: String, body: Value) -> AdkRequest {
+    AdkRequest { method: "POST", path, body: Some(body.into()) }
 }
 
-fn get(path: String) -> Request {
-    Request { method: "GET", path, body: None }
+fn get(path: String) -> AdkRequest {
+    AdkRequest { method: "GET", path, body: None }
 }
 
 /// What a stored session holds.
@@ -425,7 +428,7 @@ pub struct StoredSession {
     pub messages: Vec<Message>,
     /// Its state as user interfaces see it.
     pub state: Object,
-    /// Its state with what agentwire keeps there: what [`Known::state`] wants.
+    /// Its state with what agentwire keeps there: what [`KnownSession::state`] wants.
     pub raw_state: Object,
     /// What waits for an answer.
     pub interrupts: Vec<Interrupt>,
@@ -442,31 +445,18 @@ pub struct SessionEntry {
     pub updated: Option<i64>,
 }
 
-/// Reads the answer to [`Api::get_session`] and [`Api::patch_state`].
+/// Reads the answer to [`AdkApi::get_session`] and [`Api::patch_state`].
 ///
 /// # Errors
 /// When it is no session; says where.
-pub fn session(body: &str, tally: &mut Tally) -> Result<StoredSession, ReadError> {
-    let settings = Settings {
-        thread: "".into(),
-        run: "".into(),
-        history: Vec::new(),
-        state: None,
-        frontend_tools: Default::default(),
-        provisional_results: false,
-        max_tokens_is_warning: false,
-        snapshot: Snapshot::Always,
-        show_temp: false,
-        subagents: false,
-        attach_raw: false,
-    };
-    AdkReader::new(settings).stored(body, tally)
+pub fn read_session(body: &str, tally: &mut Tally) -> Result<StoredSession, ReadError> {
+    AdkReader::new(AdkReaderOptions::of_stored_session()).stored(body, tally)
 }
 
-/// Reads the answer to [`Api::list_sessions`].
+/// Reads the answer to [`AdkApi::list_sessions`].
 ///
 /// # Errors
 /// When it is no list of sessions; says where.
-pub fn sessions(body: &str) -> Result<Vec<SessionEntry>, ReadError> {
-    super::history::list(body)
+pub fn read_session_list(body: &str) -> Result<Vec<SessionEntry>, ReadError> {
+    session_history::list(body)
 }

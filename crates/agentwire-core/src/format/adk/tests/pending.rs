@@ -1,0 +1,89 @@
+use super::*;
+
+#[test]
+fn several_wait_in_the_order_of_their_calls() {
+    // ADK keeps the ids in a set, so their order there means nothing.
+    let content = json!({"parts": [
+        {"functionCall": {"id": "c1", "name": "ask", "args": {"q": 1}}},
+        {"functionCall": {"id": "c2", "name": "lookup", "args": {}}},
+        {"functionCall": {"id": "c3", "name": "ask", "args": {"q": 3}}},
+    ]});
+    let events = read(&[
+        event(json!({"content": content, "longRunningToolIds": ["c3", "c1"]})),
+        event(json!({"id": "e2", "content": response("c2", "lookup", json!({"found": true}))})),
+    ]);
+    let interrupts = last(&events)["outcome"]["interrupts"].as_array().unwrap();
+    let ids: Vec<_> = interrupts.iter().map(|interrupt| &interrupt["id"]).collect();
+    assert_eq!(ids, ["c1", "c3"]);
+    assert_eq!(interrupts[0]["metadata"], json!({"name": "ask", "arguments": {"q": 1}}));
+    assert_eq!(of(&events, "TOOL_CALL_RESULT").len(), 1);
+}
+
+#[test]
+fn a_provisional_answer_is_no_result_unless_asked_for() {
+    let stream = [
+        event(json!({"content": call("c1", "ask"), "longRunningToolIds": ["c1"]})),
+        event(json!({"id": "e2", "content": response("c1", "ask", json!({"status": "pending"}))})),
+        event(json!({"id": "e3", "content": text("PendingCall.")})),
+    ];
+    let events = read(&stream);
+    assert!(of(&events, "TOOL_CALL_RESULT").is_empty());
+    assert_eq!(custom(&events, "adk.provisional_result")[0]["response"], json!({"status": "pending"}));
+    assert_eq!(said(&events), "PendingCall.", "what the model says after it is kept");
+    assert_eq!(
+        last(&events)["outcome"]["interrupts"][0]["metadata"]["provisional"],
+        json!({"status": "pending"})
+    );
+    let events = read_with(&stream, &["provisional=result"]);
+    assert_eq!(of(&events, "TOOL_CALL_RESULT")[0]["metadata"]["adk"]["provisional"], true);
+}
+
+#[test]
+fn requests_of_adk_wait_even_if_the_event_does_not_say_so() {
+    let events = read(&[event(json!({"content": {"parts": [{"functionCall": {
+        "id": "i1", "name": "adk_request_input", "args": {
+            "interruptId": "i1", "message": "Which?", "payload": [1],
+            "response_schema": {"type": "string"}}}}]}}))]);
+    let interrupt = &last(&events)["outcome"]["interrupts"][0];
+    assert_eq!(interrupt["reason"], "input_required");
+    assert_eq!(interrupt["message"], "Which?");
+    assert_eq!(interrupt["responseSchema"], json!({"type": "string"}));
+    assert_eq!(interrupt["metadata"]["payload"], json!([1]));
+}
+
+#[test]
+fn a_confirmation_names_the_call_it_guards() {
+    let events =
+        read(&[event(json!({"longRunningToolIds": ["q1"], "content": {"parts": [{"functionCall": {
+        "id": "q1", "name": "adk_request_confirmation", "args": {
+            "originalFunctionCall": {"id": "c1", "name": "rm", "args": {"path": "/"}},
+            "toolConfirmation": {"hint": "Sure?", "confirmed": false, "payload": {"dry": true}}}}}]}}))]);
+    let interrupt = &last(&events)["outcome"]["interrupts"][0];
+    assert_eq!(interrupt["toolCallId"], "c1");
+    assert_eq!(interrupt["message"], "Sure?");
+    assert_eq!(interrupt["metadata"]["originalCall"]["args"], json!({"path": "/"}));
+    assert_eq!(interrupt["metadata"]["payload"], json!({"dry": true}));
+    assert_eq!(interrupt["responseSchema"]["required"], json!(["confirmed"]));
+}
+
+#[test]
+fn the_answer_of_a_person_is_a_result() {
+    let events = read(&[
+        event(json!({"content": call("c1", "ask"), "longRunningToolIds": ["c1"]})),
+        event(json!({"id": "e2", "author": "user", "content": response("c1", "ask", json!({"ok": true}))})),
+        event(json!({"id": "e3", "content": text("Thanks.")})),
+    ]);
+    assert_eq!(of(&events, "TOOL_CALL_RESULT")[0]["content"], r#"{"ok":true}"#);
+    assert_eq!(last(&events)["outcome"], Value::Null);
+}
+
+#[test]
+fn a_tool_of_the_user_interface_is_no_interrupt() {
+    let mut input = RunInput::new("t", "r");
+    let (name, description) = ("pick_colour".into(), "".into());
+    input.tools.push(Tool { name, description, parameters: None, metadata: None });
+    let stream = [event(json!({"content": call("c1", "pick_colour"), "longRunningToolIds": ["c1"]}))];
+    let events = read_for(&stream, input);
+    let Some(Body::RunFinished(finished)) = events.last().map(|event| &event.body) else { panic!() };
+    assert_eq!(finished.outcome, Some(Outcome::Success { pending: vec!["c1".into()] }));
+}

@@ -1,0 +1,273 @@
+//! Requests: a run as the body of `POST …/chat/completions`.
+//!
+//! OpenAI refuses a conversation in which a call has no answer, or in which an answer stands elsewhere than behind
+//! its call. A conversation of a user interface need not be like that (a person goes on without answering, a
+//! client sends results late), so it is put right here.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    event::{
+        Content, ContentPart, Context, MediaKind, Message, MessageBody, PartSource, RunInput, Tool, ToolCall,
+    },
+    json::Json,
+};
+
+/// What stands for the answer to a call that nobody answered.
+const UNANSWERED: &str = "The call was not answered.";
+
+/// What a request says beside the conversation.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelConfig<'m> {
+    /// The model's name.
+    pub name: &'m str,
+    /// A system message before the conversation.
+    pub system: Option<&'m str>,
+}
+
+/// The body of a request whose answer is a stream.
+///
+/// ```
+/// use agentwire_core::{event::{Message, RunInput}, format::openai::input::{ModelConfig, to_json}};
+/// let mut input = RunInput::new("t", "r");
+/// input.messages.push(Message::user("m", "Hello"));
+/// let body = to_json(&input, ModelConfig { name: "gpt-4o", system: None });
+/// assert!(body.starts_with(r#"{"model":"gpt-4o","messages":[{"role":"user","content":"Hello"}],"stream":true"#));
+/// ```
+#[must_use]
+pub fn to_json(input: &RunInput, model: ModelConfig<'_>) -> String {
+    to_json_with(input, model, &Map::new())
+}
+
+/// Members of a request that are not for anybody to choose: the conversation, and what this reader depends on.
+pub const RESERVED_MEMBERS: &[&str] = &["model", "messages", "stream"];
+
+/// The same with members of one's own choice, such as `temperature`. [`RESERVED_MEMBERS`] of `options` are left out; its
+/// `tools` come before those of the user interface.
+///
+/// ```
+/// use agentwire_core::{event::RunInput, format::openai::input::{ModelConfig, to_json_with}};
+/// let options = serde_json::json!({"temperature": 0.2, "stream": false});
+/// let body = to_json_with(&RunInput::new("t", "r"), ModelConfig { name: "m", system: None }, options.as_object().unwrap());
+/// assert!(body.contains(r#""temperature":0.2"#) && body.contains(r#""stream":true"#));
+/// ```
+#[must_use]
+pub fn to_json_with(input: &RunInput, model: ModelConfig<'_>, options: &Map<String, Value>) -> String {
+    let mut body = json!({
+        "model": model.name,
+        "messages": messages(input, model.system),
+        "stream": true,
+        "stream_options": {"include_usage": true},
+    });
+    for (name, value) in options {
+        if !RESERVED_MEMBERS.contains(&&**name) {
+            body[name] = value.clone();
+        }
+    }
+    let own = body["tools"].as_array().cloned().unwrap_or_default();
+    let tools: Vec<_> = own.into_iter().chain(input.tools.iter().map(tool)).collect();
+    if !tools.is_empty() {
+        body["tools"] = tools.into();
+    } else if let Some(body) = body.as_object_mut() {
+        // Servers refuse an empty list.
+        body.remove("tools");
+    }
+    body.to_string()
+}
+
+fn messages(input: &RunInput, system: Option<&str>) -> Vec<Value> {
+    let mut list = Vec::new();
+    let mut say = |role: &str, content: &str| list.push(json!({"role": role, "content": content}));
+    if let Some(system) = system.filter(|system| !system.is_empty()) {
+        say("system", system);
+    }
+    if !input.context.is_empty() {
+        say("system", &context(&input.context));
+    }
+    let answers: HashMap<&str, &Message> = input
+        .messages
+        .iter()
+        .filter_map(|message| match &message.body {
+            MessageBody::Tool { call, .. } => Some((call.as_str(), message)),
+            _ => None,
+        })
+        .collect();
+    // What the provider sealed in a thought goes back with what was said after it.
+    let mut sealed = None;
+    for message in &input.messages {
+        match &message.body {
+            // Servers that imitate OpenAI know no developer; OpenAI takes a system message for one.
+            MessageBody::System { content } | MessageBody::Developer { content } => {
+                list.push(named(json!({"role": "system", "content": content}), message));
+            }
+            MessageBody::User { content } => {
+                let user = json!({"role": "user", "content": user_content(content)});
+                list.push(named(user, message));
+            }
+            MessageBody::Assistant { content, tool_calls } => {
+                let calls = tool_calls.as_deref().unwrap_or_default();
+                let content = content.as_deref().filter(|content| !content.is_empty());
+                if content.is_none() && calls.is_empty() {
+                    continue;
+                }
+                let mut assistant = json!({"role": "assistant", "content": content});
+                if !calls.is_empty() {
+                    assistant["tool_calls"] = calls.iter().map(tool_call).collect();
+                }
+                let own = message.encrypted.as_deref().and_then(details);
+                if let Some(details) = own.or_else(|| sealed.take()) {
+                    assistant["reasoning_details"] = details;
+                }
+                list.push(named(assistant, message));
+                answer(calls, &answers, &mut list);
+            }
+            MessageBody::Reasoning { .. } => {
+                sealed = message.encrypted.as_deref().and_then(details).or(sealed);
+            }
+            // Answers stand behind their calls; activities are for the person.
+            MessageBody::Tool { .. } | MessageBody::Activity { .. } => {}
+        }
+    }
+    list
+}
+
+/// The answers to the calls of one message, in the order of the calls. Media cannot be part of an answer and follow
+/// as what the person shows.
+fn answer(calls: &[ToolCall], answers: &HashMap<&str, &Message>, list: &mut Vec<Value>) {
+    let mut shown = Vec::new();
+    for call in calls {
+        let mut said = UNANSWERED.to_owned();
+        if let Some(Message { body: MessageBody::Tool { content, error, .. }, .. }) =
+            answers.get(call.id.as_str())
+        {
+            said = content.text();
+            if let (true, Some(error)) = (said.is_empty(), error) {
+                said = format!("Error: {error}");
+            }
+            if let Content::Parts(parts) = content {
+                shown.extend(parts.iter().filter(|part| matches!(part, ContentPart::Media { .. })).map(part));
+            }
+        }
+        list.push(json!({"role": "tool", "tool_call_id": call.id.as_str(), "content": said}));
+    }
+    if !shown.is_empty() {
+        list.push(json!({"role": "user", "content": shown}));
+    }
+}
+
+/// What the user interface knows, as a text for the model.
+fn context(context: &[Context]) -> String {
+    let mut text = String::from("Context of the conversation:");
+    for Context { description, value } in context {
+        text.push_str("\n\n");
+        if !description.is_empty() {
+            text.push_str(description);
+            text.push_str(":\n");
+        }
+        text.push_str(value);
+    }
+    text
+}
+
+/// The message with its speaker, where the name is one that the API takes.
+fn named(mut value: Value, message: &Message) -> Value {
+    let is_plain = |name: &&str| {
+        (1..=64).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    if let Some(name) = message.name.as_deref().filter(is_plain) {
+        value["name"] = name.into();
+    }
+    value
+}
+
+/// A sealed list of thoughts, as this format's reader made it; that of another provider is of no use here.
+fn details(sealed: &str) -> Option<Value> {
+    let value: Value = serde_json::from_str(sealed).ok()?;
+    let is_detail = |detail: &Value| {
+        detail.get("type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("reasoning."))
+    };
+    value.as_array().is_some_and(|list| !list.is_empty() && list.iter().all(is_detail)).then_some(value)
+}
+
+fn tool(tool: &Tool) -> Value {
+    let parameters = tool.parameters.as_ref().map(Json::to_value).filter(Value::is_object);
+    let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
+    let mut function = json!({"name": tool.name, "parameters": parameters});
+    if !tool.description.is_empty() {
+        function["description"] = (&*tool.description).into();
+    }
+    json!({"type": "function", "function": function})
+}
+
+fn tool_call(call: &ToolCall) -> Value {
+    // An empty text is no JSON, and servers parse it.
+    let arguments = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+    json!({"id": call.id.as_str(), "type": "function", "function": {"name": call.name, "arguments": arguments}})
+}
+
+fn user_content(content: &Content) -> Value {
+    match content {
+        Content::Text(text) => (&**text).into(),
+        // A server that knows nothing but text still takes this.
+        Content::Parts(parts)
+            if parts.iter().all(|part| matches!(part, ContentPart::Text { .. })) && parts.len() < 2 =>
+        {
+            content.text().into()
+        }
+        Content::Parts(parts) => parts.iter().map(part).collect(),
+    }
+}
+
+fn part(part: &ContentPart) -> Value {
+    let (kind, source) = match part {
+        ContentPart::Text { text, .. } => return json!({"type": "text", "text": text}),
+        ContentPart::Media { kind, source, .. } => (*kind, source),
+    };
+    let url = match source {
+        PartSource::Data { value, mime_type } => format!("data:{mime_type};base64,{value}"),
+        PartSource::Url { value, .. } => value.to_string(),
+        PartSource::File { value, .. } => return json!({"type": "file", "file": {"file_id": value}}),
+    };
+    match (kind, source) {
+        (MediaKind::Image, _) => json!({"type": "image_url", "image_url": {"url": url}}),
+        (MediaKind::Audio, PartSource::Data { value, mime_type }) => {
+            json!({"type": "input_audio", "input_audio": {"data": value, "format": sound(mime_type)}})
+        }
+        (MediaKind::Audio, _) => json!({"type": "audio_url", "audio_url": {"url": url}}),
+        (MediaKind::Video, _) => json!({"type": "video_url", "video_url": {"url": url}}),
+        (MediaKind::Document, _) => {
+            json!({"type": "file", "file": {"filename": filename(source), "file_data": url}})
+        }
+    }
+}
+
+/// The name that the API has for a kind of sound.
+fn sound(mime_type: &str) -> &str {
+    match mime_type {
+        "audio/mpeg" | "audio/mp3" => "mp3",
+        "audio/wav" | "audio/x-wav" | "audio/wave" => "wav",
+        other => other.split_once('/').map_or(other, |(_, kind)| kind),
+    }
+}
+
+/// A document needs a name; an address has one.
+fn filename(source: &PartSource) -> String {
+    let last = match source {
+        PartSource::Url { value, .. } => {
+            let path = value.split(['?', '#']).next().unwrap_or_default();
+            path.rsplit('/').next().unwrap_or_default()
+        }
+        _ => "",
+    };
+    if !last.is_empty() {
+        return last.to_owned();
+    }
+    match source.mime_type().and_then(|mime| mime.split_once('/')) {
+        Some((_, "pdf")) => "document.pdf".into(),
+        Some(("text", "plain")) => "document.txt".into(),
+        _ => "document".into(),
+    }
+}
