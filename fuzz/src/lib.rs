@@ -10,9 +10,9 @@
 use agentwire_core::{
     Tally,
     convert::{Source, SourceOptions},
-    event::{Body, Event},
+    event::{Body, Event, StreamEnd},
     fold::{Fold, Join, compact},
-    format::{FORMATS, Fidelity, Format, Options, Setup, StreamEnd, ag_ui, ai_sdk, hai},
+    format::{FORMATS, Fidelity, Format, Options, Setup, ag_ui, ai_sdk, hai},
     framing::{Decoder, Frames, Framing, Payload},
     order::Checker,
     patch::{Limits, Patch, apply, diff},

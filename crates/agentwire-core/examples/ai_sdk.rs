@@ -17,9 +17,9 @@ use std::{
 use agentwire_core::{
     Tally,
     convert::{Source, SourceOptions},
-    event::Event,
+    event::{Event, StreamEnd},
     fold::Fold,
-    format::{Format, Options, Setup, StreamEnd, ag_ui, ai_sdk},
+    format::{Format, Options, Setup, ag_ui, ai_sdk},
     framing::{Frames, Framing, detect},
 };
 use serde_json::{Map, Value, json};

@@ -20,8 +20,8 @@ use std::{
 
 use agentwire_core::{
     convert::{Converter, Source, SourceOptions},
-    event::{Body, Event},
-    format::{Format, Options, Profile, Setup, StreamEnd, Writer},
+    event::{Body, Event, StreamEnd},
+    format::{Format, Options, Profile, Setup, Writer},
     framing::{Frames, Framing},
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};

@@ -12,8 +12,8 @@ use std::{env, fs, hint::black_box};
 
 use agentwire_core::{
     convert::{Converter, Source, SourceOptions},
-    event::{Body, Event, MessageId, RunStarted},
-    format::{Format, Options, Setup, StreamEnd, ai_sdk},
+    event::{Body, Event, MessageId, RunStarted, StreamEnd},
+    format::{Format, Options, Setup, ai_sdk},
     framing::{Frames, Framing},
 };
 use serde_json::{Map, Value, json};

@@ -12,8 +12,8 @@ use std::{fs, hint::black_box};
 
 use agentwire_core::{
     convert::{Source, SourceOptions},
-    event::{Body, Event, MessageId, Role, RunStarted},
-    format::{Format, Options, Profile, Setup, StreamEnd},
+    event::{Body, Event, MessageId, Role, RunStarted, StreamEnd},
+    format::{Format, Options, Profile, Setup},
     framing::{Frames, Framing},
 };
 use serde_json::{Map, json};

@@ -8,9 +8,9 @@
 use std::io::{self, BufRead, Write};
 
 use agentwire_core::{
-    event::Event,
+    event::{Event, StreamEnd},
     fold::{Fold, Join, compact},
-    format::{Format, Options, Setup, StreamEnd, ag_ui},
+    format::{Format, Options, Setup, ag_ui},
     framing::{DEFAULT_MAX_FRAME, Decoder, Frames, Framing},
 };
 use serde_json::{Value, json};

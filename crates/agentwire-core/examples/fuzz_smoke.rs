@@ -20,7 +20,8 @@ use std::{
 
 use agentwire_core::{
     convert::{Converter, Source, SourceOptions},
-    format::{FORMATS, Format, Options, Setup, StreamEnd},
+    event::StreamEnd,
+    format::{FORMATS, Format, Options, Setup},
     framing::detect,
 };
 

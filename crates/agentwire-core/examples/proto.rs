@@ -6,10 +6,7 @@
 
 use std::io::{self, BufRead, Write};
 
-use agentwire_core::{
-    Tally,
-    format::{ReadError, ag_ui},
-};
+use agentwire_core::{Tally, format::ag_ui, json::ReadError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

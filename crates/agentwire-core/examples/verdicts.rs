@@ -9,7 +9,8 @@ use std::io::{self, BufRead, Write};
 
 use agentwire_core::{
     convert::{Converter, Source, SourceOptions},
-    format::{Format, Options, Setup, StreamEnd},
+    event::StreamEnd,
+    format::{Format, Options, Setup},
     framing::{DEFAULT_MAX_FRAME, Decoder, Framing},
     order::{Breach, Checker},
 };

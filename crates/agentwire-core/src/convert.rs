@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    event::{Event, RunId, ThreadId},
-    format::{Fidelity, Format, Options, Profile, ReadError, Reader, Setup, StreamEnd, Writer},
+    event::{Event, RunId, StreamEnd, ThreadId},
+    format::{Fidelity, Format, Options, Profile, Reader, Setup, Writer},
     framing::{DEFAULT_MAX_FRAME, Decoder, Foreign, FrameError, FrameProblem, Frames, Framing},
+    json::ReadError,
     order::{Guard, Rule},
     tally::{Count, Tally},
 };

@@ -10,7 +10,8 @@ use std::{
 
 use agentwire_core::{
     convert::{Converter, Source, SourceOptions},
-    format::{FORMATS, Format, Options, Profile, Setup, StreamEnd},
+    event::StreamEnd,
+    format::{FORMATS, Format, Options, Profile, Setup},
     framing::detect,
 };
 

@@ -8,8 +8,8 @@
 use std::error::Error;
 
 use agentwire_core::{
-    event::{Body, Message, ResumeEntry, ResumeStatus, RunInput},
-    format::{Format, Options, Setup, StreamEnd},
+    event::{Body, Message, ResumeEntry, ResumeStatus, RunInput, StreamEnd},
+    format::{Format, Options, Setup},
     framing::{Frames, Framing},
     json::Json,
     order::Guard,

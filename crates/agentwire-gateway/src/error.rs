@@ -1,6 +1,6 @@
 //! A request that is not done: a status, a stable code, what was wrong, and what to do about it.
 
-use agentwire_core::format::ReadError;
+use agentwire_core::json::ReadError;
 use agentwire_store::{Missing, StoreError};
 use axum::{
     body::Body,

@@ -4,8 +4,8 @@ use std::{fmt::Display, path::Path, process::ExitCode};
 
 use agentwire_core::{
     Tally,
-    event::{Body, Event, RunId, ThreadId},
-    format::{Format, Options, Reader, Setup, StreamEnd},
+    event::{Body, Event, RunId, StreamEnd, ThreadId},
+    format::{Format, Options, Reader, Setup},
     framing::{Decoder, Framing},
     order::Checker,
 };

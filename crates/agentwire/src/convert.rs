@@ -10,7 +10,8 @@ use std::{
 
 use agentwire_core::{
     convert::{Converter, InputProblem, Report, Source, SourceOptions},
-    format::{Setup, StreamEnd},
+    event::StreamEnd,
+    format::Setup,
     framing::Framing,
 };
 

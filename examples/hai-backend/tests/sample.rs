@@ -2,8 +2,8 @@
 
 use agentwire_core::{
     convert::{Source, SourceOptions},
-    event::{Body, Event},
-    format::{StreamEnd, hai},
+    event::{Body, Event, StreamEnd},
+    format::hai,
     framing::Framing,
 };
 

@@ -16,7 +16,7 @@ pub use id::{Interner, InterruptId, MessageId, RunId, SubagentId, ThreadId, Tool
 pub use input::{Context, ResumeEntry, ResumeStatus, RunInput, Tool};
 pub use message::{Message, MessageBody, Role, ToolCall};
 pub use run::{
-    Interrupt, Outcome, RunError, RunFinished, RunStarted, SubagentOutcome, SubagentStarted, Usage,
+    Interrupt, Outcome, RunError, RunFinished, RunStarted, StreamEnd, SubagentOutcome, SubagentStarted, Usage,
 };
 
 use crate::{

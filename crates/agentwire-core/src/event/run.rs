@@ -83,6 +83,21 @@ pub struct Interrupt {
     pub subagent: Option<SubagentId>,
 }
 
+/// The way in which a stream of events ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamEnd {
+    /// The sender closed the stream normally.
+    Closed,
+    /// The connection broke, or the stream could not be decoded any further.
+    Failed {
+        /// A stable code.
+        code: Box<str>,
+        /// Explanation for a person.
+        message: Box<str>,
+    },
+}
+
 /// Token counts of one provider and model.
 ///
 /// `input` and `output` are totals; the others are parts of them, `total` is their sum.

@@ -7,10 +7,10 @@
 
 use std::{fmt::Write as _, fs, path::Path};
 
-use super::{Format, Options, Setup, StreamEnd, ag_ui};
+use super::{Format, Options, Setup, ag_ui};
 use crate::{
     convert::{Source, SourceOptions},
-    event::Event,
+    event::{Event, StreamEnd},
     framing::{Frames, Framing, detect},
     order::Checker,
 };

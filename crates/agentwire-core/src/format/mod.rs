@@ -17,15 +17,14 @@ mod options;
 mod protobuf;
 mod reused;
 
-use std::fmt;
-
 pub use self::{
     detect::detect,
     options::{OptionError, OptionSpec, Options, WHOLE_NUMBER},
 };
 use crate::{
-    event::{Event, RunId, ThreadId},
+    event::{Event, RunId, StreamEnd, ThreadId},
     framing::{Frame, Frames, Framing},
+    json::ReadError,
     tally::Tally,
 };
 
@@ -126,21 +125,6 @@ pub trait Writer: Send {
     }
 }
 
-/// How a native stream ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StreamEnd {
-    /// The peer closed it in good order.
-    Closed,
-    /// It was cut or could not be read on; says why.
-    Failed {
-        /// A stable code.
-        code: Box<str>,
-        /// For a person.
-        message: Box<str>,
-    },
-}
-
 /// How well a format could express an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fidelity {
@@ -151,41 +135,6 @@ pub enum Fidelity {
     /// Nothing was written; says why.
     Dropped(&'static str),
 }
-
-/// A frame that does not follow its format.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadError(Box<(String, String)>);
-
-impl ReadError {
-    /// An error at a JSON pointer (empty: the frame as a whole).
-    #[must_use]
-    pub fn new(path: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self(Box::new((path.into(), problem.into())))
-    }
-
-    /// Where in the frame, as a JSON pointer.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        &self.0.0
-    }
-
-    /// What was wrong there and what was expected.
-    #[must_use]
-    pub fn problem(&self) -> &str {
-        &self.0.1
-    }
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.path() {
-            "" => f.write_str(self.problem()),
-            path => write!(f, "at `{path}`: {}", self.problem()),
-        }
-    }
-}
-
-impl std::error::Error for ReadError {}
 
 impl Format {
     /// The format of that name.

@@ -4,6 +4,7 @@
 //! they came in: compact, on one line, checked once. Nothing is parsed until somebody needs to look inside,
 //! and numbers, key order and unknown members survive as they were.
 
+mod error;
 mod normal;
 mod object;
 mod write;
@@ -14,6 +15,7 @@ use serde_json::{Value, value::RawValue};
 
 pub(crate) use self::object::{elements, json, members, text};
 pub use self::{
+    error::ReadError,
     normal::{MAX_DEPTH, Unfit},
     object::{Fields, Path, kind_of},
     write::{ArrayWriter, ObjectWriter, write_str},

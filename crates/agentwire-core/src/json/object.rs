@@ -12,8 +12,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{Json, Object, Unfit, normal};
-use crate::{format::ReadError, tally::Tally};
+use super::{Json, Object, ReadError, Unfit, normal};
+use crate::tally::Tally;
 
 /// The members of an object in order, keys and raw values borrowed.
 pub(super) struct RawMembers<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);

@@ -7,11 +7,9 @@ use super::{
     rule::Rule,
     track::{Phase, Track},
 };
-use crate::{
-    event::{
-        Body, Event, Interrupt, Outcome, RunError, RunFinished, RunId, RunStarted, SubagentOutcome, ThreadId,
-    },
-    format::StreamEnd,
+use crate::event::{
+    Body, Event, Interrupt, Outcome, RunError, RunFinished, RunId, RunStarted, StreamEnd, SubagentOutcome,
+    ThreadId,
 };
 
 /// The code of a run whose stream ended before the run did.
@@ -24,7 +22,7 @@ pub(crate) const STREAM_TRUNCATED: &str = "STREAM_TRUNCATED";
 /// contradicts its owner is taken off) and dropped where it cannot. Every repair is counted by rule.
 ///
 /// ```
-/// use agentwire_core::{event::{Body, Event}, format::StreamEnd, order::Guard};
+/// use agentwire_core::{event::{Body, Event, StreamEnd}, order::Guard};
 /// let mut guard = Guard::new("t1", "r1");
 /// let mut out = Vec::new();
 /// guard.push(Event::new(Body::TextDelta { message: "m1".into(), delta: "Hi".into() }), &mut out);

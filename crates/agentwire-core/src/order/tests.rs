@@ -6,9 +6,8 @@ use super::{Checker, Guard, Rule};
 use crate::{
     event::{
         Body, Content, EncryptedEntity, Event, Interrupt, Message, Outcome, RunError, RunFinished,
-        RunStarted, SubagentId, SubagentStarted, ToolResult,
+        RunStarted, StreamEnd, SubagentId, SubagentStarted, ToolResult,
     },
-    format::StreamEnd,
     json::{Json, Object},
     patch::Patch,
 };

@@ -31,18 +31,16 @@ use super::{
     is_pointer,
     size::{depth, json_len, json_len_within},
 };
-use crate::{
-    framing::DEFAULT_MAX_FRAME,
-    json::{Json, MAX_DEPTH},
-};
+use crate::json::{Json, MAX_DEPTH};
 
 /// The most operations in one patch: each takes about 40 bytes, so this many come to 400 kB, at which point an
 /// honest sender would rather send the state. [`diff`](super::diff) keeps to it.
 pub const DEFAULT_MAX_OPERATIONS: usize = 10_000;
 
-/// The most bytes by which one patch makes a document longer: as many as fit in one frame. The values that a
-/// patch brings along are in that frame, so only `copy` gets beyond it.
-pub const DEFAULT_MAX_SIZE_GROWTH: usize = DEFAULT_MAX_FRAME;
+/// The most bytes by which one patch may make a document longer: as many as fit in one frame
+/// ([`DEFAULT_MAX_FRAME`](crate::framing::DEFAULT_MAX_FRAME)). The values of a patch are in that frame, so only
+/// `copy` can exceed it.
+pub const DEFAULT_MAX_SIZE_GROWTH: usize = 10 * 1024 * 1024;
 
 /// Bounds on what one patch may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agentwire_core::{event::ThreadId, json::Json, percent};
+use agentwire_core::{event::ThreadId, json::Json};
 use agentwire_store::Owner;
 use axum::{
     extract::{FromRequestParts, RawPathParams, Request},
@@ -245,7 +245,7 @@ async fn read_body(
 
 /// Decodes `%41` and `+`; what is not valid stays as it is.
 pub(crate) fn percent_decode(text: &str) -> String {
-    String::from_utf8_lossy(&percent::decode(&text.replace('+', " "))).into_owned()
+    percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

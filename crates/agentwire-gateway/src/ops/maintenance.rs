@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use agentwire_core::{
     Tally,
-    event::{Body, MessageId, RunInput},
+    event::{Body, MessageId, RunInput, StreamEnd},
     fold::{self, Fold},
-    format::{StreamEnd, ag_ui},
+    format::ag_ui,
     order::Guard,
 };
 use agentwire_store::{

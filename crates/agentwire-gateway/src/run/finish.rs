@@ -1,9 +1,9 @@
 //! How a run ends: with one terminal event, and with everything that follows from it in the same append.
 
 use agentwire_core::{
-    event::{Body, Event, Outcome, RunError, RunFinished},
+    event::{Body, Event, Outcome, RunError, RunFinished, StreamEnd},
     fold::{Fold, Join},
-    format::{StreamEnd, ag_ui, ai_sdk},
+    format::{ag_ui, ai_sdk},
     json::{Json, Object},
 };
 use agentwire_store::{Change, RunStatus, StateChange, StatusChange};

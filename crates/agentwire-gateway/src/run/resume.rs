@@ -216,7 +216,7 @@ mod tests {
         let mut again = again(repaired);
         assert_eq!(heard(&mut again, nonsense), Ok(vec![word("b")]));
         let mut rest = Vec::new();
-        again.into_guard().end(&agentwire_core::format::StreamEnd::Closed, &mut rest);
+        again.into_guard().end(&agentwire_core::event::StreamEnd::Closed, &mut rest);
         assert_eq!(rest.first(), Some(&over()), "the guard knows what is open");
     }
 }

@@ -8,8 +8,8 @@
 use std::{fmt::Write, future::poll_fn, io, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use agentwire_core::{
-    event::{Body, Event, Outcome, RunError, RunFinished, RunId, RunInput, RunStarted, ThreadId},
-    format::{Format, Options, Profile, Setup, StreamEnd, Writer, ag_ui},
+    event::{Body, Event, Outcome, RunError, RunFinished, RunId, RunInput, RunStarted, StreamEnd, ThreadId},
+    format::{Format, Options, Profile, Setup, Writer, ag_ui},
     framing::{Frames, Framing},
     json::Json,
     order::Guard,

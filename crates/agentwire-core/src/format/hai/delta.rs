@@ -15,8 +15,7 @@ use super::{
     nesting::compose,
 };
 use crate::{
-    format::ReadError,
-    json::{Fields, Json, Object, ObjectWriter, Path, json, text},
+    json::{Fields, Json, Object, ObjectWriter, Path, ReadError, json, text},
     tally::Tally,
 };
 

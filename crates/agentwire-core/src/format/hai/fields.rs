@@ -3,8 +3,7 @@
 use serde_json::value::RawValue;
 
 use crate::{
-    format::ReadError,
-    json::{Fields, Json, Object, Path, json, text},
+    json::{Fields, Json, Object, Path, ReadError, json, text},
     tally::Tally,
 };
 

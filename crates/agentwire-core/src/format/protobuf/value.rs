@@ -5,8 +5,7 @@ use serde_json::Value;
 
 use super::wire::{Field, Malformed, Message, put_double, put_int, put_message, put_plain_str, put_str};
 use crate::{
-    format::ReadError,
-    json::{Json, MAX_DEPTH, Object, write_str},
+    json::{Json, MAX_DEPTH, Object, ReadError, write_str},
     tally::Tally,
 };
 

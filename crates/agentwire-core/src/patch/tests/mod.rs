@@ -81,3 +81,8 @@ fn pointers(value: &Value) -> Vec<String> {
     }
     all
 }
+
+#[test]
+fn default_growth_is_one_frame() {
+    assert_eq!(super::DEFAULT_MAX_SIZE_GROWTH, crate::framing::DEFAULT_MAX_FRAME);
+}

@@ -12,9 +12,10 @@ use std::{
 };
 
 use agentwire_core::{
-    event::{Body, Event},
-    format::{self, Format, OptionError, Options, ReadError, Reader, Setup, StreamEnd, openai},
+    event::{Body, Event, StreamEnd},
+    format::{self, Format, OptionError, Options, Reader, Setup, openai},
     framing::{Decoder, Frame, FrameError, FrameProblem, Framing, detect},
+    json::ReadError,
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};

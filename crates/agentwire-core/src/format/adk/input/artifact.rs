@@ -1,15 +1,12 @@
 //! Artifacts: what agents store under a name beside the conversation, as the API server hands it out.
 
 use crate::{
-    format::{
-        ReadError,
-        adk::{
-            base64::decoded,
-            reader::decode::{parse, parse_raw},
-            wire::{AdkPart, AdkText},
-        },
+    format::adk::{
+        base64::decoded,
+        reader::decode::{parse, parse_raw},
+        wire::{AdkPart, AdkText},
     },
-    json::Path,
+    json::{Path, ReadError},
 };
 
 /// One version of an artifact.

@@ -26,8 +26,7 @@ use crate::{
         Content, ContentPart, Interrupt, Message, MessageBody, PartSource, ResumeEntry, RunInput, ThreadId,
         ToolCallId,
     },
-    format::ReadError,
-    json::{Json, Object},
+    json::{Json, Object, ReadError},
     percent,
     tally::Tally,
 };
@@ -404,7 +403,7 @@ fn data_url(url: &str, beside: Option<&str>) -> Option<Value> {
         "" => beside.unwrap_or("text/plain"),
         mime_type => mime_type,
     };
-    let bytes = percent::decode(data);
+    let bytes = percent_encoding::percent_decode_str(data).collect::<Vec<u8>>();
     Some(match is_base64 {
         true => inline(mime_type, &String::from_utf8_lossy(&bytes)),
         false => inline(mime_type, &base64::encoded(&bytes)),

@@ -4,11 +4,8 @@ use super::{AdkReader, citations, decode::parse, emitter::AdkEmitter, steps::Eve
 use crate::{
     event::{Body, MessageId},
     fold::carrier,
-    format::{
-        ReadError,
-        adk::wire::{AdkEvent, AdkText, EventActions, UsageMetadata},
-    },
-    json::{Json, Path, json},
+    format::adk::wire::{AdkEvent, AdkText, EventActions, UsageMetadata},
+    json::{Json, Path, ReadError, json},
 };
 
 impl AdkReader {

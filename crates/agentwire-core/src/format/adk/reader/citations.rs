@@ -5,16 +5,13 @@ use serde_json::{Value, json, value::RawValue};
 use super::decode::parse;
 use crate::{
     event::{MediaKind, MessageId, PartSource, Source, Usage},
-    format::{
-        ReadError,
-        adk::{
-            base64,
-            wire::{
-                AdkText, Blob, CitationMetadata, FileData, GroundingMetadata, GroundingSource, UsageMetadata,
-            },
+    format::adk::{
+        base64,
+        wire::{
+            AdkText, Blob, CitationMetadata, FileData, GroundingMetadata, GroundingSource, UsageMetadata,
         },
     },
-    json::{Object, Path},
+    json::{Object, Path, ReadError},
 };
 
 /// Adds the token counts of one model turn to those of the run, per model.

@@ -12,11 +12,8 @@ use serde::{
 use serde_json::value::RawValue;
 
 use crate::{
-    format::{
-        ReadError,
-        adk::wire::{AdkPart, AdkText, PartList, RawEntries},
-    },
-    json::{Path, elements},
+    format::adk::wire::{AdkPart, AdkText, PartList, RawEntries},
+    json::{Path, ReadError, elements},
 };
 
 /// A value of a wire object, with the error for a value of another type.

@@ -2,11 +2,8 @@
 
 use super::{AdkReader, emitter::AdkEmitter};
 use crate::{
-    event::{Body, Event, Outcome, RunError, RunFinished},
-    format::{
-        StreamEnd,
-        adk::options::{AdkReaderOptions, FinalSnapshot},
-    },
+    event::{Body, Event, Outcome, RunError, RunFinished, StreamEnd},
+    format::adk::options::{AdkReaderOptions, FinalSnapshot},
 };
 
 /// The code of a stream that held nothing: an error page, or a proxy that swallowed the answer.

@@ -35,16 +35,16 @@ use self::{
     steps::{EventOrigin, OpenSteps},
 };
 use crate::{
-    event::{Body, Event, MessageId, RunStarted, Usage},
+    event::{Body, Event, MessageId, RunStarted, StreamEnd, Usage},
     format::{
-        ReadError, Reader, StreamEnd,
+        Reader,
         adk::{
             options::AdkReaderOptions,
             wire::{AdkEvent, AdkText, EventActions, PartList},
         },
     },
     framing::{Frame, Payload},
-    json::{Json, Path, elements, json, kind_of},
+    json::{Json, Path, ReadError, elements, json, kind_of},
     tally::Tally,
 };
 

@@ -7,14 +7,11 @@ use std::collections::HashMap;
 
 use super::decode::{milliseconds, parse, parse_raw};
 use crate::{
-    format::{
-        ReadError,
-        adk::{
-            input::SessionEntry,
-            wire::{AdkEvent, AdkText, EventActions, EventCompaction, SessionBody},
-        },
+    format::adk::{
+        input::SessionEntry,
+        wire::{AdkEvent, AdkText, EventActions, EventCompaction, SessionBody},
     },
-    json::{Path, elements},
+    json::{Path, ReadError, elements},
 };
 
 /// The events that count, oldest first. A summary takes the place of the range it stands for.

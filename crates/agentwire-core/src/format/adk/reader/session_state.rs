@@ -6,8 +6,8 @@
 use indexmap::IndexMap;
 
 use crate::{
-    format::{ReadError, adk::wire::RawEntries},
-    json::{Json, Object, Path, json},
+    format::adk::wire::RawEntries,
+    json::{Json, Object, Path, ReadError, json},
     patch::{Patch, PatchOp},
     tally::Tally,
 };

@@ -11,11 +11,8 @@ use super::{
 };
 use crate::{
     event::{Body, Event},
-    format::{
-        ReadError,
-        adk::{input::StoredSession, wire::SessionBody},
-    },
-    json::{Object, Path, json},
+    format::adk::{input::StoredSession, wire::SessionBody},
+    json::{Object, Path, ReadError, json},
     tally::Tally,
 };
 

@@ -6,11 +6,8 @@ use super::{
 };
 use crate::{
     event::{Body, Content, ContentPart, File, Role},
-    format::{
-        ReadError,
-        adk::wire::{AdkEvent, EventActions, PartList},
-    },
-    json::Path,
+    format::adk::wire::{AdkEvent, EventActions, PartList},
+    json::{Path, ReadError},
 };
 
 impl AdkReader {

@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use super::FORMAT;
 use crate::{
     convert::{Source, SourceOptions},
-    event::{Body, Event, Message, MessageBody, Outcome, RunInput, Tool},
+    event::{Body, Event, Message, MessageBody, Outcome, RunInput, StreamEnd, Tool},
     fold::Fold,
-    format::{Options, StreamEnd, golden},
+    format::{Options, golden},
     framing::{Framing, detect},
     json::Json,
     order::Checker,

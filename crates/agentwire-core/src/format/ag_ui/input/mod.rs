@@ -10,8 +10,7 @@ use serde_json::value::RawValue;
 use super::{reader, wire::PROTOCOL_VERSION, writer};
 use crate::{
     event::{Context, ResumeEntry, ResumeStatus, RunInput, Tool},
-    format::ReadError,
-    json::{Fields, ObjectWriter, Path, json},
+    json::{Fields, ObjectWriter, Path, ReadError, json},
     tally::Tally,
 };
 

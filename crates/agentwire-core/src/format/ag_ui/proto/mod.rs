@@ -30,8 +30,9 @@ use super::{
     writer::{AgUiWriter, Encoding, json as json_writer},
 };
 use crate::{
-    format::{Format, Profile, ReadError},
+    format::{Format, Profile},
     framing::Framing,
+    json::ReadError,
 };
 
 /// The media type of the binary binding; a response must carry it exactly.

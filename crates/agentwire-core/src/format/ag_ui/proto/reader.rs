@@ -12,14 +12,11 @@ use super::super::{
 };
 use crate::{
     event::{Body, Event, Role, RunInput},
-    format::{
-        ReadError,
-        protobuf::{
-            value::{lossy, struct_to_json, value_to_json},
-            wire::{Malformed, Message},
-        },
+    format::protobuf::{
+        value::{lossy, struct_to_json, value_to_json},
+        wire::{Malformed, Message},
     },
-    json::write_str,
+    json::{ReadError, write_str},
     tally::Tally,
 };
 

@@ -7,7 +7,7 @@
 use super::super::wire::{Chunk, ChunkKind};
 use crate::{
     event::{Body, Event, Extra, MessageId, Role, SubagentId, ToolCallId},
-    format::ReadError,
+    json::ReadError,
 };
 
 /// The stream that a lane is assembling.

@@ -22,8 +22,7 @@ use crate::{
         Body, EncryptedEntity, Event, Extra, Interner, Interrupt, MessageId, Outcome, Role, RunError,
         RunFinished, RunStarted, SubagentOutcome, SubagentStarted, ToolCallId, ToolResult, Usage,
     },
-    format::ReadError,
-    json::{Fields, Json, Object, Path},
+    json::{Fields, Json, Object, Path, ReadError},
     tally::Tally,
 };
 

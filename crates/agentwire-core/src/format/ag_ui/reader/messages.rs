@@ -5,8 +5,7 @@ use serde_json::value::RawValue;
 use super::json::union_tag;
 use crate::{
     event::{Content, ContentPart, MediaKind, Message, MessageBody, PartSource, Role, ToolCall},
-    format::ReadError,
-    json::{Fields, Json, Object, Path, json, kind_of, text},
+    json::{Fields, Json, Object, Path, ReadError, json, kind_of, text},
     patch::{Op, Patch, PatchOp, is_pointer},
     tally::Tally,
 };

@@ -14,9 +14,10 @@ use self::{
 };
 use super::{options::AgUiOptions, proto, wire::PROTOCOL_VERSION};
 use crate::{
-    event::{Body, Event, MessageId, RunId},
-    format::{ReadError, Reader, Setup, StreamEnd},
+    event::{Body, Event, MessageId, RunId, StreamEnd},
+    format::{Reader, Setup},
     framing::{Frame, Payload},
+    json::ReadError,
     tally::Tally,
 };
 

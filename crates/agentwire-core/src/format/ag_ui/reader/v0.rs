@@ -5,8 +5,7 @@ use serde_json::value::RawValue;
 use super::json::{Native, parent_message};
 use crate::{
     event::{Body, Event, Interrupt, MessageId, ToolCallId, ToolResult},
-    format::ReadError,
-    json::{Fields, Object, Path},
+    json::{Fields, Object, Path, ReadError},
     tally::Tally,
 };
 

@@ -14,18 +14,15 @@ use crate::{
         Content, ContentPart, Interrupt, Message, MessageBody, MessageId, ResumeEntry, ResumeStatus,
         ToolCall, ToolCallId,
     },
-    format::{
-        ReadError,
-        ai_sdk::{
-            reader::{
-                decode,
-                metadata::{self, ReceivedMetadata},
-            },
-            wire::{self, AI_SDK, native},
-            writer::encode,
+    format::ai_sdk::{
+        reader::{
+            decode,
+            metadata::{self, ReceivedMetadata},
         },
+        wire::{self, AI_SDK, native},
+        writer::encode,
     },
-    json::{Fields, Json, Object, Path, elements, json, text},
+    json::{Fields, Json, Object, Path, ReadError, elements, json, text},
     tally::Tally,
 };
 

@@ -12,18 +12,15 @@ use crate::{
         Source, ToolCall, ToolCallId,
     },
     fold::carrier,
-    format::{
-        ReadError,
-        ai_sdk::{
-            reader::{
-                decode,
-                metadata::{self, ReceivedMetadata},
-            },
-            wire::{self, STATE_ID, data_part, native},
-            writer::{encode, part_metadata},
+    format::ai_sdk::{
+        reader::{
+            decode,
+            metadata::{self, ReceivedMetadata},
         },
+        wire::{self, STATE_ID, data_part, native},
+        writer::{encode, part_metadata},
     },
-    json::{Fields, Json, Object, Path, json},
+    json::{Fields, Json, Object, Path, ReadError, json},
     tally::Tally,
 };
 

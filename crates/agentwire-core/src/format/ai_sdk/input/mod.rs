@@ -22,9 +22,8 @@ use crate::{
     event::{
         Message, MessageBody, MessageId, ResumeEntry, RunId, RunInput, ThreadId, Tool, ToolCall, ToolCallId,
     },
-    format::ReadError,
     framing::DEFAULT_MAX_FRAME,
-    json::{Fields, Json, ObjectWriter, Path},
+    json::{Fields, Json, ObjectWriter, Path, ReadError},
     tally::Tally,
 };
 

@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use super::{builder::Builder, decode, metadata::ReceivedMetadata};
 use crate::{
     event::{Body, EncryptedEntity, Event, File, MediaKind, PartSource, Source, ToolCallId},
-    format::{ReadError, ai_sdk::wire},
-    json::{Fields, Json, Object, Path, elements, json, text},
+    format::ai_sdk::wire,
+    json::{Fields, Json, Object, Path, ReadError, elements, json, text},
 };
 
 /// The one text part and the one reasoning part of a step.

@@ -13,9 +13,10 @@ mod ui_message_stream;
 
 use self::builder::Builder;
 use crate::{
-    event::Event,
-    format::{ReadError, Reader, Setup, StreamEnd},
+    event::{Event, StreamEnd},
+    format::{Reader, Setup},
     framing::{Frame, Payload},
+    json::ReadError,
     tally::Tally,
 };
 

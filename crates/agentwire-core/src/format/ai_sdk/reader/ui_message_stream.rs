@@ -7,14 +7,11 @@ use super::{
 };
 use crate::{
     event::{Body, Event, File, Interrupt, MediaKind, Role, Source, ToolCallId},
-    format::{
-        ReadError,
-        ai_sdk::{
-            wire::{self, TextDeltaChunk, native},
-            writer::encode,
-        },
+    format::ai_sdk::{
+        wire::{self, TextDeltaChunk, native},
+        writer::encode,
     },
-    json::{Fields, Json, Object, Path},
+    json::{Fields, Json, Object, Path, ReadError},
 };
 
 /// Reads one chunk.

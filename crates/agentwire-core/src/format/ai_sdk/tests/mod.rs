@@ -10,8 +10,8 @@ use std::{fmt::Write as _, fs, path::Path};
 use super::{FORMAT, input};
 use crate::{
     convert::{Converter, Source, SourceOptions},
-    event::{Event, Message, MessageBody, RunInput, ToolCall},
-    format::{Format, Options, Setup, StreamEnd, ag_ui, golden, hai, langgraph},
+    event::{Event, Message, MessageBody, RunInput, StreamEnd, ToolCall},
+    format::{Format, Options, Setup, ag_ui, golden, hai, langgraph},
     framing::Framing,
     tally::Tally,
 };

@@ -11,9 +11,9 @@ use super::{
     written,
 };
 use crate::{
-    event::{Body, Event, Role},
+    event::{Body, Event, Role, StreamEnd},
     fold::{Fold, arbitrary},
-    format::{StreamEnd, golden},
+    format::golden,
     framing::Framing,
     order::Guard,
 };

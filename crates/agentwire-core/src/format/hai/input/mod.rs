@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     event::{Context, InterruptId, MessageBody, ResumeEntry, ResumeStatus, RunId, RunInput, ThreadId, Tool},
-    format::{ReadError, ag_ui::shapes},
-    json::{Fields, Json, ObjectWriter, Path, elements},
+    format::ag_ui::shapes,
+    json::{Fields, Json, ObjectWriter, Path, ReadError, elements},
     tally::Tally,
 };
 

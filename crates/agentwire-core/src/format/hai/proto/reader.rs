@@ -4,14 +4,11 @@ use bytes::{BufMut, BytesMut};
 
 use super::{super::wire::EVENTS, EXTRA, FIELDS, Kind, UNKNOWN_TYPE, lists, member};
 use crate::{
-    format::{
-        ReadError,
-        protobuf::{
-            value::{lossy, struct_to_json, value_to_json},
-            wire::Message,
-        },
+    format::protobuf::{
+        value::{lossy, struct_to_json, value_to_json},
+        wire::Message,
     },
-    json::{members, write_str},
+    json::{ReadError, members, write_str},
     tally::Tally,
 };
 

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     event::{Block, Body, Event, MessageId, Role},
-    format::{ReadError, ag_ui::shapes},
-    json::{Fields, Json, Object, Path},
+    format::ag_ui::shapes,
+    json::{Fields, Json, Object, Path, ReadError},
 };
 
 /// Messages that may be open at once, as many as the guard allows. Beyond that the oldest is closed.

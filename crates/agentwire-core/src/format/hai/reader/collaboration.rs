@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     event::{Body, Event, MessageId},
-    format::{ReadError, ag_ui::shapes},
-    json::{Fields, Json, Path, json, text},
+    format::ag_ui::shapes,
+    json::{Fields, Json, Path, ReadError, json, text},
     tally::Tally,
 };
 

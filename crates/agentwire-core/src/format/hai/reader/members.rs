@@ -12,8 +12,8 @@ use super::super::{
 };
 use crate::{
     event::{Body, Event, Extra, SubagentId},
-    format::{ReadError, ag_ui::shapes::MAX_INTEGER},
-    json::{Fields, Json, Object, Path, kind_of},
+    format::ag_ui::shapes::MAX_INTEGER,
+    json::{Fields, Json, Object, Path, ReadError, kind_of},
     tally::Tally,
 };
 

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     event::{Content, Message, MessageBody, MessageId, Role, SubagentId, ToolCall, ToolCallId},
-    format::{ReadError, ag_ui::shapes},
-    json::{Fields, Json, Object, Path, elements},
+    format::ag_ui::shapes,
+    json::{Fields, Json, Object, Path, ReadError, elements},
     tally::Tally,
 };
 

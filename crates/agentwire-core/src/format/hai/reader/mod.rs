@@ -28,15 +28,15 @@ use super::{
 };
 use crate::{
     event::{
-        Body, Content, Event, MessageId, RunError, RunFinished, RunId, RunStarted, ThreadId, ToolCallId,
-        ToolResult,
+        Body, Content, Event, MessageId, RunError, RunFinished, RunId, RunStarted, StreamEnd, ThreadId,
+        ToolCallId, ToolResult,
     },
     format::{
-        ReadError, Reader, Setup, StreamEnd,
+        Reader, Setup,
         ag_ui::shapes::{self, Context, FINISH_REASON, WRAPPED},
     },
     framing::{Frame, Payload},
-    json::{Fields, Json, Path, json, text},
+    json::{Fields, Json, Path, ReadError, json, text},
     patch::{Op, Patch, PatchOp, is_pointer},
     tally::Tally,
 };

@@ -46,10 +46,10 @@ use super::{
     wire::{self, EventName, Mode, Native},
 };
 use crate::{
-    event::{Body, Event, Interner, RunId, SubagentId, ThreadId},
-    format::{ReadError, Reader, Setup, StreamEnd},
+    event::{Body, Event, Interner, RunId, StreamEnd, SubagentId, ThreadId},
+    format::{Reader, Setup},
     framing::Frame,
-    json::{Json, kind_of},
+    json::{Json, ReadError, kind_of},
     tally::Tally,
 };
 

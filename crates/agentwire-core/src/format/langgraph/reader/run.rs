@@ -24,10 +24,9 @@ use super::{
 };
 use crate::{
     event::{
-        Body, Event, Extra, Interrupt, Message, Outcome, RunError, RunFinished, RunId, RunStarted,
+        Body, Event, Extra, Interrupt, Message, Outcome, RunError, RunFinished, RunId, RunStarted, StreamEnd,
         SubagentId, SubagentOutcome, ThreadId, ToolCallId, Usage,
     },
-    format::StreamEnd,
     json::Json,
     patch::{Op, diff},
     tally::Tally,

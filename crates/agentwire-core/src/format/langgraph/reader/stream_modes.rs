@@ -137,14 +137,14 @@ impl LangGraphReader {
         let status = raw_json::filled(native.status, &mut self.tally);
         if status.as_deref() == Some("run_done") {
             self.run.has_modes = true;
-            return self.closed(&crate::format::StreamEnd::Closed, out);
+            return self.closed(&crate::event::StreamEnd::Closed, out);
         }
         let another =
             run.is_some() && self.run.native.is_some() && run.as_deref() != self.run.native.as_deref();
         if self.run.is_over() {
             self.next_run();
         } else if another && self.run.is_active() {
-            self.closed(&crate::format::StreamEnd::Closed, out);
+            self.closed(&crate::event::StreamEnd::Closed, out);
             self.next_run();
         }
         self.run.native = run.map(Into::into);

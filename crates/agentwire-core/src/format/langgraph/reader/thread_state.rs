@@ -15,8 +15,7 @@ use super::{
 };
 use crate::{
     event::{Interrupt, InterruptId, Message, ToolCallId},
-    format::ReadError,
-    json::{Json, Object, kind_of},
+    json::{Json, Object, ReadError, kind_of},
     tally::Tally,
 };
 

@@ -293,7 +293,8 @@ fn damage() -> impl Strategy<Value = Damage> {
 fn survives(bytes: &[u8], pairs: &[&str]) {
     use crate::{
         convert::{Source, SourceOptions},
-        format::{Options, StreamEnd, langgraph::FORMAT},
+        event::StreamEnd,
+        format::{Options, langgraph::FORMAT},
         framing::{Framing, detect},
         order::Checker,
     };

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::FORMAT;
 use crate::{
     convert::{Source, SourceOptions},
-    event::{Body, Event, Outcome},
-    format::{Options, StreamEnd, golden},
+    event::{Body, Event, Outcome, StreamEnd},
+    format::{Options, golden},
     framing::{Framing, detect},
     order::{Checker, Rule},
     tally::Tally,

@@ -14,8 +14,7 @@ use super::{
 };
 use crate::{
     event::{Event, MediaKind},
-    format::ReadError,
-    json::{Fields, Json, Path, elements, json, text},
+    json::{Fields, Json, Path, ReadError, elements, json, text},
 };
 
 /// Members that are known and that nothing is made of.

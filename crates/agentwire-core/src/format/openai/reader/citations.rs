@@ -6,8 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     event::{File, MediaKind, MessageId, PartSource, Source},
-    format::ReadError,
-    json::{Fields, Object, Path, text},
+    json::{Fields, Object, Path, ReadError, text},
     tally::Tally,
 };
 

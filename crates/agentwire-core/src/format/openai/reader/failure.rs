@@ -6,8 +6,7 @@
 use serde_json::value::RawValue;
 
 use crate::{
-    format::ReadError,
-    json::{Fields, Path, text},
+    json::{Fields, Path, ReadError, text},
     tally::Tally,
 };
 

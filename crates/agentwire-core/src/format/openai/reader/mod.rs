@@ -18,13 +18,16 @@ use self::{
     failure::Failure,
 };
 use crate::{
-    event::{Body, Event, MessageId, Outcome, RunError, RunFinished, RunStarted, Source, ToolCallId, Usage},
+    event::{
+        Body, Event, MessageId, Outcome, RunError, RunFinished, RunStarted, Source, StreamEnd, ToolCallId,
+        Usage,
+    },
     format::{
-        ReadError, Reader, StreamEnd,
+        Reader,
         openai::{options::OpenAiReaderOptions, wire},
     },
     framing::{Frame, Payload},
-    json::{Fields, Path, elements, kind_of},
+    json::{Fields, Path, ReadError, elements, kind_of},
     tally::Tally,
 };
 

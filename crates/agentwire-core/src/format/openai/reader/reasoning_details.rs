@@ -8,8 +8,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::{
-    format::ReadError,
-    json::{Fields, Json, Object, Path, json},
+    json::{Fields, Json, Object, Path, ReadError, json},
     tally::Tally,
 };
 

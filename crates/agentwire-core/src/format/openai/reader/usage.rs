@@ -4,8 +4,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     event::Usage,
-    format::ReadError,
-    json::{Fields, Path},
+    json::{Fields, Path, ReadError},
 };
 
 pub(super) fn usage_at(raw: &RawValue, parent: Path<'_>) -> Result<Usage, ReadError> {

@@ -11,10 +11,10 @@ use crate::{
     convert::{Source, SourceOptions},
     event::{
         Body, Content, ContentPart, Context, Event, MediaKind, Message, MessageBody, Outcome, PartSource,
-        RunInput, Tool, ToolCall,
+        RunInput, StreamEnd, Tool, ToolCall,
     },
     fold::Fold,
-    format::{Options, StreamEnd, golden},
+    format::{Options, golden},
     framing::Framing,
     json::Json,
 };

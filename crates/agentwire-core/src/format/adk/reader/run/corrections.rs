@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     event::{Body, Message, MessageBody, MessageId, Role, ToolCallId},
-    format::{ReadError, adk::wire::PartList},
-    json::{Json, Path},
+    format::adk::wire::PartList,
+    json::{Json, Path, ReadError},
 };
 
 impl AdkRun {

@@ -22,14 +22,11 @@ use crate::{
         ToolCall, ToolCallId,
     },
     fold::carrier,
-    format::{
-        ReadError,
-        adk::{
-            options::AdkReaderOptions,
-            wire::{AdkPart, AdkText, EventActions},
-        },
+    format::adk::{
+        options::AdkReaderOptions,
+        wire::{AdkPart, AdkText, EventActions},
     },
-    json::{Json, Path},
+    json::{Json, Path, ReadError},
     tally::Tally,
 };
 

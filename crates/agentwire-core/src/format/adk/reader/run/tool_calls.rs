@@ -12,11 +12,10 @@ use super::{
 use crate::{
     event::{Body, Interrupt, MessageBody, MessageId, SubagentId, ToolCall, ToolCallId},
     format::{
-        ReadError,
         adk::wire::{AdkText, FunctionCall, PartList},
         reused,
     },
-    json::{Json, Object, Path, json},
+    json::{Json, Object, Path, ReadError, json},
 };
 
 #[derive(Debug)]

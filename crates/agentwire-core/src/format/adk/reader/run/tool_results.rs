@@ -6,11 +6,8 @@ use super::{
 };
 use crate::{
     event::{Body, Content, MessageId, ToolCallId, ToolResult},
-    format::{
-        ReadError,
-        adk::wire::{AdkText, FunctionResponse, RawEntries},
-    },
-    json::{Json, Object, Path, json},
+    format::adk::wire::{AdkText, FunctionResponse, RawEntries},
+    json::{Json, Object, Path, ReadError, json},
 };
 
 impl AdkRun {

@@ -3,8 +3,7 @@
 use super::{super::decode, Builder, MAX_OPEN, Open, ReceivedMetadata};
 use crate::{
     event::{Body, EncryptedEntity, Event, MessageId, Role},
-    format::ReadError,
-    json::Object,
+    json::{Object, ReadError},
 };
 
 impl Builder {

@@ -1,0 +1,35 @@
+//! The layers of this crate: imports between its modules point down.
+
+use std::path::Path;
+
+#[path = "support/imports.rs"]
+mod imports;
+
+/// Bottom to top: each module, and the modules that it imports.
+const LAYERS: &[imports::Layer] = &[
+    // Counts of tolerated deviations.
+    ("tally", &[]),
+    // Percent-encoding of URL segments.
+    ("percent", &[]),
+    // Bytes to frames, and frames to bytes.
+    ("framing", &[]),
+    // JSON values carried as text, and strict access to their members.
+    ("json", &["tally"]),
+    // JSON Patch: apply and diff.
+    ("patch", &["json"]),
+    // Canonical events, messages and requests.
+    ("event", &["json", "patch"]),
+    // The order rules: checker and guard.
+    ("order", &["event"]),
+    // Events to messages and state.
+    ("fold", &["event", "json", "patch"]),
+    // Format readers and writers.
+    ("format", &["event", "fold", "framing", "json", "patch", "percent", "tally"]),
+    // The whole chain: bytes of one format to bytes of another.
+    ("convert", &["event", "format", "framing", "json", "order", "tally"]),
+];
+
+#[test]
+fn imports_point_down() {
+    imports::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), LAYERS);
+}
