@@ -1,13 +1,13 @@
-//! Measures appends: how many events a second, and what CPU time one costs.
+//! Benchmark of appends: events per second and CPU time per event.
 //!
 //! ```text
 //! cargo run --release -p agentwire-store --example bench_store [FOLDER [FILTER]]
 //! ```
 //!
-//! Every run appends one to four events of 180 bytes per call, as a gateway does that flushes what an upstream sent. *closed*: each
-//! run waits for its append and does the next at once, which shows the limit. *30/s*: each run produces 30 events a
-//! second, as a language model does, which shows what a live run costs and how long it waits.
-//! FILTER picks the rows that begin with it, such as `"sqlite os 1000"`.
+//! Every run appends one to four events of 180 bytes per call, as a gateway does that flushes the events of an upstream.
+//! *closed*: each run starts the next append as soon as the last is acknowledged, which shows the maximum throughput.
+//! *30/s*: each run produces 30 events a second, as a language model does, which shows the cost and latency of a live run.
+//! FILTER selects the rows with this prefix, such as `"sqlite os 1000"`.
 
 use std::{
     error::Error,
@@ -86,7 +86,7 @@ async fn measure(
     }
 
     let stop = Arc::new(AtomicBool::new(false));
-    let (begun, cpu_before) = (Instant::now(), cpu_time()?);
+    let (started, cpu_before) = (Instant::now(), cpu_time()?);
     let writers: Vec<_> = appends
         .into_iter()
         .zip(1..)
@@ -103,9 +103,9 @@ async fn measure(
         waits.extend(waited);
         written.push((append.run, count));
     }
-    let (time, cpu) = (begun.elapsed(), cpu_time()?.saturating_sub(cpu_before));
+    let (time, cpu) = (started.elapsed(), cpu_time()?.saturating_sub(cpu_before));
 
-    // A figure is worth nothing if the events are not there.
+    // The figures only count if the events are stored.
     let (run, count) = &written[runs / 2];
     let Log::Exact(log) = store.read(&owner, run, None, usize::MAX).await? else {
         return Err("no log".into());
@@ -134,23 +134,23 @@ async fn write(
     let mut waits = Vec::new();
     let (mut count, mut turn) = (0, seed);
     if let Some(pace) = pace {
-        // Not all at once: models do not keep step.
+        // Staggered starts: models are not synchronised.
         tokio::time::sleep(Duration::from_secs_f64((seed * 7919 % 1000) as f64 / 1000.0 / pace)).await;
     }
     while !stop.load(Ordering::Relaxed) {
         turn = turn * 31 % 1009;
         let events = 1 + turn % 4;
-        let begun = Instant::now();
+        let started = Instant::now();
         let next = Append { events: vec![event.clone(); events], ..append.clone() };
         append.first_seq = store.append(next).await?.next_seq;
-        waits.push(begun.elapsed());
+        waits.push(started.elapsed());
         count += events;
         match pace {
             Some(pace) => {
-                let due = begun + Duration::from_secs_f64(events as f64 / pace);
+                let due = started + Duration::from_secs_f64(events as f64 / pace);
                 tokio::time::sleep_until(due.into()).await;
             }
-            // The memory store is always ready; let the others in.
+            // The memory store never suspends a task; let other tasks run.
             None => tokio::task::yield_now().await,
         }
     }

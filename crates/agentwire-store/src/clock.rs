@@ -1,7 +1,7 @@
-//! The store's clock, handed in so that nothing here reads the time on its own.
+//! The store's clock, injected so that no other code reads the time.
 //!
-//! Claims, expiries and ages are judged by this clock alone. For a database server that is the server's clock;
-//! for `memory:` and `sqlite:` it is the process's.
+//! Claims, expiries and ages are judged by this clock alone. For a database server it is the server's clock; for
+//! `memory:` and `sqlite:` it is the clock of the process.
 
 use std::{
     fmt,
@@ -9,59 +9,59 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// A moment in milliseconds since the Unix epoch.
+/// A point in time, in milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// The latest moment that every backend can hold.
+    /// The latest time that every backend can store.
     pub(crate) const MAX: Self = Self(i64::MAX as u64);
 
-    /// This moment and a while; saturates.
+    /// This time plus a duration; saturates.
     #[must_use]
-    pub fn after(self, while_: Duration) -> Self {
-        let millis = u64::try_from(while_.as_millis()).unwrap_or(u64::MAX);
+    pub fn after(self, duration: Duration) -> Self {
+        let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(millis)).min(Self::MAX)
     }
 
-    /// A while before this moment; saturates at the epoch.
+    /// This time minus a duration; saturates at the epoch.
     #[must_use]
-    pub fn before(self, while_: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(while_.as_millis()).unwrap_or(u64::MAX)))
+    pub fn before(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 
-/// Says what time it is.
+/// A source of the current time.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The time now. Must not go backwards by itself.
+    /// The current time. Must be monotonic.
     fn now(&self) -> Time;
 }
 
-/// The machine's clock, read once and carried on by the monotonic one.
+/// The system clock, read once and advanced by the monotonic clock.
 ///
-/// When the machine's clock is set while the process lives, no claim is lost and none is kept for longer than
-/// it was asked for. Processes that share a file agree as far as the machine's clock did when they started; if
-/// it was set in between, a claim may be judged wrongly by the other one, and the fence keeps the log right.
+/// Setting the system clock while the process runs neither loses a claim nor extends one. Processes that share a file
+/// agree as far as the system clock did when they started: if it was set in between, one process may misjudge the
+/// expiry of another's claim, and the fencing token keeps the log correct.
 #[derive(Debug)]
 pub struct SystemClock {
     read_at: Instant,
-    then: Time,
+    base: Time,
 }
 
 impl Default for SystemClock {
     fn default() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { read_at: Instant::now(), then: Time::default().after(since) }
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { read_at: Instant::now(), base: Time::default().after(since_epoch) }
     }
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Time {
-        self.then.after(self.read_at.elapsed())
+        self.base.after(self.read_at.elapsed())
     }
 }
 
-/// A clock that stands still until it is moved; for tests.
+/// A clock that only moves by [`ManualClock::advance`]; for tests.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 

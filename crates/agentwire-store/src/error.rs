@@ -1,4 +1,4 @@
-//! When the store says no.
+//! Errors of store operations.
 
 use std::{error::Error, sync::Arc};
 
@@ -6,56 +6,56 @@ use agentwire_core::event::RunId;
 
 use crate::model::{PendingId, RunStatus, Seq};
 
-/// The cause of an error, shared because one failed transaction fails all who were in it.
+/// The cause of an error. Shared, because a failed transaction fails every write in its batch.
 pub(crate) type Cause = Arc<dyn Error + Send + Sync>;
 
-/// Why an operation was not done. Unless a variant says otherwise, nothing was changed.
+/// The reason why an operation failed. Unless a variant states otherwise, nothing was changed.
 ///
 /// The text is for people and may change; match on the variant.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is no such thing, or it belongs to somebody else: the two cannot be told apart.
+    /// The record does not exist or belongs to another owner; callers cannot distinguish the two.
     #[error("no such {0}")]
     NotFound(Missing),
-    /// The caller does not, or no longer, hold what it wanted to write to.
+    /// The caller does not, or no longer, hold the claim that the write needs.
     #[error("the fence is old or the claim has expired")]
     Fenced,
     /// The append does not continue the log.
     #[error("the append does not continue the log: event {expected} is next")]
     OutOfOrder {
-        /// The number that the next event has.
+        /// The number of the next event.
         expected: Seq,
     },
-    /// The run has ended; its log is closed for good.
+    /// The run has ended; its log is closed.
     #[error("the run has ended as `{0}`")]
     Ended(RunStatus),
-    /// The run is still live, and this needs an ended one.
+    /// The operation needs an ended run, and this run is still live.
     #[error("the run is still `{0}`")]
     Live(RunStatus),
-    /// Somebody else was first with something different.
+    /// A concurrent change came first.
     #[error(transparent)]
     Conflict(#[from] Conflict),
-    /// The pending item was not answered in time.
+    /// The deadline of the pending item has passed.
     #[error("the pending item `{0}` has expired")]
     Expired(PendingId),
-    /// A bound of the store was reached by this one call; it will be refused again.
+    /// One call exceeds a size limit; a retry fails again.
     #[error("{what} of {size} bytes is beyond the limit of {limit}")]
     TooLarge {
-        /// What was too large.
+        /// The item that is too large.
         what: &'static str,
         /// Its size in bytes.
         size: usize,
-        /// What is allowed.
+        /// The allowed size in bytes.
         limit: usize,
     },
-    /// No room left: the disk, the configured size of the file, or the limits of the memory store.
+    /// No space left: on the disk, within the configured file size, or within the limits of the memory store.
     #[error("the store is full")]
     Full,
-    /// Another process holds the database; trying again is safe.
+    /// Another process has locked the database; a retry is safe.
     #[error("the store is locked by another process")]
     Busy,
-    /// The file is damaged or is not a database.
+    /// The file is damaged or not a database.
     #[error("the store is damaged: {0}")]
     Corrupt(Box<str>),
     /// The file belongs to another program.
@@ -66,10 +66,10 @@ pub enum StoreError {
     Version {
         /// The version in the file.
         found: i64,
-        /// The newest version that this code knows.
+        /// The newest version that this code supports.
         known: i64,
     },
-    /// The address of the store is not understood.
+    /// The address has no known form.
     #[error("unknown store `{0}` (allowed: `memory:`, `sqlite:PATH`)")]
     Address(Box<str>),
     /// The address names a backend that was left out of this build.
@@ -80,25 +80,25 @@ pub enum StoreError {
         /// The Cargo feature of this crate that adds the backend.
         feature: &'static str,
     },
-    /// This backend cannot do that.
+    /// The backend lacks this operation.
     #[error("the {backend} store cannot {what}")]
     Unsupported {
         /// The backend.
         backend: &'static str,
-        /// What it cannot do.
+        /// The operation, as a verb phrase.
         what: &'static str,
     },
     /// The store has been shut down.
     #[error("the store is closed")]
     Closed,
-    /// Reading or writing failed. Whether a write took effect is not known; trying again is safe.
+    /// Reading or writing failed. A write may or may not have taken effect; a retry is safe.
     #[error("the store cannot be reached")]
     Io(#[source] Cause),
 }
 
-/// What was not found.
+/// The kind of record that was not found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it all")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Missing {
     Thread,
     Run,
@@ -115,7 +115,7 @@ impl std::fmt::Display for Missing {
     }
 }
 
-/// What somebody else was first with.
+/// A conflict with a concurrent change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Conflict {
@@ -125,25 +125,24 @@ pub enum Conflict {
         /// The number of the current state.
         current: u64,
     },
-    /// A run has the thread, and what it writes when it ends would replace the change.
+    /// A run has the thread; the state it writes at its end would overwrite the change.
     #[error("the run `{0}` has the thread")]
     Leased(RunId),
-    /// The pending item was answered before, differently or together with others.
+    /// The pending item has a different answer, or was answered in a different set.
     #[error("the pending item `{0}` has another answer")]
     Answer(PendingId),
-    /// A run cannot go from the one status to the other by an append.
+    /// The status change is not allowed.
     #[error("a run cannot go from `{from}` to `{to}`")]
     Status {
-        /// The status it has.
+        /// The current status.
         from: RunStatus,
-        /// The status that was asked for.
+        /// The requested status.
         to: RunStatus,
     },
 }
 
 impl StoreError {
-    /// Whether the fault lies with the database rather than with the request, so that a transaction that met
-    /// it cannot go on.
+    /// Whether the database failed rather than the request, so that the surrounding transaction must be rolled back.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         matches!(self, Self::Full | Self::Busy | Self::Corrupt(_) | Self::Io(_))

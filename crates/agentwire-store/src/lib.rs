@@ -1,25 +1,43 @@
-//! Where a gateway keeps what must outlive a connection or a process: threads, runs, their logs, the locks on
-//! them, what waits for a person, feedback.
+//! Storage for an agentwire gateway: threads, runs, event logs, leases, pending items and feedback.
 //!
-//! [`Store`] is the one seam. [`open`] gives a store by its address (`memory:`, `sqlite:PATH`); every backend
-//! passes the same contract suite (`tests/contract/`), and a further one joins by adding one line there.
+//! [`Store`] is the trait that a gateway uses; [`open`] creates one from an address:
 //!
-//! The store knows nothing about formats: an event is opaque bytes with a number, a state is JSON text that
-//! nobody here parses. What it does know is who may write what, and in which order:
+//! | address | backend | survives |
+//! |---|---|---|
+//! | `memory:` | [`MemoryStore`] | nothing: a bounded store for tests and embedding |
+//! | `sqlite:PATH` | `SqliteStore` (Cargo feature `sqlite`, on by default) | process crashes; power loss at [`Durability::Fsync`] |
 //!
-//! - **Owner.** Every key begins with a tenant and a user. What belongs to somebody else is answered exactly
-//!   as what does not exist. That is why even a run id is unique per owner and not per tenant: if another
-//!   user's run id could not be used, its existence would show.
-//! - **Claim.** A live run (queued, running, paused) is claimed by one process, with an expiry by the store's
-//!   clock and a [`Fence`]. Fences are handed out by one counter of the whole store, so that they rise for ever,
-//!   even across the deletion and rebirth of a thread. Every append names its fence, and an old one is refused by the store itself.
-//! - **Lease.** A thread points at the one run that may change it. The lease is that pointer together with the
-//!   run's claim. A queued run has a claim and no lease; a running or paused one has both, unless another run
-//!   took the thread over after its claim expired: then it is an orphan and can get nothing but an ending.
-//! - **Log.** The events of a run are numbered from 0 without holes. [`Append`] is a compare-and-set on the next
-//!   number; the same append again is recognised and does nothing. A change of status, state, messages and pending items rides in
-//!   the same transaction as the events that announce it. A status that ends the run frees the thread in that same step.
-//! - **Retained or told.** A read is whole, or says what is no longer there ([`Log`]).
+//! Every backend passes the same contract suite (`tests/contract/`). A new backend joins it with one line.
+//!
+//! # Stored data
+//!
+//! A **thread** is a conversation: metadata, a JSON state, JSON messages. A **run** is one request in a thread: its
+//! status, its input and its **log**, the numbered events. A **pending item** is a question that a run left open for a
+//! person or a front end. The store knows no event format: an event is opaque bytes with a sequence number, and JSON
+//! text is never parsed.
+//!
+//! # Guarantees
+//!
+//! * **Isolation.** Every key starts with an [`Owner`] (tenant and user). Data of another owner is reported exactly like
+//!   data that does not exist. Run ids are unique per owner rather than per tenant, because an id that cannot be used
+//!   would reveal that another user has it.
+//! * **Claims and fencing tokens.** A live run (queued, running or paused) is claimed by one process, until an expiry by
+//!   the store's clock. Each claim gets a [`Fence`], a fencing token from one counter for the whole store, which never
+//!   goes back, not even when a thread is deleted and created again. Every append carries its token, and the store
+//!   rejects outdated ones.
+//! * **Leases.** A thread points at the one run that may change it; this pointer together with the run's claim is the
+//!   [`Lease`] on the thread. A queued run has a claim without a lease. A running or paused run has both, unless its
+//!   claim expired and another run got the thread: then it is an orphan, and the only possible change is to end it.
+//! * **Ordered logs.** Events are numbered from 0 without gaps. [`Append`] is a compare-and-set on the next number and
+//!   idempotent: repeating an append has no effect. Changes of status, state, messages and pending items are part of
+//!   the same transaction as the events that announce them. A status that ends the run releases the thread in the
+//!   same step.
+//! * **Explicit gaps.** A read returns every event behind the cursor or states which events are no longer retained
+//!   ([`Log`]).
+//! * **Durability.** A write is acknowledged once it has reached its [`Durability`] level: this process, the operating
+//!   system, or the disk.
+//!
+//! # Example
 //!
 //! ```
 //! use agentwire_store::*;
@@ -38,9 +56,9 @@
 //! append.change.status = Some(StatusChange::to(RunStatus::Finished));
 //! store.append(append).await?;
 //!
-//! let Log::Exact(log) = store.read(&owner, &run.run, None, usize::MAX).await? else { panic!() };
+//! let Log::Exact(log) = store.read(&owner, &run.run, None, usize::MAX).await? else { panic!("all events are retained") };
 //! assert_eq!(log.events.len(), 2);
-//! assert!(store.lease(&owner, &run.thread).await?.is_none());
+//! assert!(store.lease(&owner, &run.thread).await?.is_none(), "the end of a run releases its thread");
 //! # Ok::<(), StoreError>(()) }).unwrap();
 //! ```
 
@@ -59,10 +77,11 @@ pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use error::{Conflict, Missing, StoreError};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use model::{
-    Acquire, Answer, Answered, Answering, Append, Appended, Change, Claim, Created, Durability, Entry,
-    Feedback, Fence, Holder, Lease, Log, NewFeedback, NewPending, NewRun, NewThread, Owner, Page, PageToken,
-    Pending, PendingId, Retained, Retention, Run, RunKey, RunStatus, Seq, Slice, Start, State, StateChange,
-    Stats, StatusChange, Tenant, Text, Thread, ThreadChange, ThreadQuery, UserId, Which,
+    Acquire, Answer, AnswerSet, Append, Appended, Change, Claim, Created, Durability, Feedback, Fence,
+    Holder, Lease, Log, LogSlice, NewFeedback, NewPending, NewRun, NewThread, Owner, Page, PageToken,
+    Pending, PendingFilter, PendingId, RecordedAnswer, Retention, RetentionReport, Run, RunKey, RunStatus,
+    Seq, Start, StartMode, State, StateChange, Stats, StatusChange, Tenant, Text, Thread, ThreadChange,
+    ThreadQuery, UserId,
 };
 pub use open::{Options, open};
 #[cfg(feature = "sqlite")]

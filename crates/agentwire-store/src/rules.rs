@@ -9,8 +9,8 @@ use crate::{
     clock::Time,
     error::{Conflict, Missing, StoreError},
     model::{
-        Answer, Change, Entry, Fence, Holder, Lease, Log, NewPending, Page, PageToken, Pending, Run,
-        RunStatus, Seq, Start, StatusChange, Text, Which,
+        Answer, Change, Fence, Holder, Lease, Log, NewPending, Page, PageToken, Pending, PendingFilter, Run,
+        RunStatus, Seq, Start, StartMode, StateChange, StatusChange, Text,
     },
 };
 
@@ -132,12 +132,16 @@ impl Run {
 /// The status of a new run, or the reason why it is not created.
 ///
 /// `lease` is the live lease on the thread, `queue` the live claims of the runs that wait for it.
-pub(crate) fn decide_start(lease: Option<Lease>, queue: &[Lease], entry: Entry) -> Result<RunStatus, Start> {
-    match (lease.or_else(|| queue.first().cloned()), entry) {
+pub(crate) fn decide_start(
+    lease: Option<Lease>,
+    queue: &[Lease],
+    mode: StartMode,
+) -> Result<RunStatus, Start> {
+    match (lease.or_else(|| queue.first().cloned()), mode) {
         (None, _) => Ok(RunStatus::Running),
-        (Some(lease), Entry::Now) => Err(Start::Held(lease)),
-        (Some(_), Entry::Queue { limit }) if queue.len() >= limit => Err(Start::QueueFull),
-        (Some(_), Entry::Queue { .. }) => Ok(RunStatus::Queued),
+        (Some(lease), StartMode::Now) => Err(Start::Held(lease)),
+        (Some(_), StartMode::Queue { limit }) if queue.len() >= limit => Err(Start::QueueFull),
+        (Some(_), StartMode::Queue { .. }) => Ok(RunStatus::Queued),
     }
 }
 
@@ -231,7 +235,7 @@ impl Change {
     }
 }
 
-impl crate::model::StateChange {
+impl StateChange {
     /// Requires that the caller has seen the current state.
     pub(crate) fn check(&self, current: u64) -> Result<(), StoreError> {
         if self.expected == current { Ok(()) } else { Err(Conflict::State { current }.into()) }
@@ -245,7 +249,7 @@ impl NewPending {
     }
 }
 
-impl Which {
+impl PendingFilter {
     pub(crate) fn includes(&self, item: &Pending, now: Time) -> bool {
         match self {
             Self::Open => item.is_open(now),

@@ -1,4 +1,4 @@
-//! The one seam between a gateway and what it remembers.
+//! The [`Store`] trait.
 
 use std::{future::Future, path::Path, pin::Pin, time::Duration};
 
@@ -9,40 +9,41 @@ use crate::{
     clock::Time,
     error::StoreError,
     model::{
-        Acquire, Answering, Append, Appended, Claim, Created, Feedback, Fence, Holder, Lease, Log,
-        NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, Retained, Retention, Run, RunKey,
-        Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery, Which,
+        Acquire, AnswerSet, Append, Appended, Claim, Created, Feedback, Fence, Holder, Lease, Log,
+        NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter, Retention,
+        RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery,
     },
 };
 
-/// What every method returns: a boxed future, so that a store can be a `dyn Store`.
-///
-/// Written by hand because the signatures then say what they are, and one alias is all it takes.
+/// The result of a store operation: a boxed future, because `async fn` in a trait does not allow `dyn Store`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// A place for threads, runs, logs, claims, pending items and feedback.
+/// Storage for threads, runs, logs, claims, pending items and feedback.
 ///
-/// # Cancel safety
-///
-/// A future that is dropped may or may not have had its effect. Every write can be repeated: `start`, `append`
-/// and `answer` recognise what was done before, the others end in the same place.
+/// The [crate page](crate) explains the data and the guarantees.
 ///
 /// # Errors
 ///
-/// What is not there, or is not the owner's, is [`StoreError::NotFound`] in every method that names it. Any
-/// method may fail with [`StoreError::is_fault`] errors; the store goes on after them.
+/// Every method that names a record fails with [`StoreError::NotFound`] when the record does not exist or belongs to
+/// another owner. Every method may fail with an error for which [`StoreError::is_fault`] holds; the store stays usable
+/// after it. Further errors are listed at each method.
+///
+/// # Cancel safety
+///
+/// A future that is dropped may or may not have had its effect. Every write can be retried: `start`, `append` and
+/// `answer` recognise a repetition, and the others have the same result twice.
 pub trait Store: Send + Sync + 'static {
     /// The time by the store's clock.
     fn now(&self) -> Time;
 
-    /// Makes a thread, unless there is one with this id.
+    /// Creates a thread unless one with this id exists.
     fn create_thread<'a>(&'a self, owner: &'a Owner, new: NewThread) -> BoxFuture<'a, Created<Thread>>;
 
-    /// A thread without its large parts.
+    /// A thread without its state and messages.
     fn thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Thread>;
 
-    /// An owner's threads, the newest first. Newest means made last: this order does not change under someone
-    /// who turns pages, so that no thread is missed or seen twice.
+    /// An owner's threads, last created first. This order is stable while a client turns pages, so that no thread is
+    /// skipped or listed twice.
     fn threads<'a>(
         &'a self,
         owner: &'a Owner,
@@ -50,12 +51,12 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Page<Thread>>;
 
-    /// Changes a thread from outside a run, all or nothing.
+    /// Changes a thread from outside a run, atomically.
     ///
     /// # Errors
     ///
-    /// [`crate::Conflict::State`] when the state is not the expected one any more; [`crate::Conflict::Leased`] when it
-    /// is a run's to change, which has read it and will write it.
+    /// * [`Conflict::State`](crate::Conflict::State): the state has changed since the caller read it.
+    /// * [`Conflict::Leased`](crate::Conflict::Leased): a run has the thread; it has read the state and will write it.
     fn update_thread<'a>(
         &'a self,
         owner: &'a Owner,
@@ -63,31 +64,32 @@ pub trait Store: Send + Sync + 'static {
         change: ThreadChange,
     ) -> BoxFuture<'a, Thread>;
 
-    /// Deletes a thread and everything of it, live runs included: whoever writes to one finds it gone.
+    /// Deletes a thread with all its data, live runs included. Later writes to these runs fail with
+    /// [`StoreError::NotFound`].
     fn delete_thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, ()>;
 
-    /// A thread's state.
+    /// The state of a thread.
     fn state<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, State>;
 
-    /// A thread's messages as JSON, once some have been set.
+    /// The messages of a thread as JSON; `None` until they are set for the first time.
     fn messages<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Text>>;
 
-    /// Starts a run, unless there is one with this id, in one atomic step: of any number of callers with one id,
-    /// one creates it and the others get what it created. Makes the thread if need be; records the answers that come
-    /// with it.
+    /// Starts a run unless one with this id exists, atomically: of any number of callers with the same id, one
+    /// creates the run and the others get the existing one. Creates the thread if necessary and records the answers
+    /// in the request.
     ///
     /// # Errors
     ///
-    /// Those of [`Store::answer`], when it answers something.
+    /// Those of [`Store::answer`], when the request contains answers.
     fn start<'a>(&'a self, owner: &'a Owner, new: NewRun) -> BoxFuture<'a, Start>;
 
-    /// What is known about a run.
+    /// The record of a run.
     fn run<'a>(&'a self, owner: &'a Owner, run: &'a RunId) -> BoxFuture<'a, Run>;
 
-    /// The request that started a run, as JSON; absent once retention has dropped it.
+    /// The request that started a run, as JSON; `None` once retention has dropped it.
     fn input<'a>(&'a self, owner: &'a Owner, run: &'a RunId) -> BoxFuture<'a, Option<Text>>;
 
-    /// The runs of a thread, the newest first.
+    /// The runs of a thread, newest first.
     fn runs<'a>(
         &'a self,
         owner: &'a Owner,
@@ -96,13 +98,15 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Page<Run>>;
 
-    /// Asks for the thread of a queued run. It is granted when no other run has a live lease on it and nobody who
-    /// waits with a live claim came earlier. Then the run is `running` under a new fence, and a run whose expired lease was taken
-    /// is an orphan.
+    /// Requests the thread for a queued run. Granted when no other run has a live lease on the thread and no run with
+    /// a live claim was queued earlier. The run is then `running` under a new fencing token; a run whose expired lease
+    /// was replaced is an orphan.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Fenced`] when `fence` is not that of the run's claim, [`StoreError::Ended`].
+    /// * [`StoreError::Fenced`]: `fence` is not the token of the run's claim.
+    /// * [`StoreError::Ended`]: the run has ended.
+    /// * [`Conflict::Status`](crate::Conflict::Status): the run is not queued.
     fn acquire<'a>(
         &'a self,
         owner: &'a Owner,
@@ -111,12 +115,13 @@ pub trait Store: Send + Sync + 'static {
         ttl: Duration,
     ) -> BoxFuture<'a, Acquire>;
 
-    /// Extends a claim to `ttl` from now. One that has expired and that nobody took over comes back to life: the
-    /// fence has kept everyone else out.
+    /// Extends a claim to `ttl` from now. An expired claim that no process has taken over becomes live again: the
+    /// fencing token has excluded every other writer.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Fenced`] when it is somebody else's by now, [`StoreError::Ended`].
+    /// * [`StoreError::Fenced`]: another process has claimed the run since, or the claim was released.
+    /// * [`StoreError::Ended`]: the run has ended.
     fn renew<'a>(
         &'a self,
         owner: &'a Owner,
@@ -125,26 +130,27 @@ pub trait Store: Send + Sync + 'static {
         ttl: Duration,
     ) -> BoxFuture<'a, Lease>;
 
-    /// Gives a claim up without ending the run, which is then an orphan. Twice is as good as once.
+    /// Releases a claim without ending the run, which becomes an orphan. Idempotent.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Fenced`] when it is somebody else's: nobody frees what is not theirs.
+    /// [`StoreError::Fenced`]: the claim belongs to another process.
     fn release<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, ()>;
 
-    /// Who has a thread; also when the lease has expired and nobody took it over yet.
+    /// The lease on a thread, including an expired one that no run has replaced yet.
     fn lease<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Lease>>;
 
-    /// Live runs that nobody writes to any more, oldest first: their claim has expired, was given up or taken
-    /// away, or is that of `dead`.
+    /// Live runs without a writer, oldest first: their claim has expired, was released or replaced, or is held by the
+    /// dead process `dead`.
     fn orphans<'a>(&'a self, dead: Option<&'a Holder>, limit: usize) -> BoxFuture<'a, Vec<(RunKey, Run)>>;
 
-    /// Claims an orphan, to give it an ending. `seen` is the fence under which it was found, so that of several
-    /// who try one wins. It also gets its thread if that is free.
+    /// Claims an orphan in order to end it. `seen` is the fencing token with which [`Store::orphans`] returned it, so
+    /// that one of several concurrent callers succeeds. The run also gets its thread if that is free.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Fenced`] when it is no orphan (any more), [`StoreError::Ended`].
+    /// * [`StoreError::Fenced`]: the run is not, or no longer, an orphan.
+    /// * [`StoreError::Ended`]: the run has ended.
     fn take_over<'a>(
         &'a self,
         run: &'a RunKey,
@@ -153,18 +159,23 @@ pub trait Store: Send + Sync + 'static {
         claim: Claim,
     ) -> BoxFuture<'a, Run>;
 
-    /// Continues a log, with what changes along with it.
+    /// Appends events to a log, together with the changes they announce.
     ///
-    /// The same append again (run, fence, numbers and bytes) is answered as the first one was, even after the claim was
-    /// lost. An append without events has nothing to be recognised by: repeated, it is done again.
+    /// Idempotent: an append with the same run, fencing token, numbers and bytes returns the first result, even after the
+    /// claim was lost. An append without events cannot be recognised and is applied again.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Fenced`], [`StoreError::OutOfOrder`], [`StoreError::Ended`], [`StoreError::Conflict`], [`StoreError::TooLarge`].
+    /// * [`StoreError::Fenced`]: the claim has expired or belongs to another process, or the run lacks the thread whose
+    ///   state it changes.
+    /// * [`StoreError::OutOfOrder`]: the events do not continue the log.
+    /// * [`StoreError::Ended`]: the run has ended.
+    /// * [`StoreError::Conflict`]: a change conflicts with the stored state, an answer or the status of the run.
+    /// * [`StoreError::TooLarge`]: the append exceeds the size limit of one write.
     fn append(&self, append: Append) -> BoxFuture<'_, Appended>;
 
-    /// Reads a log behind a cursor, or from the start: at least one event if there is one, and no more than about
-    /// `limit` bytes.
+    /// Reads a log behind a cursor, or from the start: at least one event if there is one, and at most about `limit`
+    /// bytes.
     fn read<'a>(
         &'a self,
         owner: &'a Owner,
@@ -176,41 +187,44 @@ pub trait Store: Send + Sync + 'static {
     /// Ended runs whose exact log is older than `age`, oldest first.
     fn compactable(&self, age: Duration, limit: usize) -> BoxFuture<'_, Vec<RunKey>>;
 
-    /// Replaces an ended run's log by fewer events. Its numbers are remembered: a cursor into it is answered as not
-    /// retained. Doing it again replaces the compacted form.
+    /// Replaces the log of an ended run by fewer events. The original numbers stay reserved: a cursor into them gets
+    /// [`Log::NotRetained`]. A repetition replaces the compacted form.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Live`], [`StoreError::TooLarge`].
+    /// * [`StoreError::Live`]: the run has not ended.
+    /// * [`StoreError::TooLarge`]: the events exceed the size limit of one write.
     fn compact<'a>(&'a self, owner: &'a Owner, run: &'a RunId, events: Vec<Bytes>) -> BoxFuture<'a, ()>;
 
-    /// What a thread waits for, oldest first.
+    /// The pending items of a thread, oldest first.
     fn pending<'a>(
         &'a self,
         owner: &'a Owner,
         thread: &'a ThreadId,
-        which: Which,
+        filter: PendingFilter,
     ) -> BoxFuture<'a, Vec<Pending>>;
 
-    /// Records answers, all or none, together with the run that they start, and returns that run: `run`, or
-    /// the one that the first caller named, if exactly these answers were given before.
+    /// Records answers atomically, together with the id of the run that they start, and returns that id: `run`, or the
+    /// id of the first caller if exactly these answers were recorded before.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] when an item is not known, [`StoreError::Expired`], [`crate::Conflict::Answer`] when one
-    /// has another answer, or some were answered before and others not.
+    /// * [`StoreError::NotFound`]: a pending item is unknown.
+    /// * [`StoreError::Expired`]: a pending item has expired.
+    /// * [`Conflict::Answer`](crate::Conflict::Answer): an item has a different answer, or only some of the items were
+    ///   answered before.
     fn answer<'a>(
         &'a self,
         owner: &'a Owner,
         thread: &'a ThreadId,
-        answering: Answering,
+        answers: AnswerSet,
         run: &'a RunId,
     ) -> BoxFuture<'a, RunId>;
 
-    /// Keeps what somebody says about a thread.
+    /// Stores feedback on a thread.
     fn add_feedback<'a>(&'a self, owner: &'a Owner, new: NewFeedback) -> BoxFuture<'a, Feedback>;
 
-    /// What was said about a thread, oldest first.
+    /// The feedback on a thread, oldest first.
     fn feedback<'a>(
         &'a self,
         owner: &'a Owner,
@@ -219,25 +233,30 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Page<Feedback>>;
 
-    /// Gives up what need not be kept, and finishes waiting runs whose pending items have all expired.
-    fn retain(&self, retention: Retention) -> BoxFuture<'_, Retained>;
+    /// Applies retention, and finishes waiting runs whose pending items have all expired.
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, RetentionReport>;
 
-    /// Whether the store can be written now: writes something that changes nothing.
+    /// Health check: performs a write without effect.
     fn probe(&self) -> BoxFuture<'_, ()>;
 
-    /// The size of the store.
+    /// Record counts and sizes.
     fn stats(&self) -> BoxFuture<'_, Stats>;
 
-    /// Gives free space back to the system, bit by bit, so that others can write meanwhile.
+    /// Returns free space to the file system in small steps, so that other writes are not blocked.
     fn vacuum(&self) -> BoxFuture<'_, ()>;
 
-    /// Looks for damage.
+    /// Checks the integrity of the stored data.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Corrupt`] with what was found.
+    /// [`StoreError::Corrupt`] with the findings.
     fn verify(&self) -> BoxFuture<'_, ()>;
 
     /// Writes a consistent copy to a new file while the store is in use.
+    ///
+    /// # Errors
+    ///
+    /// * [`StoreError::Unsupported`]: the backend has no file.
+    /// * [`StoreError::Io`]: the file exists or cannot be written.
     fn backup<'a>(&'a self, to: &'a Path) -> BoxFuture<'a, ()>;
 }

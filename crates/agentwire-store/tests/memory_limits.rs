@@ -1,4 +1,4 @@
-//! The memory store within its bounds.
+//! Size limit and eviction of the memory store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ async fn start(store: &MemoryStore, thread: &str, run: &str) -> Result<Append, S
 }
 
 #[tokio::test]
-async fn ended_logs_make_room_for_new_ones() {
+async fn evicts_ended_logs_for_new_ones() {
     let store = store();
     for number in 0..100 {
         let mut append = start(&store, "t", &number.to_string()).await.unwrap();
@@ -36,13 +36,13 @@ async fn ended_logs_make_room_for_new_ones() {
         assert!(store.stats().await.unwrap().bytes <= LIMIT as u64);
     }
     let read = async |run: &str| store.read(&ada(), &run.into(), None, usize::MAX).await.unwrap();
-    assert!(matches!(read("0").await, Log::NotRetained { .. }), "forgotten, and told");
+    assert!(matches!(read("0").await, Log::NotRetained { .. }), "evicted, and reported as such");
     assert!(matches!(read("99").await, Log::Exact(log) if log.events.len() == 1));
-    assert_eq!(store.stats().await.unwrap().runs, 100, "the ids are not forgotten");
+    assert_eq!(store.stats().await.unwrap().runs, 100, "the records of the runs are kept");
 }
 
 #[tokio::test]
-async fn idle_threads_make_room_for_new_ones() {
+async fn evicts_idle_threads_for_new_ones() {
     let store = store();
     for number in 0..1000 {
         let new = NewThread { thread: number.to_string().into(), agent: "a".into(), metadata: None };
@@ -54,7 +54,7 @@ async fn idle_threads_make_room_for_new_ones() {
 }
 
 #[tokio::test]
-async fn what_is_live_is_not_forgotten() {
+async fn live_runs_are_not_evicted() {
     let store = store();
     let mut live = Vec::new();
     let full = loop {
@@ -65,7 +65,7 @@ async fn what_is_live_is_not_forgotten() {
             },
             Err(full) => break full,
         }
-        assert!(live.len() < 1000, "the bound holds");
+        assert!(live.len() < 1000, "the limit is enforced");
     };
     assert!(matches!(full, StoreError::Full), "{full:?}");
     assert!(live.len() > 10);
@@ -73,7 +73,7 @@ async fn what_is_live_is_not_forgotten() {
         let log = store.read(&ada(), &append.run, None, usize::MAX).await.unwrap();
         assert!(matches!(log, Log::Exact(log) if log.events.len() == 1));
     }
-    // An ending makes room.
+    // An ended run can be evicted.
     let mut end = Append { first_seq: Seq(1), events: vec!["end".into()], ..live[0].clone() };
     end.change.status = Some(StatusChange::to(RunStatus::Finished));
     store.append(end).await.unwrap();
@@ -82,7 +82,7 @@ async fn what_is_live_is_not_forgotten() {
 }
 
 #[tokio::test]
-async fn what_can_never_fit_is_refused_at_once() {
+async fn rejects_a_write_larger_than_the_limit() {
     let store = store();
     let mut append = start(&store, "t", "r").await.unwrap();
     append.events = vec![vec![b'x'; LIMIT + 1].into()];
@@ -90,7 +90,7 @@ async fn what_can_never_fit_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn deleting_gives_back_what_was_taken() {
+async fn deleting_a_thread_releases_its_size() {
     let store = store();
     let empty = store.stats().await.unwrap().bytes;
     for round in 0..3 {
@@ -102,8 +102,8 @@ async fn deleting_gives_back_what_was_taken() {
         append.change.status = Some(StatusChange::to(RunStatus::Waiting));
         store.append(append).await.unwrap();
         let answer = Answer { id: "p".into(), body: "a".repeat(500).into() };
-        let answering = Answering { answers: vec![answer], by: "ada".into() };
-        store.answer(&ada(), &"t".into(), answering, &"next".into()).await.unwrap();
+        let answers = AnswerSet { answers: vec![answer], by: "ada".into() };
+        store.answer(&ada(), &"t".into(), answers, &"next".into()).await.unwrap();
         store.compact(&ada(), &"r".into(), vec!["short".into()]).await.unwrap();
         let feedback = NewFeedback { thread: "t".into(), run: None, body: "f".repeat(500).into() };
         store.add_feedback(&ada(), feedback).await.unwrap();
@@ -114,7 +114,7 @@ async fn deleting_gives_back_what_was_taken() {
 }
 
 #[tokio::test]
-async fn a_copy_to_a_file_is_not_offered() {
+async fn backup_is_unsupported() {
     let backup = store().backup(std::path::Path::new("x")).await;
     assert!(matches!(backup, Err(StoreError::Unsupported { .. })));
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a file: locked, full, damaged, foreign, cut short.
+//! Faults of the SQLite file: locked, full, damaged, foreign, truncated.
 
 #![cfg(feature = "sqlite")]
 
@@ -30,7 +30,7 @@ async fn open_at(path: &Path) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 async fn start(store: &dyn Store, name: &str) -> Append {
-    let Start::Created(run) = store.start(&ada(), new_run(name)).await.unwrap() else { panic!("known") };
+    let Start::Created(run) = store.start(&ada(), new_run(name)).await.unwrap() else { panic!("exists") };
     Append::new(ada(), run.run, run.fence, Seq(0))
 }
 
@@ -42,7 +42,7 @@ async fn events(store: &dyn Store, run: &str) -> Vec<Bytes> {
 }
 
 #[tokio::test]
-async fn a_locked_file_is_busy_and_then_goes_on() {
+async fn recovers_after_another_process_held_the_lock() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let store = open_at(&path).await.unwrap();
@@ -54,8 +54,8 @@ async fn a_locked_file_is_busy_and_then_goes_on() {
     let owner = ada();
     let (one, two) = tokio::join!(store.append(append.clone()), store.run(&owner, &append.run));
     assert!(matches!(one, Err(StoreError::Busy)), "{one:?}");
-    assert!(two.is_ok(), "reading goes on");
-    assert!(matches!(store.probe().await, Err(StoreError::Busy)), "and that it cannot be written is known");
+    assert!(two.is_ok(), "reads still work");
+    assert!(matches!(store.probe().await, Err(StoreError::Busy)), "the health check fails too");
     other.execute_batch("ROLLBACK").unwrap();
     store.probe().await.unwrap();
 
@@ -64,7 +64,7 @@ async fn a_locked_file_is_busy_and_then_goes_on() {
 }
 
 #[tokio::test]
-async fn a_full_store_refuses_reads_on_and_recovers() {
+async fn a_full_store_stays_readable_and_recovers() {
     let folder = tempfile::tempdir().unwrap();
     let options = SqliteOptions { max_bytes: Some(400_000), ..Default::default() };
     let store = open_with(&folder.path().join("store.db"), options).await.unwrap();
@@ -77,14 +77,14 @@ async fn a_full_store_refuses_reads_on_and_recovers() {
             Err(fault) => break fault,
         }
         written += 1;
-        assert!(written < 100, "the bound holds");
+        assert!(written < 100, "the limit is enforced");
     };
     assert!(matches!(fault, StoreError::Full), "{fault:?}");
     assert!(written > 5);
-    assert_eq!(events(&*store, "r").await.len(), written, "all that was acknowledged, and no more");
+    assert_eq!(events(&*store, "r").await.len(), written, "exactly the acknowledged events");
     store.verify().await.unwrap();
 
-    // A batch with one write too many fails as a whole, and each of its callers hears of it.
+    // A batch with one write too many fails as a whole, for each of its callers.
     let new = |name: &str| NewRun { input: "x".repeat(20_000).into(), ..new_run(name) };
     let owner = ada();
     let (a, b) = tokio::join!(store.start(&owner, new("a")), store.start(&owner, new("b")));
@@ -98,7 +98,7 @@ async fn a_full_store_refuses_reads_on_and_recovers() {
 }
 
 #[tokio::test]
-async fn what_is_no_store_is_refused_by_name() {
+async fn rejects_files_and_addresses_that_are_no_store() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("garbage"), "this is not a database, and it is longer than a header\n".repeat(99)).unwrap();
@@ -109,7 +109,7 @@ async fn what_is_no_store_is_refused_by_name() {
     drop(foreign);
     let before = fs::read(at("foreign")).unwrap();
     assert!(matches!(open_at(&at("foreign")).await, Err(StoreError::Foreign(_))));
-    assert_eq!(fs::read(at("foreign")).unwrap(), before, "not a byte of it was touched");
+    assert_eq!(fs::read(at("foreign")).unwrap(), before, "the file is unchanged");
 
     assert!(matches!(open_at(folder.path()).await, Err(StoreError::Io(_))), "a folder");
     assert!(matches!(open_at(&at("no/such/folder/store.db")).await, Err(StoreError::Io(_))));
@@ -126,8 +126,8 @@ async fn what_is_no_store_is_refused_by_name() {
     }
 }
 
-/// A store with some runs, closed; and what is in their logs.
-async fn furnished(path: &Path) -> Vec<Bytes> {
+/// Creates a closed store with two runs; returns the events of the first.
+async fn create_store(path: &Path) -> Vec<Bytes> {
     let store = open_at(path).await.unwrap();
     let mut all = Vec::new();
     let mut append = start(&*store, "r").await;
@@ -153,12 +153,12 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn a_damaged_page_is_an_error_and_never_a_panic() {
+async fn a_damaged_page_causes_an_error_but_no_panic() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, damaged) = (folder.path().join("whole.db"), folder.path().join("damaged.db"));
-    let all = furnished(&whole).await;
+    let all = create_store(&whole).await;
     let bytes = fs::read(&whole).unwrap();
-    let mut noticed = 0;
+    let mut detected = 0;
     for page in 0..bytes.len() / 4096 {
         for pattern in [0_u8, 0xff, 0x5a] {
             let mut bytes = bytes.clone();
@@ -166,13 +166,13 @@ async fn a_damaged_page_is_an_error_and_never_a_panic() {
             copy(&whole, &damaged);
             fs::write(&damaged, bytes).unwrap();
             let Ok(store) = open_at(&damaged).await else {
-                noticed += 1;
+                detected += 1;
                 continue;
             };
-            noticed += usize::from(store.verify().await.is_err());
+            detected += usize::from(store.verify().await.is_err());
             if let Ok(Log::Exact(log)) = store.read(&ada(), &"r".into(), None, usize::MAX).await {
                 assert!(all.starts_with(&log.events) || all == log.events, "page {page}: a wrong event");
-                assert_eq!(log.events.len(), all.len(), "page {page}: a hole that is not told");
+                assert_eq!(log.events.len(), all.len(), "page {page}: an unreported gap");
             }
             let _ = store.run(&ada(), &"r".into()).await;
             let _ = store.threads(&ada(), ThreadQuery::default(), 99).await;
@@ -181,11 +181,11 @@ async fn a_damaged_page_is_an_error_and_never_a_panic() {
             let _ = store.orphans(None, 9).await;
         }
     }
-    assert!(noticed > 10, "damage is noticed: {noticed}");
+    assert!(detected > 10, "damage is detected: {detected}");
 }
 
 #[tokio::test]
-async fn a_write_ahead_file_cut_anywhere_loses_only_its_end() {
+async fn a_truncated_write_ahead_log_loses_only_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let (live, cut) = (folder.path().join("live.db"), folder.path().join("cut.db"));
     let store = open_at(&live).await.unwrap();
@@ -214,7 +214,7 @@ async fn a_write_ahead_file_cut_anywhere_loses_only_its_end() {
                 let Ok(run) = store.run(&ada(), &"r".into()).await else { continue };
                 let expected: Vec<String> = (0..run.next_seq.0).map(|number| number.to_string()).collect();
                 assert_eq!(events(&*store, "r").await, expected, "{lost} bytes lost");
-                // The log goes on where it now ends.
+                // The log continues at its new end.
                 let mut next = Append { first_seq: run.next_seq, ..append.clone() };
                 next.events = vec![run.next_seq.to_string().into()];
                 store.append(next).await.unwrap();
@@ -224,7 +224,7 @@ async fn a_write_ahead_file_cut_anywhere_loses_only_its_end() {
 }
 
 #[tokio::test]
-async fn a_copy_is_whole_while_the_store_is_in_use() {
+async fn backup_is_consistent_while_the_store_is_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(&folder.path().join("store.db")).await.unwrap();
     let mut append = start(&*store, "r").await;
@@ -250,14 +250,14 @@ async fn a_copy_is_whole_while_the_store_is_in_use() {
     assert_eq!(found, expected);
 
     let refused = store.backup(&to).await;
-    assert!(matches!(refused, Err(StoreError::Io(_))), "never over an existing file");
+    assert!(matches!(refused, Err(StoreError::Io(_))), "an existing file is never overwritten");
     assert!(store.backup(&folder.path().join("no/such/copy.db")).await.is_err());
     let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(!names.into_iter().any(|name| name.to_string_lossy().ends_with(".partial")));
 }
 
 #[tokio::test]
-async fn vacuum_gives_space_back() {
+async fn vacuum_releases_space() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let store = open_at(&path).await.unwrap();
@@ -278,7 +278,7 @@ async fn vacuum_gives_space_back() {
 }
 
 #[tokio::test]
-async fn a_caller_who_leaves_can_repeat() {
+async fn a_cancelled_append_can_be_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_at(&folder.path().join("store.db")).await.unwrap();
     let mut append = start(&*store, "r").await;
@@ -286,10 +286,10 @@ async fn a_caller_who_leaves_can_repeat() {
         append.events = vec![number.to_string().into()];
         append.first_seq = Seq(number);
         {
-            let mut left = store.append(append.clone());
+            let mut dropped = store.append(append.clone());
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-            // Hands the append over, and leaves before the answer.
-            let _ = left.as_mut().poll(&mut context);
+            // Enqueues the append and is dropped before the result arrives.
+            let _ = dropped.as_mut().poll(&mut context);
         }
         let appended = store.append(append.clone()).await.unwrap();
         assert_eq!(appended.next_seq, Seq(number + 1));
@@ -298,7 +298,7 @@ async fn a_caller_who_leaves_can_repeat() {
 }
 
 #[tokio::test]
-async fn a_file_of_version_1_is_opened() {
+async fn opens_a_file_of_version_1() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let file = rusqlite::Connection::open(&path).unwrap();
@@ -317,10 +317,10 @@ async fn a_file_of_version_1_is_opened() {
     let log = store.read(&ada(), &"compacted".into(), None, usize::MAX).await.unwrap();
     let status = RunStatus::Finished;
     assert_eq!(log, Log::Compacted { events: vec!["{\"all\":1}".into()], next_seq: Seq(9), status });
-    let pending = store.pending(&ada(), thread, Which::Open).await.unwrap();
+    let pending = store.pending(&ada(), thread, PendingFilter::Open).await.unwrap();
     assert_eq!((pending.len(), pending[0].id.as_str(), pending[0].run.as_str()), (1, "approve", "exact"));
     assert_eq!(store.feedback(&ada(), thread, None, 9).await.unwrap().items.len(), 1);
-    // And it can be written to.
+    // The migrated file is writable.
     let orphans = store.orphans(None, 9).await.unwrap();
     assert_eq!((orphans.len(), orphans[0].0.run.as_str()), (1, "lost"));
     let claim = new_run("x").claim;

@@ -1,6 +1,6 @@
-//! Real processes on one file: killed in the middle of their writes, and racing each other.
+//! Several processes on one file: killed during writes, and racing for threads.
 //!
-//! A test plays both roles: started with [`ROLE`] in its environment, it is the child.
+//! Each test starts itself as its child processes, which recognise their role by the environment variable [`ROLE`].
 
 #![cfg(feature = "sqlite")]
 
@@ -32,8 +32,8 @@ async fn open_at(path: &Path, durability: Durability) -> Arc<dyn Store> {
     open(&format!("sqlite:{}", path.display()), options).await.unwrap()
 }
 
-/// This test again, as a process of its own.
-fn child(test: &str, role: &str) -> Child {
+/// Starts the test `test` again as a child process.
+fn spawn_child(test: &str, role: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
@@ -42,10 +42,10 @@ fn child(test: &str, role: &str) -> Child {
         .unwrap()
 }
 
-/// One line to the parent, at once and whole; on a line of its own, whatever the test runner wrote before.
-fn say(line: &str) {
+/// Writes one line to the parent atomically. The leading line break separates it from output of the test runner.
+fn report(line: &str) {
     let mut out = std::io::stdout().lock();
-    // A parent that has heard enough is no failure.
+    // The parent may have closed the pipe.
     let _ = out.write_all(format!("\n{line}\n").as_bytes()).and_then(|()| out.flush());
 }
 
@@ -53,13 +53,13 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// What the child writes as event `seq` of `run`.
+/// The event that the child writes as number `seq` of `run`.
 fn event(run: usize, seq: u64) -> String {
     format!("{run}:{seq}:{}", "x".repeat((seq % 97) as usize))
 }
 
-/// Appends to several runs for ever, and says after each append how far it got.
-async fn append_for_ever(path: &Path, durability: Durability) {
+/// Appends to several runs forever and reports the end of the log after each append.
+async fn append_forever(path: &Path, durability: Durability) {
     let store = open_at(path, durability).await;
     let mut writers = tokio::task::JoinSet::new();
     for number in 0..RUNS {
@@ -67,7 +67,7 @@ async fn append_for_ever(path: &Path, durability: Durability) {
         writers.spawn(async move {
             let name = format!("r{number}");
             let new = NewRun::new(name.as_str(), name.as_str(), "demo", claim("child"));
-            let Start::Created(run) = store.start(&owner(), new).await.unwrap() else { panic!("known") };
+            let Start::Created(run) = store.start(&owner(), new).await.unwrap() else { panic!("exists") };
             let mut append = Append::new(owner(), run.run, run.fence, Seq(0));
             append.durability = durability;
             loop {
@@ -75,7 +75,7 @@ async fn append_for_ever(path: &Path, durability: Durability) {
                 let numbers = append.first_seq.0..append.first_seq.0 + events;
                 append.events = numbers.map(|seq| event(number, seq).into()).collect();
                 append.first_seq = store.append(append.clone()).await.unwrap().next_seq;
-                say(&format!("ack {number} {}", append.first_seq));
+                report(&format!("ack {number} {}", append.first_seq));
             }
         });
     }
@@ -83,19 +83,19 @@ async fn append_for_ever(path: &Path, durability: Durability) {
     panic!("a writer has ended (panicked: {ended})");
 }
 
-fn kill_and_look(test: &str, durability: Durability) {
+fn check_kill(test: &str, durability: Durability) {
     if let Some(path) = std::env::var_os(ROLE) {
-        return runtime().block_on(append_for_ever(Path::new(&path), durability));
+        return runtime().block_on(append_forever(Path::new(&path), durability));
     }
     let folder = tempfile::tempdir().unwrap();
     for (round, acks) in [0, 1, 2, 5, 17, 60, 200, 700].into_iter().enumerate() {
         let path = folder.path().join(format!("{round}.db"));
-        let mut child = child(test, path.to_str().unwrap());
+        let mut child = spawn_child(test, path.to_str().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut acknowledged: HashMap<usize, u64> = HashMap::new();
-        let mut note = |line: String| {
+        let mut record = |line: String| {
             let mut words = line.split(' ');
-            // A line that was cut by the kill was never heard in full; the test runner's own lines are no news either.
+            // Skips a line truncated by the kill and lines of the test runner.
             let (Some("ack"), Some(run), Some(seq), None) =
                 (words.next(), words.next(), words.next(), words.next())
             else {
@@ -104,25 +104,25 @@ fn kill_and_look(test: &str, durability: Durability) {
             acknowledged.insert(run.parse().unwrap(), seq.parse().unwrap());
             true
         };
-        let mut heard = 0;
-        while heard < acks {
-            heard += usize::from(note(lines.next().expect("the child lives").unwrap()));
+        let mut received = 0;
+        while received < acks {
+            received += usize::from(record(lines.next().expect("the child lives").unwrap()));
         }
         child.kill().unwrap();
         child.wait().unwrap();
         lines.map_while(Result::ok).for_each(|line| {
-            note(line);
+            record(line);
         });
         if path.exists() {
-            runtime().block_on(look(&path, &acknowledged));
+            runtime().block_on(check_logs(&path, &acknowledged));
         } else {
             assert_eq!(acks, 0, "killed before there was a file");
         }
     }
 }
 
-/// Nothing that was acknowledged is lost, nothing has a hole, and the log goes on.
-async fn look(path: &Path, acknowledged: &HashMap<usize, u64>) {
+/// Checks that no acknowledged event is lost, that logs have no gaps, and that they can be continued.
+async fn check_logs(path: &Path, acknowledged: &HashMap<usize, u64>) {
     let store = open_at(path, Durability::Os).await;
     store.verify().await.unwrap();
     let dead = Holder::from("child");
@@ -130,10 +130,10 @@ async fn look(path: &Path, acknowledged: &HashMap<usize, u64>) {
     assert!(acknowledged.len() <= orphans.len());
     for (key, seen) in orphans {
         let number: usize = key.run.trim_start_matches('r').parse().unwrap();
-        let told = acknowledged.get(&number).copied().unwrap_or(0);
+        let acked = acknowledged.get(&number).copied().unwrap_or(0);
         assert!(
-            seen.next_seq.0 >= told,
-            "run {number}: {told} were acknowledged, {} are there",
+            seen.next_seq.0 >= acked,
+            "run {number}: {acked} were acknowledged, {} are stored",
             seen.next_seq
         );
         let taken = store.take_over(&key, seen.fence, Some(&dead), claim("parent")).await.unwrap();
@@ -154,29 +154,29 @@ async fn look(path: &Path, acknowledged: &HashMap<usize, u64>) {
 
 #[test]
 fn a_kill_at_durability_memory_loses_nothing_acknowledged() {
-    kill_and_look("a_kill_at_durability_memory_loses_nothing_acknowledged", Durability::Memory);
+    check_kill("a_kill_at_durability_memory_loses_nothing_acknowledged", Durability::Memory);
 }
 
 #[test]
 fn a_kill_at_durability_os_loses_nothing_acknowledged() {
-    kill_and_look("a_kill_at_durability_os_loses_nothing_acknowledged", Durability::Os);
+    check_kill("a_kill_at_durability_os_loses_nothing_acknowledged", Durability::Os);
 }
 
 #[test]
 fn a_kill_at_durability_fsync_loses_nothing_acknowledged() {
-    kill_and_look("a_kill_at_durability_fsync_loses_nothing_acknowledged", Durability::Fsync);
+    check_kill("a_kill_at_durability_fsync_loses_nothing_acknowledged", Durability::Fsync);
 }
 
 const THREADS: usize = 60;
 
-/// Tries to get every thread, and writes to those it gets.
-async fn grab(path: &Path, name: &str) {
+/// Tries to start a run in every thread, and writes to the runs that start.
+async fn race_for_threads(path: &Path, name: &str) {
     let store = open_at(path, Durability::Os).await;
     for thread in 0..THREADS {
         let new = NewRun::new(format!("t{thread}"), format!("{name}-{thread}"), "demo", claim(name));
         match store.start(&owner(), new).await.unwrap() {
             Start::Created(run) => {
-                say(&format!("got {thread} {}", run.fence.0));
+                report(&format!("got {thread} {}", run.fence.0));
                 for seq in 0..5 {
                     let mut append = Append::new(owner(), run.run.clone(), run.fence, Seq(seq));
                     append.events = vec![format!("{name} {seq}").into()];
@@ -190,17 +190,17 @@ async fn grab(path: &Path, name: &str) {
 }
 
 #[test]
-fn processes_that_race_for_threads_get_each_once() {
-    let test = "processes_that_race_for_threads_get_each_once";
+fn racing_processes_get_each_thread_once() {
+    let test = "racing_processes_get_each_thread_once";
     if let Ok(role) = std::env::var(ROLE) {
         let (name, path) = role.split_once(' ').unwrap();
-        return runtime().block_on(grab(Path::new(path), name));
+        return runtime().block_on(race_for_threads(Path::new(path), name));
     }
     let folder = tempfile::tempdir().unwrap();
-    // The file does not exist: they race for making it, too.
+    // The file does not exist: the children race to create it too.
     let path = folder.path().join("store.db");
     let children: Vec<Child> =
-        (0..3).map(|number| child(test, &format!("child{number} {}", path.display()))).collect();
+        (0..3).map(|number| spawn_child(test, &format!("child{number} {}", path.display()))).collect();
     let mut got: HashMap<String, u64> = HashMap::new();
     for child in children {
         let output = child.wait_with_output().unwrap();
@@ -211,14 +211,14 @@ fn processes_that_race_for_threads_get_each_once() {
                 continue;
             };
             let before = got.insert(thread.to_owned(), fence.parse().unwrap());
-            assert_eq!(before, None, "thread {thread} was given twice");
+            assert_eq!(before, None, "thread {thread} was granted twice");
         }
     }
     assert_eq!(got.len(), THREADS);
     let mut fences: Vec<u64> = got.into_values().collect();
     fences.sort_unstable();
     fences.dedup();
-    assert_eq!(fences.len(), THREADS, "no fence is given twice");
+    assert_eq!(fences.len(), THREADS, "no fencing token is issued twice");
     runtime().block_on(async {
         let store = open_at(&path, Durability::Os).await;
         store.verify().await.unwrap();

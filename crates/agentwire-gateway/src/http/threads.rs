@@ -6,7 +6,9 @@ use agentwire_core::{
     json::Json,
     patch,
 };
-use agentwire_store::{Conflict, PageToken, StateChange, StoreError, ThreadChange, ThreadQuery, Which};
+use agentwire_store::{
+    Conflict, PageToken, PendingFilter, StateChange, StoreError, ThreadChange, ThreadQuery,
+};
 use axum::{
     extract::{Request, State},
     http::HeaderValue,
@@ -157,7 +159,7 @@ pub(crate) async fn messages(
                     return Err(ApiError::new(codes::UNKNOWN_FORMAT, message).hint("allowed: `5`, `6`, `7`"));
                 }
             };
-            let open = match mount.gateway.store.pending(&call.owner, &thread, Which::Open).await {
+            let open = match mount.gateway.store.pending(&call.owner, &thread, PendingFilter::Open).await {
                 // It is known on the agent's side only.
                 Err(StoreError::NotFound(_)) => Vec::new(),
                 open => open?,

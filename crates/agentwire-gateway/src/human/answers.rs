@@ -11,7 +11,7 @@ use agentwire_core::{
     format::hai,
     json::Json,
 };
-use agentwire_store::{Answer, Answering, Pending, Time};
+use agentwire_store::{Answer, AnswerSet, Pending, Time};
 use serde_json::{Value, json};
 
 use crate::{
@@ -39,7 +39,7 @@ pub(crate) fn answers(
     settled: &HashMap<ToolCallId, usize>,
     now: Time,
     by: &str,
-) -> Result<Option<Answering>, ApiError> {
+) -> Result<Option<AnswerSet>, ApiError> {
     // An id that was used again means the last one.
     let find = |id: &str| items.iter().rev().find(|item| item.id.as_str() == id);
     let is_late = |item: &Pending| item.expires.is_some_and(|expires| expires <= now);
@@ -136,7 +136,7 @@ pub(crate) fn answers(
     // What waits elsewhere is checked there too, and answered there alone.
     given.retain(|answer| find(answer.id.as_str()).is_some_and(|item| !pending::is_elsewhere(item)));
     forget_guarded(input, items);
-    Ok((!given.is_empty()).then(|| Answering { answers: given, by: by.into() }))
+    Ok((!given.is_empty()).then(|| AnswerSet { answers: given, by: by.into() }))
 }
 
 /// Whether a request brings an answer, to whatever.

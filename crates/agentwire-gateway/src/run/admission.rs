@@ -11,7 +11,7 @@ use agentwire_core::{
     format::ag_ui,
 };
 use agentwire_store::{
-    Answering, Conflict, Entry, NewRun, Owner, Pending, PendingId, Run, Start, StoreError, Which,
+    AnswerSet, Conflict, NewRun, Owner, Pending, PendingFilter, PendingId, Run, Start, StartMode, StoreError,
 };
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -59,7 +59,7 @@ enum Entrance {
     /// It was started before.
     Known(RunId),
     /// It is new, and answers this.
-    New(Option<Answering>),
+    New(Option<AnswerSet>),
 }
 
 impl Gateway {
@@ -109,7 +109,7 @@ impl Gateway {
         Ok(Entrance::New(self.answers(wish).await?))
     }
 
-    async fn start(&self, wish: RunRequest, answering: Option<Answering>) -> Result<RunId, ApiError> {
+    async fn start(&self, wish: RunRequest, answering: Option<AnswerSet>) -> Result<RunId, ApiError> {
         let busy = wish.agent.settings.busy;
         let mut tries = 0;
         let began = Instant::now();
@@ -120,11 +120,11 @@ impl Gateway {
             input: ag_ui::input::to_json(&wish.input).into(),
             cause: wish.cut.as_ref().map(|cut| format!("{ANEW}{cut}").into()),
             claim: self.claim(),
-            entry: match busy {
-                Busy::Enqueue { limit } => Entry::Queue { limit },
-                _ => Entry::Now,
+            mode: match busy {
+                Busy::Enqueue { limit } => StartMode::Queue { limit },
+                _ => StartMode::Now,
             },
-            answering,
+            answers: answering,
         };
         loop {
             let freed = self.freed.notified();
@@ -140,7 +140,7 @@ impl Gateway {
                     Ok(run) => return Ok(run.run),
                     // Whoever recorded the answer died before the run began.
                     Err(_) => {
-                        new.answering = None;
+                        new.answers = None;
                         continue;
                     }
                 },
@@ -185,8 +185,7 @@ impl Gateway {
                 }
             }
             // Whoever had the thread may have left a question behind.
-            if let Some(open) =
-                self.unanswered(&wish.owner, &wish.input.thread, new.answering.as_ref()).await?
+            if let Some(open) = self.unanswered(&wish.owner, &wish.input.thread, new.answers.as_ref()).await?
             {
                 return Err(answers::unanswered(open.as_str()));
             }
@@ -198,7 +197,7 @@ impl Gateway {
         &self,
         owner: &Owner,
         thread: &ThreadId,
-        answering: Option<&Answering>,
+        answering: Option<&AnswerSet>,
     ) -> Result<Option<PendingId>, StoreError> {
         let open = match self.open(owner, thread).await {
             Err(StoreError::NotFound(_)) => return Ok(None),
@@ -212,7 +211,7 @@ impl Gateway {
     }
 
     /// The answers to open items that a request brings.
-    async fn answers(&self, wish: &mut RunRequest) -> Result<Option<Answering>, ApiError> {
+    async fn answers(&self, wish: &mut RunRequest) -> Result<Option<AnswerSet>, ApiError> {
         let items = match wish.items.take() {
             Some(items) => items,
             None => self.items_for(wish).await?,
@@ -267,13 +266,13 @@ impl Gateway {
         thread: &ThreadId,
         mut named: HashSet<PendingId>,
     ) -> Result<Vec<Pending>, StoreError> {
-        let items = self.store.pending(owner, thread, Which::Unanswered(named.clone())).await?;
+        let items = self.store.pending(owner, thread, PendingFilter::Unanswered(named.clone())).await?;
         let known = named.len();
         named.extend(items.iter().map(|item| item.id.clone()));
         if named.len() == known {
             return Ok(items);
         }
-        self.store.pending(owner, thread, Which::Unanswered(named)).await
+        self.store.pending(owner, thread, PendingFilter::Unanswered(named)).await
     }
 
     /// The same for a request, which may answer what waits on the agent's side alone.

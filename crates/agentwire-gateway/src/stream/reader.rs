@@ -14,7 +14,7 @@ use agentwire_core::{
     json::Json,
     order::Guard,
 };
-use agentwire_store::{Log, Owner, Run, RunStatus, Seq, Which};
+use agentwire_store::{Log, Owner, PendingFilter, Run, RunStatus, Seq};
 use bytes::Bytes;
 use tokio::{
     sync::oneshot,
@@ -302,7 +302,7 @@ impl Follow {
         finished.outcome = match run.status {
             RunStatus::Stopped => Some(Outcome::Cancelled),
             RunStatus::Waiting => {
-                let open = self.gateway.store.pending(&self.owner, &run.thread, Which::Open).await?;
+                let open = self.gateway.store.pending(&self.owner, &run.thread, PendingFilter::Open).await?;
                 let mine = open.iter().filter(|item| item.run == run.run);
                 outcome_of(mine)
             }

@@ -12,7 +12,7 @@ use std::{
 
 use agentwire_core::event::RunId;
 use agentwire_gateway::{InstanceLock, codes};
-use agentwire_store::{Clock, ManualClock, Owner, Pending, RunStatus, StoreError, Time, Which};
+use agentwire_store::{Clock, ManualClock, Owner, Pending, PendingFilter, RunStatus, StoreError, Time};
 use proptest::{
     prelude::*,
     test_runner::{Config, FileFailurePersistence},
@@ -139,7 +139,7 @@ impl World {
         body
     }
 
-    async fn items(&self, thread: usize, which: Which) -> Vec<Pending> {
+    async fn items(&self, thread: usize, which: PendingFilter) -> Vec<Pending> {
         match self.place.store.pending(&self.owner, &self.name(thread).as_str().into(), which).await {
             Ok(items) => items,
             Err(StoreError::NotFound(_)) => Vec::new(),
@@ -246,7 +246,7 @@ impl World {
     }
 
     async fn ask(&mut self, thread: usize, told: Value) {
-        let (busy, open) = (self.is_busy(thread).await, self.items(thread, Which::Open).await);
+        let (busy, open) = (self.is_busy(thread).await, self.items(thread, PendingFilter::Open).await);
         let waits = open.iter().any(|item| &*item.kind != "frontend-tool");
         let text = told.as_str().map_or_else(|| told.to_string(), str::to_owned);
         let message = json!([{"id": format!("u{}", self.made), "role": "user", "content": text}]);
@@ -264,7 +264,7 @@ impl World {
     }
 
     async fn answer(&mut self, thread: usize, how: How) {
-        let (busy, open) = (self.is_busy(thread).await, self.items(thread, Which::Open).await);
+        let (busy, open) = (self.is_busy(thread).await, self.items(thread, PendingFilter::Open).await);
         let must = open.iter().filter(|item| &*item.kind != "frontend-tool").count();
         let (mut members, expected) = match how {
             How::Right if !open.is_empty() => (Self::right(&open, self.made), None),
@@ -317,7 +317,7 @@ impl World {
             (Err(code), Some(expected)) => {
                 let may_be = busy && code == codes::INTERRUPT_UNANSWERED;
                 assert!(code == expected || may_be, "expected {expected}, got {code}");
-                let left = self.items(thread, Which::Open).await;
+                let left = self.items(thread, PendingFilter::Open).await;
                 assert!(busy || left == open, "a refused answer changes nothing");
             }
         }
@@ -366,7 +366,7 @@ impl World {
     async fn check(&mut self) {
         for thread in 0..2 {
             let name = self.name(thread);
-            for item in self.items(thread, Which::All).await {
+            for item in self.items(thread, PendingFilter::All).await {
                 let key = (name.clone(), item.run.to_string(), item.id.to_string());
                 let Some(answered) = &item.answer else {
                     assert!(!self.answers.contains_key(&key), "{key:?} was answered and is not any more");
@@ -395,7 +395,7 @@ impl World {
     /// What holds when nothing happens between two reads; why not, otherwise.
     async fn settled(&self) -> Result<(), String> {
         for thread in 0..2 {
-            let open = self.items(thread, Which::Open).await;
+            let open = self.items(thread, PendingFilter::Open).await;
             let mut live = Vec::new();
             for (run, _) in self.runs.iter().filter(|(_, (of, _))| *of == thread) {
                 let status = self.status(run).await;

@@ -1,13 +1,13 @@
-//! Logs in memory: appending, reading, compacting.
+//! Appends, reads and compaction in memory.
 
 use agentwire_core::event::RunId;
 use bytes::Bytes;
 
-use super::table::{Chunk, RECORD_BYTES, RunEntry, Tables, events_bytes};
+use super::tables::{Chunk, RECORD_BYTES, RunEntry, Tables, events_bytes};
 use crate::{
     clock::Time,
     error::StoreError,
-    model::{Append, Appended, Log, Owner, RunKey, Seq, Slice, text_len},
+    model::{Append, Appended, Log, LogSlice, Owner, RunKey, Seq, text_len},
     rules::{Fetch, check_size, fetch},
 };
 
@@ -18,8 +18,8 @@ impl Tables {
         let entry = self.find_run(&owner, &run)?;
         let next_seq = entry.run.next_seq;
         if !events.is_empty() && first_seq < next_seq {
-            let known = entry.chunk_at(first_seq);
-            if known.is_some_and(|known| known.fence == fence && known.events == events) {
+            let stored = entry.chunk_at(first_seq);
+            if stored.is_some_and(|stored| stored.fence == fence && stored.events == events) {
                 return Ok(Appended { next_seq: first_seq.plus(events.len()), repeated: true });
             }
         }
@@ -34,11 +34,11 @@ impl Tables {
             self.make_room(added + texts, (&owner, &thread))?;
             let thread = self.find_thread(&owner, &thread)?;
             change.check_thread(thread.leased.as_ref() == Some(&run), thread.state.seq)?;
-            thread.check_put(&run, &change.pending)?;
+            thread.check_insert_pending(&run, &change.pending)?;
 
             let before = thread.bytes();
             thread.apply(change.state, change.messages);
-            thread.put(&run, change.pending, now);
+            thread.insert_pending(&run, change.pending, now);
             if touches_thread {
                 thread.updated = now;
             }
@@ -62,7 +62,7 @@ impl Tables {
             entry.run.cause = status.cause;
             if !status.to.is_live() {
                 self.end_claim(&owner, &run)?;
-                self.remember_ended(RunKey { owner, run });
+                self.queue_for_eviction(RunKey { owner, run });
             }
         }
         Ok(Appended { next_seq, repeated: false })
@@ -85,9 +85,9 @@ impl Tables {
         run: &RunId,
         events: Vec<Bytes>,
     ) -> Result<(), StoreError> {
-        let known = &self.find_run(owner, run)?.run;
-        known.check_ended()?;
-        let thread = known.thread.clone();
+        let record = &self.find_run(owner, run)?.run;
+        record.check_ended()?;
+        let thread = record.thread.clone();
         check_size("a compacted log", events.iter().map(Bytes::len).sum())?;
         let after = events_bytes(&events);
         self.make_room(after, (owner, &thread))?;
@@ -127,6 +127,6 @@ impl RunEntry {
             }
             events.push(event.clone());
         }
-        Log::Exact(Slice { first_seq, events, next_seq, status })
+        Log::Exact(LogSlice { first_seq, events, next_seq, status })
     }
 }

@@ -1,13 +1,13 @@
-//! A store that forgets everything when the process ends.
+//! In-memory store: bounded, and empty again when the process ends.
 //!
-//! One lock over plain tables: an append holds it for well below a microsecond, so that finer locks would cost more
-//! than they save. Nothing is awaited under it.
+//! One lock guards plain tables. An append holds it for well below a microsecond, so that finer locks would cost more
+//! than they save. Nothing is awaited under the lock.
 
 mod log;
+mod maintenance;
 mod pending;
-mod room;
 mod runs;
-mod table;
+mod tables;
 mod threads;
 
 use std::{
@@ -23,30 +23,31 @@ use crate::{
     clock::{Clock, SystemClock, Time},
     error::StoreError,
     model::{
-        Acquire, Answering, Append, Appended, Claim, Created, Feedback, Fence, Holder, Lease, Log,
-        NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, Retained, Retention, Run, RunKey,
-        Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery, Which,
+        Acquire, AnswerSet, Append, Appended, Claim, Created, Feedback, Fence, Holder, Lease, Log,
+        NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter, Retention,
+        RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery,
     },
     store::{BoxFuture, Store},
 };
-use table::Tables;
+use tables::Tables;
 
-/// How much a [`MemoryStore`] may hold.
+/// Size limits of a [`MemoryStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Bytes, records counted with their overhead. When more is needed, the store forgets: first the logs of ended
-    /// runs, the oldest first, then whole threads that nothing happens in. When nothing can be forgotten, it is full.
+    /// Maximum size in bytes, including an estimated overhead per record. At the limit the store evicts the logs of
+    /// ended runs, oldest first, then whole threads without live or waiting runs. With nothing left to evict, writes
+    /// fail with [`StoreError::Full`].
     pub bytes: usize,
 }
 
 impl Default for MemoryLimits {
-    /// 256 MiB: about 5,000 runs of 200 events, on a machine that has other things to do as well.
+    /// 256 MiB: about 5,000 runs of 200 events, a modest share of a small machine.
     fn default() -> Self {
         Self { bytes: 256 << 20 }
     }
 }
 
-/// A store in the memory of this process.
+/// A [`Store`] in the memory of this process.
 #[derive(Debug)]
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
@@ -66,8 +67,8 @@ impl MemoryStore {
         Self { clock, tables: Mutex::new(Tables::new(limits)) }
     }
 
-    /// Does something under the lock, and gives the result as a future that is ready.
-    fn with<'a, T: Send + 'a>(
+    /// Runs `job` under the lock and returns its result as a ready future.
+    fn with_tables<'a, T: Send + 'a>(
         &'a self,
         job: impl FnOnce(&mut Tables, Time) -> Result<T, StoreError>,
     ) -> BoxFuture<'a, T> {
@@ -85,11 +86,11 @@ impl Store for MemoryStore {
     }
 
     fn create_thread<'a>(&'a self, owner: &'a Owner, new: NewThread) -> BoxFuture<'a, Created<Thread>> {
-        self.with(|tables, now| tables.create_thread(owner, new, now))
+        self.with_tables(|tables, now| tables.create_thread(owner, new, now))
     }
 
     fn thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Thread> {
-        self.with(|tables, _| Ok(tables.find_thread(owner, thread)?.record(thread)))
+        self.with_tables(|tables, _| Ok(tables.find_thread(owner, thread)?.record(thread)))
     }
 
     fn threads<'a>(
@@ -98,7 +99,7 @@ impl Store for MemoryStore {
         query: ThreadQuery,
         limit: usize,
     ) -> BoxFuture<'a, Page<Thread>> {
-        self.with(|tables, _| tables.list_threads(owner, &query, limit))
+        self.with_tables(|tables, _| tables.list_threads(owner, &query, limit))
     }
 
     fn update_thread<'a>(
@@ -107,31 +108,31 @@ impl Store for MemoryStore {
         thread: &'a ThreadId,
         change: ThreadChange,
     ) -> BoxFuture<'a, Thread> {
-        self.with(|tables, now| tables.update_thread(owner, thread, change, now))
+        self.with_tables(|tables, now| tables.update_thread(owner, thread, change, now))
     }
 
     fn delete_thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, ()> {
-        self.with(|tables, _| tables.delete_thread(owner, thread))
+        self.with_tables(|tables, _| tables.delete_thread(owner, thread))
     }
 
     fn state<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, State> {
-        self.with(|tables, _| Ok(tables.find_thread(owner, thread)?.state.clone()))
+        self.with_tables(|tables, _| Ok(tables.find_thread(owner, thread)?.state.clone()))
     }
 
     fn messages<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Text>> {
-        self.with(|tables, _| Ok(tables.find_thread(owner, thread)?.messages.clone()))
+        self.with_tables(|tables, _| Ok(tables.find_thread(owner, thread)?.messages.clone()))
     }
 
     fn start<'a>(&'a self, owner: &'a Owner, new: NewRun) -> BoxFuture<'a, Start> {
-        self.with(|tables, now| tables.start(owner, new, now))
+        self.with_tables(|tables, now| tables.start(owner, new, now))
     }
 
     fn run<'a>(&'a self, owner: &'a Owner, run: &'a RunId) -> BoxFuture<'a, Run> {
-        self.with(|tables, _| Ok(tables.find_run(owner, run)?.run.clone()))
+        self.with_tables(|tables, _| Ok(tables.find_run(owner, run)?.run.clone()))
     }
 
     fn input<'a>(&'a self, owner: &'a Owner, run: &'a RunId) -> BoxFuture<'a, Option<Text>> {
-        self.with(|tables, _| Ok(tables.find_run(owner, run)?.input.clone()))
+        self.with_tables(|tables, _| Ok(tables.find_run(owner, run)?.input.clone()))
     }
 
     fn runs<'a>(
@@ -141,7 +142,7 @@ impl Store for MemoryStore {
         before: Option<PageToken>,
         limit: usize,
     ) -> BoxFuture<'a, Page<Run>> {
-        self.with(|tables, _| tables.list_runs(owner, thread, before, limit))
+        self.with_tables(|tables, _| tables.list_runs(owner, thread, before, limit))
     }
 
     fn acquire<'a>(
@@ -151,7 +152,7 @@ impl Store for MemoryStore {
         fence: Fence,
         ttl: Duration,
     ) -> BoxFuture<'a, Acquire> {
-        self.with(|tables, now| tables.acquire(owner, run, fence, ttl, now))
+        self.with_tables(|tables, now| tables.acquire(owner, run, fence, ttl, now))
     }
 
     fn renew<'a>(
@@ -161,19 +162,19 @@ impl Store for MemoryStore {
         fence: Fence,
         ttl: Duration,
     ) -> BoxFuture<'a, Lease> {
-        self.with(|tables, now| tables.renew(owner, run, fence, ttl, now))
+        self.with_tables(|tables, now| tables.renew(owner, run, fence, ttl, now))
     }
 
     fn release<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, ()> {
-        self.with(|tables, _| tables.release(owner, run, fence))
+        self.with_tables(|tables, _| tables.release(owner, run, fence))
     }
 
     fn lease<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Lease>> {
-        self.with(|tables, now| tables.lease(owner, thread, now))
+        self.with_tables(|tables, now| tables.lease(owner, thread, now))
     }
 
     fn orphans<'a>(&'a self, dead: Option<&'a Holder>, limit: usize) -> BoxFuture<'a, Vec<(RunKey, Run)>> {
-        self.with(|tables, now| Ok(tables.orphans(dead, limit, now)))
+        self.with_tables(|tables, now| Ok(tables.orphans(dead, limit, now)))
     }
 
     fn take_over<'a>(
@@ -183,11 +184,11 @@ impl Store for MemoryStore {
         dead: Option<&'a Holder>,
         claim: Claim,
     ) -> BoxFuture<'a, Run> {
-        self.with(|tables, now| tables.take_over(run, seen, dead, claim, now))
+        self.with_tables(|tables, now| tables.take_over(run, seen, dead, claim, now))
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Appended> {
-        self.with(|tables, now| tables.append(append, now))
+        self.with_tables(|tables, now| tables.append(append, now))
     }
 
     fn read<'a>(
@@ -197,38 +198,38 @@ impl Store for MemoryStore {
         after: Option<Seq>,
         limit: usize,
     ) -> BoxFuture<'a, Log> {
-        self.with(|tables, _| Ok(tables.find_run(owner, run)?.read(after, limit)))
+        self.with_tables(|tables, _| Ok(tables.find_run(owner, run)?.read(after, limit)))
     }
 
     fn compactable(&self, age: Duration, limit: usize) -> BoxFuture<'_, Vec<RunKey>> {
-        self.with(|tables, now| Ok(tables.compactable(now.before(age), limit)))
+        self.with_tables(|tables, now| Ok(tables.compactable(now.before(age), limit)))
     }
 
     fn compact<'a>(&'a self, owner: &'a Owner, run: &'a RunId, events: Vec<Bytes>) -> BoxFuture<'a, ()> {
-        self.with(|tables, _| tables.compact(owner, run, events))
+        self.with_tables(|tables, _| tables.compact(owner, run, events))
     }
 
     fn pending<'a>(
         &'a self,
         owner: &'a Owner,
         thread: &'a ThreadId,
-        which: Which,
+        filter: PendingFilter,
     ) -> BoxFuture<'a, Vec<Pending>> {
-        self.with(|tables, now| Ok(tables.find_thread(owner, thread)?.pending(&which, now)))
+        self.with_tables(|tables, now| Ok(tables.find_thread(owner, thread)?.pending(&filter, now)))
     }
 
     fn answer<'a>(
         &'a self,
         owner: &'a Owner,
         thread: &'a ThreadId,
-        answering: Answering,
+        answers: AnswerSet,
         run: &'a RunId,
     ) -> BoxFuture<'a, RunId> {
-        self.with(|tables, now| tables.answer(owner, thread, answering, run, now))
+        self.with_tables(|tables, now| tables.answer(owner, thread, answers, run, now))
     }
 
     fn add_feedback<'a>(&'a self, owner: &'a Owner, new: NewFeedback) -> BoxFuture<'a, Feedback> {
-        self.with(|tables, now| tables.add_feedback(owner, new, now))
+        self.with_tables(|tables, now| tables.add_feedback(owner, new, now))
     }
 
     fn feedback<'a>(
@@ -238,30 +239,32 @@ impl Store for MemoryStore {
         after: Option<PageToken>,
         limit: usize,
     ) -> BoxFuture<'a, Page<Feedback>> {
-        self.with(|tables, _| tables.list_feedback(owner, thread, after, limit))
+        self.with_tables(|tables, _| tables.list_feedback(owner, thread, after, limit))
     }
 
-    fn retain(&self, retention: Retention) -> BoxFuture<'_, Retained> {
-        self.with(|tables, now| Ok(tables.retain(&retention, now)))
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, RetentionReport> {
+        self.with_tables(|tables, now| Ok(tables.retain(&retention, now)))
     }
 
     fn probe(&self) -> BoxFuture<'_, ()> {
-        self.with(|_, _| Ok(()))
+        self.with_tables(|_, _| Ok(()))
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {
-        self.with(|tables, now| Ok(tables.stats(now)))
+        self.with_tables(|tables, now| Ok(tables.stats(now)))
     }
 
     fn vacuum(&self) -> BoxFuture<'_, ()> {
-        self.with(|_, _| Ok(()))
+        self.with_tables(|_, _| Ok(()))
     }
 
     fn verify(&self) -> BoxFuture<'_, ()> {
-        self.with(|_, _| Ok(()))
+        self.with_tables(|_, _| Ok(()))
     }
 
     fn backup<'a>(&'a self, _to: &'a Path) -> BoxFuture<'a, ()> {
-        self.with(|_, _| Err(StoreError::Unsupported { backend: "memory", what: "be copied to a file" }))
+        self.with_tables(|_, _| {
+            Err(StoreError::Unsupported { backend: "memory", what: "be copied to a file" })
+        })
     }
 }

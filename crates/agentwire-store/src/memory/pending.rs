@@ -1,12 +1,14 @@
-//! Pending items and their answers, in memory.
+//! Pending items and answers in memory.
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::table::{Tables, ThreadEntry};
+use super::tables::{Tables, ThreadEntry};
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{Answer, Answered, Answering, NewPending, Owner, Pending, RunKey, RunStatus, Which},
+    model::{
+        Answer, AnswerSet, NewPending, Owner, Pending, PendingFilter, RecordedAnswer, RunKey, RunStatus,
+    },
     rules,
 };
 
@@ -15,71 +17,72 @@ impl Tables {
         &mut self,
         owner: &Owner,
         thread: &ThreadId,
-        answering: Answering,
+        set: AnswerSet,
         run: &RunId,
         now: Time,
     ) -> Result<RunId, StoreError> {
         self.find_thread(owner, thread)?;
-        self.make_room(answering.size(), (owner, thread))?;
-        if let Some(first) = self.check_answers(owner, thread, &answering, now)? {
+        self.make_room(set.size(), (owner, thread))?;
+        if let Some(first) = self.check_answers(owner, thread, &set, now)? {
             return Ok(first);
         }
-        self.record_answers(owner, thread, answering, run, now)?;
+        self.record_answers(owner, thread, set, run, now)?;
         Ok(run.clone())
     }
 
-    /// Whether the answers can be recorded (`None`) or were before (the run they started).
+    /// `None` if the answers can be recorded; the run that they started if they were recorded before.
     pub(super) fn check_answers(
         &mut self,
         owner: &Owner,
         thread: &ThreadId,
-        answering: &Answering,
+        set: &AnswerSet,
         now: Time,
     ) -> Result<Option<RunId>, StoreError> {
-        let unknown = StoreError::NotFound(Missing::Pending);
-        let Ok(entry) = self.find_thread(owner, thread) else { return Err(unknown) };
-        let mut items = Vec::with_capacity(answering.answers.len());
-        for answer in &answering.answers {
+        let not_found = StoreError::NotFound(Missing::Pending);
+        let Ok(entry) = self.find_thread(owner, thread) else { return Err(not_found) };
+        let mut items = Vec::with_capacity(set.answers.len());
+        for answer in &set.answers {
             let item = entry.pending.iter().rev().find(|item| item.id == answer.id);
-            items.push((answer, item.ok_or_else(|| unknown.clone())?));
+            items.push((answer, item.ok_or_else(|| not_found.clone())?));
         }
         rules::check_answers(&items, now)
     }
 
-    /// Records answers that were checked.
+    /// Records answers that passed [`Self::check_answers`].
     pub(super) fn record_answers(
         &mut self,
         owner: &Owner,
         thread: &ThreadId,
-        answering: Answering,
+        set: AnswerSet,
         run: &RunId,
         now: Time,
     ) -> Result<(), StoreError> {
         let entry = self.find_thread(owner, thread)?;
         let before = entry.bytes();
-        let mut asked = Vec::new();
-        for Answer { id, body } in answering.answers {
+        let mut asking_runs = Vec::new();
+        for Answer { id, body } in set.answers {
             if let Some(item) = entry.pending.iter_mut().rev().find(|item| item.id == id) {
-                item.answer = Some(Answered { body, by: answering.by.clone(), at: now, run: run.clone() });
-                asked.push(RunKey { owner: owner.clone(), run: item.run.clone() });
+                item.answer = Some(RecordedAnswer { body, by: set.by.clone(), at: now, run: run.clone() });
+                asking_runs.push(RunKey { owner: owner.clone(), run: item.run.clone() });
             }
         }
         let after = entry.bytes();
         self.bytes = self.bytes - before + after;
-        for key in asked {
-            self.finish_if_nothing_open(&key, now);
+        for key in asking_runs {
+            self.finish_if_all_closed(&key, now);
         }
         Ok(())
     }
 
-    /// Finishes a waiting run that nothing is open of. Says whether it did.
-    pub(super) fn finish_if_nothing_open(&mut self, key: &RunKey, now: Time) -> bool {
+    /// Finishes a waiting run without open pending items. Returns whether it did.
+    pub(super) fn finish_if_all_closed(&mut self, key: &RunKey, now: Time) -> bool {
         let Ok(entry) = self.find_run(&key.owner, &key.run) else { return false };
         if entry.run.status != RunStatus::Waiting {
             return false;
         }
         let thread = entry.run.thread.clone();
-        let open = self.find_thread(&key.owner, &thread).map(|thread| thread.pending(&Which::Open, now));
+        let open =
+            self.find_thread(&key.owner, &thread).map(|thread| thread.pending(&PendingFilter::Open, now));
         if open.is_ok_and(|open| open.iter().any(|item| item.run == key.run)) {
             return false;
         }
@@ -92,19 +95,19 @@ impl Tables {
 }
 
 impl ThreadEntry {
-    pub(super) fn pending(&self, which: &Which, now: Time) -> Vec<Pending> {
-        self.pending.iter().filter(|item| which.includes(item, now)).cloned().collect()
+    pub(super) fn pending(&self, filter: &PendingFilter, now: Time) -> Vec<Pending> {
+        self.pending.iter().filter(|item| filter.includes(item, now)).cloned().collect()
     }
 
-    pub(super) fn check_put(&self, run: &RunId, items: &[NewPending]) -> Result<(), StoreError> {
+    pub(super) fn check_insert_pending(&self, run: &RunId, items: &[NewPending]) -> Result<(), StoreError> {
         for new in items {
-            let known = self.pending.iter().find(|item| item.id == new.id && item.run == *run);
-            new.check_replaces(known.is_some_and(|known| known.answer.is_some()))?;
+            let existing = self.pending.iter().find(|item| item.id == new.id && item.run == *run);
+            new.check_replaces(existing.is_some_and(|existing| existing.answer.is_some()))?;
         }
         Ok(())
     }
 
-    pub(super) fn put(&mut self, run: &RunId, items: Vec<NewPending>, now: Time) {
+    pub(super) fn insert_pending(&mut self, run: &RunId, items: Vec<NewPending>, now: Time) {
         for new in items {
             let item = Pending {
                 id: new.id,
@@ -115,8 +118,8 @@ impl ThreadEntry {
                 expires: new.ttl.map(|ttl| now.after(ttl)),
                 answer: None,
             };
-            match self.pending.iter_mut().find(|known| known.id == item.id && known.run == *run) {
-                Some(known) => *known = item,
+            match self.pending.iter_mut().find(|existing| existing.id == item.id && existing.run == *run) {
+                Some(existing) => *existing = item,
                 None => self.pending.push(item),
             }
         }

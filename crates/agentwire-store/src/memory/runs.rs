@@ -1,10 +1,10 @@
-//! Runs, claims and leases, in memory.
+//! Runs, claims and leases in memory.
 
 use std::time::Duration;
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::table::{RECORD_BYTES, RunEntry, Tables, ThreadKey};
+use super::tables::{RECORD_BYTES, RunEntry, Tables, ThreadKey};
 use crate::{
     clock::Time,
     error::StoreError,
@@ -17,17 +17,17 @@ use crate::{
 
 impl Tables {
     pub(super) fn start(&mut self, owner: &Owner, new: NewRun, now: Time) -> Result<Start, StoreError> {
-        if let Ok(known) = self.find_run(owner, &new.run) {
-            return Ok(Start::Exists(known.run.clone()));
+        if let Ok(existing) = self.find_run(owner, &new.run) {
+            return Ok(Start::Exists(existing.run.clone()));
         }
         self.make_room(2 * RECORD_BYTES + new.size(), (owner, &new.thread))?;
-        if let Some(answering) = &new.answering
-            && let Some(first) = self.check_answers(owner, &new.thread, answering, now)?
+        if let Some(answers) = &new.answers
+            && let Some(first) = self.check_answers(owner, &new.thread, answers, now)?
         {
             return Ok(Start::Answered(first));
         }
-        let waiting = self.waiting(owner, &new.thread, u64::MAX, now);
-        let status = match decide_start(self.live_lease(owner, &new.thread, now), &waiting, new.entry) {
+        let queue = self.queue_before(owner, &new.thread, u64::MAX, now);
+        let status = match decide_start(self.live_lease(owner, &new.thread, now), &queue, new.mode) {
             Ok(status) => status,
             Err(refused) => return Ok(refused),
         };
@@ -36,8 +36,8 @@ impl Tables {
             let thread = NewThread { thread: new.thread.clone(), agent: new.agent.clone(), metadata: None };
             self.insert_thread(owner, thread, now);
         }
-        if let Some(answering) = new.answering {
-            self.record_answers(owner, &new.thread, answering, &new.run, now)?;
+        if let Some(answers) = new.answers {
+            self.record_answers(owner, &new.thread, answers, &new.run, now)?;
         }
         let (number, fence) = (self.next_number(), self.next_fence());
         let run = Run {
@@ -71,15 +71,15 @@ impl Tables {
         thread.runs.insert(number, new.run.clone());
         thread.updated = now;
         if status == RunStatus::Running {
-            self.give_thread(owner, &new.thread, &new.run)?;
+            self.grant_thread(owner, &new.thread, &new.run)?;
         } else {
             thread.queue.push(new.run);
         }
         Ok(Start::Created(run))
     }
 
-    /// Points the thread at a run; the run that had it before loses its claim with it.
-    fn give_thread(&mut self, owner: &Owner, thread: &ThreadId, run: &RunId) -> Result<(), StoreError> {
+    /// Points the thread at a run; the previous run, if any, loses its claim.
+    fn grant_thread(&mut self, owner: &Owner, thread: &ThreadId, run: &RunId) -> Result<(), StoreError> {
         let before = self.find_thread(owner, thread)?.leased.replace(run.clone());
         if let Some(before) = before.filter(|before| before != run)
             && let Ok(before) = self.find_run(owner, &before)
@@ -94,18 +94,18 @@ impl Tables {
         self.lease(owner, thread, now).ok()?.filter(|lease| lease.live)
     }
 
-    /// The claims of those who wait for a thread and came before `number`, in their order.
-    fn waiting(&mut self, owner: &Owner, thread: &ThreadId, number: u64, now: Time) -> Vec<Lease> {
+    /// Live claims of the queued runs of a thread before `number`, in queue order.
+    fn queue_before(&mut self, owner: &Owner, thread: &ThreadId, number: u64, now: Time) -> Vec<Lease> {
         let Ok(entry) = self.find_thread(owner, thread) else { return Vec::new() };
         let mut queue = std::mem::take(&mut entry.queue);
         let mut claims = Vec::new();
         queue.retain(|run| {
             let Ok(entry) = self.find_run(owner, run) else { return false };
-            let waits = entry.run.status == RunStatus::Queued;
-            if waits && entry.number < number && entry.claim_state().is_live(now) {
+            let is_queued = entry.run.status == RunStatus::Queued;
+            if is_queued && entry.number < number && entry.claim_state().is_live(now) {
                 claims.extend(entry.lease(now));
             }
-            waits
+            is_queued
         });
         if let Ok(entry) = self.find_thread(owner, thread) {
             entry.queue = queue;
@@ -143,11 +143,13 @@ impl Tables {
         entry.claim_state().check_acquire(fence)?;
         let (thread, number) = (entry.run.thread.clone(), entry.number);
         let held = self.live_lease(owner, &thread, now);
-        if let Some(lease) = held.or_else(|| self.waiting(owner, &thread, number, now).into_iter().next()) {
+        if let Some(lease) =
+            held.or_else(|| self.queue_before(owner, &thread, number, now).into_iter().next())
+        {
             return Ok(Acquire::Held(lease));
         }
         let fence = self.next_fence();
-        self.give_thread(owner, &thread, run)?;
+        self.grant_thread(owner, &thread, run)?;
         self.find_thread(owner, &thread)?.updated = now;
         let entry = self.find_run(owner, run)?;
         entry.run.fence = fence;
@@ -177,7 +179,7 @@ impl Tables {
         self.end_claim(owner, run)
     }
 
-    /// Takes a run's claim away and frees its thread, if it has it.
+    /// Removes the claim of a run and releases its thread if it has one.
     pub(super) fn end_claim(&mut self, owner: &Owner, run: &RunId) -> Result<(), StoreError> {
         let entry = self.find_run(owner, run)?;
         entry.lease_until = None;
@@ -217,7 +219,7 @@ impl Tables {
         let run = entry.run.clone();
         let lease = self.live_lease(&key.owner, &run.thread, now);
         if run.regains_thread(lease.as_ref()) {
-            self.give_thread(&key.owner, &run.thread, &key.run)?;
+            self.grant_thread(&key.owner, &run.thread, &key.run)?;
         }
         let fence = self.next_fence();
         let entry = self.find_run(&key.owner, &key.run)?;

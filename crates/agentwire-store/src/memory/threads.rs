@@ -1,10 +1,10 @@
-//! Threads, their state and messages, and feedback, in memory.
+//! Threads, state, messages and feedback in memory.
 
 use std::collections::BTreeMap;
 
 use agentwire_core::event::ThreadId;
 
-use super::table::{RECORD_BYTES, Tables, ThreadEntry, ThreadKey};
+use super::tables::{RECORD_BYTES, Tables, ThreadEntry, ThreadKey};
 use crate::{
     clock::Time,
     error::StoreError,
@@ -22,8 +22,8 @@ impl Tables {
         new: NewThread,
         now: Time,
     ) -> Result<Created<Thread>, StoreError> {
-        if let Ok(known) = self.find_thread(owner, &new.thread) {
-            return Ok(Created { item: known.record(&new.thread), new: false });
+        if let Ok(existing) = self.find_thread(owner, &new.thread) {
+            return Ok(Created { item: existing.record(&new.thread), new: false });
         }
         self.make_room(RECORD_BYTES + text_len(&new.metadata), (owner, &new.thread))?;
         let thread = new.thread.clone();
@@ -31,7 +31,7 @@ impl Tables {
         Ok(Created { item: self.find_thread(owner, &thread)?.record(&thread), new: true })
     }
 
-    /// Adds a thread that is known not to be there, in room that was made.
+    /// Adds a thread that does not exist; the caller has made room.
     pub(super) fn insert_thread(&mut self, owner: &Owner, new: NewThread, now: Time) {
         let number = self.next_number();
         let entry = ThreadEntry {
@@ -110,8 +110,8 @@ impl Tables {
             }
         }
         for run in entry.runs.into_values() {
-            if let Some(gone) = self.runs.remove(&RunKey { owner: owner.clone(), run }) {
-                self.bytes -= gone.bytes();
+            if let Some(removed) = self.runs.remove(&RunKey { owner: owner.clone(), run }) {
+                self.bytes -= removed.bytes();
             }
         }
         Ok(())

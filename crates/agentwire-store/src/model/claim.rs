@@ -1,4 +1,4 @@
-//! Who may write: claims on runs, leases on threads.
+//! Claims on runs and leases on threads.
 
 use std::time::Duration;
 
@@ -7,41 +7,41 @@ use agentwire_core::event::{RunId, ThreadId};
 use super::{Fence, Holder, Text};
 use crate::clock::Time;
 
-/// A wish to be the one process that writes to a run.
+/// A request to be the only process that writes to a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Who claims.
+    /// The claiming process.
     pub holder: Holder,
-    /// Where others reach the holder, to follow the run live.
+    /// The URL at which other processes reach the holder to follow the run live.
     pub address: Option<Text>,
-    /// For how long, by the store's clock, unless renewed.
+    /// Lifetime by the store's clock; [`Store::renew`](crate::Store::renew) extends it.
     pub ttl: Duration,
 }
 
-/// A claim that was granted.
+/// A granted claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The thread of the run.
     pub thread: ThreadId,
-    /// The run that may write.
+    /// The claimed run.
     pub run: RunId,
-    /// The number that every write must carry.
+    /// The fencing token that every write must carry.
     pub fence: Fence,
-    /// Who holds it.
+    /// The claiming process.
     pub holder: Holder,
-    /// Where others reach the holder.
+    /// The URL at which other processes reach the holder.
     pub address: Option<Text>,
-    /// When it ends unless renewed.
+    /// Expiry unless renewed.
     pub expires: Time,
-    /// Whether it had not yet expired when it was read.
+    /// Whether the lease had not expired when it was read.
     pub live: bool,
 }
 
-/// What came of asking for a thread.
+/// Result of [`Store::acquire`](crate::Store::acquire).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquire {
-    /// The run has the thread, under a new fence.
+    /// The run has the thread, under a new fencing token.
     Granted(Lease),
-    /// Another run has it, or stands before this one in the queue.
+    /// Another run has the thread or is ahead in the queue.
     Held(Lease),
 }

@@ -1,4 +1,4 @@
-//! Whose it is, and which one: names that cannot be mixed up.
+//! Keys: owners, ids, sequence numbers and fencing tokens, each a type of its own.
 
 use std::{fmt, sync::Arc};
 
@@ -46,18 +46,18 @@ macro_rules! names {
 }
 
 names! {
-    /// An organisation; nothing crosses from one to another.
+    /// An organisation. No data crosses from one tenant to another.
     Tenant;
     /// A person or program within a tenant.
     UserId;
-    /// Something a run waits for, named by whoever asked for it. Unique within its run.
+    /// The id of a pending item, chosen by the agent or front end that created it. Unique within its run.
     PendingId;
-    /// A process that claims runs. Give each process its own name, or a name that outlives restarts of the one
-    /// process that has it: then everything held under it at start-up is known to be orphaned.
+    /// The name of a process that claims runs. Each process needs a unique name. A name that is reused when the same
+    /// process restarts has an advantage: every run claimed under it at startup is known to be an orphan.
     Holder;
 }
 
-/// Whose something is: the beginning of every key.
+/// The tenant and user that data belongs to: the prefix of every key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     /// The organisation.
@@ -73,21 +73,21 @@ impl Owner {
     }
 }
 
-/// A run by its full name.
+/// The full key of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunKey {
-    /// Whose it is.
+    /// The owner of the run.
     pub owner: Owner,
-    /// Its id.
+    /// The id of the run.
     pub run: RunId,
 }
 
-/// The number of an event in its run, from 0 without holes.
+/// The number of an event in its run, from 0 without gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The number `count` further on.
+    /// The number `count` positions later; saturates.
     #[must_use]
     pub fn plus(self, count: usize) -> Self {
         Self(self.0.saturating_add(count as u64))
@@ -100,6 +100,7 @@ impl fmt::Display for Seq {
     }
 }
 
-/// Proof of a claim: every new claim in a store gets a higher number.
+/// The fencing token of a claim: every new claim in a store gets a higher number, and a write with a lower one is
+/// rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fence(pub u64);

@@ -1,45 +1,46 @@
-//! The log of a run: how it grows and how it is read.
+//! The log of a run: appends, their durability, and reads.
 
 use agentwire_core::event::RunId;
 use bytes::Bytes;
 
 use super::{Fence, NewPending, Owner, RunStatus, Seq, Text, text_len};
 
-/// What must have happened before a write is acknowledged. Ordered: more is greater.
+/// The level that a write must reach before it is acknowledged. Ordered: a stronger level is greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// It can be read back from this process.
+    /// Readable in this process.
     Memory,
-    /// The operating system has it: it survives the death of the process.
+    /// Handed to the operating system: survives a crash of the process.
     #[default]
     Os,
-    /// The disk has it: it survives the loss of power.
+    /// Synced to disk: survives power loss.
     Fsync,
 }
 
-/// Events for the end of a run's log, and what changes with them: all or nothing.
+/// Events for the end of a run's log and the changes that belong to them, applied atomically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
-    /// Whose run it is.
+    /// The owner of the run.
     pub owner: Owner,
     /// The run.
     pub run: RunId,
-    /// The claim under which it is written.
+    /// The fencing token of the writer's claim.
     pub fence: Fence,
-    /// The number of the first event; also where the log ends, if there are none.
+    /// The number of the first event. Must be the end of the log, also when `events` is empty.
     pub first_seq: Seq,
-    /// The events. May be empty, to change something without saying so in the log.
+    /// The events. Empty for a change that is not logged.
     ///
-    /// The memory store keeps these very buffers, so a small event should not be a slice of a large one.
+    /// The memory store keeps these buffers, so a small event should not be a slice of a large one.
     pub events: Vec<Bytes>,
-    /// What changes with them.
+    /// The changes in the same transaction.
     pub change: Change,
-    /// The least durability; the store's own level applies if it is higher. Endings and pending items are never below `Os`.
+    /// The minimum durability; the store's own level applies if it is higher. Appends that end a run or add pending
+    /// items are raised to `Os`.
     pub durability: Durability,
 }
 
 impl Append {
-    /// An append of nothing yet.
+    /// An append without events or changes.
     #[must_use]
     pub fn new(owner: Owner, run: RunId, fence: Fence, first_seq: Seq) -> Self {
         Self {
@@ -53,9 +54,8 @@ impl Append {
         }
     }
 
-    /// The least durability that this append must have.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn needs(&self) -> Durability {
+    pub(crate) fn required_durability(&self) -> Durability {
         let ends = self.change.status.as_ref().is_some_and(|status| !status.to.is_live());
         let floor = if ends || !self.change.pending.is_empty() { Durability::Os } else { Durability::Memory };
         self.durability.max(floor)
@@ -69,37 +69,37 @@ impl Append {
     }
 }
 
-/// What changes together with an append.
+/// The changes in the same transaction as an append.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// The status of the run. One that ends it also gives up the claim and frees the thread.
+    /// New status of the run. A status that ends the run also releases its claim and its thread.
     pub status: Option<StatusChange>,
-    /// The state of the thread; only for the run that has the thread.
+    /// New state of the thread; requires that the run has the thread.
     pub state: Option<StateChange>,
-    /// The messages of the thread; only for the run that has the thread.
+    /// New messages of the thread; requires that the run has the thread.
     pub messages: Option<Text>,
-    /// What the run leaves open. An item that the run has put before is replaced while it is unanswered.
+    /// Items that the run leaves open. An unanswered item of the same run with the same id is replaced.
     pub pending: Vec<NewPending>,
 }
 
-/// A new status and its reason.
+/// A new status and its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusChange {
     /// The new status.
     pub to: RunStatus,
-    /// Why.
+    /// The reason, in the caller's words.
     pub cause: Option<Text>,
 }
 
 impl StatusChange {
-    /// A new status without a reason.
+    /// A new status without a cause.
     #[must_use]
     pub fn to(status: RunStatus) -> Self {
         Self { to: status, cause: None }
     }
 }
 
-/// A new state, if the old one is still what the caller thinks.
+/// A compare-and-set of a thread's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateChange {
     /// The number of the state that the caller read; 0 if there was none.
@@ -108,56 +108,56 @@ pub struct StateChange {
     pub body: Text,
 }
 
-/// What came of an append.
+/// Result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// The number that the next event gets.
     pub next_seq: Seq,
-    /// Whether this very append had been done before, so that nothing was changed now.
+    /// Whether the same append was stored before, so that this call changed nothing.
     pub repeated: bool,
 }
 
-/// What a read found behind a cursor.
+/// Result of reading a log behind a cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Log {
-    /// The events behind the cursor, in order, none missing, as many as fit.
-    Exact(Slice),
-    /// Asked from the start, and only a compacted form is left: all of it.
+    /// The events behind the cursor, in order and without gaps, up to the requested size.
+    Exact(LogSlice),
+    /// The whole compacted form: the read was from the start, and the exact log is gone.
     Compacted {
-        /// The events that stand for the whole run.
+        /// The events that replace the exact log.
         events: Vec<Bytes>,
-        /// How many events the run really had.
+        /// The number of events in the original log.
         next_seq: Seq,
-        /// How the run ended.
+        /// The final status of the run.
         status: RunStatus,
     },
-    /// The cursor points into what is no longer kept exactly.
+    /// The event after the cursor is no longer retained.
     NotRetained {
-        /// The first event that is; equal to `next_seq` when there is none.
+        /// The number of the first retained event; equal to `next_seq` when there is none.
         first_retained: Seq,
         /// The number that the next event gets.
         next_seq: Seq,
-        /// How far the run got.
+        /// The status of the run.
         status: RunStatus,
     },
     /// The cursor points at an event that does not exist yet.
     Ahead {
         /// The number that the next event gets.
         next_seq: Seq,
-        /// How far the run got.
+        /// The status of the run.
         status: RunStatus,
     },
 }
 
-/// Some consecutive events of a run.
+/// Consecutive events of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slice {
-    /// The number of the first of them; the next one to come if there are none.
+pub struct LogSlice {
+    /// The number of the first event in `events`; `next_seq` if there are none.
     pub first_seq: Seq,
     /// The events.
     pub events: Vec<Bytes>,
-    /// The number that the run's next event gets. When it is `first_seq + events.len()`, this is all there is.
+    /// The number that the run's next event gets. Equal to `first_seq + events.len()` in the last slice of a log.
     pub next_seq: Seq,
-    /// How far the run had got when this was read. If it has ended and this is all there is, nothing more comes.
+    /// The status of the run at the time of the read. No events follow the last slice of an ended run.
     pub status: RunStatus,
 }

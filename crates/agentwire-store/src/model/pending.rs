@@ -1,4 +1,4 @@
-//! What a run left open for a person or a front end, and the answers.
+//! Pending items and their answers.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -7,16 +7,16 @@ use agentwire_core::event::RunId;
 use super::{PendingId, Text};
 use crate::clock::Time;
 
-/// Something that a run leaves open.
+/// An item that a run leaves open for a person or a front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPending {
     /// Its id within the run.
     pub id: PendingId,
-    /// What kind of thing it is.
+    /// Its kind, for example an interrupt or an approval.
     pub kind: Text,
-    /// Everything else about it, as JSON.
+    /// The description of the item, as JSON.
     pub body: Text,
-    /// How long an answer is accepted, by the store's clock; for ever if absent.
+    /// Time in which an answer is accepted, by the store's clock; unlimited if absent.
     pub ttl: Option<Duration>,
 }
 
@@ -26,70 +26,70 @@ impl NewPending {
     }
 }
 
-/// A pending item as it is kept.
+/// A stored pending item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Its id within the run.
     pub id: PendingId,
-    /// The run that left it.
+    /// The run that left it open.
     pub run: RunId,
-    /// What kind of thing it is.
+    /// Its kind, for example an interrupt or an approval.
     pub kind: Text,
-    /// Everything else about it, as JSON.
+    /// The description of the item, as JSON.
     pub body: Text,
-    /// When it was put.
+    /// Time of creation, or of the last replacement.
     pub created: Time,
-    /// Until when an answer is accepted.
+    /// Deadline for an answer.
     pub expires: Option<Time>,
-    /// The answer, once there is one.
-    pub answer: Option<Answered>,
+    /// The answer, once recorded.
+    pub answer: Option<RecordedAnswer>,
 }
 
-/// Which pending items to list.
+/// Selects the pending items that [`Store::pending`](crate::Store::pending) lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// Those that can be answered now.
+pub enum PendingFilter {
+    /// Items that can be answered now.
     Open,
-    /// Those that have no answer, expired ones too, and whatever has one of these ids. What a request may be about:
-    /// a thread can have had any number of items, and few of them matter any more.
+    /// Items without an answer, expired ones included, and all items with one of these ids. This covers everything
+    /// that a request can refer to, without loading the answered items of a long thread.
     Unanswered(HashSet<PendingId>),
-    /// All that are known, answered and expired ones too.
+    /// All items, answered and expired ones included.
     All,
 }
 
 /// An answer to one pending item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The item. If several runs of the thread used this id, the last one is meant.
+    /// The item. If several runs of the thread used this id, the item of the last one.
     pub id: PendingId,
-    /// The answer as JSON. "The same answer" means the same text, so write it canonically.
+    /// The answer as JSON. Answers are compared as text, so callers should serialize them canonically.
     pub body: Text,
 }
 
-/// Answers that belong together: all are accepted or none.
+/// Answers that are recorded together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answering {
+pub struct AnswerSet {
     /// The answers; must not be empty.
     pub answers: Vec<Answer>,
-    /// Who answered.
+    /// The person or program that answered.
     pub by: Text,
 }
 
-impl Answering {
+impl AnswerSet {
     pub(crate) fn size(&self) -> usize {
         self.answers.iter().map(|answer| answer.body.len()).sum()
     }
 }
 
-/// An answer as it is kept.
+/// A stored answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
+pub struct RecordedAnswer {
     /// The answer as JSON.
     pub body: Text,
-    /// Who answered.
+    /// The person or program that answered.
     pub by: Text,
-    /// When.
+    /// Time of the answer.
     pub at: Time,
-    /// The run that was started with it.
+    /// The run that the answer started.
     pub run: RunId,
 }

@@ -1,34 +1,34 @@
-//! Runs: one request in a thread, and how far it got.
+//! Runs: their status, record, start request and start result.
 
 use std::fmt;
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::{Answering, Claim, Fence, Holder, Lease, Seq, Text};
+use super::{AnswerSet, Claim, Fence, Holder, Lease, Seq, Text};
 use crate::clock::Time;
 
-/// How far a run got.
+/// The status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunStatus {
-    /// Accepted, and waits for its thread.
+    /// Accepted; waits for its thread.
     Queued,
-    /// Has its thread and produces events.
+    /// Has its thread; produces events.
     Running,
-    /// Has its thread and is held.
+    /// Has its thread; reading from the agent is suspended.
     Paused,
-    /// Ended on the wire and left something open for a person or a front end. Its log is closed; it becomes
-    /// [`RunStatus::Finished`] when nothing of it is open any more.
+    /// Ended with open pending items. Its log is closed; it becomes [`RunStatus::Finished`] when the last item is
+    /// answered or has expired.
     Waiting,
-    /// Ended well.
+    /// Ended successfully.
     Finished,
     /// Ended with an error.
     Failed,
-    /// Ended by request.
+    /// Cancelled by a client or the gateway.
     Stopped,
 }
 
 impl RunStatus {
-    /// Every status there is.
+    /// All statuses.
     pub const ALL: [Self; 7] = [
         Self::Queued,
         Self::Running,
@@ -39,7 +39,7 @@ impl RunStatus {
         Self::Stopped,
     ];
 
-    /// The status in one word.
+    /// The stored name of the status.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl RunStatus {
         Self::ALL.into_iter().find(|status| status.as_str() == name)
     }
 
-    /// Whether events may still come: queued, running or paused.
+    /// Whether the log is still open: queued, running or paused.
     #[must_use]
     pub fn is_live(self) -> bool {
         matches!(self, Self::Queued | Self::Running | Self::Paused)
@@ -72,34 +72,34 @@ impl fmt::Display for RunStatus {
     }
 }
 
-/// What is known about a run.
+/// The record of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Its id, unique among its owner's runs.
     pub run: RunId,
     /// Its thread.
     pub thread: ThreadId,
-    /// The agent that answers it.
+    /// The agent that produces its events.
     pub agent: Text,
-    /// How far it got.
+    /// Its status.
     pub status: RunStatus,
-    /// Why it is so, in the words of whoever set the status.
+    /// The cause of the status, as given by the caller that set it.
     pub cause: Option<Text>,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub created: Time,
-    /// When it got its thread.
+    /// Time at which it got its thread.
     pub started: Option<Time>,
-    /// When its status last changed; for an ended run, when it ended.
+    /// Time of the last status change; for an ended run, the time of its end.
     pub updated: Time,
-    /// The number of the first event that can still be read exactly.
+    /// The number of the first retained event.
     pub first_retained: Seq,
-    /// The number that the next event gets: how many there have been.
+    /// The number that the next event gets, which is the number of events so far.
     pub next_seq: Seq,
-    /// Whether a compacted form of the log is kept instead of the log.
+    /// Whether a compacted form replaces the log.
     pub compacted: bool,
-    /// The number of its last claim.
+    /// The fencing token of its last claim.
     pub fence: Fence,
-    /// Who claimed it last.
+    /// The process that claimed it last.
     pub holder: Holder,
 }
 
@@ -111,41 +111,41 @@ impl Run {
     }
 }
 
-/// How a new run gets into its thread.
+/// Behaviour of a start when the thread is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// At once, or not at all: a refused run leaves nothing behind.
+pub enum StartMode {
+    /// Start immediately or not at all: a refused run leaves no record.
     Now,
-    /// At once, or behind those who wait already, if they are fewer than `limit`.
+    /// Start immediately, or wait in the queue of the thread if it holds fewer than `limit` runs.
     Queue {
-        /// The longest queue.
+        /// The maximum length of the queue.
         limit: usize,
     },
 }
 
-/// A request to start a run. Its thread is made if there is none.
+/// A request to start a run. A missing thread is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRun {
     /// The thread.
     pub thread: ThreadId,
     /// The id of the run.
     pub run: RunId,
-    /// The agent that will answer.
+    /// The agent that will produce the events.
     pub agent: Text,
     /// The request, as JSON.
     pub input: Text,
-    /// Why it is started.
+    /// The cause of the start.
     pub cause: Option<Text>,
-    /// Who will write to it.
+    /// The claim of the process that will write to it.
     pub claim: Claim,
-    /// How it gets into the thread.
-    pub entry: Entry,
-    /// Pending items of the thread that this run answers; they are answered if and only if it is created.
-    pub answering: Option<Answering>,
+    /// Behaviour when the thread is busy.
+    pub mode: StartMode,
+    /// Answers to pending items of the thread; recorded if and only if the run is created.
+    pub answers: Option<AnswerSet>,
 }
 
 impl NewRun {
-    /// A run that starts now or not at all, with `null` as its input.
+    /// A run in mode [`StartMode::Now`] with the input `null`.
     pub fn new(
         thread: impl Into<ThreadId>,
         run: impl Into<RunId>,
@@ -159,27 +159,27 @@ impl NewRun {
             input: "null".into(),
             cause: None,
             claim,
-            entry: Entry::Now,
-            answering: None,
+            mode: StartMode::Now,
+            answers: None,
         }
     }
 
     pub(crate) fn size(&self) -> usize {
-        self.input.len() + self.answering.as_ref().map_or(0, Answering::size)
+        self.input.len() + self.answers.as_ref().map_or(0, AnswerSet::size)
     }
 }
 
-/// What came of starting a run.
+/// Result of [`Store::start`](crate::Store::start).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It is new. Its status says whether it has its thread (`running`) or waits for it (`queued`).
+    /// The run was created. Its status is `running` if it has its thread and `queued` if it waits for it.
     Created(Run),
-    /// A run with this id was there before; nothing was changed.
+    /// A run with this id exists; nothing was changed.
     Exists(Run),
-    /// The same answers were given before, and this run was started by them; nothing was changed. It may not
-    /// have been created, if whoever recorded the answers died before.
+    /// The same answers were recorded before, with this id for the run that they start; nothing was changed. The run
+    /// does not exist if the process that recorded the answers crashed before it created the run.
     Answered(RunId),
-    /// Another run has the thread, or waits for it; nothing was changed.
+    /// Another run has the thread or waits for it; nothing was changed.
     Held(Lease),
     /// The queue is full; nothing was changed.
     QueueFull,

@@ -1,53 +1,53 @@
-//! Threads, what is remembered of a conversation, and what people say about it.
+//! Threads, their state, lists of records, and feedback.
 
 use agentwire_core::event::{RunId, ThreadId};
 
 use super::{StateChange, Text, text_len};
 use crate::clock::Time;
 
-/// A thread to be made.
+/// A request to create a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewThread {
     /// Its id.
     pub thread: ThreadId,
     /// The agent it belongs to.
     pub agent: Text,
-    /// Anything to remember with it, as JSON.
+    /// Arbitrary metadata, as JSON.
     pub metadata: Option<Text>,
 }
 
-/// A thread without its large parts.
+/// The record of a thread, without state and messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
     /// Its id, unique among its owner's threads.
     pub thread: ThreadId,
     /// The agent it belongs to.
     pub agent: Text,
-    /// Anything to remember with it, as JSON.
+    /// Arbitrary metadata, as JSON.
     pub metadata: Option<Text>,
-    /// When it was made.
+    /// Time of creation.
     pub created: Time,
-    /// When a run last started or ended in it, or its state, messages or metadata changed.
+    /// Time of the last start or end of a run, or of the last change of state, messages or metadata.
     pub updated: Time,
     /// The number of its state; 0 if it has none.
     pub state_seq: u64,
 }
 
-/// What came of making something that may exist.
+/// Result of creating a record that may exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created<T> {
-    /// The thing as it is now.
+    /// The stored record.
     pub item: T,
-    /// Whether it was made by this call.
+    /// Whether this call created it.
     pub new: bool,
 }
 
-/// A change of a thread from outside a run; what is absent stays.
+/// A change of a thread from outside a run; absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadChange {
     /// The agent it belongs to.
     pub agent: Option<Text>,
-    /// Anything to remember with it, as JSON.
+    /// Arbitrary metadata, as JSON.
     pub metadata: Option<Text>,
     /// The state.
     pub state: Option<StateChange>,
@@ -62,55 +62,55 @@ impl ThreadChange {
     }
 }
 
-/// A thread's state.
+/// The state of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// How often it was set; 0 means never, and then there is no body.
+    /// Number of times the state was set; 0 means never, and then there is no body.
     pub seq: u64,
     /// The state as JSON.
     pub body: Option<Text>,
 }
 
-/// Which threads to list.
+/// Selects the threads that [`Store::threads`](crate::Store::threads) lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadQuery {
-    /// Only those of this agent.
+    /// Only threads of this agent.
     pub agent: Option<Text>,
-    /// Where the page before this one ended.
+    /// The token of the previous page.
     pub before: Option<PageToken>,
 }
 
-/// Where a page ended. Opaque, and worthless to another owner.
+/// The position after a page. Opaque, and without meaning for another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageToken(pub u64);
 
-/// Some of a list.
+/// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
     /// The items.
     pub items: Vec<T>,
-    /// Where the next page begins, if there is more.
+    /// The token for the next page, if there is one.
     pub next: Option<PageToken>,
 }
 
-/// Something said about a thread.
+/// Feedback of a user on a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFeedback {
     /// The thread.
     pub thread: ThreadId,
-    /// The run it is about.
+    /// The run that the feedback refers to.
     pub run: Option<RunId>,
-    /// What was said, as JSON.
+    /// The feedback, as JSON.
     pub body: Text,
 }
 
-/// Feedback as it is kept.
+/// Stored feedback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feedback {
-    /// The run it is about.
+    /// The run that the feedback refers to.
     pub run: Option<RunId>,
-    /// What was said, as JSON.
+    /// The feedback, as JSON.
     pub body: Text,
-    /// When.
+    /// Time of creation.
     pub created: Time,
 }

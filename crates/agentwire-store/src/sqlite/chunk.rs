@@ -1,4 +1,4 @@
-//! The events of one append as one row: each event behind its length, four bytes, little end first.
+//! Encoding of the events of one append as one row: each event after its length, a little-endian `u32`.
 
 use bytes::Bytes;
 
@@ -51,23 +51,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_comes_out_again() {
+    fn packed_events_round_trip() {
         let events: Vec<Bytes> = vec!["a".into(), "".into(), "\0\u{fe}\n".into(), vec![7; 70_000].into()];
         let body = Bytes::from(pack(&events).unwrap());
         assert_eq!(unpack(body).collect::<Result<Vec<_>, _>>().unwrap(), events);
     }
 
     #[test]
-    fn a_body_cut_anywhere_gives_a_prefix_and_says_so() {
+    fn a_truncated_body_yields_a_prefix_and_one_error() {
         let events: Vec<Bytes> = vec!["one".into(), "two".into(), "".into()];
         let whole = Bytes::from(pack(&events).unwrap());
         for cut in 0..whole.len() {
             let got: Vec<_> = unpack(whole.slice(..cut)).collect();
-            let good = got.iter().take_while(|event| event.is_ok()).count();
-            assert!(got.len() - good <= 1, "one error ends it");
-            assert!(got[..good].iter().zip(&events).all(|(got, put)| got.as_ref().unwrap() == put));
+            let intact = got.iter().take_while(|event| event.is_ok()).count();
+            assert!(got.len() - intact <= 1, "the first error is the last item");
+            assert!(got[..intact].iter().zip(&events).all(|(got, packed)| got.as_ref().unwrap() == packed));
             let boundary = [0, 7, 14].contains(&cut);
-            assert_eq!(got.len() == good, boundary, "cut at {cut}");
+            assert_eq!(got.len() == intact, boundary, "cut at {cut}");
         }
     }
 }

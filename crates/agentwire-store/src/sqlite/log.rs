@@ -1,4 +1,4 @@
-//! Logs in SQL: appending, reading, compacting.
+//! Appends, reads and compaction in SQL.
 
 use agentwire_core::event::RunId;
 use bytes::Bytes;
@@ -8,18 +8,18 @@ use super::{
     chunk, pending,
     row::{RunRow, count, get_number, get_optional_time, get_run_key, get_status, int, next_seq},
     runs,
-    session::{Head, Session},
+    session::{RunHead, Session},
     threads,
 };
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{Append, Appended, Fence, Log, Owner, RunKey, RunStatus, Seq, Slice},
+    model::{Append, Appended, Fence, Log, LogSlice, Owner, RunKey, RunStatus, Seq},
     rules::{ClaimState, Fetch, fetch},
 };
 
-/// What an append needs to know of its run, remembered or asked for.
-fn head(db: &Session, key: &RunKey) -> Result<Head, StoreError> {
+/// The head of a run, from the cache or the database.
+fn head(db: &Session, key: &RunKey) -> Result<RunHead, StoreError> {
     if let Some(head) = db.head(key) {
         return Ok(head);
     }
@@ -30,7 +30,7 @@ fn head(db: &Session, key: &RunKey) -> Result<Head, StoreError> {
     ))?;
     let head =
         find.query_row((key.owner.tenant.as_str(), key.owner.user.as_str(), key.run.as_str()), |row| {
-            Ok(Head {
+            Ok(RunHead {
                 id: row.get(0)?,
                 thread: row.get(1)?,
                 next_seq: Seq(get_number(row, 2)?),
@@ -44,14 +44,14 @@ fn head(db: &Session, key: &RunKey) -> Result<Head, StoreError> {
     head.optional()?.ok_or(StoreError::NotFound(Missing::Run))
 }
 
-/// Checks everything before it writes anything, so that a refusal leaves the transaction of the others clean.
+/// Checks everything before it writes anything, so that a rejected append leaves the shared transaction unchanged.
 pub(super) fn append(db: &Session, append: Append, now: Time) -> Result<Appended, StoreError> {
     let Append { owner, run, fence, first_seq, events, change, .. } = append;
     let key = RunKey { owner, run };
     let mut head = head(db, &key)?;
     let body = chunk::pack(&events)?;
     let next_seq = first_seq.plus(events.len());
-    if !events.is_empty() && first_seq < head.next_seq && is_known(db, head.id, fence, first_seq, &body)? {
+    if !events.is_empty() && first_seq < head.next_seq && is_stored(db, head.id, fence, first_seq, &body)? {
         return Ok(Appended { next_seq, repeated: true });
     }
     head.claim.check_append(fence, (first_seq, head.next_seq), change.status.as_ref(), now)?;
@@ -61,7 +61,7 @@ pub(super) fn append(db: &Session, append: Append, now: Time) -> Result<Appended
             find.query_row([head.thread], |row| Ok((row.get::<_, Option<i64>>(0)?, get_number(row, 1)?)))?;
         change.check_thread(leased == Some(head.id), state_seq)?;
     }
-    pending::check_put(db, head.id, &change.pending)?;
+    pending::check_insert(db, head.id, &change.pending)?;
 
     if !events.is_empty() {
         db.prepare_cached("INSERT INTO log (run, seq, events, fence, body) VALUES (?1, ?2, ?3, ?4, ?5)")?
@@ -83,28 +83,28 @@ pub(super) fn append(db: &Session, append: Append, now: Time) -> Result<Appended
             status.to.is_live(),
         ))?;
         if !status.to.is_live() {
-            runs::free_thread(db, head.thread, head.id)?;
+            runs::release_thread(db, head.thread, head.id)?;
         }
     }
     if change.changes_thread() || change.status.is_some() {
         threads::apply(db, head.thread, change.state.as_ref(), change.messages.as_ref())?;
         runs::touch_thread(db, head.thread, now)?;
     }
-    pending::put(db, head.thread, head.id, &change.pending, now)?;
+    pending::insert(db, head.thread, head.id, &change.pending, now)?;
     if head.claim.status.is_live() {
-        db.remember(key, head);
+        db.cache_head(key, head);
     } else {
-        db.forget(&key.owner, &key.run);
+        db.invalidate(&key.owner, &key.run);
     }
     Ok(Appended { next_seq, repeated: false })
 }
 
-/// Whether this very append is in the log.
-fn is_known(db: &Connection, run: i64, fence: Fence, seq: Seq, body: &[u8]) -> Result<bool, StoreError> {
+/// Whether the same append is already in the log.
+fn is_stored(db: &Connection, run: i64, fence: Fence, seq: Seq, body: &[u8]) -> Result<bool, StoreError> {
     let mut find =
         db.prepare_cached("SELECT fence = ?3 AND body = ?4 FROM log WHERE run = ?1 AND seq = ?2")?;
-    let known = find.query_row((run, int(seq.0), int(fence.0), body), |row| row.get(0));
-    Ok(known.optional()?.unwrap_or(false))
+    let is_same = find.query_row((run, int(seq.0), int(fence.0), body), |row| row.get(0));
+    Ok(is_same.optional()?.unwrap_or(false))
 }
 
 pub(super) fn read(
@@ -118,18 +118,18 @@ pub(super) fn read(
     let (next_seq, status) = (run.next_seq, run.status);
     match fetch(&run, after) {
         Fetch::Nothing(log) => Ok(log),
-        Fetch::Compacted => Ok(Log::Compacted { events: compacted(db, id)?, next_seq, status }),
+        Fetch::Compacted => Ok(Log::Compacted { events: read_compacted(db, id)?, next_seq, status }),
         Fetch::From(first_seq) => {
-            let events = exact(db, id, first_seq, limit)?;
+            let events = read_exact(db, id, first_seq, limit)?;
             if events.is_empty() && first_seq < next_seq {
                 return Err(StoreError::Corrupt("the end of a log is missing".into()));
             }
-            Ok(Log::Exact(Slice { first_seq, events, next_seq, status }))
+            Ok(Log::Exact(LogSlice { first_seq, events, next_seq, status }))
         }
     }
 }
 
-fn exact(db: &Connection, run: i64, first_seq: Seq, limit: usize) -> Result<Vec<Bytes>, StoreError> {
+fn read_exact(db: &Connection, run: i64, first_seq: Seq, limit: usize) -> Result<Vec<Bytes>, StoreError> {
     let mut list = db.prepare_cached(
         "SELECT seq, body FROM log WHERE run = ?1 AND seq >= \
            coalesce((SELECT max(seq) FROM log WHERE run = ?1 AND seq <= ?2), ?2) ORDER BY seq",
@@ -161,7 +161,7 @@ fn exact(db: &Connection, run: i64, first_seq: Seq, limit: usize) -> Result<Vec<
     Ok(events)
 }
 
-fn compacted(db: &Connection, run: i64) -> Result<Vec<Bytes>, StoreError> {
+fn read_compacted(db: &Connection, run: i64) -> Result<Vec<Bytes>, StoreError> {
     let mut find = db.prepare_cached("SELECT body FROM compacted WHERE run = ?1")?;
     let body: Vec<u8> = find.query_row([run], |row| row.get(0))?;
     chunk::unpack(body.into()).collect()
@@ -194,7 +194,7 @@ pub(super) fn compact(
     Ok(())
 }
 
-/// Drops the log and the input of an ended run. Says whether there was anything to drop.
+/// Drops the log and the input of an ended run. Returns whether there was one.
 pub(super) fn drop_log(db: &Connection, run: i64) -> Result<bool, StoreError> {
     let changed = db
         .prepare_cached(
@@ -211,8 +211,8 @@ pub(super) fn drop_log(db: &Connection, run: i64) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Finishes a waiting run that nothing is open of. Says whether it did.
-pub(super) fn finish_if_nothing_open(db: &Connection, run: i64, now: Time) -> Result<bool, StoreError> {
+/// Finishes a waiting run without open pending items. Returns whether it did.
+pub(super) fn finish_if_all_closed(db: &Connection, run: i64, now: Time) -> Result<bool, StoreError> {
     let changed = db
         .prepare_cached(
             "UPDATE runs SET status = ?3, updated = ?2 WHERE id = ?1 AND status = 'waiting' \

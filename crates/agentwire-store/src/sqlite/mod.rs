@@ -1,18 +1,19 @@
-//! A store in one SQLite file: no service to run, safe to share between processes of one machine.
+//! SQLite store: one file, no server, safe to share between processes of one machine.
 //!
 //! ```text
 //! callers ──▶ queue ──▶ one writer thread: a transaction per batch ──▶ file-wal ──▶ checkpointer ──▶ file
 //! callers ◀── a few read connections on blocking threads ◀────────────────┘
 //! ```
 //!
-//! SQLite cannot acknowledge a write that its readers can see without handing it to the operating system, so
-//! [`Durability::Memory`] is treated as [`Durability::Os`] here. `Os` survives the death of the process at any point;
-//! `Fsync` survives the loss of power too, for one sync per batch.
+//! SQLite hands every write that readers can see to the operating system, so [`Durability::Memory`] is treated as
+//! [`Durability::Os`]. `Os` survives a crash of the process at any point; `Fsync` survives power loss too, at the cost of
+//! one sync per batch.
 
 mod chunk;
-mod connect;
-mod fault;
+mod database;
+mod error;
 mod log;
+mod maintenance;
 mod pending;
 mod queue;
 mod readers;
@@ -21,7 +22,6 @@ mod runs;
 mod schema;
 mod session;
 mod threads;
-mod upkeep;
 mod writer;
 
 use std::{
@@ -40,34 +40,35 @@ use crate::{
     clock::{Clock, Time},
     error::StoreError,
     model::{
-        Acquire, Answering, Append, Appended, Claim, Created, Durability, Feedback, Fence, Holder, Lease,
-        Log, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, Retained, Retention, Run,
-        RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery, Which, text_len,
+        Acquire, AnswerSet, Append, Appended, Claim, Created, Durability, Feedback, Fence, Holder, Lease,
+        Log, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter, Retention,
+        RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery,
+        text_len,
     },
     rules::check_size,
     store::{BoxFuture, Store},
 };
-use connect::Place;
+use database::DatabaseFile;
+use maintenance::Removal;
 use queue::Queue;
 use readers::Readers;
 use row::{RunRow, ThreadRow};
 use session::Session;
-use upkeep::Victim;
 use writer::Checkpoints;
 
-/// How to treat the file.
+/// Options of a [`SqliteStore`].
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
-    /// The least durability of every write.
+    /// The minimum durability of every write.
     pub durability: Durability,
-    /// While several runs write at once, the least time from one transaction to the next. A run that writes alone never
-    /// waits for it.
+    /// Minimum interval between two transactions while several runs write at once. A run that writes alone never waits
+    /// for it.
     pub tick: Duration,
-    /// How long to wait for another process that writes.
+    /// Maximum wait for the write lock of another process.
     pub busy_timeout: Duration,
-    /// Connections for reading.
+    /// Number of read connections.
     pub readers: usize,
-    /// The largest size of the file; beyond it the store is full, and reads and deletions go on.
+    /// Maximum size of the file. At the limit writes fail with [`StoreError::Full`]; reads and deletions still work.
     pub max_bytes: Option<u64>,
 }
 
@@ -75,21 +76,21 @@ impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             durability: Durability::Os,
-            // At 30,000 events a second this turns ten thousand transactions into one thousand, and nobody notices a
-            // millisecond in a stream of tokens.
+            // At 30,000 events a second this turns ten thousand transactions into one thousand, and a millisecond does
+            // not show in a stream of tokens.
             tick: Duration::from_millis(1),
-            // Another process holds the lock for milliseconds; five seconds of waiting mean that it hangs.
+            // A healthy process holds the lock for milliseconds; after five seconds it is assumed to hang.
             busy_timeout: Duration::from_secs(5),
-            // Reads are short and the pages are in the cache of the system: more would not be faster on a small machine.
+            // Reads are short and served from the page cache: more connections are not faster on a small machine.
             readers: 4,
             max_bytes: None,
         }
     }
 }
 
-/// A store in an SQLite file. Dropping it finishes what was accepted.
+/// A [`Store`] in an SQLite file. Dropping it completes all accepted writes.
 pub struct SqliteStore {
-    place: Place,
+    file: DatabaseFile,
     clock: Arc<dyn Clock>,
     queue: Arc<Queue>,
     checkpoints: Arc<Checkpoints>,
@@ -99,46 +100,56 @@ pub struct SqliteStore {
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteStore").field("path", &self.place.path).finish_non_exhaustive()
+        f.debug_struct("SqliteStore").field("path", &self.file.path).finish_non_exhaustive()
     }
 }
 
 impl SqliteStore {
-    /// Opens the file, makes it if there is none, and brings an older one up to date.
+    /// Opens the file; creates a missing one and migrates an older one.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Corrupt`], [`StoreError::Foreign`], [`StoreError::Version`], [`StoreError::Busy`], [`StoreError::Io`].
+    /// * [`StoreError::Corrupt`]: the file is damaged or not a database.
+    /// * [`StoreError::Foreign`]: the file belongs to another program.
+    /// * [`StoreError::Version`]: the file was written by a newer version.
+    /// * [`StoreError::Busy`]: another process holds the write lock.
+    /// * [`StoreError::Io`]: the file cannot be opened.
     pub async fn open(
         path: PathBuf,
         options: SqliteOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StoreError> {
-        let opened = tokio::task::spawn_blocking(move || Self::open_now(path, options, clock));
+        let opened = tokio::task::spawn_blocking(move || Self::open_blocking(path, options, clock));
         opened.await.map_err(StoreError::io)?
     }
 
-    fn open_now(path: PathBuf, options: SqliteOptions, clock: Arc<dyn Clock>) -> Result<Self, StoreError> {
-        let place = Place { path, options };
-        let (writer, reader, helper) = (place.writer(clock.now())?, place.reader()?, place.helper()?);
+    fn open_blocking(
+        path: PathBuf,
+        options: SqliteOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StoreError> {
+        let file = DatabaseFile { path, options };
+        let (writer, reader, helper) =
+            (file.open_writer(clock.now())?, file.open_reader()?, file.open_helper()?);
         let mut store = Self {
-            readers: Arc::new(Readers::new(place.clone(), reader)),
-            place,
+            readers: Arc::new(Readers::new(file.clone(), reader)),
+            file,
             clock,
             queue: Arc::new(Queue::new()),
             checkpoints: Arc::default(),
             threads: Vec::new(),
         };
-        let (place, clock) = (store.place.clone(), Arc::clone(&store.clock));
+        let (file, clock) = (store.file.clone(), Arc::clone(&store.clock));
         let (queue, checkpoints) = (Arc::clone(&store.queue), Arc::clone(&store.checkpoints));
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let write = thread("store-writer")
-            .spawn(move || writer::run(&place, writer, &queue, &checkpoints, &clock))
+            .spawn(move || writer::run(&file, writer, &queue, &checkpoints, &clock))
             .map_err(StoreError::io)?;
         store.threads.push(write);
         let checkpoints = Arc::clone(&store.checkpoints);
-        let tidy = thread("store-tidier").spawn(move || checkpoints.run(&helper)).map_err(StoreError::io)?;
-        store.threads.push(tidy);
+        let checkpoint =
+            thread("store-wal").spawn(move || checkpoints.run(&helper)).map_err(StoreError::io)?;
+        store.threads.push(checkpoint);
         Ok(store)
     }
 
@@ -148,9 +159,9 @@ impl SqliteStore {
         durability: Durability,
         work: impl FnOnce(&Session, Time) -> Result<T, StoreError> + Send + 'static,
     ) -> BoxFuture<'a, T> {
-        let durability = durability.max(self.place.options.durability);
+        let durability = durability.max(self.file.options.durability);
         let clock = Arc::clone(&self.clock);
-        // The time is read in the transaction: a claim must not expire in the queue and be honoured.
+        // The time is read in the transaction, because a claim may expire while the write is queued.
         Box::pin(async move {
             check_size("a write", bytes)?;
             self.queue.write(bytes, durability, move |db| work(db, clock.now())).await
@@ -165,14 +176,14 @@ impl SqliteStore {
         Box::pin(self.readers.read(move |db| work(db, clock.now())))
     }
 
-    /// A method that the path is all it needs.
-    fn blocking<'a, T: Send + 'static>(
+    /// Runs `work` on a blocking thread, without the pool or the queue.
+    fn run_blocking<'a, T: Send + 'static>(
         &'a self,
-        work: impl FnOnce(&Place) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&DatabaseFile) -> Result<T, StoreError> + Send + 'static,
     ) -> BoxFuture<'a, T> {
-        let place = self.place.clone();
+        let file = self.file.clone();
         Box::pin(
-            async move { tokio::task::spawn_blocking(move || work(&place)).await.map_err(StoreError::io)? },
+            async move { tokio::task::spawn_blocking(move || work(&file)).await.map_err(StoreError::io)? },
         )
     }
 }
@@ -180,9 +191,9 @@ impl SqliteStore {
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.queue.close();
-        self.checkpoints.end();
+        self.checkpoints.shut_down();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has told its callers already.
+            // A thread that panicked has failed its callers already.
             let _ = thread.join();
         }
     }
@@ -319,7 +330,7 @@ impl Store for SqliteStore {
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Appended> {
-        self.write(append.size(), append.needs(), move |db, now| log::append(db, append, now))
+        self.write(append.size(), append.required_durability(), move |db, now| log::append(db, append, now))
     }
 
     fn read<'a>(
@@ -347,22 +358,22 @@ impl Store for SqliteStore {
         &'a self,
         owner: &'a Owner,
         thread: &'a ThreadId,
-        which: Which,
+        filter: PendingFilter,
     ) -> BoxFuture<'a, Vec<Pending>> {
         let (owner, thread) = (owner.clone(), thread.clone());
-        self.read_with(move |db, now| pending::list(db, &owner, &thread, which, now))
+        self.read_with(move |db, now| pending::list(db, &owner, &thread, filter, now))
     }
 
     fn answer<'a>(
         &'a self,
         owner: &'a Owner,
         thread: &'a ThreadId,
-        answering: Answering,
+        answers: AnswerSet,
         run: &'a RunId,
     ) -> BoxFuture<'a, RunId> {
         let (owner, thread, run) = (owner.clone(), thread.clone(), run.clone());
-        self.write(answering.size(), Durability::Os, move |db, now| {
-            pending::answer(db, &owner, &thread, &answering, &run, now)
+        self.write(answers.size(), Durability::Os, move |db, now| {
+            pending::answer(db, &owner, &thread, &answers, &run, now)
         })
     }
 
@@ -382,51 +393,53 @@ impl Store for SqliteStore {
         self.read_with(move |db, _| threads::feedback(db, &owner, &thread, after, limit))
     }
 
-    fn retain(&self, retention: Retention) -> BoxFuture<'_, Retained> {
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, RetentionReport> {
         Box::pin(async move {
-            let mut retained = Retained::default();
+            let mut report = RetentionReport::default();
             loop {
-                let wanted = retention.clone();
-                let victims = self.read_with(move |db, now| upkeep::victims(db, &wanted, now)).await?;
-                let more = victims.len() >= upkeep::COLLECTED;
-                let before = retained;
-                for slice in victims.chunks(upkeep::SLICE) {
-                    let slice = slice.to_vec();
-                    let given_up = self.write(0, Durability::Os, move |db, now| {
-                        let give_up = |victim: &Victim| Ok((*victim, upkeep::give_up(db, *victim, now)?));
-                        slice.iter().map(give_up).collect::<Result<Vec<_>, StoreError>>()
+                let rules = retention.clone();
+                let removals =
+                    self.read_with(move |db, now| maintenance::find_removals(db, &rules, now)).await?;
+                let may_have_more = removals.len() >= maintenance::MAX_CANDIDATES;
+                let before = report;
+                for batch in removals.chunks(maintenance::REMOVALS_PER_WRITE) {
+                    let batch = batch.to_vec();
+                    let removed = self.write(0, Durability::Os, move |db, now| {
+                        let remove =
+                            |removal: &Removal| Ok((*removal, maintenance::remove(db, *removal, now)?));
+                        batch.iter().map(remove).collect::<Result<Vec<_>, StoreError>>()
                     });
-                    for (victim, done) in given_up.await? {
-                        let kind = match victim {
-                            Victim::Waiting(_) => &mut retained.expired,
-                            Victim::Thread(_) => &mut retained.threads,
-                            Victim::Log(_) => &mut retained.logs,
+                    for (removal, is_done) in removed.await? {
+                        let count = match removal {
+                            Removal::FinishRun(_) => &mut report.expired,
+                            Removal::DeleteThread(_) => &mut report.threads,
+                            Removal::DropLog(_) => &mut report.logs,
                         };
-                        *kind += u64::from(done);
+                        *count += u64::from(is_done);
                     }
                 }
-                if !more || before == retained {
-                    return Ok(retained);
+                if !may_have_more || before == report {
+                    return Ok(report);
                 }
             }
         })
     }
 
     fn probe(&self) -> BoxFuture<'_, ()> {
-        self.write(0, Durability::Os, |db, _| upkeep::probe(db))
+        self.write(0, Durability::Os, |db, _| maintenance::probe(db))
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {
-        let path = self.place.path.to_string_lossy().into_owned();
-        self.read_with(move |db, now| upkeep::stats(db, &path, now))
+        let path = self.file.path.to_string_lossy().into_owned();
+        self.read_with(move |db, now| maintenance::stats(db, &path, now))
     }
 
     fn vacuum(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            while self.write(0, Durability::Os, |db, _| upkeep::vacuum_some(db)).await? {}
-            // The file itself shrinks with the checkpoint. One that meets readers is left to the next.
-            let shrink = self.blocking(|place| {
-                Ok(place.helper()?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
+            while self.write(0, Durability::Os, |db, _| maintenance::vacuum_step(db)).await? {}
+            // The checkpoint shrinks the file itself. If readers block it, the next checkpoint does.
+            let shrink = self.run_blocking(|file| {
+                Ok(file.open_helper()?.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
             });
             match shrink.await {
                 Err(StoreError::Busy) => Ok(()),
@@ -436,11 +449,11 @@ impl Store for SqliteStore {
     }
 
     fn verify(&self) -> BoxFuture<'_, ()> {
-        self.blocking(|place| upkeep::verify(&place.helper()?))
+        self.run_blocking(|file| maintenance::verify(&file.open_helper()?))
     }
 
     fn backup<'a>(&'a self, to: &'a Path) -> BoxFuture<'a, ()> {
         let to = to.to_owned();
-        self.blocking(move |place| connect::copy(place, &to))
+        self.run_blocking(move |file| database::backup(file, &to))
     }
 }

@@ -1,4 +1,4 @@
-//! Pending items and their answers, in SQL.
+//! Pending items and answers in SQL.
 
 use agentwire_core::event::{RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -10,11 +10,11 @@ use super::{
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{Answer, Answered, Answering, NewPending, Owner, Pending, PendingId, Text, Which},
+    model::{Answer, AnswerSet, NewPending, Owner, Pending, PendingFilter, PendingId, RecordedAnswer, Text},
     rules,
 };
 
-/// What [`read`] expects, from `pending AS p JOIN runs AS r ON r.id = p.run`.
+/// The columns for [`read`], from `pending AS p JOIN runs AS r ON r.id = p.run`.
 const PENDING: &str = "p.id, p.run, p.pending, r.run, p.kind, p.body, p.created, p.expires, p.answer, p.answered_by, \
      p.answered, p.answer_run";
 
@@ -28,7 +28,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<PendingRow> {
     let answer = match (row.get::<_, Option<Text>>(8)?, get_optional_time(row, 10)?) {
         (Some(body), Some(at)) => {
             let (by, run): (Text, Text) = (row.get(9)?, row.get(11)?);
-            Some(Answered { body, by, at, run: run.into() })
+            Some(RecordedAnswer { body, by, at, run: run.into() })
         }
         _ => None,
     };
@@ -51,25 +51,25 @@ pub(super) fn list(
     db: &Connection,
     owner: &Owner,
     thread: &ThreadId,
-    which: Which,
+    filter: PendingFilter,
     now: Time,
 ) -> Result<Vec<Pending>, StoreError> {
     let thread = ThreadRow::get(db, owner, thread)?;
-    // What was answered is most of what there is, in the end, and mostly nobody asks for it.
-    let answered_too = match &which {
-        Which::Open => false,
-        Which::Unanswered(named) => !named.is_empty(),
-        Which::All => true,
+    // Most items of a long thread are answered, and few reads need those.
+    let with_answered = match &filter {
+        PendingFilter::Open => false,
+        PendingFilter::Unanswered(named) => !named.is_empty(),
+        PendingFilter::All => true,
     };
     let mut list = db.prepare_cached(&format!(
         "SELECT {PENDING} FROM pending AS p JOIN runs AS r ON r.id = p.run \
          WHERE p.thread = ?1 AND (?2 OR p.answered IS NULL) ORDER BY p.id"
     ))?;
-    let mut rows = list.query((thread.id, answered_too))?;
+    let mut rows = list.query((thread.id, with_answered))?;
     let mut items = Vec::new();
     while let Some(row) = rows.next()? {
         let item = read(row)?.item;
-        if which.includes(&item, now) {
+        if filter.includes(&item, now) {
             items.push(item);
         }
     }
@@ -90,69 +90,69 @@ pub(super) fn answer(
     db: &Connection,
     owner: &Owner,
     thread: &ThreadId,
-    answering: &Answering,
+    set: &AnswerSet,
     run: &RunId,
     now: Time,
 ) -> Result<RunId, StoreError> {
     let thread = ThreadRow::get(db, owner, thread)?;
-    if let Some(first) = check_answers(db, Some(thread.id), answering, now)? {
+    if let Some(first) = check_answers(db, Some(thread.id), set, now)? {
         return Ok(first);
     }
-    record_answers(db, thread.id, answering, run, now)?;
+    record_answers(db, thread.id, set, run, now)?;
     Ok(run.clone())
 }
 
-/// Whether the answers can be recorded (`None`) or were before (the run they started).
+/// `None` if the answers can be recorded; the run that they started if they were recorded before.
 pub(super) fn check_answers(
     db: &Connection,
     thread: Option<i64>,
-    answering: &Answering,
+    set: &AnswerSet,
     now: Time,
 ) -> Result<Option<RunId>, StoreError> {
     let thread = thread.ok_or(StoreError::NotFound(Missing::Pending))?;
-    let items: Vec<Pending> = answering
+    let items: Vec<Pending> = set
         .answers
         .iter()
         .map(|answer| find(db, thread, &answer.id).map(|row| row.item))
         .collect::<Result<_, _>>()?;
-    let pairs: Vec<(&Answer, &Pending)> = answering.answers.iter().zip(&items).collect();
+    let pairs: Vec<(&Answer, &Pending)> = set.answers.iter().zip(&items).collect();
     rules::check_answers(&pairs, now)
 }
 
-/// Records answers that were checked.
+/// Records answers that passed [`check_answers`].
 pub(super) fn record_answers(
     db: &Connection,
     thread: i64,
-    answering: &Answering,
+    set: &AnswerSet,
     run: &RunId,
     now: Time,
 ) -> Result<(), StoreError> {
-    let mut asked = Vec::new();
-    for answer in &answering.answers {
+    let mut asking_runs = Vec::new();
+    for answer in &set.answers {
         let row = find(db, thread, &answer.id)?;
         db.prepare_cached(
             "UPDATE pending SET answer = ?2, answered_by = ?3, answered = ?4, answer_run = ?5 WHERE id = ?1",
         )?
-        .execute((row.id, &*answer.body, &*answering.by, int(now.0), run.as_str()))?;
-        asked.push(row.run);
+        .execute((row.id, &*answer.body, &*set.by, int(now.0), run.as_str()))?;
+        asking_runs.push(row.run);
     }
-    for run in asked {
-        log::finish_if_nothing_open(db, run, now)?;
+    for run in asking_runs {
+        log::finish_if_all_closed(db, run, now)?;
     }
     Ok(())
 }
 
-pub(super) fn check_put(db: &Connection, run: i64, items: &[NewPending]) -> Result<(), StoreError> {
+pub(super) fn check_insert(db: &Connection, run: i64, items: &[NewPending]) -> Result<(), StoreError> {
     for new in items {
-        let mut known =
+        let mut find =
             db.prepare_cached("SELECT answered IS NOT NULL FROM pending WHERE run = ?1 AND pending = ?2")?;
-        let answered = known.query_row((run, new.id.as_str()), |row| row.get(0)).optional()?;
-        new.check_replaces(answered == Some(true))?;
+        let is_answered = find.query_row((run, new.id.as_str()), |row| row.get(0)).optional()?;
+        new.check_replaces(is_answered == Some(true))?;
     }
     Ok(())
 }
 
-pub(super) fn put(
+pub(super) fn insert(
     db: &Connection,
     thread: i64,
     run: i64,

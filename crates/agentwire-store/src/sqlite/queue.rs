@@ -1,4 +1,4 @@
-//! Writes on their way to the one thread that does them.
+//! Queue of writes for the writer thread.
 
 use std::{
     collections::VecDeque,
@@ -11,33 +11,33 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use super::session::Session;
 use crate::{error::StoreError, model::Durability};
 
-/// Bytes that may wait, in KiB; who comes beyond that waits outside. The same as one write at most, so that
-/// the largest can pass, and each write counts for one KiB at least, which bounds their number too.
-const ROOM_KIB: u32 = (crate::rules::MAX_WRITE_BYTES / 1024) as u32;
+/// Capacity of the queue in KiB; further callers wait for space. Equal to the maximum size of one write, so that the
+/// largest fits. Each write counts as at least one KiB, which bounds their number too.
+const CAPACITY_KIB: u32 = (crate::rules::MAX_WRITE_BYTES / 1024) as u32;
 
-/// Writes in one transaction at most, so that other processes get their turn.
-const BATCH: usize = 2048;
+/// Maximum number of writes in one transaction, so that other processes get the write lock in between.
+const MAX_BATCH: usize = 2048;
 
-/// One write.
+/// One queued write.
 pub(super) trait Job: Send {
     fn durability(&self) -> Durability;
     fn bytes(&self) -> usize;
-    /// Does it, within a transaction. An error that is no fault means that nothing was written.
+    /// Executes the write within a transaction. An error that is not a fault means that nothing was written.
     fn run(&mut self, db: &Session) -> Result<(), StoreError>;
-    /// Tells the caller: what `run` gave, or why the transaction failed.
+    /// Sends the result of `run`, or the fault of the transaction, to the caller.
     fn finish(self: Box<Self>, fault: Option<StoreError>);
 }
 
-struct Call<F, T> {
+struct WriteJob<F, T> {
     durability: Durability,
     bytes: usize,
     work: Option<F>,
     result: Option<Result<T, StoreError>>,
     caller: oneshot::Sender<Result<T, StoreError>>,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl<F, T> Job for Call<F, T>
+impl<F, T> Job for WriteJob<F, T>
 where
     F: FnOnce(&Session) -> Result<T, StoreError> + Send,
     T: Send,
@@ -64,99 +64,98 @@ where
             (None, Some(result)) => result,
             (None, None) => Err(StoreError::Closed),
         };
-        // The caller may have gone; the write stands.
+        // The write stands even if the caller no longer waits for it.
         let _ = self.caller.send(result);
     }
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueueState {
     jobs: VecDeque<Box<dyn Job>>,
-    /// Whether the writer sleeps until somebody comes. While it sleeps for a while only, nobody needs to wake it.
-    asleep: bool,
-    closed: bool,
+    /// Whether the writer sleeps until a write arrives. During a timed sleep it needs no wake-up.
+    is_asleep: bool,
+    is_closed: bool,
 }
 
-/// The line of writes. Flushed at once when idle, gathered under load.
+/// The write queue. Flushed immediately when idle, batched under load.
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+    state: Mutex<QueueState>,
     wake: Condvar,
-    room: Arc<Semaphore>,
+    capacity: Arc<Semaphore>,
 }
 
 impl Queue {
     pub(super) fn new() -> Self {
         Self {
-            waiting: Mutex::default(),
+            state: Mutex::default(),
             wake: Condvar::new(),
-            room: Arc::new(Semaphore::new(ROOM_KIB as usize)),
+            capacity: Arc::new(Semaphore::new(CAPACITY_KIB as usize)),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `work` done and waits for its commit.
+    /// Enqueues `work` and waits for its commit.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         bytes: usize,
         durability: Durability,
         work: impl FnOnce(&Session) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(ROOM_KIB).min(ROOM_KIB);
-        let room = Arc::clone(&self.room).acquire_many_owned(kib).await;
-        let room = room.map_err(|_| StoreError::Closed)?;
+        let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(CAPACITY_KIB).min(CAPACITY_KIB);
+        let permit = Arc::clone(&self.capacity).acquire_many_owned(kib).await;
+        let permit = permit.map_err(|_| StoreError::Closed)?;
         let (caller, result) = oneshot::channel();
-        let job = Call { durability, bytes, work: Some(work), result: None, caller, _room: room };
+        let job = WriteJob { durability, bytes, work: Some(work), result: None, caller, _permit: permit };
         {
-            let mut waiting = self.lock();
-            if waiting.closed {
+            let mut state = self.lock();
+            if state.is_closed {
                 return Err(StoreError::Closed);
             }
-            waiting.jobs.push_back(Box::new(job));
-            if std::mem::take(&mut waiting.asleep) {
+            state.jobs.push_back(Box::new(job));
+            if std::mem::take(&mut state.is_asleep) {
                 self.wake.notify_one();
             }
         }
         result.await.unwrap_or(Err(StoreError::Closed))
     }
 
-    /// The next writes to do together, or `None` when the store is closed and all is done.
+    /// The writes of the next transaction, or `None` when the store is closed and the queue is empty.
     ///
-    /// When the last batch held more than one, the next is gathered until `not_before`: many small transactions
-    /// cost several times as much as one.
+    /// Writes are collected until `not_before`: many small transactions cost several times as much as one.
     pub(super) fn next_batch(&self, not_before: Option<Instant>) -> Option<Vec<Box<dyn Job>>> {
-        let mut waiting = self.lock();
-        while waiting.jobs.is_empty() && !waiting.closed {
-            waiting.asleep = true;
-            waiting = self.wake.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        while state.jobs.is_empty() && !state.is_closed {
+            state.is_asleep = true;
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        waiting.asleep = false;
+        state.is_asleep = false;
         while let Some(rest) = not_before
             .map(|moment| moment.saturating_duration_since(Instant::now()))
-            .filter(|rest| *rest > Duration::ZERO && !waiting.closed)
+            .filter(|rest| *rest > Duration::ZERO && !state.is_closed)
         {
-            waiting = self.wake.wait_timeout(waiting, rest).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wake.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
-        if waiting.jobs.is_empty() {
+        if state.jobs.is_empty() {
             return None;
         }
-        let size = waiting.jobs.len().min(BATCH);
-        Some(waiting.jobs.drain(..size).collect())
+        let size = state.jobs.len().min(MAX_BATCH);
+        Some(state.jobs.drain(..size).collect())
     }
 
-    /// Lets nobody in any more; those who are in are served.
+    /// Rejects new writes; queued ones are still executed.
     pub(super) fn close(&self) {
-        self.room.close();
-        self.lock().closed = true;
+        self.capacity.close();
+        self.lock().is_closed = true;
         self.wake.notify_all();
     }
 
-    /// Turns away those who are still in line. For a writer that cannot go on.
+    /// Fails all queued writes; for a writer that cannot continue.
     pub(super) fn abandon(&self) {
         self.close();
-        // Dropped outside the lock: each drop tells a caller.
+        // Dropped outside the lock, because each drop wakes a caller.
         let jobs = std::mem::take(&mut self.lock().jobs);
         drop(jobs);
     }

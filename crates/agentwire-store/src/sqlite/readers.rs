@@ -1,27 +1,27 @@
-//! Connections for reading, on blocking threads. Readers never wait for the writer, nor it for them.
+//! Pool of read connections on blocking threads. Readers and the writer never wait for each other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
-use super::connect::Place;
+use super::database::DatabaseFile;
 use crate::error::StoreError;
 
-/// A few connections; who finds all of them in use waits.
+/// A bounded pool; callers wait while all connections are in use.
 pub(super) struct Readers {
-    place: Place,
+    file: DatabaseFile,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
 }
 
 impl Readers {
-    pub(super) fn new(place: Place, first: Connection) -> Self {
-        let permits = Arc::new(Semaphore::new(place.options.readers.max(1)));
-        Self { place, idle: Mutex::new(vec![first]), permits }
+    pub(super) fn new(file: DatabaseFile, first: Connection) -> Self {
+        let permits = Arc::new(Semaphore::new(file.options.readers.max(1)));
+        Self { file, idle: Mutex::new(vec![first]), permits }
     }
 
-    /// Does `work` on one consistent view of the database.
+    /// Runs `work` on one consistent snapshot of the database.
     pub(super) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
@@ -30,7 +30,7 @@ impl Readers {
         let readers = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
             let result = readers.read_now(work);
-            // Kept until here even if the caller has gone, because the connection is in use until here.
+            // Held until here even if the caller was cancelled, because the connection is in use until here.
             drop(permit);
             result
         });
@@ -39,14 +39,14 @@ impl Readers {
 
     fn read_now<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let db = idle.map_or_else(|| self.place.reader(), Ok)?;
+        let db = idle.map_or_else(|| self.file.open_reader(), Ok)?;
         let result = (|| {
-            let view = db.unchecked_transaction()?;
-            let result = work(&view)?;
-            view.commit()?;
+            let snapshot = db.unchecked_transaction()?;
+            let result = work(&snapshot)?;
+            snapshot.commit()?;
             Ok(result)
         })();
-        // After a fault a new connection is better than a doubtful one.
+        // A connection that met a fault may be unusable: the next reader opens a new one.
         if !result.as_ref().is_err_and(StoreError::is_fault) {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(db);
         }

@@ -1,4 +1,4 @@
-//! Between SQL's integers and texts and the types of the model.
+//! Conversion between SQL rows and the types of the model.
 
 use rusqlite::{Connection, OptionalExtension, Row, types::Type};
 
@@ -9,12 +9,13 @@ use crate::{
     rules::ClaimState,
 };
 
-/// For SQL, which has no unsigned integers. What does not fit was not made by this store; it is then beyond all that is.
+/// A number as an SQL integer, which is signed. Larger numbers never come from this store; saturating puts them behind
+/// every stored one.
 pub(super) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// As a limit for SQL.
+/// A count or limit as an SQL integer.
 pub(super) fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -40,7 +41,7 @@ pub(super) fn get_status(row: &Row<'_>, at: usize) -> rusqlite::Result<RunStatus
     })
 }
 
-/// A run with what only the database needs to know.
+/// A run with its database ids and claim columns.
 pub(super) struct RunRow {
     pub(super) id: i64,
     pub(super) thread_id: i64,
@@ -51,7 +52,8 @@ pub(super) struct RunRow {
     pub(super) lease_until: Option<Time>,
 }
 
-/// Where the log of a run ends. While it is live, only the log knows; when it ends, the run's row does.
+/// SQL expression for the end of a log. `runs.next_seq` is only current when the status changes; in between, the end
+/// follows from the log.
 macro_rules! next_seq {
     () => {
         "max(r.next_seq, coalesce((SELECT l.seq + l.events FROM log AS l WHERE l.run = r.id \
@@ -60,7 +62,7 @@ macro_rules! next_seq {
 }
 pub(super) use next_seq;
 
-/// What [`RunRow::read`] expects, from `runs AS r JOIN threads AS t ON t.id = r.thread`.
+/// The columns for [`RunRow::read`], from `runs AS r JOIN threads AS t ON t.id = r.thread`.
 pub(super) const RUN: &str = concat!(
     "r.id, r.thread, t.leased, r.run, t.thread, r.agent, r.status, r.cause, r.created, ",
     "r.started, r.updated, r.first_retained, ",
@@ -117,13 +119,12 @@ impl RunRow {
         self.run.claim_state(self.lease_until)
     }
 
-    /// Its claim, if it has one.
     pub(super) fn lease(&self, now: Time) -> Option<Lease> {
         self.run.lease(self.address.as_ref(), self.lease_until, now)
     }
 }
 
-/// A thread with what only the database needs to know.
+/// A thread with its database ids.
 pub(super) struct ThreadRow {
     pub(super) id: i64,
     /// The run that has the thread.
@@ -131,7 +132,7 @@ pub(super) struct ThreadRow {
     pub(super) thread: Thread,
 }
 
-/// What [`ThreadRow::read`] expects, from `threads`.
+/// The columns for [`ThreadRow::read`], from `threads`.
 pub(super) const THREAD: &str = "id, leased, thread, agent, metadata, created, updated, state_seq";
 
 impl ThreadRow {

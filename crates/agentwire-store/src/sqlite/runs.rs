@@ -1,7 +1,7 @@
-//! Runs, claims and leases, in SQL.
+//! Runs, claims and leases in SQL.
 //!
-//! Everything here runs in the one transaction that holds SQLite's write lock, so that reading first and writing then
-//! is a compare-and-set, across processes too.
+//! All writes here run in a transaction that holds SQLite's write lock, so that a read followed by a write is a
+//! compare-and-set, across processes too.
 
 use std::time::Duration;
 
@@ -30,21 +30,21 @@ fn next_fence(db: &Connection) -> Result<Fence, StoreError> {
 }
 
 pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Result<Start, StoreError> {
-    if let Some(known) = RunRow::find(db, owner, &new.run)? {
-        return Ok(Start::Exists(known.run));
+    if let Some(existing) = RunRow::find(db, owner, &new.run)? {
+        return Ok(Start::Exists(existing.run));
     }
     let thread = ThreadRow::find(db, owner, &new.thread)?;
     let thread_id = thread.as_ref().map(|thread| thread.id);
-    if let Some(answering) = &new.answering
-        && let Some(first) = pending::check_answers(db, thread_id, answering, now)?
+    if let Some(answers) = &new.answers
+        && let Some(first) = pending::check_answers(db, thread_id, answers, now)?
     {
         return Ok(Start::Answered(first));
     }
-    let (held, waiting) = match &thread {
-        Some(thread) => (live_lease(db, thread.leased, now)?, waiting(db, thread.id, i64::MAX, now)?),
+    let (lease, queue) = match &thread {
+        Some(thread) => (live_lease(db, thread.leased, now)?, queue_before(db, thread.id, i64::MAX, now)?),
         None => (None, Vec::new()),
     };
-    let status = match decide_start(held, &waiting, new.entry) {
+    let status = match decide_start(lease, &queue, new.mode) {
         Ok(status) => status,
         Err(refused) => return Ok(refused),
     };
@@ -56,8 +56,8 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
             threads::insert(db, owner, &thread, now)?
         }
     };
-    if let Some(answering) = &new.answering {
-        pending::record_answers(db, thread_id, answering, &new.run, now)?;
+    if let Some(answers) = &new.answers {
+        pending::record_answers(db, thread_id, answers, &new.run, now)?;
     }
     let started = (status == RunStatus::Running).then_some(int(now.0));
     db.prepare_cached(
@@ -84,14 +84,14 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
     db.prepare_cached("INSERT INTO inputs (run, body) VALUES (?1, ?2)")?.execute((id, &*new.input))?;
     touch_thread(db, thread_id, now)?;
     if status == RunStatus::Running {
-        give_thread(db, thread_id, id)?;
+        grant_thread(db, thread_id, id)?;
     }
     Ok(Start::Created(RunRow::get_by_id(db, id)?.run))
 }
 
-/// Points a thread at a run; the run that had it before loses its claim with it.
-fn give_thread(db: &Connection, thread: i64, run: i64) -> Result<(), StoreError> {
-    // A remembered head of that run need not be forgotten: its claim has expired there as well.
+/// Points a thread at a run; the previous run, if any, loses its claim.
+fn grant_thread(db: &Connection, thread: i64, run: i64) -> Result<(), StoreError> {
+    // The cached head of the previous run stays valid: its claim has expired in the cache as well.
     db.prepare_cached(
         "UPDATE runs SET lease_until = NULL WHERE id <> ?2 AND id = (SELECT leased FROM threads WHERE id = ?1)",
     )?
@@ -111,8 +111,8 @@ fn live_lease(db: &Connection, leased: Option<i64>, now: Time) -> Result<Option<
     Ok(RunRow::get_by_id(db, leased)?.lease(now).filter(|lease| lease.live))
 }
 
-/// The claims of those who wait for a thread and came before `id`, in their order.
-fn waiting(db: &Connection, thread: i64, id: i64, now: Time) -> Result<Vec<Lease>, StoreError> {
+/// Live claims of the queued runs of a thread before `id`, in queue order.
+fn queue_before(db: &Connection, thread: i64, id: i64, now: Time) -> Result<Vec<Lease>, StoreError> {
     let mut list = db.prepare_cached(&format!(
         "SELECT {RUN} FROM runs AS r JOIN threads AS t ON t.id = r.thread \
          WHERE r.thread = ?1 AND r.id < ?2 AND r.status = 'queued' AND r.lease_until > ?3 ORDER BY r.id"
@@ -157,15 +157,15 @@ pub(super) fn acquire(
 ) -> Result<Acquire, StoreError> {
     let row = RunRow::get(db, owner, run)?;
     row.claim_state().check_acquire(fence)?;
-    db.forget(owner, run);
+    db.invalidate(owner, run);
     let held = match live_lease(db, row.leased, now)? {
         Some(lease) => Some(lease),
-        None => waiting(db, row.thread_id, row.id, now)?.into_iter().next(),
+        None => queue_before(db, row.thread_id, row.id, now)?.into_iter().next(),
     };
     if let Some(lease) = held {
         return Ok(Acquire::Held(lease));
     }
-    give_thread(db, row.thread_id, row.id)?;
+    grant_thread(db, row.thread_id, row.id)?;
     touch_thread(db, row.thread_id, now)?;
     db.prepare_cached(
         "UPDATE runs SET status = 'running', started = ?2, updated = ?2, fence = ?3, lease_until = ?4 WHERE id = ?1",
@@ -184,7 +184,7 @@ pub(super) fn renew(
 ) -> Result<Lease, StoreError> {
     let mut row = RunRow::get(db, owner, run)?;
     row.claim_state().check(fence)?;
-    db.forget(owner, run);
+    db.invalidate(owner, run);
     let until = now.after(ttl);
     db.prepare_cached("UPDATE runs SET lease_until = ?2 WHERE id = ?1")?.execute((row.id, int(until.0)))?;
     row.lease_until = Some(until);
@@ -194,13 +194,13 @@ pub(super) fn renew(
 pub(super) fn release(db: &Session, owner: &Owner, run: &RunId, fence: Fence) -> Result<(), StoreError> {
     let row = RunRow::get(db, owner, run)?;
     row.claim_state().check_release(fence)?;
-    db.forget(owner, run);
+    db.invalidate(owner, run);
     db.prepare_cached("UPDATE runs SET lease_until = NULL WHERE id = ?1")?.execute([row.id])?;
-    free_thread(db, row.thread_id, row.id)
+    release_thread(db, row.thread_id, row.id)
 }
 
-/// Frees a thread, if this run has it.
-pub(super) fn free_thread(db: &Connection, thread: i64, run: i64) -> Result<(), StoreError> {
+/// Releases a thread if this run has it.
+pub(super) fn release_thread(db: &Connection, thread: i64, run: i64) -> Result<(), StoreError> {
     db.prepare_cached("UPDATE threads SET leased = NULL WHERE id = ?1 AND leased = ?2")?
         .execute((thread, run))?;
     Ok(())
@@ -246,9 +246,9 @@ pub(super) fn take_over(
 ) -> Result<Run, StoreError> {
     let row = RunRow::get(db, &key.owner, &key.run)?;
     row.run.check_take_over(row.lease_until, seen, dead, now)?;
-    db.forget(&key.owner, &key.run);
+    db.invalidate(&key.owner, &key.run);
     if row.run.regains_thread(live_lease(db, row.leased, now)?.as_ref()) {
-        give_thread(db, row.thread_id, row.id)?;
+        grant_thread(db, row.thread_id, row.id)?;
     }
     db.prepare_cached(
         "UPDATE runs SET fence = ?2, holder = ?3, address = ?4, lease_until = ?5 WHERE id = ?1",

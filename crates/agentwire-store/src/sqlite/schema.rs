@@ -1,19 +1,18 @@
-//! The tables, and how an older file gets to them.
+//! The schema and its migrations.
 //!
-//! The log is a plain table in order of arrival with one narrow index, because a table clustered by run makes every
-//! commit touch as many pages as there are runs. Each row holds all events of one append. Rows that change with every
-//! append (`runs`) are small; what can be large (inputs, states, messages) lives beside them, since SQLite rewrites a row
-//! as a whole.
+//! The log is a plain table in insertion order with one narrow index, because a table clustered by run would make every
+//! commit touch as many pages as there are runs. Each row holds all events of one append. Rows that change often
+//! (`runs`) are small; large values (inputs, states, messages) have tables of their own, since SQLite rewrites a row as a
+//! whole.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::{clock::Time, error::StoreError};
 
-/// In the file's header, so that nobody's other database is taken for ours: "AgWr".
+/// "AgWr" in the file header, which distinguishes the file from databases of other programs.
 const APPLICATION_ID: i64 = 0x4167_5772;
 
-/// What turns version n into version n + 1, from nothing on. Only ever append to this list: files of every version are
-/// out there.
+/// Migration n creates version n + 1, starting from an empty file. Append only: files of every version are in use.
 const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql")];
 
 /// The version that this code writes.
@@ -30,7 +29,7 @@ fn migrate_with(db: &mut Connection, path: &str, now: Time, migrations: &[&str])
     if version(db, path)? == known {
         return Ok(());
     }
-    // Another process may be at it as well: what is true is what is seen under the write lock.
+    // Another process may migrate at the same time, so the version is read again under the write lock.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found = version(&transaction, path)?;
     if found > known {
@@ -82,18 +81,18 @@ mod tests {
     }
 
     #[test]
-    fn an_older_file_is_brought_up_with_its_content() {
+    fn migrates_an_older_file_with_its_content() {
         let mut db = with_one_thread();
         migrate_with(&mut db, "x", Time(2), &with_next()).unwrap();
         assert_eq!(version(&db, "x").unwrap(), VERSION + 1);
         let title: String = db.query_row("SELECT title FROM threads", [], |row| row.get(0)).unwrap();
         assert_eq!(title, "old");
-        // Once is enough: a second time would fail on the column that is there.
+        // A second migration is skipped; it would fail on the existing column.
         migrate_with(&mut db, "x", Time(3), &with_next()).unwrap();
     }
 
     #[test]
-    fn a_newer_file_is_refused_and_left_alone() {
+    fn rejects_a_newer_file_unchanged() {
         let mut db = with_one_thread();
         migrate_with(&mut db, "x", Time(2), &with_next()).unwrap();
         let refused = migrate(&mut db, "x", Time(3));
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_migration_that_fails_changes_nothing() {
+    fn a_failed_migration_changes_nothing() {
         let mut db = with_one_thread();
         let steps: Vec<&str> = MIGRATIONS.iter().copied().chain([NEXT, "NOT SQL"]).collect();
         assert!(migrate_with(&mut db, "x", Time(2), &steps).is_err());
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_of_another_program_is_refused() {
+    fn rejects_the_database_of_another_program() {
         let mut db = Connection::open_in_memory().unwrap();
         db.execute_batch("CREATE TABLE bookmarks (url TEXT)").unwrap();
         assert!(matches!(migrate(&mut db, "x", Time(1)), Err(StoreError::Foreign(_))));

@@ -1,8 +1,8 @@
-//! The writer's connection, and what it remembers of the runs that are being written to.
+//! The writer's connection with a cache of the runs being written.
 //!
-//! An append needs to know its run's claim and where its log ends. Asking the database every time, and writing the end
-//! back every time, costs more than the events themselves. So the writer remembers, for as long as it is sure: inside a
-//! write transaction nobody else writes, and `PRAGMA data_version` says whether anybody else did since the last one.
+//! An append needs its run's claim and the end of its log. Querying both, and writing the end back, for every append costs
+//! more than the events themselves. The cache is valid as long as no other process writes: none can inside a write
+//! transaction, and `PRAGMA data_version` changes if one did since the last transaction.
 
 use std::{cell::RefCell, collections::HashMap, ops::Deref};
 
@@ -15,22 +15,23 @@ use crate::{
     rules::ClaimState,
 };
 
-/// Runs remembered at most; more than one process has live ones of. Beyond it all are asked for anew.
-const REMEMBERED: usize = 16 * 1024;
+/// Maximum number of cached runs, more than one process has live. The cache is emptied when it is full.
+const MAX_CACHED_HEADS: usize = 16 * 1024;
 
-/// What an append needs to know of its run.
+/// The fields of a run that an append needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(super) struct RunHead {
     pub(super) id: i64,
     pub(super) thread: i64,
     pub(super) next_seq: Seq,
     pub(super) claim: ClaimState,
 }
 
-/// A connection for writing.
+/// The connection of the writer thread.
 pub(super) struct Session {
     db: Connection,
-    heads: RefCell<HashMap<RunKey, Head>>,
+    heads: RefCell<HashMap<RunKey, RunHead>>,
+    /// `PRAGMA data_version` at the last transaction.
     version: Option<i64>,
 }
 
@@ -47,12 +48,12 @@ impl Session {
         Self { db, heads: RefCell::default(), version: None }
     }
 
-    /// Opens a transaction that is the only one to write.
+    /// Starts a transaction with the write lock.
     pub(super) fn begin(&mut self) -> Result<(), StoreError> {
         self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let version = self.db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         if self.version.replace(version) != Some(version) {
-            self.forget_all();
+            self.invalidate_all();
         }
         Ok(())
     }
@@ -62,31 +63,31 @@ impl Session {
         Ok(())
     }
 
-    /// Undoes what was begun. Says whether the connection can be used again.
-    pub(super) fn undo(&self) -> bool {
-        self.forget_all();
+    /// Rolls back. Returns whether the connection is still usable.
+    pub(super) fn rollback(&self) -> bool {
+        self.invalidate_all();
         self.db.is_autocommit() || self.db.execute_batch("ROLLBACK").is_ok()
     }
 
-    pub(super) fn head(&self, run: &RunKey) -> Option<Head> {
+    pub(super) fn head(&self, run: &RunKey) -> Option<RunHead> {
         self.heads.borrow().get(run).copied()
     }
 
-    pub(super) fn remember(&self, run: RunKey, head: Head) {
+    pub(super) fn cache_head(&self, run: RunKey, head: RunHead) {
         let mut heads = self.heads.borrow_mut();
-        if heads.len() >= REMEMBERED && !heads.contains_key(&run) {
+        if heads.len() >= MAX_CACHED_HEADS && !heads.contains_key(&run) {
             heads.clear();
         }
         heads.insert(run, head);
     }
 
-    /// To be called by whatever changes a run other than by appending.
-    pub(super) fn forget(&self, owner: &Owner, run: &RunId) {
+    /// Must be called by every change of a run other than an append.
+    pub(super) fn invalidate(&self, owner: &Owner, run: &RunId) {
         self.heads.borrow_mut().remove(&RunKey { owner: owner.clone(), run: run.clone() });
     }
 
-    /// To be called by whatever changes runs without knowing their names.
-    pub(super) fn forget_all(&self) {
+    /// Must be called by changes of runs whose keys are not known.
+    pub(super) fn invalidate_all(&self) {
         self.heads.borrow_mut().clear();
     }
 }

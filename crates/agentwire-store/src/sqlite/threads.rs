@@ -1,4 +1,4 @@
-//! Threads, their state and messages, and feedback, in SQL.
+//! Threads, state, messages and feedback in SQL.
 
 use agentwire_core::event::ThreadId;
 use rusqlite::{Connection, OptionalExtension};
@@ -24,14 +24,14 @@ pub(super) fn create(
     new: &NewThread,
     now: Time,
 ) -> Result<Created<Thread>, StoreError> {
-    if let Some(known) = ThreadRow::find(db, owner, &new.thread)? {
-        return Ok(Created { item: known.thread, new: false });
+    if let Some(existing) = ThreadRow::find(db, owner, &new.thread)? {
+        return Ok(Created { item: existing.thread, new: false });
     }
     insert(db, owner, new, now)?;
     Ok(Created { item: ThreadRow::get(db, owner, &new.thread)?.thread, new: true })
 }
 
-/// Adds a thread that is known not to be there.
+/// Adds a thread that does not exist.
 pub(super) fn insert(db: &Connection, owner: &Owner, new: &NewThread, now: Time) -> Result<i64, StoreError> {
     db.prepare_cached(
         "INSERT INTO threads (tenant, user, thread, agent, metadata, created, updated) \
@@ -87,7 +87,7 @@ pub(super) fn update(
     Ok(ThreadRow::get(db, owner, thread)?.thread)
 }
 
-/// Sets state and messages; that they may be set was checked.
+/// Writes state and messages; the caller has checked that this is allowed.
 pub(super) fn apply(
     db: &Connection,
     thread: i64,
@@ -111,15 +111,15 @@ pub(super) fn delete(db: &Session, owner: &Owner, thread: &ThreadId) -> Result<(
 }
 
 pub(super) fn delete_by_id(db: &Session, thread: i64) -> Result<(), StoreError> {
-    db.forget_all();
-    for of_runs in ["log", "inputs", "compacted"] {
+    db.invalidate_all();
+    for table in ["log", "inputs", "compacted"] {
         db.prepare_cached(&format!(
-            "DELETE FROM {of_runs} WHERE run IN (SELECT id FROM runs WHERE thread = ?1)"
+            "DELETE FROM {table} WHERE run IN (SELECT id FROM runs WHERE thread = ?1)"
         ))?
         .execute([thread])?;
     }
-    for of_thread in ["pending", "feedback", "states", "messages", "runs"] {
-        db.prepare_cached(&format!("DELETE FROM {of_thread} WHERE thread = ?1"))?.execute([thread])?;
+    for table in ["pending", "feedback", "states", "messages", "runs"] {
+        db.prepare_cached(&format!("DELETE FROM {table} WHERE thread = ?1"))?.execute([thread])?;
     }
     db.prepare_cached("DELETE FROM threads WHERE id = ?1")?.execute([thread])?;
     Ok(())
@@ -172,8 +172,8 @@ pub(super) fn feedback(
     Ok(page(rows, limit)?)
 }
 
-/// The number of rows that a condition selects.
-pub(super) fn number_of(db: &Connection, sql: &str, now: Time) -> Result<u64, StoreError> {
+/// The result of an SQL query for one number; `?1`, if used, is the current time.
+pub(super) fn query_number(db: &Connection, sql: &str, now: Time) -> Result<u64, StoreError> {
     let mut query = db.prepare_cached(sql)?;
     let row = |row: &rusqlite::Row<'_>| get_number(row, 0);
     Ok(if query.parameter_count() == 0 {

@@ -1,8 +1,8 @@
-//! The one thread that writes, and the one that tidies up behind it.
+//! The writer thread and the checkpoint thread.
 //!
-//! SQLite has one writer at a time anyway; giving that role to one thread makes group commit natural. Each batch is one
-//! transaction, and every caller gets their own result after it. A batch that meets a fault fails its callers
-//! and leaves nothing behind; the next one starts afresh, with a new connection if need be.
+//! SQLite allows one writer at a time; giving that role to one thread makes group commit natural. Each batch is one
+//! transaction, and every caller gets its own result after the commit. A batch that meets a fault is rolled back and
+//! fails for all its callers; the next one starts clean, with a new connection if necessary.
 
 use std::{
     sync::{
@@ -15,60 +15,61 @@ use std::{
 use rusqlite::Connection;
 
 use super::{
-    connect::Place,
+    database::DatabaseFile,
     queue::{Job, Queue},
     session::Session,
 };
 use crate::{clock::Clock, error::StoreError, model::Durability};
 
-/// Pages written between two checkpoints, about 16 MiB. A checkpoint copies each page once, however often it was written: with
-/// 1024 pages the index pages of a thousand live runs were copied after nearly every change, which cost a tenth of
-/// all CPU time.
+/// Pages written between two checkpoints, about 16 MiB. A checkpoint copies each page once, however often it was
+/// written: with 1024 pages the index pages of a thousand live runs were copied after nearly every change, which cost
+/// a tenth of all CPU time.
 const CHECKPOINT_PAGES: usize = 4096;
 
-/// Pages in the write-ahead file beyond which the writer itself stops for a checkpoint (64 MiB). Under a load without
-/// any gap the checkpointer never sees the end of the file, and only the end lets it start over.
-const STOP_PAGES: i64 = 16 * 1024;
+/// Pages in the write-ahead log above which the writer itself runs a checkpoint (64 MiB). Under continuous load the
+/// checkpoint thread never reaches the end of the log, and only then can SQLite reuse the log from its start.
+const BLOCKING_CHECKPOINT_PAGES: i64 = 16 * 1024;
 
-/// Beside the events themselves, an append changes about this many pages: the index and the run.
+/// Pages that an append changes in addition to its events: the index and the run.
 const PAGES_PER_JOB: usize = 2;
 
-/// Under load a commit begins so many times as long after the one before as that one took, within bounds: the
-/// writer then uses an eighth of a core.
-const PAUSE: u32 = 8;
+/// Under load, the interval between two commits as a multiple of the duration of the first, within bounds: the writer
+/// then uses an eighth of a core.
+const INTERVAL_FACTOR: u32 = 8;
 
-/// The longest tick in ticks. At 10 ms nobody who reads a stream of text sees a difference.
-const LONGEST_TICK: u32 = 10;
+/// Upper bound of the commit interval, in ticks. A reader of streamed text does not notice 10 ms.
+const MAX_TICKS: u32 = 10;
 
 /// Runs until the queue is closed and empty.
 pub(super) fn run(
-    place: &Place,
+    file: &DatabaseFile,
     first: Connection,
     queue: &Queue,
     checkpoints: &Checkpoints,
     clock: &Arc<dyn Clock>,
 ) {
-    // Should this thread ever panic, nobody must wait for it.
+    // If this thread panics, queued callers get an error instead of waiting forever.
     let _abandon = Abandon(queue);
-    let mut writer = Writer { place, db: Some(Session::new(first)), full_sync: false, clock };
+    let mut writer = Writer { file, db: Some(Session::new(first)), full_sync: false, clock };
     let mut not_before = None;
     let mut pages = 0;
     while let Some(batch) = queue.next_batch(not_before) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let is_busy = batch.len() > 1;
         pages += batch.iter().map(|job| PAGES_PER_JOB + job.bytes() / 4096).sum::<usize>();
         writer.commit(batch);
-        // The longer a commit takes, the more it pays to gather for the next one: most pages are then written once for many.
-        let pause = (begun.elapsed() * PAUSE).clamp(place.options.tick, place.options.tick * LONGEST_TICK);
-        not_before = is_busy.then(|| begun + pause);
+        // The slower a commit, the more a larger batch saves: most pages are then written once for many appends.
+        let interval =
+            (started.elapsed() * INTERVAL_FACTOR).clamp(file.options.tick, file.options.tick * MAX_TICKS);
+        not_before = is_busy.then(|| started + interval);
         if pages >= CHECKPOINT_PAGES {
             pages = 0;
-            checkpoints.ask();
+            checkpoints.request();
         }
-        if checkpoints.must_stop.swap(false, Ordering::Relaxed)
+        if checkpoints.needs_writer.swap(false, Ordering::Relaxed)
             && let Some(db) = &writer.db
         {
-            // If it fails, the next one will do.
+            // A failed checkpoint is repeated by the next one.
             let _ = checkpoint(db);
         }
     }
@@ -83,8 +84,8 @@ impl Drop for Abandon<'_> {
 }
 
 struct Writer<'a> {
-    place: &'a Place,
-    /// Absent after a fault that the connection did not recover from.
+    file: &'a DatabaseFile,
+    /// Absent after a fault that left the connection unusable.
     db: Option<Session>,
     full_sync: bool,
     clock: &'a Arc<dyn Clock>,
@@ -104,9 +105,9 @@ impl Writer<'_> {
     fn transact(&mut self, batch: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
         let db = match &mut self.db {
             Some(db) => db,
-            gone => {
+            closed => {
                 self.full_sync = false;
-                gone.insert(Session::new(self.place.writer(self.clock.now())?))
+                closed.insert(Session::new(self.file.open_writer(self.clock.now())?))
             }
         };
         let level = batch.iter().map(|job| job.durability()).max();
@@ -123,62 +124,63 @@ impl Writer<'_> {
     }
 
     fn recover(&mut self) {
-        self.db = self.db.take().filter(Session::undo);
+        self.db = self.db.take().filter(Session::rollback);
     }
 }
 
-/// Where the writer asks for checkpoints.
+/// Checkpoint requests of the writer to the checkpoint thread.
 #[derive(Default)]
 pub(super) struct Checkpoints {
-    wish: Mutex<Wish>,
+    request: Mutex<CheckpointRequest>,
     wake: Condvar,
-    must_stop: AtomicBool,
+    /// Set when the write-ahead log is so long that the writer must run the checkpoint.
+    needs_writer: AtomicBool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Wish {
+enum CheckpointRequest {
     #[default]
-    Nothing,
+    None,
     Checkpoint,
-    End,
+    Shutdown,
 }
 
 impl Checkpoints {
-    fn ask(&self) {
-        let mut wish = self.wish.lock().unwrap_or_else(PoisonError::into_inner);
-        if *wish == Wish::Nothing {
-            *wish = Wish::Checkpoint;
+    fn request(&self) {
+        let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        if *request == CheckpointRequest::None {
+            *request = CheckpointRequest::Checkpoint;
             self.wake.notify_one();
         }
     }
 
-    pub(super) fn end(&self) {
-        *self.wish.lock().unwrap_or_else(PoisonError::into_inner) = Wish::End;
+    pub(super) fn shut_down(&self) {
+        *self.request.lock().unwrap_or_else(PoisonError::into_inner) = CheckpointRequest::Shutdown;
         self.wake.notify_one();
     }
 
-    /// Copies the write-ahead file into the database whenever asked, without ever holding up a writer or a reader.
+    /// Copies the write-ahead log into the database on request, without blocking the writer or readers.
     pub(super) fn run(&self, db: &Connection) {
         loop {
             {
-                let mut wish = self.wish.lock().unwrap_or_else(PoisonError::into_inner);
-                while *wish == Wish::Nothing {
-                    wish = self.wake.wait(wish).unwrap_or_else(PoisonError::into_inner);
+                let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+                while *request == CheckpointRequest::None {
+                    request = self.wake.wait(request).unwrap_or_else(PoisonError::into_inner);
                 }
-                if *wish == Wish::End {
+                if *request == CheckpointRequest::Shutdown {
                     return;
                 }
-                *wish = Wish::Nothing;
+                *request = CheckpointRequest::None;
             }
-            // If it fails, the next one will do; the writer meets whatever is wrong by itself.
-            if checkpoint(db).is_ok_and(|pages| pages > STOP_PAGES) {
-                self.must_stop.store(true, Ordering::Relaxed);
+            // A failed checkpoint is repeated by the next one; a persistent fault reaches the writer anyway.
+            if checkpoint(db).is_ok_and(|pages| pages > BLOCKING_CHECKPOINT_PAGES) {
+                self.needs_writer.store(true, Ordering::Relaxed);
             }
         }
     }
 }
 
-/// Copies what can be copied; returns how many pages the write-ahead file has.
+/// Copies as many pages as possible without waiting; returns the length of the write-ahead log in pages.
 fn checkpoint(db: &Connection) -> Result<i64, StoreError> {
     Ok(db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))?)
 }

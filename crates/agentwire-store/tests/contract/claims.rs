@@ -1,4 +1,4 @@
-//! Leases, fences, orphans: by the store's clock.
+//! Leases, fencing tokens and orphans.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn lease(world: &World) -> Option<Lease> {
     world.store.lease(&world.ada, &"t".into()).await.unwrap()
 }
 
-pub(crate) async fn a_lease_is_shown_until_it_is_given_up(world: World) {
+pub(crate) async fn shows_a_lease_until_it_is_released(world: World) {
     world
         .store
         .create_thread(&world.ada, NewThread { thread: "t".into(), agent: "a".into(), metadata: None })
@@ -25,13 +25,13 @@ pub(crate) async fn a_lease_is_shown_until_it_is_given_up(world: World) {
     assert_eq!(shown.address.as_deref(), Some("http://127.0.0.1:1"));
     assert_eq!((shown.expires, shown.live), (world.store.now().after(TTL), true));
     world.clock.advance(TTL);
-    assert!(!lease(&world).await.unwrap().live, "shown, but over");
+    assert!(!lease(&world).await.unwrap().live, "still shown after its expiry");
     world.store.release(&world.ada, &run.run, run.fence).await.unwrap();
     assert_eq!(lease(&world).await, None);
     world.store.release(&world.ada, &run.run, run.fence).await.unwrap();
 }
 
-pub(crate) async fn a_live_lease_is_not_taken(world: World) {
+pub(crate) async fn a_live_lease_cannot_be_taken_over(world: World) {
     let run = world.start("t", "r").await;
     world.clock.advance(TTL - MOMENT);
     assert!(matches!(world.store.start(&world.ada, new_run("t", "s")).await.unwrap(), Start::Held(_)));
@@ -41,7 +41,7 @@ pub(crate) async fn a_live_lease_is_not_taken(world: World) {
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
 }
 
-pub(crate) async fn an_expired_lease_is_taken_with_a_higher_fence(world: World) {
+pub(crate) async fn an_expired_lease_is_replaced_under_a_higher_fencing_token(world: World) {
     let old = world.start("t", "old").await;
     world.clock.advance(TTL);
     let new = world.start("t", "new").await;
@@ -50,11 +50,11 @@ pub(crate) async fn an_expired_lease_is_taken_with_a_higher_fence(world: World) 
     assert!(matches!(world.store.append(world.append(&old, 0, &["late"])).await, Err(StoreError::Fenced)));
     assert!(matches!(world.store.release(&world.ada, &old.run, Fence(0)).await, Err(StoreError::Fenced)));
     world.store.release(&world.ada, &old.run, old.fence).await.unwrap();
-    assert_eq!(lease(&world).await.unwrap().run, new.run, "giving up what one lost frees nothing");
+    assert_eq!(lease(&world).await.unwrap().run, new.run, "releasing a lost claim leaves the thread leased");
     world.store.append(world.append(&new, 0, &["a"])).await.unwrap();
 }
 
-pub(crate) async fn fences_rise_for_ever(world: World) {
+pub(crate) async fn fencing_tokens_always_increase(world: World) {
     let mut last = Fence(0);
     for round in 0..5 {
         let run = world.start("t", "r").await;
@@ -93,7 +93,7 @@ pub(crate) async fn a_lost_claim_cannot_be_renewed(world: World) {
     ));
 }
 
-pub(crate) async fn an_expired_claim_that_nobody_took_comes_back(world: World) {
+pub(crate) async fn an_expired_claim_can_be_renewed_until_taken_over(world: World) {
     let run = world.start("t", "r").await;
     world.clock.advance(TTL * 4);
     assert!(matches!(world.store.append(world.append(&run, 0, &["a"])).await, Err(StoreError::Fenced)));
@@ -102,7 +102,7 @@ pub(crate) async fn an_expired_claim_that_nobody_took_comes_back(world: World) {
     assert!(matches!(world.store.start(&world.ada, new_run("t", "s")).await.unwrap(), Start::Held(_)));
 }
 
-pub(crate) async fn nobody_frees_what_is_not_theirs(world: World) {
+pub(crate) async fn only_the_holder_releases_a_claim(world: World) {
     let run = world.start("t", "r").await;
     for fence in [0, run.fence.0 - 1, run.fence.0 + 1] {
         let freed = world.store.release(&world.ada, &run.run, Fence(fence)).await;
@@ -111,7 +111,7 @@ pub(crate) async fn nobody_frees_what_is_not_theirs(world: World) {
     assert!(lease(&world).await.unwrap().live);
 }
 
-pub(crate) async fn an_ending_frees_the_thread(world: World) {
+pub(crate) async fn ending_a_run_releases_its_thread(world: World) {
     for (number, status) in [RunStatus::Finished, RunStatus::Failed, RunStatus::Stopped, RunStatus::Waiting]
         .into_iter()
         .enumerate()
@@ -132,7 +132,7 @@ pub(crate) async fn an_ending_frees_the_thread(world: World) {
     assert!(lease(&world).await.unwrap().live);
 }
 
-pub(crate) async fn orphans_are_found_and_taken_over_once(world: World) {
+pub(crate) async fn finds_orphans_and_takes_each_over_once(world: World) {
     let first = world.start("t", "first").await;
     world.store.append(world.append(&first, 0, &["a", "b"])).await.unwrap();
     world.start("u", "second").await;
@@ -145,7 +145,7 @@ pub(crate) async fn orphans_are_found_and_taken_over_once(world: World) {
     let (key, seen) = &orphans[0];
     assert_eq!((&key.owner, seen.next_seq), (&world.ada, Seq(2)));
 
-    let takers = super::threads::futures(10, |number| {
+    let takers = super::threads::run_concurrently(10, |number| {
         let (store, key, fence) = (world.store.clone(), key.clone(), seen.fence);
         async move { store.take_over(&key, fence, None, claim_of(&format!("g{number}"))).await }
     })
@@ -167,7 +167,7 @@ pub(crate) async fn orphans_are_found_and_taken_over_once(world: World) {
     assert!(matches!(again, Err(StoreError::Ended(RunStatus::Failed))));
 }
 
-pub(crate) async fn a_dead_holders_runs_are_orphans_at_once(world: World) {
+pub(crate) async fn runs_of_a_dead_holder_are_orphans_immediately(world: World) {
     let run = world.start("t", "r").await;
     let mine = NewRun { claim: claim_of("gateway-2"), ..new_run("u", "s") };
     created(world.store.start(&world.ada, mine).await.unwrap());
@@ -185,7 +185,7 @@ pub(crate) async fn a_dead_holders_runs_are_orphans_at_once(world: World) {
     assert!(world.store.orphans(Some(&dead), 9).await.unwrap().is_empty());
 }
 
-pub(crate) async fn live_runs_are_no_orphans(world: World) {
+pub(crate) async fn live_runs_are_not_orphans(world: World) {
     world.start("t", "live").await;
     world.ended("u", "ended", &["e"]).await;
     let waiting = world.start("v", "waiting").await;
@@ -197,7 +197,7 @@ pub(crate) async fn live_runs_are_no_orphans(world: World) {
     assert_eq!(world.store.orphans(None, 9).await.unwrap().len(), 1, "what has ended waits for nobody");
 }
 
-pub(crate) async fn an_orphan_that_lost_its_thread_gets_only_an_ending(world: World) {
+pub(crate) async fn an_orphan_without_its_thread_can_only_end(world: World) {
     let old = world.start("t", "old").await;
     world.clock.advance(TTL);
     let new = world.start("t", "new").await;
@@ -218,7 +218,7 @@ pub(crate) async fn an_orphan_that_lost_its_thread_gets_only_an_ending(world: Wo
     world.store.append(world.append(&new, 0, &["a"])).await.unwrap();
 }
 
-pub(crate) async fn orphans_in_the_queue_are_found(world: World) {
+pub(crate) async fn finds_queued_orphans(world: World) {
     let first = world.start("t", "first").await;
     created(world.store.start(&world.ada, queued_run("t", "queued", 9)).await.unwrap());
     world.clock.advance(TTL - MOMENT);
@@ -229,7 +229,7 @@ pub(crate) async fn orphans_in_the_queue_are_found(world: World) {
     assert_eq!((orphans.len(), key.run.as_str(), seen.status), (1, "queued", RunStatus::Queued));
     let taken = world.store.take_over(key, seen.fence, None, claim_of("repair")).await.unwrap();
     assert_eq!(taken.status, RunStatus::Queued);
-    // It may still get its turn.
+    // It can still get the thread.
     world.store.release(&world.ada, &first.run, first.fence).await.unwrap();
     let lease = world.store.acquire(&world.ada, &taken.run, taken.fence, TTL).await.unwrap();
     assert_eq!(granted(lease).run, taken.run);

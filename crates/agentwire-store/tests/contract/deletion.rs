@@ -1,10 +1,10 @@
-//! A deleted thread leaves nothing.
+//! Deletion of threads.
 
 use agentwire_store::*;
 
 use super::{ALL, World, new_run};
 
-async fn furnish(world: &World) -> Run {
+async fn create_data(world: &World) -> Run {
     world.ended("t", "ended", &["a", "b"]).await;
     world.store.compact(&world.ada, &"ended".into(), vec!["ab".into()]).await.unwrap();
     let run = world.start("t", "live").await;
@@ -19,8 +19,8 @@ async fn furnish(world: &World) -> Run {
     run
 }
 
-pub(crate) async fn a_deleted_thread_is_gone_with_everything(world: World) {
-    furnish(&world).await;
+pub(crate) async fn deleting_a_thread_deletes_all_its_data(world: World) {
+    create_data(&world).await;
     world.start("kept", "kept").await;
     world.store.delete_thread(&world.ada, &"t".into()).await.unwrap();
     let thread = &"t".into();
@@ -39,26 +39,26 @@ pub(crate) async fn a_deleted_thread_is_gone_with_everything(world: World) {
     assert_eq!(world.store.threads(&world.ada, ThreadQuery::default(), 9).await.unwrap().items.len(), 1);
 }
 
-pub(crate) async fn a_deleted_thread_can_be_made_anew(world: World) {
-    furnish(&world).await;
+pub(crate) async fn a_deleted_thread_can_be_created_again(world: World) {
+    create_data(&world).await;
     world.store.delete_thread(&world.ada, &"t".into()).await.unwrap();
     let run = world.start("t", "live").await;
     assert_eq!((run.next_seq, run.status), (Seq(0), RunStatus::Running));
     let thread = &"t".into();
     assert_eq!(world.store.state(&world.ada, thread).await.unwrap(), State { seq: 0, body: None });
     assert_eq!(world.store.messages(&world.ada, thread).await.unwrap(), None);
-    assert!(world.store.pending(&world.ada, thread, Which::All).await.unwrap().is_empty());
+    assert!(world.store.pending(&world.ada, thread, PendingFilter::All).await.unwrap().is_empty());
     assert!(world.store.feedback(&world.ada, thread, None, 9).await.unwrap().items.is_empty());
     assert!(world.events(&run.run, ALL).await.is_empty());
     assert_eq!(world.store.runs(&world.ada, thread, None, 9).await.unwrap().items.len(), 1);
 }
 
-pub(crate) async fn a_deleted_run_cannot_be_written_to(world: World) {
-    let old = furnish(&world).await;
+pub(crate) async fn rejects_writes_to_a_deleted_run(world: World) {
+    let old = create_data(&world).await;
     world.store.delete_thread(&world.ada, &"t".into()).await.unwrap();
     let late = world.store.append(world.append(&old, 1, &["late"])).await;
     assert!(matches!(late, Err(StoreError::NotFound(Missing::Run))), "{late:?}");
-    // Nor when there is a new one of the same name.
+    // A new run with the same id rejects the old writer too.
     let start = world.store.start(&world.ada, new_run("t", "live")).await.unwrap();
     assert!(matches!(start, Start::Created(_)));
     for seq in [0, 1] {

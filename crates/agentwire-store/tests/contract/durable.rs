@@ -1,12 +1,12 @@
-//! What outlives the process, and what several processes may do at once.
+//! Restarts, and several stores on the same data.
 
 use std::time::Duration;
 
 use agentwire_store::*;
 
-use super::{ALL, TTL, World, created, new_run, read_all, threads::futures};
+use super::{ALL, TTL, World, created, new_run, read_all, threads::run_concurrently};
 
-pub(crate) async fn everything_is_there_after_a_restart(world: World) {
+pub(crate) async fn all_data_survives_a_restart(world: World) {
     world.ended("t", "ended", &["a", "b"]).await;
     world.ended("t", "compacted", &["a", "b"]).await;
     world.store.compact(&world.ada, &"compacted".into(), vec!["ab".into()]).await.unwrap();
@@ -22,7 +22,7 @@ pub(crate) async fn everything_is_there_after_a_restart(world: World) {
     let feedback = NewFeedback { thread: "t".into(), run: None, body: "1".into() };
     world.store.add_feedback(&world.ada, feedback).await.unwrap();
 
-    let look = async |world: &World| {
+    let dump = async |world: &World| {
         let (store, ada, thread) = (&world.store, &world.ada, &"t".into());
         let mut seen = vec![
             format!("{:?}", store.thread(ada, thread).await),
@@ -30,7 +30,7 @@ pub(crate) async fn everything_is_there_after_a_restart(world: World) {
             format!("{:?}", store.state(ada, thread).await),
             format!("{:?}", store.messages(ada, thread).await),
             format!("{:?}", store.lease(ada, thread).await),
-            format!("{:?}", store.pending(ada, thread, Which::All).await),
+            format!("{:?}", store.pending(ada, thread, PendingFilter::All).await),
             format!("{:?}", store.feedback(ada, thread, None, 9).await),
         ];
         for run in ["ended", "compacted", "live"] {
@@ -39,12 +39,12 @@ pub(crate) async fn everything_is_there_after_a_restart(world: World) {
         }
         seen
     };
-    let before = look(&world).await;
+    let before = dump(&world).await;
     let world = world.reopen().await;
-    assert_eq!(look(&world).await, before);
+    assert_eq!(dump(&world).await, before);
 }
 
-pub(crate) async fn a_log_goes_on_after_a_restart(world: World) {
+pub(crate) async fn a_log_continues_after_a_restart(world: World) {
     let run = world.start("t", "r").await;
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
     let world = world.reopen().await;
@@ -55,7 +55,7 @@ pub(crate) async fn a_log_goes_on_after_a_restart(world: World) {
     assert!(next.fence > run.fence);
 }
 
-pub(crate) async fn two_stores_share_one_place(world: World) {
+pub(crate) async fn two_stores_share_one_file(world: World) {
     let other = world.another().await;
     let run = world.start("t", "r").await;
     let exists = other.start(&world.ada, new_run("t", "r")).await.unwrap();
@@ -69,11 +69,11 @@ pub(crate) async fn two_stores_share_one_place(world: World) {
     assert_eq!(read_all(&*other, &world.ada, &run.run, ALL).await, ["a", "b"]);
 }
 
-pub(crate) async fn of_two_stores_one_gets_the_thread(world: World) {
+pub(crate) async fn one_of_two_stores_gets_the_thread(world: World) {
     let other = world.another().await;
     for round in 0..20 {
         let thread = format!("t{round}");
-        let starts = futures(8, |number| {
+        let starts = run_concurrently(8, |number| {
             let store = if number % 2 == 0 { world.store.clone() } else { other.clone() };
             let (ada, new) = (world.ada.clone(), new_run(&thread, &format!("{round}.{number}")));
             async move { store.start(&ada, new).await.unwrap() }
@@ -84,18 +84,18 @@ pub(crate) async fn of_two_stores_one_gets_the_thread(world: World) {
     }
 }
 
-pub(crate) async fn a_store_fences_off_another(world: World) {
+pub(crate) async fn a_takeover_by_another_store_rejects_the_old_writer(world: World) {
     let other = world.another().await;
     let run = world.start("t", "r").await;
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
-    // The first process stands still for a minute; the second repairs.
+    // The first process hangs for a minute; the second takes its run over.
     world.clock.advance(Duration::from_secs(60));
     let (key, seen) = other.orphans(None, 9).await.unwrap().remove(0);
     let taken = other.take_over(&key, seen.fence, None, super::claim_of("gateway-2")).await.unwrap();
     let mut end = world.append(&taken, 1, &["error"]);
     end.change.status = Some(StatusChange::to(RunStatus::Failed));
     other.append(end).await.unwrap();
-    // The first one wakes up.
+    // The first one continues.
     let late = world.store.append(world.append(&run, 1, &["b"])).await;
     assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
     let renewed = world.store.renew(&world.ada, &run.run, run.fence, TTL).await;

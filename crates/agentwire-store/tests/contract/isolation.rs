@@ -1,15 +1,14 @@
-//! Nobody learns of what belongs to somebody else.
+//! Isolation of owners.
 
 use agentwire_store::*;
 
 use super::{ALL, TTL, World, claim_of, new_run};
 
-/// Everything that can be asked about a thread `thread` and a run `run`, as text.
-async fn everything(store: &dyn Store, owner: &Owner, thread: &str, run: &str) -> Vec<String> {
+/// The results of all operations on the thread `thread` and the run `run`, as text.
+async fn all_results(store: &dyn Store, owner: &Owner, thread: &str, run: &str) -> Vec<String> {
     let (thread, run): (ThreadId, RunId) = (thread.into(), run.into());
     let fence = Fence(1);
-    let answering =
-        Answering { answers: vec![Answer { id: "p".into(), body: "1".into() }], by: "eve".into() };
+    let answers = AnswerSet { answers: vec![Answer { id: "p".into(), body: "1".into() }], by: "eve".into() };
     let key = RunKey { owner: owner.clone(), run: run.clone() };
     let feedback = NewFeedback { thread: thread.clone(), run: None, body: "1".into() };
     let change = ThreadChange { metadata: Some("1".into()), ..Default::default() };
@@ -32,15 +31,15 @@ async fn everything(store: &dyn Store, owner: &Owner, thread: &str, run: &str) -
         format!("{:?}", store.read(owner, &run, None, ALL).await),
         format!("{:?}", store.read(owner, &run, Some(Seq(0)), ALL).await),
         format!("{:?}", store.compact(owner, &run, Vec::new()).await),
-        format!("{:?}", store.pending(owner, &thread, Which::All).await),
-        format!("{:?}", store.answer(owner, &thread, answering, &run).await),
+        format!("{:?}", store.pending(owner, &thread, PendingFilter::All).await),
+        format!("{:?}", store.answer(owner, &thread, answers, &run).await),
         format!("{:?}", store.add_feedback(owner, feedback).await),
         format!("{:?}", store.feedback(owner, &thread, None, 99).await),
         format!("{:?}", store.delete_thread(owner, &thread).await),
     ]
 }
 
-pub(crate) async fn what_is_foreign_looks_unknown(world: World) {
+pub(crate) async fn records_of_other_owners_look_like_missing_ones(world: World) {
     let run = world.start("secret", "run").await;
     let mut append = world.append(&run, 0, &["event"]);
     append.change.pending =
@@ -51,28 +50,28 @@ pub(crate) async fn what_is_foreign_looks_unknown(world: World) {
     let feedback = NewFeedback { thread: "secret".into(), run: None, body: "\"good\"".into() };
     world.store.add_feedback(&world.ada, feedback).await.unwrap();
 
-    // Another user, the same user of another tenant, and names whose joined form is the same.
-    let strangers = [
+    // Another user, the same user of another tenant, and names that are equal when joined.
+    let other_owners = [
         Owner::new("acme", "eve"),
         Owner::new("other", "ada"),
         Owner::new("acmea", "da"),
         Owner::new("acme\0ada", ""),
         Owner::new("", "acmeada"),
     ];
-    for eve in &strangers {
-        let foreign = everything(&*world.store, eve, "secret", "run").await;
-        let unknown = everything(&*world.store, eve, "unknown", "no run").await;
+    for eve in &other_owners {
+        let foreign = all_results(&*world.store, eve, "secret", "run").await;
+        let unknown = all_results(&*world.store, eve, "unknown", "no run").await;
         assert_eq!(foreign, unknown);
-        assert!(foreign.iter().any(|answer| answer.contains("NotFound")));
+        assert!(foreign.iter().any(|result| result.contains("NotFound")));
     }
-    // And nothing of it has changed.
+    // The data is unchanged.
     assert_eq!(world.events(&run.run, ALL).await, ["event"]);
     assert_eq!(world.store.run(&world.ada, &run.run).await.unwrap().fence, run.fence);
-    let pending = world.store.pending(&world.ada, &"secret".into(), Which::Open).await.unwrap();
+    let pending = world.store.pending(&world.ada, &"secret".into(), PendingFilter::Open).await.unwrap();
     assert_eq!(pending.len(), 1);
 }
 
-pub(crate) async fn two_owners_use_the_same_ids(world: World) {
+pub(crate) async fn two_owners_can_use_the_same_ids(world: World) {
     let eve = Owner::new("acme", "eve");
     let mine = world.start("t", "r").await;
     let theirs = super::created(world.store.start(&eve, new_run("t", "r")).await.unwrap());
@@ -85,7 +84,7 @@ pub(crate) async fn two_owners_use_the_same_ids(world: World) {
     world.store.delete_thread(&eve, &"t".into()).await.unwrap();
     assert_eq!(world.events(&mine.run, ALL).await, ["mine"]);
     assert_eq!(world.store.threads(&eve, ThreadQuery::default(), 9).await.unwrap().items.len(), 0);
-    // A page token of one is worth nothing to the other.
+    // A page token of one owner reveals nothing to another.
     let page = world.store.threads(&world.ada, ThreadQuery::default(), 1).await.unwrap();
     assert_eq!(page.items.len(), 1);
     let query = ThreadQuery { before: Some(PageToken(u64::MAX)), ..Default::default() };

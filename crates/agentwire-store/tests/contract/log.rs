@@ -1,11 +1,11 @@
-//! Logs: order, holes, fences, repeats.
+//! Logs: order, gaps, fencing tokens, repetition.
 
 use std::time::Duration;
 
 use agentwire_store::*;
 use bytes::Bytes;
 
-use super::{ALL, TTL, World, created, queued_run, threads::futures};
+use super::{ALL, TTL, World, created, queued_run, threads::run_concurrently};
 
 pub(crate) async fn a_log_keeps_its_order(world: World) {
     let run = world.start("t", "r").await;
@@ -24,7 +24,7 @@ pub(crate) async fn a_log_keeps_its_order(world: World) {
     assert_eq!(run.last_seq(), Some(Seq(expected.len() as u64 - 1)));
 }
 
-pub(crate) async fn a_log_is_read_from_any_cursor(world: World) {
+pub(crate) async fn reads_a_log_from_any_cursor(world: World) {
     let run = world.start("t", "r").await;
     world.store.append(world.append(&run, 0, &["0", "1", "2"])).await.unwrap();
     world.store.append(world.append(&run, 3, &["3"])).await.unwrap();
@@ -44,13 +44,13 @@ pub(crate) async fn a_log_is_read_from_any_cursor(world: World) {
     let empty = world.start("u", "empty").await;
     let log = world.store.read(&world.ada, &empty.run, None, ALL).await.unwrap();
     let nothing =
-        Slice { first_seq: Seq(0), events: Vec::new(), next_seq: Seq(0), status: RunStatus::Running };
+        LogSlice { first_seq: Seq(0), events: Vec::new(), next_seq: Seq(0), status: RunStatus::Running };
     assert_eq!(log, Log::Exact(nothing));
     let log = world.store.read(&world.ada, &empty.run, Some(Seq(0)), ALL).await.unwrap();
     assert_eq!(log, Log::Ahead { next_seq: Seq(0), status: RunStatus::Running });
 }
 
-pub(crate) async fn pages_hold_at_least_one_event(world: World) {
+pub(crate) async fn a_read_returns_at_least_one_event(world: World) {
     let run = world.start("t", "r").await;
     let large = "x".repeat(100_000);
     world.store.append(world.append(&run, 0, &[&large, "small", "small", &large])).await.unwrap();
@@ -62,7 +62,7 @@ pub(crate) async fn pages_hold_at_least_one_event(world: World) {
     assert_eq!((slice.events.len(), slice.first_seq), (2, Seq(1)), "as many as fit");
 }
 
-pub(crate) async fn an_append_that_leaves_a_hole_is_refused(world: World) {
+pub(crate) async fn rejects_an_append_that_leaves_a_gap(world: World) {
     let run = world.start("t", "r").await;
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
     for first_seq in [2, 3, 99, u64::MAX] {
@@ -72,7 +72,7 @@ pub(crate) async fn an_append_that_leaves_a_hole_is_refused(world: World) {
     assert_eq!(world.events(&run.run, ALL).await, ["a"]);
 }
 
-pub(crate) async fn an_append_that_overlaps_is_refused(world: World) {
+pub(crate) async fn rejects_an_append_that_overlaps(world: World) {
     let run = world.start("t", "r").await;
     world.store.append(world.append(&run, 0, &["a", "b"])).await.unwrap();
     world.store.append(world.append(&run, 2, &["c"])).await.unwrap();
@@ -95,7 +95,7 @@ pub(crate) async fn an_append_that_overlaps_is_refused(world: World) {
     assert_eq!(world.events(&run.run, ALL).await, ["a", "b", "c"]);
 }
 
-pub(crate) async fn the_same_append_again_does_nothing(world: World) {
+pub(crate) async fn a_repeated_append_has_no_effect(world: World) {
     let run = world.start("t", "r").await;
     let mut first = world.append(&run, 0, &["a", "b"]);
     first.change.state = Some(StateChange { expected: 0, body: "{}".into() });
@@ -112,7 +112,7 @@ pub(crate) async fn the_same_append_again_does_nothing(world: World) {
     assert_eq!(world.store.state(&world.ada, &"t".into()).await.unwrap().seq, 1);
 }
 
-pub(crate) async fn the_last_append_can_be_repeated_after_the_end(world: World) {
+pub(crate) async fn the_last_append_can_be_repeated_after_the_run_ended(world: World) {
     let run = world.start("t", "r").await;
     let mut end = world.append(&run, 0, &["end"]);
     end.change.status = Some(StatusChange::to(RunStatus::Finished));
@@ -120,12 +120,12 @@ pub(crate) async fn the_last_append_can_be_repeated_after_the_end(world: World) 
     world.clock.advance(TTL * 2);
     world.start("t", "next").await;
     assert!(world.store.append(end.clone()).await.unwrap().repeated);
-    // The same bytes under another fence are another writer's.
+    // The same bytes under another fencing token come from another writer.
     end.fence = Fence(end.fence.0 + 1);
     assert!(matches!(world.store.append(end).await, Err(StoreError::Fenced)));
 }
 
-pub(crate) async fn an_old_fence_is_refused(world: World) {
+pub(crate) async fn rejects_an_outdated_fencing_token(world: World) {
     let run = world.start("t", "r").await;
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
     for fence in [0, run.fence.0 - 1, run.fence.0 + 1, u64::MAX] {
@@ -136,7 +136,7 @@ pub(crate) async fn an_old_fence_is_refused(world: World) {
     assert_eq!(world.events(&run.run, ALL).await, ["a"]);
 }
 
-pub(crate) async fn an_expired_claim_is_refused(world: World) {
+pub(crate) async fn rejects_an_append_under_an_expired_claim(world: World) {
     let run = world.start("t", "r").await;
     world.clock.advance(TTL - Duration::from_millis(1));
     world.store.append(world.append(&run, 0, &["in time"])).await.unwrap();
@@ -149,7 +149,7 @@ pub(crate) async fn an_expired_claim_is_refused(world: World) {
     assert!(matches!(gone, Err(StoreError::Fenced)));
 }
 
-pub(crate) async fn an_ended_run_takes_nothing_more(world: World) {
+pub(crate) async fn rejects_appends_to_an_ended_run(world: World) {
     for status in [RunStatus::Finished, RunStatus::Failed, RunStatus::Stopped, RunStatus::Waiting] {
         let run = world.start("t", status.as_str()).await;
         let mut end = world.append(&run, 0, &["end"]);
@@ -167,7 +167,7 @@ pub(crate) async fn an_ended_run_takes_nothing_more(world: World) {
     }
 }
 
-pub(crate) async fn changes_ride_with_their_events_or_not_at_all(world: World) {
+pub(crate) async fn changes_and_events_are_applied_atomically(world: World) {
     let run = world.start("t", "r").await;
     let everything = |expected| Change {
         status: Some(StatusChange::to(RunStatus::Waiting)),
@@ -183,7 +183,7 @@ pub(crate) async fn changes_ride_with_their_events_or_not_at_all(world: World) {
     assert_eq!(world.status("r").await, RunStatus::Running);
     assert_eq!(world.store.state(&world.ada, thread).await.unwrap().seq, 0);
     assert_eq!(world.store.messages(&world.ada, thread).await.unwrap(), None);
-    assert!(world.store.pending(&world.ada, thread, Which::All).await.unwrap().is_empty());
+    assert!(world.store.pending(&world.ada, thread, PendingFilter::All).await.unwrap().is_empty());
     assert!(world.events(&run.run, ALL).await.is_empty());
 
     world.clock.advance(Duration::from_secs(1));
@@ -192,7 +192,7 @@ pub(crate) async fn changes_ride_with_their_events_or_not_at_all(world: World) {
     let state = world.store.state(&world.ada, thread).await.unwrap();
     assert_eq!(state, State { seq: 1, body: Some("{\"n\":1}".into()) });
     assert_eq!(world.store.messages(&world.ada, thread).await.unwrap().as_deref(), Some("[1]"));
-    assert_eq!(world.store.pending(&world.ada, thread, Which::Open).await.unwrap().len(), 1);
+    assert_eq!(world.store.pending(&world.ada, thread, PendingFilter::Open).await.unwrap().len(), 1);
     assert_eq!(world.events(&run.run, ALL).await, ["x"]);
     assert_eq!(world.store.thread(&world.ada, thread).await.unwrap().updated, world.store.now());
 }
@@ -211,7 +211,7 @@ pub(crate) async fn an_append_without_events_changes_the_status(world: World) {
     assert_eq!(world.events(&run.run, ALL).await, ["a", "b"]);
 }
 
-pub(crate) async fn a_status_is_not_reached_by_any_way(world: World) {
+pub(crate) async fn rejects_disallowed_status_changes(world: World) {
     let run = world.start("t", "r").await;
     let queued = created(world.store.start(&world.ada, queued_run("t", "q", 9)).await.unwrap());
     for (run, to) in [(&run, RunStatus::Queued), (&queued, RunStatus::Running), (&queued, RunStatus::Paused)]
@@ -225,7 +225,7 @@ pub(crate) async fn a_status_is_not_reached_by_any_way(world: World) {
     assert!(matches!(again, Err(StoreError::Conflict(Conflict::Status { .. }))));
 }
 
-pub(crate) async fn any_bytes_are_an_event(world: World) {
+pub(crate) async fn accepts_any_bytes_as_an_event(world: World) {
     let run = world.start("t", "r").await;
     let events: Vec<Bytes> = vec![
         Bytes::new(),
@@ -244,9 +244,9 @@ pub(crate) async fn any_bytes_are_an_event(world: World) {
     assert_eq!(slice.events, events);
 }
 
-pub(crate) async fn parallel_writers_of_one_run_make_one_sequence(world: World) {
+pub(crate) async fn concurrent_writers_of_one_run_produce_one_sequence(world: World) {
     let run = world.start("t", "r").await;
-    let won = futures(8, |writer| {
+    let won = run_concurrently(8, |writer| {
         let (store, append) = (world.store.clone(), world.append(&run, 0, &[]));
         async move {
             let mut won = 0;
@@ -264,15 +264,15 @@ pub(crate) async fn parallel_writers_of_one_run_make_one_sequence(world: World) 
     })
     .await;
     let events = world.events(&run.run, 64).await;
-    assert_eq!(events.len(), won.iter().sum::<usize>(), "as many as were acknowledged");
+    assert_eq!(events.len(), won.iter().sum::<usize>(), "exactly the acknowledged events");
     let mut unique = events.clone();
     unique.sort();
     unique.dedup();
-    assert_eq!(unique.len(), events.len(), "each once");
+    assert_eq!(unique.len(), events.len(), "each event once");
 }
 
-pub(crate) async fn many_runs_do_not_disturb_each_other(world: World) {
-    futures(40, |number| {
+pub(crate) async fn many_runs_do_not_interfere(world: World) {
+    run_concurrently(40, |number| {
         let (store, ada) = (world.store.clone(), world.ada.clone());
         async move {
             let name = format!("r{number}");
@@ -280,7 +280,7 @@ pub(crate) async fn many_runs_do_not_disturb_each_other(world: World) {
             for seq in 0..25 {
                 let mut append = Append::new(ada.clone(), run.run.clone(), run.fence, Seq(seq));
                 append.events = vec![format!("{number}.{seq}").into()];
-                // A refused neighbour in the same batch must not take this one with it.
+                // A rejected append in the same batch must not fail this one.
                 let stray = Append { first_seq: Seq(seq + 7), ..append.clone() };
                 let (good, stray) = tokio::join!(store.append(append), store.append(stray));
                 assert_eq!(good.unwrap().next_seq, Seq(seq + 1));
@@ -295,7 +295,7 @@ pub(crate) async fn many_runs_do_not_disturb_each_other(world: World) {
     }
 }
 
-pub(crate) async fn an_append_beyond_all_bounds_is_refused(world: World) {
+pub(crate) async fn rejects_an_append_above_the_size_limit(world: World) {
     let run = world.start("t", "r").await;
     let mut append = world.append(&run, 0, &[]);
     append.events = vec![Bytes::from(vec![b'x'; 33 << 20]); 2];

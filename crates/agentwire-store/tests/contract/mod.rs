@@ -1,7 +1,7 @@
-//! What every store must do, whatever it is made of.
+//! The contract that every backend must fulfil.
 //!
-//! A further backend runs all of it by one line: `store_contract!(name, place)`, where `place` makes a [`StoreFactory`] that
-//! is empty at first. A backend that outlives its process adds `durable_store_contract!` with the same.
+//! A new backend runs the whole suite with one line: `store_contract!(name, factory)`, where `factory` is an expression
+//! for a [`StoreFactory`] without data. A durable backend adds `durable_store_contract!` with the same arguments.
 
 mod claims;
 mod deletion;
@@ -27,14 +27,14 @@ pub(crate) use retention::*;
 pub(crate) use runs::*;
 pub(crate) use threads::*;
 
-/// Somewhere that stores can be opened, more than once if it outlives them.
+/// Opens a store; durable ones can be opened several times.
 pub(crate) trait StoreFactory: Send + Sync {
     fn open(&self, clock: Arc<ManualClock>) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>>;
 }
 
-/// A store, its clock, and someone to own things in it.
+/// A store, its clock and an owner.
 pub(crate) struct World {
-    pub(crate) place: Box<dyn StoreFactory>,
+    pub(crate) factory: Box<dyn StoreFactory>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) ada: Owner,
@@ -44,23 +44,23 @@ pub(crate) const TTL: Duration = Duration::from_secs(15);
 pub(crate) const ALL: usize = usize::MAX;
 
 impl World {
-    pub(crate) async fn at(place: impl StoreFactory + 'static) -> Self {
+    pub(crate) async fn at(factory: impl StoreFactory + 'static) -> Self {
         let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
-        let store = place.open(clock.clone()).await;
-        Self { place: Box::new(place), store, clock, ada: Owner::new("acme", "ada") }
+        let store = factory.open(clock.clone()).await;
+        Self { factory: Box::new(factory), store, clock, ada: Owner::new("acme", "ada") }
     }
 
-    /// Closes the store and opens it again.
+    /// Closes and reopens the store.
     pub(crate) async fn reopen(self) -> Self {
-        let Self { place, store, clock, ada } = self;
+        let Self { factory, store, clock, ada } = self;
         drop(store);
-        let store = place.open(clock.clone()).await;
-        Self { place, store, clock, ada }
+        let store = factory.open(clock.clone()).await;
+        Self { factory, store, clock, ada }
     }
 
-    /// Another store at the same place, as another process would have it.
+    /// A second store on the same data, as another process would open it.
     pub(crate) async fn another(&self) -> Arc<dyn Store> {
-        self.place.open(self.clock.clone()).await
+        self.factory.open(self.clock.clone()).await
     }
 
     pub(crate) async fn start(&self, thread: &str, run: &str) -> Run {
@@ -76,7 +76,7 @@ impl World {
         append
     }
 
-    /// A run that ended with these events in its log.
+    /// A finished run with these events.
     pub(crate) async fn ended(&self, thread: &str, run: &str, events: &[&str]) -> Run {
         let run = self.start(thread, run).await;
         let mut append = self.append(&run, 0, events);
@@ -100,14 +100,14 @@ pub(crate) async fn read_all(store: &dyn Store, owner: &Owner, run: &RunId, limi
     let mut after = None;
     loop {
         let log = store.read(owner, run, after, limit).await.unwrap();
-        let Log::Exact(slice) = log else { panic!("not whole: {log:?}") };
-        assert_eq!(slice.first_seq.0, events.len() as u64, "pages join without a hole");
+        let Log::Exact(slice) = log else { panic!("not exact: {log:?}") };
+        assert_eq!(slice.first_seq.0, events.len() as u64, "pages continue without a gap");
         let page = slice.events.iter().map(|event| String::from_utf8(event.to_vec()).unwrap());
         events.extend(page);
         if events.len() as u64 == slice.next_seq.0 {
             return events;
         }
-        assert!(!slice.events.is_empty(), "a page that is not the last holds something");
+        assert!(!slice.events.is_empty(), "a page before the last is not empty");
         after = Some(Seq(events.len() as u64 - 1));
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn new_run(thread: &str, run: &str) -> NewRun {
 }
 
 pub(crate) fn queued_run(thread: &str, run: &str, limit: usize) -> NewRun {
-    NewRun { entry: Entry::Queue { limit }, ..new_run(thread, run) }
+    NewRun { mode: StartMode::Queue { limit }, ..new_run(thread, run) }
 }
 
 pub(crate) fn created(start: Start) -> Run {
@@ -141,122 +141,122 @@ pub(crate) fn granted(acquire: Acquire) -> Lease {
 /// The whole contract for one backend.
 #[macro_export]
 macro_rules! store_contract {
-    ($name:ident, $place:expr) => {
-        $crate::contract_tests! { $name, $place,
-            a_thread_is_made_once
+    ($name:ident, $factory:expr) => {
+        $crate::contract_tests! { $name, $factory,
+            creates_a_thread_once
             threads_are_listed_newest_first_in_pages
             threads_are_listed_by_agent
-            a_page_stays_right_while_threads_come_and_go
-            the_state_changes_only_from_what_was_read
-            the_state_is_a_runs_to_change_while_it_has_the_thread
-            a_change_that_is_refused_changes_nothing
-            messages_and_metadata_are_kept
+            pages_are_stable_while_threads_come_and_go
+            changing_the_state_requires_its_current_number
+            only_the_leasing_run_changes_the_state
+            a_rejected_change_has_no_effect
+            stores_messages_and_metadata
             feedback_is_listed_in_order
 
-            a_run_is_created_with_its_thread
-            the_same_run_id_again_finds_the_first
-            of_a_hundred_who_create_one_run_one_does
-            of_a_hundred_runs_in_one_thread_one_starts
-            a_refused_run_leaves_nothing_behind
+            creates_a_run_with_its_thread
+            starting_an_existing_run_returns_it
+            one_of_a_hundred_concurrent_starts_creates_the_run
+            one_of_a_hundred_runs_gets_the_thread
+            a_refused_run_leaves_no_record
             runs_are_listed_newest_first
-            the_queue_is_served_in_order
-            the_queue_has_an_end
-            nobody_overtakes_the_queue
+            queued_runs_get_the_thread_in_order
+            the_queue_is_bounded
+            new_runs_do_not_overtake_the_queue
             a_queued_run_can_end_without_its_thread
-            a_queued_run_goes_on_under_a_new_fence
-            strange_ids_are_only_ids
+            a_queued_run_continues_under_a_new_fencing_token
+            accepts_unusual_ids
 
-            a_lease_is_shown_until_it_is_given_up
-            a_live_lease_is_not_taken
-            an_expired_lease_is_taken_with_a_higher_fence
-            fences_rise_for_ever
+            shows_a_lease_until_it_is_released
+            a_live_lease_cannot_be_taken_over
+            an_expired_lease_is_replaced_under_a_higher_fencing_token
+            fencing_tokens_always_increase
             renewing_keeps_a_lease_alive
             a_lost_claim_cannot_be_renewed
-            an_expired_claim_that_nobody_took_comes_back
-            nobody_frees_what_is_not_theirs
-            an_ending_frees_the_thread
-            orphans_are_found_and_taken_over_once
-            a_dead_holders_runs_are_orphans_at_once
-            live_runs_are_no_orphans
-            an_orphan_that_lost_its_thread_gets_only_an_ending
-            orphans_in_the_queue_are_found
+            an_expired_claim_can_be_renewed_until_taken_over
+            only_the_holder_releases_a_claim
+            ending_a_run_releases_its_thread
+            finds_orphans_and_takes_each_over_once
+            runs_of_a_dead_holder_are_orphans_immediately
+            live_runs_are_not_orphans
+            an_orphan_without_its_thread_can_only_end
+            finds_queued_orphans
 
             a_log_keeps_its_order
-            a_log_is_read_from_any_cursor
-            pages_hold_at_least_one_event
-            an_append_that_leaves_a_hole_is_refused
-            an_append_that_overlaps_is_refused
-            the_same_append_again_does_nothing
-            the_last_append_can_be_repeated_after_the_end
-            an_old_fence_is_refused
-            an_expired_claim_is_refused
-            an_ended_run_takes_nothing_more
-            changes_ride_with_their_events_or_not_at_all
+            reads_a_log_from_any_cursor
+            a_read_returns_at_least_one_event
+            rejects_an_append_that_leaves_a_gap
+            rejects_an_append_that_overlaps
+            a_repeated_append_has_no_effect
+            the_last_append_can_be_repeated_after_the_run_ended
+            rejects_an_outdated_fencing_token
+            rejects_an_append_under_an_expired_claim
+            rejects_appends_to_an_ended_run
+            changes_and_events_are_applied_atomically
             an_append_without_events_changes_the_status
-            a_status_is_not_reached_by_any_way
-            any_bytes_are_an_event
-            parallel_writers_of_one_run_make_one_sequence
-            many_runs_do_not_disturb_each_other
-            an_append_beyond_all_bounds_is_refused
+            rejects_disallowed_status_changes
+            accepts_any_bytes_as_an_event
+            concurrent_writers_of_one_run_produce_one_sequence
+            many_runs_do_not_interfere
+            rejects_an_append_above_the_size_limit
 
-            what_a_run_leaves_open_is_listed
-            what_was_answered_is_listed_if_it_is_named
+            lists_open_pending_items
+            lists_answered_items_that_are_named
             an_answer_is_recorded_once
-            another_answer_is_a_conflict
-            answers_are_taken_all_or_none
-            an_expired_item_is_not_answered
-            of_many_answers_at_once_one_counts
-            a_waiting_run_is_finished_by_its_last_answer
-            a_run_starts_with_the_answers_it_brings
-            an_answered_item_is_not_put_again
-            the_last_item_with_an_id_is_meant
-            no_answer_is_no_answer
+            a_different_answer_is_a_conflict
+            answers_are_recorded_together_or_not_at_all
+            rejects_an_answer_to_an_expired_item
+            one_of_many_concurrent_answers_is_recorded
+            the_last_answer_finishes_a_waiting_run
+            starting_a_run_records_its_answers
+            an_answered_item_is_not_replaced
+            an_answer_refers_to_the_last_item_with_its_id
+            rejects_an_empty_answer_set
 
-            what_is_foreign_looks_unknown
-            two_owners_use_the_same_ids
+            records_of_other_owners_look_like_missing_ones
+            two_owners_can_use_the_same_ids
 
-            a_deleted_thread_is_gone_with_everything
-            a_deleted_thread_can_be_made_anew
-            a_deleted_run_cannot_be_written_to
+            deleting_a_thread_deletes_all_its_data
+            a_deleted_thread_can_be_created_again
+            rejects_writes_to_a_deleted_run
 
-            a_compacted_log_is_told_apart
-            only_ended_runs_are_compacted
-            old_logs_are_due_for_compaction
-            retention_drops_old_logs_and_says_so
+            a_compacted_log_is_reported_as_such
+            only_ended_runs_can_be_compacted
+            lists_old_logs_for_compaction
+            retention_drops_old_logs_and_reports_it
             retention_keeps_the_newest_logs
             retention_deletes_old_threads
             retention_keeps_the_newest_threads
-            retention_leaves_live_runs_alone
-            retention_finishes_what_nobody_can_answer
-            stats_count_what_is_there
+            retention_keeps_live_runs
+            retention_finishes_runs_with_only_expired_items
+            stats_count_all_records
         }
     };
 }
 
-/// What a store that outlives its process must do in addition.
+/// The additional contract of a durable backend.
 #[macro_export]
 macro_rules! durable_store_contract {
-    ($name:ident, $place:expr) => {
-        $crate::contract_tests! { $name, $place,
-            everything_is_there_after_a_restart
-            a_log_goes_on_after_a_restart
-            two_stores_share_one_place
-            of_two_stores_one_gets_the_thread
-            a_store_fences_off_another
+    ($name:ident, $factory:expr) => {
+        $crate::contract_tests! { $name, $factory,
+            all_data_survives_a_restart
+            a_log_continues_after_a_restart
+            two_stores_share_one_file
+            one_of_two_stores_gets_the_thread
+            a_takeover_by_another_store_rejects_the_old_writer
         }
     };
 }
 
-/// One test per claim, each in a world of its own.
+/// One test per claim, each with a store of its own.
 #[macro_export]
 macro_rules! contract_tests {
-    ($name:ident, $place:expr, $($claim:ident)+) => {
+    ($name:ident, $factory:expr, $($claim:ident)+) => {
         mod $name {
             use super::*;
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $claim() {
-                    $crate::contract::$claim($crate::contract::World::at($place).await).await;
+                    $crate::contract::$claim($crate::contract::World::at($factory).await).await;
                 }
             )+
         }

@@ -1,21 +1,21 @@
-//! What waits for a person, and their answers.
+//! Pending items and answers.
 
 use std::{collections::HashSet, time::Duration};
 
 use agentwire_store::*;
 
-use super::{World, new_run, threads::futures};
+use super::{World, new_run, threads::run_concurrently};
 
 fn item(id: &str, ttl: Option<Duration>) -> NewPending {
     NewPending { id: id.into(), kind: "interrupt".into(), body: format!("{{\"of\":\"{id}\"}}").into(), ttl }
 }
 
-fn answers(pairs: &[(&str, &str)]) -> Answering {
+fn answers(pairs: &[(&str, &str)]) -> AnswerSet {
     let answer = |(id, body): &(&str, &str)| Answer { id: (*id).into(), body: (*body).into() };
-    Answering { answers: pairs.iter().map(answer).collect(), by: "ada".into() }
+    AnswerSet { answers: pairs.iter().map(answer).collect(), by: "ada".into() }
 }
 
-/// A run of thread `t` that waits for these items.
+/// A run of thread `t` that ended with these pending items.
 async fn waiting(world: &World, run: &str, items: Vec<NewPending>) -> Run {
     let run = world.start("t", run).await;
     let mut end = world.append(&run, 0, &["end"]);
@@ -29,33 +29,33 @@ async fn answer(world: &World, pairs: &[(&str, &str)], run: &str) -> Result<RunI
     world.store.answer(&world.ada, &"t".into(), answers(pairs), &run.into()).await
 }
 
-async fn list(world: &World, which: Which) -> Vec<Pending> {
+async fn list(world: &World, which: PendingFilter) -> Vec<Pending> {
     world.store.pending(&world.ada, &"t".into(), which).await.unwrap()
 }
 
-pub(crate) async fn what_a_run_leaves_open_is_listed(world: World) {
+pub(crate) async fn lists_open_pending_items(world: World) {
     let hour = Duration::from_secs(3600);
     waiting(&world, "r", vec![item("a", None), item("b", Some(hour))]).await;
-    let open = list(&world, Which::Open).await;
+    let open = list(&world, PendingFilter::Open).await;
     let names: Vec<&str> = open.iter().map(|item| item.id.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
     assert_eq!((open[0].run.as_str(), &*open[0].kind, &*open[0].body), ("r", "interrupt", "{\"of\":\"a\"}"));
     assert_eq!((open[0].expires, open[1].expires), (None, Some(world.store.now().after(hour))));
     world.clock.advance(hour);
-    assert_eq!(list(&world, Which::Open).await.len(), 1, "what has expired is not open");
-    assert_eq!(list(&world, Which::All).await.len(), 2);
-    let unanswered = list(&world, Which::Unanswered(HashSet::new())).await;
-    assert_eq!(unanswered.len(), 2, "what has expired was not answered");
+    assert_eq!(list(&world, PendingFilter::Open).await.len(), 1, "expired items are not open");
+    assert_eq!(list(&world, PendingFilter::All).await.len(), 2);
+    let unanswered = list(&world, PendingFilter::Unanswered(HashSet::new())).await;
+    assert_eq!(unanswered.len(), 2, "expired items are unanswered");
 }
 
-pub(crate) async fn what_was_answered_is_listed_if_it_is_named(world: World) {
+pub(crate) async fn lists_answered_items_that_are_named(world: World) {
     waiting(&world, "r1", vec![item("a", None), item("b", None)]).await;
     answer(&world, &[("a", "1"), ("b", "2")], "r2").await.unwrap();
-    // The same id again, in another run.
+    // The same item id in another run.
     waiting(&world, "r2", vec![item("b", None), item("c", None)]).await;
     let ids = async |named: &[&str]| {
         let named = named.iter().map(|id| (*id).into()).collect();
-        let items = list(&world, Which::Unanswered(named)).await;
+        let items = list(&world, PendingFilter::Unanswered(named)).await;
         items.iter().map(|item| format!("{}/{}", item.run, item.id)).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(ids(&[]).await, "r2/b r2/c");
@@ -66,10 +66,10 @@ pub(crate) async fn what_was_answered_is_listed_if_it_is_named(world: World) {
 pub(crate) async fn an_answer_is_recorded_once(world: World) {
     waiting(&world, "r", vec![item("a", None)]).await;
     assert_eq!(answer(&world, &[("a", "true")], "next").await.unwrap().as_str(), "next");
-    assert!(list(&world, Which::Open).await.is_empty());
-    let recorded = list(&world, Which::All).await.remove(0).answer.unwrap();
+    assert!(list(&world, PendingFilter::Open).await.is_empty());
+    let recorded = list(&world, PendingFilter::All).await.remove(0).answer.unwrap();
     let expected =
-        Answered { body: "true".into(), by: "ada".into(), at: world.store.now(), run: "next".into() };
+        RecordedAnswer { body: "true".into(), by: "ada".into(), at: world.store.now(), run: "next".into() };
     assert_eq!(recorded, expected);
     world.clock.advance(Duration::from_secs(9));
     assert_eq!(
@@ -77,21 +77,21 @@ pub(crate) async fn an_answer_is_recorded_once(world: World) {
         "next",
         "the first one's run"
     );
-    assert_eq!(list(&world, Which::All).await.remove(0).answer.unwrap(), expected, "and nothing changed");
+    assert_eq!(list(&world, PendingFilter::All).await.remove(0).answer.unwrap(), expected, "unchanged");
 }
 
-pub(crate) async fn another_answer_is_a_conflict(world: World) {
+pub(crate) async fn a_different_answer_is_a_conflict(world: World) {
     waiting(&world, "r", vec![item("a", None)]).await;
     answer(&world, &[("a", "true")], "next").await.unwrap();
     let other = answer(&world, &[("a", "false")], "next").await;
     assert!(matches!(other, Err(StoreError::Conflict(Conflict::Answer(id))) if id.as_str() == "a"));
 }
 
-pub(crate) async fn answers_are_taken_all_or_none(world: World) {
+pub(crate) async fn answers_are_recorded_together_or_not_at_all(world: World) {
     waiting(&world, "r", vec![item("a", None), item("b", None), item("c", None)]).await;
     let unknown = answer(&world, &[("a", "1"), ("nothing", "2")], "next").await;
     assert!(matches!(unknown, Err(StoreError::NotFound(Missing::Pending))));
-    assert_eq!(list(&world, Which::Open).await.len(), 3, "none was taken");
+    assert_eq!(list(&world, PendingFilter::Open).await.len(), 3, "none was recorded");
     assert_eq!(answer(&world, &[("a", "1"), ("b", "2")], "next").await.unwrap().as_str(), "next");
     let mixed = answer(&world, &[("a", "1"), ("c", "3")], "later").await;
     assert!(matches!(mixed, Err(StoreError::Conflict(_))), "{mixed:?}");
@@ -107,11 +107,11 @@ pub(crate) async fn answers_are_taken_all_or_none(world: World) {
     assert!(matches!(across, Err(StoreError::Conflict(_))), "they started different runs: {across:?}");
 }
 
-pub(crate) async fn an_expired_item_is_not_answered(world: World) {
+pub(crate) async fn rejects_an_answer_to_an_expired_item(world: World) {
     let minute = Duration::from_secs(60);
     waiting(&world, "r", vec![item("a", Some(minute)), item("b", None)]).await;
     world.clock.advance(minute - Duration::from_millis(1));
-    assert_eq!(list(&world, Which::Open).await.len(), 2);
+    assert_eq!(list(&world, PendingFilter::Open).await.len(), 2);
     world.clock.advance(Duration::from_millis(1));
     for pairs in [&[("a", "1")] as &[_], &[("b", "1"), ("a", "1")]] {
         let late = answer(&world, pairs, "next").await;
@@ -120,9 +120,9 @@ pub(crate) async fn an_expired_item_is_not_answered(world: World) {
     answer(&world, &[("b", "1")], "next").await.unwrap();
 }
 
-pub(crate) async fn of_many_answers_at_once_one_counts(world: World) {
+pub(crate) async fn one_of_many_concurrent_answers_is_recorded(world: World) {
     waiting(&world, "r", vec![item("a", None), item("b", None)]).await;
-    let results = futures(40, |number| {
+    let results = run_concurrently(40, |number| {
         let (store, ada) = (world.store.clone(), world.ada.clone());
         async move {
             let body = (number % 2).to_string();
@@ -132,7 +132,7 @@ pub(crate) async fn of_many_answers_at_once_one_counts(world: World) {
         }
     })
     .await;
-    let items = list(&world, Which::All).await;
+    let items = list(&world, PendingFilter::All).await;
     let winner = items[0].answer.clone().unwrap();
     assert_eq!(items[1].answer.as_ref(), Some(&winner));
     for (body, result) in results {
@@ -144,7 +144,7 @@ pub(crate) async fn of_many_answers_at_once_one_counts(world: World) {
     }
 }
 
-pub(crate) async fn a_waiting_run_is_finished_by_its_last_answer(world: World) {
+pub(crate) async fn the_last_answer_finishes_a_waiting_run(world: World) {
     waiting(&world, "r", vec![item("a", None), item("b", None)]).await;
     answer(&world, &[("a", "1")], "next").await.unwrap();
     assert_eq!(world.status("r").await, RunStatus::Waiting);
@@ -152,14 +152,14 @@ pub(crate) async fn a_waiting_run_is_finished_by_its_last_answer(world: World) {
     assert_eq!(world.status("r").await, RunStatus::Finished);
 }
 
-pub(crate) async fn a_run_starts_with_the_answers_it_brings(world: World) {
+pub(crate) async fn starting_a_run_records_its_answers(world: World) {
     waiting(&world, "r", vec![item("a", None)]).await;
     let bringing =
-        |run: &str, body: &str| NewRun { answering: Some(answers(&[("a", body)])), ..new_run("t", run) };
-    // A busy thread refuses the run, and the answer with it.
+        |run: &str, body: &str| NewRun { answers: Some(answers(&[("a", body)])), ..new_run("t", run) };
+    // A busy thread refuses the run together with its answer.
     let other = world.start("t", "other").await;
     assert!(matches!(world.store.start(&world.ada, bringing("next", "1")).await.unwrap(), Start::Held(_)));
-    assert_eq!(list(&world, Which::Open).await.len(), 1);
+    assert_eq!(list(&world, PendingFilter::Open).await.len(), 1);
     world.store.release(&world.ada, &other.run, other.fence).await.unwrap();
 
     let started = world.store.start(&world.ada, bringing("next", "1")).await.unwrap();
@@ -180,7 +180,7 @@ pub(crate) async fn a_run_starts_with_the_answers_it_brings(world: World) {
     assert!(world.store.thread(&world.ada, &"new".into()).await.is_err());
 }
 
-pub(crate) async fn an_answered_item_is_not_put_again(world: World) {
+pub(crate) async fn an_answered_item_is_not_replaced(world: World) {
     let run = world.start("t", "r").await;
     let put = async |seq: u64, event: &str, body: &str| {
         let mut append = world.append(&run, seq, &[event]);
@@ -189,26 +189,26 @@ pub(crate) async fn an_answered_item_is_not_put_again(world: World) {
     };
     put(0, "e", "1").await.unwrap();
     put(1, "f", "2").await.unwrap();
-    let open = list(&world, Which::Open).await;
+    let open = list(&world, PendingFilter::Open).await;
     assert_eq!((open.len(), &*open[0].body), (1, "2"), "replaced while it is open");
     answer(&world, &[("a", "yes")], "next").await.unwrap();
     assert!(matches!(put(2, "g", "3").await, Err(StoreError::Conflict(Conflict::Answer(_)))));
     assert_eq!(world.events(&run.run, 99).await, ["e", "f"]);
 }
 
-pub(crate) async fn the_last_item_with_an_id_is_meant(world: World) {
+pub(crate) async fn an_answer_refers_to_the_last_item_with_its_id(world: World) {
     waiting(&world, "r1", vec![item("a", None)]).await;
     answer(&world, &[("a", "1")], "r2").await.unwrap();
     waiting(&world, "r2", vec![item("a", None)]).await;
-    assert_eq!(list(&world, Which::Open).await.len(), 1);
+    assert_eq!(list(&world, PendingFilter::Open).await.len(), 1);
     assert_eq!(answer(&world, &[("a", "2")], "r3").await.unwrap().as_str(), "r3");
-    let all = list(&world, Which::All).await;
+    let all = list(&world, PendingFilter::All).await;
     let kept: Vec<&str> = all.iter().map(|item| &*item.answer.as_ref().unwrap().body).collect();
     assert_eq!(kept, ["1", "2"]);
 }
 
-pub(crate) async fn no_answer_is_no_answer(world: World) {
+pub(crate) async fn rejects_an_empty_answer_set(world: World) {
     waiting(&world, "r", vec![item("a", None)]).await;
     assert!(matches!(answer(&world, &[], "next").await, Err(StoreError::NotFound(Missing::Pending))));
-    assert_eq!(list(&world, Which::Open).await.len(), 1);
+    assert_eq!(list(&world, PendingFilter::Open).await.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Compaction, retention, and counting.
+//! Compaction, retention and statistics.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn read(world: &World, run: &str, after: Option<u64>) -> Log {
     world.store.read(&world.ada, &run.into(), after.map(Seq), ALL).await.unwrap()
 }
 
-pub(crate) async fn a_compacted_log_is_told_apart(world: World) {
+pub(crate) async fn a_compacted_log_is_reported_as_such(world: World) {
     world.ended("t", "r", &["a", "b", "c", "d"]).await;
     let short: Vec<Bytes> = vec!["ab".into(), "cd".into()];
     for _ in 0..2 {
@@ -27,13 +27,13 @@ pub(crate) async fn a_compacted_log_is_told_apart(world: World) {
             let gone = Log::NotRetained { first_retained: Seq(4), next_seq: Seq(4), status };
             assert_eq!(read(&world, "r", Some(after)).await, gone, "after {after}");
         }
-        let end = Slice { first_seq: Seq(4), events: Vec::new(), next_seq: Seq(4), status };
+        let end = LogSlice { first_seq: Seq(4), events: Vec::new(), next_seq: Seq(4), status };
         assert_eq!(read(&world, "r", Some(3)).await, Log::Exact(end), "the last event was seen");
         assert_eq!(read(&world, "r", Some(4)).await, Log::Ahead { next_seq: Seq(4), status });
     }
 }
 
-pub(crate) async fn only_ended_runs_are_compacted(world: World) {
+pub(crate) async fn only_ended_runs_can_be_compacted(world: World) {
     let run = world.start("t", "r").await;
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
     let refused = world.store.compact(&world.ada, &run.run, vec!["a".into()]).await;
@@ -41,7 +41,7 @@ pub(crate) async fn only_ended_runs_are_compacted(world: World) {
     assert_eq!(world.events(&run.run, ALL).await, ["a"]);
 }
 
-pub(crate) async fn old_logs_are_due_for_compaction(world: World) {
+pub(crate) async fn lists_old_logs_for_compaction(world: World) {
     world.ended("t", "old", &["a"]).await;
     world.ended("t", "empty", &[]).await;
     world.ended("t", "compacted", &["a"]).await;
@@ -61,7 +61,7 @@ pub(crate) async fn old_logs_are_due_for_compaction(world: World) {
     assert!(due(DAY * 2, 9).await.is_empty());
 }
 
-pub(crate) async fn retention_drops_old_logs_and_says_so(world: World) {
+pub(crate) async fn retention_drops_old_logs_and_reports_it(world: World) {
     world.ended("t", "old", &["a", "b"]).await;
     world.ended("t", "compacted", &["a", "b"]).await;
     world.store.compact(&world.ada, &"compacted".into(), vec!["ab".into()]).await.unwrap();
@@ -75,12 +75,12 @@ pub(crate) async fn retention_drops_old_logs_and_says_so(world: World) {
         assert_eq!(read(&world, run, Some(0)).await, gone);
         assert!(matches!(read(&world, run, Some(1)).await, Log::Exact(slice) if slice.events.is_empty()));
         assert_eq!(world.store.input(&world.ada, &run.into()).await.unwrap(), None);
-        // The id stays taken.
+        // The id stays reserved.
         let again = world.store.start(&world.ada, super::new_run("t", run)).await.unwrap();
         assert!(matches!(again, Start::Exists(_)));
     }
     assert_eq!(world.events(&"young".into(), ALL).await, ["a"]);
-    assert_eq!(world.store.retain(retention).await.unwrap(), Retained::default());
+    assert_eq!(world.store.retain(retention).await.unwrap(), RetentionReport::default());
 }
 
 pub(crate) async fn retention_keeps_the_newest_logs(world: World) {
@@ -123,7 +123,7 @@ pub(crate) async fn retention_keeps_the_newest_threads(world: World) {
     assert!(world.store.thread(&eve, &"t".into()).await.is_ok(), "counted per owner");
 }
 
-pub(crate) async fn retention_leaves_live_runs_alone(world: World) {
+pub(crate) async fn retention_keeps_live_runs(world: World) {
     let run = world.start("t", "live").await;
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
     world.clock.advance(DAY * 100);
@@ -133,7 +133,7 @@ pub(crate) async fn retention_leaves_live_runs_alone(world: World) {
         thread_age: Some(Duration::ZERO),
         threads_per_owner: Some(0),
     };
-    assert_eq!(world.store.retain(none.clone()).await.unwrap(), Retained::default());
+    assert_eq!(world.store.retain(none.clone()).await.unwrap(), RetentionReport::default());
     world.store.renew(&world.ada, &run.run, run.fence, TTL).await.unwrap();
     let mut end = world.append(&run, 1, &["b"]);
     end.change.status = Some(StatusChange::to(RunStatus::Finished));
@@ -142,7 +142,7 @@ pub(crate) async fn retention_leaves_live_runs_alone(world: World) {
     assert_eq!(world.store.retain(none).await.unwrap().threads, 1);
 }
 
-pub(crate) async fn retention_finishes_what_nobody_can_answer(world: World) {
+pub(crate) async fn retention_finishes_runs_with_only_expired_items(world: World) {
     let run = world.start("t", "r").await;
     let mut end = world.append(&run, 0, &["end"]);
     end.change.status = Some(StatusChange::to(RunStatus::Waiting));
@@ -162,7 +162,7 @@ pub(crate) async fn retention_finishes_what_nobody_can_answer(world: World) {
     assert_eq!(world.store.retain(Retention::default()).await.unwrap().expired, 0);
 }
 
-pub(crate) async fn stats_count_what_is_there(world: World) {
+pub(crate) async fn stats_count_all_records(world: World) {
     let empty = world.store.stats().await.unwrap();
     assert_eq!((empty.threads, empty.runs, empty.events, empty.log_bytes), (0, 0, 0, 0));
     world.ended("t", "ended", &["abc", "de"]).await;

@@ -1,10 +1,10 @@
-//! Starting runs: once, in order, or not at all.
+//! Starting and queueing runs.
 
 use agentwire_store::*;
 
-use super::{TTL, World, created, granted, new_run, queued_run, threads::futures};
+use super::{TTL, World, created, granted, new_run, queued_run, threads::run_concurrently};
 
-pub(crate) async fn a_run_is_created_with_its_thread(world: World) {
+pub(crate) async fn creates_a_run_with_its_thread(world: World) {
     let new = NewRun { input: "{\"in\":1}".into(), cause: Some("user".into()), ..new_run("t", "r") };
     let run = created(world.store.start(&world.ada, new).await.unwrap());
     assert_eq!((run.status, run.next_seq, run.last_seq()), (RunStatus::Running, Seq(0), None));
@@ -15,7 +15,7 @@ pub(crate) async fn a_run_is_created_with_its_thread(world: World) {
     assert_eq!(&*world.store.thread(&world.ada, &"t".into()).await.unwrap().agent, "demo");
 }
 
-pub(crate) async fn the_same_run_id_again_finds_the_first(world: World) {
+pub(crate) async fn starting_an_existing_run_returns_it(world: World) {
     let first = world.start("t", "r").await;
     world.store.append(world.append(&first, 0, &["a"])).await.unwrap();
     for thread in ["t", "another"] {
@@ -27,8 +27,8 @@ pub(crate) async fn the_same_run_id_again_finds_the_first(world: World) {
     assert!(matches!(unmade, Err(StoreError::NotFound(Missing::Thread))));
 }
 
-pub(crate) async fn of_a_hundred_who_create_one_run_one_does(world: World) {
-    let starts = futures(100, |_| {
+pub(crate) async fn one_of_a_hundred_concurrent_starts_creates_the_run(world: World) {
+    let starts = run_concurrently(100, |_| {
         let (store, ada) = (world.store.clone(), world.ada.clone());
         async move { store.start(&ada, new_run("t", "r")).await.unwrap() }
     })
@@ -42,8 +42,8 @@ pub(crate) async fn of_a_hundred_who_create_one_run_one_does(world: World) {
     }
 }
 
-pub(crate) async fn of_a_hundred_runs_in_one_thread_one_starts(world: World) {
-    let starts = futures(100, |number| {
+pub(crate) async fn one_of_a_hundred_runs_gets_the_thread(world: World) {
+    let starts = run_concurrently(100, |number| {
         let (store, ada) = (world.store.clone(), world.ada.clone());
         async move { store.start(&ada, new_run("t", &format!("r{number}"))).await.unwrap() }
     })
@@ -54,7 +54,7 @@ pub(crate) async fn of_a_hundred_runs_in_one_thread_one_starts(world: World) {
     assert_eq!(held, 99);
 }
 
-pub(crate) async fn a_refused_run_leaves_nothing_behind(world: World) {
+pub(crate) async fn a_refused_run_leaves_no_record(world: World) {
     let first = world.start("t", "first").await;
     let refused = world.store.start(&world.ada, new_run("t", "second")).await.unwrap();
     let Start::Held(lease) = refused else { panic!("{refused:?}") };
@@ -80,7 +80,7 @@ pub(crate) async fn runs_are_listed_newest_first(world: World) {
     assert_eq!(rest.next, None);
 }
 
-pub(crate) async fn the_queue_is_served_in_order(world: World) {
+pub(crate) async fn queued_runs_get_the_thread_in_order(world: World) {
     let first = world.start("t", "1").await;
     let mut queued = Vec::new();
     for run in ["2", "3"] {
@@ -95,31 +95,31 @@ pub(crate) async fn the_queue_is_served_in_order(world: World) {
     world.store.append(end).await.unwrap();
     assert!(matches!(acquire(&queued[1]).await, Acquire::Held(lease) if lease.run == queued[0].run));
     let lease = granted(acquire(&queued[0]).await);
-    assert!(lease.fence > queued[1].fence, "a lease has a new fence");
+    assert!(lease.fence > queued[1].fence, "a lease has a new fencing token");
     assert_eq!(world.status("2").await, RunStatus::Running);
     assert!(matches!(world.store.append(world.append(&queued[0], 0, &["x"])).await, Err(StoreError::Fenced)));
 }
 
-pub(crate) async fn the_queue_has_an_end(world: World) {
+pub(crate) async fn the_queue_is_bounded(world: World) {
     world.start("t", "1").await;
     for run in ["2", "3"] {
         created(world.store.start(&world.ada, queued_run("t", run, 2)).await.unwrap());
     }
     assert_eq!(world.store.start(&world.ada, queued_run("t", "4", 2)).await.unwrap(), Start::QueueFull);
-    // Who died in the queue does not count.
+    // Queued runs with an expired claim do not count.
     world.clock.advance(TTL);
     let late = world.store.start(&world.ada, queued_run("t", "4", 2)).await.unwrap();
     assert!(matches!(late, Start::Created(_)), "{late:?}");
 }
 
-pub(crate) async fn nobody_overtakes_the_queue(world: World) {
+pub(crate) async fn new_runs_do_not_overtake_the_queue(world: World) {
     let first = world.start("t", "1").await;
     created(world.store.start(&world.ada, queued_run("t", "2", 9)).await.unwrap());
     world.store.release(&world.ada, &first.run, first.fence).await.unwrap();
-    let pushy = world.store.start(&world.ada, new_run("t", "3")).await.unwrap();
-    assert!(matches!(&pushy, Start::Held(lease) if lease.run.as_str() == "2"), "{pushy:?}");
-    let polite = created(world.store.start(&world.ada, queued_run("t", "3", 9)).await.unwrap());
-    assert_eq!(polite.status, RunStatus::Queued);
+    let immediate = world.store.start(&world.ada, new_run("t", "3")).await.unwrap();
+    assert!(matches!(&immediate, Start::Held(lease) if lease.run.as_str() == "2"), "{immediate:?}");
+    let queued = created(world.store.start(&world.ada, queued_run("t", "3", 9)).await.unwrap());
+    assert_eq!(queued.status, RunStatus::Queued);
 }
 
 pub(crate) async fn a_queued_run_can_end_without_its_thread(world: World) {
@@ -130,11 +130,11 @@ pub(crate) async fn a_queued_run_can_end_without_its_thread(world: World) {
     world.store.append(end).await.unwrap();
     assert_eq!(world.status("2").await, RunStatus::Stopped);
     let lease = world.store.lease(&world.ada, &"t".into()).await.unwrap().unwrap();
-    assert_eq!(lease.run, first.run, "the thread stays with who has it");
+    assert_eq!(lease.run, first.run, "the thread stays with its run");
     world.store.append(world.append(&first, 0, &["goes on"])).await.unwrap();
 }
 
-pub(crate) async fn a_queued_run_goes_on_under_a_new_fence(world: World) {
+pub(crate) async fn a_queued_run_continues_under_a_new_fencing_token(world: World) {
     let first = world.start("t", "1").await;
     let queued = created(world.store.start(&world.ada, queued_run("t", "2", 9)).await.unwrap());
     world.store.append(world.append(&queued, 0, &["waits"])).await.unwrap();
@@ -149,7 +149,7 @@ pub(crate) async fn a_queued_run_goes_on_under_a_new_fence(world: World) {
     assert_eq!(world.events(&running.run, 9).await, ["waits", "new"]);
 }
 
-pub(crate) async fn strange_ids_are_only_ids(world: World) {
+pub(crate) async fn accepts_unusual_ids(world: World) {
     let long = "x".repeat(10_000);
     for id in ["", "'; DROP TABLE runs; --", "a\0b", "ü\u{202e}🦀", "a/b:c%d_", &long] {
         let run = world.start(id, id).await;

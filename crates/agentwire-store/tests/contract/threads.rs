@@ -1,4 +1,4 @@
-//! Threads, state, messages, feedback.
+//! Threads, state, messages and feedback.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn names(world: &World, query: ThreadQuery, limit: usize) -> (Vec<String>,
     (page.items.iter().map(|thread| thread.thread.to_string()).collect(), page.next)
 }
 
-pub(crate) async fn a_thread_is_made_once(world: World) {
+pub(crate) async fn creates_a_thread_once(world: World) {
     let new = NewThread { metadata: Some("{\"a\":1}".into()), ..new_thread("t", "demo") };
     let first = world.store.create_thread(&world.ada, new).await.unwrap();
     assert!(first.new);
@@ -41,7 +41,7 @@ pub(crate) async fn threads_are_listed_newest_first_in_pages(world: World) {
     let (all, next) = names(&world, ThreadQuery::default(), 5).await;
     assert_eq!((all.len(), next), (5, None), "a full last page has no next");
     let (none, next) = names(&world, ThreadQuery::default(), 0).await;
-    assert_eq!((none.len(), next), (0, None), "an empty page leads nowhere");
+    assert_eq!((none.len(), next), (0, None), "an empty page has no next");
     assert_eq!(names(&world, ThreadQuery::default(), usize::MAX).await.0.len(), 5);
 }
 
@@ -55,7 +55,7 @@ pub(crate) async fn threads_are_listed_by_agent(world: World) {
     assert_eq!(names(&world, query(next), 1).await, (vec!["a".into()], None));
 }
 
-pub(crate) async fn a_page_stays_right_while_threads_come_and_go(world: World) {
+pub(crate) async fn pages_are_stable_while_threads_come_and_go(world: World) {
     for thread in ["a", "b", "c", "d"] {
         world.store.create_thread(&world.ada, new_thread(thread, "demo")).await.unwrap();
     }
@@ -68,7 +68,7 @@ pub(crate) async fn a_page_stays_right_while_threads_come_and_go(world: World) {
     assert_eq!(second, ["b", "a"]);
 }
 
-pub(crate) async fn the_state_changes_only_from_what_was_read(world: World) {
+pub(crate) async fn changing_the_state_requires_its_current_number(world: World) {
     world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
     let thread = &"t".into();
     assert_eq!(world.store.state(&world.ada, thread).await.unwrap(), State { seq: 0, body: None });
@@ -82,8 +82,8 @@ pub(crate) async fn the_state_changes_only_from_what_was_read(world: World) {
     assert!(matches!(late, Err(StoreError::Conflict(Conflict::State { current: 2 }))), "{late:?}");
     let state = world.store.state(&world.ada, thread).await.unwrap();
     assert_eq!(state, State { seq: 2, body: Some("{\"a\":1}".into()) });
-    // Of many who change the same state, one wins.
-    let results = futures(20, |number| {
+    // One of many concurrent changes of the same state succeeds.
+    let results = run_concurrently(20, |number| {
         let store = world.store.clone();
         let ada = world.ada.clone();
         async move {
@@ -96,7 +96,7 @@ pub(crate) async fn the_state_changes_only_from_what_was_read(world: World) {
     assert_eq!(results.iter().filter(|won| **won).count(), 1);
 }
 
-pub(crate) async fn the_state_is_a_runs_to_change_while_it_has_the_thread(world: World) {
+pub(crate) async fn only_the_leasing_run_changes_the_state(world: World) {
     let run = world.start("t", "r").await;
     let set = || {
         let state = Some(StateChange { expected: 0, body: "{}".into() });
@@ -113,8 +113,8 @@ pub(crate) async fn the_state_is_a_runs_to_change_while_it_has_the_thread(world:
     set().await.expect("whoever had the thread has lost it");
 }
 
-/// Runs `count` tasks at once and collects what they give.
-pub(crate) async fn futures<F, T>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
+/// Runs `count` tasks concurrently and collects their results.
+pub(crate) async fn run_concurrently<F, T>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
 where
     F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
@@ -127,7 +127,7 @@ where
     results
 }
 
-pub(crate) async fn a_change_that_is_refused_changes_nothing(world: World) {
+pub(crate) async fn a_rejected_change_has_no_effect(world: World) {
     world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
     let thread = &"t".into();
     let before = world.store.thread(&world.ada, thread).await.unwrap();
@@ -143,7 +143,7 @@ pub(crate) async fn a_change_that_is_refused_changes_nothing(world: World) {
     assert_eq!(world.store.messages(&world.ada, thread).await.unwrap(), None);
 }
 
-pub(crate) async fn messages_and_metadata_are_kept(world: World) {
+pub(crate) async fn stores_messages_and_metadata(world: World) {
     world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
     let thread = &"t".into();
     world.clock.advance(Duration::from_secs(1));
@@ -159,7 +159,7 @@ pub(crate) async fn messages_and_metadata_are_kept(world: World) {
     assert!(changed.created < changed.updated);
     let change = ThreadChange { messages: Some("[2]".into()), ..Default::default() };
     let changed = world.store.update_thread(&world.ada, thread, change).await.unwrap();
-    assert_eq!(changed.metadata.as_deref(), Some("{\"title\":\"ü\"}"), "what is absent stays");
+    assert_eq!(changed.metadata.as_deref(), Some("{\"title\":\"ü\"}"), "absent fields stay as they are");
     assert_eq!(world.store.messages(&world.ada, thread).await.unwrap().as_deref(), Some("[2]"));
 }
 

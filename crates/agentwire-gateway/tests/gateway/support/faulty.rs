@@ -97,11 +97,11 @@ impl Store for Faulty {
         read(owner: &'a Owner, run: &'a RunId, after: Option<Seq>, limit: usize) -> Log;
         compactable(age: Duration, limit: usize) -> Vec<RunKey>;
         compact(owner: &'a Owner, run: &'a RunId, events: Vec<bytes::Bytes>) -> ();
-        pending(owner: &'a Owner, thread: &'a ThreadId, which: Which) -> Vec<Pending>;
-        answer(owner: &'a Owner, thread: &'a ThreadId, answering: Answering, run: &'a RunId) -> RunId;
+        pending(owner: &'a Owner, thread: &'a ThreadId, which: PendingFilter) -> Vec<Pending>;
+        answer(owner: &'a Owner, thread: &'a ThreadId, answering: AnswerSet, run: &'a RunId) -> RunId;
         add_feedback(owner: &'a Owner, new: NewFeedback) -> Feedback;
         feedback(owner: &'a Owner, thread: &'a ThreadId, after: Option<PageToken>, limit: usize) -> Page<Feedback>;
-        retain(retention: Retention) -> Retained;
+        retain(retention: Retention) -> RetentionReport;
         stats() -> Stats;
         vacuum() -> ();
         verify() -> ();

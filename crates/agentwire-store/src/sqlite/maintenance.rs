@@ -1,4 +1,4 @@
-//! Keeping the file small, and looking at it.
+//! Retention, statistics, vacuum and integrity check in SQL.
 
 use rusqlite::Connection;
 
@@ -15,85 +15,89 @@ use crate::{
     model::{Retention, Stats},
 };
 
-/// How many things one write gives up, so that appends get in between.
-pub(super) const SLICE: usize = 32;
+/// Removals in one write, a small number so that appends are not delayed.
+pub(super) const REMOVALS_PER_WRITE: usize = 32;
 
-/// How many candidates are collected at a time; the rest is found when these are gone.
-pub(super) const COLLECTED: usize = 4096;
+/// Candidates found per query and rule; the rest is found after these are removed.
+pub(super) const MAX_CANDIDATES: usize = 4096;
 
-/// Pages that one write gives back.
+/// Pages released per write.
 const VACUUM_PAGES: u32 = 512;
 
-const LIVE: &str =
+const LIVE_RUN: &str =
     "SELECT 1 FROM runs WHERE runs.thread = threads.id AND status IN ('queued', 'running', 'paused')";
 
-/// Something that retention gives up.
+/// One step of retention, with the id of its row.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Victim {
-    Waiting(i64),
-    Thread(i64),
-    Log(i64),
+pub(super) enum Removal {
+    FinishRun(i64),
+    DeleteThread(i64),
+    DropLog(i64),
 }
 
-fn ids(
+fn collect_ids(
     db: &Connection,
     sql: &str,
     number: i64,
-    victim: fn(i64) -> Victim,
-    into: &mut Vec<Victim>,
+    removal: fn(i64) -> Removal,
+    into: &mut Vec<Removal>,
 ) -> Result<(), StoreError> {
     let mut list = db.prepare(&format!("{sql} LIMIT ?2"))?;
-    let rows = list.query_map((number, count(COLLECTED)), |row| row.get(0).map(victim))?;
+    let rows = list.query_map((number, count(MAX_CANDIDATES)), |row| row.get(0).map(removal))?;
     for row in rows {
         into.push(row?);
     }
     Ok(())
 }
 
-/// What there is to give up now.
-pub(super) fn victims(db: &Connection, retention: &Retention, now: Time) -> Result<Vec<Victim>, StoreError> {
+/// The removals that the retention rules require now.
+pub(super) fn find_removals(
+    db: &Connection,
+    retention: &Retention,
+    now: Time,
+) -> Result<Vec<Removal>, StoreError> {
     let mut found = Vec::new();
-    ids(
+    collect_ids(
         db,
         "SELECT id FROM runs WHERE status = 'waiting' AND NOT EXISTS (SELECT 1 FROM pending \
            WHERE pending.run = runs.id AND answered IS NULL AND (expires IS NULL OR expires > ?1))",
         int(now.0),
-        Victim::Waiting,
+        Removal::FinishRun,
         &mut found,
     )?;
     if let Some(age) = retention.thread_age {
-        let sql = format!("SELECT id FROM threads WHERE updated <= ?1 AND NOT EXISTS ({LIVE})");
-        ids(db, &sql, int(now.before(age).0), Victim::Thread, &mut found)?;
+        let sql = format!("SELECT id FROM threads WHERE updated <= ?1 AND NOT EXISTS ({LIVE_RUN})");
+        collect_ids(db, &sql, int(now.before(age).0), Removal::DeleteThread, &mut found)?;
     }
     if let Some(keep) = retention.threads_per_owner {
         let sql = format!(
             "SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY tenant, user ORDER BY id DESC) AS place \
-               FROM threads) AS threads WHERE place > ?1 AND NOT EXISTS ({LIVE})"
+               FROM threads) AS threads WHERE place > ?1 AND NOT EXISTS ({LIVE_RUN})"
         );
-        ids(db, &sql, count(keep), Victim::Thread, &mut found)?;
+        collect_ids(db, &sql, count(keep), Removal::DeleteThread, &mut found)?;
     }
     let ended = "kept <> 'nothing' AND status IN ('waiting', 'finished', 'failed', 'stopped')";
     if let Some(age) = retention.log_age {
         let sql = format!("SELECT id FROM runs WHERE {ended} AND updated <= ?1");
-        ids(db, &sql, int(now.before(age).0), Victim::Log, &mut found)?;
+        collect_ids(db, &sql, int(now.before(age).0), Removal::DropLog, &mut found)?;
     }
     if let Some(keep) = retention.logs_per_thread {
         let sql = format!(
             "SELECT id FROM (SELECT id, kept, status, row_number() OVER (PARTITION BY thread ORDER BY id DESC) AS place \
                FROM runs) WHERE place > ?1 AND {ended}"
         );
-        ids(db, &sql, count(keep), Victim::Log, &mut found)?;
+        collect_ids(db, &sql, count(keep), Removal::DropLog, &mut found)?;
     }
     Ok(found)
 }
 
-/// Gives one thing up, if that is still right. Says whether it was.
-pub(super) fn give_up(db: &Session, victim: Victim, now: Time) -> Result<bool, StoreError> {
-    match victim {
-        Victim::Waiting(run) => log::finish_if_nothing_open(db, run, now),
-        Victim::Log(run) => log::drop_log(db, run),
-        Victim::Thread(thread) => {
-            let sql = format!("SELECT count(*) FROM threads WHERE id = ?1 AND NOT EXISTS ({LIVE})");
+/// Executes a removal if it still applies. Returns whether it did.
+pub(super) fn remove(db: &Session, removal: Removal, now: Time) -> Result<bool, StoreError> {
+    match removal {
+        Removal::FinishRun(run) => log::finish_if_all_closed(db, run, now),
+        Removal::DropLog(run) => log::drop_log(db, run),
+        Removal::DeleteThread(thread) => {
+            let sql = format!("SELECT count(*) FROM threads WHERE id = ?1 AND NOT EXISTS ({LIVE_RUN})");
             let idle: i64 = db.prepare_cached(&sql)?.query_row([thread], |row| row.get(0))?;
             if idle > 0 {
                 threads::delete_by_id(db, thread)?;
@@ -103,14 +107,14 @@ pub(super) fn give_up(db: &Session, victim: Victim, now: Time) -> Result<bool, S
     }
 }
 
-/// Writes what is there already, which takes as much room as anything small.
+/// A write without effect; fails whenever a small write would, for example on a full disk.
 pub(super) fn probe(db: &Connection) -> Result<(), StoreError> {
     db.prepare_cached("UPDATE fences SET last = last")?.execute([])?;
     Ok(())
 }
 
 pub(super) fn stats(db: &Connection, path: &str, now: Time) -> Result<Stats, StoreError> {
-    let number = |sql: &str| threads::number_of(db, sql, now);
+    let number = |sql: &str| threads::query_number(db, sql, now);
     let pragma = |name: &str| -> Result<u64, StoreError> {
         Ok(db.pragma_query_value(None, name, |row| get_number(row, 0))?)
     };
@@ -126,7 +130,7 @@ pub(super) fn stats(db: &Connection, path: &str, now: Time) -> Result<Stats, Sto
         )?,
         feedback: number("SELECT count(*) FROM feedback")?,
         events: number("SELECT coalesce(sum(events), 0) FROM log")?,
-        // Without the lengths in front of the events.
+        // Without the length prefix of each event.
         log_bytes: number("SELECT coalesce(sum(length(body) - 4 * events), 0) FROM log")?
             + number("SELECT coalesce(sum(length(body)), 0) FROM compacted")?,
         bytes: pragma("page_count")? * page_size,
@@ -134,13 +138,13 @@ pub(super) fn stats(db: &Connection, path: &str, now: Time) -> Result<Stats, Sto
     })
 }
 
-/// Gives some free pages back. Says whether there are more.
-pub(super) fn vacuum_some(db: &Connection) -> Result<bool, StoreError> {
+/// Releases some free pages. Returns whether there are more.
+pub(super) fn vacuum_step(db: &Connection) -> Result<bool, StoreError> {
     let free = || -> Result<u64, StoreError> {
         Ok(db.pragma_query_value(None, "freelist_count", |row| get_number(row, 0))?)
     };
     let before = free()?;
-    // The pragma works one page per step.
+    // The pragma releases one page per row.
     let mut vacuum = db.prepare(&format!("PRAGMA incremental_vacuum({VACUUM_PAGES})"))?;
     let mut rows = vacuum.query([])?;
     while rows.next()?.is_some() {}

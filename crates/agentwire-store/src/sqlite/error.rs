@@ -1,4 +1,4 @@
-//! SQLite's errors in the store's words.
+//! Conversion of SQLite errors to [`StoreError`].
 
 use rusqlite::{Error, ErrorCode};
 
@@ -15,7 +15,7 @@ impl From<Error> for StoreError {
                 }
                 _ => Self::io(error),
             },
-            // A table of ours holds something that was never written to it.
+            // A column holds a value that this code never writes.
             Error::FromSqlConversionFailure(..)
             | Error::IntegralValueOutOfRange(..)
             | Error::InvalidColumnType(..)

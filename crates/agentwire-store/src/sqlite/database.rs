@@ -1,4 +1,4 @@
-//! Opening connections to the file, each with the settings of its task.
+//! The database file: connections with the settings of their task, and backups.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,55 +10,55 @@ use rusqlite::{Connection, OpenFlags};
 use super::{SqliteOptions, schema};
 use crate::{clock::Time, error::StoreError};
 
-/// Statements that a connection keeps prepared; there are fewer than this.
+/// Prepared statements cached per connection; more than the code has.
 const PREPARED: usize = 96;
 
-/// Between two tries at what SQLite itself does not wait for.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Delay between two retries of a busy operation.
+const RETRY_DELAY: Duration = Duration::from_millis(5);
 
-/// Where the file is, and how to treat it.
+/// The path and options of a database file.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct DatabaseFile {
     pub(super) path: PathBuf,
     pub(super) options: SqliteOptions,
 }
 
-impl Place {
-    /// For the one thread that writes. Makes the file, or brings it up to date.
-    pub(super) fn writer(&self, now: Time) -> Result<Connection, StoreError> {
+impl DatabaseFile {
+    /// A connection for the writer thread. Creates the file, or migrates it to the current schema.
+    pub(super) fn open_writer(&self, now: Time) -> Result<Connection, StoreError> {
         let mut db = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         let path = self.path.to_string_lossy();
-        // Refuse a foreign or newer file before anything is written to it.
-        let version = self.patiently(|| schema::version(&db, &path))?;
+        // Reject a foreign or newer file before anything is written to it.
+        let version = self.retry_while_busy(|| schema::version(&db, &path))?;
         if version == 0 {
-            // Only possible before there is a table; lets `vacuum` give space back without rewriting the file.
+            // Only possible before the first table exists; lets `vacuum` release space without rewriting the file.
             db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         }
-        self.patiently(|| Ok(db.pragma_update(None, "journal_mode", "WAL")?))?;
+        self.retry_while_busy(|| Ok(db.pragma_update(None, "journal_mode", "WAL")?))?;
         schema::migrate(&mut db, &path, now)?;
-        // The checkpointer does it, beside the writes.
+        // The checkpoint thread does this, concurrently with writes.
         db.pragma_update(None, "wal_autocheckpoint", 0)?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
-        // Negative means KiB: the index pages of a thousand live runs, and some to spare.
+        // Negative means KiB. Enough for the index pages of a thousand live runs.
         db.pragma_update(None, "cache_size", -16 * 1024)?;
         if let Some(bytes) = self.options.max_bytes {
             let page: i64 = db.pragma_query_value(None, "page_size", |row| row.get(0))?;
             let pages = i64::try_from(bytes).unwrap_or(i64::MAX) / page.max(1);
-            // A pragma that answers with what it set.
+            // This pragma returns the new value as a row.
             db.query_row(&format!("PRAGMA max_page_count = {}", pages.max(1)), [], |_| Ok(()))?;
         }
         Ok(db)
     }
 
-    /// For one of the threads that read.
-    pub(super) fn reader(&self) -> Result<Connection, StoreError> {
+    /// A read-only connection.
+    pub(super) fn open_reader(&self) -> Result<Connection, StoreError> {
         let db = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         db.pragma_update(None, "query_only", true)?;
         Ok(db)
     }
 
-    /// For checkpoints and copies.
-    pub(super) fn helper(&self) -> Result<Connection, StoreError> {
+    /// A connection for checkpoints and backups.
+    pub(super) fn open_helper(&self) -> Result<Connection, StoreError> {
         let db = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         db.pragma_update(None, "wal_autocheckpoint", 0)?;
         Ok(db)
@@ -71,14 +71,14 @@ impl Place {
         Ok(db)
     }
 
-    /// Repeats what another process is in the way of. SQLite's own waiting does not cover the change to WAL, and several
-    /// processes may open a new file at once.
-    fn patiently<T>(&self, step: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let begun = Instant::now();
+    /// Retries `step` while another process has the lock, up to the busy timeout. SQLite's own busy handler does not
+    /// cover the switch to WAL, and several processes may open a new file at once.
+    fn retry_while_busy<T>(&self, step: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let started = Instant::now();
         loop {
             match step() {
-                Err(StoreError::Busy) if begun.elapsed() < self.options.busy_timeout => {
-                    std::thread::sleep(PAUSE)
+                Err(StoreError::Busy) if started.elapsed() < self.options.busy_timeout => {
+                    std::thread::sleep(RETRY_DELAY)
                 }
                 other => return other,
             }
@@ -86,13 +86,13 @@ impl Place {
     }
 }
 
-/// Makes a copy of a database in a file that did not exist.
-pub(super) fn copy(place: &Place, to: &Path) -> Result<(), StoreError> {
+/// Copies the database to a new file.
+pub(super) fn backup(file: &DatabaseFile, to: &Path) -> Result<(), StoreError> {
     let refused = |kind, text: &str| StoreError::io(std::io::Error::new(kind, text));
     if to.try_exists().map_err(StoreError::io)? {
         return Err(refused(std::io::ErrorKind::AlreadyExists, "the file for the copy exists"));
     }
-    // Under another name first, so that a copy with its name is a whole one.
+    // Written under another name first, so that a file with the final name is complete.
     let mut partial = to.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
@@ -105,12 +105,12 @@ pub(super) fn copy(place: &Place, to: &Path) -> Result<(), StoreError> {
     };
     remove()?;
     let copied = (|| {
-        place.helper()?.execute("VACUUM INTO ?1", [name])?;
+        file.open_helper()?.execute("VACUUM INTO ?1", [name])?;
         std::fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(StoreError::io)?;
         std::fs::rename(&partial, to).map_err(StoreError::io)
     })();
     if copied.is_err() {
-        // The reason of the failure matters more than what is left of it.
+        // The first error matters more than a failed cleanup.
         let _ = remove();
     }
     copied

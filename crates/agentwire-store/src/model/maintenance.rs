@@ -1,34 +1,34 @@
-//! Keeping the store small, and looking at its size.
+//! Retention rules and statistics.
 
 use std::time::Duration;
 
-/// What to keep. What is absent is kept for ever; what a live run needs is kept in any case.
+/// Retention rules. A rule that is absent keeps data forever; data that a live run needs is always kept.
 ///
-/// A run whose log is dropped keeps its record, so that its id is never taken for a new run.
+/// A run whose log is dropped keeps its record, so that its id is never reused for a new run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Drop the logs, exact or compacted, and the inputs of runs that ended longer ago.
     pub log_age: Option<Duration>,
     /// Keep the logs of this many runs per thread, the newest.
     pub logs_per_thread: Option<usize>,
-    /// Delete threads that were not touched for longer, with everything of them.
+    /// Delete threads without a change for longer, with all their data.
     pub thread_age: Option<Duration>,
     /// Keep this many threads per owner, the newest.
     pub threads_per_owner: Option<usize>,
 }
 
-/// What was given up.
+/// Counts of the records that [`Store::retain`](crate::Store::retain) removed or finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Retained {
-    /// Logs dropped.
+pub struct RetentionReport {
+    /// Dropped logs.
     pub logs: u64,
-    /// Threads deleted.
+    /// Deleted threads.
     pub threads: u64,
-    /// Waiting runs finished because everything they left open has expired.
+    /// Waiting runs that were finished because all their pending items have expired.
     pub expired: u64,
 }
 
-/// The size of a store.
+/// Record counts and sizes of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// `memory` or `sqlite`.
@@ -43,14 +43,14 @@ pub struct Stats {
     pub live_runs: u64,
     /// Pending items that can be answered.
     pub open_pending: u64,
-    /// Pieces of feedback.
+    /// Feedback records.
     pub feedback: u64,
-    /// Events that can be read exactly.
+    /// Events in exact logs.
     pub events: u64,
     /// Bytes of the logs, compacted ones included.
     pub log_bytes: u64,
-    /// Bytes on disk, or held in memory.
+    /// Bytes on disk or in memory.
     pub bytes: u64,
-    /// Bytes on disk that hold nothing; `vacuum` gives them back.
+    /// Unused bytes on disk, which [`Store::vacuum`](crate::Store::vacuum) releases.
     pub free_bytes: u64,
 }

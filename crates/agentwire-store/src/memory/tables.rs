@@ -1,4 +1,4 @@
-//! What the memory store holds, and how things are found in it.
+//! Tables of the memory store, and lookups in them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -13,26 +13,25 @@ use crate::{
     rules::ClaimState,
 };
 
-/// What a record weighs beside its texts: a generous estimate of the structs, their ids and table slots.
+/// Size of a record without its texts: a generous estimate of the structs, their ids and table slots.
 pub(super) const RECORD_BYTES: usize = 768;
-/// What an event weighs beside its bytes: the handle, its shared counter and the allocator's rounding.
+/// Overhead of an event: the handle, its reference counter and the allocator's rounding.
 pub(super) const EVENT_BYTES: usize = 64;
 
-/// Everything.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) limits: MemoryLimits,
-    /// What all entries weigh.
+    /// Total size of all entries.
     pub(super) bytes: usize,
-    /// The last fence given.
+    /// The last fencing token issued.
     pub(super) fence: u64,
-    /// The last number given to a thread or run; it orders lists.
+    /// The last number assigned to a thread or run; lists are ordered by it.
     pub(super) number: u64,
     pub(super) threads: HashMap<ThreadKey, ThreadEntry>,
-    /// The threads of an owner by number.
+    /// Threads of each owner, by number.
     pub(super) by_owner: HashMap<Owner, BTreeMap<u64, ThreadId>>,
     pub(super) runs: HashMap<RunKey, RunEntry>,
-    /// Runs in the order in which they ended, to be forgotten in that order. May name some that are gone.
+    /// Ended runs in order of eviction. May contain deleted runs.
     pub(super) ended: VecDeque<RunKey>,
 }
 
@@ -51,11 +50,11 @@ pub(super) struct ThreadEntry {
     pub(super) updated: Time,
     pub(super) state: State,
     pub(super) messages: Option<Text>,
-    /// Its runs by number.
+    /// Its runs, by number.
     pub(super) runs: BTreeMap<u64, RunId>,
     /// The run that has the thread.
     pub(super) leased: Option<RunId>,
-    /// The runs that wait for it, in their order. May name some that no longer do.
+    /// Queued runs in order. May contain runs that are no longer queued.
     pub(super) queue: Vec<RunId>,
     pub(super) pending: Vec<Pending>,
     pub(super) feedback: Vec<Feedback>,
@@ -66,12 +65,12 @@ pub(super) struct RunEntry {
     pub(super) number: u64,
     pub(super) run: Run,
     pub(super) address: Option<Text>,
-    /// When the claim ends; absent when there is none.
+    /// Expiry of the claim; absent when there is none.
     pub(super) lease_until: Option<Time>,
     pub(super) input: Option<Text>,
     pub(super) chunks: Vec<Chunk>,
     pub(super) compacted: Vec<Bytes>,
-    /// What the events of both weigh.
+    /// Size of the events in `chunks` and `compacted`.
     pub(super) log_bytes: usize,
 }
 
@@ -107,10 +106,10 @@ impl Tables {
         Fence(self.fence)
     }
 
-    /// Puts a run in line to be forgotten.
-    pub(super) fn remember_ended(&mut self, key: RunKey) {
+    /// Marks an ended run as evictable.
+    pub(super) fn queue_for_eviction(&mut self, key: RunKey) {
         self.ended.push_back(key);
-        // Deleted runs stay in line; sweep when they may be more than the others.
+        // Deleted runs stay in the queue; sweep once they may outnumber the others.
         if self.ended.len() > 2 * self.runs.len() + 64 {
             self.ended.retain(|key| self.runs.contains_key(key));
         }
@@ -143,7 +142,7 @@ impl ThreadEntry {
         }
     }
 
-    /// What it weighs without its runs.
+    /// Its size without its runs.
     pub(super) fn bytes(&self) -> usize {
         RECORD_BYTES
             + text_len(&self.metadata)
@@ -163,7 +162,6 @@ impl RunEntry {
         RECORD_BYTES + text_len(&self.input) + self.log_bytes
     }
 
-    /// Its claim, if it has one.
     pub(super) fn lease(&self, now: Time) -> Option<Lease> {
         self.run.lease(self.address.as_ref(), self.lease_until, now)
     }

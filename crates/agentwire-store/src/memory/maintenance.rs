@@ -1,20 +1,20 @@
-//! Staying within bounds: what is forgotten first, what retention gives up, and how much there is.
+//! Eviction at the size limit, retention and statistics in memory.
 
 use std::collections::HashSet;
 
 use agentwire_core::event::ThreadId;
 
-use super::table::{Tables, ThreadKey};
+use super::tables::{Tables, ThreadKey};
 use crate::{
     clock::Time,
     error::StoreError,
-    model::{Owner, Retained, Retention, RunKey, RunStatus, Stats, Which},
+    model::{Owner, PendingFilter, Retention, RetentionReport, RunKey, RunStatus, Stats},
 };
 
 impl Tables {
-    /// Makes room for `more` bytes that are about to be written to the thread `keep`.
+    /// Evicts records until `more` bytes fit; never evicts the thread `keep`, which is about to be written.
     ///
-    /// Forgets down to nine tenths of the limit, so that a store at its limit does not search on every call.
+    /// Evicts down to nine tenths of the limit, so that a store at its limit does not search on every call.
     pub(super) fn make_room(&mut self, more: usize, keep: (&Owner, &ThreadId)) -> Result<(), StoreError> {
         let limit = self.limits.bytes;
         if self.bytes.saturating_add(more) <= limit {
@@ -46,12 +46,12 @@ impl Tables {
         if self.bytes.saturating_add(more) <= limit { Ok(()) } else { Err(StoreError::Full) }
     }
 
-    /// Whether a thread has a run that is live or waits for somebody.
+    /// Whether a thread has a live run or one with open pending items.
     fn is_busy(&self, key: &ThreadKey) -> bool {
-        self.runs_of(key).any(|run| run.is_live() || run == RunStatus::Waiting)
+        self.run_statuses(key).any(|status| status.is_live() || status == RunStatus::Waiting)
     }
 
-    fn runs_of(&self, key: &ThreadKey) -> impl Iterator<Item = RunStatus> {
+    fn run_statuses(&self, key: &ThreadKey) -> impl Iterator<Item = RunStatus> {
         let runs = self.threads.get(key).map(|entry| entry.runs.values()).into_iter().flatten();
         runs.filter_map(|run| {
             let key = RunKey { owner: key.owner.clone(), run: run.clone() };
@@ -59,24 +59,24 @@ impl Tables {
         })
     }
 
-    /// Drops the log and the input of an ended run. Says whether there was anything to drop.
+    /// Drops the log and the input of an ended run. Returns whether there was one.
     fn drop_log(&mut self, key: &RunKey) -> bool {
         let Some(entry) = self.runs.get_mut(key).filter(|entry| !entry.run.status.is_live()) else {
             return false;
         };
         let before = entry.bytes();
-        let held = entry.input.take().is_some() | entry.run.compacted | !entry.chunks.is_empty();
+        let had_data = entry.input.take().is_some() | entry.run.compacted | !entry.chunks.is_empty();
         entry.chunks = Vec::new();
         entry.compacted = Vec::new();
         entry.log_bytes = 0;
         entry.run.compacted = false;
         entry.run.first_retained = entry.run.next_seq;
         self.bytes -= before - entry.bytes();
-        held
+        had_data
     }
 
-    pub(super) fn retain(&mut self, retention: &Retention, now: Time) -> Retained {
-        let mut retained = Retained::default();
+    pub(super) fn retain(&mut self, retention: &Retention, now: Time) -> RetentionReport {
+        let mut report = RetentionReport::default();
         let waiting: Vec<RunKey> = self
             .runs
             .iter()
@@ -84,33 +84,33 @@ impl Tables {
             .map(|(key, _)| key.clone())
             .collect();
         for key in waiting {
-            retained.expired += u64::from(self.finish_if_nothing_open(&key, now));
+            report.expired += u64::from(self.finish_if_all_closed(&key, now));
         }
 
         let mut threads: HashSet<ThreadKey> = HashSet::new();
         if let Some(age) = retention.thread_age {
-            let old = self.threads.iter().filter(|(_, entry)| entry.updated <= now.before(age));
-            threads.extend(old.map(|(key, _)| key.clone()));
+            let expired = self.threads.iter().filter(|(_, entry)| entry.updated <= now.before(age));
+            threads.extend(expired.map(|(key, _)| key.clone()));
         }
         if let Some(keep) = retention.threads_per_owner {
-            for (owner, of_owner) in &self.by_owner {
-                let beyond = of_owner.values().rev().skip(keep);
+            for (owner, numbers) in &self.by_owner {
+                let beyond = numbers.values().rev().skip(keep);
                 threads
                     .extend(beyond.map(|thread| ThreadKey { owner: owner.clone(), thread: thread.clone() }));
             }
         }
         for key in threads {
-            if !self.runs_of(&key).any(RunStatus::is_live)
+            if !self.run_statuses(&key).any(RunStatus::is_live)
                 && self.delete_thread(&key.owner, &key.thread).is_ok()
             {
-                retained.threads += 1;
+                report.threads += 1;
             }
         }
 
         let mut logs: HashSet<RunKey> = HashSet::new();
         if let Some(age) = retention.log_age {
-            let old = self.runs.iter().filter(|(_, entry)| entry.run.updated <= now.before(age));
-            logs.extend(old.map(|(key, _)| key.clone()));
+            let expired = self.runs.iter().filter(|(_, entry)| entry.run.updated <= now.before(age));
+            logs.extend(expired.map(|(key, _)| key.clone()));
         }
         if let Some(keep) = retention.logs_per_thread {
             for (key, entry) in &self.threads {
@@ -119,9 +119,9 @@ impl Tables {
             }
         }
         for key in logs {
-            retained.logs += u64::from(self.drop_log(&key));
+            report.logs += u64::from(self.drop_log(&key));
         }
-        retained
+        report
     }
 
     pub(super) fn stats(&self, now: Time) -> Stats {
@@ -134,7 +134,7 @@ impl Tables {
         };
         for entry in self.threads.values() {
             stats.feedback += entry.feedback.len() as u64;
-            stats.open_pending += entry.pending(&Which::Open, now).len() as u64;
+            stats.open_pending += entry.pending(&PendingFilter::Open, now).len() as u64;
         }
         for entry in self.runs.values() {
             stats.live_runs += u64::from(entry.run.status.is_live());
