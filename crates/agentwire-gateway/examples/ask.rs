@@ -84,7 +84,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Ok(Ok(())) => StreamEnd::Closed,
         Ok(Err(failure)) => {
             eprintln!("failure: {failure:?}");
-            StreamEnd::Failed { code: failure.code, message: failure.message.into() }
+            StreamEnd::Failed { code: failure.code().into(), message: failure.to_string().into() }
         }
         Err(_) => StreamEnd::Failed { code: "STOPPED".into(), message: "stopped".into() },
     };

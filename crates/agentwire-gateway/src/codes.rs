@@ -123,6 +123,12 @@ pub fn is_answer(code: &str) -> bool {
     .contains(&code)
 }
 
+/// The documented code of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static str> {
+    ALL.iter().map(|(code, ..)| *code).find(|code| *code == name)
+}
+
 /// The HTTP status of a code.
 #[must_use]
 pub fn status(code: &str) -> u16 {

@@ -19,7 +19,7 @@ pub use agentwire_core as core;
 pub use agentwire_store as store;
 
 pub use self::{
-    error::ApiError,
+    error::{ApiError, Truncation, UpstreamError, UpstreamErrorKind, UpstreamTimeout},
     gateway::{AgentRegistry, Builder, Gateway},
     http::serve,
     ops::instance_lock::InstanceLock,

@@ -4,8 +4,8 @@
 use std::{env, error::Error, io, path::PathBuf, sync::Arc};
 
 use agentwire_gateway::{
-    Gateway,
-    agent::{BoxFuture, Demo, Failure},
+    Gateway, UpstreamError,
+    agent::{BoxFuture, Demo},
     codes,
     hooks::{Hooked, RunContext, SessionLock, failed},
     serve,
@@ -29,9 +29,10 @@ impl SessionLock for Files {
         Box::pin(async move {
             match fs::OpenOptions::new().write(true).create_new(true).open(self.of(run)).await {
                 Ok(_) => Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    Err(Failure::new(codes::THREAD_IS_LOCKED, "somebody else works on this conversation"))
-                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(UpstreamError::new(
+                    codes::THREAD_IS_LOCKED,
+                    "somebody else works on this conversation",
+                )),
                 Err(error) => Err(failed(format!("the lock could not be taken: {error}"))),
             }
         })

@@ -13,9 +13,9 @@ use agentwire_core::{
 use serde_json::{Value, json};
 
 use super::{
-    Agent, BoxError, BoxFuture, Call, EmitError, Emitter, EventSink, Failure, Question, Request, TextMessage,
-    emitting,
+    Agent, BoxError, BoxFuture, Call, EmitError, Emitter, EventSink, Question, Request, TextMessage, emitting,
 };
+use crate::error::UpstreamError;
 
 /// How long a word takes: quick enough not to bore, slow enough to be seen streaming.
 const WORD: Duration = Duration::from_millis(20);
@@ -65,7 +65,7 @@ impl Demo {
 }
 
 impl Agent for Demo {
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let demo = *self;
         emitting(request, sink, move |request, emit| async move {
             let asked = request.user_text().to_lowercase();
@@ -139,7 +139,9 @@ impl Show {
             self.say("This answer takes its time: ten words in ten seconds.", self.demo.slow_word).await?;
         } else if wants("fail") {
             self.text("Something is about to go").await?;
-            return Err(Failure::new("DEMO_FAILURE", "the demo agent failed, as it was asked to").into());
+            return Err(
+                UpstreamError::new("DEMO_FAILURE", "the demo agent failed, as it was asked to").into()
+            );
         } else if wants("confirm") {
             self.confirm().await?;
         } else if wants("approve") {
@@ -366,7 +368,7 @@ mod tests {
         let mut events = Vec::new();
         heard.recv_many(&mut events, 1000).await;
         events.extend(end.err().map(|failure| {
-            Event::new(Body::RunError(Box::new(RunError::new(failure.message, Some(&failure.code)))))
+            Event::new(Body::RunError(Box::new(RunError::new(failure.to_string(), Some(failure.code())))))
         }));
         events.retain(|event| !matches!(event.body, Body::RunStarted(_)));
         events

@@ -30,6 +30,7 @@ pub use self::{
     },
 };
 use crate::{
+    error::UpstreamError,
     hooks::HookSet,
     settings::{RunLimits, Timeouts},
 };
@@ -47,7 +48,7 @@ pub trait Agent: Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// The future is dropped when the run is stopped, so whatever the agent holds must be released by drop.
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>>;
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>>;
 
     /// The run was stopped on purpose and its future dropped: tells whoever does the work elsewhere, if closing
     /// the connection does not.
@@ -73,7 +74,11 @@ pub trait Agent: Send + Sync + 'static {
     /// The gateway died during the run and is back: plays the run again from its beginning, and then to its end,
     /// without asking the agent anew. The events come in the same order as the first time, so what is in the log
     /// already can be skipped by counting. `None` if this agent's runs end with their connection.
-    fn attach(&self, request: Request, sink: EventSink) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+    fn attach(
+        &self,
+        request: Request,
+        sink: EventSink,
+    ) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let _ = (request, sink);
         None
     }
@@ -81,20 +86,23 @@ pub trait Agent: Send + Sync + 'static {
     /// What the agent's side holds of a thread, so that one that was begun without this gateway is not empty here.
     /// Of the request only the thread and the owner count. `None` if it holds nothing; the answer is `None` if it
     /// knows no such thread of that owner.
-    fn recall(&self, request: Request) -> Option<BoxFuture<'static, Result<Option<Recalled>, Failure>>> {
+    fn recall(
+        &self,
+        request: Request,
+    ) -> Option<BoxFuture<'static, Result<Option<Recalled>, UpstreamError>>> {
         let _ = request;
         None
     }
 
     /// A thread was deleted: the agent's side forgets it too. `None` if it holds nothing.
-    fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+    fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let _ = request;
         None
     }
 
     /// The names of what the agent has stored in a thread beside the conversation. `None` if this kind of agent
     /// stores nothing.
-    fn artifacts(&self, request: Request) -> Option<BoxFuture<'static, Result<Vec<String>, Failure>>> {
+    fn artifacts(&self, request: Request) -> Option<BoxFuture<'static, Result<Vec<String>, UpstreamError>>> {
         let _ = request;
         None
     }
@@ -105,7 +113,7 @@ pub trait Agent: Send + Sync + 'static {
         request: Request,
         name: &str,
         version: Option<u64>,
-    ) -> Option<BoxFuture<'static, Result<Option<Artifact>, Failure>>> {
+    ) -> Option<BoxFuture<'static, Result<Option<Artifact>, UpstreamError>>> {
         let _ = (request, name, version);
         None
     }
@@ -244,41 +252,12 @@ impl Request {
     /// # use agentwire_gateway::{agent::Request, core::event::RunInput};
     /// let mut request = Request::new(RunInput::new("thread", "run"));
     /// request.headers = [("x-language".to_owned(), "de".to_owned())].into();
-    /// assert_eq!(request.header("X-ExpectedFormat"), Some("de"));
+    /// assert_eq!(request.header("X-Language"), Some("de"));
     /// ```
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
-    }
-}
-
-/// Why an agent could not finish a run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Failure {
-    /// A stable code; those of the gateway are in [`crate::codes`].
-    pub code: Box<str>,
-    /// For the person at the other end: nothing that the agent's side said unless that is allowed.
-    pub message: String,
-    /// For the log only: what the agent's side said.
-    pub detail: Option<String>,
-    /// Seconds after which it may work, where the agent's side says so.
-    pub retry_after: Option<u64>,
-}
-
-impl Failure {
-    /// A failure with nothing for the log.
-    #[must_use]
-    pub fn new(code: impl Into<Box<str>>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), detail: None, retry_after: None }
-    }
-
-    /// The same failure with something for the log.
-    #[must_use]
-    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
-        self.detail = Some(detail.into());
-        self
     }
 }
 
@@ -327,11 +306,5 @@ impl EventSink {
             }
         }
         Ok(())
-    }
-}
-
-impl From<Stopped> for Failure {
-    fn from(_: Stopped) -> Self {
-        Self::new("STOPPED", Stopped.to_string())
     }
 }

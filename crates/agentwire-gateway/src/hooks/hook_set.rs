@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Hooks, Native, Translation, failed};
-use crate::agent::Failure;
+use crate::error::UpstreamError;
 
 /// The hooks of one run. Cheap to clone.
 #[derive(Clone)]
@@ -37,11 +37,11 @@ impl HookSet {
         self.native_patience
     }
 
-    pub(crate) async fn input_record(&self, input: &RunInput) -> Result<(), Failure> {
+    pub(crate) async fn input_record(&self, input: &RunInput) -> Result<(), UpstreamError> {
         self.call("input_record", async { self.hooks.input_record(input).await }).await
     }
 
-    pub(crate) async fn input(&self, input: RunInput) -> Result<RunInput, Failure> {
+    pub(crate) async fn input(&self, input: RunInput) -> Result<RunInput, UpstreamError> {
         self.call("input", async { self.hooks.input(input).await }).await
     }
 
@@ -51,7 +51,7 @@ impl HookSet {
         native: Native,
         deadline: Option<Instant>,
         out: &mut Vec<Native>,
-    ) -> Result<Option<()>, Failure> {
+    ) -> Result<Option<()>, UpstreamError> {
         let call = self.call("native", async { self.hooks.native(native, out).await });
         match deadline {
             None => call.await.map(Some),
@@ -59,7 +59,7 @@ impl HookSet {
         }
     }
 
-    pub(crate) async fn native_fallback(&self, out: &mut Vec<Event>) -> Result<Vec<Native>, Failure> {
+    pub(crate) async fn native_fallback(&self, out: &mut Vec<Event>) -> Result<Vec<Native>, UpstreamError> {
         self.call("native_fallback", async { self.hooks.native_fallback(out).await }).await
     }
 
@@ -67,20 +67,20 @@ impl HookSet {
         &self,
         native: &Native,
         out: &mut Vec<Event>,
-    ) -> Result<Translation, Failure> {
+    ) -> Result<Translation, UpstreamError> {
         self.call("translate", async { self.hooks.translate(native, out).await }).await
     }
 
-    pub(crate) async fn event(&self, event: Event, out: &mut Vec<Event>) -> Result<(), Failure> {
+    pub(crate) async fn event(&self, event: Event, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
         self.call("event", async { self.hooks.event(event, out).await }).await
     }
 
-    pub(crate) async fn state(&self, state: Value) -> Result<Value, Failure> {
+    pub(crate) async fn state(&self, state: Value) -> Result<Value, UpstreamError> {
         self.call("state", async { self.hooks.state(state).await }).await
     }
 
     /// Records an event and then changes it.
-    pub(crate) async fn output(&self, event: Event) -> Result<Event, Failure> {
+    pub(crate) async fn output(&self, event: Event) -> Result<Event, UpstreamError> {
         self.call("output_record", async { self.hooks.output_record(&event).await }).await?;
         self.call("output", async { self.hooks.output(event).await }).await
     }
@@ -89,8 +89,8 @@ impl HookSet {
     async fn call<T>(
         &self,
         name: &str,
-        call: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        call: impl Future<Output = Result<T, UpstreamError>>,
+    ) -> Result<T, UpstreamError> {
         match timeout(self.patience, AssertUnwindSafe(call).catch_unwind()).await {
             Ok(Ok(done)) => done,
             Ok(Err(_)) => Err(failed(format!("the hook `{name}` panicked"))),

@@ -12,7 +12,7 @@ use std::{
 use futures_util::FutureExt;
 
 use super::{Hooked, RunContext, failed};
-use crate::agent::{BoxFuture, Failure};
+use crate::{agent::BoxFuture, error::UpstreamError};
 
 /// How long a run waits for a lock unless the lock says otherwise; people send again after that.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ impl HeldLock {
     }
 
     /// Takes the lock.
-    pub(crate) async fn take(&self) -> Result<(), Failure> {
+    pub(crate) async fn take(&self) -> Result<(), UpstreamError> {
         let locked = async {
             let patience = self.lock.timeout();
             let late = |_| failed(format!("the session lock took longer than {patience:?}"));

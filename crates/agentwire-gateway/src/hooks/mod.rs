@@ -10,7 +10,7 @@
 //!
 //! Hooks are made for each run by a factory, so they may hold what one run needs. The session lock is the exception:
 //! [`SessionLock`] is made once, with the gateway. Whatever hooks do, what follows them is the guard, so the stream
-//! stays valid; and a hook that fails, hangs or panics ends its run with [`codes::HOOK_FAILED`], with everything closed
+//! stays valid; and a hook that fails, hangs or panics ends its run with `HOOK_FAILED`, with everything closed
 //! and the lock freed.
 //!
 //! [`Configured`] is what `agentwire.toml` can say without any Rust.
@@ -39,8 +39,8 @@ pub use self::{
     native::{Native, NativeData, Translation},
 };
 use crate::{
-    agent::{BoxFuture, Failure},
-    codes,
+    agent::BoxFuture,
+    error::{UpstreamError, UpstreamErrorKind},
 };
 
 /// How long one call of a hook may take unless the hook says otherwise: longer than anything that is done while
@@ -48,7 +48,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a hook gives back.
-pub type Hooked<'h, T = ()> = BoxFuture<'h, Result<T, Failure>>;
+pub type Hooked<'h, T = ()> = BoxFuture<'h, Result<T, UpstreamError>>;
 
 /// Makes the hooks of a run.
 pub(crate) type Factory = Arc<dyn Fn(&RunContext) -> HookSet + Send + Sync>;
@@ -73,7 +73,7 @@ pub struct RunContext {
 /// What takes part in a run. Every method has a default that changes nothing.
 ///
 /// An error ends the run with RUN_ERROR: [`refused`] for what must not be, [`failed`] for what did not work, or any
-/// [`Failure`] with a code of its own. So does a call that takes longer than [`Hooks::timeout`], or panics. What was
+/// [`UpstreamError`] with a code of its own. So does a call that takes longer than [`Hooks::timeout`], or panics. What was
 /// open is closed, and the output hooks still see that ending, unless they are what failed.
 ///
 /// A gateway that comes back after a crash and takes a run up again (see `Agent::attach`) plays it from its beginning, through new
@@ -129,7 +129,7 @@ pub trait Hooks: Send + Sync + 'static {
     }
 
     /// That time is over: what is said instead. What is returned is translated, what is put into `out` comes before it. Nothing
-    /// more is read of the agent's stream, and the run ends in good order; with [`codes::UPSTREAM_TIMEOUT`] if there is nothing to say.
+    /// more is read of the agent's stream, and the run ends in good order; with `UPSTREAM_TIMEOUT` if there is nothing to say.
     fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<Native>> {
         let _ = out;
         Box::pin(std::future::ready(Ok(Vec::new())))
@@ -172,16 +172,16 @@ pub trait Hooks: Send + Sync + 'static {
     }
 }
 
-/// What must not be: the run ends with [`codes::HOOK_REFUSED`], and the client reads the message.
+/// What must not be: the run ends with `HOOK_REFUSED`, and the client reads the message.
 #[must_use]
-pub fn refused(message: impl Into<String>) -> Failure {
-    Failure::new(codes::HOOK_REFUSED, message)
+pub fn refused(message: impl Into<Box<str>>) -> UpstreamError {
+    UpstreamErrorKind::Refused(message.into()).into()
 }
 
-/// What did not work: the run ends with [`codes::HOOK_FAILED`], and the detail is for the gateway's log only.
+/// What did not work: the run ends with `HOOK_FAILED`, and the detail is for the gateway's log only.
 #[must_use]
-pub fn failed(detail: impl Into<String>) -> Failure {
-    Failure::new(codes::HOOK_FAILED, "a hook of the gateway failed; its log has more").with_detail(detail)
+pub fn failed(detail: impl Into<String>) -> UpstreamError {
+    UpstreamError::from(UpstreamErrorKind::Hook).with_detail(detail)
 }
 
 fn nothing<'h>() -> Hooked<'h> {

@@ -189,16 +189,12 @@ async fn count_refusals(
     axum::extract::State(gateway): axum::extract::State<Gateway>,
     response: Response,
 ) -> Response {
-    if let Some(code) = response.extensions().get::<RefusedWith>() {
+    if let Some(code) = response.extensions().get::<crate::error::ResponseCode>() {
         let code = crate::metrics::Code { code: code.0.to_owned() };
         gateway.metrics.refusals.get_or_create(&code).inc();
     }
     response
 }
-
-/// The code of a refusal, for the figures.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RefusedWith(pub(crate) &'static str);
 
 /// Pages of the listed origins may read our answers. Exact names only, and no cookies.
 fn cors(origins: &[String]) -> Option<CorsLayer> {

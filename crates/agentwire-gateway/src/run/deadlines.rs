@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{agent::Failure, codes, settings::Timeouts};
+use crate::{error::UpstreamTimeout, settings::Timeouts};
 
 /// What stands for "never": far enough, and no clock overflows.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
@@ -63,18 +63,17 @@ impl Deadlines {
     }
 
     /// What is overdue, if anything.
-    pub(crate) fn look(&self) -> Option<Failure> {
+    pub(crate) fn look(&self) -> Option<UpstreamTimeout> {
         let now = Instant::now();
-        let message = match &self.silence {
-            _ if self.over <= now => "the run took longer than it may".to_owned(),
+        match &self.silence {
+            _ if self.over <= now => Some(UpstreamTimeout::Total),
             Some(silence) if silence.due().is_some_and(|due| due <= now) => match silence.limit() {
-                Some(time) if silence.has_spoken => format!("the agent was silent for {time:?}"),
-                Some(time) => format!("the agent did not begin to answer within {time:?}"),
-                None => return None,
+                Some(time) if silence.has_spoken => Some(UpstreamTimeout::Idle(time)),
+                Some(time) => Some(UpstreamTimeout::FirstByte(time)),
+                None => None,
             },
-            _ => return None,
-        };
-        Some(Failure::new(codes::UPSTREAM_TIMEOUT, message))
+            _ => None,
+        }
     }
 }
 
@@ -102,7 +101,7 @@ mod tests {
     }
 
     fn overdue(watch: &Deadlines) -> Option<String> {
-        watch.look().map(|failure| failure.message)
+        watch.look().map(|timeout| timeout.to_string())
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,11 +14,6 @@ use crate::metrics;
 /// The member of an ending's metadata that says after how many seconds to try again.
 const RETRY_AFTER: &str = "retryAfter";
 
-/// Whether a failure is the agent's, and none of a hook or of the gateway itself.
-fn is_upstream(code: &str) -> bool {
-    code.starts_with("UPSTREAM_")
-}
-
 impl RunRecorder {
     /// Gives the run its ending.
     pub(super) async fn finish(&mut self, ending: Ending) -> Result<(), Broken> {
@@ -36,20 +31,15 @@ impl RunRecorder {
                 self.stage(Event::new(Body::RunFinished(Box::new(finished))));
             }
             Ending::Failed(failure) => {
-                let detail = failure.detail.as_deref().unwrap_or_default();
-                tracing::warn!(run = %self.run.run, thread = %self.run.thread, code = %failure.code, %failure, detail, "run failed");
-                if let Some((known, ..)) = codes::ALL.iter().find(|(name, ..)| **name == *failure.code) {
-                    let code = metrics::Code { code: (*known).to_owned() };
+                let detail = failure.detail().unwrap_or_default();
+                tracing::warn!(run = %self.run.run, thread = %self.run.thread, code = failure.code(), %failure, detail, "run failed");
+                if let Some(known) = codes::find(failure.code()) {
+                    let code = metrics::Code { code: known.to_owned() };
                     self.gateway.metrics.upstream_errors.get_or_create(&code).inc();
                 }
-                let message = match &failure.detail {
-                    Some(detail) if self.agent.settings.show_errors && is_upstream(&failure.code) => {
-                        format!("{}: {detail}", failure.message)
-                    }
-                    _ => failure.message,
-                };
-                let error = RunError::new(message, Some(&failure.code));
-                let wait = failure.retry_after.map(|seconds| Json::from(&serde_json::json!(seconds)));
+                let message = failure.message(self.agent.settings.show_errors);
+                let error = RunError::new(message, Some(failure.code()));
+                let wait = failure.retry_after().map(|seconds| Json::from(&serde_json::json!(seconds)));
                 let metadata = wait.map(|seconds| Object::from_entries([(RETRY_AFTER, seconds)]));
                 let event = Event::new(Body::RunError(Box::new(error))).with_metadata(metadata);
                 failed = self.hooks.is_some().then(|| event.clone());

@@ -13,8 +13,11 @@ use agentwire_core::{
 };
 use tokio::sync::mpsc;
 
-use super::{Broken, Command, Ending, Failure, RunRecorder, codes};
-use crate::hooks::{HookSet, RunContext, failed};
+use super::{Broken, Command, Ending, RunRecorder};
+use crate::{
+    error::{RunFailure, UpstreamError},
+    hooks::{HookSet, RunContext, failed},
+};
 
 /// The hooks of a run and what they have not seen yet.
 pub(super) struct RecorderHooks {
@@ -39,7 +42,9 @@ impl RunRecorder {
         if let (Some(make), Some(context)) = (&self.agent.hooks, context) {
             let made = std::panic::catch_unwind(AssertUnwindSafe(|| make(context)));
             let Ok(wired) = made else {
-                return Ok(Some(Ending::Failed(failed("the hooks of a run panicked while they were made"))));
+                return Ok(Some(Ending::Failed(
+                    failed("the hooks of a run panicked while they were made").into(),
+                )));
             };
             let guard = Guard::new(self.run.thread.clone(), self.run.run.clone());
             let unsaid = VecDeque::new();
@@ -58,21 +63,21 @@ impl RunRecorder {
             tokio::select! {
                 taken = &mut taking => {
                     let Err(failure) = taken else { return Ok(None) };
-                    return Ok(Some(self.refuse(failure).await));
+                    return Ok(Some(self.refuse(failure.into()).await));
                 }
                 Some(command) = commands.recv() => {
                     if let Some(ending) = self.obey(command) {
                         return Ok(Some(ending));
                     }
                 }
-                () = self.gateway.shutdown.cancelled() => return Ok(Some(Ending::Failed(shutting_down()))),
+                () = self.gateway.shutdown.cancelled() => return Ok(Some(Ending::Failed(RunFailure::Shutdown))),
                 () = tokio::time::sleep(self.gateway.settings.lease / 3) => self.renew().await?,
             }
         }
     }
 
     /// A run that does not get to begin is told like one that the gateway itself refuses. The thread stays as it was.
-    async fn refuse(&mut self, failure: Failure) -> Ending {
+    async fn refuse(&mut self, failure: RunFailure) -> Ending {
         let started = RunStarted::new(self.run.thread.clone(), self.run.run.clone());
         self.stage(Event::new(Body::RunStarted(Box::new(started))));
         let said = self.say().await;
@@ -81,7 +86,7 @@ impl RunRecorder {
     }
 
     /// Shows the input to the hooks and lets them change it.
-    pub(super) async fn convert_input(&mut self, input: RunInput) -> Result<RunInput, Failure> {
+    pub(super) async fn convert_input(&mut self, input: RunInput) -> Result<RunInput, RunFailure> {
         let Some(hooks) = &self.hooks else { return Ok(input) };
         let wired = hooks.wired.clone();
         self.wait_for(wired.input_record(&input)).await?;
@@ -93,7 +98,7 @@ impl RunRecorder {
     }
 
     /// Lets the hooks see what the agent says, and makes what they leave of it ready for the log.
-    pub(super) async fn hear_through_hooks(&mut self, event: Event) -> Result<(), Failure> {
+    pub(super) async fn hear_through_hooks(&mut self, event: Event) -> Result<(), RunFailure> {
         let Some(hooks) = &self.hooks else { return self.hear(event) };
         let wired = hooks.wired.clone();
         let mut events = Vec::new();
@@ -108,7 +113,7 @@ impl RunRecorder {
     }
 
     /// Lets the hooks see what the gateway said itself, and makes what they leave of it ready for the log.
-    pub(super) async fn say(&mut self) -> Result<(), Failure> {
+    pub(super) async fn say(&mut self) -> Result<(), RunFailure> {
         while let Some(hooks) = &mut self.hooks
             && let Some(event) = hooks.unsaid.pop_front()
         {
@@ -130,17 +135,17 @@ impl RunRecorder {
                 return failed.into_iter().for_each(|event| self.stage(event));
             }
         };
-        let detail = failure.detail.as_deref().unwrap_or_default();
-        tracing::warn!(run = %self.run.run, thread = %self.run.thread, code = %failure.code, %failure, detail, "hooks failed at the end of a run");
+        let detail = failure.detail().unwrap_or_default();
+        tracing::warn!(run = %self.run.run, thread = %self.run.thread, code = failure.code(), %failure, detail, "hooks failed at the end of a run");
         self.hooks = None;
         self.stage(failed.unwrap_or_else(|| {
-            let error = RunError::new(failure.message, Some(&failure.code));
+            let error = RunError::new(failure.to_string(), Some(failure.code()));
             Event::new(Body::RunError(Box::new(error)))
         }));
     }
 
     /// Sees an event through state and output hooks. `is_heard` if it is the agent's.
-    async fn usher(&mut self, wired: &HookSet, mut event: Event, is_heard: bool) -> Result<(), Failure> {
+    async fn usher(&mut self, wired: &HookSet, mut event: Event, is_heard: bool) -> Result<(), RunFailure> {
         if !self.settle(&mut event) {
             return Ok(());
         }
@@ -151,7 +156,7 @@ impl RunRecorder {
     }
 
     /// Offers the final state, once.
-    async fn tell_state(&mut self, wired: &HookSet, is_heard: bool) -> Result<(), Failure> {
+    async fn tell_state(&mut self, wired: &HookSet, is_heard: bool) -> Result<(), RunFailure> {
         match &mut self.hooks {
             Some(hooks) if self.started && !hooks.is_state_told => hooks.is_state_told = true,
             _ => return Ok(()),
@@ -166,7 +171,7 @@ impl RunRecorder {
         self.let_out(wired, Event::new(Body::StateSnapshot { snapshot }), is_heard).await
     }
 
-    async fn let_out(&mut self, wired: &HookSet, event: Event, is_heard: bool) -> Result<(), Failure> {
+    async fn let_out(&mut self, wired: &HookSet, event: Event, is_heard: bool) -> Result<(), RunFailure> {
         let mut valid = Vec::new();
         match &mut self.hooks {
             Some(hooks) => hooks.guard.push(event, &mut valid),
@@ -191,7 +196,10 @@ impl RunRecorder {
     }
 
     /// Waits for a hook. It has its own bound; the claim on the run is kept meanwhile.
-    async fn wait_for<T>(&mut self, hook: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    async fn wait_for<T>(
+        &mut self,
+        hook: impl Future<Output = Result<T, UpstreamError>>,
+    ) -> Result<T, RunFailure> {
         tokio::pin!(hook);
         loop {
             tokio::select! {
@@ -200,9 +208,9 @@ impl RunRecorder {
                     if let (Err(_), Some(hooks)) = (&done, &mut self.hooks) {
                         hooks.is_failed = true;
                     }
-                    return done;
+                    return Ok(done?);
                 }
-                () = self.gateway.shutdown.cancelled() => return Err(shutting_down()),
+                () = self.gateway.shutdown.cancelled() => return Err(RunFailure::Shutdown),
                 () = tokio::time::sleep(self.gateway.settings.lease / 3) => {
                     let (lease, run) = (self.gateway.settings.lease, &self.run.run);
                     // The next append finds out what that means.
@@ -211,8 +219,4 @@ impl RunRecorder {
             }
         }
     }
-}
-
-fn shutting_down() -> Failure {
-    Failure::new(codes::GATEWAY_SHUTDOWN, "the gateway is shutting down")
 }

@@ -12,8 +12,8 @@ use agentwire_store::{Owner, StoreError};
 use serde_json::Value;
 
 use crate::{
-    agent::{EventSink, Failure, Recalled, Request},
-    error::ApiError,
+    agent::{EventSink, Recalled, Request},
+    error::RunFailure,
     gateway::{AgentEntry, Gateway},
     human::answers,
     settings::{AgentSettings, History},
@@ -64,12 +64,11 @@ pub(crate) async fn recall(
     agent: &AgentEntry,
     mut request: Request,
     sink: &EventSink,
-) -> Result<Request, Failure> {
+) -> Result<Request, RunFailure> {
     let Some(recalled) = agent.agent.recall(request.clone()) else { return Ok(request) };
     let Some(Recalled { messages: old, state, interrupts }) = recalled.await? else { return Ok(request) };
     if let (Some(open), false) = (interrupts.first(), answers::answers_something(&request.input)) {
-        let ApiError { code, message, .. } = answers::unanswered(&open.id);
-        return Err(Failure::new(code, message));
+        return Err(Box::new(answers::unanswered(&open.id)).into());
     }
     let input = Arc::make_mut(&mut request.input);
     let mut events = Vec::new();

@@ -44,9 +44,9 @@ use self::{
     resume::Reattachment,
 };
 use crate::{
-    agent::{EventSink, Failure, Hold, Pauses, Request},
+    agent::{EventSink, Hold, Pauses, Request},
     codes,
-    error::ApiError,
+    error::{ApiError, RunFailure, UpstreamError},
     gateway::{AgentEntry, Gateway},
     hooks::{HeldLock, RunContext},
     human::{
@@ -95,7 +95,7 @@ enum Ending {
     Said,
     /// It has nothing more to say.
     Done,
-    Failed(Failure),
+    Failed(RunFailure),
     Stopped(&'static str),
 }
 
@@ -274,16 +274,15 @@ impl RunRecorder {
         // Whoever had the thread, since this was looked at before, may have left a question behind, and an agent that waits
         // takes nothing else.
         if let Ok(Some(open)) = self.gateway.unanswered(&self.owner, &self.run.thread, None).await {
-            let refusal = answers::unanswered(open.as_str());
-            let failure = Failure::new(refusal.code, refusal.message);
-            return self.finish(Ending::Failed(failure)).await;
+            let failure = Box::new(answers::unanswered(open.as_str()));
+            return self.finish(Ending::Failed(failure.into())).await;
         }
         if let Some(ending) = self.admit_by_hooks(context.as_ref(), commands).await? {
             return self.finish(ending).await;
         }
         let mut input = match self.prepare(input, cut).await {
             Ok(input) => input,
-            Err(error) => return self.finish(Ending::Failed(failure_of(&error))).await,
+            Err(error) => return self.finish(Ending::Failed((&error).into())).await,
         };
         if self.hooks.is_some() {
             input = match self.convert_input(input).await {
@@ -312,8 +311,7 @@ impl RunRecorder {
         }
         let input = Arc::new(input);
         if !has_something_to_answer(&input) {
-            let failure = Failure::new(codes::NO_INPUT_MESSAGE, "the request has no message to answer");
-            return self.finish(Ending::Failed(failure)).await;
+            return self.finish(Ending::Failed(RunFailure::NoInput)).await;
         }
         let settings = &self.agent.settings;
         let request = Request {
@@ -332,10 +330,13 @@ impl RunRecorder {
             let state = self.join.fold().state().clone();
             self.join = Join::new(Fold::from_history(Vec::new(), Some(state)));
         }
-        let is_lost = matches!(&ending, Ending::Failed(failure) if *failure.code == *codes::GATEWAY_LOST);
         let is_cut = self.hooks.as_ref().is_some_and(|hooks| hooks.is_failed);
-        let is_over = matches!(&ending, Ending::Failed(failure) if *failure.code == *codes::THREAD_DELETED);
-        if is_lost || is_cut || is_over || matches!(ending, Ending::Stopped(_)) {
+        let leaves_agent_running = match &ending {
+            Ending::Failed(failure) => failure.leaves_agent_running(),
+            Ending::Stopped(_) => true,
+            Ending::Said | Ending::Done => false,
+        };
+        if is_cut || leaves_agent_running {
             let stop = self.agent.agent.stop(request);
             self.gateway.tasks.spawn(stop);
         }
@@ -387,8 +388,7 @@ impl RunRecorder {
                 () = freed => {}
                 () = tokio::time::sleep(QUEUE_POLL) => {}
                 () = gateway.shutdown.cancelled() => {
-                    let failure = Failure::new(codes::GATEWAY_SHUTDOWN, "the gateway is shutting down");
-                    return Ok(Some(Ending::Failed(failure)));
+                    return Ok(Some(Ending::Failed(RunFailure::Shutdown)));
                 }
                 Some(command) = commands.recv() => {
                     if let Some(ending) = self.obey(command) {
@@ -455,7 +455,7 @@ impl RunRecorder {
     }
 
     /// Makes what the agent says ready for the log, unless the log has it.
-    fn hear(&mut self, event: Event) -> Result<(), Failure> {
+    fn hear(&mut self, event: Event) -> Result<(), RunFailure> {
         let Some(mut again) = self.again.take() else {
             self.stage(event);
             return Ok(());
@@ -484,8 +484,8 @@ impl RunRecorder {
         // Within the future, so that an agent that panics before it has made one is caught as well.
         let agent = async move {
             if is_again {
-                let lost = || Failure::new(codes::GATEWAY_LOST, "the gateway died during the run");
-                return entry.agent.attach(asked, sink).ok_or_else(lost)?.await;
+                let attached = entry.agent.attach(asked, sink).ok_or(RunFailure::Lost)?;
+                return Ok(attached.await?);
             }
             let asked = match is_new {
                 true => {
@@ -493,7 +493,7 @@ impl RunRecorder {
                 }
                 false => asked,
             };
-            entry.agent.run(asked, sink).await
+            Ok(entry.agent.run(asked, sink).await?)
         };
         let agent = AssertUnwindSafe(agent).catch_unwind();
         tokio::pin!(agent);
@@ -534,8 +534,7 @@ impl RunRecorder {
                     }
                 }
                 () = &mut shutdown => {
-                    let failure = Failure::new(codes::GATEWAY_SHUTDOWN, "the gateway is shutting down");
-                    return Ok(Ending::Failed(failure));
+                    return Ok(Ending::Failed(RunFailure::Shutdown));
                 }
                 // Before what the agent says, of which there may be more at any time.
                 _ = renew.tick() => self.renew().await?,
@@ -544,8 +543,8 @@ impl RunRecorder {
                         // It was not the agent that took so long.
                         watch.heard();
                     }
-                    if let Some(failure) = watch.look() {
-                        return Ok(Ending::Failed(failure));
+                    if let Some(timeout) = watch.look() {
+                        return Ok(Ending::Failed(UpstreamError::from(timeout).into()));
                     }
                     overdue.as_mut().reset(watch.due());
                 }
@@ -591,13 +590,13 @@ impl RunRecorder {
                 return Ok(match result {
                     Ok(Ok(())) => Ending::Done,
                     Ok(Err(failure)) => Ending::Failed(failure),
-                    Err(_) => Ending::Failed(Failure::new(codes::INTERNAL, "the agent panicked")),
+                    Err(_) => Ending::Failed(RunFailure::Panicked),
                 });
             }
         }
     }
 
-    fn beyond_limits(&self) -> Option<Failure> {
+    fn beyond_limits(&self) -> Option<RunFailure> {
         let limits = &self.agent.settings.limits;
         let (events, bytes) = (self.next + self.staged.len() as u64, self.bytes);
         let problem = if let Some(size) = self.oversized {
@@ -609,7 +608,7 @@ impl RunRecorder {
         } else {
             return None;
         };
-        Some(Failure::new(codes::LIMIT_EXCEEDED, problem))
+        Some(RunFailure::LimitExceeded(problem))
     }
 
     /// Extends the claim on the run. One that has expired, because this process had no time for it, comes back to life
@@ -629,8 +628,7 @@ impl RunRecorder {
         match command {
             Command::Stop(why) => return Some(Ending::Stopped(why)),
             Command::Forget => {
-                let failure = Failure::new(codes::THREAD_DELETED, "the thread was deleted");
-                return Some(Ending::Failed(failure));
+                return Some(Ending::Failed(RunFailure::ThreadDeleted));
             }
             Command::Prelude(reply) => {
                 let mut encoder = Encoder::new(&self.run.thread, &self.run.run);
@@ -692,11 +690,6 @@ impl RunRecorder {
         self.stage(Event::new(Body::StateDelta { patch }));
         Ok(())
     }
-}
-
-fn failure_of(error: &StoreError) -> Failure {
-    Failure::new(codes::STORE_UNAVAILABLE, "the store does not answer or is full")
-        .with_detail(error.to_string())
 }
 
 fn broken(error: &StoreError) -> Broken {

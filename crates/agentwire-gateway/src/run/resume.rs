@@ -11,8 +11,7 @@ use agentwire_core::{
 };
 
 use crate::{
-    agent::Failure,
-    codes,
+    error::RunFailure,
     run::{RUN_STATUS, input},
 };
 
@@ -48,7 +47,7 @@ impl Reattachment {
     ///
     /// # Errors
     /// When it is not what the agent said before.
-    pub(crate) fn take(&mut self, event: Event, fresh: &mut Vec<Event>) -> Result<(), Failure> {
+    pub(crate) fn take(&mut self, event: Event, fresh: &mut Vec<Event>) -> Result<(), RunFailure> {
         // The gateway's own is in the log.
         if matches!(event.body, Body::RunStarted(_)) {
             return Ok(());
@@ -64,8 +63,7 @@ impl Reattachment {
                 Some(logged) if is_same(&logged, &event) => {}
                 Some(logged) => {
                     let detail = format!("the log has {:?}, the agent says {:?}", logged.body, event.body);
-                    let what = "the gateway died during the run, and the agent does not repeat what it said";
-                    return Err(Failure::new(codes::GATEWAY_LOST, what).with_detail(detail));
+                    return Err(RunFailure::Diverged(detail));
                 }
             }
         }
@@ -139,7 +137,7 @@ mod tests {
     }
 
     /// What is new of what the agent says.
-    fn heard(again: &mut Reattachment, said: Vec<Event>) -> Result<Vec<Event>, Failure> {
+    fn heard(again: &mut Reattachment, said: Vec<Event>) -> Result<Vec<Event>, RunFailure> {
         let mut fresh = Vec::new();
         said.into_iter().try_for_each(|event| again.take(event, &mut fresh))?;
         Ok(fresh)
@@ -199,8 +197,8 @@ mod tests {
             (vec![begin("m"), held("paused"), word("a")], vec![begin("m"), word("b")]),
         ] {
             let failed = heard(&mut again(logged.clone()), said).expect_err("it is not the same");
-            assert_eq!(*failed.code, *codes::GATEWAY_LOST, "{logged:?}");
-            assert!(failed.detail.is_some(), "the log says what was different");
+            assert!(matches!(failed, RunFailure::Diverged(_)), "{logged:?}");
+            assert!(failed.detail().is_some(), "the log says what was different");
         }
     }
 

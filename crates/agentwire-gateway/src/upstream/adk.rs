@@ -22,8 +22,10 @@ use super::{
     http::{ACCEPT_EVENTS, Answer, Call, Http},
     thread_names,
 };
-use crate::agent::{Agent, Artifact, BoxFuture, BuildError, EventSink, Failure, Recalled, Request};
-use crate::codes;
+use crate::{
+    agent::{Agent, Artifact, BoxFuture, BuildError, EventSink, Recalled, Request},
+    error::{UpstreamError, UpstreamErrorKind as Kind},
+};
 
 /// The largest artifact that is handed out, as the server writes it: base64, which takes four bytes for three. An hour of
 /// speech or a long PDF fits; it is held in memory while it is read.
@@ -83,12 +85,15 @@ impl Agent for Adk {
         true
     }
 
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move { shared.run(&request, &sink).await })
     }
 
-    fn recall(&self, request: Request) -> Option<BoxFuture<'static, Result<Option<Recalled>, Failure>>> {
+    fn recall(
+        &self,
+        request: Request,
+    ) -> Option<BoxFuture<'static, Result<Option<Recalled>, UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
             let (api, input) = shared.place(&request);
@@ -101,7 +106,7 @@ impl Agent for Adk {
         }))
     }
 
-    fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+    fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
             let (api, input) = shared.place(&request);
@@ -114,7 +119,7 @@ impl Agent for Adk {
         }))
     }
 
-    fn artifacts(&self, request: Request) -> Option<BoxFuture<'static, Result<Vec<String>, Failure>>> {
+    fn artifacts(&self, request: Request) -> Option<BoxFuture<'static, Result<Vec<String>, UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move { shared.artifacts(&request).await }))
     }
@@ -124,7 +129,7 @@ impl Agent for Adk {
         request: Request,
         name: &str,
         version: Option<u64>,
-    ) -> Option<BoxFuture<'static, Result<Option<Artifact>, Failure>>> {
+    ) -> Option<BoxFuture<'static, Result<Option<Artifact>, UpstreamError>>> {
         let (shared, name) = (Arc::clone(&self.0), name.to_owned());
         Some(Box::pin(async move { shared.artifact(&request, &name, version).await }))
     }
@@ -137,7 +142,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Passes on what is said up to the end. Gives the end if nothing more can be asked behind it.
-async fn until_end(mut heard: Receiver<Event>, sink: &EventSink) -> Result<Option<Event>, Failure> {
+async fn until_end(mut heard: Receiver<Event>, sink: &EventSink) -> Result<Option<Event>, UpstreamError> {
     let mut open: HashSet<ToolCallId> = HashSet::new();
     let mut end = None;
     while let Some(event) = heard.recv().await {
@@ -164,7 +169,7 @@ async fn until_end(mut heard: Receiver<Event>, sink: &EventSink) -> Result<Optio
 }
 
 impl Shared {
-    async fn run(&self, request: &Request, sink: &EventSink) -> Result<(), Failure> {
+    async fn run(&self, request: &Request, sink: &EventSink) -> Result<(), UpstreamError> {
         let (api, input) = self.place(request);
         let session = self.session(request, &api, &input).await?;
         let waiting: Vec<_> = match &session {
@@ -175,7 +180,7 @@ impl Shared {
             KnownSession { state: session.as_ref().map(|session| &session.raw_state), pending: &waiting };
         let run = api
             .run(&input, known)
-            .map_err(|error: AdkRequestError| Failure::new(error.code(), error.to_string()))?;
+            .map_err(|error: AdkRequestError| UpstreamError::new(error.code(), error.to_string()))?;
         let Some(then) = api.run_then(&input, known) else {
             return self.stream(request, &run, sink).await;
         };
@@ -201,14 +206,13 @@ impl Shared {
         request: &Request,
         run: &input::AdkRequest,
         sink: &EventSink,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), UpstreamError> {
         let call = Call { accept: ACCEPT_EVENTS, ..self.call(run)? };
         let result = self.http.run(request, call, &self.language, sink).await;
-        result.map_err(|failure| match &*failure.code {
+        result.map_err(|failure| match failure.kind() {
             // The session is there, so it can only be the app.
-            codes::UPSTREAM_STATUS if failure.message.contains(" 404 ") => {
-                let message = format!("the agent's server knows no app `{}` (404)", self.app);
-                Failure { message, ..failure }
+            Kind::Status(StatusCode::NOT_FOUND) => {
+                failure.with_kind(Kind::UnknownTarget(format!("app `{}`", self.app).into()))
             }
             _ => failure,
         })
@@ -236,7 +240,7 @@ impl Shared {
         request: &Request,
         api: &AdkApi,
         input: &RunInput,
-    ) -> Result<Option<StoredSession>, Failure> {
+    ) -> Result<Option<StoredSession>, UpstreamError> {
         if let Some(session) = self.known(request, api, input).await? {
             return Ok(Some(session));
         }
@@ -255,7 +259,7 @@ impl Shared {
         request: &Request,
         api: &AdkApi,
         input: &RunInput,
-    ) -> Result<Option<StoredSession>, Failure> {
+    ) -> Result<Option<StoredSession>, UpstreamError> {
         let answer = self.ask(request, &api.get_session(&input.thread)).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
@@ -266,8 +270,8 @@ impl Shared {
         match input::read_session(&answer.body, &mut Tally::default()) {
             Ok(session) => Ok(Some(session)),
             Err(error) => {
-                let what = "the session of the thread on the agent's server is malformed";
-                Err(Failure::new(codes::UPSTREAM_MALFORMED, what).with_detail(error.to_string()))
+                let what = "the session of the thread on the agent's server";
+                Err(UpstreamError::from(Kind::MalformedBody(what.into())).with_detail(error.to_string()))
             }
         }
     }
@@ -277,18 +281,15 @@ impl Shared {
         self.user.is_none() || thread_names::is_single_user(&request.owner)
     }
 
-    async fn artifacts(&self, request: &Request) -> Result<Vec<String>, Failure> {
+    async fn artifacts(&self, request: &Request) -> Result<Vec<String>, UpstreamError> {
         let (api, input) = self.place(request);
         let answer = self.ask(request, &api.list_artifacts(&input.thread)).await?;
         if !answer.status.is_success() {
             return Err(answer.refusal());
         }
         let mut names = artifact::read_names(&answer.body).map_err(|error| {
-            Failure::new(
-                codes::UPSTREAM_MALFORMED,
-                "the list of artifacts on the agent's server is malformed",
-            )
-            .with_detail(error.to_string())
+            let what = "the list of artifacts on the agent's server";
+            UpstreamError::from(Kind::MalformedBody(what.into())).with_detail(error.to_string())
         })?;
         names.retain(|name| is_name(name) && (self.has_own_artifacts(request) || !name.starts_with(OF_USER)));
         Ok(names)
@@ -299,7 +300,7 @@ impl Shared {
         request: &Request,
         name: &str,
         version: Option<u64>,
-    ) -> Result<Option<Artifact>, Failure> {
+    ) -> Result<Option<Artifact>, UpstreamError> {
         if !is_name(name) || (name.starts_with(OF_USER) && !self.has_own_artifacts(request)) {
             return Ok(None);
         }
@@ -318,20 +319,20 @@ impl Shared {
             }
             Ok(Some(_)) => {
                 let what = "the artifact is a reference to a file elsewhere, which is not fetched";
-                Err(Failure::new(codes::IMPOSSIBLE, what))
+                Err(Kind::Unsupported(what.into()).into())
             }
             Ok(None) => Ok(None),
             Err(error) => {
-                let what = "the artifact on the agent's server is malformed";
-                Err(Failure::new(codes::UPSTREAM_MALFORMED, what).with_detail(error.to_string()))
+                let what = "the artifact on the agent's server";
+                Err(UpstreamError::from(Kind::MalformedBody(what.into())).with_detail(error.to_string()))
             }
         }
     }
 
-    fn call(&self, request: &input::AdkRequest) -> Result<Call, Failure> {
+    fn call(&self, request: &input::AdkRequest) -> Result<Call, UpstreamError> {
         let method = Method::from_bytes(request.method.as_bytes());
         Ok(Call {
-            method: method.map_err(|error| Failure::new(codes::INTERNAL, error.to_string()))?,
+            method: method.map_err(|error| Kind::Internal(error.to_string().into()))?,
             url: self.http.below(&request.path)?,
             accept: "application/json",
             json: request.body.as_ref().map(|body| body.get().to_owned()),
@@ -339,7 +340,7 @@ impl Shared {
         })
     }
 
-    async fn ask(&self, request: &Request, what: &input::AdkRequest) -> Result<Answer, Failure> {
+    async fn ask(&self, request: &Request, what: &input::AdkRequest) -> Result<Answer, UpstreamError> {
         self.http.ask(request, self.call(what)?).await
     }
 }

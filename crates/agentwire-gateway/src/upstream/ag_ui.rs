@@ -11,7 +11,8 @@ use super::{
     decode::ExpectedFormat,
     http::{ACCEPT_EVENTS, Call, Http},
 };
-use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Failure, Request};
+use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request};
+use crate::error::UpstreamError;
 use crate::thread::history;
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ impl Agent for AgUi {
         true
     }
 
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let (http, language) = &*shared;

@@ -12,8 +12,8 @@ use super::{
     http::{Call, Http},
     template::{self, Values},
 };
-use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Failure, Request};
-use crate::codes;
+use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request};
+use crate::error::{UpstreamError, UpstreamErrorKind as Kind};
 
 const ACCEPT: &str = "text/event-stream, application/x-ndjson;q=0.9, application/json;q=0.8, */*;q=0.1";
 
@@ -81,14 +81,16 @@ impl Agent for Events {
         true
     }
 
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let Shared { http, method, url, body, language } = &*shared;
             let values = Values::of(&request.input);
             let url = Url::parse(&template::fill_url(url, &values)).map_err(|error| {
-                Failure::new(codes::INTERNAL, "the URL of the agent cannot be made from this run")
-                    .with_detail(error.to_string())
+                UpstreamError::from(Kind::Internal(
+                    "the URL of the agent cannot be made from this run".into(),
+                ))
+                .with_detail(error.to_string())
             })?;
             let json = match body {
                 _ if *method == Method::GET => None,

@@ -25,8 +25,10 @@ use super::{
     decode::{self, ExpectedFormat, StreamTimeouts, UpstreamDecoder, excerpt},
     direct::{Direct, Unanswered},
 };
-use crate::agent::{BuildError, EventSink, Failure, Request};
-use crate::codes;
+use crate::{
+    agent::{BuildError, EventSink, Request},
+    error::{Truncation, UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout},
+};
 
 /// What an SSE request accepts: the stream, and JSON errors.
 pub(super) const ACCEPT_EVENTS: &str = "text/event-stream";
@@ -115,15 +117,15 @@ impl Http {
     }
 
     /// A URL below the given one: `path`, which begins with `/`, may hold a query.
-    pub(super) fn below(&self, path: &str) -> Result<Url, Failure> {
+    pub(super) fn below(&self, path: &str) -> Result<Url, UpstreamError> {
         let mut base = self.url.clone();
         base.set_query(None);
         base.set_fragment(None);
         let text = format!("{}{path}", base.as_str().trim_end_matches('/'));
-        Url::parse(&text).map_err(|error| Failure::new(codes::INTERNAL, format!("`{path}`: {error}")))
+        Url::parse(&text).map_err(|error| Kind::Internal(format!("`{path}`: {error}").into()).into())
     }
 
-    fn client(&self, connect: Option<Duration>) -> Result<Client, Failure> {
+    fn client(&self, connect: Option<Duration>) -> Result<Client, UpstreamError> {
         let mut held = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((time, client)) = &*held
             && *time == connect
@@ -143,7 +145,8 @@ impl Http {
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|error| {
-            Failure::new(codes::INTERNAL, "the HTTP client could not be made").with_detail(causes(&error))
+            UpstreamError::from(Kind::Internal("the HTTP client could not be made".into()))
+                .with_detail(causes(&error))
         })?;
         *held = Some((connect, client.clone()));
         Ok(client)
@@ -155,7 +158,7 @@ impl Http {
         request: &Request,
         call: Call,
         timeouts: &StreamTimeouts,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, UpstreamError> {
         let mut headers = HeaderMap::new();
         for (name, value) in request.headers.iter() {
             let parsed = name.parse::<HeaderName>().ok().zip(value.parse::<HeaderValue>().ok());
@@ -203,7 +206,7 @@ impl Http {
         call: Call,
         language: &ExpectedFormat,
         sink: &EventSink,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), UpstreamError> {
         let timeouts = StreamTimeouts::begin(request);
         let response = accepted(self.send(request, call, &timeouts).await?, &timeouts).await?;
         let mut intake = UpstreamDecoder::new(language, request, events(&response)?);
@@ -213,7 +216,7 @@ impl Http {
     }
 
     /// Sends a request and reads the whole answer, whatever its status.
-    pub(super) async fn ask(&self, request: &Request, call: Call) -> Result<Answer, Failure> {
+    pub(super) async fn ask(&self, request: &Request, call: Call) -> Result<Answer, UpstreamError> {
         self.ask_within(request, call, MAX_ANSWER).await
     }
 
@@ -223,14 +226,14 @@ impl Http {
         request: &Request,
         call: Call,
         limit: usize,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, UpstreamError> {
         let timeouts = StreamTimeouts::begin(request);
         let mut response = self.send(request, call, &timeouts).await?;
         let status = response.status();
         let retry_after = retry_after(&response);
         let body = timeouts.first(read(&mut response, limit)).await?.map_err(|error| match error {
             Some(error) => decode::broken(causes(&error)),
-            None => Failure::new(codes::LIMIT_EXCEEDED, format!("the agent's answer is over {limit} bytes")),
+            None => Kind::LimitExceeded(format!("the agent's answer is over {limit} bytes").into()).into(),
         })?;
         Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned(), retry_after })
     }
@@ -238,13 +241,16 @@ impl Http {
 
 impl Answer {
     /// The failure that this answer is.
-    pub(super) fn refusal(&self) -> Failure {
+    pub(super) fn refusal(&self) -> UpstreamError {
         refusal(self.status, self.retry_after, self.body.as_bytes())
     }
 }
 
 /// An answer with a status of success; what the others say goes to the log.
-pub(super) async fn accepted(mut response: Response, timeouts: &StreamTimeouts) -> Result<Response, Failure> {
+pub(super) async fn accepted(
+    mut response: Response,
+    timeouts: &StreamTimeouts,
+) -> Result<Response, UpstreamError> {
     if response.status().is_success() {
         return Ok(response);
     }
@@ -253,12 +259,8 @@ pub(super) async fn accepted(mut response: Response, timeouts: &StreamTimeouts) 
     Err(refusal(response.status(), retry_after(&response), &body))
 }
 
-fn refusal(status: StatusCode, retry_after: Option<u64>, body: &[u8]) -> Failure {
-    let mut failure = Failure::new(codes::UPSTREAM_STATUS, format!("the agent's server answered {status}"));
-    if let Some(seconds) = retry_after {
-        failure.message.push_str(&format!(" and asks to try again in {seconds} s"));
-        failure.retry_after = Some(seconds);
-    }
+fn refusal(status: StatusCode, retry_after: Option<u64>, body: &[u8]) -> UpstreamError {
+    let failure = UpstreamError::from(Kind::Status(status)).with_retry_after(retry_after);
     if body.is_empty() { failure } else { failure.with_detail(excerpt(body)) }
 }
 
@@ -305,7 +307,7 @@ async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, Option<r
 
 /// What the head of an answer says about its framing. Servers say all kinds of things about their streams, so
 /// only what certainly is none is refused here; the bytes decide.
-pub(super) fn events(response: &Response) -> Result<Option<Framing>, Failure> {
+pub(super) fn events(response: &Response) -> Result<Option<Framing>, UpstreamError> {
     let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let content_type = header(CONTENT_TYPE).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -313,14 +315,14 @@ pub(super) fn events(response: &Response) -> Result<Option<Framing>, Failure> {
         || ["image/", "audio/", "video/", "font/", "multipart/"].iter().any(|kind| essence.starts_with(kind));
     if page {
         let what = "the agent's server answered with something that is not an event stream";
-        return Err(Failure::new(codes::UPSTREAM_BAD_CONTENT, what)
-            .with_detail(format!("its content type is `{content_type}`")));
+        let detail = format!("its content type is `{content_type}`");
+        return Err(UpstreamError::from(Kind::BadContent(what.into())).with_detail(detail));
     }
     if let Some(encoding) = header(CONTENT_ENCODING)
         && !encoding.eq_ignore_ascii_case("identity")
     {
         let what = "the agent's server compressed its answer without being asked to";
-        return Err(Failure::new(codes::UPSTREAM_BAD_CONTENT, what).with_detail(encoding.to_owned()));
+        return Err(UpstreamError::from(Kind::BadContent(what.into())).with_detail(encoding));
     }
     Ok(match &*essence {
         "text/event-stream" => Some(Framing::Sse),
@@ -334,47 +336,33 @@ pub(super) fn events(response: &Response) -> Result<Option<Framing>, Failure> {
 }
 
 /// Why there was no answer at all, in the words of the client.
-fn unanswered(error: &reqwest::Error, request: &Request) -> Failure {
-    let failure = if error.is_connect() && error.is_timeout() {
-        too_far(request)
+fn unanswered(error: &reqwest::Error, request: &Request) -> UpstreamError {
+    let failure: UpstreamError = if error.is_connect() && error.is_timeout() {
+        connect_timeout(request).into()
     } else if error.is_connect() || error.is_builder() {
-        unreachable()
+        Kind::Connect.into()
     } else {
         match sources(error).find_map(|error| error.downcast_ref::<hyper::Error>()) {
-            Some(error) if error.is_parse() => not_http(),
-            _ => hung_up(),
+            Some(error) if error.is_parse() => Kind::NotHttp.into(),
+            _ => Truncation::Response.into(),
         }
     };
     failure.with_detail(causes(error))
 }
 
 /// Why there was no answer at all, in ours.
-fn not_answered(error: &Unanswered, request: &Request) -> Failure {
-    let failure = match error {
-        Unanswered::Late => too_far(request),
-        Unanswered::Unreachable(_) => unreachable(),
-        Unanswered::NotHttp(_) => not_http(),
-        Unanswered::Broken(_) => hung_up(),
+fn not_answered(error: &Unanswered, request: &Request) -> UpstreamError {
+    let failure: UpstreamError = match error {
+        Unanswered::Late => connect_timeout(request).into(),
+        Unanswered::Unreachable(_) => Kind::Connect.into(),
+        Unanswered::NotHttp(_) => Kind::NotHttp.into(),
+        Unanswered::Broken(_) => Truncation::Response.into(),
     };
     failure.with_detail(causes(error))
 }
 
-fn too_far(request: &Request) -> Failure {
-    let time = request.timeouts.connect.unwrap_or_default();
-    let message = format!("the connection to the agent's server could not be made within {time:?}");
-    Failure::new(codes::UPSTREAM_TIMEOUT, message)
-}
-
-fn unreachable() -> Failure {
-    Failure::new(codes::UPSTREAM_UNREACHABLE, "the agent's server could not be reached")
-}
-
-fn not_http() -> Failure {
-    Failure::new(codes::UPSTREAM_BAD_CONTENT, "the agent's server does not speak HTTP")
-}
-
-fn hung_up() -> Failure {
-    Failure::new(codes::UPSTREAM_TRUNCATED, "the agent's server hung up before it answered")
+fn connect_timeout(request: &Request) -> UpstreamTimeout {
+    UpstreamTimeout::Connect(request.timeouts.connect.unwrap_or_default())
 }
 
 /// What caused an error, and what caused that.

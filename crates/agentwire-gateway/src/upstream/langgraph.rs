@@ -31,8 +31,10 @@ use super::{
     template::{self, Values},
     thread_names::thread_uuid,
 };
-use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Failure, Recalled, Request};
-use crate::codes;
+use crate::{
+    agent::{Agent, BoxFuture, BuildError, EventSink, Recalled, Request},
+    error::{Truncation, UpstreamError, UpstreamErrorKind as Kind},
+};
 
 /// How often a stream that broke is joined again without getting anywhere.
 const JOINS: u32 = 5;
@@ -115,7 +117,7 @@ impl Agent for LangGraph {
         true
     }
 
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let result = Run::new(&shared, &request).start(&sink).await;
@@ -129,12 +131,16 @@ impl Agent for LangGraph {
             let run = Run::new(&shared, &request);
             if let Err(failure) = run.cancel().await {
                 let (thread, run) = (&request.input.thread, &request.input.run);
-                tracing::warn!(%thread, %run, detail = failure.detail, "the agent's run could not be stopped: {failure}");
+                tracing::warn!(%thread, %run, detail = failure.detail(), "the agent's run could not be stopped: {failure}");
             }
         })
     }
 
-    fn attach(&self, request: Request, sink: EventSink) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+    fn attach(
+        &self,
+        request: Request,
+        sink: EventSink,
+    ) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
             let result = Run::new(&shared, &request).attach(&sink).await;
@@ -142,7 +148,10 @@ impl Agent for LangGraph {
         }))
     }
 
-    fn recall(&self, request: Request) -> Option<BoxFuture<'static, Result<Option<Recalled>, Failure>>> {
+    fn recall(
+        &self,
+        request: Request,
+    ) -> Option<BoxFuture<'static, Result<Option<Recalled>, UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
             let held = Run::new(&shared, &request).held().await?;
@@ -154,7 +163,7 @@ impl Agent for LangGraph {
         }))
     }
 
-    fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+    fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
             let answer = Run::new(&shared, &request).ask(Method::DELETE, "", None).await?;
@@ -168,9 +177,9 @@ impl Agent for LangGraph {
 }
 
 /// Stops a run that we have failed: it would go on otherwise. Nobody waits for that.
-fn abandon(shared: &Arc<Shared>, request: &Request, failure: &Failure) {
+fn abandon(shared: &Arc<Shared>, request: &Request, failure: &UpstreamError) {
     // The server has the request, even where it did not live to say so.
-    let begun = [codes::UPSTREAM_TRUNCATED, codes::UPSTREAM_TIMEOUT].contains(&&*failure.code);
+    let begun = matches!(failure.kind(), Kind::Truncated(_) | Kind::Timeout(_));
     if begun || Run::new(shared, request).is_remembered() {
         let agent = LangGraph(Arc::clone(shared));
         tokio::spawn(agent.stop(request.clone()));
@@ -189,7 +198,7 @@ impl<'r> Run<'r> {
         Self { shared, request, thread: thread_uuid(&request.owner, &request.input.thread) }
     }
 
-    async fn start(&self, sink: &EventSink) -> Result<(), Failure> {
+    async fn start(&self, sink: &EventSink) -> Result<(), UpstreamError> {
         if stops_at_breakpoint(&self.request.input) {
             let RunInput { thread, run, .. } = &*self.request.input;
             let mut finished = RunFinished::new(thread.clone(), run.clone());
@@ -214,9 +223,9 @@ impl<'r> Run<'r> {
     }
 
     /// Finds a run that a gateway before us started, and plays it from its beginning.
-    async fn attach(&self, sink: &EventSink) -> Result<(), Failure> {
+    async fn attach(&self, sink: &EventSink) -> Result<(), UpstreamError> {
         let Some(run) = self.find().await? else {
-            return Err(Failure::new(codes::GATEWAY_LOST, "the agent's server does not know the run"));
+            return Err(Kind::UnknownRun.into());
         };
         self.remember(&run);
         let mut intake = UpstreamDecoder::new(&self.shared.language, self.request, None);
@@ -231,7 +240,7 @@ impl<'r> Run<'r> {
         mut intake: UpstreamDecoder,
         mut close: Close,
         sink: &EventSink,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), UpstreamError> {
         let run = match run {
             Some(run) => Some(run),
             // Older servers do not say what they call it.
@@ -249,7 +258,7 @@ impl<'r> Run<'r> {
                     break;
                 }
                 // A stream that ended before its run did.
-                Ok(_) if joins == JOINS && whole => close = Close::Broken(decode::truncated()),
+                Ok(_) if joins == JOINS && whole => close = Close::Broken(Truncation::Stream.into()),
                 Err(failure) if joins == JOINS && whole => close = Close::Broken(failure),
                 _ => {}
             }
@@ -275,7 +284,12 @@ impl<'r> Run<'r> {
     }
 
     /// Reads how the run ended: the stream did not say.
-    async fn judge(&self, intake: &mut UpstreamDecoder, run: &str, sink: &EventSink) -> Result<(), Failure> {
+    async fn judge(
+        &self,
+        intake: &mut UpstreamDecoder,
+        run: &str,
+        sink: &EventSink,
+    ) -> Result<(), UpstreamError> {
         let mut events = Vec::new();
         // Without it the run's status still tells most of it.
         if let Ok(state) = self.ask(Method::GET, "/state", None).await
@@ -294,7 +308,7 @@ impl<'r> Run<'r> {
         run: &str,
         intake: &mut UpstreamDecoder,
         sink: &EventSink,
-    ) -> Result<Close, Failure> {
+    ) -> Result<Close, UpstreamError> {
         let timeouts = StreamTimeouts::begin(self.request);
         let mut call = self.call(Method::GET, &format!("/runs/{run}/stream"), None)?;
         // From the beginning, if there is none yet.
@@ -306,7 +320,7 @@ impl<'r> Run<'r> {
     }
 
     /// What the thread holds; creates it if there is none.
-    async fn known(&self) -> Result<Option<ThreadState>, Failure> {
+    async fn known(&self) -> Result<Option<ThreadState>, UpstreamError> {
         if let Some(held) = self.held().await? {
             return Ok(Some(held));
         }
@@ -330,7 +344,7 @@ impl<'r> Run<'r> {
     }
 
     /// What the thread holds, if there is one.
-    async fn held(&self) -> Result<Option<ThreadState>, Failure> {
+    async fn held(&self) -> Result<Option<ThreadState>, UpstreamError> {
         let answer = self.ask(Method::GET, "/state", None).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
@@ -341,8 +355,8 @@ impl<'r> Run<'r> {
         match thread_state::read_state(&answer.body, &mut Tally::default()) {
             Ok(state) => Ok(Some(state)),
             Err(error) => {
-                let what = "the state of the thread on the agent's server is malformed";
-                Err(Failure::new(codes::UPSTREAM_MALFORMED, what).with_detail(error.to_string()))
+                let what = "the state of the thread on the agent's server";
+                Err(UpstreamError::from(Kind::MalformedBody(what.into())).with_detail(error.to_string()))
             }
         }
     }
@@ -369,7 +383,7 @@ impl<'r> Run<'r> {
         body
     }
 
-    async fn cancel(&self) -> Result<(), Failure> {
+    async fn cancel(&self) -> Result<(), UpstreamError> {
         let held = self.forget();
         let run = match held {
             Some(run) => Some(run),
@@ -388,7 +402,7 @@ impl<'r> Run<'r> {
     }
 
     /// The server's name of the run, by ours.
-    async fn find(&self) -> Result<Option<String>, Failure> {
+    async fn find(&self) -> Result<Option<String>, UpstreamError> {
         let answer = self.ask(Method::GET, "/runs?limit=100", None).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(None);
@@ -420,13 +434,13 @@ impl<'r> Run<'r> {
     }
 
     /// A request about the thread.
-    fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<Call, Failure> {
+    fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<Call, UpstreamError> {
         let url = self.shared.http.below(&format!("/threads/{}{path}", self.thread))?;
         let json = body.map(|body| body.to_string());
         Ok(Call { method, url, accept: ACCEPT_EVENTS, json, last_event_id: None })
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, Failure> {
+    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, UpstreamError> {
         let call = Call { accept: JSON, ..self.call(method, path, body)? };
         self.shared.http.ask(self.request, call).await
     }
@@ -441,25 +455,18 @@ fn is_running(run: &str) -> bool {
 }
 
 /// Whether it is worth while to try again.
-fn is_transient(failure: &Failure) -> bool {
-    [codes::UPSTREAM_UNREACHABLE, codes::UPSTREAM_TRUNCATED, codes::UPSTREAM_STATUS].contains(&&*failure.code)
+fn is_transient(failure: &UpstreamError) -> bool {
+    matches!(failure.kind(), Kind::Connect | Kind::Truncated(_) | Kind::Status(_))
 }
 
 /// What the server's refusals of a run mean.
-fn refused(failure: Failure, assistant: &str) -> Failure {
-    let (code, message) = if failure.message.contains(" 404 ") {
-        (
-            codes::UPSTREAM_STATUS,
-            format!("the agent's server knows no graph or assistant `{assistant}` (404)"),
-        )
-    } else if failure.message.contains(" 409 ") {
-        (codes::THREAD_IS_LOCKED, "another run has the thread on the agent's server".to_owned())
-    } else if failure.message.contains(" 422 ") {
-        let what =
-            "the agent's server refused the run: an unknown graph, or input that the graph does not take";
-        (codes::UPSTREAM_STATUS, format!("{what} (422)"))
-    } else {
-        return failure;
+fn refused(failure: UpstreamError, assistant: &str) -> UpstreamError {
+    let Kind::Status(status) = failure.kind() else { return failure };
+    let kind = match *status {
+        StatusCode::NOT_FOUND => Kind::UnknownTarget(format!("graph or assistant `{assistant}`").into()),
+        StatusCode::CONFLICT => Kind::ThreadBusy,
+        StatusCode::UNPROCESSABLE_ENTITY => Kind::InvalidRun,
+        _ => return failure,
     };
-    Failure { code: code.into(), message, ..failure }
+    failure.with_kind(kind)
 }

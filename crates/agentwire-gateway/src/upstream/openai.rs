@@ -16,7 +16,8 @@ use super::{
     decode::ExpectedFormat,
     http::{Call, Http},
 };
-use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Failure, Request};
+use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request};
+use crate::error::UpstreamError;
 
 /// The stream, or a whole answer of a server that does not stream.
 const ACCEPT: &str = "text/event-stream, application/json;q=0.9";
@@ -96,7 +97,7 @@ impl Agent for OpenAi {
         true
     }
 
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let Shared { http, url, model, system, body, language } = &*shared;

@@ -12,7 +12,8 @@ use flate2::read::MultiGzDecoder;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use super::decode::{Close, ExpectedFormat, Flow, UpstreamDecoder};
-use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Failure, Request};
+use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request};
+use crate::error::UpstreamError;
 
 /// The longest recording, unpacked: it is held in memory. Hours of a fast agent.
 const MAX_RECORDING: u64 = 256 << 20;
@@ -81,7 +82,7 @@ impl Agent for Replay {
         true
     }
 
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let Self { recording, language, speed } = self.clone();
         Box::pin(async move {
             let mut intake = UpstreamDecoder::new(&language, &request, None);

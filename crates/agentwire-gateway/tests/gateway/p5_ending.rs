@@ -9,7 +9,8 @@ use std::{
 
 use agentwire_core::event::{Body, Event};
 use agentwire_gateway::{
-    agent::{Agent, BoxFuture, EventSink, Failure, Request},
+    UpstreamError,
+    agent::{Agent, BoxFuture, EventSink, Request},
     codes,
     settings::{Settings, Timeouts},
 };
@@ -46,7 +47,7 @@ fn failed(code: &str) -> (String, String) {
     ("RUN_ERROR".into(), code.into())
 }
 
-async fn half(sink: &EventSink) -> Result<(), Failure> {
+async fn half(sink: &EventSink) -> Result<(), UpstreamError> {
     sink.send(Event::new(Body::StepStarted { name: "step".into() })).await?;
     sink.send(start("m")).await?;
     sink.send(delta("m", "half a")).await?;
@@ -65,7 +66,7 @@ async fn p5_ending_of_an_agent_that_says_nothing_or_stops_in_the_middle_is_succe
 async fn p5_ending_of_an_agent_that_fails_has_its_code() {
     let fails = play(async |_, sink: EventSink| {
         half(&sink).await?;
-        Err(Failure::new("TOO_BAD", "it went wrong").with_detail("nobody may see this"))
+        Err(UpstreamError::new("TOO_BAD", "it went wrong").with_detail("nobody may see this"))
     });
     assert_eq!(ends_with(plan(fails), "fails").await, failed("TOO_BAD"));
     let says_so = play(async |_, sink: EventSink| {
@@ -82,7 +83,7 @@ async fn p5_ending_of_an_agent_that_fails_has_its_code() {
 struct PanicsAtOnce;
 
 impl Agent for PanicsAtOnce {
-    fn run(&self, _: Request, _: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, _: Request, _: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         panic!("at once");
     }
 }
@@ -93,14 +94,14 @@ struct PanicsWhenPolled;
 struct Panics(#[expect(dead_code, reason = "it is held, and that is the point")] EventSink);
 
 impl Future for Panics {
-    type Output = Result<(), Failure>;
+    type Output = Result<(), UpstreamError>;
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         panic!("when polled");
     }
 }
 
 impl Agent for PanicsWhenPolled {
-    fn run(&self, _: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, _: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         Box::pin(Panics(sink))
     }
 }
@@ -111,14 +112,14 @@ struct Holds;
 struct Held(#[expect(dead_code, reason = "it is held, and that is the point")] EventSink);
 
 impl Future for Held {
-    type Output = Result<(), Failure>;
+    type Output = Result<(), UpstreamError>;
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(Ok(()))
     }
 }
 
 impl Agent for Holds {
-    fn run(&self, _: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, _: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         Box::pin(Held(sink))
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use agentwire_gateway::{
-    InstanceLock,
-    agent::{Agent, BoxFuture, EventSink, Failure, Request},
+    InstanceLock, UpstreamError,
+    agent::{Agent, BoxFuture, EventSink, Request},
 };
 
 use crate::support::*;
@@ -16,11 +16,15 @@ struct Elsewhere {
 }
 
 impl Agent for Elsewhere {
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         self.first.run(request, sink)
     }
 
-    fn attach(&self, request: Request, sink: EventSink) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+    fn attach(
+        &self,
+        request: Request,
+        sink: EventSink,
+    ) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let again = self.again.clone();
         Some(Box::pin(async move { again.run(request, sink).await }))
     }

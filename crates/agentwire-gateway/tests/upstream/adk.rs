@@ -108,20 +108,23 @@ async fn refusals_have_clear_codes() {
     })
     .await;
     let failure = play(&agent(&server), request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, codes::UPSTREAM_STATUS);
-    assert_eq!(failure.message, "the agent's server knows no app `demo` (404)");
-    assert!(failure.detail.unwrap().contains("secret"));
+    assert_eq!(failure.code(), codes::UPSTREAM_STATUS);
+    assert_eq!(failure.to_string(), "the agent's server knows no app `demo` (404)");
+    assert!(failure.detail().unwrap().contains("secret"));
     for status in
         ["401 Unauthorized", "403 Forbidden", "422 Unprocessable Entity", "500 Internal Server Error"]
     {
         let server = Server::always(json_answer(status, &nothing)).await;
         let failure = play(&agent(&server), request()).await.1.unwrap_err();
-        assert_eq!(&*failure.code, codes::UPSTREAM_STATUS);
-        assert!(failure.message.contains(&status[..3]) && !failure.message.contains("secret"), "{failure}");
+        assert_eq!(failure.code(), codes::UPSTREAM_STATUS);
+        assert!(
+            failure.to_string().contains(&status[..3]) && !failure.to_string().contains("secret"),
+            "{failure}"
+        );
     }
     let server = Server::always(json_answer("200 OK", &json!([1]))).await;
     let failure = play(&agent(&server), request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, codes::UPSTREAM_MALFORMED);
+    assert_eq!(failure.code(), codes::UPSTREAM_MALFORMED);
     // An answer to nothing is refused before anything is run.
     let session = fixture("adk_session.json");
     let server = Server::new(move |_| answer("200 OK", "application/json", &session)).await;
@@ -136,7 +139,7 @@ async fn refusals_have_clear_codes() {
     input.messages.clear();
     asked.input = input.into();
     let failure = play(&agent(&server), asked).await.1.unwrap_err();
-    assert_eq!(&*failure.code, "UNKNOWN_INTERRUPT");
+    assert_eq!(failure.code(), "UNKNOWN_INTERRUPT");
     assert_eq!(server.seen().len(), 1);
     assert!(Adk::new(AdkOptions { url: "http://x".into(), ..AdkOptions::default() }).is_err());
 }
@@ -152,6 +155,6 @@ async fn a_stream_that_is_cut_in_a_turn_is_truncated() {
         })
         .await;
         let failure = play(&agent(&server), request()).await.1.unwrap_err();
-        assert_eq!(&*failure.code, codes::UPSTREAM_TRUNCATED, "{at}: {failure:?}");
+        assert_eq!(failure.code(), codes::UPSTREAM_TRUNCATED, "{at}: {failure:?}");
     }
 }

@@ -4,8 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use agentwire_core::event::{Body, Message, MessageBody};
 use agentwire_gateway::{
-    agent::Failure,
-    codes,
+    UpstreamError, codes,
     upstream::{AgUi, AgUiOptions},
 };
 use serde_json::json;
@@ -24,7 +23,7 @@ fn agent(url: &str) -> AgUi {
 }
 
 /// The failure that a script gives.
-async fn failure(steps: Vec<Step>) -> Failure {
+async fn failure(steps: Vec<Step>) -> UpstreamError {
     let server = Server::always(steps).await;
     let (_, result) = play(&agent(&server.url), request()).await;
     result.unwrap_err()
@@ -207,7 +206,7 @@ async fn a_stream_that_is_cut_at_any_byte_is_truncated() {
                     Ok(()) => assert!(at >= complete, "{name} {how} {at}: {:?}", kinds(&told)),
                     Err(failure) => {
                         assert!(at < complete || !exact, "{name} {how} {at}: {failure}");
-                        assert_eq!(&*failure.code, codes::UPSTREAM_TRUNCATED, "{name} {how} {at}");
+                        assert_eq!(failure.code(), codes::UPSTREAM_TRUNCATED, "{name} {how} {at}");
                     }
                 }
                 // Nothing is made up. What is open is closed by others; here it is a part of the whole.
@@ -224,7 +223,7 @@ async fn a_head_that_is_cut_is_truncated() {
     let head = head("200 OK", "text/event-stream");
     for at in 0..head.len() {
         let failure = failure(vec![Step::Send(head[..at].to_vec())]).await;
-        assert_eq!(&*failure.code, codes::UPSTREAM_TRUNCATED, "{at}: {failure:?}");
+        assert_eq!(failure.code(), codes::UPSTREAM_TRUNCATED, "{at}: {failure:?}");
     }
 }
 
@@ -257,9 +256,9 @@ async fn an_error_of_the_agent_is_its_own() {
 async fn an_empty_answer_is_truncated() {
     for body in ["", "\n\n", ": hello\n\n"] {
         let failure = failure(events(body.as_bytes())).await;
-        assert_eq!(&*failure.code, codes::UPSTREAM_TRUNCATED, "{body:?}");
+        assert_eq!(failure.code(), codes::UPSTREAM_TRUNCATED, "{body:?}");
     }
-    assert_eq!(&*failure(answer("204 No Content", "text/plain", b"")).await.code, codes::UPSTREAM_TRUNCATED);
+    assert_eq!(failure(answer("204 No Content", "text/plain", b"")).await.code(), codes::UPSTREAM_TRUNCATED);
 }
 
 #[tokio::test]
@@ -278,18 +277,18 @@ async fn a_status_is_named_and_its_text_is_kept_from_the_client() {
         "503 Service Unavailable",
     ] {
         let failure = failure(answer(status, "application/json", body)).await;
-        assert_eq!(&*failure.code, codes::UPSTREAM_STATUS, "{status}");
-        assert!(failure.message.contains(&status[..3]), "{failure}");
-        assert!(!failure.message.contains("secret"), "{failure}");
+        assert_eq!(failure.code(), codes::UPSTREAM_STATUS, "{status}");
+        assert!(failure.to_string().contains(&status[..3]), "{failure}");
+        assert!(!failure.to_string().contains("secret"), "{failure}");
         if !status.starts_with("304") {
-            assert!(failure.detail.unwrap().contains("secret"), "{status}");
+            assert!(failure.detail().unwrap().contains("secret"), "{status}");
         }
     }
     // A body that never ends is not read to its end.
     let endless = vec![Step::Send(head("500 Oops", "text/plain")), Step::Repeat(vec![b'x'; 4096])];
     let failure = failure(endless).await;
-    assert_eq!(&*failure.code, codes::UPSTREAM_STATUS);
-    assert!(failure.detail.unwrap().len() <= 4096);
+    assert_eq!(failure.code(), codes::UPSTREAM_STATUS);
+    assert!(failure.detail().unwrap().len() <= 4096);
 }
 
 #[tokio::test]
@@ -298,8 +297,8 @@ async fn a_redirect_is_not_followed() {
     let moved =
         format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", other.url);
     let failure = failure(vec![Step::Send(moved.into_bytes())]).await;
-    assert_eq!(&*failure.code, codes::UPSTREAM_STATUS);
-    assert!(failure.message.contains("307"));
+    assert_eq!(failure.code(), codes::UPSTREAM_STATUS);
+    assert!(failure.to_string().contains("307"));
     assert!(other.seen().is_empty());
 }
 
@@ -315,17 +314,20 @@ async fn what_is_no_stream_is_bad_content() {
         ("image/png", b"\x89PNG\r\n\x1a\n"),
     ] {
         let failure = failure(answer("200 OK", content_type, body)).await;
-        assert_eq!(&*failure.code, codes::UPSTREAM_BAD_CONTENT, "{content_type}");
-        assert!(!failure.message.contains("Sign in") && !failure.message.contains("Hello"), "{failure}");
+        assert_eq!(failure.code(), codes::UPSTREAM_BAD_CONTENT, "{content_type}");
+        assert!(
+            !failure.to_string().contains("Sign in") && !failure.to_string().contains("Hello"),
+            "{failure}"
+        );
     }
     let packed =
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\n\x1f\x8b";
-    assert_eq!(&*failure(vec![Step::Send(packed.to_vec())]).await.code, codes::UPSTREAM_BAD_CONTENT);
+    assert_eq!(failure(vec![Step::Send(packed.to_vec())]).await.code(), codes::UPSTREAM_BAD_CONTENT);
     for garbage in
         [&b"SSH-2.0-OpenSSH_9.6\r\n"[..], b"\x15\x03\x01\x00\x02\x02F", b"\0\0\0\0\0\0\0\0\r\n\r\n"]
     {
         let failure = failure(vec![Step::Send(garbage.to_vec())]).await;
-        assert_eq!(&*failure.code, codes::UPSTREAM_BAD_CONTENT, "{garbage:?}: {failure:?}");
+        assert_eq!(failure.code(), codes::UPSTREAM_BAD_CONTENT, "{garbage:?}: {failure:?}");
     }
 }
 
@@ -342,15 +344,15 @@ async fn a_malformed_frame_is_named_by_its_place() {
         let (told, result) = play(&agent(&server.url), request()).await;
         assert_eq!(kinds(&told), ["RUN_STARTED"], "{bad}");
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, codes::UPSTREAM_MALFORMED, "{bad}");
+        assert_eq!(failure.code(), codes::UPSTREAM_MALFORMED, "{bad}");
         let place = format!("frame 2 at byte {}", good.len());
-        assert!(failure.message.contains(&place), "{failure}");
-        assert!(!failure.message.contains("secret"), "{failure}");
-        assert!(failure.detail.is_some());
+        assert!(failure.to_string().contains(&place), "{failure}");
+        assert!(!failure.to_string().contains("secret"), "{failure}");
+        assert!(failure.detail().is_some());
     }
     // An error object with a status of success.
     let failure = failure(answer("200 OK", "application/json", b"{\"error\":\"quota\"}")).await;
-    assert_eq!(&*failure.code, codes::UPSTREAM_MALFORMED);
+    assert_eq!(failure.code(), codes::UPSTREAM_MALFORMED);
 }
 
 #[tokio::test]
@@ -367,8 +369,8 @@ async fn a_frame_that_never_ends_exceeds_the_limit() {
         let (told, result) = play(&agent(&server.url), asked).await;
         assert!(told.is_empty());
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, codes::LIMIT_EXCEEDED, "{start}");
-        assert!(failure.message.contains("262144"), "{failure}");
+        assert_eq!(failure.code(), codes::LIMIT_EXCEEDED, "{start}");
+        assert!(failure.to_string().contains("262144"), "{failure}");
     }
 }
 
@@ -385,9 +387,9 @@ async fn a_server_that_is_not_there_is_unreachable() {
         let (told, result) = play(&agent(&url), asked).await;
         assert!(told.is_empty());
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, codes::UPSTREAM_UNREACHABLE, "{url}");
-        assert!(!failure.message.contains(&url), "{failure}");
-        assert!(failure.detail.is_some());
+        assert_eq!(failure.code(), codes::UPSTREAM_UNREACHABLE, "{url}");
+        assert!(!failure.to_string().contains(&url), "{failure}");
+        assert!(failure.detail().is_some());
     }
 }
 
@@ -408,8 +410,8 @@ async fn a_server_that_does_not_accept_times_out() {
     asked.timeouts.connect = Some(TOO_SHORT);
     let (_, result) = play(&agent(&format!("http://{address}")), asked).await;
     let failure = result.unwrap_err();
-    assert_eq!(&*failure.code, codes::UPSTREAM_TIMEOUT);
-    assert!(failure.message.contains("connection"), "{failure}");
+    assert_eq!(failure.code(), codes::UPSTREAM_TIMEOUT);
+    assert!(failure.to_string().contains("connection"), "{failure}");
 }
 
 #[tokio::test]
@@ -424,8 +426,8 @@ async fn a_server_that_never_answers_times_out() {
         asked.timeouts.first_byte = Some(TOO_SHORT);
         let (_, result) = play(&agent(&server.url), asked).await;
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, codes::UPSTREAM_TIMEOUT);
-        assert!(failure.message.contains("begin to answer within 50ms"), "{failure}");
+        assert_eq!(failure.code(), codes::UPSTREAM_TIMEOUT);
+        assert!(failure.to_string().contains("begin to answer within 50ms"), "{failure}");
     }
     // An error whose text never comes is that error.
     let server = Server::always(vec![Step::Send(head("503 Down", "text/plain")), Step::Hang]).await;
@@ -433,7 +435,7 @@ async fn a_server_that_never_answers_times_out() {
     // Long enough for its head to come on a busy machine.
     asked.timeouts.first_byte = Some(Duration::from_secs(10));
     let (_, result) = play(&agent(&server.url), asked).await;
-    assert_eq!(&*result.unwrap_err().code, codes::UPSTREAM_STATUS);
+    assert_eq!(result.unwrap_err().code(), codes::UPSTREAM_STATUS);
 }
 
 #[tokio::test]
@@ -451,8 +453,8 @@ async fn a_stream_that_stops_times_out_after_what_it_said() {
         let (told, result) = play(&agent(&server.url), asked).await;
         assert!(!told.is_empty());
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, codes::UPSTREAM_TIMEOUT);
-        assert!(failure.message.contains("silent for 50ms"), "{failure}");
+        assert_eq!(failure.code(), codes::UPSTREAM_TIMEOUT);
+        assert!(failure.to_string().contains("silent for 50ms"), "{failure}");
     }
 }
 

@@ -73,10 +73,10 @@ async fn a_command_that_succeeds_without_a_last_word_has_succeeded() {
     result.unwrap();
     assert_eq!(kinds(&told).last(), Some(&"TEXT_MESSAGE_END"));
     let (_, result) = play(&shell("true"), request()).await;
-    assert_eq!(&*result.unwrap_err().code, codes::UPSTREAM_TRUNCATED);
+    assert_eq!(result.unwrap_err().code(), codes::UPSTREAM_TRUNCATED);
     // A half line is not a word.
     let (_, result) = play(&shell(&format!("{TEXT} printf '{{\"type\":\"RUN_FIN'")), request()).await;
-    assert_eq!(&*result.unwrap_err().code, codes::UPSTREAM_TRUNCATED);
+    assert_eq!(result.unwrap_err().code(), codes::UPSTREAM_TRUNCATED);
 }
 
 #[tokio::test]
@@ -88,10 +88,10 @@ async fn a_command_that_fails_says_so_and_its_stderr_is_for_the_log() {
     ] {
         let (told, result) = play(&shell(&script), request()).await;
         let failure = result.unwrap_err();
-        assert_eq!(&*failure.code, codes::UPSTREAM_FAILED, "{script}");
-        assert!(failure.message.contains(how), "{failure}");
-        assert!(!failure.message.contains("secret"), "{failure}");
-        assert!(failure.detail.unwrap().contains("secret"));
+        assert_eq!(failure.code(), codes::UPSTREAM_FAILED, "{script}");
+        assert!(failure.to_string().contains(how), "{failure}");
+        assert!(!failure.to_string().contains("secret"), "{failure}");
+        assert!(failure.detail().unwrap().contains("secret"));
         assert_eq!(told.is_empty(), !script.starts_with("echo '"));
     }
 }
@@ -101,9 +101,9 @@ async fn a_command_that_is_missing_is_unreachable() {
     let command = vec!["/no/such/command".into()];
     let agent = Exec::new(ExecOptions { command, ..ExecOptions::default() }).unwrap();
     let failure = play(&agent, request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, codes::UPSTREAM_UNREACHABLE);
-    assert!(!failure.message.contains("/no/such"), "{failure}");
-    assert!(failure.detail.unwrap().contains("/no/such/command"));
+    assert_eq!(failure.code(), codes::UPSTREAM_UNREACHABLE);
+    assert!(!failure.to_string().contains("/no/such"), "{failure}");
+    assert!(failure.detail().unwrap().contains("/no/such/command"));
     assert_eq!(Exec::new(ExecOptions::default()).unwrap_err().to_string(), "the command is empty");
     let env = vec!["=x".into()];
     assert!(Exec::new(ExecOptions { env, ..options("true") }).is_err());
@@ -117,14 +117,14 @@ async fn garbage_is_not_an_event_stream() {
         ("head -c 100000 /dev/urandom", codes::UPSTREAM_BAD_CONTENT),
     ] {
         let failure = play(&shell(script), request()).await.1.unwrap_err();
-        assert_eq!(&*failure.code, code, "{script}: {failure:?}");
+        assert_eq!(failure.code(), code, "{script}: {failure:?}");
     }
     let named = ExecOptions {
         format: Some("ag-ui".into()),
         ..options(&format!("{TEXT} echo '{{\"type\":7}}'; sleep 600"))
     };
     let failure = play(&Exec::new(named).unwrap(), request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, codes::UPSTREAM_MALFORMED);
+    assert_eq!(failure.code(), codes::UPSTREAM_MALFORMED);
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn a_run_that_is_stopped_takes_all_children_with_it() {
     let mut asked = request();
     asked.timeouts.idle = Some(Duration::from_millis(500));
     let failure = play(&agent, asked).await.1.unwrap_err();
-    assert_eq!(&*failure.code, codes::UPSTREAM_TIMEOUT);
+    assert_eq!(failure.code(), codes::UPSTREAM_TIMEOUT);
     eventually(|| pids().iter().all(|pid| !alive(pid))).await;
 }
 
@@ -234,7 +234,7 @@ async fn a_command_that_has_ended_has_ended_whoever_holds_its_output() {
     result.unwrap();
     assert_eq!(kinds(&told).last(), Some(&"TEXT_MESSAGE_END"));
     let failure = play(&shell(&format!("{child} {TEXT} exit 3")), request()).await.1.unwrap_err();
-    assert_eq!(&*failure.code, codes::UPSTREAM_FAILED, "{failure:?}");
+    assert_eq!(failure.code(), codes::UPSTREAM_FAILED, "{failure:?}");
     let pid = std::fs::read_to_string(folder.path().join("c")).unwrap();
     eventually(|| !alive(&pid)).await;
     // What it goes on to say is heard.

@@ -185,7 +185,7 @@ async fn what_was_said_before_a_hook_failed_is_passed_on() {
     let server = Server::always(events(&fixture("weather_tool.sse"))).await;
     let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
     let (told, result) = play(&agent, with(Failing::default())).await;
-    assert_eq!(&*result.unwrap_err().code, codes::HOOK_FAILED);
+    assert_eq!(result.unwrap_err().code(), codes::HOOK_FAILED);
     let (whole, _) = play(&agent, request()).await;
     assert_eq!(told[..], whole[..2]);
 }

@@ -17,7 +17,10 @@ mod trouble;
 use std::time::Duration;
 
 use agentwire_core::event::{Event, Message, RunInput};
-use agentwire_gateway::agent::{Agent, EventSink, Failure, Request};
+use agentwire_gateway::{
+    UpstreamError,
+    agent::{Agent, EventSink, Request},
+};
 
 /// A question.
 fn request() -> Request {
@@ -31,7 +34,7 @@ fn request() -> Request {
 }
 
 /// Everything that an agent says, and how it ends. Nothing of its own may follow a terminal event.
-async fn play(agent: &impl Agent, request: Request) -> (Vec<Event>, Result<(), Failure>) {
+async fn play(agent: &impl Agent, request: Request) -> (Vec<Event>, Result<(), UpstreamError>) {
     let (sink, mut events) = EventSink::new(4);
     let taken = tokio::spawn(async move {
         let mut all = Vec::new();

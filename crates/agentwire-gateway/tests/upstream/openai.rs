@@ -2,8 +2,7 @@
 
 use agentwire_core::event::{Body, Context, Event, Message, Outcome, Tool};
 use agentwire_gateway::{
-    agent::Failure,
-    codes,
+    UpstreamError, codes,
     upstream::{OpenAi, OpenAiOptions},
 };
 use serde_json::{Value, json};
@@ -62,7 +61,7 @@ fn last(events: &[Event]) -> &Body {
 }
 
 /// The failure that a script gives.
-async fn failure(steps: Vec<Step>) -> Failure {
+async fn failure(steps: Vec<Step>) -> UpstreamError {
     let server = Server::always(steps).await;
     play(&agent(&server.url), request()).await.1.unwrap_err()
 }
@@ -177,10 +176,10 @@ async fn a_refusal_has_its_status_and_its_words_stay_in_the_log() {
         "500 Internal Server Error",
     ] {
         let failure = failure(answer(status, "application/json", error.to_string().as_bytes())).await;
-        assert_eq!(&*failure.code, codes::UPSTREAM_STATUS, "{status}");
-        assert!(failure.message.contains(&status[..3]), "{failure:?}");
-        assert!(!failure.message.contains("sk-secret"), "{failure:?}");
-        assert!(failure.detail.is_some_and(|detail| detail.contains("invalid_api_key")));
+        assert_eq!(failure.code(), codes::UPSTREAM_STATUS, "{status}");
+        assert!(failure.to_string().contains(&status[..3]), "{failure:?}");
+        assert!(!failure.to_string().contains("sk-secret"), "{failure:?}");
+        assert!(failure.detail().is_some_and(|detail| detail.contains("invalid_api_key")));
     }
 }
 
@@ -200,27 +199,27 @@ async fn an_error_in_the_place_of_an_answer_is_a_refusal_too() {
         events(b"event: error\ndata: no quota: sk-secret\n\n"),
     ] {
         let failure = failure(answered).await;
-        assert_eq!(&*failure.code, codes::UPSTREAM_FAILED, "{failure:?}");
-        assert!(!failure.message.contains("sk-secret"), "{failure:?}");
-        assert!(failure.detail.is_some_and(|detail| detail.contains("sk-secret")));
+        assert_eq!(failure.code(), codes::UPSTREAM_FAILED, "{failure:?}");
+        assert!(!failure.to_string().contains("sk-secret"), "{failure:?}");
+        assert!(failure.detail().is_some_and(|detail| detail.contains("sk-secret")));
     }
 }
 
 #[tokio::test]
 async fn what_is_no_completion_fails() {
     let page = answer("200 OK", "text/html", b"<html>Sign in</html>");
-    assert_eq!(&*failure(page).await.code, codes::UPSTREAM_BAD_CONTENT);
+    assert_eq!(failure(page).await.code(), codes::UPSTREAM_BAD_CONTENT);
     let page = answer("200 OK", "text/event-stream", b"<!doctype html>\n<title>Sign in</title>\n");
-    assert_eq!(&*failure(page).await.code, codes::UPSTREAM_BAD_CONTENT);
+    assert_eq!(failure(page).await.code(), codes::UPSTREAM_BAD_CONTENT);
     let other = answer("200 OK", "application/json", b"{\"answer\": 42}\n");
-    assert_eq!(&*failure(other).await.code, codes::UPSTREAM_BAD_CONTENT);
-    assert_eq!(&*failure(events(b"")).await.code, codes::UPSTREAM_TRUNCATED);
-    assert_eq!(&*failure(events(b"data: {\"choices\": 1}\n\n")).await.code, codes::UPSTREAM_MALFORMED);
+    assert_eq!(failure(other).await.code(), codes::UPSTREAM_BAD_CONTENT);
+    assert_eq!(failure(events(b"")).await.code(), codes::UPSTREAM_TRUNCATED);
+    assert_eq!(failure(events(b"data: {\"choices\": 1}\n\n")).await.code(), codes::UPSTREAM_MALFORMED);
     let half = quirky();
     let half = &half[..half.len() - 200];
-    assert_eq!(&*failure(events(half)).await.code, codes::UPSTREAM_TRUNCATED);
+    assert_eq!(failure(events(half)).await.code(), codes::UPSTREAM_TRUNCATED);
     let cut = sse(&[delta(json!({"content": "Half"}), None)]);
-    assert_eq!(&*failure(events(&cut)).await.code, codes::UPSTREAM_TRUNCATED);
+    assert_eq!(failure(events(&cut)).await.code(), codes::UPSTREAM_TRUNCATED);
 }
 
 #[tokio::test]

@@ -84,7 +84,7 @@ async fn a_bad_recording_is_refused_or_fails() {
     ] {
         let (file, _folder) = file("x", bytes);
         let (_, result) = play(&replay(file), request()).await;
-        assert_eq!(&*result.unwrap_err().code, code);
+        assert_eq!(result.unwrap_err().code(), code);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use agentwire_core::{json::Unfit, patch::PatchError};
 
-use super::super::{Failure, Stopped};
-use crate::codes;
+use super::super::Stopped;
+use crate::error::{UpstreamError, UpstreamErrorKind};
 
 /// Anything that can go wrong in an agent; `?` makes it from every error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -29,7 +29,7 @@ pub enum EmitError {
     NotAnArray(Box<str>),
 }
 
-impl From<EmitError> for Failure {
+impl From<EmitError> for UpstreamError {
     fn from(error: EmitError) -> Self {
         match error {
             EmitError::Stopped(stopped) => stopped.into(),
@@ -38,7 +38,7 @@ impl From<EmitError> for Failure {
     }
 }
 
-impl From<BoxError> for Failure {
+impl From<BoxError> for UpstreamError {
     /// A failure stays what it is. What else can go wrong is nothing for the person at the other end: it goes to the log.
     fn from(error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
@@ -55,6 +55,6 @@ impl From<BoxError> for Failure {
             detail.push_str(&cause.to_string());
             source = cause.source();
         }
-        Self::new(codes::UPSTREAM_FAILED, "the agent failed").with_detail(detail)
+        Self::from(UpstreamErrorKind::Failed("the agent failed".into())).with_detail(detail)
     }
 }

@@ -3,13 +3,14 @@
 use std::{future::Future, sync::Arc};
 
 use super::{
-    super::{Agent, BoxFuture, EventSink, Failure, Request},
+    super::{Agent, BoxFuture, EventSink, Request},
     BoxError, Emitter,
 };
+use crate::error::UpstreamError;
 
 /// Makes an agent of a function: a run comes in, and an [`Emitter`] takes what the agent says.
 ///
-/// The run succeeds when the function returns `Ok`. An error ends it with RUN_ERROR: a [`Failure`] with its own code and
+/// The run succeeds when the function returns `Ok`. An error ends it with RUN_ERROR: a [`UpstreamError`] with its own code and
 /// message, anything else as `UPSTREAM_FAILED` with what it says in the log only. When the run is stopped, the future is
 /// dropped, and emitting fails, so that `?` ends the agent either way.
 ///
@@ -52,7 +53,7 @@ where
         F: Fn(Request, Emitter) -> A + Send + Sync + 'static,
         A: Future<Output = Result<(), BoxError>> + Send + 'static,
     {
-        fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+        fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
             emitting(request, sink, &self.0)
         }
     }
@@ -62,14 +63,14 @@ where
 /// Answers a run with an [`Emitter`]: what [`agent_fn`] does, for types that are agents themselves.
 ///
 /// ```
-/// use agentwire_gateway::agent::{Agent, BoxFuture, Failure, EventSink, Request, emitting};
+/// use agentwire_gateway::{UpstreamError, agent::{Agent, BoxFuture, EventSink, Request, emitting}};
 ///
 /// struct Greeter {
 ///     greeting: String,
 /// }
 ///
 /// impl Agent for Greeter {
-///     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+///     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
 ///         let greeting = self.greeting.clone();
 ///         emitting(request, sink, |_, emit| async move {
 ///             emit.text(greeting).await?;
@@ -82,7 +83,7 @@ pub fn emitting<A>(
     request: Request,
     sink: EventSink,
     answer: impl FnOnce(Request, Emitter) -> A,
-) -> BoxFuture<'static, Result<(), Failure>>
+) -> BoxFuture<'static, Result<(), UpstreamError>>
 where
     A: Future<Output = Result<(), BoxError>> + Send + 'static,
 {

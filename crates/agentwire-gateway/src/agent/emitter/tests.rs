@@ -8,8 +8,8 @@ use agentwire_core::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{super::Failure, *};
-use crate::codes;
+use super::*;
+use crate::{codes, error::UpstreamError};
 
 /// How many events fit between the agent and who listens.
 const ROOM: usize = 3;
@@ -18,7 +18,7 @@ const ROOM: usize = 3;
 async fn run<A>(
     input: RunInput,
     answer: impl FnOnce(Request, Emitter) -> A,
-) -> (Vec<Event>, Result<(), Failure>)
+) -> (Vec<Event>, Result<(), UpstreamError>)
 where
     A: Future<Output = Result<(), BoxError>> + Send + 'static,
 {
@@ -423,11 +423,11 @@ async fn errors_are_told_only_as_far_as_they_may() {
         assert_eq!(kinds(&events), ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]);
         end.expect_err("it failed")
     };
-    let own = failed(|| Failure::new("NO_MONEY", "the account is empty").into()).await;
-    assert_eq!((&*own.code, own.message.as_str()), ("NO_MONEY", "the account is empty"));
+    let own = failed(|| UpstreamError::new("NO_MONEY", "the account is empty").into()).await;
+    assert_eq!((own.code(), &*own.to_string()), ("NO_MONEY", "the account is empty"));
     let other = failed(|| std::io::Error::other("password `hunter2` was refused").into()).await;
-    assert_eq!((&*other.code, other.message.as_str()), (codes::UPSTREAM_FAILED, "the agent failed"));
-    assert_eq!(other.detail.as_deref(), Some("password `hunter2` was refused"));
+    assert_eq!((other.code(), &*other.to_string()), (codes::UPSTREAM_FAILED, "the agent failed"));
+    assert_eq!(other.detail(), Some("password `hunter2` was refused"));
     let stopped = failed(|| EmitError::from(Stopped).into()).await;
     assert_eq!(stopped, Stopped.into());
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::{OptionsError, unanswered};
 use crate::{
-    agent::Failure,
+    error::UpstreamError,
     upstream::http::{causes, is_loopback},
 };
 
@@ -138,7 +138,11 @@ impl Server {
     }
 
     /// What an answer, or the lack of one, means for the run; `None` if it goes on without.
-    pub(super) fn settle<T>(&self, hook: &str, answer: Result<T, String>) -> Result<Option<T>, Failure> {
+    pub(super) fn settle<T>(
+        &self,
+        hook: &str,
+        answer: Result<T, String>,
+    ) -> Result<Option<T>, UpstreamError> {
         match (answer, self.on_failure) {
             (Ok(answer), _) => Ok(Some(answer)),
             (Err(problem), OnFailure::Closed) => Err(unanswered(hook, &problem)),

@@ -29,7 +29,7 @@ pub use self::{
     rule::{Action, EVENTS, Place, RuleError, RuleOptions},
 };
 use super::{Hooked, Hooks, RunContext, failed, refused};
-use crate::agent::Failure;
+use crate::error::UpstreamError;
 
 /// What a hook's server needs beyond its own time-out: a little more, so that its failure is told and not ours.
 const MARGIN: Duration = Duration::from_secs(5);
@@ -131,7 +131,11 @@ impl Run {
         Value::Object(body).to_string()
     }
 
-    async fn ask_about_input(&self, server: &Server, input: &RunInput) -> Result<Option<RunInput>, Failure> {
+    async fn ask_about_input(
+        &self,
+        server: &Server,
+        input: &RunInput,
+    ) -> Result<Option<RunInput>, UpstreamError> {
         let sent: Value = serde_json::from_str(&ag_ui::input::to_json(input)).unwrap_or_default();
         let answer = server.ask("input", self.body("input", "input", sent), &["input", "refuse"]).await;
         let read = |answer: Option<serde_json::Map<String, Value>>| {
@@ -198,6 +202,6 @@ impl Hooks for Run {
 }
 
 /// What a server's failure is for a run that must not go on without it.
-fn unanswered(hook: &str, problem: &str) -> Failure {
+fn unanswered(hook: &str, problem: &str) -> UpstreamError {
     failed(format!("the server of the `{hook}` hook {problem}"))
 }

@@ -20,7 +20,7 @@ use super::{
     http::{OnFailure, Server},
     unanswered,
 };
-use crate::{agent::Failure, stream::log_codec::Encoder};
+use crate::{error::UpstreamError, stream::log_codec::Encoder};
 
 /// How many bytes of events wait for the server: a second or two of a fast run.
 const MAX_WAITING: usize = 4 << 20;
@@ -77,7 +77,7 @@ impl Recorder {
         &'r self,
         event: &Event,
         about: &'r Map<String, Value>,
-    ) -> impl Future<Output = Result<(), Failure>> + Send + use<'r> {
+    ) -> impl Future<Output = Result<(), UpstreamError>> + Send + use<'r> {
         let encoded = self.encoder.lock().unwrap_or_else(PoisonError::into_inner).encode(event);
         let text = encoded.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
         let is_last = event.is_terminal();

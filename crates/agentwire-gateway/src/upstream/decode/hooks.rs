@@ -8,11 +8,13 @@ use agentwire_core::event::Event;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use super::{
-    Close, Flow, Phase, UpstreamDecoder, codes, cut_behind_terminal, is_repeated, malformed, not_a_frame,
+    Close, Flow, Phase, UpstreamDecoder, cut_behind_terminal, is_repeated, malformed, not_a_frame,
     says_something,
 };
-use crate::agent::Failure;
-use crate::hooks::{HookSet, Native, Translation, failed};
+use crate::{
+    error::{UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout},
+    hooks::{HookSet, Native, Translation, failed},
+};
 
 /// How far the hooks of a run are with a stream.
 pub(super) struct Progress {
@@ -35,7 +37,7 @@ impl UpstreamDecoder {
         &mut self,
         bytes: &[u8],
         out: &mut Vec<Event>,
-    ) -> Result<Flow, Failure> {
+    ) -> Result<Flow, UpstreamError> {
         let Some(hooks) = self.request.hooks.clone() else { return self.push(bytes, out) };
         if self.feed(bytes)? { Box::pin(self.drain_through(&hooks, out)).await } else { Ok(Flow::More) }
     }
@@ -45,7 +47,7 @@ impl UpstreamDecoder {
         &mut self,
         close: Close,
         out: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), UpstreamError> {
         let Some(hooks) = self.request.hooks.clone() else { return self.end(close, out) };
         let Some(ended) = self.last_bytes(close)? else { return Ok(()) };
         let last = Box::pin(self.drain_through(&hooks, out)).await;
@@ -58,7 +60,7 @@ impl UpstreamDecoder {
         event: &str,
         data: &str,
         out: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), UpstreamError> {
         let native = Native::text(Some(event), data);
         let mut natives = Vec::new();
         let hooks = self.request.hooks.clone();
@@ -68,9 +70,9 @@ impl UpstreamDecoder {
         }
         for native in natives {
             let read = self.read(hooks.as_ref(), native, (self.frames, 0), out).await;
-            let malformed = |failure: Failure| match &*failure.code {
-                codes::UPSTREAM_MALFORMED => {
-                    Failure { message: format!("the agent's `{event}` is malformed"), ..failure }
+            let malformed = |failure: UpstreamError| match failure.kind() {
+                Kind::MalformedFrame { .. } => {
+                    failure.with_kind(Kind::MalformedBody(format!("the agent's `{event}`").into()))
                 }
                 _ => failure,
             };
@@ -82,7 +84,7 @@ impl UpstreamDecoder {
         Ok(())
     }
 
-    async fn drain_through(&mut self, hooks: &HookSet, out: &mut Vec<Event>) -> Result<Flow, Failure> {
+    async fn drain_through(&mut self, hooks: &HookSet, out: &mut Vec<Event>) -> Result<Flow, UpstreamError> {
         let failure = loop {
             let Phase::Reading(decoder, _) = &mut self.phase else { return Ok(Flow::Over) };
             let (native, place) = match decoder.next_frame() {
@@ -115,7 +117,7 @@ impl UpstreamDecoder {
         native: Native,
         place: (u64, u64),
         out: &mut Vec<Event>,
-    ) -> Result<Flow, Failure> {
+    ) -> Result<Flow, UpstreamError> {
         let mut natives = Vec::new();
         // From now: it came in time, whoever was slow to look.
         let deadline = self.timeouts().map(|time| Instant::now() + time.min(super::FOR_EVER));
@@ -137,7 +139,7 @@ impl UpstreamDecoder {
         mut native: Native,
         (index, offset): (u64, u64),
         out: &mut Vec<Event>,
-    ) -> Result<Flow, Failure> {
+    ) -> Result<Flow, UpstreamError> {
         let before = out.len();
         let translation = match hooks {
             Some(hooks) => hooks.translate(&native, out).await?,
@@ -196,16 +198,15 @@ impl UpstreamDecoder {
     }
 
     /// Says what the hooks say instead of what did not come in time. Nothing more is read after that.
-    pub(super) async fn fall_back(&mut self, out: &mut Vec<Event>) -> Result<(), Failure> {
+    pub(super) async fn fall_back(&mut self, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
         let Some(hooks) = self.request.hooks.clone() else { return Ok(()) };
         self.hooked.fell_back = true;
         let before = out.len();
         let natives = hooks.native_fallback(out).await?;
         if out.len() == before && natives.is_empty() {
             let time = self.timeouts().unwrap_or_default();
-            let what = format!("the agent's next event was not there within {time:?}");
             self.phase = Phase::Over;
-            return Err(Failure::new(codes::UPSTREAM_TIMEOUT, what));
+            return Err(UpstreamTimeout::NativeEvent(time).into());
         }
         if let (Phase::Starting(_), false) = (&self.phase, natives.is_empty()) {
             let reader = self.language.format.and_then(|format| self.reader(format));

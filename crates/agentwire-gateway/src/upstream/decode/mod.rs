@@ -1,7 +1,7 @@
 //! From the bytes of an agent's stream to its events.
 //!
 //! Every agent that speaks a known format goes through here, whatever the bytes came by. What can go wrong with
-//! such a stream becomes a [`Failure`] with one of the `UPSTREAM_*` codes; what was said before that is passed
+//! such a stream becomes a [`UpstreamError`] with one of the `UPSTREAM_*` codes; what was said before that is passed
 //! on. There is no guard in this chain: the one behind the [`EventSink`] is enough.
 
 use std::{
@@ -21,8 +21,10 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use tokio::time::{Duration, Instant, sleep_until};
 
-use crate::agent::{BuildError, EventSink, Failure, Pauses, Request};
-use crate::codes;
+use crate::{
+    agent::{BuildError, EventSink, Pauses, Request},
+    error::{Truncation, UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout},
+};
 
 /// How much of a stream is looked at to tell what it is: what `framing::detect` asks for.
 const PEEK: usize = 64 << 10;
@@ -160,12 +162,12 @@ impl UpstreamDecoder {
     }
 
     /// Takes in bytes; what they say is added to `out`, also when they fail.
-    fn push(&mut self, bytes: &[u8], out: &mut Vec<Event>) -> Result<Flow, Failure> {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<Event>) -> Result<Flow, UpstreamError> {
         if self.feed(bytes)? { self.drain(out) } else { Ok(Flow::More) }
     }
 
     /// Takes in bytes; whether they are read.
-    fn feed(&mut self, bytes: &[u8]) -> Result<bool, Failure> {
+    fn feed(&mut self, bytes: &[u8]) -> Result<bool, UpstreamError> {
         match &mut self.phase {
             Phase::Over => Ok(true),
             Phase::Reading(decoder, _) => {
@@ -180,14 +182,14 @@ impl UpstreamDecoder {
     }
 
     /// The stream has ended, in good order or not: what that means for the run.
-    fn end(&mut self, close: Close, out: &mut Vec<Event>) -> Result<(), Failure> {
+    fn end(&mut self, close: Close, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
         let Some(ended) = self.last_bytes(close)? else { return Ok(()) };
         let last = self.drain(out);
         self.conclude(ended, last, out)
     }
 
     /// No more bytes come; `None` if the run is over already.
-    fn last_bytes(&mut self, close: Close) -> Result<Option<Ended>, Failure> {
+    fn last_bytes(&mut self, close: Close) -> Result<Option<Ended>, UpstreamError> {
         let (broken, complete) = match close {
             Close::Over => return Ok(None),
             Close::Eof => (None, false),
@@ -197,7 +199,7 @@ impl UpstreamDecoder {
         if matches!(self.phase, Phase::Starting(_)) {
             match (self.begin(true), &broken) {
                 (Ok(true), _) => {}
-                (Ok(false), None) => return Err(empty()),
+                (Ok(false), None) => return Err(Truncation::Empty.into()),
                 (Err(failure), None) => return Err(failure),
                 // Too little is there to say that it is the wrong thing.
                 (_, Some(broken)) => return Err(broken.clone()),
@@ -214,11 +216,11 @@ impl UpstreamDecoder {
     fn conclude(
         &mut self,
         Ended { broken, complete }: Ended,
-        last: Result<Flow, Failure>,
+        last: Result<Flow, UpstreamError>,
         out: &mut Vec<Event>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), UpstreamError> {
         let last = last.map_err(|failure| match &broken {
-            Some(broken) if &*failure.code == codes::UPSTREAM_TRUNCATED => broken.clone(),
+            Some(broken) if matches!(failure.kind(), Kind::Truncated(_)) => broken.clone(),
             _ => failure,
         })?;
         if last == Flow::Over {
@@ -226,19 +228,17 @@ impl UpstreamDecoder {
         }
         let end = match &broken {
             None => StreamEnd::Closed,
-            Some(Failure { code, message, .. }) => {
-                StreamEnd::Failed { code: code.clone(), message: message.as_str().into() }
-            }
+            Some(failure) => failed_by(failure),
         };
         self.close(&end, out);
         match out.last().map(|event| &event.body) {
             Some(Body::RunFinished(_)) => Ok(()),
             Some(Body::RunError(error)) => {
                 let failure = match (error.code.as_deref(), broken) {
-                    (Some(code), Some(broken)) if code == &*broken.code => broken,
-                    (Some(TRUNCATED), _) => Failure { message: error.message.to_string(), ..truncated() },
-                    (Some(NO_EVENTS), _) if self.frames == 0 => empty(),
-                    (Some(NO_EVENTS), _) => Failure::new(codes::UPSTREAM_BAD_CONTENT, &*error.message),
+                    (Some(code), Some(broken)) if code == broken.code() => broken,
+                    (Some(TRUNCATED), _) => Truncation::Reader(error.message.clone()).into(),
+                    (Some(NO_EVENTS), _) if self.frames == 0 => Truncation::Empty.into(),
+                    (Some(NO_EVENTS), _) => Kind::BadContent(error.message.to_string().into()).into(),
                     // The agent's own word.
                     _ => return Ok(()),
                 };
@@ -246,12 +246,12 @@ impl UpstreamDecoder {
                 Err(failure)
             }
             _ if complete && self.frames > 0 => Ok(()),
-            _ => Err(broken.unwrap_or_else(truncated)),
+            _ => Err(broken.unwrap_or_else(|| Truncation::Stream.into())),
         }
     }
 
     /// Tells framing and format from the first bytes, if they suffice.
-    fn begin(&mut self, whole: bool) -> Result<bool, Failure> {
+    fn begin(&mut self, whole: bool) -> Result<bool, UpstreamError> {
         let Phase::Starting(start) = &self.phase else { return Ok(true) };
         let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
         let Some(begins) = text.iter().position(|byte| !byte.is_ascii_whitespace()) else {
@@ -292,19 +292,17 @@ impl UpstreamDecoder {
         format.reader.map(|make| make(&setup))
     }
 
-    fn not_events(&mut self) -> Failure {
+    fn not_events(&mut self) -> UpstreamError {
         let start = match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Starting(start) => start,
             _ => Vec::new(),
         };
-        Failure::new(
-            codes::UPSTREAM_BAD_CONTENT,
-            "the agent answered with something that is not an event stream",
-        )
-        .with_detail(format!("it begins with `{}`", excerpt(&start).escape_debug()))
+        let message = "the agent answered with something that is not an event stream";
+        UpstreamError::from(Kind::BadContent(message.into()))
+            .with_detail(format!("it begins with `{}`", excerpt(&start).escape_debug()))
     }
 
-    fn drain(&mut self, out: &mut Vec<Event>) -> Result<Flow, Failure> {
+    fn drain(&mut self, out: &mut Vec<Event>) -> Result<Flow, UpstreamError> {
         let Phase::Reading(decoder, reader) = &mut self.phase else { return Ok(Flow::Over) };
         let failure = loop {
             let before = out.len();
@@ -333,25 +331,25 @@ impl UpstreamDecoder {
 
     /// What the run's last event means. An error of chat completions before the first word is what other servers say by
     /// a status, so its words are for the log as well.
-    fn said_last(&self, out: &mut Vec<Event>, before: usize) -> Result<(), Failure> {
+    fn said_last(&self, out: &mut Vec<Event>, before: usize) -> Result<(), UpstreamError> {
         let begun = self.said || says_something(&out[before..out.len() - 1]);
         let refuses = self.language.format.is_some_and(|format| format.name == openai::FORMAT.name);
         match out.pop_if(|event| refuses && !begun && matches!(event.body, Body::RunError(_))) {
             Some(Event { body: Body::RunError(error), .. }) => {
                 let code = error.code.as_deref().unwrap_or_default();
-                Err(Failure::new(codes::UPSTREAM_FAILED, "the agent's server answered with an error")
-                    .with_detail(bounded(format!("{code}: {}", error.message))))
+                let detail = bounded(format!("{code}: {}", error.message));
+                Err(UpstreamError::from(Kind::Failed("the agent's server answered with an error".into()))
+                    .with_detail(detail))
             }
             _ => Ok(()),
         }
     }
 
     /// The stream cannot be read any further.
-    fn fail(&mut self, failure: Failure, out: &mut Vec<Event>) -> Failure {
-        let Failure { code, message, .. } = &failure;
-        self.close(&StreamEnd::Failed { code: code.clone(), message: message.as_str().into() }, out);
+    fn fail(&mut self, failure: UpstreamError, out: &mut Vec<Event>) -> UpstreamError {
+        self.close(&failed_by(&failure), out);
         // The failure says it.
-        out.pop_if(|event| matches!(&event.body, Body::RunError(error) if error.code.as_ref() == Some(code)));
+        out.pop_if(|event| matches!(&event.body, Body::RunError(error) if error.code.as_deref() == Some(failure.code())));
         failure
     }
 
@@ -397,24 +395,25 @@ fn is_repeated(frame: &Frame<'_>, joined: &mut Option<u64>, last_id: &mut Option
 }
 
 /// A frame that its reader did not understand; `ended` if no more bytes come.
-fn malformed(frame: &Frame<'_>, error: &ReadError, ended: bool) -> Failure {
+fn malformed(frame: &Frame<'_>, error: &ReadError, ended: bool) -> UpstreamError {
     if ended && is_half(frame.text()) {
-        return Failure { detail: Some(bounded(error.to_string())), ..truncated() };
+        return UpstreamError::from(Truncation::Stream).with_detail(bounded(error.to_string()));
     }
-    let what = format!("frame {} at byte {} of the agent's stream", frame.index + 1, frame.offset);
-    Failure::new(codes::UPSTREAM_MALFORMED, format!("{what} is malformed"))
-        .with_detail(bounded(error.to_string()))
+    let kind = Kind::MalformedFrame { frame: frame.index + 1, offset: frame.offset, problem: None };
+    UpstreamError::from(kind).with_detail(bounded(error.to_string()))
 }
 
 /// Bytes that are no frame.
-fn not_a_frame(error: &FrameError) -> Failure {
-    let code = match error.problem {
-        FrameProblem::TooLarge { .. } => codes::LIMIT_EXCEEDED,
-        FrameProblem::Truncated => codes::UPSTREAM_TRUNCATED,
-        _ => codes::UPSTREAM_MALFORMED,
-    };
-    let (index, offset, problem) = (error.index + 1, error.offset, error.problem);
-    Failure::new(code, format!("frame {index} at byte {offset} of the agent's stream {problem}"))
+fn not_a_frame(error: &FrameError) -> UpstreamError {
+    let (frame, offset, problem) = (error.index + 1, error.offset, error.problem);
+    match problem {
+        FrameProblem::TooLarge { .. } => {
+            let message = format!("frame {frame} at byte {offset} of the agent's stream {problem}");
+            Kind::LimitExceeded(message.into()).into()
+        }
+        FrameProblem::Truncated => Truncation::Frame { frame, offset }.into(),
+        problem => Kind::MalformedFrame { frame, offset, problem: Some(problem) }.into(),
+    }
 }
 
 /// Whether the end of a JSON text is missing.
@@ -457,18 +456,14 @@ fn cut_behind_terminal(out: &mut Vec<Event>, before: usize) -> bool {
     }
 }
 
-pub(super) fn truncated() -> Failure {
-    Failure::new(codes::UPSTREAM_TRUNCATED, "the agent's stream ended before its run did")
-}
-
-fn empty() -> Failure {
-    Failure::new(codes::UPSTREAM_TRUNCATED, "the agent's stream ended before it said anything")
+/// The end of a stream that an error has ended, for the reader.
+fn failed_by(error: &UpstreamError) -> StreamEnd {
+    StreamEnd::Failed { code: error.code().into(), message: error.to_string().into() }
 }
 
 /// The connection broke in the middle of the stream.
-pub(super) fn broken(error: impl fmt::Display) -> Failure {
-    let message = "the connection to the agent broke before its run ended";
-    Failure::new(codes::UPSTREAM_TRUNCATED, message).with_detail(error.to_string())
+pub(super) fn broken(error: impl fmt::Display) -> UpstreamError {
+    UpstreamError::from(Truncation::Connection).with_detail(error.to_string())
 }
 
 /// As much of `bytes` as goes to the log.
@@ -503,7 +498,7 @@ impl StreamTimeouts {
     }
 
     /// For what is not the stream itself.
-    pub(super) async fn first<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
+    pub(super) async fn first<T>(&self, future: impl Future<Output = T>) -> Result<T, UpstreamError> {
         let Some((since, time)) = self.first else { return Ok(future.await) };
         let mut future = pin!(future);
         loop {
@@ -511,24 +506,16 @@ impl StreamTimeouts {
             match tokio::time::timeout_at(due, &mut future).await {
                 Ok(done) => return Ok(done),
                 Err(_) if self.due(since, time) > due => {}
-                Err(_) => return Err(late(time)),
+                Err(_) => return Err(UpstreamTimeout::FirstByte(time).into()),
             }
         }
     }
 }
 
-fn late(time: Duration) -> Failure {
-    Failure::new(codes::UPSTREAM_TIMEOUT, format!("the agent did not begin to answer within {time:?}"))
-}
-
-fn silent(time: Duration) -> Failure {
-    Failure::new(codes::UPSTREAM_TIMEOUT, format!("the agent was silent for {time:?}"))
-}
-
 /// What is known about the end of a stream.
 struct Ended {
     /// Why it is not in good order.
-    broken: Option<Failure>,
+    broken: Option<UpstreamError>,
     /// Whether its source says that it is complete.
     complete: bool,
 }
@@ -543,7 +530,7 @@ pub(super) enum Close {
     /// In good order, and its source says that it is complete.
     Complete,
     /// Not in good order.
-    Broken(Failure),
+    Broken(UpstreamError),
 }
 
 /// Reads a stream until it or its run ends. What was said is in the sink by then, also on failure.
@@ -555,7 +542,7 @@ pub(super) async fn pump<E: fmt::Display>(
     intake: &mut UpstreamDecoder,
     timeouts: StreamTimeouts,
     sink: &EventSink,
-) -> Result<Close, Failure> {
+) -> Result<Close, UpstreamError> {
     let mut bytes = pin!(bytes);
     let mut events = Vec::new();
     // One timer for the whole stream: it looks at `since` when it fires, and is set anew only then.
@@ -572,12 +559,13 @@ pub(super) async fn pump<E: fmt::Display>(
                 chunk = bytes.next() => break chunk,
                 () = &mut timer => {
                     let due = match (begun, timeouts.first, timeouts.idle) {
-                        (false, Some((since, time)), _) => Some((timeouts.due(since, time), late(time))),
+                        (false, Some((since, time)), _) => Some((timeouts.due(since, time), UpstreamTimeout::FirstByte(time))),
                         (false, None, _) | (true, _, None) => None,
-                        (true, _, Some(time)) => Some((timeouts.due(since, time), silent(time))),
+                        (true, _, Some(time)) => Some((timeouts.due(since, time), UpstreamTimeout::Idle(time))),
                     };
                     match due {
-                        Some((due, failure)) if due <= Instant::now() => {
+                        Some((due, timeout)) if due <= Instant::now() => {
+                            let failure = UpstreamError::from(timeout);
                             intake.wind_up(Close::Broken(failure.clone()), &mut events).await.ok();
                             events.pop_if(|event| event.is_terminal());
                             sink.send_all(&mut events).await?;
@@ -619,7 +607,7 @@ pub(super) async fn finish(
     intake: &mut UpstreamDecoder,
     close: Close,
     sink: &EventSink,
-) -> Result<(), Failure> {
+) -> Result<(), UpstreamError> {
     let mut events = Vec::new();
     let end = intake.wind_up(close, &mut events).await;
     sink.send_all(&mut events).await?;

@@ -12,7 +12,7 @@ const START: &str = "data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\
 const END: &str = "data: {\"type\":\"RUN_FINISHED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n";
 
 /// Plays pieces, each after so many seconds, with time-outs of 10 (first byte) and 5 seconds (between two).
-async fn play(pieces: &[(u64, &str)]) -> (usize, Result<Close, Failure>) {
+async fn play(pieces: &[(u64, &str)]) -> (usize, Result<Close, UpstreamError>) {
     let mut request = Request::new(RunInput::new("t", "r"));
     request.timeouts.first_byte = Some(Duration::from_secs(10));
     request.timeouts.idle = Some(Duration::from_secs(5));
@@ -33,10 +33,10 @@ async fn play(pieces: &[(u64, &str)]) -> (usize, Result<Close, Failure>) {
     (count, close)
 }
 
-fn late(result: (usize, Result<Close, Failure>)) -> (usize, String) {
+fn late(result: (usize, Result<Close, UpstreamError>)) -> (usize, String) {
     let failure = result.1.unwrap_err();
-    assert_eq!(&*failure.code, codes::UPSTREAM_TIMEOUT);
-    (result.0, failure.message)
+    assert_eq!(failure.code(), crate::codes::UPSTREAM_TIMEOUT);
+    (result.0, failure.to_string())
 }
 
 #[tokio::test(start_paused = true)]

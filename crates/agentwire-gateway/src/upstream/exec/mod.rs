@@ -27,8 +27,8 @@ use tokio::{
 
 use self::{family::Family, stderr::Tail};
 use super::decode::{Close, ExpectedFormat, StreamTimeouts, UpstreamDecoder, finish, pump};
-use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Failure, Hold, Request};
-use crate::codes;
+use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Hold, Request};
+use crate::error::{UpstreamError, UpstreamErrorKind as Kind};
 
 /// How long a command may tidy up after its last word, which nobody waits for; and how long its output may be silent once
 /// it has ended, if a child of its holds it open.
@@ -122,7 +122,7 @@ impl Agent for Exec {
         true
     }
 
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let this = self.clone();
         Box::pin(async move {
             let mut line = ag_ui::input::to_json(&request.input);
@@ -130,8 +130,7 @@ impl Agent for Exec {
             let mark = family::mark();
             let child = this.command(&request, &mark).spawn().map_err(|error| {
                 let program = &this.options.command[0];
-                Failure::new(codes::UPSTREAM_UNREACHABLE, "the agent's command could not be started")
-                    .with_detail(format!("`{program}`: {error}"))
+                UpstreamError::from(Kind::Spawn).with_detail(format!("`{program}`: {error}"))
             })?;
             let mut started = Started::new(child, mark);
             let listed = Listed::new(&this.running, &request, started.family.clone());
@@ -140,7 +139,7 @@ impl Agent for Exec {
                 tokio::spawn(async move { stdin.write_all(line.as_bytes()).await });
             }
             let Some((out, err)) = started.child.stdout.take().zip(started.child.stderr.take()) else {
-                return Err(Failure::new(codes::INTERNAL, "the agent's command has no output"));
+                return Err(Kind::Internal("the agent's command has no output".into()).into());
             };
             let tail = Tail::default();
             let listener = tokio::spawn(stderr::listen(err, request.clone(), tail.clone()));
@@ -178,8 +177,7 @@ impl Agent for Exec {
                 return Err(failure);
             }
             let said = format!("stderr: {tail}");
-            let detail =
-                failure.detail.as_ref().map_or_else(|| said.clone(), |detail| format!("{detail}; {said}"));
+            let detail = failure.detail().map_or_else(|| said.clone(), |detail| format!("{detail}; {said}"));
             Err(failure.with_detail(detail))
         })
     }
@@ -229,8 +227,8 @@ impl Drop for Listed {
 }
 
 /// What a command's end says.
-fn verdict(status: Result<io::Result<ExitStatus>, tokio::time::error::Elapsed>) -> Result<(), Failure> {
-    let failed = |what: String| Err(Failure::new(codes::UPSTREAM_FAILED, what));
+fn verdict(status: Result<io::Result<ExitStatus>, tokio::time::error::Elapsed>) -> Result<(), UpstreamError> {
+    let failed = |what: String| Err(Kind::Failed(what.into()).into());
     match status {
         Ok(Ok(status)) if status.success() => Ok(()),
         // `exit status: 3`, `signal: 9 (SIGKILL)`.

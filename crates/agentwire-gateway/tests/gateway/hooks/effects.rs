@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use agentwire_core::event::{Body, Event, Message, RunInput};
 use agentwire_gateway::{
-    InstanceLock,
-    agent::{Agent, BoxFuture, EventSink, Failure, Request},
+    InstanceLock, UpstreamError,
+    agent::{Agent, BoxFuture, EventSink, Request},
     codes,
     hooks::{Hooked, Hooks, Native, Translation, refused},
 };
@@ -17,7 +17,7 @@ use crate::support::*;
 /// Hooks that are functions.
 #[derive(Default)]
 struct Acts {
-    input: Option<fn(RunInput) -> Result<RunInput, Failure>>,
+    input: Option<fn(RunInput) -> Result<RunInput, UpstreamError>>,
     native: Option<fn(Native) -> Vec<Native>>,
     translate: Option<fn(&Native, &mut Vec<Event>) -> Translation>,
     event: Option<fn(Event) -> Vec<Event>>,
@@ -326,11 +326,15 @@ async fn without_anything_to_say_instead_the_run_is_late() {
 struct Elsewhere(Arc<Puppet>, Arc<Puppet>);
 
 impl Agent for Elsewhere {
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         self.0.run(request, sink)
     }
 
-    fn attach(&self, request: Request, sink: EventSink) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+    fn attach(
+        &self,
+        request: Request,
+        sink: EventSink,
+    ) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let again = self.1.clone();
         Some(Box::pin(async move { again.run(request, sink).await }))
     }

@@ -8,7 +8,8 @@ use std::{
 
 use agentwire_core::event::ThreadId;
 use agentwire_gateway::{
-    agent::{BoxFuture, EventSink, Failure},
+    UpstreamError,
+    agent::{BoxFuture, EventSink},
     codes,
     hooks::{Hooked, RunContext, SessionLock},
 };
@@ -33,7 +34,7 @@ impl SessionLock for Desks {
                 _ => {}
             }
             if !self.taken.lock().expect("no panic").insert(run.thread.clone()) {
-                return Err(Failure::new(codes::THREAD_IS_LOCKED, "somebody works on it"));
+                return Err(UpstreamError::new(codes::THREAD_IS_LOCKED, "somebody works on it"));
             }
             Ok(())
         })
@@ -74,7 +75,7 @@ async fn a_lock_is_free_after_every_ending() {
     let lock = Arc::new(Desks::default());
     let given = lock.clone();
     let agent = play(async |request, sink: EventSink| match &*request.input.run {
-        "fails" => Err(Failure::new("TOO_BAD", "it went wrong")),
+        "fails" => Err(UpstreamError::new("TOO_BAD", "it went wrong")),
         "agent panics" => panic!("on purpose"),
         "stopped" => std::future::pending().await,
         _ => {

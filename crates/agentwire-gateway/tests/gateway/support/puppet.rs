@@ -6,7 +6,10 @@ use std::sync::{
 };
 
 use agentwire_core::event::{Body, Event, RunError, RunFinished, RunInput};
-use agentwire_gateway::agent::{Agent, BoxFuture, EventSink, Failure, Request};
+use agentwire_gateway::{
+    UpstreamError,
+    agent::{Agent, BoxFuture, EventSink, Request},
+};
 use tokio::sync::Semaphore;
 
 type Script = dyn Fn(&RunInput) -> Vec<Event> + Send + Sync;
@@ -96,7 +99,7 @@ impl Drop for Watch {
 }
 
 impl Agent for Puppet {
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         self.seen.calls.fetch_add(1, Ordering::SeqCst);
         self.seen.requests.lock().expect("no panic").push(request.clone());
         let script = (self.script)(&request.input);
@@ -124,9 +127,9 @@ struct Play<F>(F);
 impl<F, A> Agent for Play<F>
 where
     F: Fn(Request, EventSink) -> A + Send + Sync + 'static,
-    A: Future<Output = Result<(), Failure>> + Send + 'static,
+    A: Future<Output = Result<(), UpstreamError>> + Send + 'static,
 {
-    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), Failure>> {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         Box::pin((self.0)(request, sink))
     }
 }
@@ -134,7 +137,7 @@ where
 pub(crate) fn play<F, A>(act: F) -> Arc<dyn Agent>
 where
     F: Fn(Request, EventSink) -> A + Send + Sync + 'static,
-    A: Future<Output = Result<(), Failure>> + Send + 'static,
+    A: Future<Output = Result<(), UpstreamError>> + Send + 'static,
 {
     Arc::new(Play(act))
 }

@@ -27,7 +27,10 @@ use super::{
     pointer::{Pointer, rewritten},
     rule::{Action, Rule, Target, name_mut, name_of},
 };
-use crate::{agent::Failure, codes, stream::log_codec::Encoder};
+use crate::{
+    error::{UpstreamError, UpstreamErrorKind},
+    stream::log_codec::Encoder,
+};
 
 /// The most bytes of arguments that are held at once: as much as one frame of an agent may have.
 const MAX_HELD: usize = 8 << 20;
@@ -102,7 +105,7 @@ impl Rewrite {
     }
 
     /// Adds what the rules leave of an event to `out`.
-    pub(super) fn event(&mut self, mut event: Event, out: &mut Vec<Event>) -> Result<(), Failure> {
+    pub(super) fn event(&mut self, mut event: Event, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
         if self.rules.is_empty() {
             out.push(event);
             return Ok(());
@@ -132,7 +135,7 @@ impl Rewrite {
                     let what = format!(
                         "the arguments of the call `{id}` are over {MAX_HELD} bytes, too much for a rule to look into"
                     );
-                    return Err(Failure::new(codes::LIMIT_EXCEEDED, what));
+                    return Err(UpstreamErrorKind::LimitExceeded(what.into()).into());
                 }
                 held.push_str(delta);
                 return Ok(());

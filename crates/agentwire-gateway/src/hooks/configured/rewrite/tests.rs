@@ -343,7 +343,7 @@ fn arguments_that_are_too_large_to_be_held_end_the_run() {
     rewrite.event(event(&call("pay", "1", &[])[0]), &mut out).expect("a start");
     let piece = Event::new(Body::ToolArgs { call: "1".into(), delta: "x".repeat(1 << 20).into() });
     let failure = (0..9).find_map(|_| rewrite.event(piece.clone(), &mut out).err()).expect("a bound");
-    assert_eq!(&*failure.code, codes::LIMIT_EXCEEDED);
+    assert_eq!(failure.code(), crate::codes::LIMIT_EXCEEDED);
     assert_eq!(out.len(), 1, "nothing of them was said");
 }
 

@@ -8,7 +8,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use crate::{agent::Failure, codes};
+use super::UpstreamError;
+use crate::codes;
 
 /// Why a request was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +26,10 @@ pub struct ApiError {
     /// What is, where the request assumed something else.
     pub snapshot: Option<Box<serde_json::Value>>,
 }
+
+/// The code of an error response, as a response extension: metrics count responses by it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseCode(pub(crate) &'static str);
 
 impl ApiError {
     /// A refusal with nothing but code and message.
@@ -78,13 +83,13 @@ impl From<StoreError> for ApiError {
     }
 }
 
-impl From<Failure> for ApiError {
-    /// What an agent's side failed at, for a request that is no run. What it said itself goes to the log.
-    fn from(failure: Failure) -> Self {
-        let Failure { code, message, detail, retry_after } = failure;
-        tracing::warn!(%code, detail, "an agent's server failed: {message}");
-        let known = codes::ALL.iter().find(|(name, ..)| **name == *code);
-        Self { retry_after, ..Self::new(known.map_or(codes::UPSTREAM_FAILED, |(name, ..)| name), message) }
+impl From<UpstreamError> for ApiError {
+    /// The response to a request other than a run. A code of the agent's own becomes `UPSTREAM_FAILED`, since the
+    /// codes of responses are documented ones.
+    fn from(error: UpstreamError) -> Self {
+        tracing::warn!(code = error.code(), detail = error.detail(), "an agent's server failed: {error}");
+        let code = codes::find(error.code()).unwrap_or(codes::UPSTREAM_FAILED);
+        Self { retry_after: error.retry_after(), ..Self::new(code, error.to_string()) }
     }
 }
 
@@ -107,7 +112,7 @@ impl IntoResponse for ApiError {
         }
         let body = body.to_string();
         let mut response = (status, Body::from(body)).into_response();
-        response.extensions_mut().insert(crate::http::RefusedWith(self.code));
+        response.extensions_mut().insert(ResponseCode(self.code));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
