@@ -1,8 +1,8 @@
-//! What AG-UI has no event for travels as an activity, and comes back as what it was.
+//! Carries canonical events without an AG-UI type as activities, and restores them.
 //!
-//! An activity keeps its place among the messages and survives in a client's history, which a CUSTOM event
-//! would not. An activity of such a kind becomes the typed event again only if writing that event would give
-//! the very same activity; anything else is somebody's own and stays an activity.
+//! An activity keeps its position among the messages and stays in a client's history; a CUSTOM event would
+//! not. An activity is restored to a typed event only if writing that event gives the identical activity. Any
+//! other activity of the same kind belongs to the application and stays an activity.
 
 use crate::{
     event::{Body, MessageId},
@@ -11,25 +11,25 @@ use crate::{
     patch::{Op, Patch, PatchOp},
 };
 
-/// An activity snapshot that stands for another event.
-pub(crate) struct Activity {
+/// An activity snapshot that carries another event.
+pub(crate) struct CarryingActivity {
     pub(crate) message: MessageId,
     pub(crate) kind: String,
     pub(crate) content: Object,
-    /// What the event's metadata must hold in addition.
+    /// Additional metadata of the event.
     pub(crate) metadata: Option<Object>,
 }
 
-/// The activity snapshot that stands for `body`, if it needs one.
-pub(crate) fn activity_for(body: &Body) -> Option<Activity> {
+/// The activity snapshot that carries `body`, if AG-UI has no type for it.
+pub(crate) fn activity_for(body: &Body) -> Option<CarryingActivity> {
     Some(match body {
-        Body::Source(source) => Activity {
+        Body::Source(source) => CarryingActivity {
             message: source.id.clone(),
             kind: carrier::SOURCE.into(),
             content: carrier::source_content(source),
             metadata: None,
         },
-        Body::File(file) => Activity {
+        Body::File(file) => CarryingActivity {
             message: file.id.clone(),
             kind: carrier::FILE.into(),
             content: carrier::file_content(file),
@@ -37,17 +37,17 @@ pub(crate) fn activity_for(body: &Body) -> Option<Activity> {
         },
         Body::Block(block) => {
             let (kind, content, metadata) = carrier::block_content(block);
-            Activity { message: block.id.clone(), kind, content, metadata: Some(metadata) }
+            CarryingActivity { message: block.id.clone(), kind, content, metadata: Some(metadata) }
         }
         Body::CollaborationStart { id, message, from, to } => {
             let (content, metadata) = carrier::collaboration_content(from, to, message.as_ref());
-            Activity { message: id.clone(), kind: carrier::COLLABORATION.into(), content, metadata }
+            CarryingActivity { message: id.clone(), kind: carrier::COLLABORATION.into(), content, metadata }
         }
         _ => return None,
     })
 }
 
-/// The activity patch that stands for `body`, if it needs one.
+/// The activity patch that carries `body`, if AG-UI has no type for it.
 pub(crate) fn patch_for(body: &Body) -> Option<(MessageId, &'static str, Patch)> {
     let (id, patch) = match body {
         Body::CollaborationTask { id, task } => (id, carrier::collaboration_task(task)),
@@ -57,8 +57,8 @@ pub(crate) fn patch_for(body: &Body) -> Option<(MessageId, &'static str, Patch)>
     Some((id.clone(), carrier::COLLABORATION, patch))
 }
 
-/// The event that an activity snapshot stands for.
-pub(crate) fn body_from(
+/// The event that an activity snapshot carries.
+pub(crate) fn event_from_activity(
     message: &MessageId,
     kind: &str,
     content: &Object,
@@ -90,8 +90,8 @@ fn hai_message(metadata: &Object) -> Option<MessageId> {
     metadata.member("hai")?.into_object()?.get_str("messageId").map(MessageId::from)
 }
 
-/// The metadata without what the event itself says already.
-pub(crate) fn foreign_metadata(body: &Body, metadata: Option<Object>) -> Option<Object> {
+/// The metadata without the values that the event body holds already.
+pub(crate) fn metadata_beside(body: &Body, metadata: Option<Object>) -> Option<Object> {
     match body {
         Body::Block(_) | Body::CollaborationStart { .. } => {
             metadata.map(|metadata| metadata.without("hai")).filter(|metadata| !metadata.is_empty())
@@ -100,8 +100,8 @@ pub(crate) fn foreign_metadata(body: &Body, metadata: Option<Object>) -> Option<
     }
 }
 
-/// The event that an activity patch stands for.
-pub(crate) fn collaboration_step(message: &MessageId, kind: &str, patch: &Patch) -> Option<Body> {
+/// The event that an activity patch carries.
+pub(crate) fn event_from_patch(message: &MessageId, kind: &str, patch: &Patch) -> Option<Body> {
     if kind != carrier::COLLABORATION {
         return None;
     }

@@ -1,12 +1,12 @@
-//! AG-UI, the agent–user interaction protocol: version 1.0, and what is left of 0.x.
+//! AG-UI, the agent–user interaction protocol: version 1.0 and the shapes of 0.x.
 //!
 //! Written and checked against the published packages `@ag-ui/core`, `client`, `encoder` and `proto` 1.0.0.
-//! The canonical model is this format's meaning, so little is lost: what AG-UI has no event for travels as an
-//! activity (`carried.rs`), what it has no member for inside the metadata key `agentwire`.
+//! The canonical events follow this format, so little is lost: events without an AG-UI type are carried as
+//! activities (`carried_events.rs`), values without an AG-UI member under the metadata key `agentwire`.
 //!
-//! Lost in translation: the binary form drops extra members of JSON Patch operations and holds numbers as
-//! doubles; profile `@0` loses the ids of reasoning and everything `old.rs` names; `@chunks` ends and
-//! re-opens messages that interleave.
+//! Lost in translation: the binary form drops extra members of JSON Patch operations and stores numbers as
+//! doubles; profile `@0` loses the ids of reasoning and the details listed in `writer/v0.rs`; `@chunks` ends
+//! and reopens messages that interleave.
 
 mod carried_events;
 pub mod input;
@@ -26,8 +26,8 @@ use self::{
     writer::{AgUiWriter, Encoding},
 };
 pub use self::{
-    reader::messages::{from_json as messages_from_json, patch_from_json},
-    writer::messages::to_json as messages_to_json,
+    reader::messages::{messages_from_json, patch_from_json},
+    writer::messages::messages_to_json,
 };
 use super::{Format, Profile};
 use crate::framing::Framing;

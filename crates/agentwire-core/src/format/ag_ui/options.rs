@@ -1,4 +1,4 @@
-//! Options of AG-UI: `-O key=value`.
+//! The options of AG-UI (`-O key=value`) and their parsed form.
 
 use crate::format::{OptionSpec, Options};
 

@@ -1,35 +1,25 @@
-//! What a format that descends from AG-UI shares with it: the shapes of parts, calls, outcomes and requests,
-//! and whole AG-UI events that travel inside another format's.
+//! AG-UI shapes that other formats reuse: content parts, tool calls, interrupts, outcomes, requests, and whole
+//! AG-UI events embedded in events of another format.
 
-use bytes::BytesMut;
-
+use super::reader::json::{Decoded, decode_event};
 pub(crate) use super::{
-    input::{from_raw as input_from_raw, resume, write as write_input},
+    input::{read_input, read_resume_entry, write_input},
     reader::{
-        json::{Context, outcome, usage},
-        messages::{message as message_from_raw, parts, tool_call},
+        json::{ReadContext, read_outcome, read_usage},
+        messages::{read_message, read_parts, read_tool_call},
     },
-    wire::{FINISH_REASON, MAX_INTEGER, WRAPPED},
+    wire::{FINISH_REASON, MAX_INTEGER, WRAPPED_PREFIX},
     writer::{
-        json::{write_outcome, write_usage},
-        messages::{write_call, write_message, write_part},
+        json::{write_event, write_interrupt, write_outcome, write_resume, write_usage},
+        messages::{write_message, write_part, write_tool_call},
     },
-};
-use super::{
-    reader::json::{self as json_reader, Native},
-    writer::json as json_writer,
 };
 use crate::event::Event;
 
-/// Appends the event as AG-UI 1.0 has it.
-pub(crate) fn write_event(out: &mut BytesMut, event: &Event) {
-    json_writer::event(out, event);
-}
-
-/// The event that an AG-UI object stands for; `None` if it is malformed, unknown or a shorthand.
-pub(crate) fn read_event(text: &str, context: &mut Context) -> Option<Event> {
-    match json_reader::event(text, None, context) {
-        Ok(Native::Event(event)) => Some(event),
+/// The event in an AG-UI JSON object; `None` if it is malformed, unknown or a chunk.
+pub(crate) fn read_event(text: &str, context: &mut ReadContext) -> Option<Event> {
+    match decode_event(text, None, context) {
+        Ok(Decoded::Event(event)) => Some(event),
         _ => None,
     }
 }

@@ -1,23 +1,23 @@
-//! AG-UI's own words.
+//! Names, keys and native shapes of AG-UI.
 
 use crate::event::{Extra, Role, SubagentId};
 
-/// The version that this implementation speaks and declares.
+/// The protocol version that this implementation declares.
 pub(crate) const PROTOCOL_VERSION: &str = "1.0";
 
-/// The member of an event's metadata in which agentwire keeps what AG-UI has no place for.
+/// The metadata key under which agentwire stores values that AG-UI has no member for.
 pub(crate) const CARRIER: &str = "agentwire";
 
-/// CUSTOM events with this prefix carry an AG-UI 1.0 event through a peer of AG-UI 0.x.
-pub(crate) const WRAPPED: &str = "agui.";
+/// The name prefix of CUSTOM events that carry an AG-UI 1.0 event through a peer of AG-UI 0.x.
+pub(crate) const WRAPPED_PREFIX: &str = "agui.";
 
-/// The CUSTOM event that carries a finish reason.
+/// The name of the CUSTOM event that carries a finish reason.
 pub(crate) const FINISH_REASON: &str = "agentwire.finish_reason";
 
-/// The CUSTOM event by which LangGraph adapters told old user interfaces about an interrupt.
+/// The name of the CUSTOM event by which LangGraph adapters reported an interrupt to 0.x user interfaces.
 pub(crate) const LEGACY_INTERRUPT: &str = "on_interrupt";
 
-/// The largest integer that AG-UI carries: what a double holds exactly.
+/// The largest integer of AG-UI: the largest one that a double represents exactly.
 pub(crate) const MAX_INTEGER: i64 = 9_007_199_254_740_991;
 
 /// A TEXT_MESSAGE_CHUNK, TOOL_CALL_CHUNK or REASONING_MESSAGE_CHUNK.
@@ -36,6 +36,7 @@ pub(crate) struct Chunk {
     pub(crate) extra: Option<Box<Extra>>,
 }
 
+/// The three chunk types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ChunkKind {
     Text,
@@ -69,7 +70,7 @@ impl ChunkKind {
     }
 }
 
-/// The events: name, arm of the `Event` message, value of the `EventType` enum.
+/// The event types: name, field number in the protobuf `oneof` of `Event`, value of the `EventType` enum.
 pub(crate) const EVENTS: &[(&str, u32, u64)] = &[
     ("TEXT_MESSAGE_START", 1, 0),
     ("TEXT_MESSAGE_CONTENT", 2, 1),

@@ -1,8 +1,8 @@
-//! RunAgentInput, the request of AG-UI, to and from the canonical [`RunInput`].
+//! `RunAgentInput`, the request body of AG-UI, to and from the canonical [`RunInput`].
 //!
-//! Malformed input is refused with the JSON path; unknown members are kept aside. What 0.x user interfaces
-//! send is understood: `null` where today's leave a member out, `binary` parts, and the draft's single
-//! `resume` object.
+//! Malformed input is rejected with the JSON path; unknown members are preserved in `unknown`. The shapes of
+//! 0.x user interfaces are accepted: `null` for an absent member, `binary` parts, and the single `resume`
+//! object of the draft.
 
 use bytes::BytesMut;
 use serde_json::value::RawValue;
@@ -19,15 +19,15 @@ use crate::{
 /// # Errors
 /// When it is not JSON or a known member is malformed; names the JSON path.
 pub fn from_json(body: &str, tally: &mut Tally) -> Result<RunInput, ReadError> {
-    read(Fields::parse(body, Path::Root)?, tally)
+    from_fields(Fields::parse(body, Path::Root)?, tally)
 }
 
-/// Reads a request that is part of something else.
-pub(crate) fn from_raw(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<RunInput, ReadError> {
-    read(Fields::of(raw, path)?, tally)
+/// Reads a request that is nested in another document.
+pub(crate) fn read_input(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<RunInput, ReadError> {
+    from_fields(Fields::of(raw, path)?, tally)
 }
 
-fn read(mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<RunInput, ReadError> {
+fn from_fields(mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<RunInput, ReadError> {
     let path = f.path();
     let mut input =
         RunInput::new(f.need_str("threadId", tally)?.as_ref(), f.need_str("runId", tally)?.as_ref());
@@ -36,7 +36,7 @@ fn read(mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<RunInput, ReadError>
     if let Some(raw) = f.take_unless_null("state") {
         input.state = Some(json(raw, Path::Key(&path, "state"), tally)?);
     }
-    input.messages = reader::messages::list(&mut f, tally)?;
+    input.messages = reader::messages::read_list(&mut f, tally)?;
     f.array("tools", |raw, path| {
         let mut f = Fields::of(raw, path)?;
         let parameters = match f.take_unless_null("parameters") {
@@ -65,26 +65,31 @@ fn read(mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<RunInput, ReadError>
         input.forwarded = Some(json(raw, Path::Key(&path, "forwardedProps"), tally)?);
     }
     input.resume = match f.peek("resume") {
-        // The draft sent one object, without a status.
+        // The draft had one object, without a status.
         Some(raw) if raw.get().starts_with('{') => {
             f.take("resume");
             tally.note("old shape", "resume as one object");
-            Some(vec![resume(raw, Path::Key(&path, "resume"), tally)?])
+            Some(vec![read_resume_entry(raw, Path::Key(&path, "resume"), tally)?])
         }
         _ => {
             let mut entries = Vec::new();
-            let there = f.array("resume", |raw, path| {
-                entries.push(resume(raw, path, tally)?);
+            let is_present = f.array("resume", |raw, path| {
+                entries.push(read_resume_entry(raw, path, tally)?);
                 Ok(())
             })?;
-            there.then_some(entries)
+            is_present.then_some(entries)
         }
     };
     input.unknown = f.rest("RunAgentInput", tally)?;
     Ok(input)
 }
 
-pub(crate) fn resume(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<ResumeEntry, ReadError> {
+/// Reads a resume entry. Only the single object of the draft may lack a status.
+pub(crate) fn read_resume_entry(
+    raw: &RawValue,
+    path: Path<'_>,
+    tally: &mut Tally,
+) -> Result<ResumeEntry, ReadError> {
     let mut f = Fields::of(raw, path)?;
     let interrupt = f.need_id("interruptId", tally)?;
     let status = match f.str("status", tally)?.as_deref() {
@@ -106,19 +111,19 @@ pub(crate) fn resume(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Resul
     Ok(ResumeEntry { interrupt, status, payload, metadata })
 }
 
-/// Writes a request body, declaring the version that this implementation speaks.
+/// Writes a request body that declares [`PROTOCOL_VERSION`].
 #[must_use]
 pub fn to_json(input: &RunInput) -> String {
     let mut out = BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
     let declared = RunInput { protocol_version: Some(PROTOCOL_VERSION.into()), ..input.clone() };
-    write(&mut w, &declared);
+    write_input(&mut w, &declared);
     w.end();
     String::from_utf8(out.into()).expect("JSON text is UTF-8")
 }
 
-/// Writes the members of a request as they are.
-pub(crate) fn write(w: &mut ObjectWriter<'_>, input: &RunInput) {
+/// Writes the members of a request, with its own protocol version.
+pub(crate) fn write_input(w: &mut ObjectWriter<'_>, input: &RunInput) {
     w.str("threadId", &input.thread)
         .str("runId", &input.run)
         .opt_str("protocolVersion", input.protocol_version.as_deref())
@@ -147,20 +152,5 @@ pub(crate) fn write(w: &mut ObjectWriter<'_>, input: &RunInput) {
         }
     });
     w.opt_json("forwardedProps", input.forwarded.as_ref());
-    if let Some(entries) = &input.resume {
-        w.array("resume", |list| {
-            for entry in entries {
-                list.object(|w| {
-                    let status = match entry.status {
-                        ResumeStatus::Resolved => "resolved",
-                        ResumeStatus::Cancelled => "cancelled",
-                    };
-                    w.str("interruptId", &entry.interrupt)
-                        .str("status", status)
-                        .opt_json("payload", entry.payload.as_ref())
-                        .opt_object("metadata", entry.metadata.as_ref());
-                });
-            }
-        });
-    }
+    writer::json::write_resume(w, input.resume.as_deref());
 }

@@ -1,13 +1,13 @@
-//! AG-UI as protobuf: the optional binary binding, byte for byte as the official encoder writes it.
+//! AG-UI as protobuf: the optional binary binding, byte-identical to the output of the official encoder.
 //!
-//! Written by hand on a small wire layer rather than generated. Generated structs would hold every string
-//! once more, sort the members of every `Struct` by key where the official encoder keeps their order, and
-//! still need the same mapping code to and from the canonical model. Reading goes through the JSON shape of
-//! an event, as in the official decoder, so that one set of rules judges both encodings; only the content
-//! events, nine tenths of a stream, have a lane of their own.
+//! Written by hand on a small wire layer instead of generated. Generated structs would copy every string once
+//! more, sort the members of every `Struct` by key where the official encoder keeps their order, and still
+//! need the same mapping to and from the canonical model. Reading goes through the JSON shape of an event, as
+//! in the official decoder, so one set of rules validates both encodings; only content events, nine tenths of
+//! a stream, have a fast path.
 //!
-//! Lossy against JSON: extra members of JSON Patch operations, numbers beyond a double, absent required
-//! strings (they read as empty).
+//! Lossy compared to JSON: extra members of JSON Patch operations, numbers beyond a double, absent required
+//! strings (read as empty).
 
 mod reader;
 mod writer;
@@ -16,8 +16,8 @@ mod writer;
 mod tests;
 
 pub(crate) use self::{
-    reader::decode,
-    writer::{encode, encode_chunk},
+    reader::decode_event,
+    writer::{write_chunk, write_event},
 };
 pub use self::{reader::input_from_proto, writer::input_to_proto};
 use bytes::BytesMut;
@@ -25,7 +25,7 @@ use bytes::BytesMut;
 use super::{
     reader::{
         AgUiReader,
-        json::{self as json_reader, Context, Native},
+        json::{self as json_reader, Decoded, ReadContext},
     },
     writer::{AgUiWriter, Encoding, json as json_writer},
 };
@@ -67,36 +67,36 @@ pub static FORMAT: Format = Format {
     writer: Some(|profile, _| Box::new(AgUiWriter::new(profile, Encoding::Proto))),
 };
 
-/// Encodes one event as it is: chunks stay chunks, and no version is declared.
+/// Encodes one event unchanged: chunks are not expanded, and no version is declared.
 ///
-/// For tools that look at single events; streams go through the format's reader and writer.
+/// For tools that inspect single events. Streams use the reader and writer of the format.
 ///
 /// # Errors
 /// When the text is not an event that has a binary form.
 pub fn event_to_proto(event: &str) -> Result<Vec<u8>, ReadError> {
     let mut out = BytesMut::new();
-    match json_reader::event(event, None, &mut Context::default())? {
-        Native::Event(event) => encode(&mut out, &event),
-        Native::Chunk(chunk) => encode_chunk(&mut out, &chunk),
-        Native::Thinking(..) | Native::Several(_) | Native::Unknown => return Err(no_single_event()),
+    match json_reader::decode_event(event, None, &mut ReadContext::default())? {
+        Decoded::Event(event) => write_event(&mut out, &event),
+        Decoded::Chunk(chunk) => write_chunk(&mut out, &chunk),
+        Decoded::Thinking(..) | Decoded::Several(_) | Decoded::Unknown => return Err(not_a_single_event()),
     }
     Ok(out.to_vec())
 }
 
-/// Decodes one event, without the length in front of it, into its JSON form.
+/// Decodes one event, without its length prefix, to its JSON form.
 ///
 /// # Errors
 /// When the bytes are not an event of AG-UI 1.0.
 pub fn event_to_json(event: &[u8]) -> Result<String, ReadError> {
     let mut out = BytesMut::new();
-    match decode(event, &mut Context::default())? {
-        Native::Event(event) => json_writer::event(&mut out, &event),
-        Native::Chunk(chunk) => json_writer::chunk(&mut out, &chunk),
-        Native::Thinking(..) | Native::Several(_) | Native::Unknown => return Err(no_single_event()),
+    match decode_event(event, &mut ReadContext::default())? {
+        Decoded::Event(event) => json_writer::write_event(&mut out, &event),
+        Decoded::Chunk(chunk) => json_writer::write_chunk(&mut out, &chunk),
+        Decoded::Thinking(..) | Decoded::Several(_) | Decoded::Unknown => return Err(not_a_single_event()),
     }
     Ok(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
 }
 
-fn no_single_event() -> ReadError {
+fn not_a_single_event() -> ReadError {
     ReadError::new("/type", "expected an event of AG-UI 1.0")
 }

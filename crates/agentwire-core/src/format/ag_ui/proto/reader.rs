@@ -1,13 +1,13 @@
-//! Protobuf to the JSON shape of an event, which the JSON rules then judge.
+//! Protobuf to the JSON shape of an event, which the JSON decoder validates.
 //!
-//! Tables say which field is which member. What a table cannot say (the content of a message, an outcome that
-//! is spread over several fields) is written out below it.
+//! Tables map fields to members. Mappings that no table can express (the content of a message, an outcome
+//! spread over several fields) are functions below them.
 
 use bytes::{BufMut, BytesMut};
 
 use super::super::{
     input,
-    reader::json::{self, Context, Native},
+    reader::json::{self, Decoded, ReadContext},
     wire::EVENTS,
 };
 use crate::{
@@ -20,49 +20,50 @@ use crate::{
     tally::Tally,
 };
 
-/// What a field is in JSON.
+/// The JSON form of a field.
 #[derive(Clone, Copy)]
-enum Kind {
-    /// A string that is always there; an absent one reads as empty.
+enum FieldKind {
+    /// A required string; an absent one reads as empty.
     Str,
-    /// A string with presence.
+    /// An optional string.
     OptStr,
-    /// An integer with presence.
+    /// An optional integer.
     Int,
-    /// A boolean with presence.
+    /// An optional boolean.
     Bool,
     /// A `Value`.
     Json,
     /// A `Struct`.
     Object,
-    /// Several messages; left out when empty if the flag says so.
-    List(fn(&Message<'_>, &mut Out<'_>) -> Result<Took, ReadError>, Empty),
-    /// Several strings; left out when empty.
+    /// A list of messages.
+    List(fn(&Message<'_>, &mut JsonOut<'_>) -> Result<Element, ReadError>, EmptyList),
+    /// A list of strings; left out when empty.
     Strs,
 }
 
-/// What an empty list is in JSON.
+/// The JSON form of an empty list.
 #[derive(Clone, Copy, PartialEq)]
-enum Empty {
+enum EmptyList {
     Absent,
-    List,
+    Written,
 }
 
-/// Whether an element could be read, or is a kind that this version does not know.
+/// The result of reading a list element.
 #[derive(PartialEq)]
-enum Took {
-    Yes,
+enum Element {
+    Read,
+    /// A variant of a later version; left out.
     Unknown,
 }
 
-type Table = &'static [(u32, &'static str, Kind)];
+type FieldTable = &'static [(u32, &'static str, FieldKind)];
 
-const BASE: Table =
-    &[(2, "timestamp", Kind::Int), (3, "rawEvent", Kind::Json), (4, "metadata", Kind::Object)];
+const BASE: FieldTable =
+    &[(2, "timestamp", FieldKind::Int), (3, "rawEvent", FieldKind::Json), (4, "metadata", FieldKind::Object)];
 
-/// The members of an event, without its base and without what is written out by hand.
-fn table(event: &str) -> Table {
-    use Kind::{Bool, Int, Json, List, Object, OptStr, Str, Strs};
+/// The members of an event or message, without its base members and those mapped by functions.
+fn table(event: &str) -> FieldTable {
+    use FieldKind::{Bool, Int, Json, List, Object, OptStr, Str, Strs};
     match event {
         "TEXT_MESSAGE_START" => {
             &[(2, "messageId", Str), (3, "role", OptStr), (4, "name", OptStr), (5, "subagentRunId", OptStr)]
@@ -98,8 +99,8 @@ fn table(event: &str) -> Table {
             (6, "role", OptStr),
         ],
         "STATE_SNAPSHOT" => &[(2, "snapshot", Json), (3, "subagentRunId", OptStr)],
-        "STATE_DELTA" => &[(2, "delta", List(operation, Empty::List)), (3, "subagentRunId", OptStr)],
-        "MESSAGES_SNAPSHOT" => &[(2, "messages", List(message, Empty::List))],
+        "STATE_DELTA" => &[(2, "delta", List(operation, EmptyList::Written)), (3, "subagentRunId", OptStr)],
+        "MESSAGES_SNAPSHOT" => &[(2, "messages", List(message, EmptyList::Written))],
         "ACTIVITY_SNAPSHOT" => &[
             (2, "subagentRunId", OptStr),
             (3, "messageId", Str),
@@ -111,7 +112,7 @@ fn table(event: &str) -> Table {
             (2, "subagentRunId", OptStr),
             (3, "messageId", Str),
             (4, "activityType", Str),
-            (5, "patch", List(operation, Empty::List)),
+            (5, "patch", List(operation, EmptyList::Written)),
         ],
         "RAW" => &[(2, "event", Json), (3, "source", OptStr), (4, "subagentRunId", OptStr)],
         "CUSTOM" => &[(2, "name", Str), (3, "value", Json), (4, "subagentRunId", OptStr)],
@@ -125,9 +126,11 @@ fn table(event: &str) -> Table {
             (2, "threadId", Str),
             (3, "runId", Str),
             (4, "result", Json),
-            (7, "usage", List(usage, Empty::Absent)),
+            (7, "usage", List(usage, EmptyList::Absent)),
         ],
-        "RUN_ERROR" => &[(2, "code", OptStr), (3, "message", Str), (4, "usage", List(usage, Empty::Absent))],
+        "RUN_ERROR" => {
+            &[(2, "code", OptStr), (3, "message", Str), (4, "usage", List(usage, EmptyList::Absent))]
+        }
         "STEP_STARTED" | "STEP_FINISHED" => &[(2, "stepName", Str), (3, "subagentRunId", OptStr)],
         "REASONING_START" | "REASONING_END" | "REASONING_MESSAGE_END" => {
             &[(2, "subagentRunId", OptStr), (3, "messageId", Str)]
@@ -179,7 +182,7 @@ fn table(event: &str) -> Table {
             (1, "id", Str),
             (2, "role", Str),
             (4, "name", OptStr),
-            (5, "toolCalls", List(tool_call, Empty::Absent)),
+            (5, "toolCalls", List(tool_call, EmptyList::Absent)),
             (6, "toolCallId", OptStr),
             (7, "error", OptStr),
             (9, "metadata", Object),
@@ -195,11 +198,11 @@ fn table(event: &str) -> Table {
             (2, "runId", Str),
             (3, "parentRunId", OptStr),
             (4, "state", Json),
-            (5, "messages", List(message, Empty::List)),
-            (6, "tools", List(tool, Empty::List)),
-            (7, "context", List(context, Empty::List)),
+            (5, "messages", List(message, EmptyList::Written)),
+            (6, "tools", List(tool, EmptyList::Written)),
+            (7, "context", List(context, EmptyList::Written)),
             (8, "forwardedProps", Json),
-            (9, "resume", List(resume, Empty::List)),
+            (9, "resume", List(resume, EmptyList::Written)),
             (10, "protocolVersion", OptStr),
         ],
         "tool" => {
@@ -216,13 +219,13 @@ fn table(event: &str) -> Table {
 }
 
 /// A JSON object being written.
-struct Out<'o> {
+struct JsonOut<'o> {
     text: &'o mut BytesMut,
     tally: &'o mut Tally,
     first: bool,
 }
 
-impl Out<'_> {
+impl JsonOut<'_> {
     fn key(&mut self, key: &str) {
         if !self.first {
             self.text.put_u8(b',');
@@ -237,53 +240,53 @@ impl Out<'_> {
         write_str(self.text, &lossy(bytes, self.tally));
     }
 
-    /// Writes the members that a table names.
-    fn members(&mut self, from: &Message<'_>, table: Table) -> Result<(), ReadError> {
+    /// Writes the members in a table.
+    fn members(&mut self, from: &Message<'_>, table: FieldTable) -> Result<(), ReadError> {
         for &(number, key, kind) in table {
             match kind {
-                Kind::Str => self.string(key, from.bytes(number).unwrap_or_default()),
-                Kind::OptStr => {
+                FieldKind::Str => self.string(key, from.bytes(number).unwrap_or_default()),
+                FieldKind::OptStr => {
                     if let Some(bytes) = from.bytes(number) {
                         self.string(key, bytes);
                     }
                 }
-                Kind::Int => {
+                FieldKind::Int => {
                     if let Some(value) = from.varint(number) {
                         self.key(key);
                         self.text.put_slice((value as i64).to_string().as_bytes());
                     }
                 }
-                Kind::Bool => {
+                FieldKind::Bool => {
                     if let Some(value) = from.varint(number) {
                         self.key(key);
                         self.text.put_slice(if value == 0 { b"false" } else { b"true" });
                     }
                 }
-                Kind::Json => {
+                FieldKind::Json => {
                     if let Some(bytes) = from.message(number) {
                         let mark = (self.text.len(), self.first);
                         self.key(key);
-                        let there = value_to_json(&bytes, self.text, 1, self.tally)
+                        let is_present = value_to_json(&bytes, self.text, 1, self.tally)
                             .map_err(|bad| bad.at(&format!("/{key}")))?;
-                        if !there {
+                        if !is_present {
                             self.text.truncate(mark.0);
                             self.first = mark.1;
                         }
                     }
                 }
-                Kind::Object => {
+                FieldKind::Object => {
                     if let Some(bytes) = from.message(number) {
                         self.key(key);
                         struct_to_json(&bytes, self.text, 1, self.tally)
                             .map_err(|bad| bad.at(&format!("/{key}")))?;
                     }
                 }
-                Kind::List(read, empty) => {
-                    if empty == Empty::List || from.repeated(number).next().is_some() {
+                FieldKind::List(read, empty) => {
+                    if empty == EmptyList::Written || from.repeated(number).next().is_some() {
                         self.list(key, from.repeated(number), read)?;
                     }
                 }
-                Kind::Strs => {
+                FieldKind::Strs => {
                     if from.repeated(number).next().is_some() {
                         self.key(key);
                         self.text.put_u8(b'[');
@@ -305,7 +308,7 @@ impl Out<'_> {
         &mut self,
         key: &str,
         elements: impl Iterator<Item = &'a [u8]>,
-        read: fn(&Message<'_>, &mut Out<'_>) -> Result<Took, ReadError>,
+        read: fn(&Message<'_>, &mut JsonOut<'_>) -> Result<Element, ReadError>,
     ) -> Result<(), ReadError> {
         self.key(key);
         self.text.put_u8(b'[');
@@ -315,12 +318,12 @@ impl Out<'_> {
             if !first {
                 self.text.put_u8(b',');
             }
-            let element = Message::parse(bytes).map_err(|_| malformed(&format!("/{key}/{index}")))?;
+            let message = Message::parse(bytes).map_err(|_| malformed(&format!("/{key}/{index}")))?;
             self.text.put_u8(b'{');
-            let mut out = Out { text: self.text, tally: self.tally, first: true };
-            let took = read(&element, &mut out)?;
+            let mut out = JsonOut { text: self.text, tally: self.tally, first: true };
+            let element = read(&message, &mut out)?;
             self.text.put_u8(b'}');
-            if took == Took::Unknown {
+            if element == Element::Unknown {
                 self.text.truncate(mark);
             } else {
                 first = false;
@@ -330,15 +333,15 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// A nested object.
+    /// Writes a nested object.
     fn object(
         &mut self,
         key: &str,
-        fill: impl FnOnce(&mut Out<'_>) -> Result<(), ReadError>,
+        fill: impl FnOnce(&mut JsonOut<'_>) -> Result<(), ReadError>,
     ) -> Result<(), ReadError> {
         self.key(key);
         self.text.put_u8(b'{');
-        fill(&mut Out { text: self.text, tally: self.tally, first: true })?;
+        fill(&mut JsonOut { text: self.text, tally: self.tally, first: true })?;
         self.text.put_u8(b'}');
         Ok(())
     }
@@ -348,7 +351,7 @@ fn malformed(path: &str) -> ReadError {
     ReadError::new(path, "expected a protobuf message, found other bytes")
 }
 
-fn operation(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
+fn operation(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
     let op = match from.varint(1).unwrap_or(0) {
         0 => "add",
         1 => "remove",
@@ -358,51 +361,54 @@ fn operation(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
         5 => "test",
         unknown => {
             out.tally.note("unknown patch operation", &unknown.to_string());
-            return Ok(Took::Unknown);
+            return Ok(Element::Unknown);
         }
     };
     out.string("op", op.as_bytes());
-    out.members(from, &[(2, "path", Kind::Str), (3, "from", Kind::OptStr), (4, "value", Kind::Json)])?;
-    Ok(Took::Yes)
+    out.members(
+        from,
+        &[(2, "path", FieldKind::Str), (3, "from", FieldKind::OptStr), (4, "value", FieldKind::Json)],
+    )?;
+    Ok(Element::Read)
 }
 
-fn usage(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
+fn usage(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
     out.members(from, table("usage"))?;
-    Ok(Took::Yes)
+    Ok(Element::Read)
 }
 
-fn interrupt(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
+fn interrupt(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
     out.members(from, table("interrupt"))?;
-    Ok(Took::Yes)
+    Ok(Element::Read)
 }
 
-fn tool(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
+fn tool(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
     out.members(from, table("tool"))?;
-    Ok(Took::Yes)
+    Ok(Element::Read)
 }
 
-fn context(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
+fn context(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
     out.members(from, table("context"))?;
-    Ok(Took::Yes)
+    Ok(Element::Read)
 }
 
-fn resume(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
+fn resume(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
     out.members(from, table("resume"))?;
-    Ok(Took::Yes)
+    Ok(Element::Read)
 }
 
-fn tool_call(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
+fn tool_call(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
     out.members(from, table("toolCall"))?;
     if let Some(bytes) = from.message(3) {
         let function = Message::parse(&bytes).map_err(|_| malformed("/toolCalls/function"))?;
         out.object("function", |out| {
-            out.members(&function, &[(1, "name", Kind::Str), (2, "arguments", Kind::Str)])
+            out.members(&function, &[(1, "name", FieldKind::Str), (2, "arguments", FieldKind::Str)])
         })?;
     }
-    Ok(Took::Yes)
+    Ok(Element::Read)
 }
 
-fn message(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
+fn message(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
     out.members(from, table("message"))?;
     let role = from.bytes(2).unwrap_or_default();
     let has_parts = from.repeated(8).next().is_some();
@@ -410,7 +416,7 @@ fn message(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
     let fail = |problem: &str| Err(ReadError::new("/messages", problem));
     let (takes_parts, is_activity) = match std::str::from_utf8(role).ok().and_then(Role::parse) {
         Some(role) => (matches!(role, Role::User | Role::Tool), role == Role::Activity),
-        // A message of a later version: read in whatever form it comes, and left out by the rules for JSON.
+        // A message of a later version: converted in the form that is present, then dropped by the JSON reader.
         None => {
             let forms = [text.is_some(), has_parts, activity.is_some()];
             if forms.into_iter().filter(|form| *form).count() > 1 {
@@ -440,37 +446,44 @@ fn message(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
         (None, None) if takes_parts => out.list("content", from.repeated(8), part)?,
         (None, None) => {}
     }
-    Ok(Took::Yes)
+    Ok(Element::Read)
 }
 
-fn part(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
+fn part(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
     const KINDS: [&str; 5] = ["text", "image", "audio", "video", "document"];
     let (arm, bytes) = match one_arm(from, 1..=5, "a content part")? {
         Some(found) => found,
         None => {
             out.tally.note("unknown content part", "(binary)");
-            return Ok(Took::Unknown);
+            return Ok(Element::Unknown);
         }
     };
     let inner = Message::parse(&bytes).map_err(|_| malformed("/content"))?;
     out.string("type", KINDS[arm as usize - 1].as_bytes());
     if arm == 1 {
-        out.members(&inner, &[(1, "text", Kind::Str), (2, "id", Kind::OptStr), (3, "metadata", Kind::Json)])?;
-        return Ok(Took::Yes);
+        out.members(
+            &inner,
+            &[(1, "text", FieldKind::Str), (2, "id", FieldKind::OptStr), (3, "metadata", FieldKind::Json)],
+        )?;
+        return Ok(Element::Read);
     }
     if let Some(bytes) = inner.message(1) {
         let source = Message::parse(&bytes).map_err(|_| malformed("/content/source"))?;
         let Some((arm, bytes)) = one_arm(&source, 1..=3, "a source")? else {
             out.tally.note("unknown part source", "(binary)");
-            return Ok(Took::Unknown);
+            return Ok(Element::Unknown);
         };
         let inner = Message::parse(&bytes).map_err(|_| malformed("/content/source"))?;
-        let (name, table): (_, Table) = match arm {
-            1 => ("data", &[(1, "value", Kind::Str), (2, "mimeType", Kind::Str)]),
-            2 => ("url", &[(1, "value", Kind::Str), (2, "mimeType", Kind::OptStr)]),
+        let (name, table): (_, FieldTable) = match arm {
+            1 => ("data", &[(1, "value", FieldKind::Str), (2, "mimeType", FieldKind::Str)]),
+            2 => ("url", &[(1, "value", FieldKind::Str), (2, "mimeType", FieldKind::OptStr)]),
             _ => (
                 "file",
-                &[(1, "value", Kind::Str), (2, "provider", Kind::OptStr), (3, "mimeType", Kind::OptStr)],
+                &[
+                    (1, "value", FieldKind::Str),
+                    (2, "provider", FieldKind::OptStr),
+                    (3, "mimeType", FieldKind::OptStr),
+                ],
             ),
         };
         out.object("source", |out| {
@@ -478,39 +491,39 @@ fn part(from: &Message<'_>, out: &mut Out<'_>) -> Result<Took, ReadError> {
             out.members(&inner, table)
         })?;
     }
-    out.members(&inner, &[(2, "metadata", Kind::Json), (3, "id", Kind::OptStr)])?;
-    Ok(Took::Yes)
+    out.members(&inner, &[(2, "metadata", FieldKind::Json), (3, "id", FieldKind::OptStr)])?;
+    Ok(Element::Read)
 }
 
-/// The arm of a oneof and its bytes.
+/// The set field of a `oneof` and its bytes.
 type Arm<'a> = (u32, std::borrow::Cow<'a, [u8]>);
 
-/// The arm that is set; two different arms are an error.
+/// The field of a `oneof` that is set; two different ones are an error.
 fn one_arm<'a>(
     from: &Message<'a>,
     numbers: std::ops::RangeInclusive<u32>,
-    what: &str,
+    subject: &str,
 ) -> Result<Option<Arm<'a>>, ReadError> {
     match from.arms(numbers)[..] {
         [] => Ok(None),
         [arm] => Ok(Some((arm, from.message(arm).unwrap_or_default()))),
-        _ => Err(ReadError::new("", format!("{what} carries more than one arm"))),
+        _ => Err(ReadError::new("", format!("{subject} carries more than one arm"))),
     }
 }
 
-/// Reads one `Event` message.
-pub(crate) fn decode(bytes: &[u8], context: &mut Context) -> Result<Native, ReadError> {
+/// Decodes one `Event` message.
+pub(crate) fn decode_event(bytes: &[u8], context: &mut ReadContext) -> Result<Decoded, ReadError> {
     let whole = Message::parse(bytes).map_err(|_| malformed(""))?;
     let last_known = EVENTS.iter().map(|(_, arm, _)| *arm).max().unwrap_or(0);
     let Some((arm, payload)) = one_arm(&whole, 1..=last_known, "the event")? else {
-        // An event of a later version is tolerated, as long as it looks like one.
+        // An event of a later version is tolerated if it is well-formed.
         let later = whole.arms(last_known + 1..=u32::MAX >> 3);
-        let looks_right = |arm: &u32| whole.repeated(*arm).all(|bytes| Message::parse(bytes).is_ok());
-        if later.is_empty() || !later.iter().all(looks_right) {
+        let is_well_formed = |arm: &u32| whole.repeated(*arm).all(|bytes| Message::parse(bytes).is_ok());
+        if later.is_empty() || !later.iter().all(is_well_formed) {
             return Err(ReadError::new("", "expected an event, found a message without one"));
         }
         context.tally.note("unknown event", &format!("arm {}", later[0]));
-        return Ok(Native::Unknown);
+        return Ok(Decoded::Unknown);
     };
     let (name, _, number) = EVENTS.iter().find(|(_, known, _)| *known == arm).expect("the arm is known");
     let message = Message::parse(&payload).map_err(|Malformed| malformed(""))?;
@@ -522,12 +535,12 @@ pub(crate) fn decode(bytes: &[u8], context: &mut Context) -> Result<Native, Read
         let declared = declared.map_or("an unknown type", |(name, ..)| *name);
         return Err(ReadError::new("", format!("the event is {name} but its base says {declared}")));
     }
-    if let Some(event) = fast(name, &message, &base, context) {
-        return Ok(Native::Event(event));
+    if let Some(event) = decode_content(name, &message, &base, context) {
+        return Ok(Decoded::Event(event));
     }
     let mut text = BytesMut::new();
     text.put_u8(b'{');
-    let mut out = Out { text: &mut text, tally: &mut context.tally, first: true };
+    let mut out = JsonOut { text: &mut text, tally: &mut context.tally, first: true };
     out.string("type", name.as_bytes());
     out.members(&base, BASE)?;
     out.members(&message, table(name))?;
@@ -574,11 +587,16 @@ pub(crate) fn decode(bytes: &[u8], context: &mut Context) -> Result<Native, Read
     }
     text.put_u8(b'}');
     let text = std::str::from_utf8(&text).expect("JSON text is UTF-8");
-    json::event(text, None, context)
+    json::decode_event(text, None, context)
 }
 
-/// Content events without raw event and metadata.
-fn fast(name: &str, message: &Message<'_>, base: &Message<'_>, context: &mut Context) -> Option<Event> {
+/// The fast path: content events with no base members besides the type.
+fn decode_content(
+    name: &str,
+    message: &Message<'_>,
+    base: &Message<'_>,
+    context: &mut ReadContext,
+) -> Option<Event> {
     let (id, delta, subagent) = match name {
         "TEXT_MESSAGE_CONTENT" | "TOOL_CALL_ARGS" => (2, 3, 4),
         "REASONING_MESSAGE_CONTENT" => (3, 4, 2),
@@ -601,7 +619,7 @@ fn fast(name: &str, message: &Message<'_>, base: &Message<'_>, context: &mut Con
     Some(Event::new(body).by(subagent))
 }
 
-/// Reads a request that is one `RunAgentInput` message.
+/// Reads a request body, one `RunAgentInput` message.
 ///
 /// # Errors
 /// When the bytes are no such message or a member is malformed.
@@ -609,7 +627,7 @@ pub fn input_from_proto(bytes: &[u8], tally: &mut Tally) -> Result<RunInput, Rea
     let message = Message::parse(bytes).map_err(|_| malformed(""))?;
     let mut text = BytesMut::new();
     text.put_u8(b'{');
-    Out { text: &mut text, tally, first: true }.members(&message, table("input"))?;
+    JsonOut { text: &mut text, tally, first: true }.members(&message, table("input"))?;
     text.put_u8(b'}');
     let text = std::str::from_utf8(&text).expect("JSON text is UTF-8");
     input::from_json(text, tally)

@@ -1,4 +1,4 @@
-//! The binary form against vectors of the official encoder; see `fixtures_proto/SOURCE.md`.
+//! The binary form compared to test vectors of the official encoder; see `fixtures_proto/SOURCE.md`.
 
 use std::collections::BTreeSet;
 
@@ -30,18 +30,18 @@ fn vectors() -> impl Iterator<Item = Vector<'static>> {
     VECTORS.lines().map(|line| serde_json::from_str(line).unwrap())
 }
 
-/// Numbers as doubles, which is all that the binary form holds: `1` and `1.0` are the same there.
+/// Parsed JSON with all numbers as doubles, as in the binary form: `1` and `1.0` are equal there.
 fn parsed(text: &str) -> Value {
-    fn settle(value: &mut Value) {
+    fn to_doubles(value: &mut Value) {
         match value {
             Value::Number(number) => *value = number.as_f64().into(),
-            Value::Array(list) => list.iter_mut().for_each(settle),
-            Value::Object(members) => members.values_mut().for_each(settle),
+            Value::Array(list) => list.iter_mut().for_each(to_doubles),
+            Value::Object(members) => members.values_mut().for_each(to_doubles),
             _ => {}
         }
     }
     let mut value = serde_json::from_str(text).unwrap();
-    settle(&mut value);
+    to_doubles(&mut value);
     value
 }
 
@@ -50,13 +50,13 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_vectors_hold_every_event() {
+fn vectors_cover_every_event_type() {
     let kinds: BTreeSet<_> = vectors().map(|vector| parsed(vector.json.get())["type"].to_string()).collect();
     assert_eq!(kinds.len(), EVENTS.len());
 }
 
 #[test]
-fn our_bytes_are_the_official_ones() {
+fn bytes_equal_the_official_encoder() {
     for vector in vectors() {
         let ours = event_to_proto(vector.json.get()).map(|bytes| hex(&bytes));
         assert_eq!(ours.as_deref(), Ok(vector.hex), "{}", vector.json);
@@ -64,7 +64,7 @@ fn our_bytes_are_the_official_ones() {
 }
 
 #[test]
-fn official_bytes_read_as_the_official_decoder_reads_them() {
+fn decoded_events_equal_the_official_decoder() {
     for vector in vectors() {
         let ours = event_to_json(&vector.bytes()).expect(vector.hex);
         let theirs = vector.back.unwrap_or(vector.json).get();
@@ -73,7 +73,7 @@ fn official_bytes_read_as_the_official_decoder_reads_them() {
 }
 
 #[test]
-fn a_vector_cut_short_is_never_read_as_the_whole() {
+fn truncated_vector_never_decodes_to_the_whole_event() {
     for vector in vectors().step_by(7) {
         let (bytes, whole) = (vector.bytes(), event_to_json(&vector.bytes()).unwrap());
         for length in 0..bytes.len() {
@@ -83,7 +83,7 @@ fn a_vector_cut_short_is_never_read_as_the_whole() {
 }
 
 #[test]
-fn what_has_no_binary_form_is_refused() {
+fn event_without_binary_form_is_rejected() {
     for event in [r#"{"type":"THINKING_START"}"#, r#"{"type":"FUTURE"}"#, "[]", ""] {
         assert!(event_to_proto(event).is_err(), "{event}");
     }

@@ -1,16 +1,16 @@
-//! Canonical events to protobuf. Fields are written in the order of their numbers.
+//! Canonical events to protobuf, fields in the order of their numbers.
 
 use bytes::BytesMut;
 
 use super::super::{
     carried_events,
     wire::{Chunk, ChunkKind, EVENTS, FINISH_REASON, PROTOCOL_VERSION},
-    writer::json::{Carried, chunk_metadata},
+    writer::json::{CarriedMetadata, chunk_metadata, resume_status},
 };
 use crate::{
     event::{
         Body, Content, ContentPart, EncryptedEntity, Event, Interrupt, MediaKind, Message, MessageBody,
-        Outcome, PartSource, ResumeStatus, Role, RunInput, SubagentId, SubagentOutcome, Usage,
+        Outcome, PartSource, Role, RunInput, SubagentId, SubagentOutcome, Usage,
     },
     format::protobuf::{
         value::{put_json, put_opt_json, put_opt_struct},
@@ -20,15 +20,15 @@ use crate::{
     patch::{Op, Patch},
 };
 
-/// What every event message begins with.
-struct Base<'e> {
+/// The field `base_event` of every event.
+struct BaseEvent<'e> {
     timestamp: Option<i64>,
     raw: Option<&'e Json>,
     metadata: Option<Object>,
 }
 
-/// Appends `Event` with one arm set.
-fn put_event(out: &mut BytesMut, name: &str, base: &Base<'_>, fill: impl FnOnce(&mut BytesMut)) {
+/// Appends an `Event` with one field of its `oneof` set.
+fn put_event(out: &mut BytesMut, name: &str, base: &BaseEvent<'_>, fill: impl FnOnce(&mut BytesMut)) {
     let (_, arm, number) = EVENTS.iter().find(|(event, ..)| *event == name).expect("every event has an arm");
     put_message(out, *arm, |out| {
         put_message(out, 1, |out| {
@@ -46,15 +46,12 @@ fn put_event(out: &mut BytesMut, name: &str, base: &Base<'_>, fill: impl FnOnce(
 }
 
 /// Appends the event as one `Event` message.
-pub(crate) fn encode(out: &mut BytesMut, event: &Event) {
+pub(crate) fn write_event(out: &mut BytesMut, event: &Event) {
     let subagent = event.subagent.as_ref().map(SubagentId::as_str);
-    let mut carried = Carried::of(event);
+    let mut carried = CarriedMetadata::of(event);
     if let Some(activity) = carried_events::activity_for(&event.body) {
-        carried.metadata = match (carried.metadata.take(), activity.metadata) {
-            (Some(given), Some(more)) => Some(given.merged(&more)),
-            (given, more) => given.or(more),
-        };
-        let base = base(event, carried);
+        carried.merge(activity.metadata);
+        let base = base_event(event, carried);
         return put_event(out, "ACTIVITY_SNAPSHOT", &base, |out| {
             put_opt_str(out, 2, subagent);
             put_plain_str(out, 3, &activity.message);
@@ -63,7 +60,7 @@ pub(crate) fn encode(out: &mut BytesMut, event: &Event) {
         });
     }
     if let Some((message, kind, patch)) = carried_events::patch_for(&event.body) {
-        return put_event(out, "ACTIVITY_DELTA", &base(event, carried), |out| {
+        return put_event(out, "ACTIVITY_DELTA", &base_event(event, carried), |out| {
             put_opt_str(out, 2, subagent);
             put_plain_str(out, 3, &message);
             put_plain_str(out, 4, kind);
@@ -75,7 +72,7 @@ pub(crate) fn encode(out: &mut BytesMut, event: &Event) {
         Body::ToolResult(result) => carried.error = result.error.as_deref(),
         _ => {}
     }
-    let base = base(event, carried);
+    let base = base_event(event, carried);
     if let Body::FinishReason { message, reason } = &event.body {
         let message = message.as_ref().map(|message| ("messageId", Json::string(message)));
         let value = Object::from_entries(message.into_iter().chain([("reason", Json::string(reason))]));
@@ -85,14 +82,14 @@ pub(crate) fn encode(out: &mut BytesMut, event: &Event) {
             put_opt_str(out, 4, subagent);
         });
     }
-    put_event(out, event.kind(), &base, |out| body(out, &event.body, subagent));
+    put_event(out, event.kind(), &base, |out| put_body(out, &event.body, subagent));
 }
 
-fn base<'e>(event: &'e Event, carried: Carried<'_>) -> Base<'e> {
-    Base { timestamp: event.timestamp, raw: event.raw(), metadata: carried.into_metadata() }
+fn base_event<'e>(event: &'e Event, carried: CarriedMetadata<'_>) -> BaseEvent<'e> {
+    BaseEvent { timestamp: event.timestamp, raw: event.raw(), metadata: carried.into_metadata() }
 }
 
-fn body(out: &mut BytesMut, body: &Body, subagent: Option<&str>) {
+fn put_body(out: &mut BytesMut, body: &Body, subagent: Option<&str>) {
     match body {
         Body::TextStart { message, role, name } => {
             put_plain_str(out, 2, message);
@@ -273,9 +270,9 @@ fn body(out: &mut BytesMut, body: &Body, subagent: Option<&str>) {
 }
 
 /// Appends a chunk as one `Event` message.
-pub(crate) fn encode_chunk(out: &mut BytesMut, chunk: &Chunk) {
+pub(crate) fn write_chunk(out: &mut BytesMut, chunk: &Chunk) {
     let extra = chunk.extra.as_deref();
-    let base = Base {
+    let base = BaseEvent {
         timestamp: chunk.timestamp,
         raw: extra.and_then(|extra| extra.raw.as_ref()),
         metadata: extra.and_then(chunk_metadata),
@@ -447,7 +444,7 @@ fn put_chat_message(out: &mut BytesMut, message: &Message) {
     }
 }
 
-/// A request as one `RunAgentInput` message, declaring the version that this implementation speaks.
+/// A request as one `RunAgentInput` message that declares [`PROTOCOL_VERSION`].
 #[must_use]
 pub fn input_to_proto(input: &RunInput) -> Vec<u8> {
     let declared = RunInput { protocol_version: Some(PROTOCOL_VERSION.into()), ..input.clone() };
@@ -482,11 +479,7 @@ fn put_input(out: &mut BytesMut, input: &RunInput) {
     for entry in input.resume.iter().flatten() {
         put_message(out, 9, |out| {
             put_plain_str(out, 1, &entry.interrupt);
-            let status = match entry.status {
-                ResumeStatus::Resolved => "resolved",
-                ResumeStatus::Cancelled => "cancelled",
-            };
-            put_str(out, 2, status);
+            put_str(out, 2, resume_status(entry.status));
             put_opt_json(out, 3, entry.payload.as_ref());
             put_opt_struct(out, 4, entry.metadata.as_ref());
         });

@@ -1,8 +1,7 @@
-//! Chunk shorthands, both ways.
+//! Chunk shorthands to explicit events, by the rules of the official client.
 //!
-//! A chunk names what it continues only by "the same as before", per *lane*: one lane for the main agent and
-//! one for each subagent. [`Expander`] turns chunks into explicit events by the rules of the official client;
-//! [`Joiner`] turns explicit events into chunks that this client expands to the same messages.
+//! A chunk without an id continues the open chunk stream of its owner. The main agent and each subagent own at
+//! most one open stream.
 
 use super::super::wire::{Chunk, ChunkKind};
 use crate::{
@@ -10,9 +9,9 @@ use crate::{
     json::ReadError,
 };
 
-/// The stream that a lane is assembling.
+/// The message or call that an owner is assembling from chunks.
 #[derive(Clone, Debug)]
-struct Pending {
+struct ChunkStream {
     kind: ChunkKind,
     id: Box<str>,
     role: Option<Role>,
@@ -20,41 +19,42 @@ struct Pending {
     parent: Option<Box<str>>,
 }
 
-impl Pending {
-    /// The bytes that it takes in its lane.
-    fn size(&self, lane: &Lane) -> usize {
+impl ChunkStream {
+    /// The size of its strings in bytes, owner included.
+    fn size(&self, owner: &ChunkOwner) -> usize {
         let length = |text: &Option<Box<str>>| text.as_deref().map_or(0, str::len);
-        lane.as_deref().map_or(0, str::len) + self.id.len() + length(&self.name) + length(&self.parent)
+        owner.as_deref().map_or(0, str::len) + self.id.len() + length(&self.name) + length(&self.parent)
     }
 }
 
-pub(crate) type Lane = Option<SubagentId>;
+/// The main agent (`None`) or a subagent.
+pub(crate) type ChunkOwner = Option<SubagentId>;
 
 /// Turns chunks into explicit events.
 #[derive(Debug, Default)]
-pub(crate) struct Expander {
+pub(crate) struct ChunkExpander {
     /// In the order in which they were opened.
-    lanes: Vec<(Lane, Pending)>,
+    open: Vec<(ChunkOwner, ChunkStream)>,
 }
 
-impl Expander {
-    /// How many lanes may be open at once; a lane is a subagent, and honest runs have a few.
-    const MAX_LANES: usize = 4096;
+impl ChunkExpander {
+    /// Limit of open streams. Each subagent has at most one, and ordinary runs have a few subagents.
+    const MAX_OPEN: usize = 4096;
 
-    /// How many bytes their ids and names may take: a kilobyte for each of them.
+    /// Limit of the bytes in their ids and names: one KiB per stream.
     const MAX_SIZE: usize = 4 << 20;
 
-    /// Lets an explicit event pass, after ending what it ends.
+    /// Emits an explicit event, after the ends of the streams that it ends.
     pub(crate) fn event(&mut self, event: Event, out: &mut Vec<Event>) {
-        if !self.lanes.is_empty() {
-            match ends(&event.body) {
-                Ends::OwnLane => self.close(&event.subagent, out),
-                Ends::All => {
-                    for (lane, pending) in std::mem::take(&mut self.lanes) {
-                        out.push(end(&pending, lane));
+        if !self.open.is_empty() {
+            match ended_streams(&event.body) {
+                EndedStreams::Own => self.close(&event.subagent, out),
+                EndedStreams::All => {
+                    for (owner, stream) in std::mem::take(&mut self.open) {
+                        out.push(end_event(&stream, owner));
                     }
                 }
-                Ends::Nothing => {}
+                EndedStreams::None => {}
             }
         }
         out.push(event);
@@ -62,22 +62,22 @@ impl Expander {
 
     /// Expands a chunk.
     pub(crate) fn chunk(&mut self, chunk: Chunk, out: &mut Vec<Event>) -> Result<(), ReadError> {
-        let lane = self.lane_of(&chunk)?;
-        let open = self.lanes.iter().find(|(known, _)| *known == lane).map(|(_, pending)| pending);
+        let owner = self.owner_of(&chunk)?;
+        let open = self.open.iter().find(|(other, _)| *other == owner).map(|(_, stream)| stream);
         let continued =
             open.filter(|open| open.kind == chunk.kind && chunk.id.as_ref().is_none_or(|id| *id == open.id));
-        let started;
-        let pending = match continued {
+        let is_first;
+        let stream = match continued {
             Some(open) => {
-                agree(open, &chunk)?;
-                started = false;
+                check_consistent(open, &chunk)?;
+                is_first = false;
                 open.clone()
             }
             None => {
-                let pending = opener(&chunk)?;
-                self.close(&lane, out);
-                let size: usize = self.lanes.iter().map(|(lane, pending)| pending.size(lane)).sum();
-                if self.lanes.len() >= Self::MAX_LANES || size > Self::MAX_SIZE {
+                let stream = open_stream(&chunk)?;
+                self.close(&owner, out);
+                let size: usize = self.open.iter().map(|(owner, stream)| stream.size(owner)).sum();
+                if self.open.len() >= Self::MAX_OPEN || size > Self::MAX_SIZE {
                     return Err(ReadError::new("", "too many chunk streams are open at once"));
                 }
                 let extra = chunk
@@ -86,24 +86,24 @@ impl Expander {
                     .and_then(|extra| extra.metadata.clone())
                     .map(|metadata| Box::new(Extra { metadata: Some(metadata), ..Extra::default() }));
                 out.push(Event {
-                    body: start(&pending),
+                    body: start_body(&stream),
                     subagent: chunk.subagent.clone(),
                     timestamp: chunk.timestamp,
                     extra,
                 });
-                self.lanes.push((lane.clone(), pending.clone()));
-                started = true;
-                pending
+                self.open.push((owner.clone(), stream.clone()));
+                is_first = true;
+                stream
             }
         };
-        // Metadata alone on a continuation still has to arrive; so do members that nobody knows.
+        // A continuation with nothing but metadata or unknown members still needs an event to carry them.
         let extra = chunk.extra.as_deref();
         let carries_raw = extra.is_some_and(|extra| extra.raw.is_some() || extra.unknown.is_some());
-        if chunk.delta.is_some() || carries_raw || (!started && chunk.extra.is_some()) {
+        if chunk.delta.is_some() || carries_raw || (!is_first && chunk.extra.is_some()) {
             let delta = chunk.delta.unwrap_or_default();
             out.push(Event {
-                body: content(&pending, delta),
-                subagent: chunk.subagent.or(lane),
+                body: content_body(&stream, delta),
+                subagent: chunk.subagent.or(owner),
                 timestamp: chunk.timestamp,
                 extra: chunk.extra,
             });
@@ -111,35 +111,35 @@ impl Expander {
         Ok(())
     }
 
-    fn close(&mut self, lane: &Lane, out: &mut Vec<Event>) {
-        if let Some(at) = self.lanes.iter().position(|(known, _)| known == lane) {
-            let (lane, pending) = self.lanes.remove(at);
-            out.push(end(&pending, lane));
+    fn close(&mut self, owner: &ChunkOwner, out: &mut Vec<Event>) {
+        if let Some(at) = self.open.iter().position(|(other, _)| other == owner) {
+            let (owner, stream) = self.open.remove(at);
+            out.push(end_event(&stream, owner));
         }
     }
 
-    fn lane_of(&self, chunk: &Chunk) -> Result<Lane, ReadError> {
+    fn owner_of(&self, chunk: &Chunk) -> Result<ChunkOwner, ReadError> {
         let tag = &chunk.subagent;
         if let Some(id) = &chunk.id {
-            let holder = self.lanes.iter().find(|(_, open)| open.kind == chunk.kind && open.id == *id);
+            let holder = self.open.iter().find(|(_, open)| open.kind == chunk.kind && open.id == *id);
             return match holder {
-                Some((lane, _)) if tag.is_some() && tag != lane => Err(ReadError::new(
+                Some((owner, _)) if tag.is_some() && tag != owner => Err(ReadError::new(
                     "/subagentRunId",
                     format!("does not match the owner of the open {} `{id}`", chunk.kind.noun()),
                 )),
-                Some((lane, _)) => Ok(lane.clone()),
+                Some((owner, _)) => Ok(owner.clone()),
                 None => Ok(tag.clone()),
             };
         }
         if tag.is_some() {
             return Ok(tag.clone());
         }
-        let mut candidates = self.lanes.iter().filter(|(_, open)| open.kind == chunk.kind);
-        if candidates.clone().any(|(lane, _)| lane.is_none()) {
+        let mut candidates = self.open.iter().filter(|(_, open)| open.kind == chunk.kind);
+        if candidates.clone().any(|(owner, _)| owner.is_none()) {
             return Ok(None);
         }
         match (candidates.next(), candidates.next()) {
-            (Some((lane, _)), None) => Ok(lane.clone()),
+            (Some((owner, _)), None) => Ok(owner.clone()),
             (Some(_), Some(_)) => Err(ReadError::new(
                 "",
                 format!(
@@ -152,17 +152,19 @@ impl Expander {
     }
 }
 
-pub(crate) enum Ends {
-    OwnLane,
+/// The chunk streams that an explicit event ends.
+pub(crate) enum EndedStreams {
+    /// The stream of the event's owner.
+    Own,
     All,
-    Nothing,
+    None,
 }
 
-/// Which pending streams an explicit event ends.
-pub(crate) fn ends(body: &Body) -> Ends {
+/// The chunk streams that an explicit event with `body` ends.
+pub(crate) fn ended_streams(body: &Body) -> EndedStreams {
     match body {
         Body::RunStarted(_) | Body::RunFinished(_) | Body::RunError(_) | Body::MessagesSnapshot { .. } => {
-            Ends::All
+            EndedStreams::All
         }
         Body::Raw { .. }
         | Body::ActivitySnapshot { .. }
@@ -174,13 +176,13 @@ pub(crate) fn ends(body: &Body) -> Ends {
         | Body::CollaborationTask { .. }
         | Body::CollaborationEnd { .. }
         | Body::ReasoningEncrypted { .. }
-        | Body::SubagentStarted(_) => Ends::Nothing,
-        _ => Ends::OwnLane,
+        | Body::SubagentStarted(_) => EndedStreams::None,
+        _ => EndedStreams::Own,
     }
 }
 
-/// What a first chunk opens.
-fn opener(chunk: &Chunk) -> Result<Pending, ReadError> {
+/// The stream that a first chunk opens.
+fn open_stream(chunk: &Chunk) -> Result<ChunkStream, ReadError> {
     let kind = chunk.kind;
     let need = |member: &Option<Box<str>>, key: &str| {
         member.clone().ok_or_else(|| {
@@ -191,12 +193,13 @@ fn opener(chunk: &Chunk) -> Result<Pending, ReadError> {
     let name =
         if kind == ChunkKind::Tool { Some(need(&chunk.name, "toolCallName")?) } else { chunk.name.clone() };
     let role = (kind == ChunkKind::Text).then(|| chunk.role.unwrap_or(Role::Assistant));
-    Ok(Pending { kind, id, role, name, parent: chunk.parent.clone() })
+    Ok(ChunkStream { kind, id, role, name, parent: chunk.parent.clone() })
 }
 
-/// A continuation may repeat what its opener said, but not contradict it.
-fn agree(open: &Pending, chunk: &Chunk) -> Result<(), ReadError> {
-    let contradicts = |given: &Option<Box<str>>, known: &Option<Box<str>>| given.is_some() && given != known;
+/// A continuation may repeat the members of the first chunk, but not contradict them.
+fn check_consistent(open: &ChunkStream, chunk: &Chunk) -> Result<(), ReadError> {
+    let contradicts =
+        |given: &Option<Box<str>>, opened: &Option<Box<str>>| given.is_some() && given != opened;
     let (name, parent) = ("toolCallName", "parentMessageId");
     let name = if open.kind == ChunkKind::Tool { name } else { "name" };
     let key = if chunk.role.is_some() && chunk.role != open.role {
@@ -212,41 +215,41 @@ fn agree(open: &Pending, chunk: &Chunk) -> Result<(), ReadError> {
     Err(ReadError::new(format!("/{key}"), problem))
 }
 
-fn start(pending: &Pending) -> Body {
-    match pending.kind {
+fn start_body(stream: &ChunkStream) -> Body {
+    match stream.kind {
         ChunkKind::Text => Body::TextStart {
-            message: MessageId::from(&*pending.id),
-            role: pending.role,
-            name: pending.name.clone(),
+            message: MessageId::from(&*stream.id),
+            role: stream.role,
+            name: stream.name.clone(),
         },
         ChunkKind::Tool => Body::ToolStart {
-            call: ToolCallId::from(&*pending.id),
-            name: pending.name.clone().unwrap_or_default(),
-            parent: pending.parent.as_deref().map(MessageId::from),
+            call: ToolCallId::from(&*stream.id),
+            name: stream.name.clone().unwrap_or_default(),
+            parent: stream.parent.as_deref().map(MessageId::from),
         },
-        ChunkKind::Reasoning => Body::ReasoningMessageStart { message: MessageId::from(&*pending.id) },
+        ChunkKind::Reasoning => Body::ReasoningMessageStart { message: MessageId::from(&*stream.id) },
     }
 }
 
-fn content(pending: &Pending, delta: Box<str>) -> Body {
-    match pending.kind {
-        ChunkKind::Text => Body::TextDelta { message: MessageId::from(&*pending.id), delta },
-        ChunkKind::Tool => Body::ToolArgs { call: ToolCallId::from(&*pending.id), delta },
-        ChunkKind::Reasoning => Body::ReasoningDelta { message: MessageId::from(&*pending.id), delta },
+fn content_body(stream: &ChunkStream, delta: Box<str>) -> Body {
+    match stream.kind {
+        ChunkKind::Text => Body::TextDelta { message: MessageId::from(&*stream.id), delta },
+        ChunkKind::Tool => Body::ToolArgs { call: ToolCallId::from(&*stream.id), delta },
+        ChunkKind::Reasoning => Body::ReasoningDelta { message: MessageId::from(&*stream.id), delta },
     }
 }
 
-fn end(pending: &Pending, lane: Lane) -> Event {
-    let body = match pending.kind {
-        ChunkKind::Text => Body::TextEnd { message: MessageId::from(&*pending.id) },
-        ChunkKind::Tool => Body::ToolEnd { call: ToolCallId::from(&*pending.id) },
-        ChunkKind::Reasoning => Body::ReasoningMessageEnd { message: MessageId::from(&*pending.id) },
+fn end_event(stream: &ChunkStream, owner: ChunkOwner) -> Event {
+    let body = match stream.kind {
+        ChunkKind::Text => Body::TextEnd { message: MessageId::from(&*stream.id) },
+        ChunkKind::Tool => Body::ToolEnd { call: ToolCallId::from(&*stream.id) },
+        ChunkKind::Reasoning => Body::ReasoningMessageEnd { message: MessageId::from(&*stream.id) },
     };
-    Event::new(body).by(lane)
+    Event::new(body).by(owner)
 }
 
 impl ChunkKind {
-    pub(crate) fn noun(self) -> &'static str {
+    fn noun(self) -> &'static str {
         match self {
             Self::Text => "text message",
             Self::Tool => "tool call",

@@ -1,9 +1,9 @@
-//! AG-UI JSON in: one frame's text to one [`Native`].
+//! AG-UI JSON to events: decodes the text of one frame.
 //!
-//! Two lanes. Content events are nine tenths of a stream and nearly always have three plain members, so they
-//! are read by a derived, borrowing struct. Everything else, and everything that this struct does not like,
-//! takes the lane that knows all the rules: unknown members are kept aside and counted, unknown members of
-//! unions are left out and counted, malformed known members are an error that names the JSON path.
+//! There are two paths. Content events make up nine tenths of a stream and nearly always have three plain
+//! members, so a derived, borrowing struct reads them (the fast path). All other frames take the full path:
+//! unknown members are preserved and counted, unknown variants of unions are left out and counted, malformed
+//! known members are an error with the JSON path.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::{
     super::{
         carried_events, input,
-        wire::{CARRIER, Chunk, ChunkKind, EVENTS, FINISH_REASON, MAX_INTEGER, WRAPPED},
+        wire::{CARRIER, Chunk, ChunkKind, EVENTS, FINISH_REASON, MAX_INTEGER, WRAPPED_PREFIX},
     },
     messages, v0,
 };
@@ -26,31 +26,31 @@ use crate::{
     tally::Tally,
 };
 
-/// What decoding needs besides the text.
+/// State that decoding keeps from frame to frame.
 #[derive(Debug, Default)]
-pub(crate) struct Context {
+pub(crate) struct ReadContext {
     pub(crate) interner: Interner,
     pub(crate) tally: Tally,
 }
 
-/// What one native frame holds.
+/// The content of one frame.
 #[derive(Debug)]
-pub(crate) enum Native {
-    /// An event that has a canonical counterpart.
+pub(crate) enum Decoded {
+    /// An event with a canonical counterpart.
     Event(Event),
-    /// A shorthand that must be expanded.
+    /// A shorthand, to be expanded.
     Chunk(Box<Chunk>),
-    /// A retired event without ids; the reader keeps those.
-    Thinking(Thinking, Event),
-    /// A short name that stands for several events.
+    /// A retired event without an id; the reader assigns one.
+    Thinking(ThinkingEvent, Event),
+    /// A short name for several events.
     Several(Vec<Event>),
-    /// An event type that nobody knows; counted.
+    /// An unknown event type; counted.
     Unknown,
 }
 
 /// The retired THINKING_* events.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Thinking {
+pub(crate) enum ThinkingEvent {
     Start,
     TextStart,
     TextContent,
@@ -58,7 +58,7 @@ pub(crate) enum Thinking {
     End,
 }
 
-/// A content event of the fast lane.
+/// A text or reasoning content event on the fast path.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct MessageDelta<'a> {
@@ -74,10 +74,10 @@ struct MessageDelta<'a> {
     subagent_run_id: Option<Cow<'a, str>>,
 }
 
-/// A TOOL_CALL_ARGS of the fast lane.
+/// A TOOL_CALL_ARGS event on the fast path.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct CallDelta<'a> {
+struct ArgumentsDelta<'a> {
     #[serde(rename = "type", borrow)]
     _type: Cow<'a, str>,
     #[serde(borrow)]
@@ -90,20 +90,24 @@ struct CallDelta<'a> {
     subagent_run_id: Option<Cow<'a, str>>,
 }
 
-/// An optional member: may be missing, may not be `null`.
+/// An optional member: may be absent, must not be `null`.
 fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// Reads one event. `named` is the SSE `event` field, which old servers used instead of `type`.
-pub(crate) fn event(text: &str, named: Option<&str>, context: &mut Context) -> Result<Native, ReadError> {
-    if let Some(event) = fast(text, context) {
-        return Ok(Native::Event(event));
+/// Decodes one event. `sse_event` is the SSE field `event`, which old servers used instead of `type`.
+pub(crate) fn decode_event(
+    text: &str,
+    sse_event: Option<&str>,
+    context: &mut ReadContext,
+) -> Result<Decoded, ReadError> {
+    if let Some(event) = decode_fast(text, context) {
+        return Ok(Decoded::Event(event));
     }
-    slow(text, named, context, 0)
+    decode_full(text, sse_event, context, 0)
 }
 
-fn fast(text: &str, context: &mut Context) -> Option<Event> {
+fn decode_fast(text: &str, context: &mut ReadContext) -> Option<Event> {
     let rest = text.strip_prefix(r#"{"type":""#)?;
     let interner = &mut context.interner;
     let (body, timestamp, subagent) = if rest.starts_with("TEXT_MESSAGE_CONTENT\"") {
@@ -111,7 +115,7 @@ fn fast(text: &str, context: &mut Context) -> Option<Event> {
         let message = interner.get(&wire.message_id);
         (Body::TextDelta { message, delta: wire.delta.into() }, wire.timestamp, wire.subagent_run_id)
     } else if rest.starts_with("TOOL_CALL_ARGS\"") {
-        let wire: CallDelta<'_> = serde_json::from_str(text).ok()?;
+        let wire: ArgumentsDelta<'_> = serde_json::from_str(text).ok()?;
         let call = interner.get(&wire.tool_call_id);
         (Body::ToolArgs { call, delta: wire.delta.into() }, wire.timestamp, wire.subagent_run_id)
     } else if rest.starts_with("REASONING_MESSAGE_CONTENT\"") {
@@ -128,15 +132,15 @@ fn fast(text: &str, context: &mut Context) -> Option<Event> {
     Some(Event { body, subagent, timestamp, extra: None })
 }
 
-/// How deep a [`WRAPPED`] event may hold another: an event holds one, and that one holds none.
+/// Nesting limit of [`WRAPPED_PREFIX`] events: a wrapped event contains no further one.
 const MAX_WRAPPING: usize = 1;
 
-fn slow(
+fn decode_full(
     text: &str,
-    named: Option<&str>,
-    context: &mut Context,
+    sse_event: Option<&str>,
+    context: &mut ReadContext,
     wrapping: usize,
-) -> Result<Native, ReadError> {
+) -> Result<Decoded, ReadError> {
     let mut fields = Fields::parse(text, Path::Root)?;
     let event_type: Cow<'_, str> = match fields.take("type") {
         Some(raw) => match crate::json::text(raw, Path::Key(&Path::Root, "type"), &mut context.tally)? {
@@ -145,7 +149,7 @@ fn slow(
             }
             name => name,
         },
-        None => match named {
+        None => match sse_event {
             Some(name) if !context.tally.is_strict() => {
                 context.tally.note("old shape", "event type in the SSE field `event` only");
                 Cow::Owned(name.to_owned())
@@ -156,16 +160,16 @@ fn slow(
     let tally = &mut context.tally;
     if !is_known(&event_type, tally.is_strict()) {
         tally.note("unknown event", &event_type);
-        return Ok(Native::Unknown);
+        return Ok(Decoded::Unknown);
     }
-    let mut base = Base::take(&mut fields, is_attributable(&event_type), tally)?;
+    let mut base = BaseMembers::read(&mut fields, is_attributable(&event_type), tally)?;
     let f = &mut fields;
-    let native = match &*event_type {
+    let decoded = match &*event_type {
         "RUN_STARTED" => {
             let input = match f.take("input") {
                 Some(raw) => {
                     let path = Path::Key(&Path::Root, "input");
-                    Some(Box::new(input::from_raw(raw, path, tally)?))
+                    Some(Box::new(input::read_input(raw, path, tally)?))
                 }
                 None => None,
             };
@@ -182,7 +186,7 @@ fn slow(
         "RUN_ERROR" => Body::RunError(Box::new(RunError {
             message: f.need_boxed("message", tally)?,
             code: f.boxed("code", tally)?,
-            usage: usage(f, tally)?,
+            usage: read_usage(f, tally)?,
         }))
         .into(),
         "ERROR" => {
@@ -194,7 +198,7 @@ fn slow(
             Body::RunError(Box::new(RunError {
                 message,
                 code: f.boxed("code", tally)?,
-                usage: usage(f, tally)?,
+                usage: read_usage(f, tally)?,
             }))
             .into()
         }
@@ -249,7 +253,7 @@ fn slow(
             Body::ToolResult(Box::new(ToolResult {
                 message: f.need_id("messageId", tally)?,
                 call: f.need_id("toolCallId", tally)?,
-                content: messages::content(f, "content", tally)?,
+                content: messages::read_content(f, "content", tally)?,
                 error: base.error.take(),
                 explicit_role,
             }))
@@ -261,8 +265,8 @@ fn slow(
             Some(snapshot) => Body::StateSnapshot { snapshot }.into(),
             None => return Err(f.missing("snapshot", "any JSON value")),
         },
-        "STATE_DELTA" => Body::StateDelta { patch: messages::patch(f, "delta", tally)? }.into(),
-        "MESSAGES_SNAPSHOT" => Body::MessagesSnapshot { messages: messages::list(f, tally)? }.into(),
+        "STATE_DELTA" => Body::StateDelta { patch: messages::read_patch(f, "delta", tally)? }.into(),
+        "MESSAGES_SNAPSHOT" => Body::MessagesSnapshot { messages: messages::read_list(f, tally)? }.into(),
         "ACTIVITY_SNAPSHOT" => {
             let message = f.need_id("messageId", tally)?;
             let kind = f.need_boxed("activityType", tally)?;
@@ -275,8 +279,8 @@ fn slow(
         "ACTIVITY_DELTA" => {
             let message = f.need_id("messageId", tally)?;
             let kind = f.need_boxed("activityType", tally)?;
-            let patch = messages::patch(f, "patch", tally)?;
-            match carried_events::collaboration_step(&message, &kind, &patch) {
+            let patch = messages::read_patch(f, "patch", tally)?;
+            match carried_events::event_from_patch(&message, &kind, &patch) {
                 Some(body) => body.into(),
                 None => Body::ActivityDelta { message, kind, patch }.into(),
             }
@@ -323,24 +327,30 @@ fn slow(
         "THINKING_START" => {
             tally.note("old shape", "THINKING_START");
             let title = f.boxed("title", tally)?;
-            Native::Thinking(Thinking::Start, Body::ReasoningStart { message: "".into(), title }.into())
+            Decoded::Thinking(ThinkingEvent::Start, Body::ReasoningStart { message: "".into(), title }.into())
         }
         "THINKING_TEXT_MESSAGE_START" => {
             tally.note("old shape", "THINKING_TEXT_MESSAGE_START");
-            Native::Thinking(Thinking::TextStart, Body::ReasoningMessageStart { message: "".into() }.into())
+            Decoded::Thinking(
+                ThinkingEvent::TextStart,
+                Body::ReasoningMessageStart { message: "".into() }.into(),
+            )
         }
         "THINKING_TEXT_MESSAGE_CONTENT" => {
             tally.note("old shape", "THINKING_TEXT_MESSAGE_CONTENT");
             let delta = f.need_boxed("delta", tally)?;
-            Native::Thinking(Thinking::TextContent, Body::ReasoningDelta { message: "".into(), delta }.into())
+            Decoded::Thinking(
+                ThinkingEvent::TextContent,
+                Body::ReasoningDelta { message: "".into(), delta }.into(),
+            )
         }
         "THINKING_TEXT_MESSAGE_END" => {
             tally.note("old shape", "THINKING_TEXT_MESSAGE_END");
-            Native::Thinking(Thinking::TextEnd, Body::ReasoningMessageEnd { message: "".into() }.into())
+            Decoded::Thinking(ThinkingEvent::TextEnd, Body::ReasoningMessageEnd { message: "".into() }.into())
         }
         "THINKING_END" => {
             tally.note("old shape", "THINKING_END");
-            Native::Thinking(Thinking::End, Body::ReasoningEnd { message: "".into() }.into())
+            Decoded::Thinking(ThinkingEvent::End, Body::ReasoningEnd { message: "".into() }.into())
         }
         "SUBAGENT_STARTED" => {
             base.need_subagent(f)?;
@@ -371,22 +381,22 @@ fn slow(
             let Some(value) = f.json("value", tally)? else {
                 return Err(f.missing("value", "any JSON value"));
             };
-            if name.starts_with(WRAPPED)
+            if name.starts_with(WRAPPED_PREFIX)
                 && wrapping < MAX_WRAPPING
-                && let Some(native) = unwrap(&name, &value, context, wrapping)
+                && let Some(wrapped) = unwrap_event(&name, &value, context, wrapping)
             {
-                return Ok(native);
+                return Ok(wrapped);
             }
             finish_reason(&name, &value).unwrap_or(Body::Custom { name, value }).into()
         }
-        _ => return Ok(Native::Unknown),
+        _ => return Ok(Decoded::Unknown),
     };
     let unknown = fields.rest(&event_type, &mut context.tally)?;
-    Ok(base.dress(native, unknown))
+    Ok(base.apply_to(decoded, unknown))
 }
 
-/// Whether an event of this type is understood; of others nothing is judged. The short names were only ever
-/// in documents, so the official client does not know them.
+/// Whether this event type is supported; events of other types are not validated. The short names appeared in
+/// documents only, and the official client does not support them.
 fn is_known(event_type: &str, strict: bool) -> bool {
     const SHORT: &[&str] = &["ERROR", "TOOL_CALL", "TOOL_RESULT"];
     const THINKING: &[&str] = &[
@@ -407,19 +417,19 @@ fn is_attributable(event_type: &str) -> bool {
 }
 
 /// The members that every event may have.
-struct Base {
+struct BaseMembers {
     timestamp: Option<i64>,
     raw: Option<Json>,
     metadata: Option<Object>,
     subagent: Option<crate::event::SubagentId>,
-    /// What a writer of ours kept in the metadata.
+    /// Values that our writer stored in the metadata.
     unknown: Option<Object>,
     error: Option<Box<str>>,
     title: Option<Box<str>>,
 }
 
-impl Base {
-    fn take(fields: &mut Fields<'_, '_>, attributable: bool, tally: &mut Tally) -> Result<Self, ReadError> {
+impl BaseMembers {
+    fn read(fields: &mut Fields<'_, '_>, attributable: bool, tally: &mut Tally) -> Result<Self, ReadError> {
         let raw = match fields.take_unless_null("rawEvent") {
             Some(raw) => Some(crate::json::json(raw, Path::Key(&Path::Root, "rawEvent"), tally)?),
             None => None,
@@ -437,7 +447,7 @@ impl Base {
         Ok(base)
     }
 
-    /// Takes what a writer of ours kept in the metadata out again.
+    /// Moves the values that our writer stored in the metadata into their fields.
     fn unpack_carrier(&mut self) {
         let Some(metadata) = &self.metadata else { return };
         if !metadata.get().contains("\"agentwire\"") {
@@ -462,39 +472,39 @@ impl Base {
         }
     }
 
-    /// Puts the base members onto what was read.
-    fn dress(self, native: Native, unknown: Option<Object>) -> Native {
+    /// Sets the base members on the decoded events.
+    fn apply_to(self, decoded: Decoded, unknown: Option<Object>) -> Decoded {
         let unknown = match (self.unknown, unknown) {
             (Some(earlier), Some(now)) => Some(earlier.merged(&now)),
             (earlier, now) => earlier.or(now),
         };
         let extra = (self.metadata.is_some() || self.raw.is_some() || unknown.is_some())
             .then(|| Box::new(Extra { metadata: self.metadata, raw: self.raw, unknown }));
-        let dress = |mut event: Event| {
+        let complete = |mut event: Event| {
             (event.subagent, event.timestamp) = (self.subagent.clone(), self.timestamp);
             event.extra = extra.clone();
             event
         };
-        match native {
-            Native::Event(event) => Native::Event(dress(event)),
-            Native::Thinking(kind, event) => Native::Thinking(kind, dress(event)),
-            Native::Several(events) => Native::Several(events.into_iter().map(dress).collect()),
-            Native::Chunk(mut chunk) => {
+        match decoded {
+            Decoded::Event(event) => Decoded::Event(complete(event)),
+            Decoded::Thinking(kind, event) => Decoded::Thinking(kind, complete(event)),
+            Decoded::Several(events) => Decoded::Several(events.into_iter().map(complete).collect()),
+            Decoded::Chunk(mut chunk) => {
                 (chunk.subagent, chunk.timestamp, chunk.extra) = (self.subagent, self.timestamp, extra);
-                Native::Chunk(chunk)
+                Decoded::Chunk(chunk)
             }
-            Native::Unknown => Native::Unknown,
+            Decoded::Unknown => Decoded::Unknown,
         }
     }
 }
 
-impl From<Body> for Native {
+impl From<Body> for Decoded {
     fn from(body: Body) -> Self {
         Self::Event(Event::new(body))
     }
 }
 
-impl From<Chunk> for Native {
+impl From<Chunk> for Decoded {
     fn from(chunk: Chunk) -> Self {
         Self::Chunk(Box::new(chunk))
     }
@@ -532,13 +542,13 @@ fn result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Json>, Rea
     }
 }
 
-fn run_finished(f: &mut Fields<'_, '_>, context: &mut Context) -> Result<Body, ReadError> {
+fn run_finished(f: &mut Fields<'_, '_>, context: &mut ReadContext) -> Result<Body, ReadError> {
     let strict = context.tally.is_strict();
     let tally = &mut context.tally;
     let thread = f.need_id("threadId", tally)?;
     let run: crate::event::RunId = f.need_id("runId", tally)?;
     let result = result(f, tally)?;
-    let usage = usage(f, tally)?;
+    let usage = read_usage(f, tally)?;
     let path = Path::Key(&Path::Root, "outcome");
     let outcome = match f.take_unless_null("outcome") {
         None => None,
@@ -557,12 +567,13 @@ fn run_finished(f: &mut Fields<'_, '_>, context: &mut Context) -> Result<Body, R
                 }
             }
         }
-        Some(raw) => outcome(raw, path, tally)?,
+        Some(raw) => read_outcome(raw, path, tally)?,
     };
     Ok(Body::RunFinished(Box::new(RunFinished { thread, run, result, outcome, usage })))
 }
 
-pub(crate) fn outcome(
+/// Reads the outcome of a run; `None` if its type is unknown.
+pub(crate) fn read_outcome(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
@@ -644,13 +655,14 @@ fn subagent_outcome(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<
     Ok(Some(outcome))
 }
 
-/// The tag of a union member; anything but a string is no tag.
+/// The discriminator of a union; `None` unless it is a string.
 pub(crate) fn union_tag<'a>(f: &mut Fields<'a, '_>, key: &str, tally: &mut Tally) -> Option<Cow<'a, str>> {
     let raw = f.take(key)?;
     crate::json::text(raw, Path::Root, tally).ok()
 }
 
-pub(crate) fn usage(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Usage>, ReadError> {
+/// Reads the optional list `usage`.
+pub(crate) fn read_usage(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Usage>, ReadError> {
     let mut usage = Vec::new();
     f.array("usage", |raw, path| {
         let mut f = Fields::of(raw, path)?;
@@ -675,32 +687,33 @@ pub(crate) fn usage(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Usa
     Ok(usage)
 }
 
-/// An activity snapshot, or what a writer of ours expressed by one.
+/// An activity snapshot, or the event that it carries.
 fn activity(
     message: MessageId,
     kind: Box<str>,
     content: Object,
     replace: Option<bool>,
-    base: &mut Base,
+    base: &mut BaseMembers,
 ) -> Body {
     if replace.is_none()
-        && let Some(body) = carried_events::body_from(&message, &kind, &content, base.metadata.as_ref())
+        && let Some(body) =
+            carried_events::event_from_activity(&message, &kind, &content, base.metadata.as_ref())
     {
-        base.metadata = carried_events::foreign_metadata(&body, base.metadata.take());
+        base.metadata = carried_events::metadata_beside(&body, base.metadata.take());
         return body;
     }
     Body::ActivitySnapshot { message, kind, content, replace }
 }
 
-/// The AG-UI 1.0 event that a writer of ours wrapped for a 0.x peer.
-fn unwrap(name: &str, value: &Json, context: &mut Context, wrapping: usize) -> Option<Native> {
-    // What it is called inside decides: an activity may stand for an event of another kind.
+/// The AG-UI 1.0 event that our writer wrapped for a 0.x peer.
+fn unwrap_event(name: &str, value: &Json, context: &mut ReadContext, wrapping: usize) -> Option<Decoded> {
+    // The inner type decides: an activity may carry an event of another type.
     let inner = value.clone().into_object()?.get_str("type")?;
-    if !name.strip_prefix(WRAPPED)?.eq_ignore_ascii_case(&inner) {
+    if !name.strip_prefix(WRAPPED_PREFIX)?.eq_ignore_ascii_case(&inner) {
         return None;
     }
-    let wrapped = slow(value.get(), None, context, wrapping + 1).ok()?;
-    matches!(wrapped, Native::Event(_)).then_some(wrapped)
+    let wrapped = decode_full(value.get(), None, context, wrapping + 1).ok()?;
+    matches!(wrapped, Decoded::Event(_)).then_some(wrapped)
 }
 
 fn finish_reason(name: &str, value: &Json) -> Option<Body> {

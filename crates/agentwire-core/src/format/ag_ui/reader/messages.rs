@@ -11,17 +11,17 @@ use crate::{
 };
 
 /// The required list `messages`.
-pub(crate) fn list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Message>, ReadError> {
+pub(crate) fn read_list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Message>, ReadError> {
     let mut messages = Vec::new();
-    let there = f.array("messages", |raw, path| {
-        messages.extend(message(raw, path, tally)?);
+    let is_present = f.array("messages", |raw, path| {
+        messages.extend(read_message(raw, path, tally)?);
         Ok(())
     })?;
-    if there { Ok(messages) } else { Err(f.missing("messages", "a list of messages")) }
+    if is_present { Ok(messages) } else { Err(f.missing("messages", "a list of messages")) }
 }
 
 /// One message; `None` if its role is unknown.
-pub(crate) fn message(
+pub(crate) fn read_message(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
@@ -45,16 +45,16 @@ pub(crate) fn message(
         Role::Assistant => {
             let content = f.boxed("content", tally)?;
             let mut calls = Vec::new();
-            let there = f.array("toolCalls", |raw, path| {
-                calls.push(tool_call(raw, path, tally)?);
+            let is_present = f.array("toolCalls", |raw, path| {
+                calls.push(read_tool_call(raw, path, tally)?);
                 Ok(())
             })?;
-            MessageBody::Assistant { content, tool_calls: there.then_some(calls) }
+            MessageBody::Assistant { content, tool_calls: is_present.then_some(calls) }
         }
-        Role::User => MessageBody::User { content: content(&mut f, "content", tally)? },
+        Role::User => MessageBody::User { content: read_content(&mut f, "content", tally)? },
         Role::Tool => MessageBody::Tool {
             call: f.need_id("toolCallId", tally)?,
-            content: content(&mut f, "content", tally)?,
+            content: read_content(&mut f, "content", tally)?,
             error: f.boxed("error", tally)?,
         },
         Role::Activity => MessageBody::Activity {
@@ -69,7 +69,11 @@ pub(crate) fn message(
     Ok(Some(Message { id, body, name, subagent, metadata, encrypted }))
 }
 
-pub(crate) fn tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<ToolCall, ReadError> {
+pub(crate) fn read_tool_call(
+    raw: &RawValue,
+    path: Path<'_>,
+    tally: &mut Tally,
+) -> Result<ToolCall, ReadError> {
     let mut f = Fields::of(raw, path)?;
     match &*f.need_str("type", tally)? {
         "function" => {}
@@ -93,38 +97,42 @@ pub(crate) fn tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Re
 }
 
 /// A required body: text or parts.
-pub(crate) fn content(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Content, ReadError> {
+pub(crate) fn read_content(
+    f: &mut Fields<'_, '_>,
+    key: &str,
+    tally: &mut Tally,
+) -> Result<Content, ReadError> {
     let raw = f.take(key).ok_or_else(|| f.missing(key, "a string or a list of parts"))?;
     let parent = f.path();
     let path = Path::Key(&parent, key);
     match raw.get().as_bytes().first() {
         Some(b'"') => Ok(Content::Text(text(raw, path, tally)?.into())),
-        Some(b'[') => parts(raw, path, tally).map(Content::Parts),
+        Some(b'[') => read_parts(raw, path, tally).map(Content::Parts),
         _ => Err(path.expected("a string or a list of parts", raw)),
     }
 }
 
-pub(crate) fn parts(
+pub(crate) fn read_parts(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
 ) -> Result<Vec<ContentPart>, ReadError> {
     let mut parts: Vec<Part> = Vec::new();
     for (index, raw) in crate::json::elements(raw, path)?.into_iter().enumerate() {
-        parts.extend(part(raw, Path::Index(&path, index), tally)?);
+        parts.extend(read_part(raw, Path::Index(&path, index), tally)?);
     }
-    // Some 0.x peers sent one attachment in both shapes: the old copy says nothing new.
+    // Some 0.x peers sent one attachment in both shapes: the old copy is a duplicate.
     let modern: Vec<_> =
         parts.iter().filter(|(_, legacy)| legacy.is_none()).map(|(part, _)| part.clone()).collect();
     parts.retain(|(part, legacy)| match legacy {
         None => true,
-        Some(filename) => !modern.iter().any(|other| mirrors(other, part, filename.as_ref())),
+        Some(filename) => !modern.iter().any(|other| duplicates(other, part, filename.as_ref())),
     });
     Ok(parts.into_iter().map(|(part, _)| part).collect())
 }
 
-/// Whether `modern` says all that `converted`, once a `binary` part, says.
-fn mirrors(modern: &ContentPart, converted: &ContentPart, filename: Option<&Json>) -> bool {
+/// Whether `modern` contains everything in `converted`, which was a `binary` part.
+fn duplicates(modern: &ContentPart, converted: &ContentPart, filename: Option<&Json>) -> bool {
     let ContentPart::Media { kind, source, metadata, .. } = modern else {
         return false;
     };
@@ -138,11 +146,11 @@ fn mirrors(modern: &ContentPart, converted: &ContentPart, filename: Option<&Json
     kind == wanted_kind && source == wanted && named
 }
 
-/// A part with the file name it had as a `binary` part, if it was one.
+/// A part, and the file name that it had if it was a `binary` part.
 type Part = (ContentPart, Option<Option<Json>>);
 
 /// One part; `None` if its type or source is unknown.
-fn part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Part>, ReadError> {
+fn read_part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Part>, ReadError> {
     let mut f = Fields::of(raw, path)?;
     let tag = union_tag(&mut f, "type", tally);
     let part = match tag.as_deref() {
@@ -158,7 +166,7 @@ fn part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Part
                 _ => f.some_json("metadata", tally)?,
             },
         },
-        Some("binary") => return binary(&mut f, tally),
+        Some("binary") => return read_binary(&mut f, tally),
         tag => {
             let Some(kind) = tag.and_then(MediaKind::parse) else {
                 tally.note("unknown content part", tag.unwrap_or("(no type)"));
@@ -166,7 +174,7 @@ fn part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Part
             };
             let source_path = Path::Key(&path, "source");
             let raw = f.take("source").ok_or_else(|| f.missing("source", "an object"))?;
-            let Some(source) = source(raw, source_path, tally)? else {
+            let Some(source) = read_source(raw, source_path, tally)? else {
                 return Ok(None);
             };
             // 0.x peers sent `null` here.
@@ -181,9 +189,9 @@ fn part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Part
     Ok(Some((part, None)))
 }
 
-/// The one media part of 0.x. Its servers send `null` for what they leave out, and the official client asks only
-/// whether a member is truthy.
-fn binary(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Part>, ReadError> {
+/// The only media part of 0.x. Servers send `null` for absent members, and the official client tests members for
+/// truthiness only.
+fn read_binary(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Part>, ReadError> {
     if !f.peek("mimeType").is_some_and(|raw| raw.get().starts_with('"')) {
         tally.note("unknown content part", "binary without a MIME type");
         return Ok(None);
@@ -204,7 +212,7 @@ fn binary(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Part>, Rea
     Ok(Some((ContentPart::Media { kind, source, id: None, metadata }, Some(filename))))
 }
 
-/// Whether JavaScript takes a member for true.
+/// Whether a member is truthy in JavaScript.
 fn is_truthy(f: &Fields<'_, '_>, key: &str) -> bool {
     f.peek(key).is_some_and(|raw| match raw.get() {
         "null" | "false" | "\"\"" => false,
@@ -215,7 +223,7 @@ fn is_truthy(f: &Fields<'_, '_>, key: &str) -> bool {
     })
 }
 
-fn source(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<PartSource>, ReadError> {
+fn read_source(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<PartSource>, ReadError> {
     let mut f = Fields::of(raw, path)?;
     let tag = union_tag(&mut f, "type", tally);
     let source = match tag.as_deref() {
@@ -241,16 +249,16 @@ fn source(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Pa
 }
 
 /// A required JSON Patch.
-pub(crate) fn patch(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Patch, ReadError> {
+pub(crate) fn read_patch(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Patch, ReadError> {
     let mut operations = Vec::new();
-    let there = f.array(key, |raw, path| {
-        operations.extend(operation(raw, path, tally)?);
+    let is_present = f.array(key, |raw, path| {
+        operations.extend(read_operation(raw, path, tally)?);
         Ok(())
     })?;
-    if there { Ok(Patch(operations)) } else { Err(f.missing(key, "a list of JSON Patch operations")) }
+    if is_present { Ok(Patch(operations)) } else { Err(f.missing(key, "a list of JSON Patch operations")) }
 }
 
-fn operation(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<PatchOp>, ReadError> {
+fn read_operation(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<PatchOp>, ReadError> {
     let mut f = Fields::of(raw, path)?;
     let tag = union_tag(&mut f, "op", tally);
     let Some(op) = tag.as_deref().and_then(Op::parse) else {
@@ -271,25 +279,26 @@ fn operation(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option
     if op.needs_value() && value.is_none() {
         return Err(f.missing("value", "any JSON value"));
     }
-    // The RFC asks to ignore what it does not define: carried along, counted by nobody.
+    // The RFC requires undefined members to be ignored: preserved, not counted.
     let extra = f.rest("operation", &mut Tally::default())?;
     Ok(Some(PatchOp { op, path: target, from, value, extra }))
 }
 
-/// Messages from one JSON array, as [`to_json`] writes it; those of unknown roles are counted and left out.
+/// Messages from a JSON array as [`messages_to_json`](super::super::messages_to_json) writes it. Messages of unknown
+/// roles are counted and left out.
 ///
 /// # Errors
 /// When it is not an array of messages; names the JSON path.
-pub fn from_json(text: &str, tally: &mut Tally) -> Result<Vec<Message>, ReadError> {
+pub fn messages_from_json(text: &str, tally: &mut Tally) -> Result<Vec<Message>, ReadError> {
     let mut messages = Vec::new();
     for (index, raw) in array(text, "a list of messages")?.into_iter().enumerate() {
-        messages.extend(message(raw, Path::Index(&Path::Root, index), tally)?);
+        messages.extend(read_message(raw, Path::Index(&Path::Root, index), tally)?);
     }
     Ok(messages)
 }
 
-/// A JSON Patch from one JSON array. Unlike in an event, an unknown operation is an error: whoever asks for a
-/// change wants all of it or nothing.
+/// A JSON Patch from a JSON array. Unlike in an event, an unknown operation is an error: a requested change is
+/// applied completely or not at all.
 ///
 /// # Errors
 /// When it is not an array of operations; names the JSON path.
@@ -297,7 +306,7 @@ pub fn patch_from_json(text: &str) -> Result<Patch, ReadError> {
     let mut operations = Vec::new();
     for (index, raw) in array(text, "a list of JSON Patch operations")?.into_iter().enumerate() {
         let path = Path::Index(&Path::Root, index);
-        let known = operation(raw, path, &mut Tally::default())?;
+        let known = read_operation(raw, path, &mut Tally::default())?;
         operations.push(known.ok_or_else(|| {
             let wanted = "expected one of `add`, `remove`, `replace`, `move`, `copy`, `test`";
             Path::Key(&path, "op").error(wanted)

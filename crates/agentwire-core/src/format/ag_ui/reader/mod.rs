@@ -1,7 +1,7 @@
 //! AG-UI frames to canonical events.
 //!
-//! Most events are canonical already. What is left to do: expand chunks, give the retired THINKING_* events
-//! the ids they never had, and count what is tolerated.
+//! Most events are canonical as decoded. This reader expands chunks, assigns ids to the retired THINKING_*
+//! events, which have none, and counts tolerated deviations.
 
 pub(crate) mod chunks;
 pub(crate) mod json;
@@ -9,8 +9,8 @@ pub(crate) mod messages;
 mod v0;
 
 use self::{
-    chunks::Expander,
-    json::{Context, Native, Thinking},
+    chunks::ChunkExpander,
+    json::{Decoded, ReadContext, ThinkingEvent},
 };
 use super::{options::AgUiOptions, proto, wire::PROTOCOL_VERSION};
 use crate::{
@@ -24,13 +24,13 @@ use crate::{
 /// Reads AG-UI 1.0 and the shapes of 0.x, as JSON or protobuf.
 #[derive(Debug)]
 pub(crate) struct AgUiReader {
-    context: Context,
-    expander: Expander,
+    context: ReadContext,
+    expander: ChunkExpander,
     run: RunId,
-    /// How many spans and messages of THINKING_* there were, and which is open.
-    thinking: u64,
-    span: Option<MessageId>,
-    message: Option<MessageId>,
+    /// The number of THINKING_* spans and messages of this run.
+    thinking_count: u64,
+    open_span: Option<MessageId>,
+    open_thought: Option<MessageId>,
 }
 
 impl AgUiReader {
@@ -38,58 +38,58 @@ impl AgUiReader {
         let strict = AgUiOptions::from(setup.options).refuse_old_shapes;
         let tally = if strict { Tally::strict() } else { Tally::default() };
         Self {
-            context: Context { tally, ..Context::default() },
-            expander: Expander::default(),
+            context: ReadContext { tally, ..ReadContext::default() },
+            expander: ChunkExpander::default(),
             run: setup.run.clone(),
-            thinking: 0,
-            span: None,
-            message: None,
+            thinking_count: 0,
+            open_span: None,
+            open_thought: None,
         }
     }
 
-    fn take(&mut self, native: Native, out: &mut Vec<Event>) -> Result<(), ReadError> {
-        match native {
-            Native::Event(event) => {
+    fn emit(&mut self, decoded: Decoded, out: &mut Vec<Event>) -> Result<(), ReadError> {
+        match decoded {
+            Decoded::Event(event) => {
                 if let Body::RunStarted(started) = &event.body {
                     self.run = started.run.clone();
-                    (self.thinking, self.span, self.message) = (0, None, None);
+                    (self.thinking_count, self.open_span, self.open_thought) = (0, None, None);
                     if let Some(version) = &started.protocol_version {
                         note_version(version, &mut self.context.tally);
                     }
                 }
                 self.expander.event(event, out);
             }
-            Native::Several(events) => {
+            Decoded::Several(events) => {
                 for event in events {
                     self.expander.event(event, out);
                 }
             }
-            Native::Thinking(kind, event) => {
-                let event = self.named(kind, event);
+            Decoded::Thinking(kind, event) => {
+                let event = self.with_thinking_id(kind, event);
                 self.expander.event(event, out);
             }
-            Native::Chunk(chunk) => self.expander.chunk(*chunk, out)?,
-            Native::Unknown => {}
+            Decoded::Chunk(chunk) => self.expander.chunk(*chunk, out)?,
+            Decoded::Unknown => {}
         }
         Ok(())
     }
 
-    /// Gives a THINKING_* event its id: the run's, and a count.
-    fn named(&mut self, kind: Thinking, mut event: Event) -> Event {
-        let (run, count) = (&self.run, self.thinking);
-        let make = |what: &str| MessageId::from(format!("{run}:{what}:{count}"));
+    /// Sets the id of a THINKING_* event, derived from the run id and a count.
+    fn with_thinking_id(&mut self, kind: ThinkingEvent, mut event: Event) -> Event {
+        let (run, count) = (&self.run, self.thinking_count);
+        let derive = |noun: &str| MessageId::from(format!("{run}:{noun}:{count}"));
         let id = match kind {
-            Thinking::Start => {
-                self.thinking += 1;
-                self.span.insert(make("thinking")).clone()
+            ThinkingEvent::Start => {
+                self.thinking_count += 1;
+                self.open_span.insert(derive("thinking")).clone()
             }
-            Thinking::TextStart => {
-                self.thinking += 1;
-                self.message.insert(make("thought")).clone()
+            ThinkingEvent::TextStart => {
+                self.thinking_count += 1;
+                self.open_thought.insert(derive("thought")).clone()
             }
-            Thinking::TextContent => self.message.get_or_insert_with(|| make("thought")).clone(),
-            Thinking::TextEnd => self.message.take().unwrap_or_else(|| make("thought")),
-            Thinking::End => self.span.take().unwrap_or_else(|| make("thinking")),
+            ThinkingEvent::TextContent => self.open_thought.get_or_insert_with(|| derive("thought")).clone(),
+            ThinkingEvent::TextEnd => self.open_thought.take().unwrap_or_else(|| derive("thought")),
+            ThinkingEvent::End => self.open_span.take().unwrap_or_else(|| derive("thinking")),
         };
         match &mut event.body {
             Body::ReasoningStart { message, .. }
@@ -103,7 +103,7 @@ impl AgUiReader {
     }
 }
 
-/// Counts a version that is not ours. A newer minor version is served; what it adds is tolerated.
+/// Counts a declared version newer than [`PROTOCOL_VERSION`], or malformed. Such streams are read all the same.
 fn note_version(version: &str, tally: &mut Tally) {
     let parse = |text: &str| -> Option<(u64, u64)> {
         let (major, minor) = text.split_once('.')?;
@@ -118,15 +118,15 @@ fn note_version(version: &str, tally: &mut Tally) {
 impl Reader for AgUiReader {
     fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
         self.context.tally.at_frame(frame.index + 1);
-        let native = match frame.data {
-            Payload::Text(text) => json::event(text, frame.event, &mut self.context)?,
-            Payload::Bytes(bytes) => proto::decode(bytes, &mut self.context)?,
+        let decoded = match frame.data {
+            Payload::Text(text) => json::decode_event(text, frame.event, &mut self.context)?,
+            Payload::Bytes(bytes) => proto::decode_event(bytes, &mut self.context)?,
         };
-        self.take(native, out)
+        self.emit(decoded, out)
     }
 
     fn end(&mut self, _end: &StreamEnd, _out: &mut Vec<Event>) {
-        // A stream that ends before its run is truncated, and that is what the guard says of it.
+        // The guard reports a stream that ends before its run as truncated.
     }
 
     fn tally(&self) -> &Tally {

@@ -1,8 +1,8 @@
-//! Shapes of AG-UI 0.x and of old documents.
+//! Reads shapes of the draft and of old documents that AG-UI 1.0 replaced.
 
 use serde_json::value::RawValue;
 
-use super::json::{Native, parent_message};
+use super::json::{Decoded, parent_message};
 use crate::{
     event::{Body, Event, Interrupt, MessageId, ToolCallId, ToolResult},
     json::{Fields, Object, Path, ReadError},
@@ -33,8 +33,8 @@ pub(crate) fn draft_interrupt(
     Ok(interrupt)
 }
 
-/// The short TOOL_CALL of old documents: a whole call in one event.
-pub(crate) fn tool_call(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Native, ReadError> {
+/// The short TOOL_CALL of old documents: a complete call in one event.
+pub(crate) fn tool_call(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Decoded, ReadError> {
     tally.note("old shape", "TOOL_CALL for TOOL_CALL_START, _ARGS and _END");
     let call: ToolCallId = match f.id("toolCallId", tally)? {
         Some(id) => id,
@@ -55,7 +55,7 @@ pub(crate) fn tool_call(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Nat
         events.push(Event::new(Body::ToolArgs { call: call.clone(), delta }));
     }
     events.push(Event::new(Body::ToolEnd { call }));
-    Ok(Native::Several(events))
+    Ok(Decoded::Several(events))
 }
 
 /// The short TOOL_RESULT of old documents.
@@ -81,7 +81,7 @@ pub(crate) fn tool_result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<B
     })))
 }
 
-/// A string as it is, anything else as JSON text.
+/// The content of a string, or the JSON text of any other value.
 fn text_or_json(raw: &RawValue, tally: &mut Tally) -> Result<Box<str>, ReadError> {
     if raw.get().starts_with('"') {
         Ok(crate::json::text(raw, Path::Root, tally)?.into())

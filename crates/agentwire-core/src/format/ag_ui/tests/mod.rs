@@ -1,11 +1,11 @@
-//! Claims about AG-UI.
+//! AG-UI: fixtures, round trips, malformed input, requests.
 
 use bytes::BytesMut;
 use proptest::prelude::*;
 
 use super::{
     FORMAT, input, proto,
-    reader::json::{self as json_reader, Context, Native},
+    reader::json::{self as json_reader, Decoded, ReadContext},
     wire::{Chunk, ChunkKind},
     writer::json as json_writer,
 };
@@ -31,9 +31,9 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/{FIXTURES}/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// The input is written as our writer would write it, so nothing at all may change.
+/// The fixture has the exact form of our writer, so no byte of an event may change.
 #[test]
-fn every_event_survives_word_by_word() {
+fn every_event_round_trips_unchanged() {
     let text = String::from_utf8(fixture("all_events.jsonl")).unwrap();
     let (events, failure) = read(&FORMAT, text.as_bytes(), usize::MAX, &[]);
     assert_eq!(failure, None);
@@ -42,7 +42,7 @@ fn every_event_survives_word_by_word() {
     for (written, given) in written.lines().zip(given.lines()) {
         let value = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
         let (mut written, given) = (value(written), value(given));
-        // The writer declares its version where the source declared none.
+        // The writer declares its version where the source has none.
         if given["protocolVersion"].is_null() && given["type"] == "RUN_STARTED" {
             written.as_object_mut().unwrap().shift_remove("protocolVersion");
         }
@@ -50,9 +50,9 @@ fn every_event_survives_word_by_word() {
     }
 }
 
-/// Everything but extra members of patch operations and the precision of large integers.
+/// Except extra members of patch operations and the precision of large integers.
 #[test]
-fn every_event_survives_protobuf() {
+fn every_event_round_trips_through_protobuf() {
     let (events, _) = read(&FORMAT, &fixture("all_events.jsonl"), usize::MAX, &[]);
     let binary = write(&proto::FORMAT, "", None, &events, &[]);
     for cut in [1, 7, usize::MAX] {
@@ -69,9 +69,9 @@ fn every_event_survives_protobuf() {
     }
 }
 
-/// Bytes that the official encoder gave.
+/// The expected bytes are output of the official encoder.
 #[test]
-fn protobuf_bytes_are_the_official_ones() {
+fn protobuf_bytes_equal_the_official_encoder() {
     let cases = [
         (
             r#"{"type":"TEXT_MESSAGE_START","messageId":"m1","role":"assistant"}"#,
@@ -102,19 +102,19 @@ fn protobuf_bytes_are_the_official_ones() {
         ),
     ];
     for (json, wanted) in cases {
-        let mut context = Context::default();
-        let native = json_reader::event(json, None, &mut context).unwrap();
-        let Native::Event(event) = native else { panic!("{json}") };
+        let mut context = ReadContext::default();
+        let native = json_reader::decode_event(json, None, &mut context).unwrap();
+        let Decoded::Event(event) = native else { panic!("{json}") };
         let mut out = BytesMut::new();
-        proto::encode(&mut out, &event);
+        proto::write_event(&mut out, &event);
         let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, wanted, "{json}");
     }
 }
 
 #[test]
-fn malformed_events_name_the_place() {
-    let refused = |line: &str| {
+fn malformed_events_are_rejected_with_the_path() {
+    let rejected = |line: &str| {
         let (_, failure) = read_framed(&FORMAT, Framing::Lines, line.as_bytes(), usize::MAX, &[]);
         failure.unwrap_or_else(|| panic!("accepted: {line}"))
     };
@@ -146,12 +146,12 @@ fn malformed_events_name_the_place() {
         r#"{"type":"TEXT_MESSAGE_CHUNK","delta":"x"}"#,
         r#"{"type":"SUBAGENT_STARTED","name":"n"}"#,
     ];
-    let report: Vec<_> = cases.iter().map(|case| format!("{case}\n    {}", refused(case))).collect();
+    let report: Vec<_> = cases.iter().map(|case| format!("{case}\n    {}", rejected(case))).collect();
     insta::assert_snapshot!(report.join("\n"));
 }
 
 #[test]
-fn depth_ten_thousand_is_refused_without_a_crash() {
+fn nesting_of_ten_thousand_levels_is_rejected() {
     let deep =
         format!(r#"{{"type":"STATE_SNAPSHOT","snapshot":{}1{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
     let (events, failure) = read_framed(&FORMAT, Framing::Lines, deep.as_bytes(), usize::MAX, &[]);
@@ -160,7 +160,7 @@ fn depth_ten_thousand_is_refused_without_a_crash() {
 }
 
 #[test]
-fn chunks_expand_back_to_the_same_messages() {
+fn chunks_expand_to_the_same_messages() {
     for name in ["weather_tool.sse", "all_events.jsonl", "chunks.sse", "rejoin.sse"] {
         let (events, _) = read(&FORMAT, &fixture(name), usize::MAX, &[]);
         let chunked = write(&FORMAT, "chunks", None, &events, &[]);
@@ -176,7 +176,7 @@ fn chunks_expand_back_to_the_same_messages() {
 }
 
 #[test]
-fn old_clients_events_come_back_whole() {
+fn wrapped_events_of_profile_0_are_restored() {
     let (events, _) = read(&FORMAT, &fixture("all_events.jsonl"), usize::MAX, &[]);
     let old = write(&FORMAT, "0", None, &events, &[]);
     let text = String::from_utf8(old.clone()).unwrap();
@@ -193,7 +193,7 @@ fn old_clients_events_come_back_whole() {
 }
 
 #[test]
-fn what_ag_ui_cannot_say_comes_back_typed() {
+fn events_without_an_ag_ui_type_are_restored() {
     let object = |text| Json::parse(text).unwrap().into_object().unwrap();
     let run = crate::event::RunStarted::new("t", "r");
     let events: Vec<Event> = [
@@ -244,14 +244,14 @@ fn what_ag_ui_cannot_say_comes_back_typed() {
 }
 
 #[test]
-fn somebody_elses_activity_stays_an_activity() {
+fn activity_of_an_application_stays_an_activity() {
     let line = r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"a","activityType":"hai.button","content":{"name":"mine"}}"#;
     let (events, _) = read_framed(&FORMAT, Framing::Lines, line.as_bytes(), usize::MAX, &[]);
     assert!(matches!(&events[1].body, Body::ActivitySnapshot { .. }), "{:?}", events[1]);
 }
 
 #[test]
-fn unknown_properties_survive_a_round_trip_in_metadata() {
+fn unknown_members_round_trip_in_metadata() {
     let (events, _) = read(&FORMAT, &fixture("unknown.sse"), usize::MAX, &[]);
     let carried = events.iter().find_map(Event::unknown).unwrap();
     assert_eq!(carried.get(), r#"{"future":true}"#);
@@ -265,7 +265,7 @@ fn unknown_properties_survive_a_round_trip_in_metadata() {
 }
 
 #[test]
-fn profiles_report_what_they_cannot_say() {
+fn profile_0_reports_losses() {
     let options = Options::default();
     let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
     let mut writer = FORMAT.writer.unwrap()(FORMAT.profile("0").unwrap(), &setup);
@@ -278,7 +278,7 @@ fn profiles_report_what_they_cannot_say() {
 }
 
 #[test]
-fn requests_of_both_generations() {
+fn requests_of_1_0_and_0_x_are_read() {
     let tally = &mut Tally::default();
     let modern = r#"{"threadId":"t","runId":"r","protocolVersion":"1.0","messages":[{"id":"u","role":"user","content":"hi"}],"tools":[{"name":"n","description":"d","parameters":{}}],"context":[],"state":{"a":1},"forwardedProps":{},"resume":[{"interruptId":"i","status":"cancelled"}]}"#;
     let request = input::from_json(modern, tally).unwrap();
@@ -293,7 +293,7 @@ fn requests_of_both_generations() {
 }
 
 #[test]
-fn parts_are_read_with_the_nulls_that_old_peers_sent() {
+fn parts_with_null_members_are_read() {
     let read = |part: &str| {
         let body = format!(
             r#"{{"threadId":"t","runId":"r","messages":[{{"id":"u","role":"user","content":[{part}]}}]}}"#
@@ -310,7 +310,7 @@ fn parts_are_read_with_the_nulls_that_old_peers_sent() {
     let text = r#"{"type":"text","text":"a","metadata":null}"#;
     let wanted = r#"[{"id":"u","role":"user","content":[{"type":"text","text":"a"}]}]"#;
     assert_eq!(read(text).unwrap(), wanted);
-    // What could not be converted is left out, as the official client does it.
+    // Parts that cannot be converted are left out, as in the official client.
     for left_out in [
         r#"{"type":"binary","data":"QQ=="}"#,
         r#"{"type":"binary","mimeType":null,"data":"QQ=="}"#,
@@ -323,8 +323,8 @@ fn parts_are_read_with_the_nulls_that_old_peers_sent() {
 }
 
 #[test]
-fn malformed_requests_name_the_place() {
-    let refused = |body: &str| input::from_json(body, &mut Tally::default()).unwrap_err().to_string();
+fn malformed_requests_are_rejected_with_the_path() {
+    let rejected = |body: &str| input::from_json(body, &mut Tally::default()).unwrap_err().to_string();
     let report = [
         r#"{}"#,
         r#"{"threadId":"t","runId":"r"}"#,
@@ -335,7 +335,7 @@ fn malformed_requests_name_the_place() {
         r#"{"threadId":"t","runId":"r","messages":[],"resume":[{"interruptId":"i"}]}"#,
         r#"{"threadId":"t","runId":"r","messages":[],"resume":[{"interruptId":"i","status":"maybe"}]}"#,
     ]
-    .map(refused)
+    .map(rejected)
     .join("\n");
     insta::assert_snapshot!(report, @r"
     `threadId` is missing, expected a string
@@ -350,13 +350,13 @@ fn malformed_requests_name_the_place() {
 }
 
 #[test]
-fn hostile_protobuf_is_refused() {
+fn malformed_protobuf_is_rejected() {
     let cases: &[&[u8]] = &[
         b"",
         b"\x0a",
         b"\x0a\x00",                                 // no base_event
-        b"\x12\x02\x0a\x00",                         // the base says another type
-        b"\x0a\x02\x0a\x00\x12\x04\x0a\x02\x08\x01", // two arms
+        b"\x12\x02\x0a\x00",                         // another type in base_event
+        b"\x0a\x02\x0a\x00\x12\x04\x0a\x02\x08\x01", // two fields of the oneof
         b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
     ];
     for bytes in cases {
@@ -374,9 +374,9 @@ fn hostile_protobuf_is_refused() {
     assert!(failure.unwrap().contains("larger than the limit"));
 }
 
-/// A `Value` of lists in lists, 10,000 deep.
+/// A `Value` of 10,000 nested lists.
 #[test]
-fn deep_protobuf_is_refused() {
+fn deeply_nested_protobuf_is_rejected() {
     let mut value = vec![0x08, 0x00];
     let varint = |mut n: usize| {
         let mut out = Vec::new();
@@ -399,13 +399,13 @@ fn deep_protobuf_is_refused() {
 }
 
 #[test]
-fn chunk_events_encode_all_their_fields() {
+fn chunk_is_written_with_all_members() {
     let mut chunk = Chunk::new(ChunkKind::Tool);
     (chunk.id, chunk.name) = (Some("c".into()), Some("n".into()));
     (chunk.parent, chunk.delta) = (Some("m".into()), Some("{}".into()));
     chunk.subagent = Some("s".into());
     let mut out = BytesMut::new();
-    json_writer::chunk(&mut out, &chunk);
+    json_writer::write_chunk(&mut out, &chunk);
     let wanted = r#"{"type":"TOOL_CALL_CHUNK","toolCallId":"c","toolCallName":"n","parentMessageId":"m","delta":"{}","subagentRunId":"s"}"#;
     assert_eq!(&out[..], wanted.as_bytes());
 }
@@ -414,7 +414,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_survives(text in any::<String>(), id in any::<String>()) {
+    fn any_text_round_trips(text in any::<String>(), id in any::<String>()) {
         let body = |body| Event::new(body);
         let message = MessageId::from(id.as_str());
         let events = [
@@ -438,7 +438,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_give_a_valid_stream(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 1..20usize) {
+    fn any_bytes_yield_a_valid_event_sequence(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 1..20usize) {
         for (format, framing) in [(&FORMAT, Framing::Sse), (&FORMAT, Framing::Lines), (&FORMAT, Framing::Array), (&proto::FORMAT, Framing::Prefixed)] {
             let whole = read_framed(format, framing, &bytes, usize::MAX, &[]);
             prop_assert_eq!(&read_framed(format, framing, &bytes, cut, &[]), &whole);

@@ -1,9 +1,9 @@
-//! Explicit events to chunk shorthands.
+//! Explicit events to chunk shorthands, which the official client expands to the same messages.
 
 use std::collections::HashMap;
 
 use super::super::{
-    reader::chunks::{Ends, Lane, ends},
+    reader::chunks::{ChunkOwner, EndedStreams, ended_streams},
     wire::{Chunk, ChunkKind},
 };
 use crate::{
@@ -11,52 +11,56 @@ use crate::{
     patch::Patch,
 };
 
-type Key = (ChunkKind, Box<str>);
+/// The kind and id of a message or call.
+type ItemKey = (ChunkKind, Box<str>);
 
-/// What a message or call needs to be opened again in chunk form.
+/// A message or call that has not ended.
 #[derive(Clone, Debug)]
-struct Opened {
-    chunk: Chunk,
-    /// Whether the client still has it open.
-    held: bool,
+struct OpenItem {
+    /// The first chunk, for reopening.
+    opener: Chunk,
+    /// Whether the client is assembling it.
+    is_assembling: bool,
 }
 
 /// Turns explicit events into chunks.
 ///
-/// Within one lane a chunk ends whatever else the lane was assembling. Where the explicit events interleave
-/// two messages, each switch therefore ends the one and opens the other again, which builds the same
-/// messages: an opener of a known message or call only continues it.
+/// A chunk ends every other stream of its owner. Where the explicit events interleave two messages, each switch
+/// therefore ends one and reopens the other, which builds the same messages: the first chunk of an existing
+/// message or call continues it.
 #[derive(Debug, Default)]
-pub(crate) struct Joiner {
-    open: HashMap<Key, Opened>,
-    lanes: Vec<(Lane, Key)>,
+pub(crate) struct ChunkJoiner {
+    open: HashMap<ItemKey, OpenItem>,
+    /// The item that the client assembles for each owner.
+    assembling: Vec<(ChunkOwner, ItemKey)>,
 }
 
-/// What [`Joiner`] makes of an event.
-pub(crate) enum Joined {
-    /// A chunk, and whether it had to open a message again.
-    Chunk(Box<Chunk>, bool),
-    /// The event as it is.
-    Same,
+/// The chunk form of an event.
+pub(crate) enum JoinedEvent {
+    /// A chunk; reopening if it ends an interleaved message.
+    Chunk { chunk: Box<Chunk>, is_reopening: bool },
+    /// The explicit event.
+    Unchanged,
     /// Nothing: the end of a message is implied.
-    Nothing,
+    Implied,
 }
 
-impl Joiner {
-    /// An event that must go before `event`, because the client would otherwise go on assembling under an owner
-    /// that `event` replaces: a tool result that takes the id of an open text message. An empty patch of the
-    /// lane's owner ends the lane and says nothing else.
-    pub(crate) fn before(&mut self, event: &Event) -> Option<Event> {
+impl ChunkJoiner {
+    /// An event to write before `event`: a tool result may take the id of an open text message, and the client
+    /// would continue to assemble under the former owner. An empty state patch of that owner ends the stream
+    /// and has no other effect.
+    pub(crate) fn event_before(&mut self, event: &Event) -> Option<Event> {
         let Body::ToolResult(result) = &event.body else { return None };
-        let held = |(_, (kind, id)): &&(Lane, Key)| *kind == ChunkKind::Text && **id == *result.message;
-        let lane = self.lanes.iter().find(held)?.0.clone();
-        self.release(&lane);
-        Some(Event::new(Body::StateDelta { patch: Patch::default() }).by(lane))
+        let is_message =
+            |(_, (kind, id)): &&(ChunkOwner, ItemKey)| *kind == ChunkKind::Text && **id == *result.message;
+        let owner = self.assembling.iter().find(is_message)?.0.clone();
+        self.release(&owner);
+        Some(Event::new(Body::StateDelta { patch: Patch::default() }).by(owner))
     }
 
-    /// The kind and lane of the message or call that `event` only adds to, if the client is assembling it there.
-    /// Such events change nothing here, so the writer can go on without a chunk of its own making.
-    pub(crate) fn continues(&self, event: &Event) -> Option<(ChunkKind, &Lane)> {
+    /// The kind and owner of the message or call that `event` appends to, if the client is assembling it. Such
+    /// events change no state here, so the writer can write them without building a [`Chunk`].
+    pub(crate) fn continued_stream(&self, event: &Event) -> Option<(ChunkKind, &ChunkOwner)> {
         let (kind, id): (_, &str) = match &event.body {
             _ if event.extra.is_some() => return None,
             Body::TextDelta { message, .. } => (ChunkKind::Text, message),
@@ -64,11 +68,12 @@ impl Joiner {
             Body::ToolArgs { call, .. } => (ChunkKind::Tool, call),
             _ => return None,
         };
-        let held = |(_, (held, name)): &&(Lane, Key)| *held == kind && **name == *id;
-        self.lanes.iter().find(held).map(|(lane, _)| (kind, lane))
+        let is_item = |(_, (other, name)): &&(ChunkOwner, ItemKey)| *other == kind && **name == *id;
+        self.assembling.iter().find(is_item).map(|(owner, _)| (kind, owner))
     }
 
-    pub(crate) fn event(&mut self, event: &Event) -> Joined {
+    /// Converts `event` to its chunk form.
+    pub(crate) fn join(&mut self, event: &Event) -> JoinedEvent {
         let (kind, id) = match &event.body {
             Body::TextStart { message, .. } | Body::TextDelta { message, .. } | Body::TextEnd { message } => {
                 (ChunkKind::Text, message.as_str())
@@ -80,18 +85,18 @@ impl Joiner {
                 (ChunkKind::Tool, call.as_str())
             }
             body => {
-                match ends(body) {
-                    Ends::All => {
-                        self.lanes.clear();
-                        self.open.values_mut().for_each(|open| open.held = false);
+                match ended_streams(body) {
+                    EndedStreams::All => {
+                        self.assembling.clear();
+                        self.open.values_mut().for_each(|open| open.is_assembling = false);
                         if !matches!(body, Body::MessagesSnapshot { .. }) {
                             self.open.clear();
                         }
                     }
-                    Ends::OwnLane => self.release(&event.subagent),
-                    Ends::Nothing => {}
+                    EndedStreams::Own => self.release(&event.subagent),
+                    EndedStreams::None => {}
                 }
-                return Joined::Same;
+                return JoinedEvent::Unchanged;
             }
         };
         let key = (kind, Box::<str>::from(id));
@@ -102,80 +107,82 @@ impl Joiner {
         match &event.body {
             Body::TextStart { role, name, .. } => {
                 (chunk.role, chunk.name) = (*role, name.clone());
-                self.opened(key, chunk)
+                self.open_item(key, chunk)
             }
             Body::ToolStart { name, parent, .. } => {
                 chunk.name = Some(name.clone());
                 chunk.parent = parent.as_deref().map(Into::into);
-                self.opened(key, chunk)
+                self.open_item(key, chunk)
             }
-            Body::ReasoningMessageStart { .. } => self.opened(key, chunk),
+            Body::ReasoningMessageStart { .. } => self.open_item(key, chunk),
             Body::TextDelta { delta, .. }
             | Body::ToolArgs { delta, .. }
             | Body::ReasoningDelta { delta, .. } => {
                 chunk.delta = Some(delta.clone());
-                self.continued(&key, chunk)
+                self.continue_item(&key, chunk)
             }
             _ => {
                 let joined = match chunk.extra {
-                    Some(_) => self.continued(&key, chunk),
-                    None => Joined::Nothing,
+                    Some(_) => self.continue_item(&key, chunk),
+                    None => JoinedEvent::Implied,
                 };
-                // The client ends it by itself; it must not stay in the lane for a later message of this id.
+                // The client ends it by itself; a later message may have this id.
                 self.open.remove(&key);
                 joined
             }
         }
     }
 
-    fn opened(&mut self, key: Key, mut chunk: Chunk) -> Joined {
+    fn open_item(&mut self, key: ItemKey, mut chunk: Chunk) -> JoinedEvent {
         let mut opener = chunk.clone();
         opener.extra = None;
-        match self.lanes.iter().find(|(_, held)| *held == key) {
-            // The client has not ended it yet, so this only continues it and may contradict nothing.
-            Some((lane, _)) => {
+        match self.assembling.iter().find(|(_, item)| *item == key) {
+            // The client has not ended it, so this chunk continues it and must not contradict its first chunk.
+            Some((owner, _)) => {
                 (chunk.role, chunk.name, chunk.parent) = (None, None, None);
-                chunk.subagent.clone_from(lane);
-                opener.subagent.clone_from(lane);
+                chunk.subagent.clone_from(owner);
+                opener.subagent.clone_from(owner);
             }
-            None => self.hold(&chunk),
+            None => self.assemble(&chunk),
         }
-        self.open.insert(key, Opened { chunk: opener, held: true });
-        Joined::Chunk(Box::new(chunk), false)
+        self.open.insert(key, OpenItem { opener, is_assembling: true });
+        JoinedEvent::Chunk { chunk: Box::new(chunk), is_reopening: false }
     }
 
-    fn continued(&mut self, key: &Key, mut chunk: Chunk) -> Joined {
-        let Some(open) = self.open.get_mut(key) else { return Joined::Chunk(Box::new(chunk), false) };
-        let again = !open.held;
-        if again {
-            // The message or call exists, so only what a first chunk must have is said again: a parent or an
-            // owner may have changed since.
-            open.held = true;
-            open.chunk.subagent.clone_from(&chunk.subagent);
+    fn continue_item(&mut self, key: &ItemKey, mut chunk: Chunk) -> JoinedEvent {
+        let Some(open) = self.open.get_mut(key) else {
+            return JoinedEvent::Chunk { chunk: Box::new(chunk), is_reopening: false };
+        };
+        let is_reopening = !open.is_assembling;
+        if is_reopening {
+            // The message or call exists, so only the required members of a first chunk are repeated: its parent
+            // or owner may have changed since.
+            open.is_assembling = true;
+            open.opener.subagent.clone_from(&chunk.subagent);
             if chunk.kind == ChunkKind::Tool {
-                chunk.name.clone_from(&open.chunk.name);
+                chunk.name.clone_from(&open.opener.name);
             }
-            self.hold(&chunk);
+            self.assemble(&chunk);
         } else {
-            // A continuation belongs to the lane of its opener; a tag that the opener inherited contradicts it.
-            chunk.subagent.clone_from(&open.chunk.subagent);
+            // A continuation belongs to the owner of the first chunk; a tag of its own could contradict it.
+            chunk.subagent.clone_from(&open.opener.subagent);
         }
-        Joined::Chunk(Box::new(chunk), again)
+        JoinedEvent::Chunk { chunk: Box::new(chunk), is_reopening }
     }
 
-    /// Notes that the client now assembles `chunk` in its lane.
-    fn hold(&mut self, chunk: &Chunk) {
+    /// Records that the client assembles the item of `chunk`.
+    fn assemble(&mut self, chunk: &Chunk) {
         self.release(&chunk.subagent);
         let id = chunk.id.clone().unwrap_or_default();
-        self.lanes.push((chunk.subagent.clone(), (chunk.kind, id)));
+        self.assembling.push((chunk.subagent.clone(), (chunk.kind, id)));
     }
 
-    /// Notes that the client has ended what the lane was assembling.
-    fn release(&mut self, lane: &Lane) {
-        if let Some(at) = self.lanes.iter().position(|(known, _)| known == lane) {
-            let (_, key) = self.lanes.remove(at);
+    /// Records that the client has ended the item of this owner.
+    fn release(&mut self, owner: &ChunkOwner) {
+        if let Some(at) = self.assembling.iter().position(|(other, _)| other == owner) {
+            let (_, key) = self.assembling.remove(at);
             if let Some(open) = self.open.get_mut(&key) {
-                open.held = false;
+                open.is_assembling = false;
             }
         }
     }

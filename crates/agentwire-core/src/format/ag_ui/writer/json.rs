@@ -1,6 +1,6 @@
-//! AG-UI JSON out: one canonical event to one JSON object, as AG-UI 1.0 has it.
+//! Events to AG-UI 1.0 JSON: one object for each event.
 //!
-//! Absent means absent: no member is ever written as `null` unless `null` is its value.
+//! Absent members are left out; `null` is written only where it is the value.
 
 use bytes::{BufMut, BytesMut};
 
@@ -12,24 +12,27 @@ use super::{
     messages,
 };
 use crate::{
-    event::{Body, EncryptedEntity, Event, Extra, Interrupt, Outcome, SubagentId, SubagentOutcome, Usage},
+    event::{
+        Body, EncryptedEntity, Event, Extra, Interrupt, Outcome, ResumeEntry, ResumeStatus, SubagentId,
+        SubagentOutcome, Usage,
+    },
     json::{ArrayWriter, Json, Object, ObjectWriter, write_str},
 };
 
 /// Appends the event as one JSON object.
-pub(crate) fn event(out: &mut BytesMut, event: &Event) {
-    // Content events are nine tenths of a stream: constant pieces, two strings.
+pub(crate) fn write_event(out: &mut BytesMut, event: &Event) {
+    // Fast path: content events, nine tenths of a stream, are constant bytes around two strings.
     if event.extra.is_none()
         && let Some((head, id, delta)) = content_event(&event.body)
     {
-        return content(out, head, id, delta, event.subagent.as_ref(), event.timestamp);
+        return write_content(out, head, id, delta, event.subagent.as_ref(), event.timestamp);
     }
     let mut w = ObjectWriter::new(out);
-    members(&mut w, event);
+    write_members(&mut w, event);
     w.end();
 }
 
-fn content(
+fn write_content(
     out: &mut BytesMut,
     head: &[u8],
     id: &str,
@@ -65,29 +68,26 @@ fn content_event(body: &Body) -> Option<(&'static [u8], &str, &str)> {
     })
 }
 
-fn members(w: &mut ObjectWriter<'_>, event: &Event) {
-    let mut carried = Carried::of(event);
+fn write_members(w: &mut ObjectWriter<'_>, event: &Event) {
+    let mut carried = CarriedMetadata::of(event);
     if let Some(activity) = carried_events::activity_for(&event.body) {
         w.str("type", "ACTIVITY_SNAPSHOT")
             .str("messageId", &activity.message)
             .str("activityType", &activity.kind)
             .json("content", activity.content.as_json());
-        carried.metadata = match (carried.metadata.take(), activity.metadata) {
-            (Some(given), Some(more)) => Some(given.merged(&more)),
-            (given, more) => given.or(more),
-        };
-        return base(w, event, carried);
+        carried.merge(activity.metadata);
+        return write_base(w, event, carried);
     }
     if let Some((message, kind, patch)) = carried_events::patch_for(&event.body) {
         w.str("type", "ACTIVITY_DELTA").str("messageId", &message).str("activityType", kind);
         w.array("patch", |list| messages::write_patch(list, &patch));
-        return base(w, event, carried);
+        return write_base(w, event, carried);
     }
     if let Body::FinishReason { message, reason } = &event.body {
         w.str("type", "CUSTOM").str("name", FINISH_REASON).nested("value", |w| {
             w.opt_str("messageId", message.as_deref()).str("reason", reason);
         });
-        return base(w, event, carried);
+        return write_base(w, event, carried);
     }
     w.str("type", event.kind());
     match &event.body {
@@ -97,7 +97,7 @@ fn members(w: &mut ObjectWriter<'_>, event: &Event) {
                 .opt_str("protocolVersion", started.protocol_version.as_deref())
                 .opt_str("parentRunId", started.parent_run.as_deref());
             if let Some(request) = &started.input {
-                w.nested("input", |w| input::write(w, request));
+                w.nested("input", |w| input::write_input(w, request));
             }
         }
         Body::RunFinished(finished) => {
@@ -228,23 +228,31 @@ fn members(w: &mut ObjectWriter<'_>, event: &Event) {
         | Body::CollaborationEnd { .. }
         | Body::FinishReason { .. } => unreachable!("written above"),
     }
-    base(w, event, carried);
+    write_base(w, event, carried);
 }
 
-/// Metadata, and what must travel inside it because AG-UI has no place for it.
-pub(crate) struct Carried<'e> {
+/// Metadata, and values stored in it because AG-UI has no member for them.
+pub(crate) struct CarriedMetadata<'e> {
     pub(crate) metadata: Option<Object>,
     pub(crate) unknown: Option<&'e Object>,
     pub(crate) error: Option<&'e str>,
     pub(crate) title: Option<&'e str>,
 }
 
-impl<'e> Carried<'e> {
+impl<'e> CarriedMetadata<'e> {
     pub(crate) fn of(event: &'e Event) -> Self {
         Self { metadata: event.metadata().cloned(), unknown: event.unknown(), error: None, title: None }
     }
 
-    /// The metadata that goes onto the wire.
+    /// Adds the metadata of the activity that carries the event.
+    pub(crate) fn merge(&mut self, more: Option<Object>) {
+        self.metadata = match (self.metadata.take(), more) {
+            (Some(given), Some(more)) => Some(given.merged(&more)),
+            (given, more) => given.or(more),
+        };
+    }
+
+    /// The metadata as written.
     pub(crate) fn into_metadata(self) -> Option<Object> {
         if self.unknown.is_none() && self.error.is_none() && self.title.is_none() {
             return self.metadata;
@@ -264,12 +272,12 @@ impl<'e> Carried<'e> {
     }
 }
 
-fn base(w: &mut ObjectWriter<'_>, event: &Event, carried: Carried<'_>) {
+fn write_base(w: &mut ObjectWriter<'_>, event: &Event, carried: CarriedMetadata<'_>) {
     let raw = event.raw();
-    base_members(w, event.subagent.as_ref(), event.timestamp, carried.into_metadata().as_ref(), raw);
+    write_base_members(w, event.subagent.as_ref(), event.timestamp, carried.into_metadata().as_ref(), raw);
 }
 
-fn base_members(
+fn write_base_members(
     w: &mut ObjectWriter<'_>,
     subagent: Option<&SubagentId>,
     timestamp: Option<i64>,
@@ -283,7 +291,7 @@ fn base_members(
 }
 
 /// Appends a chunk as one JSON object.
-pub(crate) fn chunk(out: &mut BytesMut, chunk: &Chunk) {
+pub(crate) fn write_chunk(out: &mut BytesMut, chunk: &Chunk) {
     let mut w = ObjectWriter::new(out);
     w.str("type", chunk.kind.event_type());
     let (id, name) = match chunk.kind {
@@ -298,12 +306,12 @@ pub(crate) fn chunk(out: &mut BytesMut, chunk: &Chunk) {
     let extra = chunk.extra.as_deref();
     let metadata = extra.and_then(chunk_metadata);
     let raw = extra.and_then(|extra| extra.raw.as_ref());
-    base_members(&mut w, chunk.subagent.as_ref(), chunk.timestamp, metadata.as_ref(), raw);
+    write_base_members(&mut w, chunk.subagent.as_ref(), chunk.timestamp, metadata.as_ref(), raw);
     w.end();
 }
 
-/// Appends the chunk of a content event that only adds to what its lane holds.
-pub(crate) fn chunk_delta(out: &mut BytesMut, event: &Event, lane: Option<&SubagentId>) {
+/// Appends the chunk of a content event that continues the open stream of `owner`.
+pub(crate) fn write_chunk_delta(out: &mut BytesMut, event: &Event, owner: Option<&SubagentId>) {
     let (head, id, delta): (&[u8], &str, _) = match &event.body {
         Body::ReasoningDelta { message, delta } => {
             (br#"{"type":"REASONING_MESSAGE_CHUNK","messageId":"#, message, delta)
@@ -314,12 +322,12 @@ pub(crate) fn chunk_delta(out: &mut BytesMut, event: &Event, lane: Option<&Subag
         }
         _ => return,
     };
-    content(out, head, id, delta, lane, event.timestamp);
+    write_content(out, head, id, delta, owner, event.timestamp);
 }
 
-/// A chunk's metadata with what is carried inside it.
+/// The metadata of a chunk as written.
 pub(crate) fn chunk_metadata(extra: &Extra) -> Option<Object> {
-    let carried = Carried {
+    let carried = CarriedMetadata {
         metadata: extra.metadata.clone(),
         unknown: extra.unknown.as_ref(),
         error: None,
@@ -328,6 +336,7 @@ pub(crate) fn chunk_metadata(extra: &Extra) -> Option<Object> {
     carried.into_metadata()
 }
 
+/// Writes the members of an outcome.
 pub(crate) fn write_outcome(w: &mut ObjectWriter<'_>, outcome: &Outcome) {
     match outcome {
         Outcome::Success { pending } => {
@@ -343,7 +352,7 @@ pub(crate) fn write_outcome(w: &mut ObjectWriter<'_>, outcome: &Outcome) {
         Outcome::Interrupt { interrupts } => {
             w.str("type", "interrupt").array("interrupts", |list| {
                 for interrupt in interrupts {
-                    list.object(|w| write_interrupt(w, interrupt));
+                    list.object(|w| write_interrupt(w, interrupt, "subagentRunId"));
                 }
             });
         }
@@ -353,7 +362,8 @@ pub(crate) fn write_outcome(w: &mut ObjectWriter<'_>, outcome: &Outcome) {
     }
 }
 
-fn write_interrupt(w: &mut ObjectWriter<'_>, interrupt: &Interrupt) {
+/// Writes the members of an interrupt; `subagent_key` is the key of its subagent, which differs between formats.
+pub(crate) fn write_interrupt(w: &mut ObjectWriter<'_>, interrupt: &Interrupt, subagent_key: &'static str) {
     w.str("id", &interrupt.id)
         .str("reason", &interrupt.reason)
         .opt_str("message", interrupt.message.as_deref())
@@ -361,18 +371,42 @@ fn write_interrupt(w: &mut ObjectWriter<'_>, interrupt: &Interrupt) {
         .opt_object("responseSchema", interrupt.response_schema.as_ref())
         .opt_str("expiresAt", interrupt.expires_at.as_deref())
         .opt_object("metadata", interrupt.metadata.as_ref())
-        .opt_str("subagentRunId", interrupt.subagent.as_deref());
+        .opt_str(subagent_key, interrupt.subagent.as_deref());
 }
 
-/// One interrupt as JSON.
+/// An interrupt as JSON.
 pub(crate) fn interrupt_json(interrupt: &Interrupt) -> Json {
     let mut out = BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
-    write_interrupt(&mut w, interrupt);
+    write_interrupt(&mut w, interrupt, "subagentRunId");
     w.end();
     Json::trusted(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
 }
 
+/// The wire name of a resume status.
+pub(crate) fn resume_status(status: ResumeStatus) -> &'static str {
+    match status {
+        ResumeStatus::Resolved => "resolved",
+        ResumeStatus::Cancelled => "cancelled",
+    }
+}
+
+/// Writes the list `resume`, if there is one.
+pub(crate) fn write_resume(w: &mut ObjectWriter<'_>, entries: Option<&[ResumeEntry]>) {
+    let Some(entries) = entries else { return };
+    w.array("resume", |list| {
+        for entry in entries {
+            list.object(|w| {
+                w.str("interruptId", &entry.interrupt)
+                    .str("status", resume_status(entry.status))
+                    .opt_json("payload", entry.payload.as_ref())
+                    .opt_object("metadata", entry.metadata.as_ref());
+            });
+        }
+    });
+}
+
+/// Writes the list `usage`, unless it is empty.
 pub(crate) fn write_usage(w: &mut ObjectWriter<'_>, usage: &[Usage]) {
     if usage.is_empty() {
         return;

@@ -22,7 +22,7 @@ pub(crate) fn write_message(w: &mut ObjectWriter<'_>, message: &Message) {
             if let Some(calls) = tool_calls {
                 w.array("toolCalls", |list| {
                     for call in calls {
-                        list.object(|w| write_call(w, call));
+                        list.object(|w| write_tool_call(w, call));
                     }
                 });
             }
@@ -43,7 +43,7 @@ pub(crate) fn write_message(w: &mut ObjectWriter<'_>, message: &Message) {
         .opt_object("metadata", message.metadata.as_ref());
 }
 
-pub(crate) fn write_call(w: &mut ObjectWriter<'_>, call: &ToolCall) {
+pub(crate) fn write_tool_call(w: &mut ObjectWriter<'_>, call: &ToolCall) {
     w.str("id", &call.id)
         .str("type", "function")
         .nested("function", |w| {
@@ -112,9 +112,9 @@ pub(crate) fn write_patch(list: &mut ArrayWriter<'_>, patch: &Patch) {
     }
 }
 
-/// Messages as one JSON array: what history routes answer.
+/// Messages as a JSON array, the body of history responses.
 #[must_use]
-pub fn to_json(messages: &[Message]) -> String {
+pub fn messages_to_json(messages: &[Message]) -> String {
     let mut out = BytesMut::new();
     let mut list = ArrayWriter::new(&mut out);
     for message in messages {

@@ -1,4 +1,4 @@
-//! Canonical events to AG-UI frames, in the three profiles and both encodings.
+//! Canonical events to AG-UI frames, in three profiles and two encodings.
 
 mod chunks;
 pub(crate) mod json;
@@ -7,7 +7,7 @@ mod v0;
 
 use bytes::BytesMut;
 
-use self::chunks::{Joined, Joiner};
+use self::chunks::{ChunkJoiner, JoinedEvent};
 use super::{
     proto,
     wire::{Chunk, PROTOCOL_VERSION},
@@ -18,7 +18,7 @@ use crate::{
     framing::Frames,
 };
 
-/// How an event becomes bytes.
+/// The byte encoding of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
@@ -26,17 +26,17 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    fn event(self, event: &Event, out: &mut BytesMut) {
+    fn write_event(self, event: &Event, out: &mut BytesMut) {
         match self {
-            Self::Json => json::event(out, event),
-            Self::Proto => proto::encode(out, event),
+            Self::Json => json::write_event(out, event),
+            Self::Proto => proto::write_event(out, event),
         }
     }
 
-    fn chunk(self, chunk: &Chunk, out: &mut BytesMut) {
+    fn write_chunk(self, chunk: &Chunk, out: &mut BytesMut) {
         match self {
-            Self::Json => json::chunk(out, chunk),
-            Self::Proto => proto::encode_chunk(out, chunk),
+            Self::Json => json::write_chunk(out, chunk),
+            Self::Proto => proto::write_chunk(out, chunk),
         }
     }
 }
@@ -45,31 +45,31 @@ impl Encoding {
 #[derive(Debug)]
 pub(crate) struct AgUiWriter {
     encoding: Encoding,
-    variant: Variant,
+    profile: ProfileWriter,
 }
 
 #[derive(Debug)]
-enum Variant {
+enum ProfileWriter {
     /// 1.0, explicit events.
-    One,
+    V1,
     /// 1.0, chunk shorthands.
-    Chunks(Joiner),
-    /// What clients of 0.x understand.
-    Old(v0::Downgrade),
+    Chunks(ChunkJoiner),
+    /// 0.x.
+    V0(v0::V0Writer),
 }
 
 impl AgUiWriter {
     pub(crate) fn new(profile: &Profile, encoding: Encoding) -> Self {
-        let variant = match profile.name {
-            "0" => Variant::Old(v0::Downgrade::default()),
-            "chunks" => Variant::Chunks(Joiner::default()),
-            _ => Variant::One,
+        let profile = match profile.name {
+            "0" => ProfileWriter::V0(v0::V0Writer::default()),
+            "chunks" => ProfileWriter::Chunks(ChunkJoiner::default()),
+            _ => ProfileWriter::V1,
         };
-        Self { encoding, variant }
+        Self { encoding, profile }
     }
 
-    fn event(encoding: Encoding, event: &Event, out: &mut Frames) -> Fidelity {
-        encoding.event(event, out.begin(event.kind()));
+    fn put(encoding: Encoding, event: &Event, out: &mut Frames) -> Fidelity {
+        encoding.write_event(event, out.begin(event.kind()));
         out.commit();
         Fidelity::Exact
     }
@@ -78,12 +78,12 @@ impl AgUiWriter {
 impl Writer for AgUiWriter {
     fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         let encoding = self.encoding;
-        // A translator declares the version that it speaks, not the one that it heard.
+        // The declared version is that of this writer, not that of the source.
         let declared;
         let event = match &event.body {
             Body::RunStarted(started)
                 if started.protocol_version.as_deref() != Some(PROTOCOL_VERSION)
-                    && !matches!(self.variant, Variant::Old(_)) =>
+                    && !matches!(self.profile, ProfileWriter::V0(_)) =>
             {
                 let mut own = event.clone();
                 if let Body::RunStarted(started) = &mut own.body {
@@ -94,26 +94,26 @@ impl Writer for AgUiWriter {
             }
             _ => event,
         };
-        match &mut self.variant {
-            Variant::One => Self::event(encoding, event, out),
-            Variant::Chunks(joiner) => {
+        match &mut self.profile {
+            ProfileWriter::V1 => Self::put(encoding, event, out),
+            ProfileWriter::Chunks(joiner) => {
                 if encoding == Encoding::Json
-                    && let Some((kind, lane)) = joiner.continues(event)
+                    && let Some((kind, owner)) = joiner.continued_stream(event)
                 {
-                    json::chunk_delta(out.begin(kind.event_type()), event, lane.as_ref());
+                    json::write_chunk_delta(out.begin(kind.event_type()), event, owner.as_ref());
                     out.commit();
                     return Fidelity::Exact;
                 }
-                if let Some(first) = joiner.before(event) {
-                    Self::event(encoding, &first, out);
+                if let Some(first) = joiner.event_before(event) {
+                    Self::put(encoding, &first, out);
                 }
-                match joiner.event(event) {
-                    Joined::Same => Self::event(encoding, event, out),
-                    Joined::Nothing => Fidelity::Exact,
-                    Joined::Chunk(chunk, again) => {
-                        encoding.chunk(&chunk, out.begin(chunk.kind.event_type()));
+                match joiner.join(event) {
+                    JoinedEvent::Unchanged => Self::put(encoding, event, out),
+                    JoinedEvent::Implied => Fidelity::Exact,
+                    JoinedEvent::Chunk { chunk, is_reopening } => {
+                        encoding.write_chunk(&chunk, out.begin(chunk.kind.event_type()));
                         out.commit();
-                        if again {
+                        if is_reopening {
                             Fidelity::Approximated("an interleaved message is ended and opened again")
                         } else {
                             Fidelity::Exact
@@ -121,7 +121,7 @@ impl Writer for AgUiWriter {
                     }
                 }
             }
-            Variant::Old(downgrade) => downgrade.write(event, out),
+            ProfileWriter::V0(writer) => writer.write(event, out),
         }
     }
 }

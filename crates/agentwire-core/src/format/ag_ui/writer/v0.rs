@@ -1,16 +1,16 @@
-//! What clients of AG-UI 0.x understand (measured with 0.0.39, the strictest of them).
+//! Profile `@0`: AG-UI 0.x, tested with client 0.0.39, the strictest of them.
 //!
-//! Those clients validate on the wire: an unknown event type, an empty text delta or a message of a new role
-//! kills the stream. So reasoning becomes THINKING_*, which has no ids and cannot overlap; activities,
-//! subagents and encrypted values travel whole inside CUSTOM events and come back through our own reader;
-//! interrupts become the CUSTOM event that those user interfaces answer.
+//! These clients validate each event: an unknown event type, an empty text delta or a message of a newer role
+//! ends the stream with an error. So reasoning becomes THINKING_*, which has no ids and cannot overlap;
+//! activities, subagents and encrypted values are wrapped in CUSTOM events, which our reader unwraps;
+//! interrupts become the CUSTOM event that 0.x user interfaces answer.
 
 use bytes::BytesMut;
 
 use super::{
     super::{
         carried_events,
-        wire::{LEGACY_INTERRUPT, WRAPPED},
+        wire::{LEGACY_INTERRUPT, WRAPPED_PREFIX},
     },
     json,
 };
@@ -21,23 +21,23 @@ use crate::{
     json::{Json, ObjectWriter},
 };
 
-/// Rewrites a stream for old clients.
+/// Writes events for 0.x clients.
 #[derive(Debug, Default)]
-pub(crate) struct Downgrade {
-    /// Reasoning spans that are open; THINKING_START stands for the first and THINKING_END for the last.
+pub(crate) struct V0Writer {
+    /// The number of open reasoning spans; THINKING_START marks the first and THINKING_END the last.
     spans: usize,
-    /// Whether THINKING_START was written because a reasoning message came without a span.
-    made_span: bool,
-    /// The reasoning messages that are open; they share one thinking message.
+    /// Whether THINKING_START was written for a reasoning message without a span.
+    has_implicit_span: bool,
+    /// Open reasoning messages; they share one thinking message.
     messages: Vec<MessageId>,
-    /// An old client accepts nothing after RUN_ERROR, not even another run.
+    /// After RUN_ERROR a 0.x client rejects every event, even those of another run.
     failed: bool,
 }
 
-const LOST_ID: Fidelity = Fidelity::Approximated("THINKING events have no ids and cannot overlap");
-const WRAPPED_NOTE: Fidelity = Fidelity::Approximated("sent inside a CUSTOM event, which old clients ignore");
+const NO_THINKING_IDS: Fidelity = Fidelity::Approximated("THINKING events have no ids and cannot overlap");
+const IS_WRAPPED: Fidelity = Fidelity::Approximated("sent inside a CUSTOM event, which old clients ignore");
 
-impl Downgrade {
+impl V0Writer {
     pub(crate) fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         if self.failed {
             return Fidelity::Dropped("old clients accept nothing after RUN_ERROR");
@@ -45,81 +45,81 @@ impl Downgrade {
         match &event.body {
             Body::ReasoningStart { title, .. } => {
                 self.spans += 1;
-                if self.spans == 1 && !self.made_span {
-                    plain(out, "THINKING_START", event, |w| {
+                if self.spans == 1 && !self.has_implicit_span {
+                    write_as(out, "THINKING_START", event, |w| {
                         w.opt_str("title", title.as_deref());
                     });
                 }
-                LOST_ID
+                NO_THINKING_IDS
             }
             Body::ReasoningMessageStart { message } => {
-                if self.spans == 0 && !self.made_span {
-                    self.made_span = true;
-                    plain(out, "THINKING_START", event, |_| {});
+                if self.spans == 0 && !self.has_implicit_span {
+                    self.has_implicit_span = true;
+                    write_as(out, "THINKING_START", event, |_| {});
                 }
                 if self.messages.is_empty() {
-                    plain(out, "THINKING_TEXT_MESSAGE_START", event, |_| {});
+                    write_as(out, "THINKING_TEXT_MESSAGE_START", event, |_| {});
                 }
                 self.messages.push(message.clone());
-                LOST_ID
+                NO_THINKING_IDS
             }
             Body::ReasoningDelta { delta, .. } => {
                 if delta.is_empty() {
                     return Fidelity::Dropped("old clients refuse empty deltas");
                 }
-                plain(out, "THINKING_TEXT_MESSAGE_CONTENT", event, |w| {
+                write_as(out, "THINKING_TEXT_MESSAGE_CONTENT", event, |w| {
                     w.str("delta", delta);
                 });
-                LOST_ID
+                NO_THINKING_IDS
             }
             Body::ReasoningMessageEnd { message } => {
                 self.messages.retain(|open| open != message);
                 if self.messages.is_empty() {
-                    plain(out, "THINKING_TEXT_MESSAGE_END", event, |_| {});
+                    write_as(out, "THINKING_TEXT_MESSAGE_END", event, |_| {});
                     self.close_span(event, out);
                 }
-                LOST_ID
+                NO_THINKING_IDS
             }
             Body::ReasoningEnd { .. } => {
                 self.spans = self.spans.saturating_sub(1);
                 if self.spans == 0 {
-                    // A message that is still open keeps the span open, and its end will close it.
-                    self.made_span = true;
+                    // The end of the last open message closes the span.
+                    self.has_implicit_span = true;
                     if self.messages.is_empty() {
                         self.close_span(event, out);
                     }
                 }
-                LOST_ID
+                NO_THINKING_IDS
             }
             Body::TextDelta { delta, .. } if delta.is_empty() => {
                 Fidelity::Dropped("old clients refuse empty deltas")
             }
             Body::StepStarted { name } | Body::StepFinished { name } => {
                 let Some(subagent) = &event.subagent else {
-                    return same(event, out);
+                    return write_unchanged(event, out);
                 };
-                // Old clients tell steps apart by name alone.
-                plain(out, event.kind(), event, |w| {
+                // 0.x clients identify steps by name alone.
+                write_as(out, event.kind(), event, |w| {
                     w.str("stepName", &format!("{subagent}/{name}"));
                 });
                 Fidelity::Approximated("a step is named after its subagent too")
             }
             Body::ToolResult(result) => match &result.content {
-                Content::Text(_) => same(event, out),
+                Content::Text(_) => write_unchanged(event, out),
                 Content::Parts(_) => {
                     let mut flat = event.clone();
                     if let Body::ToolResult(result) = &mut flat.body {
                         result.content = Content::Text(result.content.text().into());
                     }
-                    same(&flat, out);
+                    write_unchanged(&flat, out);
                     Fidelity::Approximated("old clients take only text as a tool result")
                 }
             },
             Body::MessagesSnapshot { messages } => {
-                let (kept, changed) = old_messages(messages);
+                let (kept, changed) = v0_messages(messages);
                 let mut own = event.clone();
                 own.body = Body::MessagesSnapshot { messages: kept };
-                same(&own, out);
+                write_unchanged(&own, out);
                 if changed {
                     Fidelity::Approximated("old clients know neither media, activity nor reasoning messages")
                 } else {
@@ -131,7 +131,7 @@ impl Downgrade {
                 if let Body::RunStarted(own) = &mut own.body {
                     (own.protocol_version, own.input, own.parent_run) = (None, None, None);
                 }
-                same(&own, out);
+                write_unchanged(&own, out);
                 if started.input.is_some() || started.parent_run.is_some() {
                     Fidelity::Approximated("old clients read only the ids of RUN_STARTED")
                 } else {
@@ -141,29 +141,31 @@ impl Downgrade {
             Body::RunFinished(finished) => self.finish(event, finished, out),
             Body::RunError(_) => {
                 self.failed = true;
-                same(event, out)
+                write_unchanged(event, out)
             }
             Body::ReasoningEncrypted { .. }
             | Body::ActivitySnapshot { .. }
             | Body::ActivityDelta { .. }
             | Body::SubagentStarted(_)
             | Body::SubagentFinished { .. }
-            | Body::SubagentError { .. } => wrap(event.kind(), event, out),
-            body if carried_events::activity_for(body).is_some() => wrap("ACTIVITY_SNAPSHOT", event, out),
-            body if carried_events::patch_for(body).is_some() => wrap("ACTIVITY_DELTA", event, out),
-            _ => same(event, out),
+            | Body::SubagentError { .. } => write_wrapped(event.kind(), event, out),
+            body if carried_events::activity_for(body).is_some() => {
+                write_wrapped("ACTIVITY_SNAPSHOT", event, out)
+            }
+            body if carried_events::patch_for(body).is_some() => write_wrapped("ACTIVITY_DELTA", event, out),
+            _ => write_unchanged(event, out),
         }
     }
 
     fn close_span(&mut self, event: &Event, out: &mut Frames) {
-        if self.made_span && self.spans == 0 {
-            self.made_span = false;
-            plain(out, "THINKING_END", event, |_| {});
+        if self.has_implicit_span && self.spans == 0 {
+            self.has_implicit_span = false;
+            write_as(out, "THINKING_END", event, |_| {});
         }
     }
 
     fn finish(&mut self, event: &Event, finished: &RunFinished, out: &mut Frames) -> Fidelity {
-        (self.spans, self.made_span) = (0, false);
+        (self.spans, self.has_implicit_span) = (0, false);
         self.messages.clear();
         let mut own = event.clone();
         let mut fidelity = Fidelity::Exact;
@@ -177,7 +179,7 @@ impl Downgrade {
                     let value = payload.unwrap_or_else(|| json::interrupt_json(interrupt));
                     let legacy =
                         Body::Custom { name: LEGACY_INTERRUPT.into(), value: Json::string(value.get()) };
-                    same(&Event::new(legacy).at(event.timestamp), out);
+                    write_unchanged(&Event::new(legacy).at(event.timestamp), out);
                 }
                 fidelity = Fidelity::Approximated("old clients answer interrupts by CUSTOM `on_interrupt`");
             } else if finished.outcome.is_some() {
@@ -185,20 +187,20 @@ impl Downgrade {
             }
             own.outcome = None;
         }
-        same(&own, out);
+        write_unchanged(&own, out);
         fidelity
     }
 }
 
-/// Writes the event in its 1.0 shape, which old clients read too.
-fn same(event: &Event, out: &mut Frames) -> Fidelity {
-    json::event(out.begin(event.kind()), event);
+/// Writes the event in its 1.0 shape, which 0.x clients accept.
+fn write_unchanged(event: &Event, out: &mut Frames) -> Fidelity {
+    json::write_event(out.begin(event.kind()), event);
     out.commit();
     Fidelity::Exact
 }
 
 /// Writes an event of another type with the base members of `event`.
-fn plain(
+fn write_as(
     out: &mut Frames,
     event_type: &'static str,
     event: &Event,
@@ -212,18 +214,18 @@ fn plain(
     out.commit();
 }
 
-/// Sends a 1.0 event whole inside a CUSTOM one.
-fn wrap(event_type: &str, event: &Event, out: &mut Frames) -> Fidelity {
+/// Writes a 1.0 event as the value of a CUSTOM event.
+fn write_wrapped(event_type: &str, event: &Event, out: &mut Frames) -> Fidelity {
     let mut text = BytesMut::new();
-    json::event(&mut text, event);
+    json::write_event(&mut text, event);
     let inner = Json::trusted(String::from_utf8(text.into()).expect("JSON text is UTF-8"));
-    let name = format!("{WRAPPED}{}", event_type.to_ascii_lowercase());
-    same(&Event::new(Body::Custom { name: name.into(), value: inner }).at(event.timestamp), out);
-    WRAPPED_NOTE
+    let name = format!("{WRAPPED_PREFIX}{}", event_type.to_ascii_lowercase());
+    write_unchanged(&Event::new(Body::Custom { name: name.into(), value: inner }).at(event.timestamp), out);
+    IS_WRAPPED
 }
 
-/// The messages that old clients accept, and whether anything was left out or changed.
-fn old_messages(messages: &[Message]) -> (Vec<Message>, bool) {
+/// The messages that 0.x clients accept, and whether any was dropped or changed.
+fn v0_messages(messages: &[Message]) -> (Vec<Message>, bool) {
     let mut changed = false;
     let mut flat = |content: &Content| match content {
         Content::Text(_) => content.clone(),
@@ -252,10 +254,10 @@ mod tests {
     use crate::{framing::Framing, json::Object};
 
     fn lines(events: &[Body]) -> Vec<String> {
-        let mut downgrade = Downgrade::default();
+        let mut writer = V0Writer::default();
         let mut out = Frames::new(Framing::Lines);
         for body in events {
-            downgrade.write(&Event::new(body.clone()), &mut out);
+            writer.write(&Event::new(body.clone()), &mut out);
         }
         String::from_utf8(out.take().to_vec()).unwrap().lines().map(str::to_owned).collect()
     }
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_without_a_span_gets_one() {
+    fn reasoning_without_a_span_gets_an_implicit_one() {
         let message = MessageId::from("m");
         let events = [
             Body::ReasoningMessageStart { message: message.clone() },
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_reasoning_shares_one_thinking_block() {
+    fn overlapping_reasoning_shares_one_thinking_span() {
         let (a, b) = (MessageId::from("a"), MessageId::from("b"));
         let events = [
             Body::ReasoningStart { message: a.clone(), title: Some("plan".into()) },
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn activities_travel_inside_custom_events() {
+    fn activities_are_wrapped_in_custom_events() {
         let events = [Body::ActivitySnapshot {
             message: "a1".into(),
             kind: "plan".into(),

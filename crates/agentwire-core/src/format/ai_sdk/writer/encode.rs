@@ -9,7 +9,10 @@ use serde_json::{Map, Value};
 
 use crate::{
     event::{Content, ContentPart, Interrupt, InterruptId, MediaKind, PartSource, Usage},
-    format::ai_sdk::wire::{self, INTERRUPT_TOOL, data_part::RESERVED},
+    format::{
+        ag_ui::shapes::write_interrupt,
+        ai_sdk::wire::{self, INTERRUPT_TOOL, data_part::RESERVED},
+    },
     json::{Json, Object, ObjectWriter},
 };
 
@@ -207,16 +210,7 @@ pub(in super::super) fn build_object(fill: impl FnOnce(&mut ObjectWriter<'_>)) -
 
 /// Data of `data-interrupt`, also the input of the tool call that represents the interrupt.
 pub(in super::super) fn interrupt_data(interrupt: &Interrupt) -> Object {
-    build_object(|w| {
-        w.str("id", &interrupt.id)
-            .str("reason", &interrupt.reason)
-            .opt_str("message", interrupt.message.as_deref())
-            .opt_str("toolCallId", interrupt.tool_call.as_deref())
-            .opt_object("responseSchema", interrupt.response_schema.as_ref())
-            .opt_str("expiresAt", interrupt.expires_at.as_deref())
-            .opt_object("metadata", interrupt.metadata.as_ref())
-            .opt_str("subagentId", interrupt.subagent.as_deref());
-    })
+    build_object(|w| write_interrupt(w, interrupt, "subagentId"))
 }
 
 /// Id of the tool call that represents an interrupt. The prefix keeps it apart from the call that the interrupt guards,

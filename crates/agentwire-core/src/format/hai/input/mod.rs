@@ -64,11 +64,11 @@ pub fn from_json(
     if let Some(raw) = f.take_unless_null("resume") {
         let path = Path::Key(&Path::Root, "resume");
         input.resume = Some(if raw.get().starts_with('{') {
-            vec![shapes::resume(raw, path, tally)?]
+            vec![shapes::read_resume_entry(raw, path, tally)?]
         } else {
             let mut entries = Vec::new();
             for (index, raw) in elements(raw, path)?.into_iter().enumerate() {
-                entries.push(shapes::resume(raw, Path::Index(&path, index), tally)?);
+                entries.push(shapes::read_resume_entry(raw, Path::Index(&path, index), tally)?);
             }
             entries
         });
@@ -145,22 +145,7 @@ pub fn to_json(input: &RunInput) -> String {
         None => w.nested("forwardedProps", |_| {}),
     };
     w.opt_json("state", input.state.as_ref());
-    if let Some(entries) = &input.resume {
-        w.array("resume", |list| {
-            for entry in entries {
-                list.object(|w| {
-                    let status = match entry.status {
-                        ResumeStatus::Resolved => "resolved",
-                        ResumeStatus::Cancelled => "cancelled",
-                    };
-                    w.str("interruptId", &entry.interrupt)
-                        .str("status", status)
-                        .opt_json("payload", entry.payload.as_ref())
-                        .opt_object("metadata", entry.metadata.as_ref());
-                });
-            }
-        });
-    }
+    shapes::write_resume(&mut w, input.resume.as_deref());
     for (key, value) in input.unknown.iter().flat_map(crate::json::Object::entries) {
         w.entry(&key, &value);
     }

@@ -44,7 +44,7 @@ pub(crate) fn with_original(
 
 fn original_parts(list: &Json, tally: &mut Tally) -> Option<Vec<ContentPart>> {
     let raw: &RawValue = serde_json::from_str(list.get()).ok()?;
-    shapes::parts(raw, Path::Root, tally).ok()
+    shapes::read_parts(raw, Path::Root, tally).ok()
 }
 
 /// `extra` without what the parts say already.

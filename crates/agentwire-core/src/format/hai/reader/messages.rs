@@ -86,7 +86,7 @@ fn message(
     }
     if matches!(role, Role::Activity | Role::Reasoning) {
         // AG-UI's own shape, which HAI has no role for.
-        messages.extend(shapes::message_from_raw(raw, path, tally)?);
+        messages.extend(shapes::read_message(raw, path, tally)?);
         return Ok(());
     }
     let mut said = Said {
@@ -102,7 +102,7 @@ fn message(
     let content = match f.take_unless_null("content") {
         None => None,
         Some(raw) if raw.get().starts_with('[') && matches!(role, Role::User | Role::Tool) => {
-            Some(Content::Parts(shapes::parts(raw, Path::Key(&path, "content"), tally)?))
+            Some(Content::Parts(shapes::read_parts(raw, Path::Key(&path, "content"), tally)?))
         }
         Some(raw) => Some(Content::Text(text_or_json(raw, Path::Key(&path, "content"), tally)?)),
     };
@@ -259,7 +259,7 @@ fn assistant(
 fn tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<ToolCall, ReadError> {
     let mut f = Fields::of(raw, path)?;
     let Some(function) = f.peek("function") else {
-        return shapes::tool_call(raw, path, tally);
+        return shapes::read_tool_call(raw, path, tally);
     };
     let mut function = Fields::of(function, Path::Key(&path, "function"))?;
     match function.take("arguments") {
@@ -270,7 +270,7 @@ fn tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<ToolCa
             let arguments = text_or_json(arguments, path, tally)?;
             Ok(ToolCall::new(call, name, arguments))
         }
-        _ => shapes::tool_call(raw, path, tally),
+        _ => shapes::read_tool_call(raw, path, tally),
     }
 }
 
@@ -287,5 +287,5 @@ fn take_agui(extra: &mut Option<Json>) -> Option<Object> {
 fn restore(agui: &Object, tally: &mut Tally) -> Option<Message> {
     let message = agui.member("message")?;
     let raw: &RawValue = serde_json::from_str(message.get()).ok()?;
-    shapes::message_from_raw(raw, Path::Root, tally).ok().flatten()
+    shapes::read_message(raw, Path::Root, tally).ok().flatten()
 }

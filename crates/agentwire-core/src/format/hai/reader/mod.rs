@@ -33,7 +33,7 @@ use crate::{
     },
     format::{
         Reader, Setup,
-        ag_ui::shapes::{self, Context, FINISH_REASON, WRAPPED},
+        ag_ui::shapes::{self, FINISH_REASON, ReadContext, WRAPPED_PREFIX},
     },
     framing::{Frame, Payload},
     json::{Fields, Json, Path, ReadError, json, text},
@@ -47,7 +47,7 @@ const MAX_WRAPPING: usize = 2;
 /// Reads HAI, as JSON or protobuf.
 #[derive(Debug)]
 pub(crate) struct HaiReader {
-    context: Context,
+    context: ReadContext,
     thread: ThreadId,
     run: RunId,
     /// The message id that the run's own events carry.
@@ -75,7 +75,7 @@ pub(crate) fn run_message(run: &str) -> String {
 impl HaiReader {
     pub(crate) fn new(setup: &Setup<'_>) -> Self {
         Self {
-            context: Context::default(),
+            context: ReadContext::default(),
             thread: setup.thread.clone(),
             run: setup.run.clone(),
             run_message: run_message(&setup.run),
@@ -228,7 +228,7 @@ impl HaiReader {
         started.protocol_version = id(&mut f, "protocolVersion", tally)?.map(Into::into);
         if let Some(raw) = f.take_unless_null("input") {
             let path = Path::Key(&Path::Root, "input");
-            started.input = Some(Box::new(shapes::input_from_raw(raw, path, tally)?));
+            started.input = Some(Box::new(shapes::read_input(raw, path, tally)?));
         }
         self.run_message = run_message(&self.run);
         let mut hai = Vec::new();
@@ -266,9 +266,9 @@ impl HaiReader {
         }
         finished.result = some_json(&mut f, "result", tally)?;
         if let Some(raw) = f.take_unless_null("outcome") {
-            finished.outcome = shapes::outcome(raw, Path::Key(&Path::Root, "outcome"), tally)?;
+            finished.outcome = shapes::read_outcome(raw, Path::Key(&Path::Root, "outcome"), tally)?;
         }
-        finished.usage = shapes::usage(&mut f, tally)?;
+        finished.usage = shapes::read_usage(&mut f, tally)?;
         let mut hai = Vec::new();
         if let Some(message) = id(&mut f, "messageId", tally)?.filter(|id| *id != self.run_message) {
             hai.push(("messageId", Json::string(&message)));
@@ -304,7 +304,7 @@ impl HaiReader {
             Some(raw) => Some(text(raw, Path::Key(&Path::Root, "code"), tally)?.into()),
             None => None,
         };
-        error.usage = shapes::usage(&mut f, tally)?;
+        error.usage = shapes::read_usage(&mut f, tally)?;
         let mut hai = Vec::new();
         let known = [
             ("threadId", self.thread.as_str()),
@@ -416,7 +416,7 @@ impl HaiReader {
         };
         let content = match f.take_unless_null("content") {
             Some(raw) if raw.get().starts_with('[') => {
-                match shapes::parts(raw, Path::Key(&Path::Root, "content"), &mut Tally::default()) {
+                match shapes::read_parts(raw, Path::Key(&Path::Root, "content"), &mut Tally::default()) {
                     Ok(parts) if !parts.is_empty() => Content::Parts(parts),
                     _ => Content::Text(text_or_json(raw, Path::Key(&Path::Root, "content"), tally)?),
                 }
@@ -511,7 +511,7 @@ impl HaiReader {
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
         let name = need(&mut f, "name", tally)?;
-        if name.starts_with(WRAPPED) || name == FINISH_REASON {
+        if name.starts_with(WRAPPED_PREFIX) || name == FINISH_REASON {
             // AG-UI knows what its own carriers hold.
             if let Some(event) = shapes::read_event(whole, &mut self.context)
                 && !matches!(event.body, Body::Custom { .. })

@@ -206,7 +206,7 @@ fn write_calls(w: &mut ObjectWriter<'_>, message: &Message) {
     if let MessageBody::Assistant { tool_calls: Some(calls), .. } = &message.body {
         w.array("toolCalls", |list| {
             for call in calls {
-                list.object(|w| shapes::write_call(w, call));
+                list.object(|w| shapes::write_tool_call(w, call));
             }
         });
     }

@@ -36,7 +36,7 @@ use crate::{
     event::{Body, Event, Outcome, RunFinished, RunId, RunStarted, ThreadId},
     format::{
         Fidelity, Profile, Setup, Writer,
-        ag_ui::shapes::{self, FINISH_REASON, WRAPPED},
+        ag_ui::shapes::{self, FINISH_REASON, WRAPPED_PREFIX},
     },
     framing::Frames,
     json::{Json, Object, ObjectWriter},
@@ -189,7 +189,7 @@ impl HaiWriter {
             return TOO_DEEP;
         };
         let kind = inner.get_str("type").unwrap_or_default();
-        let name = format!("{WRAPPED}{}", kind.to_ascii_lowercase());
+        let name = format!("{WRAPPED_PREFIX}{}", kind.to_ascii_lowercase());
         self.frames.put(out, "CUSTOM", |w| {
             w.str("name", &name).json("value", inner.as_json()).opt_int("timestamp", timestamp);
         });
