@@ -4,14 +4,7 @@
 //! cargo run -p agentwire-gateway --example minimal
 //! ```
 
-use std::sync::Arc;
-
-use agentwire_gateway::{
-    Gateway,
-    agent::Demo,
-    serve,
-    settings::{AgentSettings, Settings},
-};
+use agentwire_gateway::{AgentConfig, Gateway, agent::Demo, serve, settings::Settings};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,9 +12,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = Settings::default();
     let listener = tokio::net::TcpListener::bind(settings.listen).await?;
     println!("http://{}", listener.local_addr()?);
-    let gateway = Gateway::builder(store, settings)
-        .agent("demo", AgentSettings::default(), Arc::new(Demo::default()))
-        .build();
+    let gateway = Gateway::builder(store, settings).agent("demo", AgentConfig::new(Demo::default())).build();
     serve(gateway, listener, std::future::pending()).await?;
     Ok(())
 }

@@ -1,8 +1,11 @@
-//! The gateway as a whole: its agents, its store, and the runs that go on in this process.
+//! The gateway as a value: its agents, its store, and the runs of this process.
+//!
+//! [`Gateway`] is a cheap handle on shared data. Other modules add its operations: `run/admission.rs` starts runs,
+//! `http/` builds the router, `ops/` recovers, maintains and drains.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    ops::Deref,
+    fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -21,53 +24,125 @@ use crate::{
     metrics::Metrics,
     ops::{audit::Audit, instance_lock::InstanceLock},
     settings::{AgentSettings, Settings},
-    stream::live::{Broken, Live},
+    stream::live::{LiveRun, LogFailure},
 };
 
 /// A gateway in front of agents. Cheap to clone.
+///
+/// ```
+/// use agentwire_gateway::{AgentConfig, Gateway, agent::Demo, settings::Settings, store};
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let store = store::open("memory:", Default::default()).await?;
+/// let gateway = Gateway::builder(store, Settings::default())
+///     .agent("demo", AgentConfig::new(Demo::default()))
+///     .build();
+/// assert_eq!(gateway.agents(), ["demo"]);
+/// # Ok::<(), store::StoreError>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone)]
-pub struct Gateway(Arc<Inner>);
-
-/// What a gateway is made of.
-#[doc(hidden)]
-pub struct Inner {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) settings: Settings,
-    /// Who answers new requests. Runs keep the agent that they began with.
-    registry: RwLock<Arc<AgentRegistry>>,
-    presence: InstanceLock,
-    pub(crate) metrics: Metrics,
-    pub(crate) audit: Audit,
-    /// Told whenever a run has ended, so that those who wait for its thread look again.
-    pub(crate) freed: Notify,
-    /// Whether the gateway is being shut down.
-    draining: AtomicBool,
-    /// Ends what has not ended within the grace time.
-    pub(crate) shutdown: CancellationToken,
-    pub(crate) tasks: TaskTracker,
-    lives: Mutex<HashMap<RunKey, Arc<Live>>>,
-    /// Runs of this process whose log could not be written any more, and why, until it has their ending.
-    broken: Mutex<HashMap<RunKey, Broken>>,
-    /// When a write to the store last failed, unless one has succeeded since.
-    trouble: Mutex<Option<Instant>>,
-    is_in_trouble: AtomicBool,
-    made: AtomicU64,
+pub struct Gateway {
+    shared: Arc<Shared>,
 }
 
-impl std::fmt::Debug for Gateway {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+/// The data that all clones of a [`Gateway`] share.
+struct Shared {
+    store: Arc<dyn Store>,
+    settings: Settings,
+    /// The agents for new requests. A run keeps the agent that it started with.
+    registry: RwLock<Arc<AgentRegistry>>,
+    instance: InstanceLock,
+    metrics: Metrics,
+    audit: Audit,
+    /// Notified whenever a run ends, so that runs that wait for its thread try again.
+    run_ended: Notify,
+    draining: AtomicBool,
+    /// Cancelled when the drain's grace period is over.
+    shutdown: CancellationToken,
+    tasks: TaskTracker,
+    runs: Mutex<HashMap<RunKey, Arc<LiveRun>>>,
+    /// Runs of this process whose log could not be written, until the log has their terminal event.
+    failed_logs: Mutex<HashMap<RunKey, LogFailure>>,
+    /// The time of the last failed write to the store; `None` after a successful one.
+    write_failure: Mutex<Option<Instant>>,
+    /// Whether `write_failure` is set: a check without a lock for every append.
+    has_write_failure: AtomicBool,
+    ids_issued: AtomicU64,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gateway").field("registry", &self.registry()).field("holder", self.holder()).finish()
     }
 }
 
-impl Deref for Gateway {
-    type Target = Inner;
-    fn deref(&self) -> &Inner {
-        &self.0
+/// An agent with its settings, hooks and session lock.
+///
+/// ```
+/// use agentwire_gateway::{AgentConfig, agent::Demo, settings::{AgentSettings, History}};
+/// let config = AgentConfig::new(Demo::default())
+///     .settings(AgentSettings::default().history(History::Server));
+/// ```
+#[derive(Clone)]
+pub struct AgentConfig {
+    agent: Arc<dyn Agent>,
+    settings: AgentSettings,
+    hooks: Option<Factory>,
+    lock: Option<Arc<dyn SessionLock>>,
+}
+
+impl fmt::Debug for AgentConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentConfig").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-/// An agent under its name.
+impl AgentConfig {
+    /// An agent with default settings.
+    #[must_use]
+    pub fn new(agent: impl Agent) -> Self {
+        Self::shared(Arc::new(agent))
+    }
+
+    /// The same for an agent that is shared or made by [`agent_fn`](crate::agent::agent_fn).
+    #[must_use]
+    pub fn shared(agent: Arc<dyn Agent>) -> Self {
+        Self { agent, settings: AgentSettings::default(), hooks: None, lock: None }
+    }
+
+    /// Replaces the settings.
+    #[must_use]
+    pub fn settings(mut self, settings: AgentSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Hooks, made anew for each run.
+    #[must_use]
+    pub fn hooks<H: Hooks>(mut self, make: impl Fn(&RunContext) -> H + Send + Sync + 'static) -> Self {
+        self.hooks = Some(factory(make));
+        self
+    }
+
+    /// A lock around every run.
+    #[must_use]
+    pub fn lock(mut self, lock: Arc<dyn SessionLock>) -> Self {
+        self.lock = Some(lock);
+        self
+    }
+}
+
+impl From<Arc<dyn Agent>> for AgentConfig {
+    fn from(agent: Arc<dyn Agent>) -> Self {
+        Self::shared(agent)
+    }
+}
+
+fn factory<H: Hooks>(make: impl Fn(&RunContext) -> H + Send + Sync + 'static) -> Factory {
+    Arc::new(move |run| HookSet::new(make(run)))
+}
+
+/// A configured agent under its name.
 #[derive(Clone)]
 pub(crate) struct AgentEntry {
     pub(crate) name: Box<str>,
@@ -78,8 +153,13 @@ pub(crate) struct AgentEntry {
 }
 
 impl AgentEntry {
-    /// A question to the agent's side about a thread.
-    pub(crate) fn about(&self, owner: Owner, thread: &ThreadId, headers: Arc<[(String, String)]>) -> Request {
+    /// A request about a thread as a whole: recall, deletion, artifacts.
+    pub(crate) fn thread_request(
+        &self,
+        owner: Owner,
+        thread: &ThreadId,
+        headers: Arc<[(String, String)]>,
+    ) -> Request {
         Request {
             owner,
             headers,
@@ -90,20 +170,18 @@ impl AgentEntry {
     }
 }
 
-/// Which agents there are, and which of them is at `/`.
+/// The configured agents, and the name of the one that is also mounted at `/`.
 #[derive(Clone, Default)]
 pub struct AgentRegistry {
     pub(crate) agents: BTreeMap<Box<str>, Arc<AgentEntry>>,
     pub(crate) default: Option<Box<str>>,
-    /// The agent that was added last.
-    last: Option<Box<str>>,
     /// For agents without their own.
     hooks: Option<Factory>,
     lock: Option<Arc<dyn SessionLock>>,
 }
 
-impl std::fmt::Debug for AgentRegistry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for AgentRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let agents = self.agents.keys();
         f.debug_struct("AgentRegistry").field("agents", &agents).field("default", &self.default).finish()
     }
@@ -112,40 +190,26 @@ impl std::fmt::Debug for AgentRegistry {
 impl AgentRegistry {
     /// Adds an agent. The first one is the default one unless another is named.
     #[must_use]
-    pub fn agent(mut self, name: &str, settings: AgentSettings, agent: Arc<dyn Agent>) -> Self {
+    pub fn agent(mut self, name: &str, config: impl Into<AgentConfig>) -> Self {
+        let AgentConfig { agent, settings, hooks, lock } = config.into();
         self.default.get_or_insert_with(|| name.into());
-        let (hooks, lock) = (self.hooks.clone(), self.lock.clone());
         let entry = AgentEntry { name: name.into(), settings, agent, hooks, lock };
         self.agents.insert(name.into(), Arc::new(entry));
-        self.last = Some(name.into());
         self
     }
 
-    /// Hooks for the agent that was added last, made anew for each of its runs. Before the first agent: for every
-    /// agent that gets none of its own.
+    /// Hooks for every agent that has none of its own, made anew for each run.
     #[must_use]
     pub fn hooks<H: Hooks>(mut self, make: impl Fn(&RunContext) -> H + Send + Sync + 'static) -> Self {
-        let factory: Factory = Arc::new(move |run| HookSet::new(make(run)));
-        match self.last() {
-            Some(entry) => entry.hooks = Some(factory),
-            None => self.hooks = Some(factory),
-        }
+        self.hooks = Some(factory(make));
         self
     }
 
-    /// A lock around every run of the agent that was added last. Before the first agent: of every agent that gets
-    /// none of its own.
+    /// A lock around every run of every agent that has none of its own.
     #[must_use]
     pub fn lock(mut self, lock: Arc<dyn SessionLock>) -> Self {
-        match self.last() {
-            Some(entry) => entry.lock = Some(lock),
-            None => self.lock = Some(lock),
-        }
+        self.lock = Some(lock);
         self
-    }
-
-    fn last(&mut self) -> Option<&mut AgentEntry> {
-        self.agents.get_mut(self.last.as_deref()?).map(Arc::make_mut)
     }
 
     /// The agent at `/`.
@@ -154,31 +218,45 @@ impl AgentRegistry {
         self.default = Some(name.into());
         self
     }
+
+    /// Gives the default hooks and lock to the agents that have none of their own.
+    fn resolve(mut self) -> Arc<Self> {
+        for entry in self.agents.values_mut() {
+            let is_hooked = entry.hooks.is_some() || self.hooks.is_none();
+            let is_locked = entry.lock.is_some() || self.lock.is_none();
+            if !is_hooked || !is_locked {
+                let entry = Arc::make_mut(entry);
+                entry.hooks = entry.hooks.take().or_else(|| self.hooks.clone());
+                entry.lock = entry.lock.take().or_else(|| self.lock.clone());
+            }
+        }
+        Arc::new(self)
+    }
 }
 
-/// Puts a gateway together.
+/// Builds a [`Gateway`]; see [`Gateway::builder`].
 pub struct Builder {
     store: Arc<dyn Store>,
     settings: Settings,
     registry: AgentRegistry,
-    presence: Option<InstanceLock>,
+    instance: Option<InstanceLock>,
 }
 
-impl std::fmt::Debug for Builder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("registry", &self.registry).finish()
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("registry", &self.registry).finish_non_exhaustive()
     }
 }
 
 impl Builder {
-    /// Adds an agent. The first one is the default one unless another is named.
+    /// As [`AgentRegistry::agent`].
     #[must_use]
-    pub fn agent(mut self, name: &str, settings: AgentSettings, agent: Arc<dyn Agent>) -> Self {
-        self.registry = self.registry.agent(name, settings, agent);
+    pub fn agent(mut self, name: &str, config: impl Into<AgentConfig>) -> Self {
+        self.registry = self.registry.agent(name, config);
         self
     }
 
-    /// The agent at `/`.
+    /// As [`AgentRegistry::default_agent`].
     #[must_use]
     pub fn default_agent(mut self, name: &str) -> Self {
         self.registry = self.registry.default_agent(name);
@@ -199,173 +277,203 @@ impl Builder {
         self
     }
 
-    /// All agents at once, in the place of those that were added.
+    /// Replaces all agents that were added so far.
     #[must_use]
     pub fn registry(mut self, registry: AgentRegistry) -> Self {
         self.registry = registry;
         self
     }
 
-    /// The name under which this process claims runs; without it, one that nobody else has.
+    /// The name under which this process claims runs; a unique one by default.
     #[must_use]
-    pub fn presence(mut self, presence: InstanceLock) -> Self {
-        self.presence = Some(presence);
+    pub fn instance_lock(mut self, instance: InstanceLock) -> Self {
+        self.instance = Some(instance);
         self
     }
 
-    /// The gateway.
+    /// Builds the gateway. Starts nothing: see [`Gateway::recover`] and [`serve`](crate::serve).
     #[must_use]
     pub fn build(self) -> Gateway {
-        let Self { store, settings, registry, presence } = self;
-        let presence = presence.unwrap_or_else(|| InstanceLock::at("memory:"));
+        let Self { store, settings, registry, instance } = self;
         let audit = settings.audit.as_deref().map_or_else(Audit::off, Audit::to);
-        Gateway(Arc::new(Inner {
+        let shared = Shared {
             store,
             settings,
-            registry: RwLock::new(Arc::new(registry)),
-            presence,
+            registry: RwLock::new(registry.resolve()),
+            instance: instance.unwrap_or_else(|| InstanceLock::at("memory:")),
             metrics: Metrics::default(),
             audit,
-            freed: Notify::new(),
+            run_ended: Notify::new(),
             draining: AtomicBool::new(false),
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            lives: Mutex::default(),
-            broken: Mutex::default(),
-            trouble: Mutex::default(),
-            is_in_trouble: AtomicBool::new(false),
-            made: AtomicU64::new(0),
-        }))
+            runs: Mutex::default(),
+            failed_logs: Mutex::default(),
+            write_failure: Mutex::default(),
+            has_write_failure: AtomicBool::new(false),
+            ids_issued: AtomicU64::new(0),
+        };
+        Gateway { shared: Arc::new(shared) }
     }
 }
 
 impl Gateway {
-    /// Begins to put a gateway together.
+    /// Starts to build a gateway on a store.
     #[must_use]
     pub fn builder(store: Arc<dyn Store>, settings: Settings) -> Builder {
-        Builder { store, settings, registry: AgentRegistry::default(), presence: None }
+        Builder { store, settings, registry: AgentRegistry::default(), instance: None }
     }
 
     /// The store.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.0.store
+        &self.shared.store
+    }
+
+    /// The settings of the server.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
     }
 
     /// The names of the agents.
     #[must_use]
     pub fn agents(&self) -> Vec<String> {
-        self.0.registry().agents.keys().map(|name| name.to_string()).collect()
+        self.registry().agents.keys().map(|name| name.to_string()).collect()
     }
 
-    /// Puts other agents in the place of those there are. Requests from now on see the new ones; runs that go on keep
-    /// the agent that they began with, and its settings. [`serve`](crate::serve) follows; a [`router`](Self::router)
-    /// that is mounted elsewhere has the routes of the time at which it was made.
+    /// Replaces the agents. New requests see the new ones; live runs keep the agent and the settings that they started
+    /// with. [`serve`](crate::serve) follows; a [`router`](Self::router) that is mounted elsewhere keeps the routes that
+    /// it was made with.
     pub fn replace_agents(&self, registry: AgentRegistry) {
-        *self.0.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(registry);
+        *self.shared.registry.write().unwrap_or_else(PoisonError::into_inner) = registry.resolve();
     }
-}
 
-impl Inner {
-    /// Who answers new requests now.
+    /// The agents for new requests.
     pub(crate) fn registry(&self) -> Arc<AgentRegistry> {
-        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    pub(crate) fn audit(&self) -> &Audit {
+        &self.shared.audit
+    }
+
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.shared.tasks
+    }
+
+    /// Cancelled when live runs must end now.
+    pub(crate) fn shutdown(&self) -> &CancellationToken {
+        &self.shared.shutdown
+    }
+
+    /// Notified whenever a run has ended.
+    pub(crate) fn run_ended(&self) -> &Notify {
+        &self.shared.run_ended
+    }
+
+    /// The name under which this process claims runs.
     pub(crate) fn holder(&self) -> &Holder {
-        &self.presence.holder
+        &self.shared.instance.holder
     }
 
-    /// A process whose runs can be ended at once.
-    pub(crate) fn dead(&self) -> Option<&Holder> {
-        self.presence.dead.as_ref()
+    /// The previous process on this store, if it is known to be dead: its runs need not wait for their lease to expire.
+    pub(crate) fn dead_holder(&self) -> Option<&Holder> {
+        self.shared.instance.dead.as_ref()
     }
 
-    fn lives(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<Live>>> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<LiveRun>>> {
+        self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn live(&self, owner: &Owner, run: &RunId) -> Option<Arc<Live>> {
+    pub(crate) fn live_run(&self, owner: &Owner, run: &RunId) -> Option<Arc<LiveRun>> {
         let key = RunKey { owner: owner.clone(), run: run.clone() };
-        self.lives().get(&key).cloned()
+        self.runs().get(&key).cloned()
     }
 
-    pub(crate) fn register(&self, live: &Arc<Live>) {
-        self.lives().insert(live.key.clone(), live.clone());
-        self.metrics.runs_live.inc();
+    /// The run that holds a thread's lease, if it is live in this process.
+    pub(crate) async fn live_run_of_thread(&self, owner: &Owner, thread: &ThreadId) -> Option<Arc<LiveRun>> {
+        let lease = self.store().lease(owner, thread).await.ok().flatten()?;
+        self.live_run(owner, &lease.run)
     }
 
-    pub(crate) fn unregister(&self, live: &Live) {
-        if self.lives().remove(&live.key).is_some() {
-            self.metrics.runs_live.dec();
+    pub(crate) fn register_run(&self, live: &Arc<LiveRun>) {
+        self.runs().insert(live.key.clone(), live.clone());
+        self.metrics().runs_live.inc();
+    }
+
+    pub(crate) fn unregister_run(&self, live: &LiveRun) {
+        if self.runs().remove(&live.key).is_some() {
+            self.metrics().runs_live.dec();
         }
-        self.freed.notify_waiters();
+        self.run_ended().notify_waiters();
     }
 
-    /// Gives up on the log of a run. It gets its ending when it can be written again, unless somebody else sees to that.
-    pub(crate) fn give_up(&self, live: &Live, broken: Broken) {
-        if ![codes::THREAD_DELETED, codes::GATEWAY_LOST].contains(&broken.code) {
-            self.broken().insert(live.key.clone(), broken);
+    pub(crate) fn live_run_count(&self) -> usize {
+        self.runs().len()
+    }
+
+    /// Stops writing the log of a run. Maintenance appends the terminal event when the store accepts writes again, unless
+    /// the thread is gone or another process has taken the run over.
+    pub(crate) fn mark_log_failed(&self, live: &LiveRun, failure: LogFailure) {
+        if ![codes::THREAD_DELETED, codes::GATEWAY_LOST].contains(&failure.code) {
+            self.failed_logs().insert(live.key.clone(), failure);
         }
-        live.give_up(broken);
+        live.mark_log_failed(failure);
     }
 
-    pub(crate) fn broken(&self) -> MutexGuard<'_, HashMap<RunKey, Broken>> {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn failed_logs(&self) -> MutexGuard<'_, HashMap<RunKey, LogFailure>> {
+        self.shared.failed_logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers whether the store could be written, if that was the question.
-    pub(crate) fn note_written<T>(&self, done: &Result<T, StoreError>) {
-        let failed = match done {
+    /// Remembers whether the last write to the store failed. Logical errors (a conflict, an old fencing token) do not
+    /// count.
+    pub(crate) fn note_store_result<T>(&self, result: &Result<T, StoreError>) {
+        let failed = match result {
             Ok(_) => false,
             Err(error) if error.is_fault() => true,
             Err(_) => return,
         };
-        // This is asked for every append, and almost always there is nothing to remember.
-        if failed || self.is_in_trouble.load(Ordering::Relaxed) {
-            self.is_in_trouble.store(failed, Ordering::Relaxed);
-            *self.trouble() = failed.then(Instant::now);
+        // Called for every append, and almost always there is nothing to change.
+        if failed || self.shared.has_write_failure.load(Ordering::Relaxed) {
+            self.shared.has_write_failure.store(failed, Ordering::Relaxed);
+            *self.write_failure() = failed.then(Instant::now);
         }
     }
 
-    /// Whether a write failed a short while ago. A full disk takes what is small enough for a while, and then nothing.
-    pub(crate) fn is_in_trouble(&self) -> bool {
-        self.trouble().is_some_and(|since| since.elapsed() < self.settings.store_patience)
+    /// Whether the last write to the store failed, and recently. A full disk still accepts small writes for a while.
+    pub(crate) fn has_recent_write_failure(&self) -> bool {
+        self.write_failure().is_some_and(|since| since.elapsed() < self.settings().store_patience)
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn live_runs(&self) -> usize {
-        self.lives().len()
+    fn write_failure(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.shared.write_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+        self.shared.draining.load(Ordering::Relaxed)
     }
 
-    /// Takes no new runs from now on, and lets readers tell their clients.
+    /// Accepts no new runs from now on, and wakes the readers so that they announce it to their clients.
     pub(crate) fn begin_drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-        self.lives().values().for_each(|live| live.nudge());
+        self.shared.draining.store(true, Ordering::Relaxed);
+        self.runs().values().for_each(|live| live.wake_readers());
     }
 
+    /// A claim on a run in the name of this process.
     pub(crate) fn claim(&self) -> Claim {
-        Claim { holder: self.holder().clone(), address: None, ttl: self.settings.lease }
+        Claim { holder: self.holder().clone(), address: None, ttl: self.settings().lease }
     }
 
-    /// An id for a run that its client did not name. Unique, since this process has its name for itself.
-    pub(crate) fn new_id(&self, what: &str) -> String {
+    /// An id for a run or message that its client did not name. Unique, because the holder's name is.
+    pub(crate) fn new_id(&self, prefix: &str) -> String {
         use std::hash::{BuildHasher, RandomState};
-        let count = self.made.fetch_add(1, Ordering::Relaxed);
+        let count = self.shared.ids_issued.fetch_add(1, Ordering::Relaxed);
         let salt = RandomState::new().hash_one((self.holder().as_str(), count));
-        format!("{what}-{:x}-{count:x}-{salt:016x}", self.store.now().0)
-    }
-
-    /// The run that has a thread now, if it goes on in this process.
-    pub(crate) async fn live_of_thread(&self, owner: &Owner, thread: &ThreadId) -> Option<Arc<Live>> {
-        let lease = self.store.lease(owner, thread).await.ok().flatten()?;
-        self.live(owner, &lease.run)
+        format!("{prefix}-{:x}-{count:x}-{salt:016x}", self.store().now().0)
     }
 }

@@ -20,7 +20,7 @@ pub use agentwire_store as store;
 
 pub use self::{
     error::{ApiError, Truncation, UpstreamError, UpstreamErrorKind, UpstreamTimeout},
-    gateway::{AgentRegistry, Builder, Gateway},
+    gateway::{AgentConfig, AgentRegistry, Builder, Gateway},
     http::serve,
     ops::instance_lock::InstanceLock,
 };

@@ -1,38 +1,63 @@
-//! What can be chosen: for the whole server, and for each agent.
+//! Settings of the server and of each agent: plain values with defaults.
 //!
-//! Plain values with defaults. The binary fills them from `agentwire.toml` and its flags, a Rust program by hand.
+//! The binary fills them from `agentwire.toml` and its flags. A Rust program sets fields or chains setters:
+//!
+//! ```
+//! use std::time::Duration;
+//! use agentwire_gateway::settings::{AgentSettings, Busy, Identity, IdentityField, Settings};
+//! let settings = Settings::default()
+//!     .identity(Identity::default().user(IdentityField::header("x-user-id", None)))
+//!     .heartbeat(Duration::from_secs(10));
+//! let support = AgentSettings::default().busy(Busy::Enqueue { limit: 8 });
+//! ```
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-/// What holds for the whole server.
+/// A setter per field, so that a program can chain them although the structs are not exhaustive.
+macro_rules! setters {
+    ($type:ident { $($field:ident: $value:ty),+ $(,)? }) => {
+        impl $type {
+            $(
+                #[doc = concat!("Sets [`", stringify!($field), "`](Self#structfield.", stringify!($field), ").")]
+                #[must_use]
+                pub fn $field(mut self, $field: $value) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )+
+        }
+    };
+}
+
+/// Settings of the whole server.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Settings {
-    /// Where to listen. Loopback unless told otherwise.
+    /// The address to listen on; loopback by default.
     pub listen: SocketAddr,
-    /// How SSE looks.
+    /// The fields of an SSE frame.
     pub sse: Sse,
-    /// Whose threads a request is about.
+    /// Sources of tenant, user and thread of a request.
     pub identity: Identity,
-    /// The same for the routes of the history, if they are found elsewhere there. Their thread is the one in their path
-    /// unless this says otherwise.
+    /// The same for the history routes, if it differs. Their thread comes from the path unless set here.
     pub history_identity: Option<Identity>,
-    /// The same for the routes of the state.
+    /// The same for the state routes.
     pub state_identity: Option<Identity>,
-    /// Origins whose pages may read our answers; none by default.
+    /// Origins whose pages may read the responses (CORS); none by default.
     pub cors: Vec<String>,
-    /// How long runs may go on after a request to stop.
+    /// Grace period for live runs during a drain.
     pub drain_grace: Duration,
-    /// After how long a quiet stream gets a comment.
+    /// Interval of comments on a quiet stream.
     pub heartbeat: Duration,
-    /// Bounds on requests and readers.
+    /// Limits on requests and readers.
     pub limits: ServerLimits,
-    /// What is kept, and for how long.
+    /// Retention of logs and threads.
     pub retention: Retention,
-    /// How long a claim on a run lasts unless renewed; a dead gateway's runs are ended after that.
+    /// Duration of a lease on a run unless renewed. The runs of a dead gateway are ended after it.
     pub lease: Duration,
-    /// How long a run is held while the store does not answer.
+    /// Time for which an append is retried while the store does not respond.
     pub store_patience: Duration,
-    /// The file that says who did what; none by default.
+    /// The audit log; none by default.
     pub audit: Option<PathBuf>,
 }
 
@@ -46,56 +71,117 @@ impl Default for Settings {
             state_identity: None,
             cors: Vec::new(),
             drain_grace: Duration::from_secs(30),
-            // Proxies commonly cut what is silent for 30 to 60 seconds.
+            // Proxies commonly close connections that are silent for 30 to 60 seconds.
             heartbeat: Duration::from_secs(15),
             limits: ServerLimits::default(),
             retention: Retention::default(),
-            // Three missed renewals; long enough for a pause of the machine, short enough for a person to wait.
+            // Three missed renewals: longer than a stall of the machine, short enough for a person to wait.
             lease: Duration::from_secs(15),
-            // A writer that waits for a lock or a full disk is back by then, or is not coming back soon.
+            // A writer that waits for a lock or a full disk has recovered by then, or will not soon.
             store_patience: Duration::from_secs(10),
             audit: None,
         }
     }
 }
 
-/// How SSE looks.
+setters!(Settings {
+    listen: SocketAddr,
+    sse: Sse,
+    identity: Identity,
+    history_identity: Option<Identity>,
+    state_identity: Option<Identity>,
+    cors: Vec<String>,
+    drain_grace: Duration,
+    heartbeat: Duration,
+    limits: ServerLimits,
+    retention: Retention,
+    lease: Duration,
+    store_patience: Duration,
+    audit: Option<PathBuf>,
+});
+
+impl Settings {
+    /// The configuration keys in which two settings differ.
+    #[must_use]
+    pub fn changed_keys(&self, other: &Self) -> Vec<&'static str> {
+        // Without `..`, so that a new setting cannot be forgotten here.
+        let Self {
+            listen,
+            sse,
+            identity,
+            history_identity,
+            state_identity,
+            cors,
+            drain_grace,
+            heartbeat,
+            limits,
+            retention,
+            lease,
+            store_patience,
+            audit,
+        } = self;
+        // Not all of them implement `PartialEq`, and all of them implement `Debug`.
+        macro_rules! differ {
+            ($($key:literal: $old:expr, $new:expr;)+) => {
+                [$(($key, format!("{:?}", $old) != format!("{:?}", $new))),+]
+            };
+        }
+        let keys = differ! {
+            "listen": listen, other.listen;
+            "sse": sse, other.sse;
+            "identity": (identity, history_identity, state_identity),
+                (&other.identity, &other.history_identity, &other.state_identity);
+            "cors": cors, other.cors;
+            "drain": drain_grace, other.drain_grace;
+            "heartbeat": heartbeat, other.heartbeat;
+            "retention": retention, other.retention;
+            "limits": limits, other.limits;
+            "lease": lease, other.lease;
+            "store_patience": store_patience, other.store_patience;
+            "audit": audit, other.audit;
+        };
+        keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+}
+
+/// The fields of an SSE frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sse {
-    /// `data:` and `id:` only: what every client reads.
+    /// `data:` and `id:` only, which every client reads.
     #[default]
     Compatible,
     /// `event:` as well.
     Standard,
 }
 
-/// Bounds on what a client can ask for.
+/// Limits on requests and readers.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ServerLimits {
-    /// The longest body of a request.
+    /// Size of a request body.
     pub body: usize,
-    /// The longest head of a request.
+    /// Size of a request head.
     pub head: usize,
-    /// How long a client may take to send the head of a request, and then its body.
+    /// Time for a client to send the head of a request, and again for its body.
     pub request_timeout: Duration,
-    /// How far, in bytes of its log, a reader that was up to date may fall behind its run before it is cut.
+    /// Bytes of the log that a reader, once up to date, may fall behind before it is disconnected.
     pub reader_lag: usize,
-    /// How many recent bytes of each live run are kept in memory for its readers.
+    /// Bytes of recent events that are kept in memory per live run.
     pub ring: usize,
-    /// The most connections at once.
+    /// Concurrent connections.
     pub connections: usize,
-    /// The most live runs at once.
+    /// Concurrent live runs.
     pub runs: usize,
 }
 
 impl Default for ServerLimits {
     fn default() -> Self {
         Self {
-            // As much as one frame of the official client, so that what it sent can come back to it.
+            // The largest frame of the official client, so that a message that it sent fits into a request.
             body: 10 << 20,
             head: 32 << 10,
             request_timeout: Duration::from_secs(30),
-            // Centrifugo's figure: seconds of a fast stream, and nobody reads that far behind.
+            // Centrifugo's default: seconds of a fast stream.
             reader_lag: 1 << 20,
             ring: 256 << 10,
             connections: 20_000,
@@ -104,16 +190,27 @@ impl Default for ServerLimits {
     }
 }
 
-/// What is kept, and for how long. What is absent is kept for ever.
+setters!(ServerLimits {
+    body: usize,
+    head: usize,
+    request_timeout: Duration,
+    reader_lag: usize,
+    ring: usize,
+    connections: usize,
+    runs: usize,
+});
+
+/// Retention of logs and threads; `None` keeps them forever.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Retention {
-    /// How long an ended run can be replayed exactly; after that it is compacted.
+    /// Time for which an ended run can be replayed exactly; it is compacted after that.
     pub events: Option<Duration>,
-    /// How long a thread is kept after its last change.
+    /// Time for which a thread is kept after its last change.
     pub history: Option<Duration>,
-    /// How many logs of ended runs are kept per thread.
+    /// Logs of ended runs per thread.
     pub runs_per_thread: Option<usize>,
-    /// How many threads are kept per user.
+    /// Threads per user.
     pub threads_per_user: Option<usize>,
 }
 
@@ -128,77 +225,89 @@ impl Default for Retention {
     }
 }
 
-/// Whose threads a request is about.
+setters!(Retention {
+    events: Option<Duration>,
+    history: Option<Duration>,
+    runs_per_thread: Option<usize>,
+    threads_per_user: Option<usize>,
+});
+
+/// Sources of tenant, user and thread of a request.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Identity {
-    /// The organisation, or the application.
-    pub tenant: Extract,
+    /// The organisation or application.
+    pub tenant: IdentityField,
     /// The user within it.
-    pub user: Extract,
-    /// The conversation; `None` takes it from where the protocol has it.
-    pub thread: Option<Extract>,
+    pub user: IdentityField,
+    /// The thread; `None` takes it from its place in the protocol.
+    pub thread: Option<IdentityField>,
 }
 
 impl Default for Identity {
     fn default() -> Self {
-        Self { tenant: Extract::constant("default"), user: Extract::constant("default-user"), thread: None }
+        let (tenant, user) = (IdentityField::constant("default"), IdentityField::constant("default-user"));
+        Self { tenant, user, thread: None }
     }
 }
 
-/// Where a name is taken from, and what it is if it is not there.
+setters!(Identity { tenant: IdentityField, user: IdentityField, thread: Option<IdentityField> });
+
+/// The source of one part of an identity, with its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extract {
-    /// Where to look.
-    pub from: From,
-    /// What is used if there is nothing; a request without it is refused if this is absent too.
+pub struct IdentityField {
+    /// The source.
+    pub source: IdentitySource,
+    /// The value if the source has none. Without it such a request is refused.
     pub default: Option<String>,
 }
 
-/// Where to look for a name.
+/// The part of a request from which a name is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum From {
-    /// Always the default.
-    Nowhere,
-    /// A request header. Whoever sets it must be trusted: put a proxy in front that removes what clients send.
+pub enum IdentitySource {
+    /// None: always the default.
+    Constant,
+    /// A request header. Its sender must be trusted: put a proxy in front that overwrites the header of clients.
     Header(String),
     /// A parameter of the path, as in `path = "/users/{user}/chat"`.
     Path(String),
-    /// A JSON pointer into the body. Anyone can claim anything there: for development and single-user servers.
+    /// A JSON pointer into the body. Any client can claim any name there: for development and single-user servers.
     Body(String),
 }
 
-impl Extract {
-    /// Always this.
+impl IdentityField {
+    /// A fixed value.
     #[must_use]
     pub fn constant(value: impl Into<String>) -> Self {
-        Self { from: From::Nowhere, default: Some(value.into()) }
+        Self { source: IdentitySource::Constant, default: Some(value.into()) }
     }
 
-    /// A header, or a fixed value without it.
+    /// A header, with a default.
     #[must_use]
     pub fn header(name: impl Into<String>, default: Option<&str>) -> Self {
-        Self { from: From::Header(name.into()), default: default.map(Into::into) }
+        Self { source: IdentitySource::Header(name.into()), default: default.map(Into::into) }
     }
 }
 
-/// What holds for one agent.
+/// Settings of one agent.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct AgentSettings {
     /// The path of the AG-UI route below the agent's base.
     pub path: String,
-    /// What happens to a run when another one has the thread.
+    /// Policy for a run whose thread is busy.
     pub busy: Busy,
-    /// Where the conversation comes from.
+    /// The source of the conversation.
     pub history: History,
-    /// The key under which the client's state is put; the state itself if absent.
+    /// The key of the stored state under which the client's state is placed; `None` merges it at the top level.
     pub state_key: Option<String>,
-    /// What becomes of a run whose last reader is gone.
+    /// Policy for a run whose last reader has disconnected.
     pub on_disconnect: OnDisconnect,
-    /// Headers of the request that are passed on to the agent, in lower case; `traceparent` always is.
+    /// Allowlist of request headers that are forwarded to the agent, in lower case; `traceparent` always is.
     pub forward_headers: Vec<String>,
-    /// How long to wait for the agent.
+    /// Timeouts of the agent.
     pub timeouts: Timeouts,
-    /// Bounds on a run.
+    /// Limits on a run.
     pub limits: RunLimits,
     /// The profile of the AI SDK route: `4`, `5`, `6`, `7`.
     pub ai_sdk_profile: String,
@@ -208,18 +317,18 @@ pub struct AgentSettings {
     pub hai_profile: String,
     /// Options of the HAI writer, `key=value`.
     pub hai_options: Vec<String>,
-    /// How long a HAI stream stays open after its last event, as the standard's sample does.
+    /// Time for which a HAI stream stays open after its last event, as in the standard's sample.
     pub hai_close_delay: Duration,
-    /// Whether the message of RUN_ERROR says what the agent's side said about a failure, which otherwise only the log has.
+    /// Whether the message of RUN_ERROR includes the upstream's own error text, which otherwise only the server log has.
     pub show_errors: bool,
-    /// Tools whose calls a person must allow before the front end runs them, or before somebody brings the result of a
-    /// long-running one; `*` stands for anything. Tools that the agent runs itself cannot be held.
+    /// Patterns of tools whose calls need a person's approval before the front end runs them, or before the result of a
+    /// long-running one is accepted; `*` matches anything. Tools that the agent runs itself cannot be stopped here.
     pub approve: Vec<String>,
-    /// Where feedback is sent on to, as JSON by POST.
+    /// URL to which feedback is forwarded, as JSON by POST.
     pub feedback_url: Option<String>,
-    /// Which groups of routes there are.
+    /// The route groups that are mounted.
     pub routes: Routes,
-    /// What the agent is called and can do, as AG-UI's capabilities.
+    /// The agent's name and abilities, as AG-UI capabilities.
     pub capabilities: BTreeMap<String, serde_json::Value>,
 }
 
@@ -248,9 +357,30 @@ impl Default for AgentSettings {
     }
 }
 
-/// Which groups of routes an agent has.
+setters!(AgentSettings {
+    path: String,
+    busy: Busy,
+    history: History,
+    state_key: Option<String>,
+    on_disconnect: OnDisconnect,
+    forward_headers: Vec<String>,
+    timeouts: Timeouts,
+    limits: RunLimits,
+    ai_sdk_profile: String,
+    ai_sdk_options: Vec<String>,
+    hai_profile: String,
+    hai_options: Vec<String>,
+    hai_close_delay: Duration,
+    show_errors: bool,
+    approve: Vec<String>,
+    feedback_url: Option<String>,
+    routes: Routes,
+    capabilities: BTreeMap<String, serde_json::Value>,
+});
+
+/// The route groups of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it all")]
+#[expect(missing_docs, reason = "the names are the protocols")]
 pub struct Routes {
     pub ag_ui: bool,
     pub hai: bool,
@@ -269,58 +399,58 @@ impl Default for Routes {
     }
 }
 
-/// What happens to a run when another one has the thread.
+/// Policy for a run whose thread is busy with another run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Busy {
-    /// It is refused.
+    /// Refuses it.
     #[default]
     Reject,
-    /// It is tried again so many times before it is refused.
+    /// Retries before it is refused.
     Wait {
-        /// How often.
+        /// Number of retries.
         retries: u32,
-        /// How long after the last try.
+        /// Time between two tries.
         interval: Duration,
     },
-    /// It waits for its turn.
+    /// Queues it.
     Enqueue {
-        /// The longest queue of a thread.
+        /// Length of a thread's queue.
         limit: usize,
     },
-    /// The other one is stopped.
+    /// Stops the other run.
     Interrupt,
 }
 
-/// Where the conversation comes from.
+/// The source of a run's conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum History {
-    /// What the client sends is the conversation.
+    /// The client's messages.
     Client,
-    /// What is stored is the conversation; of what the client sends, new user and tool messages are added.
+    /// The stored messages, plus new user and tool messages of the client.
     Server,
-    /// Both, by message id.
+    /// Both, merged by message id.
     #[default]
     Merge,
 }
 
-/// What becomes of a run whose last reader is gone.
+/// Policy for a run whose last reader has disconnected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDisconnect {
-    /// It goes on; whoever comes back finds it.
+    /// It continues; a returning client finds it.
     #[default]
     Detach,
     /// It is stopped.
     Cancel,
 }
 
-/// How long to wait for an agent; `None` waits for ever.
+/// Timeouts of an agent; `None` waits forever.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For the connection.
+    /// To connect.
     pub connect: Option<Duration>,
-    /// From the request to the first byte of the answer.
+    /// From the request to the first byte of the response.
     pub first_byte: Option<Duration>,
-    /// From one byte to the next.
+    /// Between two bytes.
     pub idle: Option<Duration>,
     /// For the whole run.
     pub total: Option<Duration>,
@@ -330,7 +460,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             connect: Some(Duration::from_secs(10)),
-            // Agents think before they speak.
+            // Models may take minutes before the first token.
             first_byte: Some(Duration::from_secs(120)),
             idle: Some(Duration::from_secs(300)),
             total: Some(Duration::from_secs(3600)),
@@ -338,20 +468,20 @@ impl Default for Timeouts {
     }
 }
 
-/// Bounds on a run.
+/// Limits on a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunLimits {
-    /// The most events.
+    /// Number of events.
     pub max_events: u64,
-    /// The largest frame of the agent's stream.
+    /// Size of one frame of the agent's stream.
     pub max_frame: usize,
-    /// The most bytes of the log.
+    /// Bytes of the log.
     pub max_bytes: u64,
 }
 
 impl Default for RunLimits {
     fn default() -> Self {
-        // A run of an hour at 200 events a second; at 200 bytes each with room for some large ones.
+        // A run of an hour at 200 events a second, at 200 bytes each with room for some large ones.
         Self { max_events: 1_000_000, max_frame: 8 << 20, max_bytes: 512 << 20 }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use agentwire_core::format::Format;
 use agentwire_gateway::{
     hooks::OnFailure,
-    settings::{Busy, Extract, From},
+    settings::{Busy, IdentityField, IdentitySource},
 };
 
 use reqwest::Url;
@@ -70,14 +70,14 @@ fn show(config: &Config) {
 }
 
 /// Where a name comes from.
-fn extract(extract: &Extract) -> String {
+fn extract(extract: &IdentityField) -> String {
     let default =
         extract.default.as_deref().map_or_else(String::new, |default| format!(", otherwise {default}"));
-    match &extract.from {
-        From::Nowhere => format!("always {}", extract.default.as_deref().unwrap_or_default()),
-        From::Header(name) => format!("header {name}{default}"),
-        From::Path(name) => format!("path parameter {name}{default}"),
-        From::Body(pointer) => format!("body {pointer}{default}"),
+    match &extract.source {
+        IdentitySource::Constant => format!("always {}", extract.default.as_deref().unwrap_or_default()),
+        IdentitySource::Header(name) => format!("header {name}{default}"),
+        IdentitySource::Path(name) => format!("path parameter {name}{default}"),
+        IdentitySource::Body(pointer) => format!("body {pointer}{default}"),
     }
 }
 

@@ -1,9 +1,6 @@
 //! From what is configured to what takes part in an agent's runs.
 
-use agentwire_gateway::{
-    AgentRegistry,
-    hooks::{Action, Configured, Endpoint, HookOptions, Place, RuleOptions},
-};
+use agentwire_gateway::hooks::{Action, Configured, Endpoint, HookOptions, Place, RuleOptions};
 
 use crate::{
     config::{AgentConfig, Hook},
@@ -18,14 +15,17 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("STEP_STARTED", &["STEP_FINISHED"]),
 ];
 
-/// Gives the agent that was added last its hooks, if it has any.
+/// Adds the configured hooks of an agent, if it has any.
 ///
 /// # Errors
 /// When they cannot be made.
-pub(crate) fn attach(roster: AgentRegistry, agent: &AgentConfig) -> Result<AgentRegistry> {
+pub(crate) fn attach(
+    config: agentwire_gateway::AgentConfig,
+    agent: &AgentConfig,
+) -> Result<agentwire_gateway::AgentConfig> {
     let hooks = &agent.hooks;
     if hooks.is_empty() {
-        return Ok(roster);
+        return Ok(config);
     }
     let endpoint = |hook: &Option<Hook>| {
         hook.as_ref().map(|hook| Endpoint {
@@ -44,7 +44,7 @@ pub(crate) fn attach(roster: AgentRegistry, agent: &AgentConfig) -> Result<Agent
     };
     let configured = Configured::new(options)
         .map_err(|error| Error::new(Class::Usage, format!("agent `{}`: {error}", agent.name)))?;
-    Ok(roster.hooks(move |run| configured.for_run(run)))
+    Ok(config.hooks(move |run| configured.for_run(run)))
 }
 
 /// What a person may not expect of the rules of an agent, though nothing is wrong with them.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use agentwire_gateway::{AgentRegistry, settings::Settings};
+use agentwire_gateway::AgentRegistry;
 
 use crate::{
     config::{AgentConfig, Config, Secret},
@@ -21,8 +21,9 @@ use crate::{
 pub(crate) fn roster(config: &Config) -> Result<AgentRegistry> {
     let mut roster = AgentRegistry::default();
     for agent in &config.agents {
-        roster = roster.agent(&agent.name, agent.settings.clone(), upstream::agent(agent)?);
-        roster = hooks::attach(roster, agent)?;
+        let configured = agentwire_gateway::AgentConfig::shared(upstream::agent(agent)?);
+        let configured = hooks::attach(configured.settings(agent.settings.clone()), agent)?;
+        roster = roster.agent(&agent.name, configured);
     }
     Ok(match &config.default_agent {
         Some(name) => roster.default_agent(name),
@@ -80,46 +81,14 @@ fn fingerprint(agent: &AgentConfig) -> String {
 
 /// The keys that differ and hold for the life of the process.
 fn waiting(old: &Config, new: &Config) -> Vec<&'static str> {
-    // Without `..`, so that a setting that comes later is not forgotten here.
-    let Settings {
-        listen,
-        sse,
-        identity,
-        history_identity,
-        state_identity,
-        cors,
-        drain_grace,
-        heartbeat,
-        limits,
-        retention,
-        lease,
-        store_patience,
-        audit,
-    } = &old.settings;
-    let now = &new.settings;
-    // Not all of them can be compared, and all of them can be shown.
-    macro_rules! differ {
-        ($($key:literal: $old:expr, $new:expr;)+) => {
-            [$(($key, format!("{:?}", $old) != format!("{:?}", $new))),+]
-        };
-    }
-    let keys = differ! {
-        "listen": listen, now.listen;
-        "store": old.store, new.store;
-        "durability": old.durability, new.durability;
-        "sse": sse, now.sse;
-        "identity": (identity, history_identity, state_identity), (&now.identity, &now.history_identity, &now.state_identity);
-        "cors": cors, now.cors;
-        "drain": drain_grace, now.drain_grace;
-        "heartbeat": heartbeat, now.heartbeat;
-        "retention": retention, now.retention;
-        "limits": limits, now.limits;
-        "lease": lease, now.lease;
-        "store_patience": store_patience, now.store_patience;
-        "audit": audit, now.audit;
-        "log": old.log, new.log;
-    };
-    keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    let mut keys = old.settings.changed_keys(&new.settings);
+    let store = (old.store != new.store).then_some("store");
+    let durability = (old.durability != new.durability).then_some("durability");
+    // In the order of the configuration file: the store follows the listener.
+    let place = usize::from(keys.first() == Some(&"listen"));
+    keys.splice(place..place, store.into_iter().chain(durability));
+    keys.extend((old.log != new.log).then_some("log"));
+    keys
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::Path, process::ExitCode};
 
 use agentwire_core::format::Format;
-use agentwire_gateway::{Gateway, InstanceLock, settings::From};
+use agentwire_gateway::{Gateway, InstanceLock, settings::IdentitySource};
 use agentwire_store::Options;
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio::net::{TcpListener, TcpSocket};
@@ -164,14 +164,14 @@ async fn serve(arguments: Serve, config: Config) -> Result<()> {
     let store = store::open(&config.store, options).await?;
 
     let gateway = Gateway::builder(store, config.settings.clone())
-        .presence(InstanceLock::at(&config.store))
+        .instance_lock(InstanceLock::at(&config.store))
         .registry(reload::roster(&config)?)
         .build();
     // Before anybody knows that there is something to stop.
     let signals = Signals::new();
     let hangup = Hangup::new();
     greet(&config, address);
-    if !address.ip().is_loopback() && config.settings.identity.user.from == From::Nowhere {
+    if !address.ip().is_loopback() && config.settings.identity.user.source == IdentitySource::Constant {
         tracing::warn!(%address, "everyone who reaches this address is the same user; `identity` tells them apart");
     }
     tokio::spawn(reload_when_asked(hangup, gateway.clone(), arguments, config));

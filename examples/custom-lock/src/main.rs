@@ -4,12 +4,12 @@
 use std::{env, error::Error, io, path::PathBuf, sync::Arc};
 
 use agentwire_gateway::{
-    Gateway, UpstreamError,
+    AgentConfig, Gateway, UpstreamError,
     agent::{BoxFuture, Demo},
     codes,
     hooks::{Hooked, RunContext, SessionLock, failed},
     serve,
-    settings::{AgentSettings, Settings},
+    settings::Settings,
 };
 use tokio::{fs, net::TcpListener};
 
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = agentwire_store::open("memory:", agentwire_store::Options::default()).await?;
     let gateway = Gateway::builder(store, Settings::default())
         .lock(Arc::new(Files(folder)))
-        .agent("demo", AgentSettings::default(), Arc::new(Demo::default()))
+        .agent("demo", AgentConfig::new(Demo::default()))
         .build();
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);

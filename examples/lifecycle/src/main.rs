@@ -4,11 +4,11 @@ use std::{env, error::Error, path::Path, sync::Arc};
 
 use agentwire_core::event::{Event, RunInput};
 use agentwire_gateway::{
-    Gateway,
+    AgentConfig, Gateway,
     agent::BoxFuture,
     hooks::{Hooked, Hooks, Native, RunContext, SessionLock, Translation},
     serve,
-    settings::{AgentSettings, Settings},
+    settings::Settings,
     upstream::{Replay, ReplayOptions},
 };
 use serde_json::{Value, json};
@@ -94,9 +94,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Replay::new(ReplayOptions { file, format: Some("ag-ui".into()), ..ReplayOptions::default() })?;
     let store = agentwire_store::open("memory:", agentwire_store::Options::default()).await?;
     let gateway = Gateway::builder(store, Settings::default())
-        .agent("recorded", AgentSettings::default(), Arc::new(agent))
-        .hooks(|_| Talkative)
-        .lock(Arc::new(Polite))
+        .agent("recorded", AgentConfig::new(agent).hooks(|_| Talkative).lock(Arc::new(Polite)))
         .build();
     let listener = TcpListener::bind(env::args().nth(1).as_deref().unwrap_or("127.0.0.1:7117")).await?;
     println!("listening on http://{}", listener.local_addr()?);

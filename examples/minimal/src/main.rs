@@ -12,9 +12,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Ok(())
     });
     let store = store::open("memory:", store::Options::default()).await?;
-    let gateway = Gateway::builder(store, settings::Settings::default())
-        .agent("echo", settings::AgentSettings::default(), agent)
-        .build();
+    let gateway = Gateway::builder(store, settings::Settings::default()).agent("echo", agent).build();
     let listener = TcpListener::bind(env::args().nth(1).as_deref().unwrap_or("127.0.0.1:7117")).await?;
     println!("listening on http://{}", listener.local_addr()?);
     let asked_to_end = async { tokio::signal::ctrl_c().await.unwrap_or_default() };

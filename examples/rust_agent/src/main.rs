@@ -11,9 +11,8 @@ use tokio::net::TcpListener;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let store = store::open("memory:", store::Options::default()).await?;
-    let gateway = Gateway::builder(store, settings::Settings::default())
-        .agent("weather", settings::AgentSettings::default(), agent::agent())
-        .build();
+    let gateway =
+        Gateway::builder(store, settings::Settings::default()).agent("weather", agent::agent()).build();
     gateway.recover().await;
 
     // An app like any other: pages of its own, the agent under one prefix, what it has kept under another.

@@ -46,7 +46,7 @@ pub(crate) async fn list(
     request: Request,
 ) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
-    let asked = mount.about(&call, &call.param("id").into());
+    let asked = mount.thread_request(&call, &call.param("id").into());
     let names = mount.agent.agent.artifacts(asked.clone()).ok_or_else(none)?;
     check_thread(&mount, &call, asked).await?;
     Ok(json(serde_json::Value::from(names.await?).to_string()))
@@ -67,7 +67,7 @@ pub(crate) async fn one(
             ApiError::new(codes::BAD_REQUEST, message)
         })?),
     };
-    let asked = mount.about(&call, &call.param("id").into());
+    let asked = mount.thread_request(&call, &call.param("id").into());
     let artifact = mount.agent.agent.artifact(asked.clone(), name, version).ok_or_else(none)?;
     check_thread(&mount, &call, asked).await?;
     let artifact = match name.len() {
@@ -89,7 +89,7 @@ fn none() -> ApiError {
 async fn check_thread(mount: &Mount, call: &Call, asked: agent::Request) -> Result<(), ApiError> {
     let thread: &ThreadId = &asked.input.thread;
     let gateway = &mount.gateway;
-    let stored = gateway.store.state(&call.owner, thread).await;
+    let stored = gateway.store().state(&call.owner, thread).await;
     let known = match stored {
         Ok(_) => Ok(()),
         Err(StoreError::NotFound(_)) => {
@@ -101,7 +101,7 @@ async fn check_thread(mount: &Mount, call: &Call, asked: agent::Request) -> Resu
         }
         Err(error) => Err(error.into()),
     };
-    gateway.audit.note(Record::new(&call.owner, "read").thread(thread).outcome(&known));
+    gateway.audit().note(Record::new(&call.owner, "read").thread(thread).outcome(&known));
     known
 }
 

@@ -62,7 +62,7 @@ pub(crate) async fn add(
     let gateway = &mount.gateway;
     let done = async {
         if let Some(run) = &run {
-            let known = gateway.store.run(&call.owner, run).await?;
+            let known = gateway.store().run(&call.owner, run).await?;
             if known.thread != thread {
                 return Err(ApiError::new(codes::UNKNOWN_RUN, "no such run"));
             }
@@ -70,11 +70,11 @@ pub(crate) async fn add(
         check_place(&mount, &call, &thread, &said).await?;
         let body = Value::Object(said.clone()).to_string();
         let new = NewFeedback { thread: thread.clone(), run: run.clone(), body: body.into() };
-        Ok(gateway.store.add_feedback(&call.owner, new).await?)
+        Ok(gateway.store().add_feedback(&call.owner, new).await?)
     };
     let done = done.await;
     let record = Record::new(&call.owner, "feedback").thread(&thread).feedback(&said);
-    gateway.audit.note(record.outcome(&done));
+    gateway.audit().note(record.outcome(&done));
     let kept = done?;
     forward(&mount, &call, said);
     Ok(json(json!({"status": "recorded", "createdAt": iso(kept.created.0)}).to_string()))
@@ -123,7 +123,7 @@ async fn is_shown_as(
     let shown: Value =
         serde_json::from_str(&ai_sdk::input::ui_messages(messages, &[], 5)).unwrap_or_default();
     shown.as_array().into_iter().flatten().any(|message| message["id"] == id)
-        || gateway.store.run(&call.owner, &id.into()).await.is_ok_and(|run| run.thread == *thread)
+        || gateway.store().run(&call.owner, &id.into()).await.is_ok_and(|run| run.thread == *thread)
 }
 
 /// Reads what was said and refuses what means nothing.
@@ -183,9 +183,9 @@ fn forward(mount: &Mount, call: &Call, mut said: Map<String, Value>) {
     said.insert("user".into(), call.owner.user.as_str().into());
     said.insert("agent".into(), (&*mount.agent.name).into());
     let body = Value::Object(said).to_string();
-    let patience = mount.gateway.settings.limits.request_timeout;
-    let stopping = mount.gateway.shutdown.clone();
-    mount.gateway.tasks.spawn(async move {
+    let patience = mount.gateway.settings().limits.request_timeout;
+    let stopping = mount.gateway.shutdown().clone();
+    mount.gateway.tasks().spawn(async move {
         let _place = place;
         for number in 0..TRIES {
             match send(&url, body.clone(), patience).await {
@@ -232,8 +232,9 @@ pub(crate) async fn list(
         )),
     };
     let thread = ThreadId::from(call.param("id"));
-    let page = mount.gateway.store.feedback(&call.owner, &thread, after, PAGE).await.map_err(ApiError::from);
-    mount.gateway.audit.note(Record::new(&call.owner, "read").thread(&thread).outcome(&page));
+    let page =
+        mount.gateway.store().feedback(&call.owner, &thread, after, PAGE).await.map_err(ApiError::from);
+    mount.gateway.audit().note(Record::new(&call.owner, "read").thread(&thread).outcome(&page));
     let page = page?;
     let items: Vec<_> = page
         .items

@@ -66,8 +66,8 @@ impl Part {
 
 impl Mount {
     /// A question to the agent's side about a thread of whoever calls.
-    fn about(&self, call: &request::Call, thread: &ThreadId) -> agent::Request {
-        self.agent.about(call.owner.clone(), thread, call.forwarded(self))
+    fn thread_request(&self, call: &request::Call, thread: &ThreadId) -> agent::Request {
+        self.agent.thread_request(call.owner.clone(), thread, call.forwarded(self))
     }
 }
 
@@ -88,7 +88,7 @@ impl Gateway {
     /// });
     /// let store = store::open("memory:", store::Options::default()).await?;
     /// let gateway = Gateway::builder(store, Settings::default())
-    ///     .agent("echo", AgentSettings::default(), agent)
+    ///     .agent("echo", agent)
     ///     .build();
     /// gateway.recover().await;
     /// let app: axum::Router = axum::Router::new()
@@ -150,7 +150,7 @@ impl Gateway {
     }
 
     fn part(&self, registry: &AgentRegistry, part: Part) -> Router {
-        let identity = Arc::new(part.identity(&self.settings));
+        let identity = Arc::new(part.identity(self.settings()));
         let mut router = Router::new();
         for agent in registry.agents.values() {
             let mount = Mount { gateway: self.clone(), agent: agent.clone(), identity: identity.clone() };
@@ -165,7 +165,7 @@ impl Gateway {
     /// What holds for all routes.
     fn finished(&self, router: Router) -> Router {
         let router = router.layer(axum::middleware::map_response_with_state(self.clone(), count_refusals));
-        match cors(&self.settings.cors) {
+        match cors(&self.settings().cors) {
             Some(cors) => router.layer(cors),
             None => router,
         }
@@ -191,7 +191,7 @@ async fn count_refusals(
 ) -> Response {
     if let Some(code) = response.extensions().get::<crate::error::ResponseCode>() {
         let code = crate::metrics::Code { code: code.0.to_owned() };
-        gateway.metrics.refusals.get_or_create(&code).inc();
+        gateway.metrics().refusals.get_or_create(&code).inc();
     }
     response
 }

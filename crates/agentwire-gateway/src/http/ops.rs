@@ -30,8 +30,8 @@ async fn ready(State(gateway): State<Gateway>) -> Result<&'static str, ApiError>
     if gateway.is_draining() {
         return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down").retry_after(5));
     }
-    gateway.store.probe().await?;
-    if gateway.is_in_trouble() {
+    gateway.store().probe().await?;
+    if gateway.has_recent_write_failure() {
         let message = "what was last written to the store was refused";
         return Err(ApiError::new(codes::STORE_UNAVAILABLE, message).retry_after(5));
     }
@@ -40,7 +40,7 @@ async fn ready(State(gateway): State<Gateway>) -> Result<&'static str, ApiError>
 
 async fn metrics(State(gateway): State<Gateway>) -> Response {
     let text = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    (StatusCode::OK, [(header::CONTENT_TYPE, text)], gateway.metrics.render()).into_response()
+    (StatusCode::OK, [(header::CONTENT_TYPE, text)], gateway.metrics().render()).into_response()
 }
 
 async fn openapi(State(gateway): State<Gateway>, nested: Nested) -> Response {

@@ -17,7 +17,7 @@ use crate::{
     codes,
     error::ApiError,
     ops::audit::Record,
-    settings::{Extract, From},
+    settings::{IdentityField, IdentitySource},
 };
 
 /// The connection of a request; put there by [`super::server`].
@@ -70,7 +70,7 @@ impl Call {
     pub(crate) fn told<T>(&self, mount: &Mount, done: Result<T, ApiError>) -> Result<T, ApiError> {
         done.inspect_err(|refusal| {
             let record = Record::refused(Some(&self.owner), self.parts.uri.path(), refusal);
-            mount.gateway.audit.note(record);
+            mount.gateway.audit().note(record);
         })
     }
 
@@ -81,7 +81,7 @@ impl Call {
         request: Request,
     ) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let limits = &mount.gateway.settings.limits;
+        let limits = &mount.gateway.settings().limits;
         let read = match check_content_type(&parts.headers) {
             Ok(()) => read_body(&parts.headers, body, limits.body, limits.request_timeout).await,
             Err(refusal) => Err(refusal),
@@ -93,7 +93,7 @@ impl Call {
                 let path = parts.uri.path().to_owned();
                 let call = Self::new(mount, params, parts, Bytes::new()).ok();
                 let owner = call.as_ref().map(|call| &call.owner);
-                mount.gateway.audit.note(Record::refused(owner, &path, &refusal));
+                mount.gateway.audit().note(Record::refused(owner, &path, &refusal));
                 Err(refusal)
             }
         }
@@ -102,7 +102,7 @@ impl Call {
     fn new(mount: &Mount, params: &Params, parts: Parts, body: Bytes) -> Result<Self, ApiError> {
         let params = params.0.clone();
         let identity = &mount.identity;
-        let look = |what: &str, extract: &Extract| find(what, extract, &parts.headers, &params, &body);
+        let look = |what: &str, extract: &IdentityField| find(what, extract, &parts.headers, &params, &body);
         let owner = Owner::new(look("tenant", &identity.tenant)?, look("user", &identity.user)?);
         let cut = parts.extensions.get::<Connection>().cloned().unwrap_or_default().cut;
         Ok(Self { parts, owner, body, params, cut })
@@ -152,16 +152,18 @@ impl Call {
 /// Finds a name where the settings say that it stands.
 fn find(
     what: &str,
-    extract: &Extract,
+    extract: &IdentityField,
     headers: &HeaderMap,
     params: &[(String, String)],
     body: &[u8],
 ) -> Result<String, ApiError> {
-    let found = match &extract.from {
-        From::Nowhere => None,
-        From::Header(name) => said_once(what, headers, name)?,
-        From::Path(name) => params.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()),
-        From::Body(pointer) => {
+    let found = match &extract.source {
+        IdentitySource::Constant => None,
+        IdentitySource::Header(name) => said_once(what, headers, name)?,
+        IdentitySource::Path(name) => {
+            params.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+        }
+        IdentitySource::Body(pointer) => {
             // As the routes read it: a body that they take must not be nobody's here.
             let body = std::str::from_utf8(body).ok().and_then(|text| Json::parse(text).ok());
             match body.map_or(Value::Null, |body| body.to_value()).pointer(pointer) {

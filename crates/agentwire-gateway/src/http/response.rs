@@ -133,12 +133,12 @@ pub(crate) async fn follow(
 ) -> Result<Response, ApiError> {
     let (content_type, extra) = (face.profile.content_type, face.profile.headers);
     // Counts as a reader until there is one, so that a run that ends with its last reader hears of one that left at once.
-    let _waiting = mount.gateway.live(&call.owner, run).map(ReaderGuard::new);
+    let _waiting = mount.gateway.live_run(&call.owner, run).map(ReaderGuard::new);
     let follow_request = FollowRequest { owner: &call.owner, run, after, input, cut: call.cut.clone() };
     let opened = Follow::open(&mount.gateway, follow_request, face).await;
     if input.is_none() {
         // Whoever starts a run reads it; that is said already.
-        mount.gateway.audit.note(Record::new(&call.owner, "read").run(run).outcome(&opened));
+        mount.gateway.audit().note(Record::new(&call.owner, "read").run(run).outcome(&opened));
     }
     let (follow, verdict) = opened?;
     let thread = follow.thread().clone();
@@ -158,7 +158,7 @@ pub(crate) fn once(
     face: &OutputFormat,
 ) -> Response {
     let setup = Setup { thread: thread.clone(), run: run.clone(), options: &face.options };
-    let standard = mount.gateway.settings.sse == Sse::Standard;
+    let standard = mount.gateway.settings().sse == Sse::Standard;
     let mut frames = Frames::new(face.profile.framing).named(standard);
     if let Some(make) = face.format.writer {
         let mut writer = make(face.profile, &setup);

@@ -32,8 +32,8 @@ pub(crate) async fn status(
 ) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let id = RunId::from(call.param("run"));
-    let run = mount.gateway.store.run(&call.owner, &id).await.map_err(ApiError::from);
-    mount.gateway.audit.note(Record::new(&call.owner, "read").run(&id).outcome(&run));
+    let run = mount.gateway.store().run(&call.owner, &id).await.map_err(ApiError::from);
+    mount.gateway.audit().note(Record::new(&call.owner, "read").run(&id).outcome(&run));
     shown(&mount, &call.owner, &run?).await
 }
 
@@ -55,7 +55,7 @@ async fn shown(mount: &Mount, owner: &Owner, run: &Run) -> Result<Response, ApiE
     if let Some(cause) = &run.cause {
         shown["cause"] = (&**cause).into();
     }
-    if let Some(live) = mount.gateway.live(owner, &run.run) {
+    if let Some(live) = mount.gateway.live_run(owner, &run.run) {
         let (reply, snapshot) = tokio::sync::oneshot::channel();
         if live.commands.send(Command::Snapshot(reply)).await.is_ok()
             && let Ok(snapshot) = snapshot.await
@@ -79,9 +79,9 @@ pub(crate) async fn stop(
     let call = Call::without_body(&mount, &params, request)?;
     let run = RunId::from(call.param("run"));
     let done = stop_run(&mount, &call.owner, &run).await;
-    mount.gateway.audit.note(Record::new(&call.owner, "stop").run(&run).outcome(&done));
+    mount.gateway.audit().note(Record::new(&call.owner, "stop").run(&run).outcome(&done));
     done?;
-    let run = mount.gateway.store.run(&call.owner, &run).await?;
+    let run = mount.gateway.store().run(&call.owner, &run).await?;
     shown(&mount, &call.owner, &run).await
 }
 
@@ -109,29 +109,29 @@ async fn hold(mount: &Mount, params: &Params, request: Request, hold: bool) -> R
     let run = RunId::from(call.param("run"));
     let action = if hold { "pause" } else { "resume" };
     let done = hold_run(mount, &call.owner, &run, hold).await;
-    mount.gateway.audit.note(Record::new(&call.owner, action).run(&run).outcome(&done));
+    mount.gateway.audit().note(Record::new(&call.owner, action).run(&run).outcome(&done));
     let mode = done?.as_str();
-    let known = mount.gateway.store.run(&call.owner, &run).await?;
+    let known = mount.gateway.store().run(&call.owner, &run).await?;
     Ok(json(json!({"runId": run.as_str(), "status": known.status.as_str(), "mode": mode}).to_string()))
 }
 
 async fn hold_run(mount: &Mount, owner: &Owner, run: &RunId, hold: bool) -> Result<Hold, ApiError> {
-    if let Some(live) = mount.gateway.live(owner, run) {
+    if let Some(live) = mount.gateway.live_run(owner, run) {
         let (reply, done) = tokio::sync::oneshot::channel();
-        if live.commands.send(Command::Hold(hold, reply)).await.is_ok()
+        if live.commands.send(Command::SetPaused(hold, reply)).await.is_ok()
             && let Ok(done) = done.await
         {
             return done;
         }
     }
-    let known = mount.gateway.store.run(owner, run).await?;
+    let known = mount.gateway.store().run(owner, run).await?;
     Err(ApiError::new(codes::IMPOSSIBLE, format!("the run is `{}`", known.status)))
 }
 
 /// Stops a run and waits until it has ended.
 pub(crate) async fn stop_run(mount: &Mount, owner: &Owner, run: &RunId) -> Result<(), ApiError> {
-    let Some(live) = mount.gateway.live(owner, run) else {
-        let known = mount.gateway.store.run(owner, run).await?;
+    let Some(live) = mount.gateway.live_run(owner, run) else {
+        let known = mount.gateway.store().run(owner, run).await?;
         return match known.status.is_live() {
             true => {
                 Err(ApiError::new(codes::IMPOSSIBLE, "the run goes on in another gateway").retry_after(1))
@@ -141,7 +141,7 @@ pub(crate) async fn stop_run(mount: &Mount, owner: &Owner, run: &RunId) -> Resul
     };
     // A run that does not take it any more is ending by itself.
     let _ = live.commands.send(Command::Stop("it was asked for")).await;
-    let _ = tokio::time::timeout(mount.gateway.settings.store_patience, live.ended()).await;
+    let _ = tokio::time::timeout(mount.gateway.settings().store_patience, live.ended()).await;
     Ok(())
 }
 
@@ -170,7 +170,7 @@ pub(crate) async fn follow_thread(
 ) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let thread = ThreadId::from(call.param("id"));
-    let store = &mount.gateway.store;
+    let store = &mount.gateway.store();
     let face = response::face_of(&call, &mount)?;
     if let Some(Cursor { run, seq }) = Cursor::of(&call)? {
         let known = store.run(&call.owner, &run).await?;

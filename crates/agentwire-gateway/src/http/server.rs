@@ -40,7 +40,7 @@ pub async fn serve(
     let registry = gateway.registry();
     let server = Server {
         routes: Arc::new(Mutex::new((gateway.router_of(&registry), registry))),
-        seats: Arc::new(Semaphore::new(gateway.settings.limits.connections)),
+        seats: Arc::new(Semaphore::new(gateway.settings().limits.connections)),
         closing: CancellationToken::new(),
         connections: TaskTracker::new(),
         gateway,
@@ -108,13 +108,13 @@ impl Server {
             let _seat = seat;
             // Small events must not wait for each other.
             let _ = stream.set_nodelay(true);
-            gateway.metrics.connections.inc();
+            gateway.metrics().connections.inc();
             let connection = Connection::default();
             let cut = connection.cut.clone();
             let traffic = Traffic::default();
             let noted = traffic.clone();
             let requested = gateway.clone();
-            let patience = gateway.settings.limits.request_timeout;
+            let patience = gateway.settings().limits.request_timeout;
             let service = service_fn(move |mut request: Request<Incoming>| {
                 let connection = noted.begin(request.version(), &connection);
                 request.extensions_mut().insert(connection);
@@ -126,7 +126,7 @@ impl Server {
                     Ok::<_, Infallible>(response)
                 }
             });
-            let limits = &gateway.settings.limits;
+            let limits = &gateway.settings().limits;
             let mut builder = auto::Builder::new(traffic.clone());
             builder
                 .http1()
@@ -157,7 +157,7 @@ impl Server {
                     }
                 }
             }
-            gateway.metrics.connections.dec();
+            gateway.metrics().connections.dec();
         }
     }
 }

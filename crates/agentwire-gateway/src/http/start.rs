@@ -99,7 +99,7 @@ pub(crate) async fn ai_sdk(
     let items = gateway.items_for(&wish).await?;
     let input = &mut wish.input;
     answers::take_results(input, &items);
-    answers::take_earlier(input, earlier, &items, gateway.store.now());
+    answers::take_earlier(input, earlier, &items, gateway.store().now());
     if answers::asks_about_calls(&items) {
         let stored = gateway.said(&call.owner, &input.thread).await?;
         answers::take_outputs(input, &items, &stored);
@@ -189,14 +189,14 @@ pub(crate) async fn ai_sdk_stop(
         return Ok(json(r#"{"status":"idle"}"#));
     };
     let done = super::runs::stop_run(&mount, &call.owner, &run).await;
-    mount.gateway.audit.note(Record::new(&call.owner, "stop").run(&run).outcome(&done));
+    mount.gateway.audit().note(Record::new(&call.owner, "stop").run(&run).outcome(&done));
     done?;
     Ok(json(r#"{"status":"stopped"}"#))
 }
 
 /// The run that has the thread.
 async fn active_run(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<RunId>, ApiError> {
-    match mount.gateway.store.lease(&call.owner, thread).await {
+    match mount.gateway.store().lease(&call.owner, thread).await {
         Ok(Some(lease)) if lease.live => Ok(Some(lease.run)),
         Ok(_) | Err(StoreError::NotFound(_)) => Ok(None),
         Err(error) => Err(error.into()),
@@ -249,12 +249,12 @@ async fn run(mount: &Mount, call: &Call, wish: RunRequest, face: OutputFormat) -
     // An empty answer is one, if there is something to answer.
     let is_sync = input.messages.is_empty() && {
         let items = mount.gateway.items(&call.owner, &input).await?;
-        answers::answers_nothing(&input, &items, mount.gateway.store.now())
+        answers::answers_nothing(&input, &items, mount.gateway.store().now())
     };
     if is_sync {
         crate::run::admission::check_id("thread", &input.thread)?;
         crate::run::admission::check_id("run", &input.run)?;
-        return match mount.gateway.store.run(&call.owner, &input.run).await {
+        return match mount.gateway.store().run(&call.owner, &input.run).await {
             Ok(known) if known.thread == input.thread => {
                 response::follow(mount, call, &input.run, after, None, face).await
             }
@@ -278,7 +278,7 @@ async fn run(mount: &Mount, call: &Call, wish: RunRequest, face: OutputFormat) -
 }
 
 fn refused(mount: &Mount, input: &RunInput, refusal: &ApiError) -> [Event; 2] {
-    let now = i64::try_from(mount.gateway.store.now().0).ok();
+    let now = i64::try_from(mount.gateway.store().now().0).ok();
     let started = RunStarted::new(input.thread.clone(), input.run.clone());
     let error = RunError::new(refusal.message.clone(), Some(refusal.code));
     [
@@ -290,7 +290,7 @@ fn refused(mount: &Mount, input: &RunInput, refusal: &ApiError) -> [Event; 2] {
 /// What a client gets that asks for nothing: the conversation and the state as they are.
 async fn sync(mount: &Mount, call: &Call, input: &RunInput) -> Result<Vec<Event>, ApiError> {
     let Held { messages, state, .. } = Held::of(mount, call, &input.thread).await?.unwrap_or_default();
-    let now = i64::try_from(mount.gateway.store.now().0).ok();
+    let now = i64::try_from(mount.gateway.store().now().0).ok();
     let bodies = [
         Body::RunStarted(Box::new(RunStarted::new(input.thread.clone(), input.run.clone()))),
         Body::MessagesSnapshot { messages: messages_of(&messages) },
@@ -323,7 +323,7 @@ impl Held {
         };
         let unknown = || ApiError::new(codes::UNKNOWN_THREAD, "no such thread");
         let found = held.as_ref().map_err(ApiError::clone).and_then(|it| it.as_ref().ok_or_else(unknown));
-        mount.gateway.audit.note(Record::new(&call.owner, "read").thread(thread).outcome(&found));
+        mount.gateway.audit().note(Record::new(&call.owner, "read").thread(thread).outcome(&found));
         held
     }
 
@@ -334,7 +334,7 @@ impl Held {
         thread: &ThreadId,
     ) -> Result<Option<Self>, ApiError> {
         let gateway = &mount.gateway;
-        if let Some(live) = gateway.live_of_thread(owner, thread).await {
+        if let Some(live) = gateway.live_run_of_thread(owner, thread).await {
             let (reply, snapshot) = tokio::sync::oneshot::channel();
             if live.commands.send(Command::Snapshot(reply)).await.is_ok()
                 && let Ok(snapshot) = snapshot.await
@@ -343,12 +343,12 @@ impl Held {
                 return Ok(Some(Self { messages, began: Some(began), state }));
             }
         }
-        let messages = match gateway.store.messages(owner, thread).await {
+        let messages = match gateway.store().messages(owner, thread).await {
             Ok(messages) => messages,
             Err(StoreError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let state = gateway.store.state(owner, thread).await?;
+        let state = gateway.store().state(owner, thread).await?;
         let default = Self::default();
         Ok(Some(Self {
             messages: messages.map_or(default.messages, |text| text.to_string()),
@@ -359,7 +359,9 @@ impl Held {
 
     /// What the agent's side holds of a thread that was never run here.
     async fn recalled(mount: &Mount, call: &Call, thread: &ThreadId) -> Result<Option<Self>, ApiError> {
-        let Some(recalled) = mount.agent.agent.recall(mount.about(call, thread)) else { return Ok(None) };
+        let Some(recalled) = mount.agent.agent.recall(mount.thread_request(call, thread)) else {
+            return Ok(None);
+        };
         Ok(recalled.await?.map(|Recalled { messages, state, .. }| Self {
             messages: ag_ui::messages_to_json(&messages),
             began: None,

@@ -55,7 +55,7 @@ pub(crate) async fn list(
         .map_or(PAGE, |limit| usize::try_from(limit).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE));
     let query =
         ThreadQuery { agent: Some((&*mount.agent.name).into()), before: number("before")?.map(PageToken) };
-    let page = mount.gateway.store.threads(&call.owner, query, limit).await?;
+    let page = mount.gateway.store().threads(&call.owner, query, limit).await?;
     let items: Vec<_> = page.items.iter().map(|thread| json!({"threadId": thread.thread.as_str()})).collect();
     let mut response = json(Value::from(items).to_string());
     if let Some(next) = page.next {
@@ -81,9 +81,9 @@ pub(crate) async fn delete(
 ) -> Result<Response, ApiError> {
     let call = Call::without_body(&mount, &params, request)?;
     let thread = thread_of(&mount, &call)?;
-    let live = mount.gateway.live_of_thread(&call.owner, &thread).await;
+    let live = mount.gateway.live_run_of_thread(&call.owner, &thread).await;
     let done = async {
-        let store = &mount.gateway.store;
+        let store = &mount.gateway.store();
         let of = match store.thread(&call.owner, &thread).await {
             Ok(known) => Some(known.agent),
             Err(StoreError::NotFound(_)) => None,
@@ -91,8 +91,8 @@ pub(crate) async fn delete(
         };
         if let Some(live) = live {
             // First, so that whoever follows it hears how it ends while there is something to read.
-            let _ = live.commands.send(Command::Forget).await;
-            let _ = tokio::time::timeout(mount.gateway.settings.store_patience, live.ended()).await;
+            let _ = live.commands.send(Command::DeleteThread).await;
+            let _ = tokio::time::timeout(mount.gateway.settings().store_patience, live.ended()).await;
         }
         if of.is_some() {
             store.delete_thread(&call.owner, &thread).await?;
@@ -100,7 +100,7 @@ pub(crate) async fn delete(
         forget(&mount, &call, &thread, of.as_deref()).await
     }
     .await;
-    mount.gateway.audit.note(Record::new(&call.owner, "delete").thread(&thread).outcome(&done));
+    mount.gateway.audit().note(Record::new(&call.owner, "delete").thread(&thread).outcome(&done));
     done?;
     Ok(json(r#"{"status":"deleted"}"#))
 }
@@ -108,7 +108,7 @@ pub(crate) async fn delete(
 /// Deletes a thread on the agent's side too: what is asked for again from there would not be gone.
 /// `of` is the agent whose thread it was here.
 async fn forget(mount: &Mount, call: &Call, thread: &ThreadId, of: Option<&str>) -> Result<(), ApiError> {
-    let about = || mount.about(call, thread);
+    let about = || mount.thread_request(call, thread);
     let agent = match of {
         Some(name) => match mount.gateway.registry().agents.get(name) {
             Some(entry) => entry.agent.clone(),
@@ -159,7 +159,7 @@ pub(crate) async fn messages(
                     return Err(ApiError::new(codes::UNKNOWN_FORMAT, message).hint("allowed: `5`, `6`, `7`"));
                 }
             };
-            let open = match mount.gateway.store.pending(&call.owner, &thread, PendingFilter::Open).await {
+            let open = match mount.gateway.store().pending(&call.owner, &thread, PendingFilter::Open).await {
                 // It is known on the agent's side only.
                 Err(StoreError::NotFound(_)) => Vec::new(),
                 open => open?,
@@ -210,14 +210,14 @@ pub(crate) async fn patch_state(
     let patch = call.told(&mount, read())?;
     let done = apply(&mount, &call, &thread, patch).await;
     let record = Record::new(&call.owner, "patch_state").thread(&thread).arguments(&call.body);
-    mount.gateway.audit.note(record.outcome(&done));
+    mount.gateway.audit().note(record.outcome(&done));
     done.map(|()| json(r#"{"status":"updated"}"#))
 }
 
 async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patch) -> Result<(), ApiError> {
     let gateway = &mount.gateway;
     loop {
-        if let Some(live) = gateway.live_of_thread(&call.owner, thread).await {
+        if let Some(live) = gateway.live_run_of_thread(&call.owner, thread).await {
             let (reply, done) = tokio::sync::oneshot::channel();
             if live.commands.send(Command::Patch(patch.clone(), reply)).await.is_ok()
                 && let Ok(done) = done.await
@@ -225,7 +225,7 @@ async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patc
                 return done;
             }
         }
-        let stored = gateway.store.state(&call.owner, thread).await?;
+        let stored = gateway.store().state(&call.owner, thread).await?;
         let mut state: Value = stored
             .body
             .as_ref()
@@ -235,13 +235,13 @@ async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patc
         }
         let change = StateChange { expected: stored.seq, body: state.to_string().into() };
         let change = ThreadChange { state: Some(change), ..ThreadChange::default() };
-        match gateway.store.update_thread(&call.owner, thread, change).await {
+        match gateway.store().update_thread(&call.owner, thread, change).await {
             Ok(_) => return Ok(()),
             // Somebody was faster; what they wrote may or may not take the patch.
             Err(StoreError::Conflict(Conflict::State { .. })) => {}
             // A run has begun meanwhile, and takes it if it is ours.
-            Err(StoreError::Conflict(Conflict::Leased(run))) if gateway.live(&call.owner, &run).is_some() => {
-            }
+            Err(StoreError::Conflict(Conflict::Leased(run)))
+                if gateway.live_run(&call.owner, &run).is_some() => {}
             Err(StoreError::Conflict(Conflict::Leased(_))) => {
                 let message = "the thread's run goes on in another gateway";
                 return Err(ApiError::new(codes::IMPOSSIBLE, message).retry_after(1));
@@ -264,13 +264,13 @@ pub(crate) async fn pending(
         if stored.as_ref().is_ok_and(|items| !items.is_empty()) {
             return Ok(stored?);
         }
-        match mount.gateway.elsewhere(&mount.agent, mount.about(&call, &thread)).await? {
+        match mount.gateway.elsewhere(&mount.agent, mount.thread_request(&call, &thread)).await? {
             Some(items) => Ok(items),
             None => Ok(stored?),
         }
     }
     .await;
-    mount.gateway.audit.note(Record::new(&call.owner, "read").thread(&thread).outcome(&items));
+    mount.gateway.audit().note(Record::new(&call.owner, "read").thread(&thread).outcome(&items));
     let items: Vec<_> = items?.iter().map(crate::human::pending::to_json).collect();
     Ok(json(Value::from(items).to_string()))
 }
@@ -286,7 +286,7 @@ fn unknown() -> ApiError {
 
 /// One event as a JSON answer.
 fn event(mount: &Mount, thread: &ThreadId, body: Body) -> Result<Response, ApiError> {
-    let now = i64::try_from(mount.gateway.store.now().0).ok();
+    let now = i64::try_from(mount.gateway.store().now().0).ok();
     let event = Event::new(body).at(now);
     let encoded = Encoder::new(thread, &"".into()).encode(&event);
     let encoded =

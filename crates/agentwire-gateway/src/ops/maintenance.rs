@@ -22,7 +22,7 @@ use crate::{
     run::{Job, admission::ANEW, input::StartingData},
     settings::{AgentSettings, OnDisconnect},
     stream::{
-        live::{Broken, Live},
+        live::{LiveRun, LogFailure},
         log_codec::{Decoder, Encoder},
     },
 };
@@ -31,7 +31,7 @@ use crate::{
 const PAGE: usize = 1 << 20;
 
 /// Why a run of another process has to be given its ending.
-const LOST: Broken = Broken { code: codes::GATEWAY_LOST, message: "the gateway died during the run" };
+const LOST: LogFailure = LogFailure { code: codes::GATEWAY_LOST, message: "the gateway died during the run" };
 
 /// How many runs are looked at before the next look at the clock.
 const SOME: usize = 100;
@@ -39,18 +39,18 @@ const SOME: usize = 100;
 impl Gateway {
     /// Goes on until the gateway is shut down.
     pub(crate) async fn upkeep(self) {
-        let lease = self.settings.lease;
+        let lease = self.settings().lease;
         let mut sweep = tokio::time::interval((lease / 3).max(Duration::from_millis(100)));
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // Often enough that what is configured in seconds happens in seconds.
-        let kept = [self.settings.retention.events, self.settings.retention.history];
+        let kept = [self.settings().retention.events, self.settings().retention.history];
         let shortest = kept.into_iter().flatten().min().unwrap_or(Duration::from_secs(3600));
         let every = (shortest / 2).clamp(Duration::from_secs(1), Duration::from_secs(60));
         let mut tidy = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
         tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let result = tokio::select! {
-                () = self.shutdown.cancelled() => return,
+                () = self.shutdown().cancelled() => return,
                 _ = sweep.tick() => self.sweep().await,
                 _ = tidy.tick() => self.tidy().await,
             };
@@ -67,12 +67,12 @@ impl Gateway {
 
     /// Gives runs of this process whose log could not be written their ending, if it can be written now.
     async fn end_broken(&self) -> Result<(), StoreError> {
-        let broken: Vec<_> = self.broken().keys().cloned().collect();
+        let broken: Vec<_> = self.failed_logs().keys().cloned().collect();
         for key in broken {
-            if self.live(&key.owner, &key.run).is_some() {
+            if self.live_run(&key.owner, &key.run).is_some() {
                 continue;
             }
-            let ended = match self.store.run(&key.owner, &key.run).await {
+            let ended = match self.store().run(&key.owner, &key.run).await {
                 Ok(run) if run.status.is_live() && run.holder == *self.holder() => {
                     self.give_ending(&key, &run, Some(self.holder())).await
                 }
@@ -81,9 +81,9 @@ impl Gateway {
             };
             match ended {
                 Err(error) if error.is_fault() => return Err(error),
-                _ => _ = self.broken().remove(&key),
+                _ => _ = self.failed_logs().remove(&key),
             }
-            self.freed.notify_waiters();
+            self.run_ended().notify_waiters();
         }
         Ok(())
     }
@@ -91,11 +91,11 @@ impl Gateway {
     /// Gives every run that nobody writes to any more its ending. `dead` is a process that is known to be gone.
     pub(crate) async fn repair(&self, dead: Option<&Holder>) -> Result<(), StoreError> {
         loop {
-            let orphans = self.store.orphans(dead, SOME).await?;
+            let orphans = self.store().orphans(dead, SOME).await?;
             let mut done = 0;
             for (key, run) in &orphans {
                 // Ours, and only late in renewing its claim: whoever is slow is not dead.
-                if self.live(&key.owner, &key.run).is_some() {
+                if self.live_run(&key.owner, &key.run).is_some() {
                     continue;
                 }
                 match self.give_ending(key, run, dead).await {
@@ -107,16 +107,16 @@ impl Gateway {
                     }
                 }
             }
-            self.metrics.runs_repaired.inc_by(done);
+            self.metrics().runs_repaired.inc_by(done);
             if done == 0 {
                 return Ok(());
             }
-            self.freed.notify_waiters();
+            self.run_ended().notify_waiters();
         }
     }
 
     async fn give_ending(&self, key: &RunKey, seen: &Run, dead: Option<&Holder>) -> Result<(), StoreError> {
-        let run = self.store.take_over(key, seen.fence, dead, self.claim()).await?;
+        let run = self.store().take_over(key, seen.fence, dead, self.claim()).await?;
         let logged = self.whole_log(key).await?;
         if self.take_up(key, &run, &logged).await? {
             return Ok(());
@@ -127,13 +127,13 @@ impl Gateway {
         for event in &logged {
             decoder.decode(event, &mut events);
         }
-        let why = self.broken().get(key).copied().unwrap_or(LOST);
+        let why = self.failed_logs().get(key).copied().unwrap_or(LOST);
         let end = StreamEnd::Failed { code: why.code.into(), message: why.message.into() };
         // The log is valid, so the guard lets it through unchanged and knows what is open.
         events.iter().cloned().for_each(|event| guard.push(event, &mut out));
         out.clear();
         guard.end(&end, &mut out);
-        let now = i64::try_from(self.store.now().0).ok();
+        let now = i64::try_from(self.store().now().0).ok();
         out.iter_mut().for_each(|event| event.timestamp = now);
         let mut encoder = Encoder::new(&run.thread, &run.run);
         let closing = out.iter().filter_map(|event| encoder.encode(event)).collect();
@@ -142,7 +142,7 @@ impl Gateway {
             status: Some(StatusChange { to: RunStatus::Failed, cause: Some(why.code.into()) }),
             ..Change::default()
         };
-        let lease = self.store.lease(&key.owner, &run.thread).await?;
+        let lease = self.store().lease(&key.owner, &run.thread).await?;
         let began = events.iter().any(|event| matches!(event.body, Body::RunStarted(_)));
         if began && lease.is_some_and(|lease| lease.run == run.run) {
             let opening = self.opening(key, seen).await?;
@@ -156,13 +156,13 @@ impl Gateway {
         }
         let mut append = Append::new(key.owner.clone(), run.run.clone(), run.fence, run.next_seq);
         (append.events, append.change) = (closing, change);
-        let appended = self.store.append(append.clone()).await;
-        self.note_written(&appended);
+        let appended = self.store().append(append.clone()).await;
+        self.note_store_result(&appended);
         match appended {
             Err(StoreError::TooLarge { .. }) => {
                 // The run must end; its conversation stays as it was before.
                 (append.change.messages, append.change.state) = (None, None);
-                self.store.append(append).await?
+                self.store().append(append).await?
             }
             done => done?,
         };
@@ -173,7 +173,7 @@ impl Gateway {
     /// Goes on with a run whose agent goes on without us; says whether that can be done.
     async fn take_up(&self, key: &RunKey, run: &Run, logged: &[Bytes]) -> Result<bool, StoreError> {
         let Some(agent) = self.registry().agents.get(&*run.agent).cloned() else { return Ok(false) };
-        let lease = self.store.lease(&key.owner, &run.thread).await?;
+        let lease = self.store().lease(&key.owner, &run.thread).await?;
         if run.status == RunStatus::Queued || lease.is_none_or(|lease| lease.run != run.run) {
             return Ok(false);
         }
@@ -183,9 +183,9 @@ impl Gateway {
             return Ok(false);
         }
         let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
-        let limits = &self.settings.limits;
-        let (live, commands) = Live::new(key.clone(), run.thread.clone(), run.next_seq.0, limits, cancel);
-        self.register(&live);
+        let limits = &self.settings().limits;
+        let (live, commands) = LiveRun::new(key.clone(), run.thread.clone(), run.next_seq.0, limits, cancel);
+        self.register_run(&live);
         tracing::warn!(run = %run.run, thread = %run.thread, "an orphaned run is taken up");
         let job = Job {
             gateway: self.clone(),
@@ -202,13 +202,13 @@ impl Gateway {
             commands,
             logged: Some(logged.to_vec()),
         };
-        self.tasks.spawn(job.drive());
+        self.tasks().spawn(job.drive());
         Ok(true)
     }
 
     /// What an orphaned run was asked, and the message behind which it took the conversation up anew.
     async fn asked(&self, key: &RunKey, run: &Run) -> Result<(RunInput, Option<MessageId>), StoreError> {
-        let input = self.store.input(&key.owner, &key.run).await?;
+        let input = self.store().input(&key.owner, &key.run).await?;
         let input = input.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok());
         let input = input.unwrap_or_else(|| RunInput::new(run.thread.clone(), run.run.clone()));
         let cut = run.cause.as_deref().and_then(|cause| cause.strip_prefix(ANEW)).map(MessageId::from);
@@ -228,7 +228,7 @@ impl Gateway {
         let mut events: Vec<Bytes> = Vec::new();
         loop {
             let after = (events.len() as u64).checked_sub(1).map(Seq);
-            match self.store.read(&key.owner, &key.run, after, PAGE).await? {
+            match self.store().read(&key.owner, &key.run, after, PAGE).await? {
                 Log::Exact(slice) if !slice.events.is_empty() => events.extend(slice.events),
                 _ => return Ok(events),
             }
@@ -237,10 +237,10 @@ impl Gateway {
 
     /// Compacts what need not be replayed exactly any more, and forgets what need not be kept.
     async fn tidy(&self) -> Result<(), StoreError> {
-        let retention = &self.settings.retention;
+        let retention = &self.settings().retention;
         if let Some(age) = retention.events {
             loop {
-                let runs = self.store.compactable(age, SOME).await?;
+                let runs = self.store().compactable(age, SOME).await?;
                 let mut done = 0;
                 for key in &runs {
                     match self.compact(key).await {
@@ -256,7 +256,7 @@ impl Gateway {
             }
         }
         let retained = self
-            .store
+            .store()
             .retain(Retention {
                 log_age: None,
                 logs_per_thread: retention.runs_per_thread,
@@ -275,7 +275,7 @@ impl Gateway {
     }
 
     async fn compact(&self, key: &RunKey) -> Result<(), StoreError> {
-        let run = self.store.run(&key.owner, &key.run).await?;
+        let run = self.store().run(&key.owner, &key.run).await?;
         let mut decoder = Decoder::new(&run.thread, &run.run);
         let mut events = Vec::new();
         for logged in self.whole_log(key).await? {
@@ -283,7 +283,7 @@ impl Gateway {
         }
         let mut encoder = Encoder::new(&run.thread, &run.run);
         let compacted = fold::compact(&events).iter().filter_map(|event| encoder.encode(event)).collect();
-        match self.store.compact(&key.owner, &key.run, compacted).await {
+        match self.store().compact(&key.owner, &key.run, compacted).await {
             Err(StoreError::NotFound(_)) | Ok(()) => Ok(()),
             Err(error) => Err(error),
         }

@@ -25,7 +25,7 @@ use crate::{
     ops::audit::Record,
     run::{Job, input},
     settings::{Busy, OnDisconnect},
-    stream::live::{Command, Live},
+    stream::live::{Command, LiveRun},
     thread::history,
 };
 
@@ -68,7 +68,7 @@ impl Gateway {
         let (owner, thread, run) = (wish.owner.clone(), wish.input.thread.clone(), wish.input.run.clone());
         let answering = self.may_start(&mut wish).await;
         let record = self
-            .audit
+            .audit()
             .is_on()
             .then(|| Record::start(&owner, &wish.input).thread(&thread).run(&run).arguments(&wish.body));
         let admitted = match answering {
@@ -77,13 +77,13 @@ impl Gateway {
             Ok(Entrance::New(answering)) => {
                 // Detached, so that a client that leaves right now does not leave a run behind that nobody drives.
                 let gateway = self.clone();
-                let started = self.tasks.spawn(async move { gateway.start(wish, answering).await }).await;
+                let started = self.tasks().spawn(async move { gateway.start(wish, answering).await }).await;
                 let failed = || ApiError::new(codes::INTERNAL, "the gateway failed; its log has more");
                 started.unwrap_or_else(|_| Err(failed()))
             }
         };
         if let Some(record) = record {
-            self.audit.note(record.outcome(&admitted));
+            self.audit().note(record.outcome(&admitted));
         }
         admitted
     }
@@ -92,16 +92,16 @@ impl Gateway {
     async fn may_start(&self, wish: &mut RunRequest) -> Result<Entrance, ApiError> {
         check_id("thread", &wish.input.thread)?;
         check_id("run", &wish.input.run)?;
-        if self.live(&wish.owner, &wish.input.run).is_none() {
+        if self.live_run(&wish.owner, &wish.input.run).is_none() {
             if self.is_draining() {
                 return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down").retry_after(5));
             }
-            if self.live_runs() >= self.settings.limits.runs {
+            if self.live_run_count() >= self.settings().limits.runs {
                 return Err(ApiError::new(codes::OVERLOADED, "too many runs at once").retry_after(5));
             }
         }
         // Known already: joined, whatever else the request says.
-        if let Ok(run) = self.store.run(&wish.owner, &wish.input.run).await
+        if let Ok(run) = self.store().run(&wish.owner, &wish.input.run).await
             && run.thread == wish.input.thread
         {
             return Ok(Entrance::Known(run.run));
@@ -127,16 +127,16 @@ impl Gateway {
             answers: answering,
         };
         loop {
-            let freed = self.freed.notified();
-            let started = self.store.start(&wish.owner, new.clone()).await;
-            self.note_written(&started);
+            let freed = self.run_ended().notified();
+            let started = self.store().start(&wish.owner, new.clone()).await;
+            self.note_store_result(&started);
             let lease = match started {
                 Ok(Start::Created(run)) => return Ok(self.begin(wish, run)),
                 Ok(Start::Exists(run)) if run.thread == wish.input.thread => return Ok(run.run),
                 Ok(Start::Exists(_)) => {
                     return Err(ApiError::new(codes::RUN_ID_TAKEN, "the run id was used in another thread"));
                 }
-                Ok(Start::Answered(run)) => match self.store.run(&wish.owner, &run).await {
+                Ok(Start::Answered(run)) => match self.store().run(&wish.owner, &run).await {
                     Ok(run) => return Ok(run.run),
                     // Whoever recorded the answer died before the run began.
                     Err(_) => {
@@ -164,7 +164,7 @@ impl Gateway {
                     .hint("try again when it has ended, or stop it")
                     .retry_after(1)
             };
-            self.metrics.lock_waits.inc();
+            self.metrics().lock_waits.inc();
             match busy {
                 Busy::Reject | Busy::Enqueue { .. } => return Err(locked()),
                 Busy::Wait { retries, interval } => {
@@ -178,7 +178,7 @@ impl Gateway {
                     if began.elapsed() > INTERRUPT_PATIENCE {
                         return Err(locked());
                     }
-                    if let Some(live) = self.live(&wish.owner, &lease.run) {
+                    if let Some(live) = self.live_run(&wish.owner, &lease.run) {
                         let _ = live.commands.send(Command::Stop("another run took its place")).await;
                     }
                     let _ = tokio::time::timeout(Duration::from_millis(100), freed).await;
@@ -224,12 +224,12 @@ impl Gateway {
             true => history::results(&self.said(owner, &input.thread).await?),
             false => HashMap::new(),
         };
-        answers::answers(input, &items, &settled, self.store.now(), owner.user.as_str())
+        answers::answers(input, &items, &settled, self.store().now(), owner.user.as_str())
     }
 
     /// What was said in a thread, as far as this gateway knows; nothing in one that it does not know.
     pub(crate) async fn said(&self, owner: &Owner, thread: &ThreadId) -> Result<Vec<Message>, StoreError> {
-        match self.store.messages(owner, thread).await {
+        match self.store().messages(owner, thread).await {
             Ok(stored) => Ok(stored.map_or_else(Vec::new, |text| input::messages_of(&text))),
             Err(StoreError::NotFound(_)) => Ok(Vec::new()),
             Err(error) => Err(error),
@@ -239,7 +239,7 @@ impl Gateway {
     /// What a thread waits for.
     pub(crate) async fn open(&self, owner: &Owner, thread: &ThreadId) -> Result<Vec<Pending>, StoreError> {
         let items = self.asked_under(owner, thread, HashSet::new()).await?;
-        let now = self.store.now();
+        let now = self.store().now();
         let is_open = |item: &&Pending| item.answer.is_none() && item.expires.is_none_or(|until| until > now);
         Ok(pending::current(&items).filter(is_open).cloned().collect())
     }
@@ -266,13 +266,13 @@ impl Gateway {
         thread: &ThreadId,
         mut named: HashSet<PendingId>,
     ) -> Result<Vec<Pending>, StoreError> {
-        let items = self.store.pending(owner, thread, PendingFilter::Unanswered(named.clone())).await?;
+        let items = self.store().pending(owner, thread, PendingFilter::Unanswered(named.clone())).await?;
         let known = named.len();
         named.extend(items.iter().map(|item| item.id.clone()));
         if named.len() == known {
             return Ok(items);
         }
-        self.store.pending(owner, thread, PendingFilter::Unanswered(named)).await
+        self.store().pending(owner, thread, PendingFilter::Unanswered(named)).await
     }
 
     /// The same for a request, which may answer what waits on the agent's side alone.
@@ -282,7 +282,7 @@ impl Gateway {
         if !items.is_empty() || !answers::answers_something(input) {
             return Ok(items);
         }
-        let about = agent.about(owner.clone(), &input.thread, headers.clone());
+        let about = agent.thread_request(owner.clone(), &input.thread, headers.clone());
         Ok(self.elsewhere(agent, about).await?.unwrap_or_default())
     }
 
@@ -297,7 +297,7 @@ impl Gateway {
             return Ok(None);
         }
         let Some(recalled) = agent.agent.recall(about) else { return Ok(None) };
-        Ok(recalled.await?.map(|recalled| pending::elsewhere(recalled, self.store.now())))
+        Ok(recalled.await?.map(|recalled| pending::elsewhere(recalled, self.store().now())))
     }
 
     fn begin(&self, wish: RunRequest, run: Run) -> RunId {
@@ -306,16 +306,16 @@ impl Gateway {
         let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
         let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
         let (live, commands) =
-            Live::new(key, run.thread.clone(), run.next_seq.0, &self.settings.limits, cancel);
-        self.register(&live);
+            LiveRun::new(key, run.thread.clone(), run.next_seq.0, &self.settings().limits, cancel);
+        self.register_run(&live);
         let name = agent.name.to_string();
-        self.metrics.runs_started.get_or_create(&metrics::Agent { agent: name }).inc();
+        self.metrics().runs_started.get_or_create(&metrics::Agent { agent: name }).inc();
         tracing::info!(run = %id, thread = %run.thread, agent = %agent.name, "run started");
         let logged = None;
         let gateway = self.clone();
         let job =
             Job { gateway, agent, owner, run, input, cut, one_message, headers, live, commands, logged };
-        self.tasks.spawn(job.drive());
+        self.tasks().spawn(job.drive());
         id
     }
 }

@@ -8,7 +8,7 @@ use agentwire_core::{
 };
 use agentwire_store::{Change, RunStatus, StateChange, StatusChange};
 
-use super::{Broken, End, Ending, RunRecorder, Terminal, codes, pending};
+use super::{Ending, LiveState, LogFailure, RunRecorder, Terminal, codes, pending};
 use crate::metrics;
 
 /// The member of an ending's metadata that says after how many seconds to try again.
@@ -16,7 +16,7 @@ const RETRY_AFTER: &str = "retryAfter";
 
 impl RunRecorder {
     /// Gives the run its ending.
-    pub(super) async fn finish(&mut self, ending: Ending) -> Result<(), Broken> {
+    pub(super) async fn finish(&mut self, ending: Ending) -> Result<(), LogFailure> {
         let mut failed = None;
         match ending {
             Ending::Said => {}
@@ -35,7 +35,7 @@ impl RunRecorder {
                 tracing::warn!(run = %self.run.run, thread = %self.run.thread, code = failure.code(), %failure, detail, "run failed");
                 if let Some(known) = codes::find(failure.code()) {
                     let code = metrics::Code { code: known.to_owned() };
-                    self.gateway.metrics.upstream_errors.get_or_create(&code).inc();
+                    self.gateway.metrics().upstream_errors.get_or_create(&code).inc();
                 }
                 let message = failure.message(self.agent.settings.show_errors);
                 let error = RunError::new(message, Some(failure.code()));
@@ -56,7 +56,7 @@ impl RunRecorder {
         let (change, status) = self.closing();
         let agent = self.agent.name.to_string();
         self.gateway
-            .metrics
+            .metrics()
             .runs_ended
             .get_or_create(&metrics::Ending { agent, status: status.as_str() })
             .inc();
@@ -65,7 +65,7 @@ impl RunRecorder {
             // Before anybody knows that the run has ended: whoever sends the next one at once finds the lock free.
             lock.free().await;
         }
-        self.append(change, End::Ended(status)).await
+        self.append(change, LiveState::Ended(status)).await
     }
 
     /// What follows from the ending.
@@ -79,7 +79,7 @@ impl RunRecorder {
         let mut fold = join.into_fold();
         let pending = match status {
             RunStatus::Finished => {
-                let now = self.gateway.store.now();
+                let now = self.gateway.store().now();
                 pending::left_open(&mut fold, outcome.as_ref(), &self.input, &self.gated, now)
             }
             _ => Vec::new(),

@@ -13,7 +13,7 @@ use agentwire_core::{
 };
 use tokio::sync::mpsc;
 
-use super::{Broken, Command, Ending, RunRecorder};
+use super::{Command, Ending, LogFailure, RunRecorder};
 use crate::{
     error::{RunFailure, UpstreamError},
     hooks::{HookSet, RunContext, failed},
@@ -38,7 +38,7 @@ impl RunRecorder {
         &mut self,
         context: Option<&RunContext>,
         commands: &mut mpsc::Receiver<Command>,
-    ) -> Result<Option<Ending>, Broken> {
+    ) -> Result<Option<Ending>, LogFailure> {
         if let (Some(make), Some(context)) = (&self.agent.hooks, context) {
             let made = std::panic::catch_unwind(AssertUnwindSafe(|| make(context)));
             let Ok(wired) = made else {
@@ -70,8 +70,8 @@ impl RunRecorder {
                         return Ok(Some(ending));
                     }
                 }
-                () = self.gateway.shutdown.cancelled() => return Ok(Some(Ending::Failed(RunFailure::Shutdown))),
-                () = tokio::time::sleep(self.gateway.settings.lease / 3) => self.renew().await?,
+                () = self.gateway.shutdown().cancelled() => return Ok(Some(Ending::Failed(RunFailure::Shutdown))),
+                () = tokio::time::sleep(self.gateway.settings().lease / 3) => self.renew().await?,
             }
         }
     }
@@ -177,7 +177,7 @@ impl RunRecorder {
             Some(hooks) => hooks.guard.push(event, &mut valid),
             None => valid.push(event),
         }
-        let now = i64::try_from(self.gateway.store.now().0).unwrap_or(i64::MAX);
+        let now = i64::try_from(self.gateway.store().now().0).unwrap_or(i64::MAX);
         for mut event in valid {
             event.timestamp.get_or_insert(now);
             let ending = event.is_terminal().then(|| event.clone());
@@ -210,11 +210,11 @@ impl RunRecorder {
                     }
                     return Ok(done?);
                 }
-                () = self.gateway.shutdown.cancelled() => return Err(RunFailure::Shutdown),
-                () = tokio::time::sleep(self.gateway.settings.lease / 3) => {
-                    let (lease, run) = (self.gateway.settings.lease, &self.run.run);
+                () = self.gateway.shutdown().cancelled() => return Err(RunFailure::Shutdown),
+                () = tokio::time::sleep(self.gateway.settings().lease / 3) => {
+                    let (lease, run) = (self.gateway.settings().lease, &self.run.run);
                     // The next append finds out what that means.
-                    let _ = self.gateway.store.renew(&self.owner, run, self.fence, lease).await;
+                    let _ = self.gateway.store().renew(&self.owner, run, self.fence, lease).await;
                 }
             }
         }

@@ -39,8 +39,8 @@ impl StartingData {
         input: &RunInput,
         cut: Option<&MessageId>,
     ) -> Result<Self, StoreError> {
-        let stored = gateway.store.messages(owner, &input.thread).await?;
-        let state = gateway.store.state(owner, &input.thread).await?;
+        let stored = gateway.store().messages(owner, &input.thread).await?;
+        let state = gateway.store().state(owner, &input.thread).await?;
         let stored = stored.map_or_else(Vec::new, |text| messages_of(&text));
         let state_value = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
         let sent = input.state.as_ref().map(Json::to_value);

@@ -56,7 +56,7 @@ use crate::{
     },
     metrics,
     stream::{
-        live::{Broken, Command, End, Live, Prelude, Snapshot},
+        live::{Command, LiveRun, LiveState, LogFailure, Prelude, Snapshot},
         log_codec::{Decoder, Encoder},
     },
 };
@@ -83,7 +83,7 @@ pub(crate) struct Job {
     /// The client holds all that the run says as one message, under the run's id.
     pub(crate) one_message: bool,
     pub(crate) headers: Arc<[(String, String)]>,
-    pub(crate) live: Arc<Live>,
+    pub(crate) live: Arc<LiveRun>,
     pub(crate) commands: mpsc::Receiver<Command>,
     /// The log of a gateway that died during the run.
     pub(crate) logged: Option<Vec<Bytes>>,
@@ -107,13 +107,14 @@ impl Job {
         // A bug of ours must not take the process along; the claim expires, and the run gets its ending then.
         if AssertUnwindSafe(self.go(lock.clone())).catch_unwind().await.is_err() {
             tracing::error!(run = %live.key.run, "a run panicked");
-            let broken = Broken { code: codes::INTERNAL, message: "the gateway failed; its log has more" };
-            gateway.give_up(&live, broken);
+            let broken =
+                LogFailure { code: codes::INTERNAL, message: "the gateway failed; its log has more" };
+            gateway.mark_log_failed(&live, broken);
         }
         if let Some(lock) = lock {
             lock.free().await;
         }
-        gateway.unregister(&live);
+        gateway.unregister_run(&live);
     }
 
     /// What the run is about, for its hooks.
@@ -124,7 +125,7 @@ impl Job {
             thread: self.run.thread.clone(),
             run: self.run.run.clone(),
             headers: self.headers.clone(),
-            tasks: self.gateway.tasks.clone(),
+            tasks: self.gateway.tasks().clone(),
         }
     }
 
@@ -172,12 +173,12 @@ impl Job {
         let result =
             recorder.answer(&owner, input, cut.as_ref(), headers, &mut commands, logged, context).await;
         if let Err(broken) = result {
-            recorder.gateway.give_up(&recorder.live, broken);
+            recorder.gateway.mark_log_failed(&recorder.live, broken);
         }
         for (rule, times) in recorder.guard.repairs() {
             recorder
                 .gateway
-                .metrics
+                .metrics()
                 .repairs
                 .get_or_create(&metrics::Rule { rule: rule.name() })
                 .inc_by(times);
@@ -191,7 +192,7 @@ struct RunRecorder {
     agent: Arc<AgentEntry>,
     owner: Owner,
     run: Run,
-    live: Arc<Live>,
+    live: Arc<LiveRun>,
     /// What the agent was asked.
     input: RunInput,
     guard: Guard,
@@ -265,7 +266,7 @@ impl RunRecorder {
         commands: &mut mpsc::Receiver<Command>,
         logged: Option<Vec<Bytes>>,
         context: Option<RunContext>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), LogFailure> {
         if self.run.status == RunStatus::Queued
             && let Some(ending) = self.wait_for_thread(commands).await?
         {
@@ -338,7 +339,7 @@ impl RunRecorder {
         };
         if is_cut || leaves_agent_running {
             let stop = self.agent.agent.stop(request);
-            self.gateway.tasks.spawn(stop);
+            self.gateway.tasks().spawn(stop);
         }
         self.finish(ending).await
     }
@@ -364,14 +365,14 @@ impl RunRecorder {
     async fn wait_for_thread(
         &mut self,
         commands: &mut mpsc::Receiver<Command>,
-    ) -> Result<Option<Ending>, Broken> {
-        self.gateway.metrics.lock_waits.inc();
-        let lease = self.gateway.settings.lease;
+    ) -> Result<Option<Ending>, LogFailure> {
+        self.gateway.metrics().lock_waits.inc();
+        let lease = self.gateway.settings().lease;
         let mut renewed = Instant::now();
         loop {
             let gateway = self.gateway.clone();
-            let freed = gateway.freed.notified();
-            match gateway.store.acquire(&self.owner, &self.run.run, self.fence, lease).await {
+            let freed = gateway.run_ended().notified();
+            match gateway.store().acquire(&self.owner, &self.run.run, self.fence, lease).await {
                 Ok(Acquire::Granted(lease)) => {
                     self.fence = lease.fence;
                     return Ok(None);
@@ -381,13 +382,13 @@ impl RunRecorder {
                 Err(error) => return Err(broken(&error)),
             }
             if renewed.elapsed() > lease / 3 {
-                let _ = gateway.store.renew(&self.owner, &self.run.run, self.fence, lease).await;
+                let _ = gateway.store().renew(&self.owner, &self.run.run, self.fence, lease).await;
                 renewed = Instant::now();
             }
             tokio::select! {
                 () = freed => {}
                 () = tokio::time::sleep(QUEUE_POLL) => {}
-                () = gateway.shutdown.cancelled() => {
+                () = gateway.shutdown().cancelled() => {
                     return Ok(Some(Ending::Failed(RunFailure::Shutdown)));
                 }
                 Some(command) = commands.recv() => {
@@ -477,7 +478,7 @@ impl RunRecorder {
         request: &Request,
         commands: &mut mpsc::Receiver<Command>,
         is_again: bool,
-    ) -> Result<Ending, Broken> {
+    ) -> Result<Ending, LogFailure> {
         let (sink, mut events) = EventSink::new(AHEAD);
         let (entry, asked, is_new) = (self.agent.clone(), request.clone(), self.is_new);
         let unread = self.unread.clone();
@@ -500,11 +501,11 @@ impl RunRecorder {
         let mut watch = Deadlines::begin(&request.timeouts, self.agent.agent.keeps_time());
         let overdue = tokio::time::sleep_until(watch.due());
         tokio::pin!(overdue);
-        let lease = self.gateway.settings.lease;
+        let lease = self.gateway.settings().lease;
         let mut renew = tokio::time::interval_at(Instant::now() + lease / 3, lease / 3);
         renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Registered once: every run waits for the same token, and to wait anew for each event is a lock for all.
-        let shutdown = self.gateway.shutdown.clone().cancelled_owned();
+        let shutdown = self.gateway.shutdown().clone().cancelled_owned();
         tokio::pin!(shutdown);
         let (mut result, mut open) = (None, true);
         let mut held_at: Option<Instant> = None;
@@ -613,9 +614,9 @@ impl RunRecorder {
 
     /// Extends the claim on the run. One that has expired, because this process had no time for it, comes back to life
     /// unless somebody else has taken the run.
-    async fn renew(&mut self) -> Result<(), Broken> {
-        let lease = self.gateway.settings.lease;
-        match self.gateway.store.renew(&self.owner, &self.run.run, self.fence, lease).await {
+    async fn renew(&mut self) -> Result<(), LogFailure> {
+        let lease = self.gateway.settings().lease;
+        match self.gateway.store().renew(&self.owner, &self.run.run, self.fence, lease).await {
             Ok(_) => Ok(()),
             // The next append finds out whether the store is back.
             Err(error) if error.is_fault() => Ok(()),
@@ -627,7 +628,7 @@ impl RunRecorder {
     fn obey(&mut self, command: Command) -> Option<Ending> {
         match command {
             Command::Stop(why) => return Some(Ending::Stopped(why)),
-            Command::Forget => {
+            Command::DeleteThread => {
                 return Some(Ending::Failed(RunFailure::ThreadDeleted));
             }
             Command::Prelude(reply) => {
@@ -642,7 +643,7 @@ impl RunRecorder {
                 let state = self.join.fold().state().to_string();
                 let _ = reply.send(Snapshot { messages, began, state, step: self.steps.last().cloned() });
             }
-            Command::Hold(hold, reply) => self.hold(hold, reply),
+            Command::SetPaused(hold, reply) => self.hold(hold, reply),
             Command::Patch(patch, reply) => match self.patch(patch) {
                 // Told when the log has it, so that nobody takes for done what a crash undoes.
                 Ok(()) => self.waiting.push(Waiter::Patched(reply)),
@@ -692,7 +693,7 @@ impl RunRecorder {
     }
 }
 
-fn broken(error: &StoreError) -> Broken {
+fn broken(error: &StoreError) -> LogFailure {
     let (code, message) = match error {
         StoreError::NotFound(_) => (codes::THREAD_DELETED, "the thread was deleted"),
         StoreError::Fenced | StoreError::Ended(_) => {
@@ -700,7 +701,7 @@ fn broken(error: &StoreError) -> Broken {
         }
         _ => (codes::STORE_UNAVAILABLE, "the store does not answer or is full"),
     };
-    Broken { code, message }
+    LogFailure { code, message }
 }
 
 /// Whether there is anything that an agent could answer.

@@ -15,7 +15,7 @@ use agentwire_store::{Append, Change, Conflict, Durability, RunStatus, Seq, Stat
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Broken, End, Hold, RunRecorder, Terminal, Waiter, approval, broken, codes, pending};
+use super::{Hold, LiveState, LogFailure, RunRecorder, Terminal, Waiter, approval, broken, codes, pending};
 
 /// The largest event, and the most bytes of one append: half of what a store takes at once, so that what follows
 /// from an ending fits beside it.
@@ -56,7 +56,7 @@ impl RunRecorder {
                     finished.outcome = Some(asked);
                     self.gated = gated;
                 }
-                let now = self.gateway.store.now();
+                let now = self.gateway.store().now();
                 let open = pending::left_open(fold, finished.outcome.as_ref(), &self.input, &self.gated, now);
                 too_much = pending::too_much(&open);
                 if let (None | Some(Outcome::Success { .. }), false) = (&finished.outcome, open.is_empty()) {
@@ -81,7 +81,7 @@ impl RunRecorder {
     }
 
     pub(super) fn write_down(&mut self, valid: &mut Vec<Event>) {
-        let now = i64::try_from(self.gateway.store.now().0).unwrap_or(i64::MAX);
+        let now = i64::try_from(self.gateway.store().now().0).unwrap_or(i64::MAX);
         for mut event in valid.drain(..) {
             event.timestamp.get_or_insert(now);
             let skipped = self.join.fold().skipped_patches();
@@ -150,10 +150,10 @@ impl RunRecorder {
     }
 
     /// Appends what is staged to the log and then shows it.
-    pub(super) async fn flush(&mut self) -> Result<(), Broken> {
+    pub(super) async fn flush(&mut self) -> Result<(), LogFailure> {
         let status = self.told.take().map(StatusChange::to);
         if !self.staged.is_empty() || status.is_some() {
-            self.append(Change { status, ..Change::default() }, End::Open).await?;
+            self.append(Change { status, ..Change::default() }, LiveState::Running).await?;
         }
         // A hook may have left out what they asked for; then that is all there is to wait for.
         self.tell_waiting();
@@ -171,10 +171,10 @@ impl RunRecorder {
         }
     }
 
-    pub(super) async fn append(&mut self, change: Change, end: End) -> Result<(), Broken> {
+    pub(super) async fn append(&mut self, change: Change, end: LiveState) -> Result<(), LogFailure> {
         while let Some(rest) = split_off_beyond(MAX_EVENT, &mut self.staged) {
             let events = std::mem::replace(&mut self.staged, rest);
-            self.append_some(events, Change::default(), End::Open).await?;
+            self.append_some(events, Change::default(), LiveState::Running).await?;
         }
         let events = std::mem::take(&mut self.staged);
         self.written = self.bytes;
@@ -187,8 +187,8 @@ impl RunRecorder {
         &mut self,
         events: Vec<Bytes>,
         mut change: Change,
-        end: End,
-    ) -> Result<(), Broken> {
+        end: LiveState,
+    ) -> Result<(), LogFailure> {
         let began = Instant::now();
         let mut pause = Duration::from_millis(10);
         let mut is_revived = false;
@@ -202,11 +202,11 @@ impl RunRecorder {
                 change: change.clone(),
                 durability: Durability::Memory,
             };
-            let mut appended = self.gateway.store.append(append).await;
+            let mut appended = self.gateway.store().append(append).await;
             if matches!(appended, Err(StoreError::Fenced)) && !is_revived {
                 // Perhaps the claim only expired, while the store was away or this process asleep, and nobody took it.
-                let lease = self.gateway.settings.lease;
-                match self.gateway.store.renew(&self.owner, &self.run.run, self.fence, lease).await {
+                let lease = self.gateway.settings().lease;
+                match self.gateway.store().renew(&self.owner, &self.run.run, self.fence, lease).await {
                     Ok(_) => {
                         is_revived = true;
                         continue;
@@ -214,11 +214,13 @@ impl RunRecorder {
                     Err(error) => appended = Err(error),
                 }
             }
-            self.gateway.note_written(&appended);
+            self.gateway.note_store_result(&appended);
             match appended {
                 Ok(appended) => break appended.next_seq.0,
-                Err(error) if error.is_fault() && began.elapsed() < self.gateway.settings.store_patience => {
-                    self.gateway.metrics.flush_failures.inc();
+                Err(error)
+                    if error.is_fault() && began.elapsed() < self.gateway.settings().store_patience =>
+                {
+                    self.gateway.metrics().flush_failures.inc();
                     tracing::warn!(run = %self.run.run, %error, "an append failed and is tried again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(1));
@@ -242,7 +244,7 @@ impl RunRecorder {
                 }
             }
         };
-        let metrics = &self.gateway.metrics;
+        let metrics = &self.gateway.metrics();
         metrics.flushes.inc();
         metrics.events.inc_by(events.len() as u64);
         metrics.event_bytes.inc_by(events.iter().map(|event| event.len() as u64).sum());

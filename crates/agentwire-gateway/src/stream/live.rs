@@ -36,11 +36,11 @@ pub(crate) enum Command {
     /// A change of the state from outside.
     Patch(Patch, oneshot::Sender<Result<(), ApiError>>),
     /// To hold, or to go on. Answered once the log says so.
-    Hold(bool, oneshot::Sender<Result<Hold, ApiError>>),
+    SetPaused(bool, oneshot::Sender<Result<Hold, ApiError>>),
     /// An end, on purpose; says why.
     Stop(&'static str),
     /// An end, because the thread is about to be deleted.
-    Forget,
+    DeleteThread,
 }
 
 /// See [`Command::Prelude`].
@@ -60,7 +60,7 @@ pub(crate) struct Snapshot {
 }
 
 /// A run that is going on in this process.
-pub(crate) struct Live {
+pub(crate) struct LiveRun {
     pub(crate) key: RunKey,
     pub(crate) thread: ThreadId,
     pub(crate) commands: mpsc::Sender<Command>,
@@ -77,23 +77,23 @@ pub(crate) struct Head {
     /// The number of the next event.
     pub(crate) next: u64,
     /// Whether more may come.
-    pub(crate) end: End,
+    pub(crate) end: LiveState,
 }
 
 /// Whether more events may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum LiveState {
     /// Yes.
-    Open,
+    Running,
     /// No: the log has the ending.
     Ended(RunStatus),
     /// No: the log could not be written any more. Readers are told so; that is not in the log.
-    Broken(Broken),
+    LogFailed(LogFailure),
 }
 
 /// Why a log cannot be written any more: a code and what it means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Broken {
+pub(crate) struct LogFailure {
     pub(crate) code: &'static str,
     pub(crate) message: &'static str,
 }
@@ -110,7 +110,7 @@ struct Ring {
     looked: u64,
     lag: usize,
     began: Instant,
-    end: End,
+    end: LiveState,
 }
 
 /// How far a reader is, and how to get rid of it.
@@ -129,18 +129,18 @@ pub(crate) struct ReaderCursor {
 const NOT_YET: u64 = u64::MAX;
 
 /// Somebody who is about to read.
-pub(crate) struct ReaderGuard(Arc<Live>, Arc<ReaderCursor>);
+pub(crate) struct ReaderGuard(Arc<LiveRun>, Arc<ReaderCursor>);
 
 impl ReaderGuard {
-    pub(crate) fn new(live: Arc<Live>) -> Self {
-        let mark = live.enter(CancellationToken::new());
+    pub(crate) fn new(live: Arc<LiveRun>) -> Self {
+        let mark = live.register_reader(CancellationToken::new());
         Self(live, mark)
     }
 }
 
 impl Drop for ReaderGuard {
     fn drop(&mut self) {
-        self.0.leave(&self.1);
+        self.0.unregister_reader(&self.1);
     }
 }
 
@@ -165,7 +165,7 @@ const BUSY: Duration = Duration::from_secs(2);
 /// How much a run writes before its readers are looked at again.
 const LOOK_EVERY: u64 = 64 << 10;
 
-impl Live {
+impl LiveRun {
     pub(crate) fn new(
         key: RunKey,
         thread: ThreadId,
@@ -183,7 +183,7 @@ impl Live {
             looked: 0,
             lag: limits.reader_lag,
             began: Instant::now(),
-            end: End::Open,
+            end: LiveState::Running,
         };
         let live = Self {
             key,
@@ -211,7 +211,7 @@ impl Live {
     }
 
     /// Shows events that the log has.
-    pub(crate) fn publish(&self, events: Vec<Bytes>, end: End) {
+    pub(crate) fn publish(&self, events: Vec<Bytes>, end: LiveState) {
         let behind = {
             let mut ring = self.ring();
             for event in events {
@@ -223,18 +223,18 @@ impl Live {
         if let Some((written, lag, age)) = behind {
             self.marks().iter().for_each(|mark| mark.look(written, lag, age));
         }
-        self.nudge();
+        self.wake_readers();
     }
 
     /// Wakes the readers, though there may be nothing new to read.
-    pub(crate) fn nudge(&self) {
+    pub(crate) fn wake_readers(&self) {
         self.marks().iter().for_each(|mark| mark.waker.wake());
     }
 
     /// Gives up on the log.
-    pub(crate) fn give_up(&self, broken: Broken) {
-        self.ring().end = End::Broken(broken);
-        self.nudge();
+    pub(crate) fn mark_log_failed(&self, broken: LogFailure) {
+        self.ring().end = LiveState::LogFailed(broken);
+        self.wake_readers();
     }
 
     /// Waits until no more events may come.
@@ -242,7 +242,7 @@ impl Live {
         let waiting = ReaderGuard::new(self);
         poll_fn(|cx| {
             waiting.1.waker.register(cx.waker());
-            if waiting.0.head().end == End::Open { Poll::Pending } else { Poll::Ready(()) }
+            if waiting.0.head().end == LiveState::Running { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
     }
@@ -271,7 +271,7 @@ impl Live {
     }
 
     /// A new reader; `cut` ends its connection.
-    pub(crate) fn enter(&self, cut: CancellationToken) -> Arc<ReaderCursor> {
+    pub(crate) fn register_reader(&self, cut: CancellationToken) -> Arc<ReaderCursor> {
         let (taken, found_behind) = (AtomicU64::new(NOT_YET), AtomicU64::new(NOT_YET));
         let mark = Arc::new(ReaderCursor { taken, found_behind, cut, waker: AtomicWaker::new() });
         self.marks().push(mark.clone());
@@ -280,10 +280,10 @@ impl Live {
     }
 
     /// A reader has gone.
-    pub(crate) fn leave(&self, mark: &Arc<ReaderCursor>) {
+    pub(crate) fn unregister_reader(&self, mark: &Arc<ReaderCursor>) {
         self.marks().retain(|other| !Arc::ptr_eq(other, mark));
         let was = self.readers.fetch_sub(1, Ordering::Relaxed);
-        if was == 1 && self.cancel_when_alone && self.head().end == End::Open {
+        if was == 1 && self.cancel_when_alone && self.head().end == LiveState::Running {
             // If the run is too busy to hear it, it is about to write, and the next reader that leaves says so again.
             let _ = self.commands.try_send(Command::Stop("the client has gone"));
         }
@@ -340,10 +340,10 @@ mod tests {
     use super::*;
     use crate::settings::ServerLimits;
 
-    fn live(ring: usize, reader_lag: usize) -> Arc<Live> {
+    fn live(ring: usize, reader_lag: usize) -> Arc<LiveRun> {
         let key = RunKey { owner: Owner::new("t", "u"), run: "r".into() };
         let limits = ServerLimits { ring, reader_lag, ..ServerLimits::default() };
-        Live::new(key, "t".into(), 0, &limits, false).0
+        LiveRun::new(key, "t".into(), 0, &limits, false).0
     }
 
     fn some(count: usize, size: usize) -> Vec<Bytes> {
@@ -353,8 +353,8 @@ mod tests {
     #[test]
     fn who_is_far_behind_is_sent_to_the_store() {
         let live = live(100, 1000);
-        live.publish(some(10, 20), End::Open);
-        let mark = live.enter(CancellationToken::new());
+        live.publish(some(10, 20), LiveState::Running);
+        let mark = live.register_reader(CancellationToken::new());
         let mut page = Vec::new();
         assert_eq!(live.take(0, 1000, &mark, &mut page), Take::Behind);
         assert_eq!((live.take(5, 1000, &mark, &mut page), page.len()), (Take::Events, 5));
@@ -366,19 +366,19 @@ mod tests {
         let live = live(100, 200 << 10);
         let (slow, quick, late) =
             (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-        let slow_mark = live.enter(slow.clone());
-        let quick_mark = live.enter(quick.clone());
-        let _late_mark = live.enter(late.clone());
+        let slow_mark = live.register_reader(slow.clone());
+        let quick_mark = live.register_reader(quick.clone());
+        let _late_mark = live.register_reader(late.clone());
         for _ in 0..2 {
             let next = live.head().next;
             live.take(next, 1, &slow_mark, &mut Vec::new());
             live.take(next, 1, &quick_mark, &mut Vec::new());
         }
-        live.publish(some(1, 1 << 20), End::Open);
+        live.publish(some(1, 1 << 20), LiveState::Running);
         assert!(!slow.is_cancelled(), "nobody has had the time to take it");
         for _ in 0..6 {
             tokio::time::advance(BUSY / 2).await;
-            live.publish(some(1, 64 << 10), End::Open);
+            live.publish(some(1, 64 << 10), LiveState::Running);
             live.take(live.head().next - 1, usize::MAX, &quick_mark, &mut Vec::new());
         }
         assert!(slow.is_cancelled());

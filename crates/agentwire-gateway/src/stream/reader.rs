@@ -30,7 +30,7 @@ use crate::{
     run::input::messages_of,
     settings::Sse,
     stream::{
-        live::{Broken, Command, End, Head, Live, ReaderCursor, Take},
+        live::{Command, Head, LiveRun, LiveState, LogFailure, ReaderCursor, Take},
         log_codec::{Decoder, Encoder, kind},
     },
 };
@@ -88,7 +88,7 @@ pub(crate) struct Follow {
     owner: Owner,
     thread: ThreadId,
     run: RunId,
-    live: Option<(Arc<Live>, Arc<ReaderCursor>)>,
+    live: Option<(Arc<LiveRun>, Arc<ReaderCursor>)>,
     cut: CancellationToken,
     /// The number of the next event to take.
     next: u64,
@@ -116,7 +116,7 @@ enum Woken {
     Beat,
     Draining,
     Ended,
-    Broken(Broken),
+    LogFailed(LogFailure),
 }
 
 enum EventEncoder {
@@ -158,18 +158,18 @@ impl Follow {
         face: OutputFormat,
     ) -> Result<(Self, Verdict), ApiError> {
         let FollowRequest { owner, run, after, input, cut } = follow_request;
-        let live = gateway.live(owner, run);
+        let live = gateway.live_run(owner, run);
         let thread = match &live {
             Some(live) => live.thread.clone(),
-            None => gateway.store.run(owner, run).await?.thread,
+            None => gateway.store().run(owner, run).await?.thread,
         };
         let pen = EventEncoder::new(gateway, owner, &thread, run, input, &face).await?;
         let mut id = String::with_capacity(run.len() + 12);
         id.push_str(run);
         id.push(':');
-        let settings = &gateway.settings;
+        let settings = &gateway.settings();
         let standard = settings.sse == Sse::Standard;
-        gateway.metrics.readers.get_or_create(&metrics::Format { format: face.format.name }).inc();
+        gateway.metrics().readers.get_or_create(&metrics::Format { format: face.format.name }).inc();
         let mut follow = Self {
             gateway: gateway.clone(),
             owner: owner.clone(),
@@ -193,7 +193,7 @@ impl Follow {
             stage: Stage::Open,
         };
         let verdict = follow.find(after, live).await?;
-        gateway.metrics.recoveries.get_or_create(&metrics::Verdict { verdict: verdict.as_str() }).inc();
+        gateway.metrics().recoveries.get_or_create(&metrics::Verdict { verdict: verdict.as_str() }).inc();
         Ok((follow, verdict))
     }
 
@@ -202,7 +202,7 @@ impl Follow {
     }
 
     /// Finds the place in the run where this reader begins.
-    async fn find(&mut self, after: Option<u64>, live: Option<Arc<Live>>) -> Result<Verdict, ApiError> {
+    async fn find(&mut self, after: Option<u64>, live: Option<Arc<LiveRun>>) -> Result<Verdict, ApiError> {
         if matches!(self.pen, EventEncoder::Passthrough) {
             self.next = self.from;
         }
@@ -223,7 +223,7 @@ impl Follow {
             }
         }
         let start = self.next.checked_sub(1).map(Seq);
-        Ok(match self.gateway.store.read(&self.owner, &self.run, start, PAGE).await? {
+        Ok(match self.gateway.store().read(&self.owner, &self.run, start, PAGE).await? {
             Log::Exact(slice) if self.from <= slice.next_seq.0 => {
                 self.page = slice.events;
                 Verdict::Whole
@@ -254,8 +254,8 @@ impl Follow {
         })
     }
 
-    fn attach(&mut self, live: Arc<Live>) {
-        let mark = live.enter(self.cut.clone());
+    fn attach(&mut self, live: Arc<LiveRun>) {
+        let mark = live.register_reader(self.cut.clone());
         self.live = Some((live, mark));
     }
 
@@ -268,7 +268,7 @@ impl Follow {
 
     /// Makes up for an ended run whose events are gone; says whether the conversation is still known.
     async fn summarise(&mut self) -> Result<bool, ApiError> {
-        let store = self.gateway.store.clone();
+        let store = self.gateway.store().clone();
         let run = store.run(&self.owner, &self.run).await?;
         let messages = store.messages(&self.owner, &self.thread).await?;
         let state = store.state(&self.owner, &self.thread).await?;
@@ -302,7 +302,8 @@ impl Follow {
         finished.outcome = match run.status {
             RunStatus::Stopped => Some(Outcome::Cancelled),
             RunStatus::Waiting => {
-                let open = self.gateway.store.pending(&self.owner, &run.thread, PendingFilter::Open).await?;
+                let open =
+                    self.gateway.store().pending(&self.owner, &run.thread, PendingFilter::Open).await?;
                 let mine = open.iter().filter(|item| item.run == run.run);
                 outcome_of(mine)
             }
@@ -358,10 +359,12 @@ impl Follow {
             let Head { next, end } = live.head();
             match end {
                 _ if next > self.next => Poll::Ready(Woken::Moved),
-                End::Ended(_) => Poll::Ready(Woken::Ended),
-                End::Broken(broken) => Poll::Ready(Woken::Broken(broken)),
-                End::Open if tell_drain && self.gateway.is_draining() => Poll::Ready(Woken::Draining),
-                End::Open => self.heartbeat.as_mut().poll(cx).map(|()| Woken::Beat),
+                LiveState::Ended(_) => Poll::Ready(Woken::Ended),
+                LiveState::LogFailed(broken) => Poll::Ready(Woken::LogFailed(broken)),
+                LiveState::Running if tell_drain && self.gateway.is_draining() => {
+                    Poll::Ready(Woken::Draining)
+                }
+                LiveState::Running => self.heartbeat.as_mut().poll(cx).map(|()| Woken::Beat),
             }
         });
         match woken.await {
@@ -369,14 +372,14 @@ impl Follow {
             Woken::Beat => self.beat(),
             Woken::Draining => self.tell_drain(),
             Woken::Ended => self.close(),
-            Woken::Broken(broken) => self.after_the_break(broken).await,
+            Woken::LogFailed(broken) => self.after_the_break(broken).await,
         }
         Ok(())
     }
 
     async fn take_from_store(&mut self, wait: bool) -> Result<(), ApiError> {
         let after = self.next.checked_sub(1).map(Seq);
-        let slice = match self.gateway.store.read(&self.owner, &self.run, after, PAGE).await? {
+        let slice = match self.gateway.store().read(&self.owner, &self.run, after, PAGE).await? {
             Log::Exact(slice) => slice,
             _ => return Err(ApiError::new(codes::INTERNAL, "the log was given up while it was read")),
         };
@@ -386,13 +389,13 @@ impl Follow {
         }
         if !slice.status.is_live() {
             self.close();
-        } else if let Some(live) = self.gateway.live(&self.owner, &self.run) {
+        } else if let Some(live) = self.gateway.live_run(&self.owner, &self.run) {
             self.attach(live);
         } else if wait {
             tokio::select! {
                 () = tokio::time::sleep(POLL) => {}
                 () = &mut self.heartbeat => self.beat(),
-                () = self.gateway.shutdown.cancelled() => {
+                () = self.gateway.shutdown().cancelled() => {
                     // The run goes on elsewhere: a clean end would look like its own.
                     return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down"));
                 }
@@ -402,7 +405,7 @@ impl Follow {
     }
 
     fn beat(&mut self) {
-        let every = self.gateway.settings.heartbeat;
+        let every = self.gateway.settings().heartbeat;
         if self.last_sent.elapsed() >= every {
             self.frames.comment("ping");
             self.last_sent = Instant::now();
@@ -473,9 +476,9 @@ impl Follow {
     }
 
     /// This process cannot write the log any more. Another one may have given it its ending.
-    async fn after_the_break(&mut self, broken: Broken) {
+    async fn after_the_break(&mut self, broken: LogFailure) {
         let after = self.next.checked_sub(1).map(Seq);
-        match self.gateway.store.read(&self.owner, &self.run, after, PAGE).await {
+        match self.gateway.store().read(&self.owner, &self.run, after, PAGE).await {
             Ok(Log::Exact(slice)) if !slice.events.is_empty() => self.page = slice.events,
             Ok(Log::Exact(slice)) if !slice.status.is_live() => self.close(),
             _ => self.last_words(broken).await,
@@ -483,12 +486,13 @@ impl Follow {
     }
 
     /// The log cannot be written any more. What is open is closed all the same, as far as it is known.
-    async fn last_words(&mut self, broken: Broken) {
+    async fn last_words(&mut self, broken: LogFailure) {
         let mut guard = Guard::new(self.thread.clone(), self.run.clone());
         let mut decoder = Decoder::new(&self.thread, &self.run);
         let (mut events, mut valid) = (Vec::new(), Vec::new());
         let mut after = None;
-        while let Ok(Log::Exact(slice)) = self.gateway.store.read(&self.owner, &self.run, after, PAGE).await {
+        while let Ok(Log::Exact(slice)) = self.gateway.store().read(&self.owner, &self.run, after, PAGE).await
+        {
             if slice.events.is_empty() {
                 break;
             }
@@ -517,12 +521,12 @@ impl Follow {
 
 impl Drop for Follow {
     fn drop(&mut self) {
-        self.gateway.metrics.readers.get_or_create(&metrics::Format { format: self.format }).dec();
+        self.gateway.metrics().readers.get_or_create(&metrics::Format { format: self.format }).dec();
         if let Some((live, mark)) = self.live.take() {
-            live.leave(&mark);
+            live.unregister_reader(&mark);
         }
         if self.cut.is_cancelled() {
-            self.gateway.metrics.readers_cut.inc();
+            self.gateway.metrics().readers_cut.inc();
         }
     }
 }
@@ -541,7 +545,7 @@ impl EventEncoder {
         }
         let input = match input {
             Some(input) => Some(input.clone()),
-            None => gateway.store.input(owner, run).await?.and_then(|text| {
+            None => gateway.store().input(owner, run).await?.and_then(|text| {
                 let mut tally = agentwire_core::Tally::default();
                 ag_ui::input::from_json(&text, &mut tally).ok()
             }),

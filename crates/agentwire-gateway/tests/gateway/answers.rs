@@ -2,7 +2,7 @@
 
 use agentwire_gateway::{
     codes,
-    settings::{Busy, Extract},
+    settings::{Busy, IdentityField},
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -365,7 +365,7 @@ async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
     let record = Record::new();
     let server = plan(asker())
         .set(record.keep())
-        .set(|settings| settings.identity.user = Extract::header("x-user", None))
+        .set(|settings| settings.identity.user = IdentityField::header("x-user", None))
         .on_memory()
         .await;
     let asked = request("t", "r", &json!({"messages": [user(&json!({"ask": [{"id": "q"}]}))]}));

@@ -38,7 +38,7 @@ async fn the_openapi_document_lists_every_route() {
     let server = plan(Arc::new(Demo::without_pauses()))
         .and(
             "other",
-            AgentSettings { path: "/users/{user}/ask".into(), ..AgentSettings::default() },
+            AgentSettings::default().path("/users/{user}/ask".into()),
             Arc::new(Demo::without_pauses()),
         )
         .on_memory()

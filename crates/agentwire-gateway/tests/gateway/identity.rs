@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agentwire_gateway::{
     agent::Demo,
     codes,
-    settings::{Extract, From},
+    settings::{IdentityField, IdentitySource},
 };
 use reqwest::Method;
 use serde_json::json;
@@ -18,7 +18,7 @@ async fn p7_isolation_of_two_users_on_every_route() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 3));
         let server = plan(puppet.clone())
-            .set(|settings| settings.identity.user = Extract::header("x-user-id", None))
+            .set(|settings| settings.identity.user = IdentityField::header("x-user-id", None))
             .on(&place.store)
             .await;
         let run = |user: &'static str, thread: &str, run: &str| {
@@ -73,13 +73,16 @@ async fn p7_isolation_of_two_users_on_every_route() {
 
 #[tokio::test]
 async fn users_are_found_in_header_path_body_or_nowhere() {
-    let user = |from: From, default: Option<&str>| Extract { from, default: default.map(str::to_owned) };
+    let user = |source: IdentitySource, default: Option<&str>| IdentityField {
+        source,
+        default: default.map(str::to_owned),
+    };
     let list = async |server: &Server, name: &str, value: &str| {
         answer(server.ask(Method::GET, "/thread/list").header(name, value)).await.1
     };
 
     let by_header = plan(Arc::new(Demo::without_pauses()))
-        .set(|settings| settings.identity.user = user(From::Header("x-user-id".into()), None))
+        .set(|settings| settings.identity.user = user(IdentitySource::Header("x-user-id".into()), None))
         .on_memory()
         .await;
     let (status, body) = answer(by_header.post("/", &Server::input("t", "r", "hello"))).await;
@@ -96,7 +99,7 @@ async fn users_are_found_in_header_path_body_or_nowhere() {
     let puppet = Puppet::eager(|input| talk(input, 1));
     let by_path = plan(puppet.clone())
         .agent(|agent| agent.path = "/users/{user}/ask".into())
-        .set(|settings| settings.identity.user = user(From::Path("user".into()), Some("nobody")))
+        .set(|settings| settings.identity.user = user(IdentitySource::Path("user".into()), Some("nobody")))
         .on_memory()
         .await;
     valid(&Stream::of(by_path.post("/users/ada/ask", &Server::input("t", "r", "hello"))).await.rest().await);
@@ -106,10 +109,11 @@ async fn users_are_found_in_header_path_body_or_nowhere() {
     let puppet = Puppet::eager(|input| talk(input, 1));
     let by_body = plan(puppet.clone())
         .set(|settings| {
-            settings.identity.user = user(From::Body("/forwardedProps/user".into()), Some("nobody"));
-            settings.identity.tenant = user(From::Body("/forwardedProps/app".into()), Some("app"));
+            settings.identity.user =
+                user(IdentitySource::Body("/forwardedProps/user".into()), Some("nobody"));
+            settings.identity.tenant = user(IdentitySource::Body("/forwardedProps/app".into()), Some("app"));
             settings.identity.thread =
-                Some(user(From::Body("/forwardedProps/conversation".into()), Some("main")));
+                Some(user(IdentitySource::Body("/forwardedProps/conversation".into()), Some("main")));
         })
         .on_memory()
         .await;
@@ -151,9 +155,11 @@ async fn only_allowed_headers_reach_the_agent() {
 async fn a_user_is_who_the_header_says_or_nobody() {
     let server = plan(Arc::new(Demo::without_pauses()))
         .set(|settings| {
-            settings.identity.user = Extract::header("x-user-id", Some("default-user"));
-            settings.identity.tenant =
-                Extract { from: From::Body("/forwardedProps/org".into()), default: Some("default".into()) };
+            settings.identity.user = IdentityField::header("x-user-id", Some("default-user"));
+            settings.identity.tenant = IdentityField {
+                source: IdentitySource::Body("/forwardedProps/org".into()),
+                default: Some("default".into()),
+            };
         })
         .on_memory()
         .await;

@@ -1,10 +1,10 @@
 //! The routes in somebody else's axum app: whole or in parts, under any prefix.
 
 use agentwire_gateway::{
-    Gateway,
+    AgentConfig, Gateway,
     agent::agent_fn,
     codes,
-    settings::{AgentSettings, Extract, From, Identity, Settings},
+    settings::{Identity, IdentityField, IdentitySource, Settings},
 };
 use axum::{Router, routing::get};
 use reqwest::Method;
@@ -24,9 +24,7 @@ async fn gateway(settings: Settings) -> Gateway {
         }
         Ok(())
     });
-    let gateway = Gateway::builder(Place::memory().await.store, settings)
-        .agent("echo", AgentSettings::default(), agent)
-        .build();
+    let gateway = Gateway::builder(Place::memory().await.store, settings).agent("echo", agent).build();
     gateway.recover().await;
     gateway
 }
@@ -147,24 +145,24 @@ async fn each_part_can_stand_where_its_app_wants_it() {
 
 #[tokio::test]
 async fn history_and_state_find_their_user_and_thread_in_their_own_way() {
-    let from = |from: From, default: Option<&str>| Extract { from, default: default.map(str::to_owned) };
-    let settings = Settings {
-        identity: Identity {
-            user: from(From::Body("/forwardedProps/user".into()), None),
-            thread: Some(from(From::Body("/forwardedProps/room".into()), None)),
-            ..Identity::default()
-        },
-        history_identity: Some(Identity {
-            user: Extract::header("x-user-id", Some("default-user")),
-            ..Identity::default()
-        }),
-        state_identity: Some(Identity {
-            user: from(From::Path("user".into()), None),
-            thread: Some(from(From::Header("x-room".into()), Some("default-session"))),
-            ..Identity::default()
-        }),
-        ..Settings::default()
+    let from = |source: IdentitySource, default: Option<&str>| IdentityField {
+        source,
+        default: default.map(str::to_owned),
     };
+    let settings = Settings::default()
+        .identity(
+            Identity::default()
+                .user(from(IdentitySource::Body("/forwardedProps/user".into()), None))
+                .thread(Some(from(IdentitySource::Body("/forwardedProps/room".into()), None))),
+        )
+        .history_identity(Some(
+            Identity::default().user(IdentityField::header("x-user-id", Some("default-user"))),
+        ))
+        .state_identity(Some(
+            Identity::default()
+                .user(from(IdentitySource::Path("user".into()), None))
+                .thread(Some(from(IdentitySource::Header("x-room".into()), Some("default-session")))),
+        ));
     let gateway = gateway(settings).await;
     let app = Router::new()
         .nest("/chat", gateway.main_routes())
@@ -204,9 +202,9 @@ async fn history_and_state_find_their_user_and_thread_in_their_own_way() {
 #[tokio::test]
 async fn a_mounted_gateway_drains_with_its_app() {
     let puppet = Puppet::new(|input| talk(input, 3));
-    let settings = Settings { drain_grace: std::time::Duration::ZERO, ..Settings::default() };
+    let settings = Settings::default().drain_grace(std::time::Duration::ZERO);
     let gateway = Gateway::builder(Place::memory().await.store, settings)
-        .agent("puppet", AgentSettings::default(), puppet.clone())
+        .agent("puppet", AgentConfig::shared(puppet.clone()))
         .build();
     gateway.recover().await;
     let app = App::serve(gateway.clone(), Router::new().nest("/ai", gateway.router())).await;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agentwire_gateway::{agent::Demo, settings::Extract};
+use agentwire_gateway::{agent::Demo, settings::IdentityField};
 use agentwire_store::{ManualClock, Time};
 use reqwest::Method;
 
@@ -207,7 +207,7 @@ async fn p3_whole_or_told_what_was_compacted_is_a_snapshot() {
 #[tokio::test]
 async fn p3_whole_or_told_garbage_is_refused_and_what_is_foreign_is_unknown() {
     let server = plan(Puppet::eager(|input| talk(input, 3)))
-        .set(|settings| settings.identity.user = Extract::header("x-user", Some("somebody")))
+        .set(|settings| settings.identity.user = IdentityField::header("x-user", Some("somebody")))
         .on_memory()
         .await;
     server.whole("t", "r", "hello").await;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use agentwire_gateway::{
-    Gateway,
+    AgentConfig, Gateway,
     agent::Agent,
     serve,
-    settings::{AgentSettings, Extract, Settings},
+    settings::{AgentSettings, IdentityField, Settings},
 };
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
@@ -30,10 +30,12 @@ impl Front {
 
     pub(crate) async fn sharing(agent: Arc<dyn Agent>, agent_settings: AgentSettings) -> Self {
         let mut settings = Settings::default();
-        settings.identity.user = Extract::header("x-user-id", Some("default-user"));
-        settings.identity.tenant = Extract::header("x-tenant", Some("default"));
+        settings.identity.user = IdentityField::header("x-user-id", Some("default-user"));
+        settings.identity.tenant = IdentityField::header("x-tenant", Some("default"));
         let store = agentwire_store::open("memory:", agentwire_store::Options::default()).await.unwrap();
-        let gateway = Gateway::builder(store, settings).agent("demo", agent_settings, agent).build();
+        let gateway = Gateway::builder(store, settings)
+            .agent("demo", AgentConfig::shared(agent).settings(agent_settings))
+            .build();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let task = tokio::spawn(async move {

@@ -160,7 +160,7 @@ async fn clients_that_know_the_past_are_not_told_of_it() {
     };
     assert_eq!((marked("MESSAGES_SNAPSHOT"), marked("STATE_SNAPSHOT")), (0, 1));
     // Where the client's word is the conversation, it is that alone.
-    let settings = AgentSettings { history: History::Client, ..AgentSettings::default() };
+    let settings = AgentSettings::default().history(History::Client);
     let front = Front::with(graph(&past), settings).await;
     let told = front.run("default-user", THREAD, "r1").await;
     let is_past = |event: &&Value| event["metadata"]["agentwire.recalled"] == true;

@@ -16,7 +16,7 @@ mod upstream;
 
 use std::{ops::Range, path::Path};
 
-use agentwire_gateway::settings::{AgentSettings, From, Identity, Settings};
+use agentwire_gateway::settings::{AgentSettings, Identity, IdentitySource, Settings};
 use agentwire_store::Durability;
 use toml::de::DeTable;
 
@@ -318,7 +318,7 @@ fn check_parameters(table: &Table<'_>, identity: &Identity, agents: &[AgentConfi
         ("thread", identity.thread.as_ref()),
     ];
     for (key, extract) in extracts {
-        let Some(From::Path(name)) = extract.map(|extract| &extract.from) else { continue };
+        let Some(IdentitySource::Path(name)) = extract.map(|extract| &extract.source) else { continue };
         let parameter = format!("{{{name}}}");
         if !agents.is_empty() && !agents.iter().any(|agent| agent.settings.path.contains(&parameter)) {
             let message =

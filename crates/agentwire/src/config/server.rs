@@ -1,6 +1,6 @@
 //! The keys of the whole server.
 
-use agentwire_gateway::settings::{Extract, From, Identity, Settings, Sse};
+use agentwire_gateway::settings::{Identity, IdentityField, IdentitySource, Settings, Sse};
 use agentwire_store::Durability;
 
 use super::{
@@ -163,7 +163,7 @@ fn identity(table: &mut Table<'_>, identity: &mut Identity) {
         table.refuse("user_header", "`identity` has both `user` and `user_header`", hint);
     }
     if let Some(name) = header {
-        identity.user = Extract::header(name, Some("default-user"));
+        identity.user = IdentityField::header(name, Some("default-user"));
     }
     table.set("user", &ExtractKind, &mut identity.user, "The user.");
     table.set("tenant", &ExtractKind, &mut identity.tenant, "The organisation, or the application.");
@@ -179,11 +179,11 @@ fn own_identity(
     main: &Identity,
 ) -> Option<Identity> {
     let is_given = table.has(name);
-    let mut own = Identity { thread: None, ..main.clone() };
+    let mut own = main.clone().thread(None);
     table.table(name, about, |table| {
         let mut look = |key, about| {
             let found = table.maybe(key, &ExtractKind, about)?;
-            if let From::Path(parameter) = &found.from
+            if let IdentitySource::Path(parameter) = &found.source
                 && parameter != "id"
             {
                 let message = format!("`{}.{key}.path` cannot be `{parameter}`", table.path());
@@ -208,7 +208,7 @@ struct ExtractKind;
 /// The name of a parameter of a path.
 const PARAMETER: Text<String> = NAME;
 
-fn extract(table: &mut Table<'_>) -> Option<Extract> {
+fn extract(table: &mut Table<'_>) -> Option<IdentityField> {
     let header = table.maybe("header", &HEADER, "From this header of the request.");
     let path = table.maybe(
         "path",
@@ -247,16 +247,16 @@ fn extract(table: &mut Table<'_>) -> Option<Extract> {
         );
     }
     let from = match (header, path, body) {
-        (Some(header), ..) => From::Header(header),
-        (_, Some(path), _) => From::Path(path.trim_matches(['{', '}']).to_owned()),
-        (_, _, Some(body)) => From::Body(body),
-        _ => return constant.map(Extract::constant),
+        (Some(header), ..) => IdentitySource::Header(header),
+        (_, Some(path), _) => IdentitySource::Path(path.trim_matches(['{', '}']).to_owned()),
+        (_, _, Some(body)) => IdentitySource::Body(body),
+        _ => return constant.map(IdentityField::constant),
     };
-    Some(Extract { from, default })
+    Some(IdentityField { source: from, default })
 }
 
-impl Kind<Extract> for ExtractKind {
-    fn read(&self, value: &Value<'_>) -> Option<Extract> {
+impl Kind<IdentityField> for ExtractKind {
+    fn read(&self, value: &Value<'_>) -> Option<IdentityField> {
         value.table("a table such as `{ header = \"x-user-id\" }`", extract)?.0
     }
 
@@ -264,14 +264,16 @@ impl Kind<Extract> for ExtractKind {
         Shape::Table(Table::describe(extract))
     }
 
-    fn show(&self, value: &Extract) -> Option<String> {
+    fn show(&self, value: &IdentityField) -> Option<String> {
         let default =
             value.default.as_ref().map_or(String::new(), |default| format!(", default = {default:?}"));
-        Some(match &value.from {
-            From::Nowhere => format!("{{ constant = {:?} }}", value.default.as_deref().unwrap_or_default()),
-            From::Header(name) => format!("{{ header = {name:?}{default} }}"),
-            From::Path(name) => format!("{{ path = {name:?}{default} }}"),
-            From::Body(pointer) => format!("{{ body = {pointer:?}{default} }}"),
+        Some(match &value.source {
+            IdentitySource::Constant => {
+                format!("{{ constant = {:?} }}", value.default.as_deref().unwrap_or_default())
+            }
+            IdentitySource::Header(name) => format!("{{ header = {name:?}{default} }}"),
+            IdentitySource::Path(name) => format!("{{ path = {name:?}{default} }}"),
+            IdentitySource::Body(pointer) => format!("{{ body = {pointer:?}{default} }}"),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use agentwire_gateway::settings::{Busy, Extract, From, History, OnDisconnect, Sse};
+use agentwire_gateway::settings::{Busy, History, IdentityField, IdentitySource, OnDisconnect, Sse};
 use proptest::prelude::*;
 
 use super::*;
@@ -140,16 +140,20 @@ fn every_key_reaches_its_setting() {
     assert_eq!(settings.store_patience, Duration::from_secs(1));
     assert_eq!(settings.drain_grace, Duration::ZERO);
     assert_eq!(settings.audit.as_deref(), Some(Path::new("audit.jsonl")));
-    assert_eq!(settings.identity.user, Extract::header("x-user", None));
-    assert_eq!(settings.identity.tenant, Extract::constant("acme"));
-    let thread = Extract { from: From::Body("/threadId".into()), default: Some("t".into()) };
+    assert_eq!(settings.identity.user, IdentityField::header("x-user", None));
+    assert_eq!(settings.identity.tenant, IdentityField::constant("acme"));
+    let thread =
+        IdentityField { source: IdentitySource::Body("/threadId".into()), default: Some("t".into()) };
     assert_eq!(settings.identity.thread, Some(thread));
     let history = settings.history_identity.as_ref().expect("it has its own");
-    assert_eq!((&history.user, &history.thread), (&Extract::header("x-reader", None), &None));
-    assert_eq!(history.tenant, Extract::constant("acme"), "as for runs");
+    assert_eq!((&history.user, &history.thread), (&IdentityField::header("x-reader", None), &None));
+    assert_eq!(history.tenant, IdentityField::constant("acme"), "as for runs");
     let state = settings.state_identity.as_ref().expect("it has its own");
-    assert_eq!(state.user, Extract::header("x-user", None), "as for runs");
-    assert_eq!(state.thread, Some(Extract { from: From::Path("id".into()), default: None }));
+    assert_eq!(state.user, IdentityField::header("x-user", None), "as for runs");
+    assert_eq!(
+        state.thread,
+        Some(IdentityField { source: IdentitySource::Path("id".into()), default: None })
+    );
     let kept = &settings.retention;
     assert_eq!((kept.events, kept.history), (None, None));
     assert_eq!((kept.runs_per_thread, kept.threads_per_user), (Some(3), Some(4)));
@@ -194,7 +198,7 @@ fn every_busy_word_has_its_defaults() {
 #[test]
 fn the_short_form_of_identity_falls_back_to_the_default_user() {
     let config = read_all(&format!("identity = {{ user_header = \"X-User-Id\" }}\n{AGENT}"));
-    assert_eq!(config.settings.identity.user, Extract::header("x-user-id", Some("default-user")));
+    assert_eq!(config.settings.identity.user, IdentityField::header("x-user-id", Some("default-user")));
 }
 
 #[test]

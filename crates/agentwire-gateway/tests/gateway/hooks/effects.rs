@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use agentwire_core::event::{Body, Event, Message, RunInput};
 use agentwire_gateway::{
-    InstanceLock, UpstreamError,
+    AgentConfig, InstanceLock, UpstreamError,
     agent::{Agent, BoxFuture, EventSink, Request},
     codes,
     hooks::{Hooked, Hooks, Native, Translation, refused},
@@ -391,18 +391,19 @@ async fn hooks_before_the_first_agent_are_for_all_that_have_none() {
     }
     let store = Place::memory().await.store;
     let agent = || Puppet::eager(|input| talk(input, 1));
-    let settings = agentwire_gateway::settings::AgentSettings::default;
     let gateway =
         agentwire_gateway::Gateway::builder(store, agentwire_gateway::settings::Settings::default())
             .hooks(|_| Named("all"))
-            .agent("one", settings(), agent())
-            .agent("two", settings(), agent())
-            .hooks(|run| -> Box<dyn Hooks> {
-                match &*run.agent {
-                    "two" => Box::new(Named("two")),
-                    _ => Box::new(Nothing),
-                }
-            })
+            .agent("one", AgentConfig::shared(agent()))
+            .agent(
+                "two",
+                AgentConfig::shared(agent()).hooks(|run| -> Box<dyn Hooks> {
+                    match &*run.agent {
+                        "two" => Box::new(Named("two")),
+                        _ => Box::new(Nothing),
+                    }
+                }),
+            )
             .build();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let base = format!("http://{}", listener.local_addr().expect("bound"));

@@ -8,7 +8,7 @@ mod record;
 
 use std::{sync::Arc, time::Duration};
 
-use agentwire_gateway::{Builder, Gateway, InstanceLock, agent::Agent, serve, settings::*};
+use agentwire_gateway::{AgentConfig, Builder, Gateway, InstanceLock, agent::Agent, serve, settings::*};
 use agentwire_store::{Clock, Options, Store, SystemClock};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -133,7 +133,7 @@ impl Plan {
         self
     }
 
-    /// Hooks and a lock, for the agent that was added last.
+    /// Hooks and a lock for every agent.
     pub(crate) fn wire(mut self, wire: impl FnOnce(Builder) -> Builder + Send + 'static) -> Self {
         self.wire = Some(Box::new(wire));
         self
@@ -152,10 +152,10 @@ impl Plan {
     async fn listen(self, store: &Arc<dyn Store>, runtime: Option<tokio::runtime::Runtime>) -> Server {
         let mut builder = Gateway::builder(store.clone(), self.settings);
         for (name, settings, agent) in self.agents {
-            builder = builder.agent(name, settings, agent);
+            builder = builder.agent(name, AgentConfig::shared(agent).settings(settings));
         }
         if let Some(presence) = self.presence {
-            builder = builder.presence(presence);
+            builder = builder.instance_lock(presence);
         }
         if let Some(wire) = self.wire {
             builder = wire(builder);
