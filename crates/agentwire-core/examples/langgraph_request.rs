@@ -11,7 +11,7 @@ use agentwire_core::{
     format::{
         ag_ui,
         langgraph::{
-            input::{RunRequest, STREAM_MODES, StateKeys, run_request},
+            input::{RequestSettings, STREAM_MODES, StateKeys, run_request_body},
             thread_state,
         },
     },
@@ -31,12 +31,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         Value::Null => None,
         state => Some(thread_state::read_state(&state.to_string(), tally)?),
     };
-    let request = RunRequest {
+    let request = RequestSettings {
         keys,
         stream_modes: modes.as_deref().unwrap_or(STREAM_MODES),
-        known: known.as_ref(),
-        ..RunRequest::new(assistant)
+        thread_state: known.as_ref(),
+        ..RequestSettings::new(assistant)
     };
-    println!("{}", run_request(&input, &request));
+    println!("{}", run_request_body(&input, &request));
     Ok(())
 }

@@ -15,7 +15,7 @@ use agentwire_core::{
     event::{Body, Event, Outcome, RunFinished, RunId, RunInput},
     format::langgraph::{
         self,
-        input::{RunRequest, StateKeys, run_request, stops_at_breakpoint},
+        input::{RequestSettings, StateKeys, run_request_body, stops_at_breakpoint},
         thread_state::{self, ThreadState},
     },
 };
@@ -364,8 +364,8 @@ impl<'r> Run<'r> {
     fn body(&self, known: Option<&ThreadState>) -> Value {
         let Shared { assistant, context, keys, .. } = self.shared;
         let input = &self.request.input;
-        let request = RunRequest { keys: *keys, known, ..RunRequest::new(assistant) };
-        let mut body = run_request(input, &request);
+        let request = RequestSettings { keys: *keys, thread_state: known, ..RequestSettings::new(assistant) };
+        let mut body = run_request_body(input, &request);
         if let Some(template) = context {
             let mut filled = template::fill(template, &Values::of(input));
             // What the user interface forwards is more particular.

@@ -33,7 +33,7 @@ impl Values {
         Self {
             input: serde_json::from_str(&ag_ui::input::to_json(input)).unwrap_or_default(),
             message: said.unwrap_or_default(),
-            langchain: Value::Array(langgraph::input::messages(&input.messages)),
+            langchain: Value::Array(langgraph::input::langchain_messages(&input.messages)),
         }
     }
 

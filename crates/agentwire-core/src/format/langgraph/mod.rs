@@ -1,19 +1,19 @@
-//! LangGraph and LangChain, as a source: every stream that they produce.
+//! LangGraph and LangChain, read only: every stream that they produce.
 //!
-//! Written and checked against langchain-core 1.7, langgraph 1.2 and langgraph-api 0.16. Five inputs are told
-//! apart by themselves:
+//! Checked against langchain-core 1.7, langgraph 1.2 and langgraph-api 0.16. Five inputs are recognised
+//! automatically:
 //!
 //! * native events (`astream_events` version 2) as JSON lines, flat or in the `lc` envelope of `dumpd`;
-//! * LangGraph Server's SSE, any combination of stream modes, with and without nested graphs;
+//! * LangGraph Server's SSE with any combination of stream modes, with and without nested graphs;
 //! * tuples of `graph.astream(stream_mode=[…])`;
 //! * the server's protocol v2.
 //!
-//! Where a native stream cannot say how it ended, the caller may append what it has read from the server as
-//! frames named `state` (`/threads/{id}/state`) and `run` (`/threads/{id}/runs/{id}`).
+//! A native stream may end without an outcome. The caller may then append the server's responses as frames named
+//! `state` (`/threads/{id}/state`) and `run` (`/threads/{id}/runs/{id}`).
 //!
-//! Lost in translation: prompts, parsers and retrievers (unless `raw=on`), chains that are plumbing, everything
-//! in a message that is for its provider only (log probabilities, safety ratings, `artifact`s apart), and the
-//! interleaving of two messages that protocol v2 streams at one place.
+//! Lost in translation: prompts, parsers and retrievers (unless `raw=on`), internal chains, message members for
+//! the provider only (log probabilities, safety ratings; `artifact`s are kept), and the interleaving of two
+//! messages that protocol v2 streams in one namespace.
 
 pub mod input;
 mod namespace;
@@ -28,12 +28,12 @@ mod tests;
 use self::{options::OPTIONS, reader::LangGraphReader};
 pub use self::{
     reader::thread_state,
-    wire::{EventName, Method, Mode},
+    wire::{EventName, ProtocolMethod, StreamMode},
 };
 use super::Format;
 use crate::framing::Framing;
 
-/// The format's entry in the registry.
+/// The registry entry.
 pub static FORMAT: Format = Format {
     name: "langgraph",
     about: "LangChain and LangGraph: native events, server streams, mode tuples",

@@ -1,11 +1,11 @@
-//! Checkpoint namespaces: `outer:ID|inner:ID`.
+//! Checkpoint namespaces, which identify a node and the nodes around it: `outer:ID|inner:ID`.
 
-/// The place of the graph that the node at `ns` is in.
+/// The namespace of the graph that contains the node at `ns`.
 pub(super) fn outer(ns: &str) -> &str {
     ns.rsplit_once('|').map_or("", |(outer, _)| outer)
 }
 
-/// The node that a segment of a namespace names.
+/// The name of the node in one segment of a namespace.
 pub(super) fn node_of(segment: &str) -> &str {
     segment.rsplit_once(':').map_or(segment, |(node, _)| node)
 }

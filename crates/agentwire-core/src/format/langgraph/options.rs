@@ -1,4 +1,4 @@
-//! What `-O key=value` can change.
+//! The options of `-O key=value`.
 
 use super::namespace::node_of;
 use crate::format::{OptionSpec, Options};
@@ -55,11 +55,11 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     },
 ];
 
-/// The options, read once.
+/// The parsed options.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct ReaderOptions {
     pub(super) thinking_chains: bool,
-    pub(super) steps: Steps,
+    pub(super) steps: StepMode,
     pub(super) marker_only: bool,
     pub(super) manual_reasoning: bool,
     pub(super) json_results: bool,
@@ -67,20 +67,23 @@ pub(super) struct Settings {
     pub(super) metadata: bool,
     pub(super) hide_nodes: Vec<Box<str>>,
     pub(super) hide_tags: Vec<Box<str>>,
-    pub(super) outcome: bool,
-    pub(super) legacy: bool,
+    /// Interrupts are the outcome of the run.
+    pub(super) interrupt_outcome: bool,
+    /// Interrupts are CUSTOM `on_interrupt` events.
+    pub(super) interrupt_events: bool,
     pub(super) subagents: bool,
     pub(super) given_ids: bool,
 }
 
+/// The nodes that become steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Steps {
+pub(super) enum StepMode {
     Nodes,
     Tools,
     None,
 }
 
-impl Settings {
+impl ReaderOptions {
     pub(super) fn new(options: &Options) -> Self {
         let list = |name: &str| -> Vec<Box<str>> {
             let text = options.get(name).unwrap_or_default();
@@ -89,9 +92,9 @@ impl Settings {
         Self {
             thinking_chains: options.is("thinking", "chains"),
             steps: match options.get("steps") {
-                Some("tools") => Steps::Tools,
-                Some("none") => Steps::None,
-                _ => Steps::Nodes,
+                Some("tools") => StepMode::Tools,
+                Some("none") => StepMode::None,
+                _ => StepMode::Nodes,
             },
             marker_only: options.is("custom", "marker-only"),
             manual_reasoning: options.is("reasoning", "manual"),
@@ -100,14 +103,14 @@ impl Settings {
             metadata: options.is("metadata", "on"),
             hide_nodes: list("hide_nodes"),
             hide_tags: list("hide_tags"),
-            outcome: !options.is("interrupts", "legacy"),
-            legacy: options.is("interrupts", "legacy") || options.is("interrupts", "both"),
+            interrupt_outcome: !options.is("interrupts", "legacy"),
+            interrupt_events: options.is("interrupts", "legacy") || options.is("interrupts", "both"),
             subagents: options.is("subagents", "on"),
             given_ids: options.is("ids", "given"),
         }
     }
 
-    /// Whether something of the node at `ns` (`outer:ID|inner:ID`) is to be left out.
+    /// Whether `node` at the namespace `ns` (`outer:ID|inner:ID`), or a node around it, is hidden.
     pub(super) fn hides_node(&self, ns: &str, node: &str) -> bool {
         !self.hide_nodes.is_empty()
             && self
@@ -116,7 +119,7 @@ impl Settings {
                 .any(|hidden| **hidden == *node || ns.split('|').any(|segment| node_of(segment) == &**hidden))
     }
 
-    /// Whether something with these tags is to be left out.
+    /// Whether a runnable with these tags is hidden.
     pub(super) fn hides_tags<T: AsRef<str>>(&self, tags: &[T]) -> bool {
         self.hide_tags.iter().any(|hidden| tags.iter().any(|tag| tag.as_ref() == &**hidden))
     }

@@ -1,8 +1,8 @@
-//! Looks into JSON without building it.
+//! Access to JSON without building a tree.
 //!
-//! LangGraph's events are wide and mostly redundant: a token of five letters comes in a thousand bytes. Each
-//! object is therefore read into borrowed raw members, and only the members that matter are looked into.
-//! Nothing here fails: a member of the wrong type is an absent member, and the caller counts it if it matters.
+//! LangGraph's events are wide and mostly redundant: a delta of five letters has about a thousand bytes around it.
+//! Objects are therefore read into borrowed raw members, and only the relevant members are parsed. No function
+//! here fails: a member of the wrong type is absent, and the caller counts it if it is relevant.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,8 @@ use crate::{
     tally::Tally,
 };
 
-/// A struct whose fields are the raw members of a JSON object. `null` is absent, unknown members are skipped,
-/// and the last of several members with one name counts.
+/// Defines a struct whose fields are the raw members of a JSON object. `null` is absent, unknown members are
+/// skipped, and the last of duplicate members is used.
 macro_rules! raw_object {
     ($(#[$doc:meta])* $vis:vis struct $name:ident { $($field:ident $(= $key:literal)?,)+ }) => {
         $(#[$doc])*
@@ -50,7 +50,7 @@ macro_rules! raw_object {
                         mut map: A,
                     ) -> Result<Self::Value, A::Error> {
                         let mut members = $name::default();
-                        while let Some(key) = map.next_key::<$crate::format::langgraph::raw_json::Key<'de>>()? {
+                        while let Some(key) = map.next_key::<$crate::format::langgraph::raw_json::BorrowedStr<'de>>()? {
                             let slot = match &*key.0 {
                                 $($crate::format::langgraph::raw_json::raw_object!(@key $field $($key)?) =>
                                     &mut members.$field,)+
@@ -74,32 +74,32 @@ macro_rules! raw_object {
 }
 pub(super) use raw_object;
 
-/// A key or string, borrowed where it has no escape.
-pub(super) struct Key<'a>(pub(super) Cow<'a, str>);
+/// A string, borrowed unless it contains escapes.
+pub(super) struct BorrowedStr<'a>(pub(super) Cow<'a, str>);
 
-impl<'de> serde::Deserialize<'de> for Key<'de> {
+impl<'de> serde::Deserialize<'de> for BorrowedStr<'de> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
         impl<'de> serde::de::Visitor<'de> for Text {
-            type Value = Key<'de>;
+            type Value = BorrowedStr<'de>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a string")
             }
 
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Borrowed(text)))
+                Ok(BorrowedStr(Cow::Borrowed(text)))
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Key(Cow::Owned(text.to_owned())))
+                Ok(BorrowedStr(Cow::Owned(text.to_owned())))
             }
         }
         deserializer.deserialize_str(Text)
     }
 }
 
-/// The string that `raw` is. Half a surrogate pair is repaired; that and U+0000 are counted.
+/// The string that `raw` is. A lone surrogate is replaced; that and U+0000 are counted.
 pub(super) fn string<'a>(raw: &'a RawValue, tally: &mut Tally) -> Option<Cow<'a, str>> {
     if !raw.get().starts_with('"') {
         return None;
@@ -111,8 +111,8 @@ pub(super) fn string<'a>(raw: &'a RawValue, tally: &mut Tally) -> Option<Cow<'a,
     Some(text)
 }
 
-/// The string that an optional member is, if it is there and not empty.
-pub(super) fn filled<'a>(raw: Option<&'a RawValue>, tally: &mut Tally) -> Option<Cow<'a, str>> {
+/// The string that an optional member is, unless it is absent or empty.
+pub(super) fn non_empty<'a>(raw: Option<&'a RawValue>, tally: &mut Tally) -> Option<Cow<'a, str>> {
     string(raw?, tally).filter(|text| !text.is_empty())
 }
 
@@ -139,7 +139,7 @@ pub(super) fn members(raw: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>> 
                     mut map: A,
                 ) -> Result<Self::Value, A::Error> {
                     let mut all = Vec::new();
-                    while let Some(Key(key)) = map.next_key()? {
+                    while let Some(BorrowedStr(key)) = map.next_key()? {
                         all.push((key, map.next_value()?));
                     }
                     Ok(Members(all))
@@ -154,6 +154,13 @@ pub(super) fn members(raw: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>> 
     serde_json::from_str::<Members<'_>>(raw.get()).ok().map(|members| members.0)
 }
 
+/// A member of the object that `raw` is; `null` is absent.
+pub(super) fn member<'a>(raw: &'a RawValue, name: &str) -> Option<&'a RawValue> {
+    let members = members(raw)?;
+    let found = members.into_iter().rev().find(|(key, _)| key == name);
+    found.map(|(_, value)| value).filter(|value| value.get() != "null")
+}
+
 /// The strings among the elements of an array.
 pub(super) fn strings<'a>(raw: Option<&'a RawValue>, tally: &mut Tally) -> Vec<Cow<'a, str>> {
     let elements = raw.and_then(elements).unwrap_or_default();
@@ -165,7 +172,7 @@ pub(super) fn integer(raw: Option<&RawValue>) -> Option<i64> {
     raw?.get().parse().ok()
 }
 
-/// The count that `raw` is; counts below zero are mistakes of a provider and mean nothing.
+/// The count that `raw` is; negative counts are provider errors and absent.
 pub(super) fn count(raw: Option<&RawValue>) -> Option<u64> {
     let text = raw?.get();
     text.parse().ok().or_else(|| {
@@ -174,7 +181,7 @@ pub(super) fn count(raw: Option<&RawValue>) -> Option<u64> {
     })
 }
 
-/// Any value, to be carried. What cannot be carried is counted and becomes `null`.
+/// Any value, to be passed on. A value that cannot be passed on is counted and becomes `null`.
 pub(super) fn json(raw: &RawValue, tally: &mut Tally) -> Json {
     json::json(raw, Path::Root, tally).unwrap_or_else(|error| {
         tally.note("value that cannot be carried", error.problem());
@@ -190,9 +197,8 @@ pub(super) fn is_array(raw: &RawValue) -> bool {
     raw.get().starts_with('[')
 }
 
-/// `text`, which is not JSON, as the JSON that Python meant: its `json` module writes `NaN` and `Infinity`,
-/// and careless writers leave control characters in strings. The first become `null`, the second escapes;
-/// `None` if neither is there.
+/// Repairs invalid JSON from Python: its `json` module writes `NaN` and `Infinity`, which become `null`, and some
+/// writers leave control characters in strings, which become escapes. `None` if `text` contains neither.
 pub(super) fn repaired(text: &str, tally: &mut Tally) -> Option<String> {
     let mut out = String::with_capacity(text.len() + 16);
     let mut changed = false;
@@ -243,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_found_and_null_is_absent() {
+    fn reads_members_and_treats_null_as_absent() {
         let raw: &RawValue = serde_json::from_str(r#"{"a":null,"x":[1],"type":1,"type":"t"}"#).unwrap();
         let pair = Pair::of(raw).unwrap();
         assert!(pair.a.is_none());
@@ -252,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_python_writes_is_repaired() {
+    fn repairs_python_numbers_and_control_characters() {
         let tally = &mut Tally::default();
         let text = "{\"a\":NaN,\"b\":\"NaN \\\" \u{1}\",\"c\":[-Infinity,Infinity]}";
         assert_eq!(repaired(text, tally).unwrap(), r#"{"a":null,"b":"NaN \" \u0001","c":[null,null]}"#);

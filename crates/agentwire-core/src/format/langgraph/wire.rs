@@ -1,14 +1,14 @@
-//! The objects of LangChain and LangGraph as they lie on the wire. Every member is optional: versions differ,
-//! and so do the serialisers that people put in front.
+//! The objects and names of LangChain and LangGraph on the wire. Every member is optional: versions differ, and so
+//! do the serialisers between an agent and its reader.
 
 use super::raw_json::raw_object;
 
 raw_object! {
-    /// Whatever stands on a line or in a frame: one of the five inputs.
-    pub(super) struct Native {
+    /// A line or a frame of any of the five inputs.
+    pub(super) struct NativeFrame {
         // `astream_events`
         event, name, run_id, parent_ids, tags, metadata, data,
-        // Mode objects; `kind` is also protocol v2's.
+        // StreamMode objects; `kind` is also protocol v2's.
         ns, mode, kind = "type",
         // Protocol v2
         method, params, event_id, result,
@@ -19,12 +19,12 @@ raw_object! {
 
 raw_object! {
     /// `data` of an event.
-    pub(super) struct Data { input, output, chunk, error, tool_call_id, name, action, message, detail, }
+    pub(super) struct EventData { input, output, chunk, error, tool_call_id, name, action, message, detail, }
 }
 
 raw_object! {
     /// `metadata` of an event or a message.
-    pub(super) struct Meta {
+    pub(super) struct EventMetadata {
         node = "langgraph_node", step = "langgraph_step", path = "langgraph_path",
         ns = "langgraph_checkpoint_ns", inner_ns = "checkpoint_ns",
         thread_id, run_id, provider = "ls_provider", model = "ls_model_name", integration = "ls_integration",
@@ -33,8 +33,8 @@ raw_object! {
 }
 
 raw_object! {
-    /// A message or a chunk of one, flat, in the `lc` envelope, or as a role/content pair.
-    pub(super) struct Message {
+    /// A message or a chunk: flat, in the `lc` envelope, or as a role/content pair.
+    pub(super) struct NativeMessage {
         content, kind = "type", role, id, name, tool_calls, invalid_tool_calls, tool_call_chunks,
         additional_kwargs, response_metadata, usage_metadata, chunk_position,
         tool_call_id, artifact, status,
@@ -44,7 +44,7 @@ raw_object! {
 
 raw_object! {
     /// `additional_kwargs` of a message.
-    pub(super) struct Kwargs {
+    pub(super) struct AdditionalKwargs {
         reasoning_content, reasoning, tool_calls, openai_role = "__openai_role__",
         call_signatures = "__gemini_function_call_thought_signatures__",
     }
@@ -52,7 +52,7 @@ raw_object! {
 
 raw_object! {
     /// `response_metadata` of a message, and protocol v2's `metadata`.
-    pub(super) struct Response {
+    pub(super) struct ResponseMetadata {
         finish_reason, stop_reason, stop_camel = "stopReason", done_reason, status,
         model_name, model, model_provider, provider,
     }
@@ -71,52 +71,52 @@ raw_object! {
 }
 
 raw_object! {
-    /// A call, whole or a piece of one: LangChain's form, OpenAI's form, and an agent action.
-    pub(super) struct Call {
+    /// A tool call or a chunk of one: LangChain's form, OpenAI's form, or an agent action.
+    pub(super) struct NativeCall {
         id, name, args, index, kind = "type", function, tool_call, tool_call_id,
         tool, tool_input, tool_name, input, output, message, event,
     }
 }
 
 raw_object! {
-    pub(super) struct Function { name, arguments, }
+    pub(super) struct NativeFunction { name, arguments, }
 }
 
 raw_object! {
-    /// A block of content, of any provider.
-    pub(super) struct Block {
+    /// A content block of any provider.
+    pub(super) struct NativeBlock {
         kind = "type", index, id, text, refusal,
         thinking, reasoning, reasoning_content, summary, signature, data, encrypted_content, extras, value,
         annotations, citations,
         image_url, url, base64, file_id, mime_type, media_type, source, source_type, file, file_uri,
         input_audio, filename, title, name, result, transcript,
-        // An image generation names its format, OpenAI's audio too.
+        // Image generation and OpenAI's audio.
         format, output_format,
         fields,
     }
 }
 
 raw_object! {
-    /// Bytes inside a block: Anthropic's `source`, OpenAI's `file`, `input_audio` and `image_url`.
-    pub(super) struct Inner {
+    /// An object inside a block: Anthropic's `source`, OpenAI's `file`, `input_audio` and `image_url`.
+    pub(super) struct BlockDetail {
         kind = "type", media_type, mime_type, data, url, file_id, file_data, filename, format, text, signature,
         index, redacted_content, redacted_camel = "redactedContent",
     }
 }
 
 raw_object! {
-    /// What a node returns to change more than the state.
-    pub(super) struct Command { update, goto, graph, resume, }
+    /// `Command`: a state update with a jump, or the answer to an interrupt.
+    pub(super) struct NativeCommand { update, goto, graph, resume, }
 }
 
 raw_object! {
-    /// An interrupt, today's and the one before ids.
-    pub(super) struct Interrupt { value, id, interrupt_id, response_schema, ns, payload, resumable, when, }
+    /// An interrupt, with an id or, in old versions, without one.
+    pub(super) struct NativeInterrupt { value, id, interrupt_id, response_schema, ns, payload, resumable, when, }
 }
 
 raw_object! {
-    /// What a person or program may find inside an interrupt's value.
-    pub(super) struct Question {
+    /// The `value` of an interrupt, where graphs put a question.
+    pub(super) struct InterruptValue {
         message, question, prompt, description, action_requests, reason,
         tool_call_id, tool_call_camel = "toolCallId", response_schema, schema_camel = "responseSchema",
         expires_at, expires_camel = "expiresAt",
@@ -124,27 +124,27 @@ raw_object! {
 }
 
 raw_object! {
-    /// A failure, in the server's words.
-    pub(super) struct Failure { error, message, detail, }
+    /// An error of the server.
+    pub(super) struct NativeError { error, message, detail, }
 }
 
 raw_object! {
-    /// A task that starts or ends, in `tasks` and inside `debug`.
-    pub(super) struct Task { id, name, input, triggers, result, error, interrupts, }
+    /// The start or end of a task, in `tasks` and inside `debug`.
+    pub(super) struct NativeTask { id, name, input, triggers, result, error, interrupts, }
 }
 
 raw_object! {
     /// An entry of `debug`.
-    pub(super) struct Debug { kind = "type", payload, }
+    pub(super) struct DebugEntry { kind = "type", payload, }
 }
 
 raw_object! {
     /// A checkpoint, in `checkpoints` and inside `debug`.
-    pub(super) struct Checkpoint { values, next, tasks, config, }
+    pub(super) struct NativeCheckpoint { values, next, tasks, config, }
 }
 
 raw_object! {
-    pub(super) struct Config { configurable, }
+    pub(super) struct CheckpointConfig { configurable, }
 }
 
 raw_object! {
@@ -153,11 +153,11 @@ raw_object! {
 
 raw_object! {
     /// `params` of protocol v2.
-    pub(super) struct Params { namespace, timestamp, data, node, }
+    pub(super) struct ProtocolParams { namespace, timestamp, data, node, }
 }
 
 raw_object! {
-    /// `data` of protocol v2, of all channels.
+    /// `data` of protocol v2, for all methods.
     pub(super) struct ProtocolData {
         event, id, role, metadata, index, content, delta, usage, message, code, error, graph_name,
         interrupt_id, payload, name, node, values, run_id, cause,
@@ -166,15 +166,11 @@ raw_object! {
 }
 
 raw_object! {
-    /// A marker event's `{name, payload}`, and AG-UI's `manually_emit_*`.
-    pub(super) struct Marker { kind = "type", name, payload, event_id, id, message_id, message, args, }
+    /// `data` of a custom event: `{name, payload}` of a marker, and AG-UI's `manually_emit_*`.
+    pub(super) struct CustomData { kind = "type", name, payload, event_id, id, message_id, message, args, }
 }
 
-// The names of everything that LangChain and LangGraph emit, in one place.
-//
-// LangChain builds its event names as `on_{kind}_{stage}` and exports none of them. Those marked below never
-// occur in `astream_events` v2, but other bridges and older documents use them, so they are understood.
-
+/// Defines an enum of names on the wire.
 macro_rules! names {
     ($(#[$doc:meta])* $vis:vis enum $name:ident { $($variant:ident = $text:literal,)+ }) => {
         $(#[$doc])*
@@ -193,7 +189,7 @@ macro_rules! names {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// What a name on the wire stands for.
+            /// The variant for a name on the wire.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 Some(match text { $($text => Self::$variant,)+ _ => return None })
@@ -203,7 +199,8 @@ macro_rules! names {
 }
 
 names! {
-    /// The kinds of `astream_events` events.
+    /// The events of `astream_events`. LangChain builds their names as `on_{kind}_{stage}` and exports none of
+    /// them. Names marked below never occur in version 2, but other bridges and older documents use them.
     pub enum EventName {
         ChatModelStream = "on_chat_model_stream",
         ChatModelStart = "on_chat_model_start",
@@ -244,14 +241,14 @@ names! {
         // Not in v2: callbacks of the old agent executor.
         AgentAction = "on_agent_action",
         AgentFinish = "on_agent_finish",
-        // What a recorder writes when the iterator raised; the server's `error` frame inside a line.
+        // Written by recorders when the iterator raised: the server's `error` frame as a line.
         Error = "error",
     }
 }
 
 names! {
     /// The stream modes of a graph, as the server names them in its frames.
-    pub enum Mode {
+    pub enum StreamMode {
         Messages = "messages",
         MessagesPartial = "messages/partial",
         MessagesComplete = "messages/complete",
@@ -267,8 +264,8 @@ names! {
         Metadata = "metadata",
         Error = "error",
         End = "end",
-        // Not of the server: what a caller has read from `/threads/{id}/state` and `/runs/{id}` after the
-        // stream closed, because only there it says how the run ended.
+        // Appended by the caller: the responses of `/threads/{id}/state` and `/runs/{id}` after the stream closed,
+        // which alone report the outcome of the run.
         State = "state",
         Run = "run",
     }
@@ -276,7 +273,7 @@ names! {
 
 names! {
     /// The methods of the server's protocol v2.
-    pub enum Method {
+    pub enum ProtocolMethod {
         Lifecycle = "lifecycle",
         Messages = "messages",
         Tools = "tools",

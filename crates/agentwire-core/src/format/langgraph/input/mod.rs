@@ -1,58 +1,58 @@
-//! Requests: the canonical [`RunInput`] to what LangGraph Server takes at `/threads/{id}/runs/stream`.
+//! Requests: converts a canonical [`RunInput`] to the body of LangGraph Server's `/threads/{id}/runs/stream`.
 //!
-//! A thread on the server has its conversation already, and adds to it by id. What the user interface sends is
-//! the whole conversation, so the caller hands in what the thread holds ([`super::thread_state::read_state`]) and only
-//! the rest is sent. Without it everything is sent, which is right for stateless runs and new threads.
+//! A thread on the server has a conversation and adds messages by id, while a client sends all messages. The caller
+//! passes the state of the thread ([`super::thread_state::read_state`]), and only new messages are sent. Without
+//! it all messages are sent, which is correct for stateless runs and new threads.
 //!
 //! ```
-//! use agentwire_core::{event::{Message, RunInput}, format::langgraph::input::{RunRequest, run_request}};
+//! use agentwire_core::{event::{Message, RunInput}, format::langgraph::input::{RequestSettings, run_request_body}};
 //! let mut input = RunInput::new("t1", "r1");
 //! input.messages.push(Message::user("m1", "hi"));
-//! let body = run_request(&input, &RunRequest::new("agent")).to_string();
+//! let body = run_request_body(&input, &RequestSettings::new("agent")).to_string();
 //! assert!(body.starts_with(r#"{"assistant_id":"agent","input":{"messages":[{"role":"user","content":"hi","id":"m1"}]}"#));
 //! ```
 
-use std::collections::HashSet;
+mod langchain_messages;
 
 use serde_json::{Map, Value, json};
 
+pub use self::langchain_messages::langchain_messages;
+use self::langchain_messages::{call_ids, langchain_message};
 use super::{
-    reader::is_stand_in,
-    thread_state::{BREAKPOINT_ID, ThreadState},
+    reader::{BREAKPOINT_ID, is_generated_id},
+    thread_state::ThreadState,
 };
 use crate::{
-    event::{
-        Content, ContentPart, MediaKind, Message, MessageBody, PartSource, ResumeEntry, ResumeStatus,
-        RunInput, ToolCall,
-    },
+    event::{Message, MessageBody, ResumeEntry, ResumeStatus, RunInput},
     format::reused,
+    json::Json,
 };
 
-/// The stream modes that carry everything that canonical events can say, without repeating the tokens.
+/// The stream modes that together contain all canonical events, without repeated tokens.
 ///
 /// `events` alone would lose interrupts and the output of the stream writer, `messages` repeats each message
 /// from its start in every frame.
 pub const STREAM_MODES: &[&str] = &["messages-tuple", "updates", "values", "custom", "tasks"];
 
-/// What a request needs beside the canonical input.
+/// Settings of a request, beside the canonical input.
 #[derive(Clone, Debug)]
-pub struct RunRequest<'r> {
-    /// The graph or the assistant.
+pub struct RequestSettings<'r> {
+    /// The id of the graph or assistant.
     pub assistant: &'r str,
-    /// What to stream; [`STREAM_MODES`] unless told otherwise.
+    /// The stream modes; [`STREAM_MODES`] by default.
     pub stream_modes: &'r [&'r str],
-    /// Under which keys of its state the graph expects the user interface's tools and context.
+    /// The keys of the graph's state for the client's tools and context.
     pub keys: StateKeys,
-    /// What the thread holds already, if it was read.
-    pub known: Option<&'r ThreadState>,
-    /// Whether the run has a thread. A stateless one cannot be joined, and always gets everything.
+    /// The state of the thread, if it was read.
+    pub thread_state: Option<&'r ThreadState>,
+    /// Whether the run has no thread. Then it cannot be joined, and all messages are sent.
     pub stateless: bool,
 }
 
-/// Keys of a graph's state under which it expects what the user interface brings along.
+/// Keys of a graph's state for the client's tools and context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateKeys {
-    /// `tools`: the tools.
+    /// `tools`: tools.
     pub tools: bool,
     /// `ag-ui`: tools and context.
     pub ag_ui: bool,
@@ -61,10 +61,10 @@ pub struct StateKeys {
 }
 
 impl StateKeys {
-    /// The keys of a list such as `tools,ag-ui`.
+    /// Parses a list such as `tools,ag-ui`.
     ///
     /// # Errors
-    /// When a key is not known; gives that key.
+    /// When a key is unknown; returns that key.
     pub fn parse(list: &str) -> Result<Self, &str> {
         let mut keys = Self::default();
         for key in list.split(',').map(str::trim).filter(|key| !key.is_empty()) {
@@ -79,7 +79,7 @@ impl StateKeys {
     }
 }
 
-impl<'r> RunRequest<'r> {
+impl<'r> RequestSettings<'r> {
     /// A request for a run of `assistant` on a thread.
     #[must_use]
     pub fn new(assistant: &'r str) -> Self {
@@ -87,7 +87,7 @@ impl<'r> RunRequest<'r> {
             assistant,
             stream_modes: STREAM_MODES,
             keys: StateKeys::default(),
-            known: None,
+            thread_state: None,
             stateless: false,
         }
     }
@@ -95,31 +95,30 @@ impl<'r> RunRequest<'r> {
 
 /// The body of a run request.
 ///
-/// Answers to interrupts become `command.resume`, by interrupt id; an interrupt that was given up is answered
-/// with `{"cancelled": true}`. What the person says beside it goes along as `command.update`. Answers to breakpoints have
-/// nothing to say: the run goes on with no input, unless the answer is no ([`stops_at_breakpoint`]).
-/// `config`, `context`, `metadata`, `command` and other members of the request that a user interface forwards
-/// are taken over.
+/// Answers to interrupts become `command.resume`, by interrupt id; a cancelled interrupt is answered with
+/// `{"cancelled": true}`. New user messages beside an answer become `command.update`. Answers to breakpoints have no
+/// value: the run continues without input, unless the answer is negative ([`stops_at_breakpoint`]).
+/// `config`, `context`, `metadata`, `command` and other members of the request that a client forwards are copied.
 #[must_use]
-pub fn run_request(input: &RunInput, request: &RunRequest<'_>) -> Value {
+pub fn run_request_body(input: &RunInput, request: &RequestSettings<'_>) -> Value {
     let mut body = Map::new();
     body.insert("assistant_id".into(), request.assistant.into());
-    let forwarded = match input.forwarded.as_ref().map(crate::json::Json::to_value) {
+    let forwarded = match input.forwarded.as_ref().map(Json::to_value) {
         Some(Value::Object(forwarded)) => forwarded,
         _ => Map::new(),
     };
-    match answer(input, &forwarded) {
-        Answer::Resume(mut command) => {
-            let said = said_beside(input, request);
-            if let (false, Value::Object(command)) = (said.is_empty(), &mut command) {
-                command.entry("update").or_insert_with(|| json!({"messages": said}));
+    match resume_action(input, &forwarded) {
+        ResumeAction::Command(mut command) => {
+            let messages = messages_beside_answers(input, request);
+            if let (false, Value::Object(command)) = (messages.is_empty(), &mut command) {
+                command.entry("update").or_insert_with(|| json!({"messages": messages}));
             }
             body.insert("command".into(), command);
         }
-        Answer::GoOn => {
+        ResumeAction::Continue => {
             body.insert("input".into(), Value::Null);
         }
-        Answer::Nothing => {
+        ResumeAction::None => {
             body.insert("input".into(), graph_input(input, request));
         }
     }
@@ -139,29 +138,29 @@ pub fn run_request(input: &RunInput, request: &RunRequest<'_>) -> Value {
     Value::Object(body)
 }
 
-/// What a person says beside their answer, where it can be said: nothing may stand between a call and its result, and
-/// what waits for an answer is often a call.
-fn said_beside(input: &RunInput, request: &RunRequest<'_>) -> Vec<Value> {
-    let Some(known) = request.known else { return Vec::new() };
-    let is_answered = |call: &str| {
-        known
+/// The new user messages beside answers to interrupts. None are sent while a tool call has no result: no message may
+/// stand between a call and its result, and an interrupt is often raised by a call.
+fn messages_beside_answers(input: &RunInput, request: &RequestSettings<'_>) -> Vec<Value> {
+    let Some(state) = request.thread_state else { return Vec::new() };
+    let has_result = |call: &str| {
+        state
             .messages
             .iter()
             .any(|held| matches!(&held.body, MessageBody::Tool { call: of, .. } if of.as_str() == call))
     };
-    let mut calls = known.messages.iter().flat_map(|held| held.tool_calls());
-    if !calls.all(|call| is_answered(&call.id)) {
+    let mut calls = state.messages.iter().flat_map(|held| held.tool_calls());
+    if !calls.all(|call| has_result(&call.id)) {
         return Vec::new();
     }
     let ids = call_ids(&input.messages);
-    new_messages(&input.messages, Some(known))
-        .filter(|said| matches!(said.body, MessageBody::User { .. }))
-        .filter_map(|said| message(said, &ids))
+    new_messages(&input.messages, Some(state))
+        .filter(|message| matches!(message.body, MessageBody::User { .. }))
+        .filter_map(|message| langchain_message(message, &ids))
         .collect()
 }
 
-/// Whether a graph that waits at a breakpoint shall not go on: a person gave it up or said no. The graph cannot be told
-/// that; it can only be left alone.
+/// Whether a graph at a breakpoint must not continue: the breakpoint was cancelled, or the answer is negative. A graph
+/// has no form for a negative answer, so that no run is started.
 ///
 /// ```
 /// use agentwire_core::{event::{ResumeEntry, ResumeStatus, RunInput}, format::langgraph::input::stops_at_breakpoint};
@@ -173,69 +172,71 @@ fn said_beside(input: &RunInput, request: &RunRequest<'_>) -> Vec<Value> {
 #[must_use]
 pub fn stops_at_breakpoint(input: &RunInput) -> bool {
     let entries = input.resume.as_deref().unwrap_or_default();
-    let is_no = |entry: &ResumeEntry| {
-        let answer = entry.payload.as_ref().map_or(Value::Null, crate::json::Json::to_value);
+    let is_negative = |entry: &ResumeEntry| {
+        let answer = entry.payload.as_ref().map_or(Value::Null, Json::to_value);
         entry.status == ResumeStatus::Cancelled
             || [&answer, &answer["approved"], &answer["confirmed"]].contains(&&Value::Bool(false))
     };
-    entries.iter().all(|entry| is_breakpoint(&entry.interrupt)) && entries.iter().any(is_no)
+    entries.iter().all(|entry| is_breakpoint(&entry.interrupt)) && entries.iter().any(is_negative)
 }
 
-enum Answer {
-    Resume(Value),
-    /// Past a breakpoint.
-    GoOn,
-    Nothing,
+/// The effect of the answers in a request.
+enum ResumeAction {
+    Command(Value),
+    /// Continues after a breakpoint.
+    Continue,
+    None,
 }
 
-fn answer(input: &RunInput, forwarded: &Map<String, Value>) -> Answer {
+fn resume_action(input: &RunInput, forwarded: &Map<String, Value>) -> ResumeAction {
     let entries = input.resume.as_deref().unwrap_or_default();
     if entries.is_empty() {
-        // How user interfaces answered before there was a place for it.
+        // Clients that predate `resume` forward a command.
         return match forwarded.get("command").filter(|command| command.get("resume").is_some()) {
-            Some(command) => Answer::Resume(command.clone()),
-            None => Answer::Nothing,
+            Some(command) => ResumeAction::Command(command.clone()),
+            None => ResumeAction::None,
         };
     }
     let values = entries.iter().filter(|entry| !is_breakpoint(&entry.interrupt)).map(|entry| {
         let value = match entry.status {
-            ResumeStatus::Resolved => entry.payload.as_ref().map_or(Value::Null, crate::json::Json::to_value),
+            ResumeStatus::Resolved => entry.payload.as_ref().map_or(Value::Null, Json::to_value),
             ResumeStatus::Cancelled => json!({"cancelled": true}),
         };
         (entry.interrupt.to_string(), value)
     });
     let values: Map<String, Value> = values.collect();
     if values.is_empty() {
-        return Answer::GoOn;
+        return ResumeAction::Continue;
     }
-    // LangGraph tells a map of answers from an answer by its keys. Interrupts of versions that had no ids can
-    // only be answered one at a time.
+    // LangGraph recognises a map of answers by its keys. Interrupts of versions without ids can only be answered one
+    // at a time.
     let by_id = values.keys().all(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()));
     let resume = match (by_id, values.len()) {
         (false, 1) => values.into_iter().next().map(|(_, value)| value).unwrap_or_default(),
         _ => Value::Object(values),
     };
-    Answer::Resume(json!({"resume": resume}))
+    ResumeAction::Command(json!({"resume": resume}))
 }
 
 fn is_breakpoint(id: &str) -> bool {
     id == BREAKPOINT_ID || id.strip_prefix(BREAKPOINT_ID).is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// `input`: the state of the user interface, its new messages, and what it brings along.
-fn graph_input(input: &RunInput, request: &RunRequest<'_>) -> Value {
-    let mut values = match input.state.as_ref().map(crate::json::Json::to_value) {
+/// `input`: the state of the client, its new messages, tools and context.
+fn graph_input(input: &RunInput, request: &RequestSettings<'_>) -> Value {
+    let mut values = match input.state.as_ref().map(Json::to_value) {
         Some(Value::Object(state)) => state,
         _ => Map::new(),
     };
     values.remove("messages");
-    if let Some(known) = request.known {
-        // Values go through the graph's reducers: what is there already would be added twice.
-        let known = known.state.to_value();
-        values.retain(|key, value| known.get(key) != Some(value));
+    if let Some(state) = request.thread_state {
+        // Values pass through the graph's reducers, so that unchanged ones would be added twice.
+        let state = state.state.to_value();
+        values.retain(|key, value| state.get(key) != Some(value));
     }
     let ids = call_ids(&input.messages);
-    let messages = new_messages(&input.messages, request.known).filter_map(|it| message(it, &ids));
+    let messages = new_messages(&input.messages, request.thread_state);
+    let messages = messages.filter_map(|message| langchain_message(message, &ids));
     let messages: Vec<Value> = messages.collect();
     let mut all = Map::new();
     all.insert("messages".into(), messages.into());
@@ -247,7 +248,7 @@ fn graph_input(input: &RunInput, request: &RunRequest<'_>) -> Value {
             let parameters = tool
                 .parameters
                 .as_ref()
-                .map_or_else(|| json!({"type": "object", "properties": {}}), crate::json::Json::to_value);
+                .map_or_else(|| json!({"type": "object", "properties": {}}), Json::to_value);
             json!({"name": &*tool.name, "description": &*tool.description, "parameters": parameters})
         })
         .collect();
@@ -268,161 +269,38 @@ fn graph_input(input: &RunInput, request: &RunRequest<'_>) -> Value {
     Value::Object(all)
 }
 
-/// The messages that the thread does not hold. Results are known by their call: their ids differ, because the
-/// graph names a result only after it was shown. So do the ids of answers that had been shown under a stand-in
-/// before their name came, and with a number because an earlier answer had their name.
+/// The messages that the thread does not have. Tool results are compared by call, because the graph assigns their ids
+/// only after they were shown. Assistant messages are also compared by content if they were shown under a generated
+/// id before the provider's arrived, or with a number because an earlier message had the same id.
 fn new_messages<'m>(
     messages: &'m [Message],
-    known: Option<&'m ThreadState>,
+    thread_state: Option<&'m ThreadState>,
 ) -> impl Iterator<Item = &'m Message> {
-    let held = known.map(|known| known.messages.as_slice()).unwrap_or_default();
+    let held = thread_state.map(|state| state.messages.as_slice()).unwrap_or_default();
     messages.iter().filter(move |message| {
         !held.iter().any(|held| match (&held.body, &message.body) {
             (MessageBody::Tool { call: held, .. }, MessageBody::Tool { call, .. }) => held == call,
             (MessageBody::Assistant { .. }, MessageBody::Assistant { .. }) => {
-                let other_name = is_stand_in(&message.id) || reused::number(&held.id, &message.id).is_some();
-                held.id == message.id || other_name && held.body == message.body
+                let has_other_id =
+                    is_generated_id(&message.id) || reused::number(&held.id, &message.id).is_some();
+                held.id == message.id || has_other_id && held.body == message.body
             }
             _ => held.id == message.id,
         })
     })
 }
 
-/// Canonical messages as LangChain messages, for callers that have a graph at hand.
-#[must_use]
-pub fn messages(messages: &[Message]) -> Vec<Value> {
-    let ids = call_ids(messages);
-    messages.iter().filter_map(|it| message(it, &ids)).collect()
-}
-
-/// The ids of all calls; among them an id that was used again is known by its number.
-fn call_ids(messages: &[Message]) -> HashSet<&str> {
-    messages.iter().flat_map(|message| message.tool_calls()).map(|call| call.id.as_str()).collect()
-}
-
-/// A message as LangChain takes it; `None` for those that never go to an agent.
-fn message(message: &Message, ids: &HashSet<&str>) -> Option<Value> {
-    let native = |id| reused::native(id, |native| ids.contains(native));
-    let mut value = Map::new();
-    let mut set = |key: &str, it: Value| {
-        value.insert(key.into(), it);
-    };
-    match &message.body {
-        MessageBody::User { content } => {
-            set("role", "user".into());
-            set("content", body(content));
-        }
-        MessageBody::System { content } => {
-            set("role", "system".into());
-            set("content", (&**content).into());
-        }
-        MessageBody::Developer { content } => {
-            set("role", "developer".into());
-            set("content", (&**content).into());
-        }
-        MessageBody::Assistant { content, tool_calls } => {
-            set("role", "assistant".into());
-            set("content", content.as_deref().unwrap_or_default().into());
-            let calls = tool_calls.as_deref().unwrap_or_default();
-            let (valid, invalid): (Vec<_>, Vec<_>) =
-                calls.iter().map(|it| call(it, native(&it.id))).partition(Result::is_ok);
-            if !valid.is_empty() {
-                set("tool_calls", valid.into_iter().filter_map(Result::ok).collect());
-            }
-            if !invalid.is_empty() {
-                set("invalid_tool_calls", invalid.into_iter().filter_map(Result::err).collect());
-            }
-        }
-        MessageBody::Tool { call, content, error } => {
-            set("role", "tool".into());
-            set("content", body(content));
-            set("tool_call_id", native(call).into());
-            if error.is_some() {
-                set("status", "error".into());
-            }
-        }
-        MessageBody::Activity { .. } | MessageBody::Reasoning { .. } => return None,
-    }
-    set("id", message.id.as_str().into());
-    if let Some(name) = &message.name {
-        set("name", (&**name).into());
-    }
-    Some(Value::Object(value))
-}
-
-/// A call with its arguments parsed, or as an invalid one if they are not an object.
-fn call(call: &ToolCall, id: &str) -> Result<Value, Value> {
-    let arguments = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
-    match serde_json::from_str(arguments) {
-        Ok(Value::Object(args)) => {
-            Ok(json!({"name": &*call.name, "args": args, "id": id, "type": "tool_call"}))
-        }
-        _ => Err(json!({
-            "name": &*call.name, "args": arguments, "id": id,
-            "error": "the arguments are not a JSON object", "type": "invalid_tool_call",
-        })),
-    }
-}
-
-fn body(content: &Content) -> Value {
-    match content {
-        Content::Text(text) => (&**text).into(),
-        Content::Parts(parts) => parts.iter().map(part).collect(),
-    }
-}
-
-fn part(part: &ContentPart) -> Value {
-    let (kind, source, metadata) = match part {
-        ContentPart::Text { text, .. } => return json!({"type": "text", "text": &**text}),
-        ContentPart::Media { kind, source, metadata, .. } => (*kind, source, metadata),
-    };
-    // Every version and every provider's adapter understands images of this form.
-    if kind == MediaKind::Image {
-        let url = match source {
-            PartSource::Data { value, mime_type } => Some(format!("data:{mime_type};base64,{value}")),
-            PartSource::Url { value, .. } => Some(value.to_string()),
-            PartSource::File { .. } => None,
-        };
-        if let Some(url) = url {
-            return json!({"type": "image_url", "image_url": {"url": url}});
-        }
-    }
-    let kind = match kind {
-        MediaKind::Image => "image",
-        MediaKind::Audio => "audio",
-        MediaKind::Video => "video",
-        MediaKind::Document => "file",
-    };
-    let mut block = Map::new();
-    block.insert("type".into(), kind.into());
-    match source {
-        PartSource::Data { value, .. } => block.insert("base64".into(), (&**value).into()),
-        PartSource::Url { value, .. } => block.insert("url".into(), (&**value).into()),
-        PartSource::File { value, .. } => block.insert("file_id".into(), (&**value).into()),
-    };
-    if let Some(mime_type) = source.mime_type() {
-        block.insert("mime_type".into(), mime_type.into());
-    }
-    let name = metadata.as_ref().and_then(|metadata| metadata.clone().into_object()?.get_str("filename"));
-    if let Some(name) = name {
-        // Providers that take files want to know what to call them.
-        block.insert("extras".into(), json!({"filename": name}));
-    }
-    Value::Object(block)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        event::{Context, Message, ResumeEntry, Tool},
+        event::{Content, ContentPart, Context, MediaKind, PartSource, Tool, ToolCall},
         format::langgraph::thread_state,
-        json::Json,
         tally::Tally,
     };
 
     fn text(messages: &[Message]) -> String {
-        let values = super::messages(messages);
+        let values = langchain_messages(messages);
         Value::from(values).to_string()
     }
 
@@ -439,16 +317,16 @@ mod tests {
                 })
                 .collect(),
         );
-        run_request(&input, &RunRequest::new("agent"))
+        run_request_body(&input, &RequestSettings::new("agent"))
     }
 
     #[test]
-    fn a_request_equals_the_recorded_one() {
+    fn request_equals_the_recorded_one() {
         let mut input = RunInput::new("t", "r");
         input.messages.push(Message::user("h1", "weather"));
         let modes = ["messages-tuple", "updates", "values", "custom"];
-        let request = RunRequest { stream_modes: &modes, ..RunRequest::new("tools") };
-        let body = run_request(&input, &request);
+        let request = RequestSettings { stream_modes: &modes, ..RequestSettings::new("tools") };
+        let body = run_request_body(&input, &request);
         // As recorded beside `server-tools-multi.sse`.
         assert_eq!(body["assistant_id"], "tools");
         assert_eq!(body["input"], json!({"messages": [{"role": "user", "content": "weather", "id": "h1"}]}));
@@ -458,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn every_role_and_part_has_a_form() {
+    fn converts_every_role_and_content_part() {
         let call = ToolCall::new("c1", "search", r#"{"q":"x"}"#);
         let broken = ToolCall::new("c2", "search", r#"{"q":"#);
         let data = PartSource::Data { value: "AAAA".into(), mime_type: "image/png".into() };
@@ -503,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_and_context_go_where_the_graph_expects_them() {
+    fn tools_and_context_are_set_under_the_state_keys() {
         let mut input = RunInput::new("t", "r");
         input.tools.push(Tool {
             name: "pick".into(),
@@ -513,19 +391,19 @@ mod tests {
         });
         input.context.push(Context { description: "user".into(), value: "Ana".into() });
         let keys = StateKeys::parse("tools, ag-ui,copilotkit").unwrap();
-        let body = run_request(&input, &RunRequest { keys, ..RunRequest::new("agent") });
+        let body = run_request_body(&input, &RequestSettings { keys, ..RequestSettings::new("agent") });
         let tool = json!({"name": "pick", "description": "picks", "parameters": {"type": "object", "properties": {}}});
         let context = json!({"description": "user", "value": "Ana"});
         assert_eq!(body["input"]["tools"], json!([tool]));
         assert_eq!(body["input"]["ag-ui"], json!({"tools": [tool], "context": [context]}));
         assert_eq!(body["input"]["copilotkit"], json!({"actions": [tool], "context": [context]}));
-        let none = run_request(&input, &RunRequest::new("agent"));
+        let none = run_request_body(&input, &RequestSettings::new("agent"));
         assert_eq!(none["input"], json!({"messages": []}));
         assert_eq!(StateKeys::parse("tool"), Err("tool"));
     }
 
     #[test]
-    fn answers_are_keyed_by_interrupt() {
+    fn answers_are_keyed_by_interrupt_id() {
         let id = "c39f193ebabf28ac94abe5106ce262e4";
         let body = resume(&[(id, ResumeStatus::Resolved, Some(r#"{"approved":true}"#))]);
         assert_eq!(body["command"], json!({"resume": {id: {"approved": true}}}));
@@ -534,7 +412,7 @@ mod tests {
         let body =
             resume(&[(id, ResumeStatus::Resolved, Some("1")), (&other, ResumeStatus::Cancelled, None)]);
         assert_eq!(body["command"]["resume"], json!({id: 1, other: {"cancelled": true}}));
-        // Before ids, an answer stood for itself.
+        // Versions without ids take the bare answer.
         let body = resume(&[("approve:1", ResumeStatus::Resolved, Some("\"yes\""))]);
         assert_eq!(body["command"], json!({"resume": "yes"}));
         let body = resume(&[("breakpoint:tools", ResumeStatus::Resolved, None)]);
@@ -543,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn words_go_along_with_an_answer_unless_a_call_waits_for_its_result() {
+    fn messages_beside_an_answer_are_sent_unless_a_call_has_no_result() {
         let human = json!({"type": "human", "id": "u1", "content": "go"});
         let calls = json!({"type": "ai", "id": "a1", "content": "", "tool_calls": [{"id": "c1", "name": "pay", "args": {}}]});
         let result = json!({"type": "tool", "id": "x1", "tool_call_id": "c1", "content": "done"});
@@ -555,22 +433,23 @@ mod tests {
             payload: None,
             metadata: None,
         }]);
-        for (held, said) in
+        for (held, is_sent) in
             [(json!([human]), true), (json!([human, calls]), false), (json!([human, calls, result]), true)]
         {
             let state = json!({"values": {"messages": held}, "next": [], "tasks": []}).to_string();
-            let known =
-                crate::format::langgraph::thread_state::read_state(&state, &mut crate::Tally::default())
-                    .unwrap();
-            let body = run_request(&input, &RunRequest { known: Some(&known), ..RunRequest::new("agent") });
-            let told = &body["command"]["update"]["messages"];
-            assert_eq!(told.as_array().map(Vec::len), said.then_some(1), "{body}");
-            assert!(!said || told[0]["content"] == "and hurry", "{body}");
+            let known = thread_state::read_state(&state, &mut Tally::default()).unwrap();
+            let body = run_request_body(
+                &input,
+                &RequestSettings { thread_state: Some(&known), ..RequestSettings::new("agent") },
+            );
+            let sent = &body["command"]["update"]["messages"];
+            assert_eq!(sent.as_array().map(Vec::len), is_sent.then_some(1), "{body}");
+            assert!(!is_sent || sent[0]["content"] == "and hurry", "{body}");
         }
     }
 
     #[test]
-    fn a_no_at_a_breakpoint_is_no_way_on() {
+    fn negative_answer_stops_at_a_breakpoint() {
         for (id, status, payload, stops) in [
             ("breakpoint:pay", ResumeStatus::Resolved, None, false),
             ("breakpoint:pay", ResumeStatus::Resolved, Some("true"), false),
@@ -583,7 +462,7 @@ mod tests {
             ("c39f193ebabf28ac94abe5106ce262e4", ResumeStatus::Resolved, Some("false"), false),
         ] {
             let mut input = RunInput::new("t", "r");
-            let payload = payload.map(|payload| crate::json::Json::parse(payload).unwrap());
+            let payload = payload.map(|payload| Json::parse(payload).unwrap());
             input.resume = Some(vec![ResumeEntry { interrupt: id.into(), status, payload, metadata: None }]);
             assert_eq!(stops_at_breakpoint(&input), stops, "{id} {status:?}");
         }
@@ -591,29 +470,29 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_command_and_config_are_taken_over() {
+    fn forwarded_command_and_config_are_copied() {
         let mut input = RunInput::new("t", "r");
         let forwarded = r#"{"command":{"resume":"yes"},"config":{"configurable":{"k":1}},"other":1}"#;
         input.forwarded = Some(Json::parse(forwarded).unwrap());
-        let body = run_request(&input, &RunRequest::new("agent"));
+        let body = run_request_body(&input, &RequestSettings::new("agent"));
         assert_eq!(body["command"], json!({"resume": "yes"}));
         assert_eq!(body["config"], json!({"configurable": {"k": 1}}));
         assert!(body.get("other").is_none());
     }
 
     #[test]
-    fn only_what_the_thread_does_not_hold_is_sent() {
+    fn only_new_messages_and_values_are_sent() {
         let known = include_str!("../fixtures/threads/state_extra_keys.state.json");
         let known = thread_state::read_state(known, &mut Tally::default()).unwrap();
         let mut input = RunInput::new("t", "r");
         input.messages = known.messages.clone();
-        // The result was shown under a name of our own.
+        // The result was shown under a derived id.
         for message in &mut input.messages {
             if let MessageBody::Tool { call, .. } = &message.body {
                 message.id = format!("{call}-result").into();
             }
         }
-        // And the last answer, before its name came.
+        // The last assistant message was shown under a generated id.
         let last = input.messages.last_mut().unwrap();
         assert!(matches!(last.body, MessageBody::Assistant { .. }));
         let numbered = Message { id: format!("{}#2", last.id).into(), ..last.clone() };
@@ -626,7 +505,10 @@ mod tests {
             )
             .unwrap(),
         );
-        let body = run_request(&input, &RunRequest { known: Some(&known), ..RunRequest::new("agent") });
+        let body = run_request_body(
+            &input,
+            &RequestSettings { thread_state: Some(&known), ..RequestSettings::new("agent") },
+        );
         assert_eq!(
             body["input"],
             json!({"messages": [{"role": "user", "content": "and now?", "id": "h2"}], "stage": "again"})
@@ -634,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_goes_back_under_the_id_that_the_model_gave() {
+    fn tool_calls_are_sent_with_native_ids() {
         let ask = |id: &str, call: &str| {
             let tool_calls = Some(vec![ToolCall::new(call, "f", "{}")]);
             Message::new(id, MessageBody::Assistant { content: None, tool_calls })
@@ -645,9 +527,9 @@ mod tests {
         };
         let list =
             [ask("a1", "c"), answer("r1", "c"), ask("a2", "c#2"), answer("r2", "c#2"), ask("a3", "d#2")];
-        let sent = super::messages(&list);
+        let sent = langchain_messages(&list);
         assert_eq!(sent[2]["tool_calls"][0]["id"], "c");
         assert_eq!(sent[3]["tool_call_id"], "c");
-        assert_eq!(sent[4]["tool_calls"][0]["id"], "d#2", "an id of its own that only looks like it");
+        assert_eq!(sent[4]["tool_calls"][0]["id"], "d#2", "an id that only looks numbered");
     }
 }

@@ -1,40 +1,40 @@
-//! The calls of one list of messages, of which some may have the same id: see [`crate::format::reused`].
+//! Tool calls in a list of messages that may reuse a call id, see [`crate::format::reused`].
 
 use std::collections::HashMap;
 
-use super::messages::Naming;
+use super::messages::ShownIds;
 use crate::event::{MessageId, ToolCallId};
 pub(super) use crate::format::reused::{next, number};
 
-/// The calls of one list of messages, by position.
+/// The tool calls of one list of messages, in order.
 #[derive(Debug, Default)]
-pub(super) struct Reused(HashMap<Box<str>, Last>);
+pub(super) struct ListedCalls(HashMap<Box<str>, LastUse>);
 
-/// The last call of an id so far.
+/// The latest tool call with some native id.
 #[derive(Debug)]
-struct Last {
+struct LastUse {
     shown: ToolCallId,
-    answered: bool,
+    has_result: bool,
 }
 
-impl Reused {
-    /// The id under which the call `native` of `message` is shown.
-    pub(super) fn call(&mut self, native: &str, message: &MessageId, naming: &dyn Naming) -> ToolCallId {
+impl ListedCalls {
+    /// Adds the call `native` of `message` and returns the client's id of it.
+    pub(super) fn add(&mut self, native: &str, message: &MessageId, ids: &dyn ShownIds) -> ToolCallId {
         let shown = match self.0.get(native) {
-            Some(last) if last.answered => {
-                next(native, &last.shown, |id| naming.holder(id).is_none_or(|holder| holder == message))
+            Some(last) if last.has_result => {
+                next(native, &last.shown, |id| ids.holder(id).is_none_or(|holder| holder == message))
             }
             Some(last) => last.shown.clone(),
-            None => naming.call_of(native, message),
+            None => ids.call_id_in(native, message),
         };
-        self.0.insert(native.into(), Last { shown: shown.clone(), answered: false });
+        self.0.insert(native.into(), LastUse { shown: shown.clone(), has_result: false });
         shown
     }
 
-    /// The call that a result for `native` at this place answers, if it is in the list.
-    pub(super) fn answer(&mut self, native: &str) -> Option<ToolCallId> {
+    /// Adds a result for `native`; returns the client's id of the call before it, if the list contains one.
+    pub(super) fn add_result(&mut self, native: &str) -> Option<ToolCallId> {
         let last = self.0.get_mut(native)?;
-        last.answered = true;
+        last.has_result = true;
         Some(last.shown.clone())
     }
 }

@@ -1,4 +1,4 @@
-//! Custom events: what the code of a graph says to a user interface by hand.
+//! Custom events, which the code of a graph emits for the client.
 
 use std::borrow::Cow;
 
@@ -7,103 +7,113 @@ use serde_json::value::RawValue;
 use super::{
     super::{
         raw_json,
-        wire::{Marker, Native},
+        wire::{CustomData, NativeFrame},
     },
-    LangGraphReader, content_blocks, cx, messages, tool_calls,
+    LangGraphReader, content_blocks, cx, messages,
+    model_stream::ModelStream,
+    tool_calls,
 };
 use crate::{
-    event::{Body, Event, ToolCallId},
+    event::{Body, Event, MessageId, ToolCallId},
     json::Json,
 };
 
-/// The name of events that carry another one: `{"name", "payload"}`.
+/// The name of an event that wraps another one: `{"name", "payload"}`.
 const MARKER: &str = "agent_custom_event";
 
 impl LangGraphReader {
-    /// `on_custom_event`: the data is the payload itself.
-    pub(super) fn custom_event(&mut self, run: &str, native: &Native<'_>, out: &mut Vec<Event>) {
+    /// Reads `on_custom_event`, whose data is the payload.
+    pub(super) fn custom_event(&mut self, run: &str, native: &NativeFrame<'_>, out: &mut Vec<Event>) {
         if self.is_hidden(native) {
             return;
         }
-        let name = raw_json::filled(native.name, &mut self.tally).unwrap_or(Cow::Borrowed("custom"));
-        self.custom(&name, native.data, run, out);
+        let name = raw_json::non_empty(native.name, &mut self.tally).unwrap_or(Cow::Borrowed("custom"));
+        self.read_custom(&name, native.data, run, out);
     }
 
-    /// What a graph wrote with its stream writer: any value, mostly an object that names itself.
-    pub(super) fn written(&mut self, value: &RawValue, out: &mut Vec<Event>) {
-        let marker = Marker::of(value).unwrap_or_default();
-        let name = raw_json::filled(marker.kind, &mut self.tally)
-            .or_else(|| raw_json::filled(marker.name, &mut self.tally));
+    /// Reads the output of the stream writer: any value, often an object with a `type` or `name`.
+    pub(super) fn read_writer_output(&mut self, value: &RawValue, out: &mut Vec<Event>) {
+        let marker = CustomData::of(value).unwrap_or_default();
+        let name = raw_json::non_empty(marker.kind, &mut self.tally)
+            .or_else(|| raw_json::non_empty(marker.name, &mut self.tally));
         let name = name.unwrap_or(Cow::Borrowed("custom"));
-        self.custom(&name, Some(value), "", out);
+        self.read_custom(&name, Some(value), "", out);
     }
 
-    /// A custom event of any origin.
-    pub(super) fn custom(&mut self, name: &str, data: Option<&RawValue>, run: &str, out: &mut Vec<Event>) {
-        let marker = data.and_then(Marker::of).unwrap_or_default();
+    /// Reads a custom event of any origin.
+    pub(super) fn read_custom(
+        &mut self,
+        name: &str,
+        data: Option<&RawValue>,
+        run: &str,
+        out: &mut Vec<Event>,
+    ) {
+        let marker = data.and_then(CustomData::of).unwrap_or_default();
         if name == MARKER {
-            let inner = raw_json::filled(marker.name, &mut self.tally);
+            let inner = raw_json::non_empty(marker.name, &mut self.tally);
             return match inner {
-                Some(inner) if self.settings.manual_reasoning && inner == "reasoning" => {
-                    self.manual_reasoning(marker.payload, run, out);
+                Some(inner) if self.options.manual_reasoning && inner == "reasoning" => {
+                    self.send_manual_reasoning(marker.payload, run, out);
                 }
-                Some(inner) => self.push_custom(&inner, marker.payload, out),
-                None => self.push_custom(name, data, out),
+                Some(inner) => self.send_custom(&inner, marker.payload, out),
+                None => self.send_custom(name, data, out),
             };
         }
-        if self.settings.marker_only {
+        if self.options.marker_only {
             return;
         }
         match name {
-            "manually_emit_message" => self.manual_message(&marker, run, out),
-            "manually_emit_tool_call" => self.manual_call(&marker, run, out),
-            "manually_emit_reasoning" => self.manual_reasoning(marker.message.or(data), run, out),
+            "manually_emit_message" => self.send_manual_message(&marker, run, out),
+            "manually_emit_tool_call" => self.send_manual_call(&marker, run, out),
+            "manually_emit_reasoning" => self.send_manual_reasoning(marker.message.or(data), run, out),
             "manually_emit_state" => match data {
-                Some(data) => self.manual_state(data, out),
+                Some(data) => self.send_manual_state(data, out),
                 None => self.tally.note("wrong type", name),
             },
-            _ => self.push_custom(name, data, out),
+            _ => self.send_custom(name, data, out),
         }
     }
 
-    fn push_custom(&mut self, name: &str, value: Option<&RawValue>, out: &mut Vec<Event>) {
+    fn send_custom(&mut self, name: &str, value: Option<&RawValue>, out: &mut Vec<Event>) {
         let value = value.map_or_else(Json::null, |value| raw_json::json(value, &mut self.tally));
         out.push(Event::new(Body::Custom { name: name.into(), value }));
     }
 
-    /// An id for something that its author did not name.
-    fn manual_id(&mut self, run: &str, what: &str) -> String {
-        self.run.manual += 1;
+    /// Generates an id for an item that has none.
+    fn manual_id(&mut self, run: &str, kind: &str) -> String {
+        self.run.manual_ids += 1;
         match run {
-            "" => format!("{what}-{}", self.run.manual),
-            run => format!("{run}-{what}-{}", self.run.manual),
+            "" => format!("{kind}-{}", self.run.manual_ids),
+            run => format!("{run}-{kind}-{}", self.run.manual_ids),
         }
     }
 
-    fn manual_message(&mut self, marker: &Marker<'_>, run: &str, out: &mut Vec<Event>) {
-        let id = raw_json::filled(marker.message_id.or(marker.id), &mut self.tally);
+    fn send_manual_message(&mut self, marker: &CustomData<'_>, run: &str, out: &mut Vec<Event>) {
+        let id = raw_json::non_empty(marker.message_id.or(marker.id), &mut self.tally);
         let id = id.map_or_else(|| self.manual_id(run, "message"), Cow::into_owned);
         let text = content_blocks::text(marker.message, &mut self.tally);
-        self.say(&id, &text, out);
+        let mut stream = ModelStream::new(id, "");
+        stream.send_text(&text, cx!(self, out));
+        stream.finish(cx!(self, out));
     }
 
-    fn manual_call(&mut self, marker: &Marker<'_>, run: &str, out: &mut Vec<Event>) {
-        let Some(name) = raw_json::filled(marker.name, &mut self.tally) else {
+    fn send_manual_call(&mut self, marker: &CustomData<'_>, run: &str, out: &mut Vec<Event>) {
+        let Some(name) = raw_json::non_empty(marker.name, &mut self.tally) else {
             return self.tally.note("wrong type", "manually_emit_tool_call");
         };
-        let id = raw_json::filled(marker.id, &mut self.tally);
+        let id = raw_json::non_empty(marker.id, &mut self.tally);
         let id: ToolCallId = id.map_or_else(|| self.manual_id(run, "call"), Cow::into_owned).into();
-        let args = messages::arguments(marker.args, &mut self.tally);
-        tool_calls::whole(cx!(self, out), &id, &name, &args, None, None, false);
+        let args = messages::arguments_text(marker.args, &mut self.tally);
+        tool_calls::send_complete_call(cx!(self, out), &id, &name, &args, None, None, false);
     }
 
-    fn manual_reasoning(&mut self, text: Option<&RawValue>, run: &str, out: &mut Vec<Event>) {
+    fn send_manual_reasoning(&mut self, text: Option<&RawValue>, run: &str, out: &mut Vec<Event>) {
         let Some(text) =
             text.and_then(|raw| raw_json::string(raw, &mut self.tally)).filter(|text| !text.is_empty())
         else {
             return self.tally.note("wrong type", "reasoning by hand");
         };
-        let id: crate::event::MessageId = self.manual_id(run, "reasoning").into();
+        let id: MessageId = self.manual_id(run, "reasoning").into();
         let bodies = [
             Body::ReasoningStart { message: id.clone(), title: None },
             Body::ReasoningMessageStart { message: id.clone() },
@@ -114,8 +124,8 @@ impl LangGraphReader {
         out.extend(bodies.map(Event::new));
     }
 
-    /// A state by hand replaces the one that is shown, without its messages.
-    fn manual_state(&mut self, data: &RawValue, out: &mut Vec<Event>) {
+    /// Replaces the state by an emitted one, without its messages.
+    fn send_manual_state(&mut self, data: &RawValue, out: &mut Vec<Event>) {
         let mut state = raw_json::json(data, &mut self.tally);
         if let Some(object) = state.clone().into_object() {
             state = object.without("messages").into();

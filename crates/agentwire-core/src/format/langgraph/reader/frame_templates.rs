@@ -1,56 +1,57 @@
-//! The fast lane: a chunk that differs from an earlier one in a single string.
+//! Fast path: chunks that differ from an earlier one in a single string.
 //!
-//! A model's chunks are a thousand bytes each, and all of one answer are equal but for the piece of text they
-//! carry. Once a frame has been read the long way, the bytes before and after its text are kept. Another frame
-//! with the same bytes around a JSON string is the same chunk with another text, and is not parsed again: two
-//! comparisons and one string. Anything else takes the long way.
+//! A chunk of a model has about a thousand bytes, and all chunks of one message are equal except for their text.
+//! After a frame was parsed, the bytes before and after its text are kept as a template. A frame with the same
+//! bytes around a JSON string is the same chunk with another text and is not parsed: two comparisons and one
+//! string. All other frames are parsed.
 
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use super::{super::raw_json::Key, model_stream::Lane};
+use super::{super::raw_json::BorrowedStr, model_stream::ModelStream};
 use crate::{
     event::{Body, Event, MessageId, SubagentId},
     tally::Tally,
 };
 
-/// As many answers as stream at the same time in most graphs, so that a fan-out takes the fast lane too; each
-/// costs a copy of a frame.
+/// Bound on the templates: the concurrent messages of most graphs, so that a fan-out takes the fast path too. Each
+/// template costs a copy of a frame.
 const MAX_TEMPLATES: usize = 16;
 
-/// Larger frames carry more than a piece of text.
+/// Bound on the frame size; larger frames contain more than a text delta.
 const MAX_FRAME: usize = 16 * 1024;
 
+/// The templates of the messages that stream.
 #[derive(Debug, Default)]
-pub(super) struct Templates {
-    known: Vec<Template>,
+pub(super) struct FrameTemplates {
+    templates: Vec<FrameTemplate>,
     next: usize,
 }
 
 #[derive(Debug)]
-struct Template {
+struct FrameTemplate {
     head: Box<str>,
     tail: Box<str>,
-    lane: Box<str>,
+    stream: Box<str>,
     message: MessageId,
     owner: Option<SubagentId>,
     is_text: bool,
 }
 
-impl Templates {
-    /// Keeps the bytes around `hole`, which lies inside `frame`.
-    pub(super) fn learn(
+impl FrameTemplates {
+    /// Stores the bytes around `slot`, which is a part of `frame`.
+    pub(super) fn store(
         &mut self,
         frame: &str,
-        hole: &RawValue,
-        lane: &str,
+        slot: &RawValue,
+        stream: &str,
         message: &MessageId,
         owner: Option<&SubagentId>,
         is_text: bool,
     ) {
-        let start = (hole.get().as_ptr() as usize).wrapping_sub(frame.as_ptr() as usize);
+        let start = (slot.get().as_ptr() as usize).wrapping_sub(frame.as_ptr() as usize);
         let (Some(head), Some(tail)) =
-            (frame.get(..start), frame.get(start.saturating_add(hole.get().len())..))
+            (frame.get(..start), frame.get(start.saturating_add(slot.get().len())..))
         else {
             // The string was not borrowed from this frame.
             return;
@@ -58,52 +59,54 @@ impl Templates {
         if frame.len() > MAX_FRAME {
             return;
         }
-        let template = Template {
+        let template = FrameTemplate {
             head: head.into(),
             tail: tail.into(),
-            lane: lane.into(),
+            stream: stream.into(),
             message: message.clone(),
             owner: owner.cloned(),
             is_text,
         };
-        // A new shape of the same answer takes the place of the old one.
-        if let Some(old) = self.known.iter_mut().find(|old| *old.lane == *lane && old.is_text == is_text) {
+        // A template replaces the previous one of the same message.
+        if let Some(old) =
+            self.templates.iter_mut().find(|old| *old.stream == *stream && old.is_text == is_text)
+        {
             *old = template;
-        } else if self.known.len() < MAX_TEMPLATES {
-            self.known.push(template);
+        } else if self.templates.len() < MAX_TEMPLATES {
+            self.templates.push(template);
         } else {
             self.next = (self.next + 1) % MAX_TEMPLATES;
-            self.known[self.next] = template;
+            self.templates[self.next] = template;
         }
     }
 
-    /// Forgets an answer that is complete.
-    pub(super) fn forget(&mut self, lane: &str) {
-        self.known.retain(|template| *template.lane != *lane);
+    /// Removes the templates of a message that has ended.
+    pub(super) fn remove(&mut self, stream: &str) {
+        self.templates.retain(|template| *template.stream != *stream);
         self.next = 0;
     }
 
-    /// Reads `frame` if it is one of the known shapes.
-    pub(super) fn fill(
+    /// Reads `frame` if it matches a template.
+    pub(super) fn read_frame(
         &self,
         frame: &str,
-        lanes: &mut IndexMap<Box<str>, Lane>,
+        streams: &mut IndexMap<Box<str>, ModelStream>,
         tally: &mut Tally,
         out: &mut Vec<Event>,
     ) -> bool {
-        let hole = self.known.iter().find_map(|template| {
-            let hole = frame.strip_prefix(&*template.head)?.strip_suffix(&*template.tail)?;
-            hole.starts_with('"').then_some((template, hole))
+        let slot = self.templates.iter().find_map(|template| {
+            let slot = frame.strip_prefix(&*template.head)?.strip_suffix(&*template.tail)?;
+            slot.starts_with('"').then_some((template, slot))
         });
-        let Some((template, hole)) = hole else { return false };
-        // Exactly one string, or it is not the same frame after all.
-        let Ok(Key(text)) = serde_json::from_str::<Key<'_>>(hole) else { return false };
-        let Some(lane) = lanes.get_mut(&*template.lane) else { return false };
-        let open = match template.is_text {
-            true => lane.more_text(&template.message),
-            false => lane.more_reasoning(&template.message),
+        let Some((template, slot)) = slot else { return false };
+        // The slot must be exactly one string.
+        let Ok(BorrowedStr(text)) = serde_json::from_str::<BorrowedStr<'_>>(slot) else { return false };
+        let Some(stream) = streams.get_mut(&*template.stream) else { return false };
+        let is_open = match template.is_text {
+            true => stream.is_text_open(&template.message),
+            false => stream.is_reasoning_open(&template.message),
         };
-        if !open {
+        if !is_open {
             return false;
         }
         if text.is_empty() {
@@ -115,7 +118,7 @@ impl Templates {
         let length = text.len();
         let (message, delta) = (template.message.clone(), text.into());
         let body = if template.is_text {
-            lane.sent_text(length);
+            stream.count_text(length);
             Body::TextDelta { message, delta }
         } else {
             Body::ReasoningDelta { message, delta }

@@ -1,24 +1,29 @@
 //! The state machine from LangGraph's streams to canonical events.
 //!
-//! Five inputs are told apart frame by frame ([`LangGraphReader::read`]): native events (`events.rs`), the
-//! server's frames and a graph's mode tuples (`modes.rs`), and the server's protocol v2 (`protocol.rs`). All of
-//! them tell the same story in other words, so all of them end up in the same few tables: answers of models
-//! (`lane.rs`), calls of tools (`calls.rs`), nodes (`nodes.rs`), the conversation (`client.rs`), and the run
-//! itself (`run.rs`).
+//! The five inputs are recognised frame by frame ([`LangGraphReader::read`]): native events (`native_events.rs`),
+//! the server's frames and the tuples of a graph (`stream_modes.rs`), and the server's protocol v2
+//! (`protocol_v2.rs`). All of them update the same tables: model output (`model_stream/`), tool calls
+//! (`tool_calls.rs`), nodes (`node_runs.rs`), the client's messages (`shown_messages.rs`) and the run itself
+//! (`run.rs`, `conversation.rs`, `ending.rs`).
 
 mod call_ids;
 mod content_blocks;
+mod conversation;
 mod custom_events;
+mod ending;
 mod frame_templates;
-mod made_run_ids;
+mod generated_run_ids;
+mod interrupts;
 mod messages;
 mod model_stream;
 mod native_events;
+mod native_message;
 mod node_output;
 mod node_runs;
 mod protocol_v2;
 mod python_repr;
 mod run;
+mod run_verdict;
 mod shown_messages;
 mod stream_modes;
 pub mod thread_state;
@@ -27,72 +32,70 @@ mod tool_calls;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-pub(super) use self::messages::is_stand_in;
 use self::{
-    call_ids::Reused,
-    frame_templates::Templates,
-    made_run_ids::Unnamed,
-    messages::Kind,
-    model_stream::{Hole, Lane},
-    node_runs::Nodes,
-    run::Run,
-    shown_messages::Client,
-    tool_calls::Calls,
+    call_ids::ListedCalls,
+    frame_templates::FrameTemplates,
+    generated_run_ids::GeneratedRunIds,
+    messages::ShownIds,
+    model_stream::{DeltaSlot, ModelStream},
+    native_message::MessageKind,
+    node_runs::NodeRuns,
+    run::LangGraphRun,
+    shown_messages::ShownMessages,
+    tool_calls::ToolCalls,
 };
+pub(super) use self::{interrupts::BREAKPOINT_ID, messages::is_generated_id};
 use super::{
     namespace::outer,
-    options::Settings,
+    options::ReaderOptions,
     raw_json,
-    wire::{self, EventName, Mode, Native},
+    wire::{EventMetadata, EventName, NativeFrame, NativeMessage, StreamMode},
 };
 use crate::{
-    event::{Body, Event, Interner, RunId, StreamEnd, SubagentId, ThreadId},
+    event::{Body, Event, Extra, Interner, MessageId, RunId, StreamEnd, SubagentId, ThreadId},
     format::{Reader, Setup},
     framing::Frame,
     json::{Json, ReadError, kind_of},
     tally::Tally,
 };
 
-/// How many models may stream at once; beyond it the oldest answer is closed. Graphs rarely run ten.
-const MAX_LANES: usize = 512;
+/// Bound on concurrent model streams; beyond it the oldest one is closed. Graphs rarely run ten.
+const MAX_STREAMS: usize = 512;
 
-/// What an object is called that nothing tells apart.
+/// Name of an unknown object in the tally.
 const UNNAMED: &str = "object without `event`, `mode` or `method`";
 
-/// How many frames may come before the run begins; the server sends one.
+/// Bound on the frames before the run starts; the server sends one.
 const MAX_EARLY: usize = 64;
 
-/// How many chains may be shown as thinking at once.
-const MAX_CHAINS: usize = 1024;
-
-/// Reads everything that LangChain and LangGraph stream.
+/// Reader for all streams of LangChain and LangGraph.
 #[derive(Debug)]
 pub(super) struct LangGraphReader {
-    settings: Settings,
+    options: ReaderOptions,
     thread: ThreadId,
     given_run: RunId,
     tally: Tally,
     names: Interner,
-    client: Client,
-    /// The state as the user interface holds it, without the messages.
+    shown: ShownMessages,
+    /// The state that the client has, without the messages.
     state: Option<serde_json::Value>,
-    calls: Calls,
-    lanes: IndexMap<Box<str>, Lane>,
-    nodes: Nodes,
-    run: Run,
-    unnamed: Unnamed,
-    templates: Templates,
-    /// Frames that came before the run began, to travel behind its start.
+    calls: ToolCalls,
+    streams: IndexMap<Box<str>, ModelStream>,
+    nodes: NodeRuns,
+    run: LangGraphRun,
+    generated_run_ids: GeneratedRunIds,
+    templates: FrameTemplates,
+    /// Raw frames from before the start of the run; they are emitted after it.
     early: Vec<Json>,
-    /// Chains that are shown as thinking.
-    chains: IndexMap<Box<str>, crate::event::MessageId>,
+    /// Chains that are shown as reasoning.
+    chains: IndexMap<Box<str>, MessageId>,
 }
 
-/// What the tables need of one another while a frame is read.
+/// The parts of the reader that its tables share while a frame is read.
 struct Cx<'c> {
-    settings: &'c Settings,
-    client: &'c mut Client,
-    calls: &'c mut Calls,
+    options: &'c ReaderOptions,
+    shown: &'c mut ShownMessages,
+    calls: &'c mut ToolCalls,
     names: &'c mut Interner,
     tally: &'c mut Tally,
     out: &'c mut Vec<Event>,
@@ -100,17 +103,17 @@ struct Cx<'c> {
 
 impl Cx<'_> {
     fn emit(&mut self, event: Event) {
-        self.client.apply(&event);
+        self.shown.apply(&event);
         self.out.push(event);
     }
 }
 
-/// Borrows what a table needs, leaving the other tables free.
+/// Borrows the shared parts of the reader, so that one table can be borrowed beside them.
 macro_rules! cx {
     ($reader:expr, $out:expr) => {
         &mut $crate::format::langgraph::reader::Cx {
-            settings: &$reader.settings,
-            client: &mut $reader.client,
+            options: &$reader.options,
+            shown: &mut $reader.shown,
             calls: &mut $reader.calls,
             names: &mut $reader.names,
             tally: &mut $reader.tally,
@@ -123,280 +126,297 @@ use cx;
 impl LangGraphReader {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         Self {
-            settings: Settings::new(setup.options),
+            options: ReaderOptions::new(setup.options),
             thread: setup.thread.clone(),
             given_run: setup.run.clone(),
             tally: Tally::default(),
             names: Interner::default(),
-            client: Client::default(),
+            shown: ShownMessages::default(),
             state: None,
-            calls: Calls::default(),
-            lanes: IndexMap::new(),
-            nodes: Nodes::default(),
-            run: Run::default(),
-            unnamed: Unnamed::default(),
-            templates: Templates::default(),
+            calls: ToolCalls::default(),
+            streams: IndexMap::new(),
+            nodes: NodeRuns::default(),
+            run: LangGraphRun::default(),
+            generated_run_ids: GeneratedRunIds::default(),
+            templates: FrameTemplates::default(),
             early: Vec::new(),
             chains: IndexMap::new(),
         }
     }
 
-    /// The answer that streams under `key`, new if need be.
-    fn lane(&mut self, key: &str, make: impl FnOnce() -> Lane, out: &mut Vec<Event>) -> &mut Lane {
-        if !self.lanes.contains_key(key) {
-            if self.lanes.len() >= MAX_LANES {
-                self.tally.note("too many models at once", key);
-                let oldest = self.lanes.keys().next().cloned().unwrap_or_default();
-                self.finish_lane(&oldest, out);
-            }
-            self.lanes.insert(key.into(), make());
-        }
-        let at = self.lanes.get_index_of(key).expect("the lane was there or was put there");
-        &mut self.lanes[at]
-    }
-
-    /// An answer is complete.
-    fn finish_lane(&mut self, key: &str, out: &mut Vec<Event>) {
-        if let Some(mut lane) = self.lanes.shift_remove(key) {
-            self.templates.forget(key);
-            if let Some(latest) = lane.latest.take()
-                && let Some((_, whole)) = wire::Message::read(&latest, &mut self.tally)
-            {
-                lane.complete(&whole, cx!(self, out));
-            }
-            if let Some(usage) = lane.finish(cx!(self, out)) {
-                self.run.spend(usage, lane.native());
-            }
-        }
-    }
-
-    /// All answers at a place, or below it, are complete.
-    fn finish_lanes_at(&mut self, ns: &str, out: &mut Vec<Event>) {
-        if ns.is_empty() || self.lanes.is_empty() {
+    /// Adds a stream, unless `key` is in use.
+    fn add_stream(&mut self, key: &str, stream: ModelStream, out: &mut Vec<Event>) {
+        if self.streams.contains_key(key) {
             return;
         }
-        let inside = format!("{ns}|");
-        let keys: Vec<Box<str>> = self
-            .lanes
-            .iter()
-            .filter(|(_, lane)| *lane.ns == *ns || lane.ns.starts_with(&inside))
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in keys {
-            self.finish_lane(&key, out);
+        if self.streams.len() >= MAX_STREAMS {
+            self.tally.note("too many models at once", key);
+            let oldest = self.streams.keys().next().cloned().unwrap_or_default();
+            self.finish_stream(&oldest, out);
         }
+        self.streams.insert(key.into(), stream);
     }
 
-    /// All answers inside the graph at a place are complete.
-    fn finish_lanes_within(&mut self, ns: &str, out: &mut Vec<Event>) {
-        let inside = format!("{ns}|");
-        let within = |lane: &Lane| ns.is_empty() || lane.ns.starts_with(&inside);
-        let keys: Vec<Box<str>> =
-            self.lanes.iter().filter(|(_, lane)| within(lane)).map(|(key, _)| key.clone()).collect();
-        for key in keys {
-            self.finish_lane(&key, out);
-        }
-    }
-
-    /// All answers in a node are complete.
-    fn finish_lanes_in(&mut self, node: &str, out: &mut Vec<Event>) {
-        let inside = self.lanes.iter().filter(|(_, lane)| lane.node.as_deref() == Some(node));
-        let keys: Vec<Box<str>> = inside.map(|(key, _)| key.clone()).collect();
-        for key in keys {
-            self.finish_lane(&key, out);
-        }
-    }
-
-    /// Messages that a node returned which is left out: they are never shown.
-    fn hide_returned(&mut self, output: &RawValue) {
-        for raw in node_output::messages(output) {
-            if let Some((_, message)) = wire::Message::read(raw, &mut self.tally)
-                && let Some(id) = message.id(&mut self.tally)
+    /// Ends the message of a stream.
+    fn finish_stream(&mut self, key: &str, out: &mut Vec<Event>) {
+        if let Some(mut stream) = self.streams.shift_remove(key) {
+            self.templates.remove(key);
+            if let Some(latest) = stream.received.latest.take()
+                && let Some((_, message)) = NativeMessage::read(&latest, &mut self.tally)
             {
-                self.client.hide(id.as_ref().into());
+                stream.read_complete(&message, cx!(self, out));
+            }
+            if let Some(usage) = stream.finish(cx!(self, out)) {
+                self.run.usage.add(usage, stream.native_id());
             }
         }
     }
 
-    /// Feeds a chunk to its lane, and notes the frame's shape for the fast lane.
-    fn chunk(&mut self, key: &str, chunk: &wire::Message<'_>, frame: &str, out: &mut Vec<Event>) {
-        let Some(at) = self.lanes.get_index_of(key) else { return };
-        let hole = self.lanes[at].chunk(chunk, cx!(self, out));
-        if let Some(hole) = hole
-            && let Some(event) = out.last()
-        {
-            let (raw, message) = match (&hole, &event.body) {
-                (Hole::Text(raw), Body::TextDelta { message, .. }) => (raw, message),
-                (Hole::Reasoning(raw), Body::ReasoningDelta { message, .. }) => (raw, message),
-                _ => return,
-            };
-            let is_text = matches!(hole, Hole::Text(_));
-            self.templates.learn(frame, raw, key, message, event.subagent.as_ref(), is_text);
+    /// Ends the messages of all streams that match.
+    fn finish_streams(&mut self, matches: impl Fn(&ModelStream) -> bool, out: &mut Vec<Event>) {
+        let matching = self.streams.iter().filter(|(_, stream)| matches(stream));
+        let keys: Vec<Box<str>> = matching.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.finish_stream(&key, out);
         }
     }
 
-    /// Messages that a node returned: what was not streamed is shown now.
-    fn returned(&mut self, output: &RawValue, ns: &str, owner: Option<&SubagentId>, out: &mut Vec<Event>) {
-        let mut reused = Reused::default();
+    /// Ends the messages of all streams in the namespace `ns` and below it.
+    fn finish_streams_at(&mut self, ns: &str, out: &mut Vec<Event>) {
+        if ns.is_empty() || self.streams.is_empty() {
+            return;
+        }
+        let nested = format!("{ns}|");
+        let is_inside = |at: &str| *at == *ns || at.starts_with(&nested);
+        self.finish_streams(|stream| is_inside(&stream.identity.ns), out);
+    }
+
+    /// Ends the messages of all streams inside the graph at `ns`.
+    fn finish_streams_within(&mut self, ns: &str, out: &mut Vec<Event>) {
+        let nested = format!("{ns}|");
+        self.finish_streams(|stream| ns.is_empty() || stream.identity.ns.starts_with(&nested), out);
+    }
+
+    /// Ends the messages of all streams of a node's run.
+    fn finish_streams_of_node(&mut self, node: &str, out: &mut Vec<Event>) {
+        self.finish_streams(|stream| stream.identity.node.as_deref() == Some(node), out);
+    }
+
+    /// Hides the messages that a hidden node returned.
+    fn hide_returned(&mut self, output: &RawValue) {
         for raw in node_output::messages(output) {
-            let Some((kind, message)) = wire::Message::read(raw, &mut self.tally) else { continue };
+            if let Some((_, message)) = NativeMessage::read(raw, &mut self.tally)
+                && let Some(id) = message.id(&mut self.tally)
+            {
+                self.shown.hide(id.as_ref().into());
+            }
+        }
+    }
+
+    /// Reads a chunk into its stream, and stores the frame as a template for the fast path.
+    fn read_model_chunk(&mut self, key: &str, chunk: &NativeMessage<'_>, frame: &str, out: &mut Vec<Event>) {
+        let Some(at) = self.streams.get_index_of(key) else { return };
+        let slot = self.streams[at].read_chunk(chunk, cx!(self, out));
+        if let Some(slot) = slot
+            && let Some(event) = out.last()
+        {
+            let (raw, message) = match (&slot, &event.body) {
+                (DeltaSlot::Text(raw), Body::TextDelta { message, .. }) => (raw, message),
+                (DeltaSlot::Reasoning(raw), Body::ReasoningDelta { message, .. }) => (raw, message),
+                _ => return,
+            };
+            let is_text = matches!(slot, DeltaSlot::Text(_));
+            self.templates.store(frame, raw, key, message, event.subagent.as_ref(), is_text);
+        }
+    }
+
+    /// Reads the messages that a node returned, and shows those that were not streamed.
+    fn read_returned_messages(
+        &mut self,
+        output: &RawValue,
+        ns: &str,
+        owner: Option<&SubagentId>,
+        out: &mut Vec<Event>,
+    ) {
+        let mut listed = ListedCalls::default();
+        for raw in node_output::messages(output) {
+            let Some((kind, message)) = NativeMessage::read(raw, &mut self.tally) else { continue };
             match kind {
-                Kind::Ai => {
-                    self.returned_answer(&message, ns, owner, out);
-                    self.note_calls(&message, &mut reused);
+                MessageKind::Ai => {
+                    self.read_returned_message(&message, ns, owner, out);
+                    self.list_calls(&message, &mut listed);
                 }
-                Kind::Tool => {
-                    let native = raw_json::filled(message.tool_call_id, &mut self.tally);
-                    let place = native.and_then(|native| reused.answer(&native));
-                    tool_calls::answer_message(cx!(self, out), &message, None, place, outer(ns));
+                MessageKind::Tool => {
+                    let native = raw_json::non_empty(message.tool_call_id, &mut self.tally);
+                    let call = native.and_then(|native| listed.add_result(&native));
+                    tool_calls::send_result_message(cx!(self, out), &message, None, call, outer(ns));
                 }
                 _ => {}
             }
         }
     }
 
-    /// Notes which calls a message of a list holds.
-    fn note_calls(&mut self, message: &wire::Message<'_>, reused: &mut Reused) {
-        use messages::Naming;
+    /// Adds the tool calls of a message to those of its list.
+    fn list_calls(&mut self, message: &NativeMessage<'_>, listed: &mut ListedCalls) {
         let Some(id) = message.id(&mut self.tally) else { return };
-        let shown = self.client.message(&id);
-        for call in messages::calls(message, &mut self.tally) {
+        let shown = self.shown.message_id(&id);
+        for call in messages::complete_calls(message, &mut self.tally) {
             if let Some(native) = call.id {
-                reused.call(&native, &shown, &self.client);
+                listed.add(&native, &shown, &self.shown);
             }
         }
     }
 
-    /// An answer that a node returned as a whole.
-    fn returned_answer(
+    /// Reads a complete assistant message that a node returned.
+    fn read_returned_message(
         &mut self,
-        message: &wire::Message<'_>,
+        message: &NativeMessage<'_>,
         ns: &str,
         owner: Option<&SubagentId>,
         out: &mut Vec<Event>,
     ) {
-        // Without an id nothing can be said about it yet; the graph gives it one when it takes it in.
+        // A message without an id cannot be identified; the graph assigns one when it stores the message.
         let Some(id) = message.id(&mut self.tally) else { return };
-        if let Some(key) = self.lane_of(&id) {
-            let at = self.lanes.get_index_of(&*key).expect("the lane was found");
-            self.lanes[at].complete(message, cx!(self, out));
-            return self.finish_lane(&key, out);
+        if let Some(key) = self.stream_of_message(&id) {
+            let at = self.streams.get_index_of(&*key).expect("the stream was found");
+            self.streams[at].read_complete(message, cx!(self, out));
+            return self.finish_stream(&key, out);
         }
-        use messages::Naming;
-        let shown = self.client.message(&id);
-        if self.client.has(&shown) || self.run.history.contains(&*id) {
+        let shown = self.shown.message_id(&id);
+        if self.shown.contains(&shown) || self.run.conversation.history.contains(&*id) {
             return;
         }
-        let mut lane = Lane::new(&*id, ns);
-        lane.owner = owner.cloned();
-        lane.hidden = self.settings.hides_node(ns, "");
-        lane.complete(message, cx!(self, out));
-        lane.announce(cx!(self, out));
-        if let Some(usage) = lane.finish(cx!(self, out)) {
-            self.run.spend(usage, Some(&id));
+        let mut stream = ModelStream::new(&*id, ns);
+        stream.identity.owner = owner.cloned();
+        stream.identity.is_hidden = self.options.hides_node(ns, "");
+        stream.read_complete(message, cx!(self, out));
+        stream.ensure_shown(cx!(self, out));
+        if let Some(usage) = stream.finish(cx!(self, out)) {
+            self.run.usage.add(usage, Some(&id));
         }
     }
 
-    /// The lane in which a message streams.
-    fn lane_of(&self, id: &str) -> Option<Box<str>> {
-        let found = self.lanes.iter().find(|(_, lane)| lane.native() == Some(id));
+    /// The key of the stream of a message.
+    fn stream_of_message(&self, id: &str) -> Option<Box<str>> {
+        let found = self.streams.iter().find(|(_, stream)| stream.native_id() == Some(id));
         found.map(|(key, _)| key.clone())
     }
 
-    /// Reads one frame's text.
-    fn text(&mut self, frame: &Frame<'_>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
-        if self.templates.fill(text, &mut self.lanes, &mut self.tally, out) {
+    /// Reads the text of a frame, by a template if one matches.
+    fn read_text(&mut self, frame: &Frame<'_>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+        if self.templates.read_frame(text, &mut self.streams, &mut self.tally, out) {
             return Ok(());
         }
         match python_repr::restored(text) {
-            Some(restored) => self.whole(frame, &restored, out),
-            None => self.whole(frame, text, out),
+            Some(restored) => self.parse_text(frame, &restored, out),
+            None => self.parse_text(frame, text, out),
         }
     }
 
-    /// Reads one frame's text the long way.
-    fn whole(&mut self, frame: &Frame<'_>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
-        // The server names its frames, with the place of a nested graph behind a bar.
+    /// Parses the text of a frame and determines its input.
+    fn parse_text(&mut self, frame: &Frame<'_>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+        // The server's event name is `MODE`, or `MODE|NAMESPACE` for a nested graph.
         if let Some(name) = frame.event {
             let (mode, ns) = name.split_once('|').unwrap_or((name, ""));
-            if let Some(mode) = Mode::parse(mode) {
+            if let Some(mode) = StreamMode::parse(mode) {
                 let raw = parse(text)?;
                 // Protocol v2 uses some of the same names.
-                match Native::of(raw) {
+                match NativeFrame::of(raw) {
                     Some(native) if native.method.is_some() && native.params.is_some() => {
-                        self.protocol(&native, text, out);
+                        self.read_protocol(&native, text, out);
                     }
-                    _ => self.mode(mode, ns, raw, text, out),
+                    _ => self.read_mode(mode, ns, raw, text, out),
                 }
                 return Ok(());
             }
         }
         let raw = parse(text)?;
         if raw_json::is_array(raw) {
-            self.tuple(raw, text, out);
+            self.read_tuple(raw, text, out);
             return Ok(());
         }
-        let Some(native) = Native::of(raw) else {
+        let Some(native) = NativeFrame::of(raw) else {
             return Err(ReadError::new(
                 "",
                 format!("expected an event, a mode tuple or a state, found {}", kind_of(text)),
             ));
         };
-        self.object(&native, raw, frame.event.unwrap_or(UNNAMED), text, out);
+        self.read_object(&native, raw, frame.event.unwrap_or(UNNAMED), text, out);
         Ok(())
     }
 
-    /// An object on a line: says which of the inputs it is.
-    fn object(
+    /// Reads an object whose input its members identify.
+    fn read_object(
         &mut self,
-        native: &Native<'_>,
+        native: &NativeFrame<'_>,
         raw: &RawValue,
         origin: &str,
         text: &str,
         out: &mut Vec<Event>,
     ) {
         if native.method.is_some() && native.params.is_some() {
-            return self.protocol(native, text, out);
+            return self.read_protocol(native, text, out);
         }
         if let Some(event) = native.event.and_then(|event| raw_json::string(event, &mut self.tally)) {
             return match EventName::parse(&event) {
-                Some(EventName::Error) => self.failed(native.data, out),
-                Some(name) => self.event(name, native, text, false, out),
+                Some(EventName::Error) => self.run_failed(native.data, out),
+                Some(name) => self.read_event(name, native, text, false, out),
                 None => {
-                    self.begin_if_idle(out);
+                    self.start_if_idle(out);
                     self.tally.note("unknown event", &event);
                 }
             };
         }
         let mode = native.mode.or(native.kind).and_then(|mode| raw_json::string(mode, &mut self.tally));
         if let Some(mode) = mode
-            && native.data.is_some()
+            && let Some(data) = native.data
         {
             let ns = raw_json::strings(native.ns, &mut self.tally).join("|");
-            return match (Mode::parse(&mode), native.data) {
-                (Some(mode), Some(data)) => self.mode(mode, &ns, data, text, out),
-                _ => self.tally.note("unknown stream mode", &mode),
+            return match StreamMode::parse(&mode) {
+                Some(mode) => self.read_mode(mode, &ns, data, text, out),
+                None => self.tally.note("unknown stream mode", &mode),
             };
         }
         if native.values.is_some() && native.next.is_some() {
-            return self.mode(Mode::State, "", raw, text, out);
+            return self.read_mode(StreamMode::State, "", raw, text, out);
         }
         if native.status.is_some() && native.run_id.is_some() && native.assistant_id.is_some() {
-            return self.mode(Mode::Run, "", raw, text, out);
+            return self.read_mode(StreamMode::Run, "", raw, text, out);
         }
         if let Some(result) = native.result {
-            // The answer to a command of protocol v2 names the run.
-            return self.protocol_answer(result);
+            return self.read_protocol_response(result);
         }
-        if wire::Message::read(raw, &mut self.tally).is_some() {
-            // What a model streams without a graph, written line by line.
-            return self.message("", raw, &wire::Meta::default(), text, out);
+        if NativeMessage::read(raw, &mut self.tally).is_some() {
+            // The chunks of a model without a graph, one per line.
+            return self.read_message("", raw, &EventMetadata::default(), text, out);
         }
         self.tally.note("unknown frame", origin);
     }
+
+    /// Attaches the native frame to the first event that it became; without one, emits a raw event if the run is
+    /// active.
+    fn attach_raw(&mut self, text: &str, before: usize, out: &mut Vec<Event>) {
+        let Ok(raw) = serde_json::from_str::<&RawValue>(text) else { return };
+        let raw = raw_json::json(raw, &mut self.tally);
+        let raw_event = |event| Event::new(Body::Raw { event, source: Some("langgraph".into()) });
+        match out.get_mut(before) {
+            Some(event) => {
+                let extra: &mut Extra = event.extra.get_or_insert_default();
+                extra.raw = Some(raw);
+                if matches!(event.body, Body::RunStarted(_)) {
+                    let early = std::mem::take(&mut self.early).into_iter().map(raw_event);
+                    out.splice(before + 1..before + 1, early);
+                }
+            }
+            None if self.run.is_active() => out.push(raw_event(raw)),
+            None if self.run.is_over() => {}
+            None if self.early.len() < MAX_EARLY => self.early.push(raw),
+            None => {}
+        }
+    }
 }
 
-/// The value that `text` must be.
+/// Parses `text`, which must be JSON.
 fn parse(text: &str) -> Result<&RawValue, ReadError> {
     serde_json::from_str(text).map_err(|error| ReadError::new("", format!("not valid JSON: {error}")))
 }
@@ -406,14 +426,14 @@ impl Reader for LangGraphReader {
         self.tally.at_frame(frame.index + 1);
         let text = frame.text();
         let before = out.len();
-        let result = match self.text(frame, text, out) {
+        let result = match self.read_text(frame, text, out) {
             Err(error) => match raw_json::repaired(text, &mut self.tally) {
-                Some(repaired) => self.text(frame, &repaired, out),
+                Some(repaired) => self.read_text(frame, &repaired, out),
                 None => Err(error),
             },
             result => result,
         };
-        if self.settings.raw && result.is_ok() {
+        if self.options.raw && result.is_ok() {
             self.attach_raw(text, before, out);
         }
         result
@@ -421,7 +441,7 @@ impl Reader for LangGraphReader {
 
     fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>) {
         self.tally.at_frame(0);
-        self.closed(end, out);
+        self.stream_closed(end, out);
     }
 
     fn tally(&self) -> &Tally {

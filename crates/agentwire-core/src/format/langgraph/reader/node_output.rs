@@ -1,26 +1,26 @@
-//! Finds messages in what nodes return.
+//! Finds the messages in the output of a node.
 //!
-//! A node returns an update (any keys, one of them mostly `messages`), an order (`Command`) that holds an
-//! update, a list of either, or messages as such. LangGraph itself looks for messages in the same places.
+//! A node returns an update (an object, usually with the key `messages`), a `Command` that contains an update, a
+//! list of either, or bare messages. LangGraph looks for messages in the same positions.
 
 use serde_json::value::RawValue;
 
-use super::super::{raw_json, wire::Command};
+use super::super::{raw_json, wire::NativeCommand};
 
-/// The only member of a channel to which a task wrote more than once; its value is the list of what it wrote.
+/// The only member of a channel to which a task wrote more than once; its value lists the writes.
 const WRITES: &str = "$writes";
 
-/// How deep lists and orders may hold one another.
+/// Bound on the nesting of lists and commands.
 const MAX_DEPTH: usize = 4;
 
-/// Everything in `output` that may be a message.
+/// All values in `output` that may be messages.
 pub(super) fn messages(output: &RawValue) -> Vec<&RawValue> {
     let mut found = Vec::new();
     collect(output, MAX_DEPTH, &mut found);
     found
 }
 
-/// Whether `output` is an order.
+/// Whether `output` is a `Command`.
 pub(super) fn is_command(output: &RawValue) -> bool {
     let Some(members) = raw_json::members(output) else { return false };
     let has = |name: &str| members.iter().any(|(key, _)| key == name);
@@ -32,7 +32,7 @@ fn collect<'a>(raw: &'a RawValue, depth: usize, found: &mut Vec<&'a RawValue>) {
         return;
     }
     if let Some(list) = raw_json::elements(raw) {
-        // `[["messages", …], …]` is how tasks write their updates.
+        // Tasks write updates as `[["messages", …], …]`.
         if let [key, value] = &list[..]
             && key.get().starts_with('"')
         {
@@ -48,19 +48,19 @@ fn collect<'a>(raw: &'a RawValue, depth: usize, found: &mut Vec<&'a RawValue>) {
         return found.push(raw);
     }
     if is_command(raw) {
-        if let Some(update) = Command::of(raw).and_then(|command| command.update) {
+        if let Some(update) = NativeCommand::of(raw).and_then(|command| command.update) {
             collect(update, depth - 1, found);
         }
         return;
     }
-    // An update: its values are messages or lists of them, and nothing deeper is.
+    // The values of an update are messages or lists of messages; deeper values are not.
     for (_, value) in members {
-        channel(value, found);
+        collect_channel(value, found);
     }
 }
 
 /// The messages that an update writes to one channel.
-fn channel<'a>(value: &'a RawValue, found: &mut Vec<&'a RawValue>) {
+fn collect_channel<'a>(value: &'a RawValue, found: &mut Vec<&'a RawValue>) {
     if let Some(list) = raw_json::elements(value) {
         found.extend(list.into_iter().filter(|raw| looks_like_message(raw)));
         return;

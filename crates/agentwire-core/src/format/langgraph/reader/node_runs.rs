@@ -1,7 +1,7 @@
-//! The nodes of a graph while they run: what becomes of them as steps and as subagents.
+//! The running nodes of a graph, as steps and as subagents.
 //!
-//! A node is known by its run, or by its place (`outer:ID|inner:ID`) where the stream has no runs. Its name is
-//! no identity: a fan-out runs many nodes of one name at once, and their steps then get numbers.
+//! A node run is identified by its run id, or by its namespace (`outer:ID|inner:ID`) if the stream has no run ids.
+//! The name is not unique: a fan-out runs several nodes of one name concurrently, and their steps are numbered.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,53 +11,54 @@ use serde_json::value::RawValue;
 use super::{
     super::{
         namespace::{node_of, outer},
-        options::Steps,
+        options::StepMode,
     },
     Cx,
-    messages::Naming,
+    messages::ShownIds,
 };
 use crate::{
     event::{Body, Event, SubagentId, SubagentStarted, ToolCallId},
     json::Object,
 };
 
-/// How many nodes may run at once; beyond it the oldest are closed. Fan-outs of a few hundred are in use.
+/// Bound on concurrent nodes; beyond it the oldest are closed. Fan-outs of a few hundred exist.
 const MAX_NODES: usize = 2048;
 
+/// All running nodes.
 #[derive(Debug, Default)]
-pub(super) struct Nodes {
-    running: IndexMap<Box<str>, Node>,
-    /// The steps that are open, by owner and name.
+pub(super) struct NodeRuns {
+    running: IndexMap<Box<str>, NodeRun>,
+    /// The open steps, by subagent and name.
     steps: HashSet<(Option<SubagentId>, Box<str>)>,
-    /// How many nodes of a path run, so that the next one need not try all numbers.
-    paths: HashMap<Box<str>, usize>,
-    /// The graphs of which a task has ended since their last step began.
-    stepping: HashSet<Box<str>>,
-    /// The places of nested graphs that are shown as subagents, outer ones first.
+    /// The number of open steps per unnumbered name, so that a new step need not try all numbers.
+    open_by_name: HashMap<Box<str>, usize>,
+    /// Namespaces of the graphs in whose current step a task has ended.
+    graphs_with_ended_tasks: HashSet<Box<str>>,
+    /// The nested graphs that are shown as subagents, by namespace, outer ones first.
     subagents: IndexMap<Box<str>, SubagentId>,
 }
 
+/// One execution of a node.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct NodeRun {
     pub(super) name: Box<str>,
-    /// The place, if it has one.
+    /// The namespace; may be empty.
     pub(super) ns: Box<str>,
-    /// Which superstep.
-    pub(super) number: Option<i64>,
-    /// The calls that it was given to run.
-    pub(super) given: Vec<ToolCallId>,
-    /// The answer that asks for them, if it was never shown.
-    pub(super) asked: Option<Box<RawValue>>,
-    pub(super) hidden: bool,
-    /// What its step says about it.
-    pub(super) facts: Option<Object>,
-    /// The step that stands for it, while it is open.
+    pub(super) superstep: Option<i64>,
+    /// The tool calls in its input.
+    pub(super) assigned_calls: Vec<ToolCallId>,
+    /// The message that contains them, if it was never shown.
+    pub(super) unseen_message: Option<Box<RawValue>>,
+    pub(super) is_hidden: bool,
+    /// Metadata of its step.
+    pub(super) metadata: Option<Object>,
+    /// The name of its step, while that is open.
     step: Option<Box<str>>,
     owner: Option<SubagentId>,
 }
 
-impl Nodes {
-    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+impl NodeRuns {
+    pub(super) fn get(&self, key: &str) -> Option<&NodeRun> {
         self.running.get(key)
     }
 
@@ -69,12 +70,11 @@ impl Nodes {
         !self.running.is_empty()
     }
 
-    /// The names of the nodes that run, for a person.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.running.values().map(|node| &*node.name)
     }
 
-    /// The running node of a name at a place, the oldest first.
+    /// The oldest running node `name` of the graph at `outer`.
     pub(super) fn find(&self, outer: &str, name: &str) -> Option<Box<str>> {
         let found = self.running.iter().find(|(_, node)| {
             let (node_outer, _) = node.ns.rsplit_once('|').unwrap_or(("", &node.ns));
@@ -83,71 +83,78 @@ impl Nodes {
         found.map(|(key, _)| key.clone())
     }
 
-    /// The nodes at one level of an earlier superstep, which must be over.
-    pub(super) fn before(&self, ns: &str, number: i64) -> Vec<Box<str>> {
+    /// The running nodes of earlier supersteps of the same graph; they must have ended.
+    pub(super) fn of_earlier_supersteps(&self, ns: &str, number: i64) -> Vec<Box<str>> {
         let level = |ns: &str| ns.rsplit_once('|').map(|(outer, _)| outer.to_owned());
         let outer = level(ns);
         let earlier = self.running.iter().filter(|(_, node)| {
-            level(&node.ns) == outer && node.number.is_some_and(|earlier| earlier < number)
+            level(&node.ns) == outer && node.superstep.is_some_and(|earlier| earlier < number)
         });
         earlier.map(|(key, _)| key.clone()).collect()
     }
 
-    /// The nodes that must be over when `next` starts: an earlier attempt at the same task and, in the
-    /// outermost graph, all of an earlier superstep. A nested graph may run twice at once at one place.
-    pub(super) fn outlived(&self, run: &str, next: &Node, outermost: bool) -> Vec<Box<str>> {
-        let mut over = match next.number {
-            Some(number) if outermost && !next.ns.is_empty() => self.before(&next.ns, number),
+    /// The running nodes that must have ended when `next` starts: an earlier attempt at the same task and, in the
+    /// outermost graph, all of earlier supersteps. A nested graph may run twice concurrently in one namespace.
+    pub(super) fn superseded_by(&self, run: &str, next: &NodeRun, is_outermost: bool) -> Vec<Box<str>> {
+        let mut ended = match next.superstep {
+            Some(number) if is_outermost && !next.ns.is_empty() => {
+                self.of_earlier_supersteps(&next.ns, number)
+            }
             _ => Vec::new(),
         };
-        let same = |node: &Node| !node.ns.is_empty() && node.ns == next.ns && node.name == next.name;
-        over.extend(
+        let is_same = |node: &NodeRun| !node.ns.is_empty() && node.ns == next.ns && node.name == next.name;
+        ended.extend(
             self.running
                 .iter()
-                .filter(|(key, node)| ***key != *run && same(node))
+                .filter(|(key, node)| ***key != *run && is_same(node))
                 .map(|(key, _)| key.clone()),
         );
-        over
+        ended
     }
 
     /// A task of the graph at `ns` has ended.
-    pub(super) fn ended(&mut self, ns: &str) {
-        if self.stepping.len() < MAX_NODES {
-            self.stepping.insert(ns.into());
+    pub(super) fn task_ended(&mut self, ns: &str) {
+        if self.graphs_with_ended_tasks.len() < MAX_NODES {
+            self.graphs_with_ended_tasks.insert(ns.into());
         }
     }
 
-    /// The graph at `ns` begins another step, if tasks of it have ended: hands back those that have not.
+    /// Starts another step of the graph at `ns`, if tasks of it have ended; returns the tasks that have not.
     pub(super) fn next_step(&mut self, ns: &str) -> Vec<Box<str>> {
-        if !self.stepping.remove(ns) {
+        if !self.graphs_with_ended_tasks.remove(ns) {
             return Vec::new();
         }
         self.running.iter().filter(|(_, node)| outer(&node.ns) == ns).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whose events those at `ns` are.
-    pub(super) fn owner(&mut self, cx: &mut Cx<'_>, ns: &str, agent: Option<&str>) -> Option<SubagentId> {
-        if !cx.settings.subagents || !ns.contains('|') {
+    /// The subagent to which events at `ns` belong; starts it if needed.
+    pub(super) fn subagent_at(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ns: &str,
+        agent: Option<&str>,
+    ) -> Option<SubagentId> {
+        if !cx.options.subagents || !ns.contains('|') {
             return None;
         }
         let mut parent: Option<SubagentId> = None;
         for (at, _) in ns.match_indices('|') {
-            let place = &ns[..at];
-            if let Some(known) = self.subagents.get(place) {
+            let graph_ns = &ns[..at];
+            if let Some(known) = self.subagents.get(graph_ns) {
                 parent = Some(known.clone());
                 continue;
             }
             if self.subagents.len() >= MAX_NODES {
-                cx.tally.note("too many subagents", place);
+                cx.tally.note("too many subagents", graph_ns);
                 return parent;
             }
-            let segment = place.rsplit('|').next().unwrap_or(place);
-            let innermost = !ns[at + 1..].contains('|');
-            let name = agent.filter(|_| innermost).unwrap_or_else(|| node_of(segment));
+            let segment = graph_ns.rsplit('|').next().unwrap_or(graph_ns);
+            let is_innermost = !ns[at + 1..].contains('|');
+            let name = agent.filter(|_| is_innermost).unwrap_or_else(|| node_of(segment));
             let id = SubagentId::from(segment);
-            // The call that a tool node was given alone is what started the graph inside it.
-            let node = self.running.values().find(|node| *node.ns == *place);
-            let call = node.and_then(|node| match &node.given[..] {
+            // A tool node with a single tool call started the graph for that call.
+            let node = self.running.values().find(|node| *node.ns == *graph_ns);
+            let call = node.and_then(|node| match &node.assigned_calls[..] {
                 [only] => Some(only.clone()),
                 _ => None,
             });
@@ -155,56 +162,55 @@ impl Nodes {
                 name: name.into(),
                 description: None,
                 parent_subagent: parent.clone(),
-                parent_message: call.as_ref().and_then(|call| Naming::holder(cx.client, call).cloned()),
+                parent_message: call.as_ref().and_then(|call| ShownIds::holder(cx.shown, call).cloned()),
                 parent_call: call,
             };
             cx.emit(Event::new(Body::SubagentStarted(Box::new(started))).by(Some(id.clone())));
-            self.subagents.insert(place.into(), id.clone());
+            self.subagents.insert(graph_ns.into(), id.clone());
             parent = Some(id);
         }
         parent
     }
 
-    /// A node begins.
-    pub(super) fn start(&mut self, cx: &mut Cx<'_>, key: &str, mut node: Node) {
+    pub(super) fn start(&mut self, cx: &mut Cx<'_>, key: &str, mut node: NodeRun) {
         if self.running.len() >= MAX_NODES {
             cx.tally.note("too many nodes", &node.name);
             if let Some(oldest) = self.running.keys().next().cloned() {
                 self.finish(cx, &oldest);
             }
         }
-        node.owner = if node.hidden { None } else { self.owner(cx, &node.ns, None) };
+        node.owner = if node.is_hidden { None } else { self.subagent_at(cx, &node.ns, None) };
         self.running.insert(key.into(), node);
-        if cx.settings.steps == Steps::Nodes {
-            self.show(cx, key);
+        if cx.options.steps == StepMode::Nodes {
+            self.show_step(cx, key);
         }
     }
 
-    /// Shows the step of a node, if it is not shown yet.
-    pub(super) fn show(&mut self, cx: &mut Cx<'_>, key: &str) {
+    /// Opens the step of a node, unless it is open.
+    pub(super) fn show_step(&mut self, cx: &mut Cx<'_>, key: &str) {
         let Some(node) = self.running.get(key) else { return };
-        if node.hidden || node.step.is_some() || cx.settings.steps == Steps::None {
+        if node.is_hidden || node.step.is_some() || cx.options.steps == StepMode::None {
             return;
         }
-        let path = path(&node.ns, &node.name);
-        let (owner, facts) = (node.owner.clone(), node.facts.clone());
-        let mut step = (owner, Box::<str>::from(path.as_str()));
-        let open = self.paths.entry(path.as_str().into()).or_default();
+        let base = step_name(&node.ns, &node.name);
+        let (owner, metadata) = (node.owner.clone(), node.metadata.clone());
+        let mut step = (owner, Box::<str>::from(base.as_str()));
+        let open = self.open_by_name.entry(base.as_str().into()).or_default();
         *open += 1;
         let mut number = (*open).max(2);
         while self.steps.contains(&step) {
-            step.1 = format!("{path}#{number}").into();
+            step.1 = format!("{base}#{number}").into();
             number += 1;
         }
         self.steps.insert(step.clone());
         let (owner, name) = step;
-        cx.emit(Event::new(Body::StepStarted { name: name.clone() }).by(owner).with_metadata(facts));
+        cx.emit(Event::new(Body::StepStarted { name: name.clone() }).by(owner).with_metadata(metadata));
         if let Some(node) = self.running.get_mut(key) {
             node.step = Some(name);
         }
     }
 
-    /// A node has ended: closes what is left open inside it, then the node.
+    /// Ends a node, after the nodes and subagents inside it.
     pub(super) fn finish(&mut self, cx: &mut Cx<'_>, key: &str) {
         let Some(node) = self.running.get(key) else { return };
         if !node.ns.is_empty() {
@@ -218,28 +224,28 @@ impl Nodes {
                 .map(|(key, _)| key.clone())
                 .collect();
             for child in children {
-                self.close(cx, &child);
+                self.close_step(cx, &child);
             }
-            // A fan-out may run two nodes at one place, one after the other; the subagent is over with the first.
+            // A fan-out may run two nodes in one namespace in turn; the subagent ends with the first.
             while let Some(at) =
-                self.subagents.keys().rposition(|place| **place == *ns || place.starts_with(&inside))
+                self.subagents.keys().rposition(|graph_ns| **graph_ns == *ns || graph_ns.starts_with(&inside))
             {
                 self.finish_subagent(cx, at);
             }
         }
-        self.close(cx, key);
+        self.close_step(cx, key);
     }
 
-    fn close(&mut self, cx: &mut Cx<'_>, key: &str) {
+    fn close_step(&mut self, cx: &mut Cx<'_>, key: &str) {
         if let Some(node) = self.running.shift_remove(key)
             && let Some(name) = node.step
         {
             self.steps.remove(&(node.owner.clone(), name.clone()));
-            let path = path(&node.ns, &node.name);
-            if let Some(open) = self.paths.get_mut(path.as_str()) {
+            let base = step_name(&node.ns, &node.name);
+            if let Some(open) = self.open_by_name.get_mut(base.as_str()) {
                 *open -= 1;
                 if *open == 0 {
-                    self.paths.remove(path.as_str());
+                    self.open_by_name.remove(base.as_str());
                 }
             }
             cx.emit(Event::new(Body::StepFinished { name }).by(node.owner));
@@ -253,36 +259,36 @@ impl Nodes {
         }
     }
 
-    /// The run has ended: closes all steps, the innermost first. Subagents that are left are handed back, because
-    /// how they end depends on how the run ends.
+    /// Closes all steps, innermost first, at the end of the run. Returns the remaining subagents, whose outcome
+    /// depends on that of the run.
     pub(super) fn finish_all(&mut self, cx: &mut Cx<'_>) -> Vec<SubagentId> {
         while let Some(last) = self.running.keys().next_back().cloned() {
-            self.close(cx, &last);
+            self.close_step(cx, &last);
         }
-        self.stepping.clear();
+        self.graphs_with_ended_tasks.clear();
         self.subagents.drain(..).rev().map(|(_, id)| id).collect()
     }
 }
 
-impl Node {
+impl NodeRun {
     pub(super) fn new(name: &str, ns: &str) -> Self {
         Self {
             name: name.into(),
             ns: ns.into(),
-            number: None,
-            given: Vec::new(),
-            asked: None,
-            hidden: false,
-            facts: None,
+            superstep: None,
+            assigned_calls: Vec::new(),
+            unseen_message: None,
+            is_hidden: false,
+            metadata: None,
             step: None,
             owner: None,
         }
     }
 }
 
-/// `outer/inner` for the place `outer:ID|inner:ID`.
-pub(super) fn path(ns: &str, name: &str) -> String {
-    let names: Vec<&str> = ns.split('|').filter(|segment| !is_count(segment)).map(node_of).collect();
+/// The name of a step: `outer/inner` for the namespace `outer:ID|inner:ID`.
+pub(super) fn step_name(ns: &str, name: &str) -> String {
+    let names: Vec<&str> = ns.split('|').filter(|segment| !is_counter(segment)).map(node_of).collect();
     match names.last() {
         Some(last) if *last == name => names.join("/"),
         Some(_) => format!("{}/{name}", names.join("/")),
@@ -290,7 +296,7 @@ pub(super) fn path(ns: &str, name: &str) -> String {
     }
 }
 
-/// Whether a segment of a place is no node: a graph that is called twice inside one node counts itself.
-fn is_count(segment: &str) -> bool {
+/// Whether a segment of a namespace is a counter, which LangGraph adds if a node calls a graph twice.
+fn is_counter(segment: &str) -> bool {
     segment.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -1,32 +1,32 @@
-//! What LangChain's `dumpd` could not serialise.
+//! Restores objects that LangChain's `dumpd` could not serialise from their Python `repr`.
 //!
-//! Interrupts, commands and exceptions have no form of their own in the `lc` envelope: all that is left of them is
-//! `{"lc": 1, "type": "not_implemented", "id": […], "repr": TEXT}`, with the text that Python prints. It is read
-//! back as far as it is made of plain values and of objects that print their fields, and takes the place of the
-//! envelope, so that the rest of the reader sees what the server would have sent.
+//! Interrupts, commands and exceptions have no `lc` form. They arrive as
+//! `{"lc": 1, "type": "not_implemented", "id": […], "repr": TEXT}` with the text that Python prints. The text is
+//! parsed if it consists of plain values and of objects that print their fields, and the result replaces the
+//! envelope, so that the rest of the reader sees the form that the server sends.
 
 use serde_json::{Map, Value, json};
 
-/// What every such envelope contains.
+/// Text that every such envelope contains.
 const MARK: &str = "\"not_implemented\"";
 
-/// How deep a printed value may nest; deeper ones stay as they are. Interrupts nest a handful of levels.
+/// Bound on the nesting of a printed value; deeper ones are not restored. Interrupts nest a handful of levels.
 const MAX_DEPTH: usize = 32;
 
-/// The frame with its envelopes replaced; `None` if there is none.
+/// The frame with its envelopes replaced; `None` without any.
 pub(super) fn restored(frame: &str) -> Option<String> {
     memchr::memmem::find(frame.as_bytes(), MARK.as_bytes())?;
     let mut value: Value = serde_json::from_str(frame).ok()?;
     restore(&mut value).then(|| value.to_string())
 }
 
-/// Replaces all envelopes in `value`; says whether there was one. The parser has bounded the depth.
+/// Replaces all envelopes in `value`; returns whether there was one. The JSON parser bounds the depth.
 fn restore(value: &mut Value) -> bool {
     match value {
         Value::Object(members) if members.get("type").is_some_and(|kind| kind == "not_implemented") => {
             let Some(text) = members.get("repr").and_then(Value::as_str) else { return false };
-            let Some(read) = object(text) else { return false };
-            *value = read;
+            let Some(restored) = restore_object(text) else { return false };
+            *value = restored;
             true
         }
         Value::Object(members) => members.values_mut().fold(false, |any, member| restore(member) | any),
@@ -35,8 +35,8 @@ fn restore(value: &mut Value) -> bool {
     }
 }
 
-/// The object that a text shows, in the form in which the server sends it.
-fn object(text: &str) -> Option<Value> {
+/// The printed object in the form that the server sends.
+fn restore_object(text: &str) -> Option<Value> {
     let (class, arguments) = text.strip_suffix(')')?.split_once('(')?;
     if class.is_empty() || !class.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return None;
@@ -44,14 +44,14 @@ fn object(text: &str) -> Option<Value> {
     match class {
         "Interrupt" | "Command" => match parse(text) {
             Some(value) => Some(value),
-            // A value that prints as something else must not cost the id.
+            // The id is kept even if the value cannot be parsed.
             None if class == "Interrupt" => {
                 let id = arguments.rsplit_once("id='")?.1.split('\'').next()?;
                 Some(json!({"id": id, "value": text}))
             }
             None => None,
         },
-        _ if is_failure(class) => {
+        _ if is_exception(class) => {
             let message = match parse(text) {
                 Some(Value::Object(shown)) => match shown.get("args").and_then(Value::as_array) {
                     Some(args) => match &args[..] {
@@ -68,32 +68,32 @@ fn object(text: &str) -> Option<Value> {
     }
 }
 
-/// Python's convention for the names of exceptions, and LangGraph's own that do not keep to it.
-fn is_failure(class: &str) -> bool {
+/// Whether a class is an exception: by Python's naming convention, or one of LangGraph's that do not follow it.
+fn is_exception(class: &str) -> bool {
     ["Error", "Exception", "Interrupt", "Warning", "Timeout"].iter().any(|end| class.ends_with(end))
         || matches!(class, "ParentCommand" | "GraphBubbleUp" | "StopIteration" | "StopAsyncIteration")
 }
 
-/// A whole printed value.
+/// Parses a printed value.
 fn parse(text: &str) -> Option<Value> {
-    let mut reader = Printed { rest: text };
-    let value = reader.value(MAX_DEPTH)?;
-    reader.space();
-    reader.rest.is_empty().then_some(value)
+    let mut parser = ReprParser { rest: text };
+    let value = parser.value(MAX_DEPTH)?;
+    parser.skip_space();
+    parser.rest.is_empty().then_some(value)
 }
 
-/// What is left to read of a printed value.
-struct Printed<'a> {
+/// Parser of Python's `repr`; `rest` is the remaining text.
+struct ReprParser<'a> {
     rest: &'a str,
 }
 
-impl Printed<'_> {
-    fn space(&mut self) {
+impl ReprParser<'_> {
+    fn skip_space(&mut self) {
         self.rest = self.rest.trim_start();
     }
 
-    fn take(&mut self, token: &str) -> bool {
-        self.space();
+    fn skip_token(&mut self, token: &str) -> bool {
+        self.skip_space();
         let rest = self.rest.strip_prefix(token);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
@@ -101,28 +101,28 @@ impl Printed<'_> {
 
     fn value(&mut self, depth: usize) -> Option<Value> {
         let depth = depth.checked_sub(1)?;
-        self.space();
+        self.skip_space();
         match self.rest.chars().next()? {
-            '{' => self.braces(depth),
+            '{' => self.dict_or_set(depth),
             '[' => self.list("[", "]", depth),
             '(' => self.list("(", ")", depth),
             '\'' | '"' => self.string().map(Value::String),
             '-' | '0'..='9' => self.number(),
-            first if first.is_alphabetic() || first == '_' => self.word(depth),
+            first if first.is_alphabetic() || first == '_' => self.name_or_object(depth),
             _ => None,
         }
     }
 
     /// A dict, or a set, which becomes a list.
-    fn braces(&mut self, depth: usize) -> Option<Value> {
+    fn dict_or_set(&mut self, depth: usize) -> Option<Value> {
         let mut members = Map::new();
         let mut elements = Vec::new();
-        if !self.take("{") {
+        if !self.skip_token("{") {
             return None;
         }
-        while !self.take("}") {
+        while !self.skip_token("}") {
             let key = self.value(depth)?;
-            if self.take(":") {
+            if self.skip_token(":") {
                 let key = match key {
                     Value::String(key) => key,
                     other => other.to_string(),
@@ -131,7 +131,7 @@ impl Printed<'_> {
             } else {
                 elements.push(key);
             }
-            if !self.take(",") && !self.rest.starts_with('}') {
+            if !self.skip_token(",") && !self.rest.starts_with('}') {
                 return None;
             }
         }
@@ -143,20 +143,20 @@ impl Printed<'_> {
 
     fn list(&mut self, open: &str, close: &str, depth: usize) -> Option<Value> {
         let mut elements = Vec::new();
-        if !self.take(open) {
+        if !self.skip_token(open) {
             return None;
         }
-        while !self.take(close) {
+        while !self.skip_token(close) {
             elements.push(self.value(depth)?);
-            if !self.take(",") && !self.rest.starts_with(close) {
+            if !self.skip_token(",") && !self.rest.starts_with(close) {
                 return None;
             }
         }
         Some(Value::Array(elements))
     }
 
-    /// `None`, `True`, `b'…'`, and objects that print as `Class(field=value)`.
-    fn word(&mut self, depth: usize) -> Option<Value> {
+    /// `None`, `True`, `b'…'`, or an object that prints as `Class(field=value)`.
+    fn name_or_object(&mut self, depth: usize) -> Option<Value> {
         let end = self
             .rest
             .find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.')))
@@ -170,13 +170,13 @@ impl Printed<'_> {
             "b" if rest.starts_with(['\'', '"']) => return self.string().map(Value::String),
             _ => {}
         }
-        if !self.take("(") {
+        if !self.skip_token("(") {
             return None;
         }
         let mut fields = Map::new();
         let mut args = Vec::new();
-        while !self.take(")") {
-            self.space();
+        while !self.skip_token(")") {
+            self.skip_space();
             let name = self.rest.split('=').next().filter(|name| {
                 name.len() < self.rest.len()
                     && !name.is_empty()
@@ -190,14 +190,14 @@ impl Printed<'_> {
                 }
                 None => args.push(self.value(depth)?),
             }
-            if !self.take(",") && !self.rest.starts_with(')') {
+            if !self.skip_token(",") && !self.rest.starts_with(')') {
                 return None;
             }
         }
         if !args.is_empty() {
             fields.insert("args".into(), args.into());
         }
-        // A command is known by all of its fields, a message by its class.
+        // A command is recognised by all of its fields, a message by its class.
         if word == "Command" {
             for name in ["graph", "update", "resume", "goto"] {
                 fields.entry(name).or_insert(Value::Null);
@@ -217,7 +217,7 @@ impl Printed<'_> {
         self.rest = rest;
         match number {
             "-inf" => Some(Value::Null),
-            // Python and JSON print numbers alike, but for a dot at the end.
+            // Python prints numbers as JSON does, except for a trailing dot.
             number => serde_json::from_str(number.trim_end_matches('.')).ok(),
         }
     }
@@ -288,12 +288,12 @@ mod tests {
             json!({"value": {"q": "it's\n", "n": [1, -2.5, null, true], "t": [1], "s": [2]}, "id": "ab"});
         assert_eq!(read(shown), wanted);
         assert_eq!(read(r"Interrupt(value='\xe9\u4e16\U0001f680', id='c')")["value"], "é世🚀");
-        // What nobody can read back does not cost the id.
+        // An unparsable value keeps the id.
         assert_eq!(read("Interrupt(value=<object at 0x7f>, id='cd')")["id"], "cd");
     }
 
     #[test]
-    fn commands_keep_the_messages_that_they_hold() {
+    fn commands_keep_their_messages() {
         let shown =
             "Command(update={'messages': [ToolMessage(content='ok', tool_call_id='c')]}, goto='next')";
         let wanted = json!({
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_are_class_and_text() {
+    fn exceptions_become_class_and_message() {
         assert_eq!(read("ValueError('bad 1')"), json!({"error": "ValueError", "message": "bad 1"}));
         assert_eq!(read("KeyError(1, 2)"), json!({"error": "KeyError", "message": "1, 2"}));
         let shown = "GraphInterrupt((Interrupt(value='x', id='ab'),))";
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_left_alone() {
+    fn other_values_are_not_restored() {
         assert_eq!(restored(r#"{"a":1}"#), None);
         let deep = format!("Command(update={}{})", "[".repeat(5000), "]".repeat(5000));
         for text in

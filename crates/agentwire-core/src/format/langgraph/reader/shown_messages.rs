@@ -1,57 +1,58 @@
-//! What the user interface holds, as far as ids go.
+//! The messages that the client has: their ids, their order, and the aliases of native ids.
 //!
-//! A messages snapshot replaces known messages in place and appends the others; it never reorders. So that a
-//! run ends with the graph's own conversation, in its order, the reader has to know which messages its events
-//! have created and where. The ids under which they were shown count too: a result has none when the tool
-//! ends and gets a random one later, and the id of a message may come after its first text.
+//! A messages snapshot replaces known messages in place and appends the others; it never reorders. For a run to end
+//! with the conversation of the graph in its order, the reader tracks the messages that its events created, and
+//! their positions. It also tracks the ids under which they were shown: a tool result has none when the tool ends
+//! and gets a random one later, and the id of a message may follow its first text.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{
     super::namespace::outer,
     call_ids,
-    messages::{Naming, result_id},
+    messages::{ShownIds, default_result_id},
 };
 use crate::event::{Body, Event, Message, MessageBody, MessageId, SubagentId, ToolCallId};
 
-/// How many messages are kept in mind. A state of this many messages is some 10 MB of JSON per step, which no
-/// graph survives; beyond it the oldest are forgotten, and only the order of snapshots suffers.
+/// Bound on the tracked messages. A state of this many messages is some 10 MB of JSON per step, which no graph
+/// survives; beyond it the oldest are removed, which affects only the order of snapshots.
 const MAX_SHOWN: usize = 16_384;
 
-/// How many calls of one id are kept apart. Providers that count calls per answer use an id once per turn.
+/// Bound on the calls that share a native id. Providers that count calls per message use an id once per turn.
 const MAX_USES: usize = 256;
 
+/// The messages that the client has.
 #[derive(Debug, Default)]
-pub(super) struct Client {
-    shown: Vec<Shown>,
+pub(super) struct ShownMessages {
+    shown: Vec<ShownMessage>,
     present: HashSet<MessageId>,
-    /// Which message holds a call.
+    /// The message that contains a call.
     holders: HashMap<ToolCallId, MessageId>,
-    /// The calls that messages of earlier runs hold.
-    earlier: HashSet<ToolCallId>,
-    /// Ids of the source that were shown under another one.
-    messages: HashMap<Box<str>, MessageId>,
-    /// Under which ids a call's id of the source was shown, and where, the latest last. Graphs that run beside
-    /// one another may use the same id at the same time.
-    calls: HashMap<Box<str>, Vec<(Box<str>, ToolCallId)>>,
-    results: HashMap<ToolCallId, MessageId>,
+    /// The calls in messages of earlier runs.
+    earlier_calls: HashSet<ToolCallId>,
+    /// Native message ids that were shown under another id.
+    message_aliases: HashMap<Box<str>, MessageId>,
+    /// The scopes and shown ids of a native call id, the latest last. Concurrent graphs may use the same id at the
+    /// same time.
+    call_aliases: HashMap<Box<str>, Vec<(Box<str>, ToolCallId)>>,
+    result_ids: HashMap<ToolCallId, MessageId>,
     owners: HashMap<MessageId, SubagentId>,
-    /// Messages of nodes that are left out.
+    /// Messages of hidden nodes.
     hidden: HashSet<MessageId>,
-    /// What was shown since the conversation was last known exactly.
-    unsettled: Vec<MessageId>,
-    /// Whether native events are read: there, results are shown before the graph has named them.
-    pub(super) early_results: bool,
+    /// Messages that were shown after the latest complete conversation.
+    unconfirmed: Vec<MessageId>,
+    /// Whether native events are read, which report results before the graph assigns ids to them.
+    pub(super) has_early_results: bool,
 }
 
 #[derive(Debug)]
-struct Shown {
+struct ShownMessage {
     id: MessageId,
     is_result: bool,
 }
 
-impl Client {
-    /// Notes what `event` does to the list.
+impl ShownMessages {
+    /// Applies the effect of `event` on the list.
     pub(super) fn apply(&mut self, event: &Event) {
         match &event.body {
             Body::TextStart { message, .. } => self.push(message, event.subagent.as_ref()),
@@ -64,7 +65,7 @@ impl Client {
                 self.holders.insert(call.clone(), holder);
             }
             Body::ToolResult(result) => {
-                self.results.insert(result.call.clone(), result.message.clone());
+                self.result_ids.insert(result.call.clone(), result.message.clone());
                 if !self.present.insert(result.message.clone()) {
                     return;
                 }
@@ -80,9 +81,9 @@ impl Client {
                     }
                     None => self.shown.len(),
                 };
-                self.shown.insert(at, Shown { id: result.message.clone(), is_result: true });
-                self.unsettled.push(result.message.clone());
-                self.bound();
+                self.shown.insert(at, ShownMessage { id: result.message.clone(), is_result: true });
+                self.unconfirmed.push(result.message.clone());
+                self.enforce_bounds();
             }
             Body::MessagesSnapshot { messages } => {
                 let kept: HashSet<&MessageId> = messages.iter().map(|message| &message.id).collect();
@@ -91,16 +92,16 @@ impl Client {
                 for message in messages {
                     if self.present.insert(message.id.clone()) {
                         let is_result = message.role() == crate::event::Role::Tool;
-                        self.shown.push(Shown { id: message.id.clone(), is_result });
+                        self.shown.push(ShownMessage { id: message.id.clone(), is_result });
                     }
                     for call in message.tool_calls() {
                         self.holders.insert(call.id.clone(), message.id.clone());
                     }
                     if let MessageBody::Tool { call, .. } = &message.body {
-                        self.results.insert(call.clone(), message.id.clone());
+                        self.result_ids.insert(call.clone(), message.id.clone());
                     }
                 }
-                self.bound();
+                self.enforce_bounds();
             }
             _ => {}
         }
@@ -111,43 +112,43 @@ impl Client {
             if let Some(owner) = owner {
                 self.owners.insert(id.clone(), owner.clone());
             }
-            self.shown.push(Shown { id: id.clone(), is_result: false });
-            self.unsettled.push(id.clone());
-            self.bound();
+            self.shown.push(ShownMessage { id: id.clone(), is_result: false });
+            self.unconfirmed.push(id.clone());
+            self.enforce_bounds();
         }
     }
 
-    /// The conversation is known exactly.
-    pub(super) fn settled(&mut self) {
-        self.unsettled.clear();
+    /// Marks all messages as part of a complete conversation.
+    pub(super) fn confirm(&mut self) {
+        self.unconfirmed.clear();
     }
 
-    /// Whether something that was shown since the conversation was `list` is not in it.
-    pub(super) fn has_more_than(&self, list: &[Message]) -> bool {
-        self.unsettled.iter().any(|id| !list.iter().any(|message| message.id == *id))
+    /// Whether a message that was shown after the conversation `list` is not in it.
+    pub(super) fn has_unconfirmed_outside(&self, list: &[Message]) -> bool {
+        self.unconfirmed.iter().any(|id| !list.iter().any(|message| message.id == *id))
     }
 
-    fn bound(&mut self) {
+    fn enforce_bounds(&mut self) {
         while self.shown.len() > MAX_SHOWN {
             let oldest = self.shown.remove(0);
             self.present.remove(&oldest.id);
             self.owners.remove(&oldest.id);
         }
-        if self.unsettled.len() > MAX_SHOWN {
-            self.unsettled.clear();
+        if self.unconfirmed.len() > MAX_SHOWN {
+            self.unconfirmed.clear();
         }
-        if self.messages.len() > MAX_SHOWN {
-            self.messages.clear();
+        if self.message_aliases.len() > MAX_SHOWN {
+            self.message_aliases.clear();
         }
         if self.holders.len() > 4 * MAX_SHOWN {
             self.holders.clear();
         }
-        if self.results.len() > 4 * MAX_SHOWN {
-            self.results.clear();
+        if self.result_ids.len() > 4 * MAX_SHOWN {
+            self.result_ids.clear();
         }
     }
 
-    pub(super) fn has(&self, id: &str) -> bool {
+    pub(super) fn contains(&self, id: &str) -> bool {
         self.present.contains(id) || self.hidden.contains(id)
     }
 
@@ -166,15 +167,15 @@ impl Client {
         list.iter().any(|message| !self.present.contains(&message.id))
     }
 
-    /// How many messages of `list` to restate first so that a snapshot of all of it comes out in its order;
-    /// `None` if it does anyway.
-    pub(super) fn misplaced_after(&self, list: &[Message]) -> Option<usize> {
+    /// The position in `list` of the first message that a snapshot of all of it would leave out of order. A snapshot
+    /// of the messages before it has to be sent first.
+    pub(super) fn first_misplaced(&self, list: &[Message]) -> Option<usize> {
         let wanted: HashSet<&MessageId> = list.iter().map(|message| &message.id).collect();
         let mut kept = self.shown.iter().filter(|shown| wanted.contains(&shown.id));
-        for (place, message) in list.iter().enumerate() {
+        for (position, message) in list.iter().enumerate() {
             match kept.next() {
                 Some(shown) if shown.id == message.id => {}
-                Some(_) => return Some(place),
+                Some(_) => return Some(position),
                 None => return None,
             }
         }
@@ -195,30 +196,30 @@ impl Client {
         self.owners.get(id)
     }
 
-    /// Remembers that the source calls a message `native`.
+    /// Records the native id of a shown message.
     pub(super) fn alias_message(&mut self, native: &str, shown: &MessageId) {
         if native != shown.as_str() {
-            self.messages.insert(native.into(), shown.clone());
+            self.message_aliases.insert(native.into(), shown.clone());
         }
     }
 
-    /// Remembers that the source calls a call of the graph at `scope` `native`.
+    /// Records the native id of a shown call of the graph at `scope`.
     pub(super) fn alias_call(&mut self, native: &str, shown: &ToolCallId, scope: &str) {
-        if let Some(uses) = self.calls.get_mut(native) {
+        if let Some(uses) = self.call_aliases.get_mut(native) {
             if !uses.iter().any(|(known, id)| **known == *scope && id == shown) {
                 if uses.len() >= MAX_USES {
                     uses.remove(0);
                 }
                 uses.push((scope.into(), shown.clone()));
             }
-        } else if self.calls.len() < 4 * MAX_SHOWN {
-            self.calls.insert(native.into(), vec![(scope.into(), shown.clone())]);
+        } else if self.call_aliases.len() < 4 * MAX_SHOWN {
+            self.call_aliases.insert(native.into(), vec![(scope.into(), shown.clone())]);
         }
     }
 
-    /// The id under which the call of the graph at `scope`, or of the next one around it, is shown.
-    pub(super) fn call_at(&self, native: &str, scope: &str) -> ToolCallId {
-        let uses = self.calls.get(native).map(Vec::as_slice).unwrap_or_default();
+    /// The shown id of a call of the graph at `scope`, or of the nearest graph around it.
+    pub(super) fn call_in_scope(&self, native: &str, scope: &str) -> ToolCallId {
+        let uses = self.call_aliases.get(native).map(Vec::as_slice).unwrap_or_default();
         let mut scope = scope;
         let here = loop {
             let here = uses.iter().rev().find(|(known, _)| **known == *scope);
@@ -230,88 +231,89 @@ impl Client {
         here.or(uses.last()).map_or_else(|| native.into(), |(_, id)| id.clone())
     }
 
-    /// The id under which to show a call that `message` announces in the graph at `scope`: that of a call of
-    /// another message would stand for both. `name` is what the source calls the message.
+    /// The id under which to show a new call of `message` in the graph at `scope`. The id of a call in another
+    /// message would merge both. `native_message` is the native id of the message.
     ///
-    /// A `whole` message may state a call again that still waits for its answer, in the same graph or in one around
-    /// it: agents that hand over to one another do.
-    pub(super) fn announced(
+    /// A complete message may repeat a call without a result, in the same graph or in one around it: agents that
+    /// hand over to one another do.
+    pub(super) fn id_for_new_call(
         &self,
         native: &str,
         message: &MessageId,
-        name: Option<&str>,
+        native_message: Option<&str>,
         scope: &str,
-        whole: bool,
+        is_complete: bool,
     ) -> ToolCallId {
-        let uses = self.calls.get(native).map(Vec::as_slice).unwrap_or_default();
+        let uses = self.call_aliases.get(native).map(Vec::as_slice).unwrap_or_default();
         if let Some((_, id)) = uses.iter().find(|(_, id)| self.holders.get(id) == Some(message)) {
             return id.clone();
         }
-        let last = self.call_at(native, scope);
-        // A message of an earlier run whose name is used again is replaced by this one.
+        let last = self.call_in_scope(native, scope);
+        // This message replaces one of an earlier run with the same id.
         let is_same = |holder: &MessageId| {
-            holder == message || Some(holder.as_str()) == name && self.earlier.contains(&last)
+            holder == message || Some(holder.as_str()) == native_message && self.earlier_calls.contains(&last)
         };
-        let is_other = self.holders.get(&last).is_some_and(|holder| !is_same(holder)) && !self.is_bare(&last);
-        let is_inside = |place: &str| scope.is_empty() || place.strip_prefix(scope).is_some_and(is_below);
-        let states_again = whole
-            && !self.results.contains_key(&last)
-            && uses.iter().any(|(place, id)| *id == last && is_inside(place));
-        match is_other && !states_again {
+        let is_other =
+            self.holders.get(&last).is_some_and(|holder| !is_same(holder)) && !self.is_without_message(&last);
+        let is_inside = |ns: &str| scope.is_empty() || ns.strip_prefix(scope).is_some_and(is_same_or_nested);
+        let is_repeated = is_complete
+            && !self.result_ids.contains_key(&last)
+            && uses.iter().any(|(ns, id)| *id == last && is_inside(ns));
+        match is_other && !is_repeated {
             true => call_ids::next(native, &last, |id| !self.holders.contains_key(id)),
             false => last,
         }
     }
 
-    /// Whether a call was shown without the message that made it.
-    fn is_bare(&self, call: &str) -> bool {
+    /// Whether a call was shown without a message.
+    fn is_without_message(&self, call: &str) -> bool {
         self.holders.get(call).is_some_and(|holder| holder.as_str() == call)
     }
 
-    /// Whether a call of `message` is shown already, in another message or in none.
-    pub(super) fn holds_elsewhere(&self, call: &ToolCallId, message: &MessageId) -> bool {
+    /// Whether a call of `message` was shown in another message, or without one.
+    pub(super) fn is_held_by_another(&self, call: &ToolCallId, message: &MessageId) -> bool {
         self.holders.get(call).is_some_and(|holder| holder != message)
     }
 
-    /// Remembers that `message`, which is of an earlier run, holds a call.
-    pub(super) fn held(&mut self, call: &ToolCallId, message: &MessageId) {
+    /// Records a call in `message` of an earlier run.
+    pub(super) fn add_earlier_call(&mut self, call: &ToolCallId, message: &MessageId) {
         self.holders.entry(call.clone()).or_insert_with(|| message.clone());
-        if self.earlier.len() < 4 * MAX_SHOWN {
-            self.earlier.insert(call.clone());
+        if self.earlier_calls.len() < 4 * MAX_SHOWN {
+            self.earlier_calls.insert(call.clone());
         }
     }
 
-    /// A new run of the same thread: what was named in the last one stays shown under its names.
+    /// Prepares for another run of the thread; shown ids stay valid.
     pub(super) fn next_run(&mut self) {
-        self.early_results = false;
-        self.unsettled.clear();
+        self.has_early_results = false;
+        self.unconfirmed.clear();
     }
 }
 
-impl Naming for Client {
-    fn message(&self, native: &str) -> MessageId {
-        self.messages.get(native).cloned().unwrap_or_else(|| native.into())
+impl ShownIds for ShownMessages {
+    fn message_id(&self, native: &str) -> MessageId {
+        self.message_aliases.get(native).cloned().unwrap_or_else(|| native.into())
     }
 
-    fn result(&self, native: Option<&str>, call: &str) -> MessageId {
-        if let Some(known) = self.results.get(call) {
+    fn result_message_id(&self, native: Option<&str>, call: &str) -> MessageId {
+        if let Some(known) = self.result_ids.get(call) {
             return known.clone();
         }
         match native {
-            // The graph named it after the fact, with a random id. The next run must use the name that this
-            // one had to use, so it is derived.
-            Some(id) if self.early_results && is_random(id) => result_id(call),
+            // The graph assigned a random id after the result was shown. The next run must use the shown id, so
+            // that is derived from the call.
+            Some(id) if self.has_early_results && is_random_uuid(id) => default_result_id(call),
             Some(id) => id.into(),
-            None => result_id(call),
+            None => default_result_id(call),
         }
     }
 
-    fn call(&self, native: &str) -> ToolCallId {
-        self.call_at(native, "")
+    fn call_id(&self, native: &str) -> ToolCallId {
+        self.call_in_scope(native, "")
     }
 
-    fn call_of(&self, native: &str, message: &MessageId) -> ToolCallId {
-        let uses = self.calls.get(native).map(Vec::as_slice).unwrap_or_default();
+    fn call_id_in(&self, native: &str, message: &MessageId) -> ToolCallId {
+        let uses = self.call_aliases.get(native).map(Vec::as_slice).unwrap_or_default();
         match uses {
             [] => native.into(),
             // Most ids are used once.
@@ -328,13 +330,13 @@ impl Naming for Client {
     }
 }
 
-/// Whether what follows a place makes it one inside, or the same.
-fn is_below(rest: &str) -> bool {
+/// Whether `rest`, which follows a namespace, is empty or starts a nested one.
+fn is_same_or_nested(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with('|')
 }
 
-/// Whether `id` is a random UUID (version 4), as LangGraph gives to messages that have no id.
-fn is_random(id: &str) -> bool {
+/// Whether `id` is a random UUID (version 4), which LangGraph assigns to messages without an id.
+fn is_random_uuid(id: &str) -> bool {
     let bytes = id.as_bytes();
     bytes.len() == 36
         && bytes[14] == b'4'
@@ -358,27 +360,31 @@ mod tests {
     }
 
     #[test]
-    fn order_is_judged_as_a_snapshot_would_leave_it() {
-        let mut client = Client::default();
-        assert_eq!(client.misplaced_after(&list(&["a", "b"])), None);
-        client.apply(&text("b"));
-        assert_eq!(client.misplaced_after(&list(&["a", "b"])), Some(0));
-        assert_eq!(client.misplaced_after(&list(&["b", "a"])), None);
-        client.apply(&text("x"));
-        assert_eq!(client.misplaced_after(&list(&["b", "a"])), None, "what is not in the list goes");
-        client.apply(&Event::new(Body::MessagesSnapshot { messages: list(&["b", "a"]) }));
-        assert_eq!(client.misplaced_after(&list(&["b", "c", "a"])), Some(1));
+    fn detects_messages_that_a_snapshot_would_misplace() {
+        let mut messages = ShownMessages::default();
+        assert_eq!(messages.first_misplaced(&list(&["a", "b"])), None);
+        messages.apply(&text("b"));
+        assert_eq!(messages.first_misplaced(&list(&["a", "b"])), Some(0));
+        assert_eq!(messages.first_misplaced(&list(&["b", "a"])), None);
+        messages.apply(&text("x"));
+        assert_eq!(
+            messages.first_misplaced(&list(&["b", "a"])),
+            None,
+            "messages outside the list are deleted"
+        );
+        messages.apply(&Event::new(Body::MessagesSnapshot { messages: list(&["b", "a"]) }));
+        assert_eq!(messages.first_misplaced(&list(&["b", "c", "a"])), Some(1));
     }
 
     #[test]
-    fn results_stand_behind_the_message_that_holds_the_call() {
-        let mut client = Client::default();
-        client.apply(&Event::new(Body::ToolStart {
+    fn results_follow_the_message_that_contains_the_call() {
+        let mut messages = ShownMessages::default();
+        messages.apply(&Event::new(Body::ToolStart {
             call: "c1".into(),
             name: "n".into(),
             parent: Some("m".into()),
         }));
-        client.apply(&text("later"));
+        messages.apply(&text("later"));
         let result = ToolResult {
             message: "r".into(),
             call: "c1".into(),
@@ -386,14 +392,14 @@ mod tests {
             error: None,
             explicit_role: true,
         };
-        client.apply(&Event::new(Body::ToolResult(Box::new(result))));
-        assert_eq!(client.misplaced_after(&list(&["m", "r", "later"])), None);
+        messages.apply(&Event::new(Body::ToolResult(Box::new(result))));
+        assert_eq!(messages.first_misplaced(&list(&["m", "r", "later"])), None);
     }
 
     #[test]
-    fn random_ids_are_told_from_chosen_ones() {
-        assert!(is_random("29857793-e265-4af3-9fb1-3171d1baf059"));
-        assert!(!is_random("01a1e0b4-cc09-7316-ae0a-7a67889760fe"));
-        assert!(!is_random("my-result"));
+    fn recognises_random_uuids() {
+        assert!(is_random_uuid("29857793-e265-4af3-9fb1-3171d1baf059"));
+        assert!(!is_random_uuid("01a1e0b4-cc09-7316-ae0a-7a67889760fe"));
+        assert!(!is_random_uuid("my-result"));
     }
 }

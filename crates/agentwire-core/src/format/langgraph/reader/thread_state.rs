@@ -1,92 +1,85 @@
-//! What a thread holds between runs: its conversation, its state, and what it waits for.
+//! A thread between runs: its conversation, its state and its interrupts.
 //!
-//! The server answers with it at `/threads/{id}/state` and `/threads/{id}/history`. It is also the only place
-//! that says how a run has ended when its stream closed without a word, and where a static breakpoint shows.
+//! LangGraph Server returns it at `/threads/{id}/state` and `/threads/{id}/history`. It is the only source for the
+//! outcome of a run whose stream closed without one, and for static breakpoints.
 
 use serde_json::value::RawValue;
 
 use super::{
-    super::{
-        raw_json,
-        wire::{self, Native, Question, Task},
-    },
-    call_ids::Reused,
-    messages,
+    super::{raw_json, wire::NativeFrame},
+    call_ids::ListedCalls,
+    interrupts::{BREAKPOINT, breakpoints},
+    messages::{self, NativeIds},
+    parse,
+    run_verdict::RunVerdict,
 };
 use crate::{
-    event::{Interrupt, InterruptId, Message, ToolCallId},
-    json::{Json, Object, ReadError, kind_of},
+    event::{Interrupt, Message},
+    json::{Object, ReadError, kind_of},
     tally::Tally,
 };
 
-/// The reason of an interrupt that a graph raised.
-const INTERRUPT: &str = "langgraph:interrupt";
-
-/// The reason of a stop before or after a node that the caller asked for.
-const BREAKPOINT: &str = "langgraph:breakpoint";
-
-/// How ids of breakpoints begin. LangGraph has none for them.
-pub(in crate::format::langgraph) const BREAKPOINT_ID: &str = "breakpoint";
-
-/// What a thread holds.
+/// The state of a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadState {
     /// The conversation.
     pub messages: Vec<Message>,
-    /// Everything else in the graph's state.
+    /// The graph's state without its messages.
     pub state: Object,
-    /// What the thread waits for.
+    /// The interrupts that wait for an answer.
     pub interrupts: Vec<Interrupt>,
-    /// The nodes that would run next; empty when the graph is at its end.
+    /// The nodes that would run next; empty at the end of the graph.
     pub next: Vec<Box<str>>,
-    /// The checkpoint that this is.
+    /// The id of the checkpoint.
     pub checkpoint: Option<Box<str>>,
     /// Whether the last run was cancelled.
     pub cancelled: bool,
-    /// What stopped the last run: class and text.
+    /// The error that stopped the last run: class and message.
     pub failure: Option<(Option<Box<str>>, Box<str>)>,
 }
 
-/// Reads the answer of `/threads/{id}/state`. Reasoning stands as messages of its own before the answers that
-/// it led to.
+/// Reads the response of `/threads/{id}/state`. Reasoning becomes messages of its own, which precede the
+/// assistant's messages.
 ///
 /// # Errors
 /// When it is not JSON or not a state.
 pub fn read_state(text: &str, tally: &mut Tally) -> Result<ThreadState, ReadError> {
-    let raw: &RawValue =
-        serde_json::from_str(text).map_err(|error| ReadError::new("", format!("not valid JSON: {error}")))?;
-    read(raw, "", tally)
+    read(parse(text)?, "", tally)
 }
 
-/// Reads the answer of `/threads/{id}/history`, the newest state first.
+/// Reads the response of `/threads/{id}/history`, the newest state first.
 ///
 /// # Errors
 /// When it is not JSON or not a list of states.
 pub fn read_history(text: &str, tally: &mut Tally) -> Result<Vec<ThreadState>, ReadError> {
-    let raw: &RawValue =
-        serde_json::from_str(text).map_err(|error| ReadError::new("", format!("not valid JSON: {error}")))?;
-    let list = raw_json::elements(raw)
+    let list = raw_json::elements(parse(text)?)
         .ok_or_else(|| ReadError::new("", format!("expected an array, found {}", kind_of(text))))?;
     list.into_iter().enumerate().map(|(index, raw)| read(raw, &format!("/{index}"), tally)).collect()
 }
 
+/// Whether an interrupt is a static breakpoint. Breakpoints are inferred from the graph's next nodes alone, which
+/// also exist while a run is active and after a cancellation between two nodes.
+#[must_use]
+pub fn is_breakpoint(interrupt: &Interrupt) -> bool {
+    &*interrupt.reason == BREAKPOINT
+}
+
 fn read(raw: &RawValue, path: &str, tally: &mut Tally) -> Result<ThreadState, ReadError> {
-    let wrong = |path: String, wanted: &str, raw: &RawValue| {
-        ReadError::new(path, format!("expected {wanted}, found {}", kind_of(raw.get())))
-    };
-    let native = Native::of(raw).ok_or_else(|| wrong(path.to_owned(), "a thread's state", raw))?;
+    let native = NativeFrame::of(raw).ok_or_else(|| {
+        ReadError::new(path, format!("expected a thread's state, found {}", kind_of(raw.get())))
+    })?;
     let Some(values) = native.values else {
         return Err(ReadError::new(path, "`values` is missing, expected the thread's values"));
     };
     let mut conversation = Vec::new();
     let mut state = Vec::new();
-    // A thread that has never run has `values: []` or none.
+    // `values` of a thread without runs is `[]` or null.
     for (key, value) in raw_json::members(values).unwrap_or_default() {
         if key == "messages" {
-            let mut reused = Reused::default();
-            for (place, raw) in messages::list(value).into_iter().enumerate() {
-                conversation.extend(messages::reasoning(raw, tally));
-                match messages::message(raw, place, &messages::Native, &mut reused, tally) {
+            let mut listed = ListedCalls::default();
+            for (position, raw) in messages::one_or_many(value).into_iter().enumerate() {
+                conversation.extend(messages::reasoning_messages(raw, tally));
+                match messages::canonical_message(raw, position, &NativeIds, &mut listed, tally) {
                     Some((_, message)) => conversation.push(message),
                     None => tally.note("wrong type", "message in the state"),
                 }
@@ -95,16 +88,11 @@ fn read(raw: &RawValue, path: &str, tally: &mut Tally) -> Result<ThreadState, Re
             state.push((key, raw_json::json(value, tally)));
         }
     }
-    let verdict = Verdict::of_state(&native, tally);
+    let verdict = RunVerdict::of_state(&native, tally);
     let checkpoint = ["checkpoint_id", "checkpoint"].iter().find_map(|name| {
-        let value = raw_json::members(raw)?.into_iter().find(|(key, _)| key == name)?.1;
-        match raw_json::is_object(value) {
-            true => raw_json::members(value)?
-                .into_iter()
-                .find(|(key, _)| key == "checkpoint_id")
-                .and_then(|(_, id)| raw_json::string(id, &mut Tally::default()).map(Box::from)),
-            false => raw_json::string(value, &mut Tally::default()).map(Box::from),
-        }
+        let value = raw_json::member(raw, name)?;
+        let id = if raw_json::is_object(value) { raw_json::member(value, "checkpoint_id")? } else { value };
+        raw_json::string(id, &mut Tally::default()).map(Box::from)
     });
     Ok(ThreadState {
         messages: conversation,
@@ -120,194 +108,6 @@ fn read(raw: &RawValue, path: &str, tally: &mut Tally) -> Result<ThreadState, Re
     })
 }
 
-/// What a state or a run says about how a run ended.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Verdict {
-    pub(super) interrupts: Option<Vec<Interrupt>>,
-    pub(super) next: Vec<Box<str>>,
-    pub(super) cancelled: bool,
-    /// The run's status is `interrupted`: by an interrupt, a breakpoint or a cancellation.
-    stopped: bool,
-    pub(super) failure: Option<(Option<Box<str>>, Box<str>)>,
-}
-
-impl Verdict {
-    pub(super) fn of_state(native: &Native<'_>, tally: &mut Tally) -> Self {
-        let mut verdict = Self {
-            next: raw_json::strings(native.next, tally).into_iter().map(Into::into).collect(),
-            ..Self::default()
-        };
-        let mut found = native.interrupts.map(|raw| interrupts(raw, 0, tally)).unwrap_or_default();
-        for raw in native.tasks.and_then(raw_json::elements).unwrap_or_default() {
-            let Some(task) = Task::of(raw) else { continue };
-            if let Some(raw) = task.interrupts {
-                for interrupt in interrupts(raw, found.len(), tally) {
-                    if !found.iter().any(|known| known.id == interrupt.id) {
-                        found.push(interrupt);
-                    }
-                }
-            }
-            if let Some(error) = task.error {
-                let (class, message) = super::run::failure(Some(error), tally);
-                match class.as_deref() {
-                    Some("CancelledError" | "UserRollback" | "UserInterrupt") => verdict.cancelled = true,
-                    Some("GraphInterrupt" | "NodeInterrupt") => {}
-                    _ => verdict.failure = Some((class, message)),
-                }
-            }
-        }
-        verdict.interrupts = Some(found);
-        verdict
-    }
-
-    /// What `/threads/{id}/runs/{id}` says; `None` while the run goes on.
-    pub(super) fn of_run(native: &Native<'_>, tally: &mut Tally) -> Option<Self> {
-        let status = raw_json::filled(native.status, tally)?;
-        let mut verdict = Self::default();
-        match &*status {
-            "success" => {}
-            "interrupted" => verdict.stopped = true,
-            "error" => verdict.failure = Some((None, "the run failed".into())),
-            "timeout" => verdict.failure = Some((Some("timeout".into()), "the run took too long".into())),
-            "pending" | "running" => return None,
-            other => {
-                tally.note("run status", other);
-                return None;
-            }
-        }
-        Some(verdict)
-    }
-
-    /// Learns what another source says.
-    pub(super) fn merge(&mut self, other: Self) {
-        self.interrupts = other.interrupts.or(self.interrupts.take());
-        if !other.next.is_empty() {
-            self.next = other.next;
-        }
-        self.cancelled |= other.cancelled;
-        self.stopped |= other.stopped;
-        // A class and a text are better than a status.
-        let better = other.failure.as_ref().is_some_and(|(class, _)| class.is_some());
-        if better || self.failure.is_none() {
-            self.failure = other.failure.or(self.failure.take());
-        }
-    }
-
-    /// Whether the graph waits at a node that nothing but a breakpoint can have stopped.
-    pub(super) fn is_breakpoint(&self) -> bool {
-        !self.next.is_empty()
-            && self.interrupts.as_ref().is_some_and(Vec::is_empty)
-            && !self.cancelled
-            && self.failure.is_none()
-    }
-
-    /// Whether somebody stopped the run.
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.cancelled || self.stopped && self.interrupts.is_none() && self.next.is_empty()
-    }
-}
-
-/// The interrupts in a list, or a single one. `known`: how many there are already, to name those without id.
-pub(super) fn interrupts(raw: &RawValue, known: usize, tally: &mut Tally) -> Vec<Interrupt> {
-    let mut interrupts = Vec::new();
-    for raw in messages::list(raw) {
-        let Some(native) = wire::Interrupt::of(raw) else {
-            tally.note("wrong type", "interrupt");
-            continue;
-        };
-        let place = raw_json::strings(native.ns, tally).join("|");
-        let id = raw_json::filled(native.id.or(native.interrupt_id), tally);
-        let id: InterruptId = match id {
-            Some(id) => id.as_ref().into(),
-            // Before ids, the place of the node was the identity.
-            None if !place.is_empty() => place.as_str().into(),
-            None => format!("interrupt-{}", known + interrupts.len() + 1).into(),
-        };
-        interrupts.push(interrupt(
-            id,
-            native.value.or(native.payload),
-            native.response_schema,
-            &place,
-            tally,
-        ));
-    }
-    interrupts
-}
-
-/// One interrupt with its payload: what a person reads is taken out, all of it travels in the metadata.
-pub(super) fn interrupt(
-    id: InterruptId,
-    value: Option<&RawValue>,
-    schema: Option<&RawValue>,
-    place: &str,
-    tally: &mut Tally,
-) -> Interrupt {
-    let question = value.and_then(Question::of).unwrap_or_default();
-    let said = value.and_then(|value| raw_json::string(value, tally));
-    let mut text = |raw: Option<&RawValue>| raw_json::filled(raw, tally).map(Box::<str>::from);
-    let mut interrupt = Interrupt::new(id, text(question.reason).unwrap_or_else(|| INTERRUPT.into()));
-    interrupt.message = said.map(Into::into).or_else(|| {
-        [question.message, question.question, question.prompt, question.description]
-            .into_iter()
-            .find_map(&mut text)
-    });
-    // What LangChain's approval middleware asks for, request by request.
-    if interrupt.message.is_none()
-        && let Some(requests) = question.action_requests.and_then(raw_json::elements)
-        && let Some(first) = requests.first().and_then(|raw| Question::of(raw))
-    {
-        interrupt.message = text(first.description);
-    }
-    interrupt.tool_call =
-        text(question.tool_call_camel.or(question.tool_call_id)).map(|call| ToolCallId::from(&*call));
-    interrupt.expires_at = text(question.expires_camel.or(question.expires_at));
-    let schema = schema.or(question.schema_camel).or(question.response_schema);
-    interrupt.response_schema = schema.and_then(|raw| raw_json::json(raw, tally).into_object());
-    let mut native = vec![("raw", value.map_or_else(Json::null, |value| raw_json::json(value, tally)))];
-    if !place.is_empty() {
-        native.push(("ns", Json::string(place)));
-    }
-    let native = Object::from_entries(native);
-    interrupt.metadata = Some(Object::from_entries([("langgraph", native.into())]));
-    interrupt
-}
-
-/// The stops before the nodes that would run next; one without a name if nobody knows them.
-/// Whether an interrupt is a breakpoint of the graph's own, which is told by nothing but where the graph stands: so does one
-/// that is running, or that was cancelled between two nodes.
-#[must_use]
-pub fn is_breakpoint(interrupt: &Interrupt) -> bool {
-    &*interrupt.reason == BREAKPOINT
-}
-
-pub(super) fn breakpoints(next: &[Box<str>]) -> Vec<Interrupt> {
-    if next.is_empty() {
-        return vec![Interrupt::new(BREAKPOINT_ID, BREAKPOINT)];
-    }
-    next.iter()
-        .map(|node| {
-            let mut interrupt = Interrupt::new(format!("{BREAKPOINT_ID}:{node}"), BREAKPOINT);
-            let native = Object::from_entries([("node", Json::string(node))]);
-            interrupt.metadata = Some(Object::from_entries([("langgraph", native.into())]));
-            interrupt
-        })
-        .collect()
-}
-
-/// The open call that an approval asks about by its name, if there is exactly one.
-pub(super) fn asked_call<'c>(
-    interrupt: &Interrupt,
-    open: impl Iterator<Item = (&'c ToolCallId, &'c str)>,
-) -> Option<ToolCallId> {
-    let payload = interrupt.metadata.as_ref()?.member("langgraph")?.into_object()?.member("raw")?.to_value();
-    let requests = payload.get("action_requests")?.as_array()?;
-    let [request] = &requests[..] else { return None };
-    let name = request.get("name").or_else(|| request.get("action"))?.as_str()?;
-    let mut matching = open.filter(|(_, call)| *call == name);
-    let only = matching.next()?;
-    matching.next().is_none().then(|| only.0.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finished_thread_has_its_conversation_and_state() {
+    fn finished_thread_has_its_conversation_and_state() {
         let state = read(include_str!("../fixtures/threads/state_extra_keys.state.json"));
         let roles: Vec<_> = state.messages.iter().map(Message::role).collect();
         assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::Assistant]);
@@ -334,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_thread_says_what_it_waits_for() {
+    fn interrupted_thread_has_its_interrupt_and_next_node() {
         let state = read(include_str!("../fixtures/threads/server-hitl-state-interrupted.json"));
         let [interrupt] = &state.interrupts[..] else { panic!("{:?}", state.interrupts) };
         assert_eq!(interrupt.message.as_deref(), Some("Delete 3 files?"));
@@ -344,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_thread_waits_for_nothing() {
+    fn cancelled_thread_has_no_interrupts() {
         let state = read(include_str!("../fixtures/threads/server-slow-cancel-interrupt-state.json"));
         assert!(state.cancelled);
         assert!(state.interrupts.is_empty());
@@ -352,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_breakpoint_is_what_nothing_else_explains() {
+    fn next_node_without_error_or_interrupt_is_a_breakpoint() {
         let state = read(
             r#"{"values":{"messages":[]},"next":["tools"],"tasks":[{"id":"1","name":"tools","error":null,"interrupts":[]}]}"#,
         );
@@ -361,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_a_list_of_states_newest_first() {
+    fn history_lists_states_newest_first() {
         let text = include_str!("../fixtures/threads/server-hitl-history.json");
         let history = read_history(text, &mut Tally::default()).unwrap();
         assert!(history.len() > 2);
@@ -373,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_stands_before_its_answer() {
+    fn reasoning_precedes_its_message() {
         let state = read(
             r#"{"next":[],"values":{"messages":[{"type":"ai","id":"m","content":[
             {"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"Four."}]}]}}"#,

@@ -1,8 +1,8 @@
-//! The calls of tools, from the model that asks to the tool that answers.
+//! Tool calls, from the model's request to the tool's result.
 //!
-//! Several parts of a stream tell of one call, and each knows something else: the model knows the id, the
-//! start of a tool only its name and arguments, the end of a tool the id again, and a failed tool's message is
-//! in the output of its node. This table brings them together.
+//! Several parts of a stream report one call, each with other facts: the model has the id, the start of a tool only
+//! its name and arguments, the end of a tool the id again, and the message of a failed tool is in the output of its
+//! node. This table joins them.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -10,67 +10,70 @@ use indexmap::IndexMap;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    super::{raw_json, wire},
+    super::{raw_json, wire::NativeMessage},
     Cx, content_blocks,
-    messages::{self, Kind, Naming, result_id},
+    messages::{self, ShownIds, default_result_id},
+    native_message::MessageKind,
     node_output,
-    shown_messages::Client,
+    shown_messages::ShownMessages,
 };
 use crate::{
     event::{Body, Content, Event, MessageId, SubagentId, ToolCallId, ToolResult},
     json::{Json, Object},
 };
 
-/// How many calls are kept in mind; a run has a few dozen. Beyond it the oldest are forgotten.
+/// Bound on the calls in the table; a run has a few dozen. Beyond it the oldest are removed.
 const MAX_CALLS: usize = 4096;
 
-/// How much argument text is kept to compare with. Arguments beyond it are passed on, but not compared.
+/// Bound on the argument text that is kept for comparison. Longer arguments are emitted but not compared.
 const MAX_ARGS: usize = 64 * 1024;
 
+/// The tool calls of a run and of the messages before it.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
-    table: IndexMap<ToolCallId, Call>,
-    /// Which call a tool's run answers.
+pub(super) struct ToolCalls {
+    table: IndexMap<ToolCallId, ToolCallState>,
+    /// The call that a tool run executes, by run id.
     runs: HashMap<Box<str>, ToolCallId>,
 }
 
+/// One tool call.
 #[derive(Debug, Default)]
-pub(super) struct Call {
+pub(super) struct ToolCallState {
     pub(super) name: Box<str>,
     args: String,
     pub(super) owner: Option<SubagentId>,
-    /// Whether this run's events have shown the call; otherwise it is one of an earlier run.
-    pub(super) shown: bool,
-    pub(super) hidden: bool,
-    /// Whether a tool has begun to work on it.
-    taken: bool,
-    pub(super) answered: bool,
-    /// What went wrong, until somebody says it better.
+    /// Whether this run has shown the call; otherwise it is one of an earlier run.
+    pub(super) is_shown: bool,
+    pub(super) is_hidden: bool,
+    /// Whether a tool run executes it.
+    is_started: bool,
+    pub(super) has_result: bool,
+    /// The error of the tool, until its node returns a message.
     failure: Option<Box<str>>,
-    /// Where the tool ran.
+    /// The run id of the node in which the tool ran.
     node: Option<Box<str>>,
     /// The text of the interrupt that stopped the tool.
     pub(super) interrupted: Option<Box<str>>,
 }
 
-impl Calls {
-    pub(super) fn get(&self, id: &str) -> Option<&Call> {
+impl ToolCalls {
+    pub(super) fn get(&self, id: &str) -> Option<&ToolCallState> {
         self.table.get(id)
     }
 
-    fn entry(&mut self, id: &ToolCallId) -> &mut Call {
+    fn entry(&mut self, id: &ToolCallId) -> &mut ToolCallState {
         if self.table.len() >= MAX_CALLS && !self.table.contains_key(id) {
             self.table.shift_remove_index(0);
         }
         self.table.entry(id.clone()).or_default()
     }
 
-    /// A call that the user interface knows from an earlier run.
-    pub(super) fn remember(&mut self, id: &ToolCallId, name: &str, args: &str, answered: bool) {
+    /// Adds a call of an earlier run, which the client has.
+    pub(super) fn add_earlier(&mut self, id: &ToolCallId, name: &str, args: &str, has_result: bool) {
         if !self.table.contains_key(id) {
             let call = self.entry(id);
             call.name = name.into();
-            call.answered = answered;
+            call.has_result = has_result;
             if args.len() <= MAX_ARGS {
                 call.args.push_str(args);
             }
@@ -79,59 +82,59 @@ impl Calls {
 
     pub(super) fn set_answered(&mut self, id: &str) {
         if let Some(call) = self.table.get_mut(id) {
-            call.answered = true;
+            call.has_result = true;
         }
     }
 
-    /// The calls of this run that nobody has answered, in the order in which they were made.
+    /// The shown calls of this run without a result, in order.
     pub(super) fn pending(&self) -> Vec<ToolCallId> {
-        let open = self.table.iter().filter(|(_, call)| call.shown && !call.hidden && !call.answered);
+        let open = self.table.iter().filter(|(_, call)| call.is_shown && !call.is_hidden && !call.has_result);
         open.map(|(id, _)| id.clone()).collect()
     }
 
-    /// All calls that nobody has answered.
-    pub(super) fn open(&self) -> impl Iterator<Item = (&ToolCallId, &Call)> {
-        self.table.iter().filter(|(_, call)| !call.answered && !call.hidden)
+    /// All calls without a result.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = (&ToolCallId, &ToolCallState)> {
+        self.table.iter().filter(|(_, call)| !call.has_result && !call.is_hidden)
     }
 
-    /// The call that the tool `name` with this input works on, unless it is unknown: the only one that its
-    /// node was given, else one with equal arguments, else the first one of that name. A call whose tool has
-    /// failed may be tried again.
-    pub(super) fn take(
-        &mut self,
+    /// Finds the call that the tool `name` executes with this input: the only one assigned to its node, else one
+    /// with equal arguments, else the first one of that name. A call whose tool has failed may be retried.
+    pub(super) fn find_call(
+        &self,
         name: &str,
         input: Option<&RawValue>,
-        given: &[ToolCallId],
+        assigned: &[ToolCallId],
     ) -> Option<ToolCallId> {
-        let named = |call: &Call| !call.answered && (name.is_empty() || *call.name == *name);
-        let free = |call: &Call| named(call) && !call.taken;
-        let again = |call: &Call| named(call) && call.failure.is_some();
-        if let [only] = given
-            && self.table.get(only).is_some_and(|call| !call.taken || again(call))
+        let has_name = |call: &ToolCallState| !call.has_result && (name.is_empty() || *call.name == *name);
+        let is_free = |call: &ToolCallState| has_name(call) && !call.is_started;
+        let is_retry = |call: &ToolCallState| has_name(call) && call.failure.is_some();
+        if let [only] = assigned
+            && self.table.get(only).is_some_and(|call| !call.is_started || is_retry(call))
         {
             return Some(only.clone());
         }
         let input: Option<Value> = input.and_then(|input| {
             let text = input.get();
-            // Old versions give the input as the text of the arguments.
+            // In old versions the input is the text of the arguments.
             match serde_json::from_str(text).ok()? {
                 Value::String(text) => serde_json::from_str(&text).ok(),
                 value => Some(value),
             }
         });
-        let same = |call: &Call| input.is_some() && serde_json::from_str(&call.args).ok() == input;
-        let find = |wanted: &dyn Fn(&Call) -> bool| self.table.iter().find(|(_, call)| wanted(call));
-        let found = find(&|call| free(call) && same(call))
-            .or_else(|| find(&|call| again(call) && same(call)))
-            .or_else(|| find(&free))
-            .or_else(|| find(&again));
+        let has_same_args =
+            |call: &ToolCallState| input.is_some() && serde_json::from_str(&call.args).ok() == input;
+        let find = |wanted: &dyn Fn(&ToolCallState) -> bool| self.table.iter().find(|(_, call)| wanted(call));
+        let found = find(&|call| is_free(call) && has_same_args(call))
+            .or_else(|| find(&|call| is_retry(call) && has_same_args(call)))
+            .or_else(|| find(&is_free))
+            .or_else(|| find(&is_retry));
         found.map(|(id, _)| id.clone())
     }
 
-    /// A tool run begins to work on a call.
-    pub(super) fn begin(&mut self, run: &str, id: &ToolCallId, node: Option<&str>) {
+    /// Records that the tool run `run` executes a call.
+    pub(super) fn start_run(&mut self, run: &str, id: &ToolCallId, node: Option<&str>) {
         let call = self.entry(id);
-        call.taken = true;
+        call.is_started = true;
         call.failure = None;
         call.node = node.map(Into::into);
         if self.runs.len() >= MAX_CALLS {
@@ -140,39 +143,39 @@ impl Calls {
         self.runs.insert(run.into(), id.clone());
     }
 
-    /// The run of a tool turns out to work on another call than it seemed.
-    pub(super) fn correct(&mut self, run: &str, to: &ToolCallId) {
+    /// Corrects the call that a tool run executes.
+    pub(super) fn reassign_run(&mut self, run: &str, to: &ToolCallId) {
         let Some(from) = self.runs.get(run).cloned().filter(|from| from != to) else { return };
         let node = self.table.get(&from).and_then(|call| call.node.clone());
         self.release(&from);
-        self.begin(run, to, node.as_deref());
+        self.start_run(run, to, node.as_deref());
     }
 
-    /// A call was announced, but no tool works on it yet.
+    /// Records that no tool run executes a call.
     pub(super) fn release(&mut self, id: &ToolCallId) {
-        self.entry(id).taken = false;
+        self.entry(id).is_started = false;
     }
 
-    pub(super) fn of_run(&self, run: &str) -> Option<&ToolCallId> {
+    pub(super) fn call_of_run(&self, run: &str) -> Option<&ToolCallId> {
         self.runs.get(run)
     }
 
-    /// A tool failed. That is not the last word: the node may turn it into a message for the model.
-    pub(super) fn fail(&mut self, id: &ToolCallId, message: &str) {
+    /// Records the error of a tool. It is provisional: the node may return a message for the model instead.
+    pub(super) fn set_failure(&mut self, id: &ToolCallId, message: &str) {
         self.entry(id).failure = Some(message.into());
     }
 
-    pub(super) fn interrupt(&mut self, id: &ToolCallId, text: &str) {
+    pub(super) fn set_interrupted(&mut self, id: &ToolCallId, text: &str) {
         let call = self.entry(id);
         call.interrupted = Some(text.into());
-        call.taken = false;
+        call.is_started = false;
     }
 
-    /// The failures that nobody has turned into a message: those of one node, or all that are left.
-    pub(super) fn failures(&mut self, node: Option<&str>) -> Vec<(ToolCallId, Box<str>)> {
+    /// Removes and returns the errors without a message: those of one node run, or all.
+    pub(super) fn take_failures(&mut self, node: Option<&str>) -> Vec<(ToolCallId, Box<str>)> {
         let mut failures = Vec::new();
         for (id, call) in &mut self.table {
-            if !call.answered
+            if !call.has_result
                 && (node.is_none() || call.node.as_deref() == node)
                 && let Some(failure) = call.failure.take()
             {
@@ -183,26 +186,32 @@ impl Calls {
     }
 }
 
-/// Opens a call.
-pub(super) fn start(
+/// Starts a call.
+pub(super) fn start_call(
     cx: &mut Cx<'_>,
     id: &ToolCallId,
     name: &str,
     parent: Option<&MessageId>,
     owner: Option<&SubagentId>,
-    hidden: bool,
+    is_hidden: bool,
 ) {
     let call = cx.calls.entry(id);
     // A provider may use an id again for another call.
-    *call = Call { name: name.into(), owner: owner.cloned(), shown: true, hidden, ..Call::default() };
-    if !hidden {
+    *call = ToolCallState {
+        name: name.into(),
+        owner: owner.cloned(),
+        is_shown: true,
+        is_hidden,
+        ..ToolCallState::default()
+    };
+    if !is_hidden {
         let body = Body::ToolStart { call: id.clone(), name: name.into(), parent: parent.cloned() };
         cx.emit(Event::new(body).by(owner.cloned()));
     }
 }
 
-/// A piece of a call's arguments.
-pub(super) fn args(cx: &mut Cx<'_>, id: &ToolCallId, delta: &str) {
+/// Emits a fragment of the arguments.
+pub(super) fn send_args(cx: &mut Cx<'_>, id: &ToolCallId, delta: &str) {
     if delta.is_empty() {
         return;
     }
@@ -210,57 +219,57 @@ pub(super) fn args(cx: &mut Cx<'_>, id: &ToolCallId, delta: &str) {
     if call.args.len() + delta.len() <= MAX_ARGS {
         call.args.push_str(delta);
     }
-    if !call.hidden {
+    if !call.is_hidden {
         let owner = call.owner.clone();
         cx.emit(Event::new(Body::ToolArgs { call: id.clone(), delta: delta.into() }).by(owner));
     }
 }
 
-/// A call's arguments are complete.
-pub(super) fn end(cx: &mut Cx<'_>, id: &ToolCallId) {
+/// Ends the arguments of a call.
+pub(super) fn end_call(cx: &mut Cx<'_>, id: &ToolCallId) {
     let Some(call) = cx.calls.table.get(id) else { return };
-    if !call.hidden {
+    if !call.is_hidden {
         let owner = call.owner.clone();
         cx.emit(Event::new(Body::ToolEnd { call: id.clone() }).by(owner));
     }
 }
 
-/// Whether what was streamed is what the model meant in the end.
-pub(super) fn compare(cx: &mut Cx<'_>, id: &ToolCallId, whole: &str) {
+/// Counts a difference between the streamed and the final arguments.
+pub(super) fn compare_args(cx: &mut Cx<'_>, id: &ToolCallId, complete: &str) {
     let Some(call) = cx.calls.table.get(id) else { return };
     let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
-    let differs = call.args.len() < MAX_ARGS && parse(&call.args) != parse(whole) && call.args != whole;
-    // No arguments may be said as nothing or as an empty object.
-    if differs && !(call.args.is_empty() && matches!(whole, "" | "{}")) {
+    let differs = call.args.len() < MAX_ARGS && parse(&call.args) != parse(complete) && call.args != complete;
+    // Missing arguments and an empty object are equal.
+    if differs && !(call.args.is_empty() && matches!(complete, "" | "{}")) {
         cx.tally.note("tool arguments that differ from those streamed", &call.name.clone());
     }
 }
 
-/// A whole call at once.
-pub(super) fn whole(
+/// Emits a complete call.
+pub(super) fn send_complete_call(
     cx: &mut Cx<'_>,
     id: &ToolCallId,
     name: &str,
     arguments: &str,
     parent: Option<&MessageId>,
     owner: Option<&SubagentId>,
-    hidden: bool,
+    is_hidden: bool,
 ) {
-    start(cx, id, name, parent, owner, hidden);
-    args(cx, id, arguments);
-    end(cx, id);
+    start_call(cx, id, name, parent, owner, is_hidden);
+    send_args(cx, id, arguments);
+    end_call(cx, id);
 }
 
-/// What a call returned.
-pub(super) struct Answer {
+/// The outcome of a tool call, before it is emitted.
+pub(super) struct NewToolResult {
     pub(super) message: Option<MessageId>,
     pub(super) content: Content,
     pub(super) error: Option<Box<str>>,
     pub(super) metadata: Option<Object>,
 }
 
-impl Answer {
-    /// A failure that has no message of its own.
+impl NewToolResult {
+    /// The result of a failed tool without a message.
     pub(super) fn failure(text: &str) -> Self {
         let status = Object::from_entries([("status", Json::string("error"))]);
         Self {
@@ -272,82 +281,81 @@ impl Answer {
     }
 }
 
-/// Answers a call, once.
-pub(super) fn answer(cx: &mut Cx<'_>, id: &ToolCallId, answer: Answer) {
+/// Emits the result of a call, once.
+pub(super) fn send_result(cx: &mut Cx<'_>, id: &ToolCallId, new: NewToolResult) {
     let call = cx.calls.entry(id);
-    if std::mem::replace(&mut call.answered, true) || call.hidden {
+    if std::mem::replace(&mut call.has_result, true) || call.is_hidden {
         return;
     }
-    call.taken = true;
+    call.is_started = true;
     let owner = call.owner.clone();
-    let message = answer.message.unwrap_or_else(|| result_id(id));
-    if cx.client.has(&message) {
+    let message = new.message.unwrap_or_else(|| default_result_id(id));
+    if cx.shown.contains(&message) {
         return;
     }
-    let content = match answer.content {
-        Content::Text(text) if cx.settings.json_results => Content::Text(Json::string(&text).get().into()),
+    let content = match new.content {
+        Content::Text(text) if cx.options.json_results => Content::Text(Json::string(&text).get().into()),
         content => content,
     };
-    let result = ToolResult { message, call: id.clone(), content, error: answer.error, explicit_role: true };
-    let event = Event::new(Body::ToolResult(Box::new(result))).by(owner).with_metadata(answer.metadata);
+    let result = ToolResult { message, call: id.clone(), content, error: new.error, explicit_role: true };
+    let event = Event::new(Body::ToolResult(Box::new(result))).by(owner).with_metadata(new.metadata);
     cx.emit(event);
 }
 
-/// Answers a call with a tool message. Says whether `message` is one.
+/// Emits a tool message as the result of its call; returns whether there is a call.
 ///
-/// `place` is the call that it answers by its place in a conversation, where it came in one; `scope` is the place
-/// of the graph whose tool has spoken.
-pub(super) fn answer_message(
+/// `listed` is the call before it in a list of messages; `scope` is the namespace of the graph of the tool.
+pub(super) fn send_result_message(
     cx: &mut Cx<'_>,
-    message: &wire::Message<'_>,
+    message: &NativeMessage<'_>,
     run: Option<&ToolCallId>,
-    place: Option<ToolCallId>,
+    listed: Option<ToolCallId>,
     scope: &str,
 ) -> bool {
-    let native = raw_json::filled(message.tool_call_id, cx.tally);
+    let native = raw_json::non_empty(message.tool_call_id, cx.tally);
     let call = match (&native, run) {
-        // A tool that was started without an id was shown under its run's.
+        // A tool that was started without a call id was shown under its run id.
         (Some(native), Some(run)) => {
-            let known = cx.client.call_at(native, scope);
+            let known = cx.shown.call_in_scope(native, scope);
             if cx.calls.get(&known).is_some() {
-                // The start of the tool did not say which of two equal calls it was.
+                // The start of the tool did not distinguish two equal calls.
                 if known != *run {
                     cx.calls.release(run);
                 }
                 known
             } else {
-                cx.client.alias_call(native, run, scope);
+                cx.shown.alias_call(native, run, scope);
                 run.clone()
             }
         }
-        (Some(native), None) => place.unwrap_or_else(|| cx.client.call_at(native, scope)),
+        (Some(native), None) => listed.unwrap_or_else(|| cx.shown.call_in_scope(native, scope)),
         (None, Some(run)) => run.clone(),
         (None, None) => return false,
     };
     let id = message.id(cx.tally);
-    let name = Client::result(cx.client, id.as_deref(), &call);
-    let content = content_blocks::body(message.content, cx.tally);
+    let result_id = ShownMessages::result_message_id(cx.shown, id.as_deref(), &call);
+    let content = content_blocks::user_content(message.content, cx.tally);
     let error = messages::is_error(message, cx.tally).then(|| content.text().into());
     let metadata = messages::result_metadata(message, cx.tally);
-    answer(cx, &call, Answer { message: Some(name), content, error, metadata });
+    send_result(cx, &call, NewToolResult { message: Some(result_id), content, error, metadata });
     true
 }
 
-/// Answers the call of a tool's run with whatever the tool returned: a message, an order to change the state
-/// that holds messages, or a bare value.
-pub(super) fn answer_output(cx: &mut Cx<'_>, run: &ToolCallId, output: Option<&RawValue>, scope: &str) {
+/// Emits the output of a tool as the result of its call: a message, a `Command` that contains messages, or a bare
+/// value.
+pub(super) fn send_tool_output(cx: &mut Cx<'_>, run: &ToolCallId, output: Option<&RawValue>, scope: &str) {
     if let Some(output) = output {
         let mut found = false;
         for raw in node_output::messages(output) {
-            if let Some((Kind::Tool, message)) = wire::Message::read(raw, cx.tally) {
-                found |= answer_message(cx, &message, Some(run), None, scope);
+            if let Some((MessageKind::Tool, message)) = NativeMessage::read(raw, cx.tally) {
+                found |= send_result_message(cx, &message, Some(run), None, scope);
             }
         }
         if found {
             return;
         }
         if node_output::is_command(output) {
-            // A hand-over to another graph answers nothing itself.
+            // A hand-over to another graph is not a result.
             return;
         }
     }
@@ -359,12 +367,12 @@ pub(super) fn answer_output(cx: &mut Cx<'_>, run: &ToolCallId, output: Option<&R
         },
     };
     let is_text = output.is_some_and(|output| output.get().starts_with('"'));
-    if !is_text && cx.settings.json_results {
-        // A value that is no string is JSON already.
+    if !is_text && cx.options.json_results {
+        // A value other than a string is JSON already.
         let call = cx.calls.entry(run);
-        if !std::mem::replace(&mut call.answered, true) && !call.hidden {
+        if !std::mem::replace(&mut call.has_result, true) && !call.is_hidden {
             let result = ToolResult {
-                message: result_id(run),
+                message: default_result_id(run),
                 call: run.clone(),
                 content: Content::Text(text.into()),
                 error: None,
@@ -375,7 +383,7 @@ pub(super) fn answer_output(cx: &mut Cx<'_>, run: &ToolCallId, output: Option<&R
         }
         return;
     }
-    let answer_text =
-        Answer { message: None, content: Content::Text(text.into()), error: None, metadata: None };
-    answer(cx, run, answer_text);
+    let result =
+        NewToolResult { message: None, content: Content::Text(text.into()), error: None, metadata: None };
+    send_result(cx, run, result);
 }

@@ -256,7 +256,7 @@ fn any_event() -> impl Strategy<Value = Value> {
 
 fn any_frame() -> impl Strategy<Value = (String, Value)> {
     let modes: Vec<&'static str> =
-        crate::format::langgraph::Mode::ALL.iter().map(|mode| mode.as_str()).collect();
+        crate::format::langgraph::StreamMode::ALL.iter().map(|mode| mode.as_str()).collect();
     let places = prop_oneof![Just(""), Just("|a:1"), Just("|a:1|b:2")];
     (prop::sample::select(modes), places, odd(), odd()).prop_map(|(mode, place, first, second)| {
         let data = match mode {

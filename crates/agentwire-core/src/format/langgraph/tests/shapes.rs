@@ -744,15 +744,15 @@ fn protocol_v2_shows_tools_and_nested_graphs() {
 
 #[test]
 fn every_name_has_one_spelling() {
-    use crate::format::langgraph::{EventName, Method, Mode};
+    use crate::format::langgraph::{EventName, ProtocolMethod, StreamMode};
     for name in EventName::ALL {
         assert_eq!(EventName::parse(name.as_str()), Some(*name));
     }
-    for mode in Mode::ALL {
-        assert_eq!(Mode::parse(mode.as_str()), Some(*mode));
+    for mode in StreamMode::ALL {
+        assert_eq!(StreamMode::parse(mode.as_str()), Some(*mode));
     }
-    for method in Method::ALL {
-        assert_eq!(Method::parse(method.as_str()), Some(*method));
+    for method in ProtocolMethod::ALL {
+        assert_eq!(ProtocolMethod::parse(method.as_str()), Some(*method));
     }
     assert_eq!(EventName::parse("on_future_event"), None);
 }

@@ -1,8 +1,8 @@
-//! One answer of a model while it streams.
+//! The output of one model run: its message, reasoning and tool calls as canonical events.
 //!
-//! Everything is kept per model run and never as "the current message": branches and nested graphs stream at
-//! the same time, and their chunks alternate. A lane opens its message with the first thing worth showing, so
-//! that an answer which only calls tools does not leave an empty message behind.
+//! All state is kept per model run; there is no "current message". Branches and nested graphs stream
+//! concurrently and their chunks alternate. A stream opens its message with the first visible content, so that a
+//! response with tool calls only does not create an empty message.
 
 mod protocol_blocks;
 mod reasoning;
@@ -11,17 +11,22 @@ mod usage;
 
 use serde_json::value::RawValue;
 
-pub(super) use self::usage::add;
-use self::{reasoning::Known, streamed_calls::CallLane, usage::usage};
+pub(super) use self::usage::add_usage;
+use self::{
+    reasoning::{OpenReasoning, ReasoningPart},
+    streamed_calls::StreamedCall,
+    usage::read_usage,
+};
 use super::{
     super::{
         namespace::outer,
         raw_json,
-        wire::{self, Kwargs, Response},
+        wire::{AdditionalKwargs, NativeCall, NativeMessage, ResponseMetadata},
     },
     Cx,
-    content_blocks::{self, Media, Piece, Reasoning},
-    messages, tool_calls,
+    content_blocks::{self, ContentPiece, MediaPiece, ReasoningPiece},
+    messages::{self, is_generated_id},
+    tool_calls,
 };
 use crate::{
     event::{Body, EncryptedEntity, Event, File, MessageId, Role, Source, SubagentId, Usage},
@@ -29,437 +34,436 @@ use crate::{
     tally::Tally,
 };
 
-/// How many blocks of reasoning one answer may have; providers make a few.
+/// Bound on the reasoning blocks of one message; providers send a few.
 const MAX_REASONING: usize = 1024;
 
+/// The output of one model run.
 #[derive(Debug)]
-pub(super) struct Lane {
-    /// The message's id until the source says another one.
-    fallback: Box<str>,
-    /// The id that the source gave.
-    native: Option<Box<str>>,
-    /// The id on other chunks of the same message, where the source does not repeat the one on the first.
-    pub(super) other: Option<Box<str>>,
-    /// How many chunks have come; two mean several.
-    pub(super) chunks: u8,
-    /// The id that is shown, from the first event on.
+pub(super) struct ModelStream {
+    pub(super) identity: StreamIdentity,
+    pub(super) received: ReceivedChunks,
+    sent: SentContent,
+    calls: Vec<StreamedCall>,
+}
+
+/// The ids of a model run's message, and its position in the graph.
+#[derive(Debug)]
+pub(super) struct StreamIdentity {
+    /// Message id that is used until the source sends one.
+    fallback_id: Box<str>,
+    /// Message id from the source.
+    native_id: Option<Box<str>>,
+    /// Id on later chunks of the same message, where the source does not repeat the id of the first chunk.
+    pub(super) other_id: Option<Box<str>>,
+    /// Message id that the client sees; fixed by the first event.
     message: Option<MessageId>,
     pub(super) owner: Option<SubagentId>,
-    pub(super) hidden: bool,
-    /// Where the model runs, and where the graph around it does.
+    pub(super) is_hidden: bool,
+    /// Namespace of the node in which the model runs.
     pub(super) ns: Box<str>,
+    /// Namespace of the graph around that node.
     pub(super) scope: Box<str>,
-    /// The run of the node that it runs in.
+    /// Run id of the node in which the model runs.
     pub(super) node: Option<Box<str>>,
     pub(super) provider: Option<Box<str>>,
     pub(super) model: Option<Box<str>>,
-    name: Option<Box<str>>,
-    text_open: bool,
-    text_sent: usize,
-    /// How much of that had another id, where the source repeats the message from its start.
-    text_before: usize,
-    thought: Option<Thought>,
-    thoughts: Vec<Known>,
-    reasoning_sent: usize,
+    author: Option<Box<str>>,
+}
+
+/// Progress of the source: the chunks, blocks and totals that were received.
+#[derive(Debug, Default)]
+pub(super) struct ReceivedChunks {
+    /// Number of chunks, saturating; only one or several matters.
+    pub(super) count: u8,
+    /// The source marked a chunk as the last one.
+    pub(super) is_complete: bool,
+    /// The source marks its last chunk, so that a missing mark means a truncated stream.
+    pub(super) has_positions: bool,
+    /// Every frame repeats the message from its start.
+    pub(super) is_accumulated: bool,
+    /// The latest frame of an accumulated message.
+    pub(super) latest: Option<Box<RawValue>>,
+    usage: Option<Usage>,
+    finish_reason: Option<Box<str>>,
+    /// Protocol v2: indexes of the blocks that were streamed by deltas.
+    streamed_blocks: Vec<Box<str>>,
+    /// Protocol v2: another message streams in the same namespace, and deltas do not identify theirs.
+    pub(super) is_mixed: bool,
+    /// Protocol v2: prefix of the text, which identifies a mixed message.
+    text_prefix: String,
+}
+
+/// Content that was emitted so far.
+#[derive(Debug, Default)]
+struct SentContent {
+    is_text_open: bool,
+    text_bytes: usize,
+    /// Part of `text_bytes` that was sent under an earlier id, where the source repeats the message from its
+    /// start.
+    text_bytes_before: usize,
+    is_text_signed: bool,
+    reasoning: Option<OpenReasoning>,
+    reasoning_parts: Vec<ReasoningPart>,
+    reasoning_bytes: usize,
     files: usize,
     sources: usize,
-    others: usize,
-    /// Whether what only the provider can read about the text was shown.
-    signed: bool,
-    calls: Vec<CallLane>,
-    usage: Option<Usage>,
-    finish: Option<Box<str>>,
-    /// The source said that this was the last chunk.
-    pub(super) last: bool,
-    /// The source says of every chunk whether it is the last one, so that one can be missed.
-    pub(super) positioned: bool,
-    /// The source repeats the message from its start in every frame; this is the latest one.
-    pub(super) accumulated: bool,
-    pub(super) latest: Option<Box<RawValue>>,
-    /// Blocks of protocol v2 that have streamed.
-    streamed: Vec<Box<str>>,
-    /// Protocol v2 streams another message at the same place, and does not say which of them a piece is of.
-    pub(super) mixed: bool,
-    /// The beginning of the text, to tell such messages apart by.
-    head: String,
+    unknown_blocks: usize,
 }
 
-/// The open reasoning.
-#[derive(Debug)]
-struct Thought {
-    span: MessageId,
-    message: MessageId,
-}
-
-/// The one string that a chunk added, for the fast lane.
-pub(super) enum Hole<'a> {
+/// The only string that a chunk added: the variable part of a frame template.
+pub(super) enum DeltaSlot<'a> {
     Text(&'a RawValue),
     Reasoning(&'a RawValue),
 }
 
-impl Lane {
-    pub(super) fn new(fallback: impl Into<Box<str>>, ns: &str) -> Self {
-        Self {
-            fallback: fallback.into(),
-            native: None,
-            other: None,
-            chunks: 0,
+impl ModelStream {
+    pub(super) fn new(fallback_id: impl Into<Box<str>>, ns: &str) -> Self {
+        let identity = StreamIdentity {
+            fallback_id: fallback_id.into(),
+            native_id: None,
+            other_id: None,
             message: None,
             owner: None,
-            hidden: false,
+            is_hidden: false,
             ns: ns.into(),
             scope: outer(ns).into(),
             node: None,
             provider: None,
             model: None,
-            name: None,
-            text_open: false,
-            text_sent: 0,
-            text_before: 0,
-            thought: None,
-            thoughts: Vec::new(),
-            reasoning_sent: 0,
-            files: 0,
-            sources: 0,
-            others: 0,
-            signed: false,
+            author: None,
+        };
+        Self {
+            identity,
+            received: ReceivedChunks::default(),
+            sent: SentContent::default(),
             calls: Vec::new(),
-            usage: None,
-            finish: None,
-            last: false,
-            positioned: false,
-            accumulated: false,
-            latest: None,
-            streamed: Vec::new(),
-            mixed: false,
-            head: String::new(),
         }
     }
 
-    /// The id that the source gave, if it did.
-    pub(super) fn native(&self) -> Option<&str> {
-        self.native.as_deref()
+    /// The message id from the source, if there is one.
+    pub(super) fn native_id(&self) -> Option<&str> {
+        self.identity.native_id.as_deref()
     }
 
     pub(super) fn is_shown(&self) -> bool {
-        self.message.is_some()
+        self.identity.message.is_some()
     }
 
-    /// Whether the model has said why it stopped.
-    pub(super) fn is_finished(&self) -> bool {
-        self.finish.is_some()
+    /// Whether the model has reported a finish reason.
+    pub(super) fn has_finish_reason(&self) -> bool {
+        self.received.finish_reason.is_some()
     }
 
-    /// The source goes on with the same message under another id.
-    pub(super) fn goes_on_as(&mut self, id: &str) {
-        self.other = Some(id.into());
-        self.text_before = self.text_sent;
+    /// The source continues the same message under another id.
+    pub(super) fn continue_as(&mut self, id: &str) {
+        self.identity.other_id = Some(id.into());
+        self.sent.text_bytes_before = self.sent.text_bytes;
     }
 
-    /// Learns what the source calls the message.
-    pub(super) fn named(&mut self, id: Option<&str>, cx: &mut Cx<'_>) {
+    /// Records the id that the source uses for the message.
+    pub(super) fn set_native_id(&mut self, id: Option<&str>, cx: &mut Cx<'_>) {
         let Some(id) = id else { return };
-        if self.native.as_deref() == Some(id) {
+        let identity = &mut self.identity;
+        if identity.native_id.as_deref() == Some(id) {
             return;
         }
-        // A provider's own id is the final one; LangChain's stand-in may come before it.
-        if self.native.is_some() && messages::is_stand_in(id) {
+        // The provider's id is final; an id that LangChain generated may precede it.
+        if identity.native_id.is_some() && is_generated_id(id) {
             return;
         }
-        self.native = Some(id.into());
-        if let Some(shown) = &self.message {
-            cx.client.alias_message(id, shown);
+        identity.native_id = Some(id.into());
+        if let Some(shown) = &identity.message {
+            cx.shown.alias_message(id, shown);
         }
     }
 
-    /// The id under which the message is shown, chosen when it is first needed.
-    fn message(&mut self, cx: &mut Cx<'_>) -> MessageId {
-        if let Some(message) = &self.message {
+    /// The message id that the client sees; chosen on first use.
+    fn message_id(&mut self, cx: &mut Cx<'_>) -> MessageId {
+        let identity = &mut self.identity;
+        if let Some(message) = &identity.message {
             return message.clone();
         }
-        let mut id = self.native.as_deref().unwrap_or(&self.fallback);
-        // One message per model run, even if a model uses an id twice.
-        if cx.client.has(id) && id != &*self.fallback {
-            id = &self.fallback;
+        let mut id = identity.native_id.as_deref().unwrap_or(&identity.fallback_id);
+        // One message per model run, even if a model repeats an id.
+        if cx.shown.contains(id) && id != &*identity.fallback_id {
+            id = &identity.fallback_id;
         }
         let message: MessageId = cx.names.get(id);
-        if let Some(native) = &self.native {
-            cx.client.alias_message(native, &message);
+        if let Some(native) = &identity.native_id {
+            cx.shown.alias_message(native, &message);
         }
-        if self.hidden {
-            cx.client.hide(message.clone());
+        if identity.is_hidden {
+            cx.shown.hide(message.clone());
         }
-        self.message.insert(message).clone()
+        identity.message.insert(message).clone()
     }
 
     fn emit(&self, cx: &mut Cx<'_>, body: Body) {
-        if !self.hidden {
-            cx.emit(Event::new(body).by(self.owner.clone()));
+        if !self.identity.is_hidden {
+            cx.emit(Event::new(body).by(self.identity.owner.clone()));
         }
     }
 
-    /// A chunk of the message. Hands back the one string it added if it did nothing else.
-    pub(super) fn chunk<'a>(&mut self, chunk: &wire::Message<'a>, cx: &mut Cx<'_>) -> Option<Hole<'a>> {
+    /// Reads a chunk of the message. Returns the only string it added, if it had no other effect.
+    pub(super) fn read_chunk<'a>(
+        &mut self,
+        chunk: &NativeMessage<'a>,
+        cx: &mut Cx<'_>,
+    ) -> Option<DeltaSlot<'a>> {
         let before = cx.out.len();
         let id = chunk.id(cx.tally);
-        self.named(id.as_deref(), cx);
-        self.chunks = self.chunks.saturating_add(1);
-        let mut plain = true;
+        self.set_native_id(id.as_deref(), cx);
+        self.received.count = self.received.count.saturating_add(1);
+        let mut is_plain = true;
         if let Some(response) = chunk.response_metadata {
-            self.response(response, cx.tally);
-            plain &= self.finish.is_none();
+            self.read_response(response, cx.tally);
+            is_plain &= self.received.finish_reason.is_none();
         }
-        if let Some(usage) = chunk.usage_metadata.and_then(usage) {
-            plain = false;
-            add(self.usage.get_or_insert_default(), &usage);
+        if let Some(usage) = chunk.usage_metadata.and_then(read_usage) {
+            is_plain = false;
+            add_usage(self.received.usage.get_or_insert_default(), &usage);
         }
         if chunk.chunk_position.is_some() {
-            plain = false;
-            self.last |= raw_json::filled(chunk.chunk_position, cx.tally).is_some_and(|at| at == "last");
+            is_plain = false;
+            self.received.is_complete |= raw_json::non_empty(chunk.chunk_position, cx.tally)
+                .is_some_and(|position| position == "last");
         }
-        if self.name.is_none() {
-            self.name = raw_json::filled(chunk.name, cx.tally).map(Into::into);
-        }
-        let mut hole = None;
-        let mut holes = 0;
-        let kwargs = chunk.additional_kwargs.filter(|raw| raw.get() != "{}").and_then(Kwargs::of);
+        self.read_author(chunk, cx.tally);
+        let mut slot = None;
+        let mut slots = 0;
+        let kwargs = chunk.additional_kwargs.filter(|raw| raw.get() != "{}").and_then(AdditionalKwargs::of);
         if let Some(kwargs) = &kwargs {
             for (text, raw) in messages::kwargs_reasoning(kwargs, cx.tally) {
-                let thought =
-                    Reasoning { block: "0".into(), text: Some((text, raw)), ..Reasoning::default() };
-                hole = Some(Hole::Reasoning(raw));
-                holes += 1;
-                self.think(thought, cx);
+                slot = Some(DeltaSlot::Reasoning(raw));
+                slots += 1;
+                self.send_reasoning(ReasoningPiece::of_first_block((text, raw)), cx);
             }
         }
         match chunk.content {
             Some(content) if content.get().starts_with('"') => {
                 if let Some(text) = raw_json::string(content, cx.tally) {
-                    hole = Some(Hole::Text(content));
-                    holes += usize::from(!text.is_empty());
-                    self.text(&text, cx);
+                    slot = Some(DeltaSlot::Text(content));
+                    slots += usize::from(!text.is_empty());
+                    self.send_text(&text, cx);
                 }
             }
             Some(content) if content.get() != "[]" => {
                 for piece in content_blocks::pieces(content, false, cx.tally) {
-                    holes += 1;
-                    hole = match &piece {
-                        Piece::Text { raw, .. } => Some(Hole::Text(raw)),
-                        Piece::Reasoning(Reasoning { text: Some((_, raw)), encrypted: None, .. }) => {
-                            Some(Hole::Reasoning(raw))
-                        }
+                    slots += 1;
+                    slot = match &piece {
+                        ContentPiece::Text { raw, .. } => Some(DeltaSlot::Text(raw)),
+                        ContentPiece::Reasoning(ReasoningPiece {
+                            text: Some((_, raw)),
+                            encrypted: None,
+                            ..
+                        }) => Some(DeltaSlot::Reasoning(raw)),
                         _ => None,
                     };
-                    self.piece(piece, cx);
+                    self.send_piece(piece, cx);
                 }
             }
             _ => {}
         }
         if let Some(list) = chunk.tool_call_chunks.filter(|raw| raw.get() != "[]") {
-            plain = false;
+            is_plain = false;
             for raw in raw_json::elements(list).unwrap_or_default() {
-                match wire::Call::of(raw) {
-                    Some(call) => self.call_piece(&call, cx),
+                match NativeCall::of(raw) {
+                    Some(call) => self.read_call_chunk(&call, cx),
                     None => cx.tally.note("wrong type", "tool call chunk"),
                 }
             }
         }
         if let Some(signatures) = kwargs.and_then(|kwargs| kwargs.call_signatures) {
-            plain = false;
-            self.seal_calls(signatures, cx);
+            is_plain = false;
+            self.send_call_signatures(signatures, cx);
         }
-        let grew = cx.out.len() - before;
-        hole.filter(|_| plain && holes == 1 && grew == 1 && !self.hidden)
+        let added = cx.out.len() - before;
+        slot.filter(|_| is_plain && slots == 1 && added == 1 && !self.identity.is_hidden)
     }
 
-    /// The message as a whole: says what was not streamed, checks what was.
-    pub(super) fn complete(&mut self, whole: &wire::Message<'_>, cx: &mut Cx<'_>) {
-        let id = whole.id(cx.tally);
-        self.named(id.as_deref(), cx);
-        if let Some(response) = whole.response_metadata {
-            self.response(response, cx.tally);
+    /// Reads the complete message: emits the content that was not streamed and compares the rest.
+    pub(super) fn read_complete(&mut self, message: &NativeMessage<'_>, cx: &mut Cx<'_>) {
+        let id = message.id(cx.tally);
+        self.set_native_id(id.as_deref(), cx);
+        if let Some(response) = message.response_metadata {
+            self.read_response(response, cx.tally);
         }
-        // The whole message has the sum of what the chunks had.
-        if let Some(usage) = whole.usage_metadata.and_then(usage) {
-            self.usage = Some(usage);
-        }
-        if self.name.is_none() {
-            self.name = raw_json::filled(whole.name, cx.tally).map(Into::into);
-        }
-        let (said, thought) = (self.text_sent > 0, self.reasoning_sent > 0 || !self.thoughts.is_empty());
-        let (files, sources, others) = (self.files > 0, self.sources > 0, self.others > 0);
-        let signed = self.signed;
-        if !thought && let Some(kwargs) = whole.additional_kwargs.and_then(Kwargs::of) {
+        // The usage of the complete message is the sum over its chunks.
+        self.set_usage(message.usage_metadata);
+        self.read_author(message, cx.tally);
+        let sent = &self.sent;
+        let (has_text, is_signed) = (sent.text_bytes > 0, sent.is_text_signed);
+        let has_reasoning = sent.reasoning_bytes > 0 || !sent.reasoning_parts.is_empty();
+        let (has_files, has_sources) = (sent.files > 0, sent.sources > 0);
+        let has_unknown = sent.unknown_blocks > 0;
+        if !has_reasoning && let Some(kwargs) = message.additional_kwargs.and_then(AdditionalKwargs::of) {
             for text in messages::kwargs_reasoning(&kwargs, cx.tally) {
-                self.think(Reasoning { block: "0".into(), text: Some(text), ..Reasoning::default() }, cx);
+                self.send_reasoning(ReasoningPiece::of_first_block(text), cx);
             }
         }
         let mut length = 0;
-        for piece in whole.content.map(|raw| content_blocks::pieces(raw, true, cx.tally)).unwrap_or_default()
-        {
-            let known = match &piece {
-                Piece::Text { text, .. } => {
+        let pieces = message.content.map(|raw| content_blocks::pieces(raw, true, cx.tally));
+        for piece in pieces.unwrap_or_default() {
+            let is_sent = match &piece {
+                ContentPiece::Text { text, .. } => {
                     length += text.len();
-                    said
+                    has_text
                 }
-                Piece::Reasoning(_) => thought,
-                Piece::File { .. } => files,
-                Piece::Source(_) => sources,
-                Piece::Signature(_) => signed,
-                Piece::Other(_) => others,
+                ContentPiece::Reasoning(_) => has_reasoning,
+                ContentPiece::File { .. } => has_files,
+                ContentPiece::Source(_) => has_sources,
+                ContentPiece::Signature(_) => is_signed,
+                ContentPiece::Unknown(_) => has_unknown,
             };
-            if !known {
-                self.piece(piece, cx);
+            if !is_sent {
+                self.send_piece(piece, cx);
             }
         }
-        if said && length != self.text_sent {
-            cx.tally
-                .note("text that differs from what was streamed", self.native.as_deref().unwrap_or_default());
+        if has_text && length != self.sent.text_bytes {
+            cx.tally.note("text that differs from what was streamed", self.native_id().unwrap_or_default());
         }
-        for (index, call) in messages::calls(whole, cx.tally).into_iter().enumerate() {
-            self.whole_call(index, &call, cx);
+        for (index, call) in messages::complete_calls(message, cx.tally).into_iter().enumerate() {
+            self.read_complete_call(index, &call, cx);
         }
         if let Some(signatures) =
-            whole.additional_kwargs.and_then(Kwargs::of).and_then(|kwargs| kwargs.call_signatures)
+            message.additional_kwargs.and_then(AdditionalKwargs::of).and_then(|kwargs| kwargs.call_signatures)
         {
-            self.seal_calls(signatures, cx);
+            self.send_call_signatures(signatures, cx);
         }
     }
 
-    /// Closes everything and hands back what the answer cost.
-    pub(super) fn finish(&mut self, cx: &mut Cx<'_>) -> Option<Usage> {
-        self.close_thought(cx);
-        for at in 0..self.calls.len() {
-            self.show_call(at, None, cx);
-        }
-        for lane in self.calls.drain(..) {
-            tool_calls::end(cx, &lane.id);
-        }
-        if std::mem::take(&mut self.text_open)
-            && let Some(message) = self.message.clone()
-        {
-            self.emit(cx, Body::TextEnd { message });
-        }
-        if let Some(reason) = self.finish.take()
-            && let Some(message) = self.message.clone()
-        {
-            self.emit(cx, Body::FinishReason { message: Some(message), reason });
-        }
-        let usage = self.usage.take()?;
-        Some(Usage { provider: self.provider.clone(), model: self.model.clone(), ..usage })
-    }
-
-    /// Text of the answer.
-    pub(super) fn text(&mut self, text: &str, cx: &mut Cx<'_>) {
-        if text.is_empty() {
-            return;
-        }
-        let message = self.message(cx);
-        self.close_thought(cx);
-        if !self.text_open {
-            self.text_open = true;
-            let name = self.name.clone();
-            self.emit(cx, Body::TextStart { message: message.clone(), role: Some(Role::Assistant), name });
-        }
-        self.text_sent += text.len();
-        self.emit(cx, Body::TextDelta { message, delta: text.into() });
-    }
-
-    /// Shows the message even if it says nothing: it is part of the conversation.
-    pub(super) fn announce(&mut self, cx: &mut Cx<'_>) {
-        let message = self.message(cx);
-        if !cx.client.has(&message) {
-            self.text_open = true;
-            let name = self.name.clone();
-            self.emit(cx, Body::TextStart { message, role: Some(Role::Assistant), name });
-        }
-    }
-
-    /// Text that comes whole in every frame: shows what is new.
-    pub(super) fn text_so_far(&mut self, text: &str, cx: &mut Cx<'_>) {
-        let known = self.text_sent.saturating_sub(self.text_before);
-        match text.get(known..) {
-            Some(new) => self.text(new, cx),
-            None if text.len() < known => cx.tally.note("text that differs from what was streamed", ""),
-            None => {}
-        }
-    }
-
-    /// The message as far as it has come: shows what is new. Calls wait for the end, because their arguments are
-    /// parsed again and again and cannot be told apart by length.
-    pub(super) fn so_far(&mut self, raw: &RawValue, message: &wire::Message<'_>, cx: &mut Cx<'_>) {
+    /// Reads an accumulated message and emits the new part. Tool calls wait for the end of the message: their
+    /// arguments are parsed anew in every frame and cannot be compared by length.
+    pub(super) fn read_accumulated(&mut self, raw: &RawValue, message: &NativeMessage<'_>, cx: &mut Cx<'_>) {
         let id = message.id(cx.tally);
-        self.named(id.as_deref(), cx);
-        self.chunks = self.chunks.saturating_add(1);
-        let kwargs = message.additional_kwargs.and_then(Kwargs::of).unwrap_or_default();
-        let mut beside = String::new();
+        self.set_native_id(id.as_deref(), cx);
+        self.received.count = self.received.count.saturating_add(1);
+        let kwargs = message.additional_kwargs.and_then(AdditionalKwargs::of).unwrap_or_default();
+        let mut kwargs_text = String::new();
         for (text, _) in messages::kwargs_reasoning(&kwargs, cx.tally) {
-            beside.push_str(&text);
+            kwargs_text.push_str(&text);
         }
-        if !beside.is_empty() {
-            self.think_so_far("0", 0, None, &beside, None, cx);
+        if !kwargs_text.is_empty() {
+            self.send_accumulated_reasoning("0", 0, None, &kwargs_text, None, cx);
         }
         let mut text = String::new();
-        for piece in
-            message.content.map(|raw| content_blocks::pieces(raw, true, cx.tally)).unwrap_or_default()
-        {
+        let pieces = message.content.map(|raw| content_blocks::pieces(raw, true, cx.tally));
+        for piece in pieces.unwrap_or_default() {
             match piece {
-                Piece::Text { text: more, .. } => text.push_str(&more),
-                Piece::Reasoning(piece) => {
-                    let said = piece.text.map(|(text, _)| text).unwrap_or_default();
-                    self.think_so_far(&piece.block, piece.part, piece.id, &said, piece.encrypted, cx);
+                ContentPiece::Text { text: more, .. } => text.push_str(&more),
+                ContentPiece::Reasoning(piece) => {
+                    let text = piece.text.map(|(text, _)| text).unwrap_or_default();
+                    let ReasoningPiece { block, part, id, encrypted, .. } = piece;
+                    self.send_accumulated_reasoning(&block, part, id, &text, encrypted, cx);
                 }
                 _ => {}
             }
         }
-        self.text_so_far(&text, cx);
-        self.latest = Some(raw.to_owned());
+        self.send_accumulated_text(&text, cx);
+        self.received.latest = Some(raw.to_owned());
     }
 
-    /// The fast lane: text for the message that is open.
-    pub(super) fn more_text(&mut self, message: &MessageId) -> bool {
-        self.text_open && self.thought.is_none() && self.message.as_ref() == Some(message)
+    /// Closes everything and returns the token usage.
+    pub(super) fn finish(&mut self, cx: &mut Cx<'_>) -> Option<Usage> {
+        self.close_reasoning(cx);
+        for at in 0..self.calls.len() {
+            self.show_call(at, None, cx);
+        }
+        for call in self.calls.drain(..) {
+            tool_calls::end_call(cx, &call.id);
+        }
+        if std::mem::take(&mut self.sent.is_text_open)
+            && let Some(message) = self.identity.message.clone()
+        {
+            self.emit(cx, Body::TextEnd { message });
+        }
+        if let Some(reason) = self.received.finish_reason.take()
+            && let Some(message) = self.identity.message.clone()
+        {
+            self.emit(cx, Body::FinishReason { message: Some(message), reason });
+        }
+        let usage = self.received.usage.take()?;
+        Some(Usage { provider: self.identity.provider.clone(), model: self.identity.model.clone(), ..usage })
     }
 
-    /// The fast lane: reasoning for the message that is open.
-    pub(super) fn more_reasoning(&mut self, message: &MessageId) -> bool {
-        self.thought.as_ref().is_some_and(|thought| thought.message == *message)
+    /// Emits text of the message.
+    pub(super) fn send_text(&mut self, text: &str, cx: &mut Cx<'_>) {
+        if text.is_empty() {
+            return;
+        }
+        let message = self.message_id(cx);
+        self.close_reasoning(cx);
+        if !self.sent.is_text_open {
+            self.open_text(message.clone(), cx);
+        }
+        self.sent.text_bytes += text.len();
+        self.emit(cx, Body::TextDelta { message, delta: text.into() });
     }
 
-    pub(super) fn sent_text(&mut self, length: usize) {
-        self.text_sent += length;
-    }
-
-    pub(super) fn piece(&mut self, piece: Piece<'_>, cx: &mut Cx<'_>) {
-        match piece {
-            Piece::Text { text, .. } => self.text(&text, cx),
-            Piece::Reasoning(reasoning) => self.think(reasoning, cx),
-            Piece::File { index, media } => self.file(&index, media, cx),
-            Piece::Source(raw) => self.source(raw, cx),
-            Piece::Signature(value) => self.seal_text(&value, cx),
-            Piece::Other(raw) => self.other(raw, cx),
+    /// Opens the message even if it is empty: it is part of the conversation.
+    pub(super) fn ensure_shown(&mut self, cx: &mut Cx<'_>) {
+        let message = self.message_id(cx);
+        if !cx.shown.contains(&message) {
+            self.open_text(message, cx);
         }
     }
 
-    /// What only the provider can read about the text, once it is there.
-    fn seal_text(&mut self, value: &str, cx: &mut Cx<'_>) {
-        if self.text_open && !value.is_empty() && !cx.settings.manual_reasoning {
-            self.signed = true;
-            let entity = EncryptedEntity::Message(self.message(cx));
+    fn open_text(&mut self, message: MessageId, cx: &mut Cx<'_>) {
+        self.sent.is_text_open = true;
+        let name = self.identity.author.clone();
+        self.emit(cx, Body::TextStart { message, role: Some(Role::Assistant), name });
+    }
+
+    /// Emits the new part of text that every frame repeats from its start.
+    pub(super) fn send_accumulated_text(&mut self, text: &str, cx: &mut Cx<'_>) {
+        let sent = self.sent.text_bytes.saturating_sub(self.sent.text_bytes_before);
+        match text.get(sent..) {
+            Some(new) => self.send_text(new, cx),
+            None if text.len() < sent => cx.tally.note("text that differs from what was streamed", ""),
+            None => {}
+        }
+    }
+
+    /// Fast path: whether `message` is open for text.
+    pub(super) fn is_text_open(&self, message: &MessageId) -> bool {
+        self.sent.is_text_open
+            && self.sent.reasoning.is_none()
+            && self.identity.message.as_ref() == Some(message)
+    }
+
+    /// Fast path: whether `message` is open for reasoning.
+    pub(super) fn is_reasoning_open(&self, message: &MessageId) -> bool {
+        self.sent.reasoning.as_ref().is_some_and(|reasoning| reasoning.message == *message)
+    }
+
+    /// Fast path: counts text that was emitted without this stream.
+    pub(super) fn count_text(&mut self, length: usize) {
+        self.sent.text_bytes += length;
+    }
+
+    fn send_piece(&mut self, piece: ContentPiece<'_>, cx: &mut Cx<'_>) {
+        match piece {
+            ContentPiece::Text { text, .. } => self.send_text(&text, cx),
+            ContentPiece::Reasoning(reasoning) => self.send_reasoning(reasoning, cx),
+            ContentPiece::File { index, media } => self.send_file(&index, media, cx),
+            ContentPiece::Source(raw) => self.send_source(raw, cx),
+            ContentPiece::Signature(value) => self.send_text_signature(&value, cx),
+            ContentPiece::Unknown(raw) => self.send_unknown_block(raw, cx),
+        }
+    }
+
+    /// Emits the provider's signature of the text, if text is open.
+    fn send_text_signature(&mut self, value: &str, cx: &mut Cx<'_>) {
+        if self.sent.is_text_open && !value.is_empty() && !cx.options.manual_reasoning {
+            self.sent.is_text_signed = true;
+            let entity = EncryptedEntity::Message(self.message_id(cx));
             self.emit(cx, Body::ReasoningEncrypted { entity, value: value.into() });
         }
     }
 
-    fn close_thought(&mut self, cx: &mut Cx<'_>) {
-        if let Some(thought) = self.thought.take() {
-            self.emit(cx, Body::ReasoningMessageEnd { message: thought.message });
-            self.emit(cx, Body::ReasoningEnd { message: thought.span });
-        }
-    }
-
-    fn file(&mut self, index: &str, media: Media<'_>, cx: &mut Cx<'_>) {
-        let message = self.message(cx);
-        self.files += 1;
+    fn send_file(&mut self, index: &str, media: MediaPiece<'_>, cx: &mut Cx<'_>) {
+        let message = self.message_id(cx);
+        self.sent.files += 1;
         let file = File {
             id: format!("{message}-f{index}").into(),
             message: Some(message),
@@ -470,12 +474,12 @@ impl Lane {
         self.emit(cx, Body::File(Box::new(file)));
     }
 
-    fn source(&mut self, raw: &RawValue, cx: &mut Cx<'_>) {
+    fn send_source(&mut self, raw: &RawValue, cx: &mut Cx<'_>) {
         let Some(detail) = raw_json::json(raw, cx.tally).into_object() else { return };
-        let message = self.message(cx);
+        let message = self.message_id(cx);
         let first = |names: &[&str]| names.iter().find_map(|name| detail.get_str(name)).map(Box::from);
         let source = Source {
-            id: format!("{message}-s{}", self.sources).into(),
+            id: format!("{message}-s{}", self.sent.sources).into(),
             message: Some(message),
             url: first(&["url", "source"]),
             title: first(&["title", "document_title"]),
@@ -483,46 +487,55 @@ impl Lane {
             filename: first(&["filename", "file_name"]),
             detail: Some(detail.clone()),
         };
-        self.sources += 1;
+        self.sent.sources += 1;
         self.emit(cx, Body::Source(Box::new(source)));
     }
 
-    fn other(&mut self, raw: &RawValue, cx: &mut Cx<'_>) {
-        let message = self.message(cx);
-        self.others += 1;
+    fn send_unknown_block(&mut self, raw: &RawValue, cx: &mut Cx<'_>) {
+        let message = self.message_id(cx);
+        self.sent.unknown_blocks += 1;
         let block = raw_json::json(raw, cx.tally);
-        let name = Json::string(&message);
+        let id = Json::string(&message);
         let value: Json = match block.clone().into_object() {
-            Some(block) => block.with("messageId", name).into(),
-            None => Object::from_entries([("block", block), ("messageId", name)]).into(),
+            Some(block) => block.with("messageId", id).into(),
+            None => Object::from_entries([("block", block), ("messageId", id)]).into(),
         };
         self.emit(cx, Body::Custom { name: "content_block".into(), value });
     }
 
-    /// Why the model stopped, and who it was.
-    pub(super) fn response(&mut self, raw: &RawValue, tally: &mut Tally) {
-        if raw.get() == "{}" {
-            return;
-        }
-        let Some(response) = Response::of(raw) else { return };
-        let reason = response.finish_reason.or(response.stop_reason).or(response.stop_camel);
-        let reason = reason.or(response.done_reason);
-        if let Some(reason) = raw_json::filled(reason.or(response.status), tally) {
-            self.finish = Some(reason.into());
-        }
-        if self.model.is_none() {
-            self.model = raw_json::filled(response.model_name.or(response.model), tally).map(Into::into);
-        }
-        if self.provider.is_none() {
-            self.provider =
-                raw_json::filled(response.model_provider.or(response.provider), tally).map(Into::into);
+    /// Records the author's name, which the first chunk that has one decides.
+    fn read_author(&mut self, message: &NativeMessage<'_>, tally: &mut Tally) {
+        if self.identity.author.is_none() {
+            self.identity.author = raw_json::non_empty(message.name, tally).map(Into::into);
         }
     }
 
-    /// What the answer cost, where the source says it apart from the message.
-    pub(super) fn cost(&mut self, raw: Option<&RawValue>) {
-        if let Some(usage) = raw.and_then(usage) {
-            self.usage = Some(usage);
+    /// Records the finish reason, the model and the provider.
+    pub(super) fn read_response(&mut self, raw: &RawValue, tally: &mut Tally) {
+        if raw.get() == "{}" {
+            return;
+        }
+        let Some(response) = ResponseMetadata::of(raw) else { return };
+        let reason = response.finish_reason.or(response.stop_reason).or(response.stop_camel);
+        let reason = reason.or(response.done_reason);
+        if let Some(reason) = raw_json::non_empty(reason.or(response.status), tally) {
+            self.received.finish_reason = Some(reason.into());
+        }
+        let identity = &mut self.identity;
+        if identity.model.is_none() {
+            identity.model =
+                raw_json::non_empty(response.model_name.or(response.model), tally).map(Into::into);
+        }
+        if identity.provider.is_none() {
+            let provider = response.model_provider.or(response.provider);
+            identity.provider = raw_json::non_empty(provider, tally).map(Into::into);
+        }
+    }
+
+    /// Replaces the token usage by a reported total.
+    pub(super) fn set_usage(&mut self, raw: Option<&RawValue>) {
+        if let Some(usage) = raw.and_then(read_usage) {
+            self.received.usage = Some(usage);
         }
     }
 }

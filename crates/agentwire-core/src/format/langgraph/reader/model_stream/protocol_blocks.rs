@@ -1,4 +1,4 @@
-//! Protocol v2, which streams a message block by block.
+//! Messages of protocol v2, which are streamed block by block.
 
 use std::borrow::Cow;
 
@@ -6,132 +6,142 @@ use serde_json::value::RawValue;
 
 use super::{
     super::{
-        super::{raw_json, wire},
+        super::{
+            raw_json,
+            wire::{NativeBlock, NativeCall},
+        },
         Cx,
-        content_blocks::{self, Piece, Reasoning},
+        content_blocks::{self, ContentPiece, ReasoningPiece},
         messages,
     },
-    Lane, MAX_REASONING,
+    MAX_REASONING, ModelStream,
 };
 
-/// How much text is kept to know a message by; answers differ earlier.
-const MAX_HEAD: usize = 256;
+/// Bound on the text prefix that identifies a mixed message; messages differ earlier.
+const MAX_PREFIX: usize = 256;
 
-impl Lane {
-    /// Protocol v2: a block begins or is complete.
-    pub(in super::super) fn block(
+impl ModelStream {
+    /// Reads a block at its start, or at its end if it `is_complete`.
+    pub(in super::super) fn read_block(
         &mut self,
         raw: &RawValue,
         index: Option<&RawValue>,
-        whole: bool,
+        is_complete: bool,
         cx: &mut Cx<'_>,
     ) {
-        let place: Box<str> = index.map_or("0", |index| index.get()).into();
-        let kind =
-            wire::Block::of(raw).and_then(|block| raw_json::filled(block.kind, cx.tally)).unwrap_or_default();
+        let key = block_key(index);
+        let kind = NativeBlock::of(raw)
+            .and_then(|block| raw_json::non_empty(block.kind, cx.tally))
+            .unwrap_or_default();
         if matches!(&*kind, "tool_call_chunk" | "tool_call" | "invalid_tool_call") {
-            if whole {
-                let at = self.calls.iter().position(|lane| lane.index.as_deref() == Some(&*place));
-                if let Some(call) = messages::whole_call(raw, cx.tally) {
-                    self.whole_call(at.unwrap_or(self.calls.len()), &call, cx);
+            if is_complete {
+                let at = self.calls.iter().position(|call| call.index.as_deref() == Some(key));
+                if let Some(call) = messages::complete_call(raw, cx.tally) {
+                    self.read_complete_call(at.unwrap_or(self.calls.len()), &call, cx);
                 }
-            } else if let Some(mut call) = wire::Call::of(raw) {
+            } else if let Some(mut call) = NativeCall::of(raw) {
                 call.index = index.or(call.index);
-                self.call_piece(&call, cx);
+                self.read_call_chunk(&call, cx);
             }
             return;
         }
-        let streamed = self.streamed.contains(&place);
+        let was_streamed = self.received.streamed_blocks.iter().any(|streamed| **streamed == *key);
         for piece in content_blocks::block_pieces(raw, cx.tally) {
             match piece {
-                Piece::Text { text, .. } if !(whole && streamed) => {
+                ContentPiece::Text { text, .. } if !(is_complete && was_streamed) => {
                     if !text.is_empty() {
-                        self.stream(&place);
+                        self.mark_streamed(key);
                     }
-                    self.text(&text, cx);
+                    self.send_text(&text, cx);
                 }
-                Piece::Text { .. } => {}
-                Piece::Reasoning(mut reasoning) => {
-                    reasoning.block = Cow::Owned(place.to_string());
-                    if whole && streamed {
+                ContentPiece::Text { .. } => {}
+                ContentPiece::Reasoning(mut reasoning) => {
+                    reasoning.block = Cow::Borrowed(key);
+                    if is_complete && was_streamed {
                         reasoning.text = None;
                     } else if reasoning.text.as_ref().is_some_and(|(text, _)| !text.is_empty()) {
-                        self.stream(&place);
+                        self.mark_streamed(key);
                     }
-                    self.think(reasoning, cx);
+                    self.send_reasoning(reasoning, cx);
                 }
                 // Media and sources are complete at the end of their block.
-                piece if whole => self.piece(piece, cx),
+                piece if is_complete => self.send_piece(piece, cx),
                 _ => {}
             }
         }
     }
 
-    /// Protocol v2: a block goes on.
-    pub(in super::super) fn block_delta(
+    /// Reads a delta of a block.
+    pub(in super::super) fn read_block_delta(
         &mut self,
         raw: &RawValue,
         index: Option<&RawValue>,
         cx: &mut Cx<'_>,
     ) {
-        let Some(delta) = wire::Block::of(raw) else {
+        let Some(delta) = NativeBlock::of(raw) else {
             return cx.tally.note("wrong type", "content-block-delta");
         };
-        let place: Box<str> = index.map_or("0", |index| index.get()).into();
-        match raw_json::filled(delta.kind, cx.tally).as_deref() {
+        let key = block_key(index);
+        match raw_json::non_empty(delta.kind, cx.tally).as_deref() {
             Some("text-delta") => {
                 let text = delta.text.and_then(|raw| raw_json::string(raw, cx.tally)).unwrap_or_default();
-                if self.head.len() < MAX_HEAD {
-                    self.head.push_str(&text);
+                if self.received.text_prefix.len() < MAX_PREFIX {
+                    self.received.text_prefix.push_str(&text);
                 }
-                self.stream(&place);
-                self.text(&text, cx);
+                self.mark_streamed(key);
+                self.send_text(&text, cx);
             }
             Some("reasoning-delta") => {
-                let text = delta
-                    .reasoning
-                    .or(delta.text)
-                    .and_then(|raw| Some((raw_json::string(raw, cx.tally)?, raw)));
-                self.stream(&place);
-                self.think(Reasoning { block: Cow::Borrowed(&place), text, ..Reasoning::default() }, cx);
+                let text = delta.reasoning.or(delta.text);
+                let text = text.and_then(|raw| Some((raw_json::string(raw, cx.tally)?, raw)));
+                self.mark_streamed(key);
+                let piece = ReasoningPiece { block: Cow::Borrowed(key), text, ..ReasoningPiece::default() };
+                self.send_reasoning(piece, cx);
             }
             Some("tool-call-delta") => {
-                let mut call = wire::Call::of(raw).unwrap_or_default();
+                let mut call = NativeCall::of(raw).unwrap_or_default();
                 call.index = index;
-                self.call_piece(&call, cx);
+                self.read_call_chunk(&call, cx);
             }
             Some("block-delta") => {
                 if let Some(fields) = delta.fields {
-                    self.block(fields, index, false, cx);
+                    self.read_block(fields, index, false, cx);
                 }
             }
-            // Media come whole with the end of their block.
+            // Media arrive complete at the end of their block.
             Some("data-delta") => {}
             other => cx.tally.note("unknown delta", other.unwrap_or_default()),
         }
     }
 
-    /// Protocol v2: whether a message that begins with `text` may be this one; `None` if nothing of it was shown.
-    pub(in super::super) fn begins(&self, text: &str) -> Option<bool> {
-        (!self.head.is_empty()).then(|| text.starts_with(&self.head))
+    /// Whether `text` starts with the text that was shown; `None` if nothing was shown.
+    pub(in super::super) fn matches_prefix(&self, text: &str) -> Option<bool> {
+        let prefix = &*self.received.text_prefix;
+        (!prefix.is_empty()).then(|| text.starts_with(prefix))
     }
 
-    /// Protocol v2: all blocks of a message of which a beginning may have been shown.
-    pub(in super::super) fn blocks(&mut self, blocks: &[Box<RawValue>], text: &str, cx: &mut Cx<'_>) {
+    /// Reads all blocks of a message at once; a prefix of its `text` may have been shown.
+    pub(in super::super) fn read_blocks(&mut self, blocks: &[Box<RawValue>], text: &str, cx: &mut Cx<'_>) {
         for (index, raw) in blocks.iter().enumerate() {
             let index = serde_json::value::to_raw_value(&index).ok();
-            let is_text =
-                content_blocks::block_pieces(raw, cx.tally).iter().all(|it| matches!(it, Piece::Text { .. }));
+            let pieces = content_blocks::block_pieces(raw, cx.tally);
+            let is_text = pieces.iter().all(|piece| matches!(piece, ContentPiece::Text { .. }));
             if !is_text || text.is_empty() {
-                self.block(raw, index.as_deref(), true, cx);
+                self.read_block(raw, index.as_deref(), true, cx);
             }
         }
-        self.text_so_far(text, cx);
+        self.send_accumulated_text(text, cx);
     }
 
-    fn stream(&mut self, place: &str) {
-        if !self.streamed.iter().any(|known| **known == *place) && self.streamed.len() < MAX_REASONING {
-            self.streamed.push(place.into());
+    fn mark_streamed(&mut self, key: &str) {
+        let streamed = &mut self.received.streamed_blocks;
+        if !streamed.iter().any(|known| **known == *key) && streamed.len() < MAX_REASONING {
+            streamed.push(key.into());
         }
     }
+}
+
+/// The key of a block within its message.
+fn block_key(index: Option<&RawValue>) -> &str {
+    index.map_or("0", RawValue::get)
 }

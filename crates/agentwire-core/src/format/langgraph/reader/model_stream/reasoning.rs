@@ -1,31 +1,38 @@
-//! Reasoning: blocks that some providers name, some number, some seal, as spans that never overlap.
+//! Reasoning of a model run as spans that never overlap. Providers identify reasoning blocks by id, by index or
+//! not at all, and some encrypt them.
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
 use super::{
-    super::{Cx, content_blocks::Reasoning, messages::reasoning_id},
-    Lane, MAX_REASONING, Thought,
+    super::{Cx, content_blocks::ReasoningPiece, messages::default_reasoning_id},
+    MAX_REASONING, ModelStream,
 };
 use crate::event::{Body, EncryptedEntity, MessageId};
 
-/// A part of a block of reasoning that was named.
+/// The reasoning span that is open, and the message open inside it.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct OpenReasoning {
+    span: MessageId,
+    pub(super) message: MessageId,
+}
+
+/// One part of a reasoning block, under the id that was chosen for it.
+#[derive(Debug)]
+pub(super) struct ReasoningPart {
     block: Box<str>,
     part: u64,
     id: MessageId,
     /// Whether its message was ever open.
-    opened: bool,
-    /// How much of it was shown, and whether what only the provider can read was.
-    sent: usize,
-    sealed: bool,
+    was_open: bool,
+    sent_bytes: usize,
+    has_encrypted: bool,
 }
 
-impl Lane {
-    pub(super) fn think(&mut self, reasoning: Reasoning<'_>, cx: &mut Cx<'_>) {
-        if cx.settings.manual_reasoning {
+impl ModelStream {
+    pub(super) fn send_reasoning(&mut self, reasoning: ReasoningPiece<'_>, cx: &mut Cx<'_>) {
+        if cx.options.manual_reasoning {
             return;
         }
         let text = reasoning.text.as_ref().map(|(text, _)| &**text).filter(|text| !text.is_empty());
@@ -33,23 +40,23 @@ impl Lane {
         if text.is_none() && encrypted.is_none() && reasoning.id.is_none() {
             return;
         }
-        let id = self.thought_id(&reasoning, cx);
+        let id = self.reasoning_message_id(&reasoning, cx);
         if text.is_none() && encrypted.is_none() {
             return;
         }
-        let open = self.thought.as_ref().is_some_and(|thought| thought.message == id);
-        // What only the provider can read belongs to the reasoning before it, which may be closed; without
-        // one, an empty message is its home.
-        let opened = self.thoughts.iter().any(|known| known.id == id && known.opened);
-        if !open && (text.is_some() || !opened) {
-            self.open_thought(&id, cx);
+        let is_open = self.is_reasoning_open(&id);
+        // Encrypted data belongs to the reasoning before it, which may be closed; if there was none, an empty
+        // message carries it.
+        let was_open = self.sent.reasoning_parts.iter().any(|part| part.id == id && part.was_open);
+        if !is_open && (text.is_some() || !was_open) {
+            self.open_reasoning(&id, cx);
         }
-        if let Some(known) = self.thoughts.iter_mut().find(|known| known.id == id) {
-            known.sent += text.map_or(0, str::len);
-            known.sealed |= encrypted.is_some();
+        if let Some(part) = self.sent.reasoning_parts.iter_mut().find(|part| part.id == id) {
+            part.sent_bytes += text.map_or(0, str::len);
+            part.has_encrypted |= encrypted.is_some();
         }
         if let Some(text) = text {
-            self.reasoning_sent += text.len();
+            self.sent.reasoning_bytes += text.len();
             self.emit(cx, Body::ReasoningDelta { message: id.clone(), delta: text.into() });
         }
         if let Some(value) = encrypted {
@@ -58,36 +65,44 @@ impl Lane {
         }
     }
 
-    /// The id of the reasoning message that a piece belongs to.
-    fn thought_id(&mut self, reasoning: &Reasoning<'_>, cx: &mut Cx<'_>) -> MessageId {
-        // Opaque pieces name no part: they belong to the latest one of their block.
-        let opaque = reasoning.text.is_none();
-        let mut same = self.thoughts.iter().filter(|known| *known.block == *reasoning.block);
-        let first = same.clone().next().map(|known| known.id.clone());
-        let found = if opaque { same.next_back() } else { same.find(|known| known.part == reasoning.part) };
-        if let Some(known) = found {
-            return known.id.clone();
+    /// The id of the reasoning message to which a piece belongs.
+    fn reasoning_message_id(&mut self, reasoning: &ReasoningPiece<'_>, cx: &mut Cx<'_>) -> MessageId {
+        let mut same_block = self.sent.reasoning_parts.iter().filter(|part| *part.block == *reasoning.block);
+        let first = same_block.clone().next().map(|part| part.id.clone());
+        // Encrypted pieces name no part: they belong to the latest one of their block.
+        let found = match reasoning.text {
+            None => same_block.next_back(),
+            Some(_) => same_block.find(|part| part.part == reasoning.part),
+        };
+        if let Some(part) = found {
+            return part.id.clone();
         }
         let base = match (&reasoning.id, first) {
             (Some(id), _) => MessageId::from(id.as_ref()),
             (None, Some(first)) => first,
-            (None, None) => reasoning_id(&self.message(cx), &reasoning.block),
+            (None, None) => default_reasoning_id(&self.message_id(cx), &reasoning.block),
         };
         let part = reasoning.part;
         let id = if part == 0 { base } else { format!("{base}-{part}").into() };
-        if self.thoughts.len() < MAX_REASONING {
-            let block = reasoning.block.as_ref().into();
-            self.thoughts.push(Known { block, part, id: id.clone(), opened: false, sent: 0, sealed: false });
+        if self.sent.reasoning_parts.len() < MAX_REASONING {
+            self.sent.reasoning_parts.push(ReasoningPart {
+                block: reasoning.block.as_ref().into(),
+                part,
+                id: id.clone(),
+                was_open: false,
+                sent_bytes: 0,
+                has_encrypted: false,
+            });
         }
         id
     }
 
-    fn open_thought(&mut self, id: &MessageId, cx: &mut Cx<'_>) {
-        let span = match self.thought.take() {
-            // Another part or block of the same thinking.
-            Some(thought) => {
-                self.emit(cx, Body::ReasoningMessageEnd { message: thought.message });
-                thought.span
+    fn open_reasoning(&mut self, id: &MessageId, cx: &mut Cx<'_>) {
+        let span = match self.sent.reasoning.take() {
+            // Another part or block continues the same span.
+            Some(open) => {
+                self.emit(cx, Body::ReasoningMessageEnd { message: open.message });
+                open.span
             }
             None => {
                 self.emit(cx, Body::ReasoningStart { message: id.clone(), title: None });
@@ -95,30 +110,39 @@ impl Lane {
             }
         };
         self.emit(cx, Body::ReasoningMessageStart { message: id.clone() });
-        for known in self.thoughts.iter_mut().filter(|known| known.id == *id) {
-            known.opened = true;
+        for part in self.sent.reasoning_parts.iter_mut().filter(|part| part.id == *id) {
+            part.was_open = true;
         }
-        self.thought = Some(Thought { span, message: id.clone() });
+        self.sent.reasoning = Some(OpenReasoning { span, message: id.clone() });
     }
 
-    pub(super) fn think_so_far(
+    pub(super) fn close_reasoning(&mut self, cx: &mut Cx<'_>) {
+        if let Some(open) = self.sent.reasoning.take() {
+            self.emit(cx, Body::ReasoningMessageEnd { message: open.message });
+            self.emit(cx, Body::ReasoningEnd { message: open.span });
+        }
+    }
+
+    /// Emits the new part of reasoning that every frame repeats from its start.
+    pub(super) fn send_accumulated_reasoning(
         &mut self,
         block: &str,
         part: u64,
         id: Option<Cow<'_, str>>,
-        said: &str,
+        text: &str,
         encrypted: Option<Cow<'_, str>>,
         cx: &mut Cx<'_>,
     ) {
-        let known = self.thoughts.iter().find(|known| *known.block == *block && known.part == part);
-        let (sent, sealed) = known.map_or((0, false), |known| (known.sent, known.sealed));
-        let new = said.get(sent..).unwrap_or_default();
-        let encrypted = encrypted.filter(|_| !sealed);
+        let mut parts = self.sent.reasoning_parts.iter();
+        let known = parts.find(|known| *known.block == *block && known.part == part);
+        let (sent, has_encrypted) = known.map_or((0, false), |known| (known.sent_bytes, known.has_encrypted));
+        let new = text.get(sent..).unwrap_or_default();
+        let encrypted = encrypted.filter(|_| !has_encrypted);
         if new.is_empty() && encrypted.is_none() {
             return;
         }
-        // The wire form of the string is of no use here, so any raw value will do.
+        // The raw string serves frame templates only, which never apply here: any raw value will do.
         let text = (!new.is_empty()).then_some((Cow::Borrowed(new), RawValue::NULL));
-        self.think(Reasoning { block: block.into(), part, id, text, encrypted }, cx);
+        self.send_reasoning(ReasoningPiece { block: block.into(), part, id, text, encrypted }, cx);
     }
 }

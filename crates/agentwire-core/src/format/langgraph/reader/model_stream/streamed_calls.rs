@@ -1,4 +1,5 @@
-//! Calls of tools: pieces that may lack an id, a name, a place, until the whole message says which call they were.
+//! Tool calls of a model run. Chunks may lack an id, a name or an index until the complete message identifies
+//! their call.
 
 use std::borrow::Cow;
 
@@ -6,51 +7,53 @@ use serde_json::value::RawValue;
 
 use super::{
     super::{
-        super::{raw_json, wire},
+        super::{raw_json, wire::NativeCall},
         Cx, call_ids,
-        messages::{self, WholeCall, call_id},
+        messages::{self, CompleteCall, default_call_id},
         tool_calls,
     },
-    Lane,
+    ModelStream,
 };
 use crate::event::{Body, EncryptedEntity, ToolCallId};
 
-/// How many calls one answer may have open; models make a handful.
+/// Bound on the tool calls of one message; models make a handful.
 const MAX_CALLS: usize = 512;
 
+/// A tool call of the message that streams.
 #[derive(Debug)]
-pub(super) struct CallLane {
+pub(super) struct StreamedCall {
     pub(super) index: Option<Box<str>>,
-    /// Whether the source gave the id.
+    /// The id that the client sees.
     pub(super) id: ToolCallId,
-    native: bool,
-    /// Not shown while its name is unknown; arguments wait here.
-    waiting: Option<String>,
-    sent: usize,
-    signed: bool,
+    has_native_id: bool,
+    /// Arguments that wait for the name of the tool; the call is not shown before.
+    buffered_args: Option<String>,
+    sent_bytes: usize,
+    is_signed: bool,
 }
 
-impl CallLane {
-    /// Whether the source calls it `native`.
-    fn is(&self, native: &str) -> bool {
+impl StreamedCall {
+    /// Whether the source uses the id `native` for this call.
+    fn has_id(&self, native: &str) -> bool {
         call_ids::number(native, &self.id).is_some()
     }
 }
 
-impl Lane {
-    /// A piece of a call: `{id?, name?, args, index}`.
-    pub(super) fn call_piece(&mut self, call: &wire::Call<'_>, cx: &mut Cx<'_>) {
-        let id = raw_json::filled(call.id, cx.tally);
-        let name = raw_json::filled(call.name, cx.tally);
-        let args = messages::arguments(call.args, cx.tally);
-        let index: Option<Box<str>> = call.index.map(|raw| raw.get().into());
-        let same_index = |lane: &CallLane| index.is_some() && lane.index == index;
+impl ModelStream {
+    /// Reads a chunk of a call: `{id?, name?, args, index}`.
+    pub(super) fn read_call_chunk(&mut self, chunk: &NativeCall<'_>, cx: &mut Cx<'_>) {
+        let id = raw_json::non_empty(chunk.id, cx.tally);
+        let name = raw_json::non_empty(chunk.name, cx.tally);
+        let args = messages::arguments_text(chunk.args, cx.tally);
+        let index: Option<Box<str>> = chunk.index.map(|raw| raw.get().into());
+        let has_same_index = |call: &StreamedCall| index.is_some() && call.index == index;
         let at = match &id {
-            // The same id again is the same call going on, unless it stands at another place.
-            Some(id) => self.calls.iter().rposition(|lane| {
-                (lane.is(id) || !lane.native && same_index(lane)) && (index.is_none() || lane.index == index)
+            // A repeated id continues the same call, unless it has another index.
+            Some(id) => self.calls.iter().rposition(|call| {
+                (call.has_id(id) || !call.has_native_id && has_same_index(call))
+                    && (index.is_none() || call.index == index)
             }),
-            None if index.is_some() => self.calls.iter().rposition(same_index),
+            None if index.is_some() => self.calls.iter().rposition(has_same_index),
             None if name.is_some() => None,
             None => self.calls.len().checked_sub(1),
         };
@@ -64,112 +67,131 @@ impl Lane {
                     return;
                 }
                 if self.calls.len() >= MAX_CALLS {
-                    return cx.tally.note("too many tool calls", self.native.as_deref().unwrap_or_default());
+                    return cx.tally.note("too many tool calls", self.native_id().unwrap_or_default());
                 }
-                let message = self.message(cx);
-                let native = id.is_some();
-                let id = match &id {
-                    Some(id) => cx.client.announced(id, &message, self.native.as_deref(), &self.scope, false),
-                    None => call_id(&message, self.calls.len()),
-                };
-                let waiting = Some(String::new());
-                self.calls.push(CallLane { index, id, native, waiting, sent: 0, signed: false });
+                let has_native_id = id.is_some();
+                let id = self.shown_call_id(id.as_deref(), self.calls.len(), false, cx);
+                self.calls.push(StreamedCall {
+                    index,
+                    id,
+                    has_native_id,
+                    buffered_args: Some(String::new()),
+                    sent_bytes: 0,
+                    is_signed: false,
+                });
                 self.calls.len() - 1
             }
         };
         if let Some(id) = &id {
-            let lane = &self.calls[at];
-            cx.client.alias_call(id, &lane.id, &self.scope);
+            cx.shown.alias_call(id, &self.calls[at].id, &self.identity.scope);
         }
         if let Some(name) = &name {
             self.show_call(at, Some(name), cx);
         }
-        let lane = &mut self.calls[at];
-        match &mut lane.waiting {
-            Some(waiting) => waiting.push_str(&args),
+        let call = &mut self.calls[at];
+        match &mut call.buffered_args {
+            Some(buffered) => buffered.push_str(&args),
             None => {
-                lane.sent += args.len();
-                let id = lane.id.clone();
-                tool_calls::args(cx, &id, &args);
+                call.sent_bytes += args.len();
+                let id = call.id.clone();
+                tool_calls::send_args(cx, &id, &args);
             }
+        }
+    }
+
+    /// The id under which to show a call of this message.
+    fn shown_call_id(
+        &mut self,
+        native: Option<&str>,
+        index: usize,
+        is_complete: bool,
+        cx: &mut Cx<'_>,
+    ) -> ToolCallId {
+        let message = self.message_id(cx);
+        match native {
+            Some(id) => {
+                let scope = &self.identity.scope;
+                cx.shown.id_for_new_call(id, &message, self.native_id(), scope, is_complete)
+            }
+            None => default_call_id(&message, index),
         }
     }
 
     /// Shows a call, if it is not shown yet.
     pub(super) fn show_call(&mut self, at: usize, name: Option<&Cow<'_, str>>, cx: &mut Cx<'_>) {
-        let Some(waiting) = self.calls[at].waiting.take() else { return };
-        let message = self.message(cx);
-        self.close_thought(cx);
+        let Some(buffered) = self.calls[at].buffered_args.take() else { return };
         let id = self.calls[at].id.clone();
-        tool_calls::start(
-            cx,
-            &id,
-            name.map(|name| &**name).unwrap_or_default(),
-            Some(&message),
-            self.owner.as_ref(),
-            self.hidden,
-        );
-        self.calls[at].sent += waiting.len();
-        tool_calls::args(cx, &id, &waiting);
+        self.start_call(&id, name.map(|name| &**name).unwrap_or_default(), cx);
+        self.calls[at].sent_bytes += buffered.len();
+        tool_calls::send_args(cx, &id, &buffered);
     }
 
-    /// A call of the whole message.
-    pub(super) fn whole_call(&mut self, index: usize, call: &WholeCall<'_>, cx: &mut Cx<'_>) {
-        let known = match &call.id {
-            Some(id) => self.calls.iter().position(|lane| lane.is(id)),
+    fn start_call(&mut self, id: &ToolCallId, name: &str, cx: &mut Cx<'_>) {
+        let message = self.message_id(cx);
+        self.close_reasoning(cx);
+        let (owner, is_hidden) = (self.identity.owner.as_ref(), self.identity.is_hidden);
+        tool_calls::start_call(cx, id, name, Some(&message), owner, is_hidden);
+    }
+
+    /// Reads a call of the complete message.
+    pub(super) fn read_complete_call(&mut self, index: usize, call: &CompleteCall<'_>, cx: &mut Cx<'_>) {
+        let streamed = match &call.id {
+            Some(id) => self.calls.iter().position(|streamed| streamed.has_id(id)),
             None => None,
         };
-        // A call that was streamed without an id is the one at its place.
-        let known = known.or_else(|| {
-            let lane = self.calls.get(index)?;
-            (!lane.native).then_some(index)
+        // A call that was streamed without an id is identified by its index.
+        let streamed = streamed.or_else(|| {
+            let streamed = self.calls.get(index)?;
+            (!streamed.has_native_id).then_some(index)
         });
-        if let Some(at) = known {
+        if let Some(at) = streamed {
             if let Some(id) = &call.id {
-                cx.client.alias_call(id, &self.calls[at].id, &self.scope);
+                cx.shown.alias_call(id, &self.calls[at].id, &self.identity.scope);
             }
             self.show_call(at, Some(&call.name), cx);
-            let lane = &mut self.calls[at];
-            if lane.sent == 0 && !matches!(&*call.args, "" | "{}") {
-                lane.sent += call.args.len();
-                tool_calls::args(cx, &lane.id.clone(), &call.args);
+            let streamed = &mut self.calls[at];
+            if streamed.sent_bytes == 0 && !matches!(&*call.args, "" | "{}") {
+                streamed.sent_bytes += call.args.len();
+                tool_calls::send_args(cx, &streamed.id.clone(), &call.args);
             } else {
-                tool_calls::compare(cx, &lane.id.clone(), &call.args);
+                tool_calls::compare_args(cx, &streamed.id.clone(), &call.args);
             }
             return;
         }
-        let message = self.message(cx);
-        let id = match &call.id {
-            Some(id) => cx.client.announced(id, &message, self.native.as_deref(), &self.scope, true),
-            None => call_id(&message, index),
-        };
+        let message = self.message_id(cx);
+        let id = self.shown_call_id(call.id.as_deref(), index, true, cx);
         if self.calls.len() >= MAX_CALLS {
             return cx.tally.note("too many tool calls", &message);
         }
         if let Some(native) = &call.id {
-            cx.client.alias_call(native, &id, &self.scope);
+            cx.shown.alias_call(native, &id, &self.identity.scope);
         }
-        if cx.client.holds_elsewhere(&id, &message) {
+        if cx.shown.is_held_by_another(&id, &message) {
             return;
         }
-        self.close_thought(cx);
-        tool_calls::start(cx, &id, &call.name, Some(&message), self.owner.as_ref(), self.hidden);
-        tool_calls::args(cx, &id, &call.args);
-        let (sent, native) = (call.args.len(), call.id.is_some());
-        self.calls.push(CallLane { index: None, id, native, waiting: None, sent, signed: false });
+        self.start_call(&id, &call.name, cx);
+        tool_calls::send_args(cx, &id, &call.args);
+        self.calls.push(StreamedCall {
+            index: None,
+            id,
+            has_native_id: call.id.is_some(),
+            buffered_args: None,
+            sent_bytes: call.args.len(),
+            is_signed: false,
+        });
     }
 
-    /// What only the provider can read about calls: `{CALL: TEXT}`.
-    pub(super) fn seal_calls(&mut self, signatures: &RawValue, cx: &mut Cx<'_>) {
-        if cx.settings.manual_reasoning {
+    /// Emits the provider's signatures of calls: `{CALL: SIGNATURE}`.
+    pub(super) fn send_call_signatures(&mut self, signatures: &RawValue, cx: &mut Cx<'_>) {
+        if cx.options.manual_reasoning {
             return;
         }
-        for (call, value) in raw_json::members(signatures).unwrap_or_default() {
-            let Some(lane) = self.calls.iter_mut().find(|lane| lane.is(&call)) else { continue };
-            if let Some(value) = raw_json::filled(Some(value), cx.tally)
-                && !std::mem::replace(&mut lane.signed, true)
+        for (native, value) in raw_json::members(signatures).unwrap_or_default() {
+            let Some(call) = self.calls.iter_mut().find(|call| call.has_id(&native)) else { continue };
+            if let Some(value) = raw_json::non_empty(Some(value), cx.tally)
+                && !std::mem::replace(&mut call.is_signed, true)
             {
-                let entity = EncryptedEntity::ToolCall(lane.id.clone());
+                let entity = EncryptedEntity::ToolCall(call.id.clone());
                 self.emit(cx, Body::ReasoningEncrypted { entity, value: value.into() });
             }
         }

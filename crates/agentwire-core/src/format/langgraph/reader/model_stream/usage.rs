@@ -1,4 +1,4 @@
-//! What an answer cost: providers count tokens under several names, some of them chunk by chunk.
+//! Token usage: providers count tokens under several names, some of them per chunk.
 
 use serde_json::value::RawValue;
 
@@ -8,8 +8,8 @@ use super::super::super::{
 };
 use crate::event::Usage;
 
-/// The token counts of one message.
-pub(super) fn usage(raw: &RawValue) -> Option<Usage> {
+/// The token counts of one message or chunk.
+pub(super) fn read_usage(raw: &RawValue) -> Option<Usage> {
     let usage = UsageMetadata::of(raw)?;
     let input = usage.input_token_details.and_then(TokenDetails::of).unwrap_or_default();
     let output = usage.output_token_details.and_then(TokenDetails::of).unwrap_or_default();
@@ -26,17 +26,17 @@ pub(super) fn usage(raw: &RawValue) -> Option<Usage> {
     (usage != Usage::default()).then_some(usage)
 }
 
-/// Adds the counts of `more`.
-pub(in super::super) fn add(sum: &mut Usage, more: &Usage) {
-    let each = |sum: &mut Option<u64>, more: Option<u64>| {
+/// Adds the counts of `more` to `sum`.
+pub(in super::super) fn add_usage(sum: &mut Usage, more: &Usage) {
+    let add = |sum: &mut Option<u64>, more: Option<u64>| {
         if let Some(more) = more {
             *sum = Some(sum.unwrap_or(0).saturating_add(more));
         }
     };
-    each(&mut sum.input, more.input);
-    each(&mut sum.output, more.output);
-    each(&mut sum.total, more.total);
-    each(&mut sum.reasoning, more.reasoning);
-    each(&mut sum.cached_input, more.cached_input);
-    each(&mut sum.cache_write_input, more.cache_write_input);
+    add(&mut sum.input, more.input);
+    add(&mut sum.output, more.output);
+    add(&mut sum.total, more.total);
+    add(&mut sum.reasoning, more.reasoning);
+    add(&mut sum.cached_input, more.cached_input);
+    add(&mut sum.cache_write_input, more.cache_write_input);
 }

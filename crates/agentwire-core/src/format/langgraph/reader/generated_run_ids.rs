@@ -1,45 +1,44 @@
-//! Runs for events that name none.
+//! Run ids for native events that have none.
 //!
-//! LangChain gives every runnable a run id. Other bridges leave it out, and then only the order of events and the
-//! names in them tell which start an end belongs to. The ids made here stay inside the reader, but for tools that
-//! have no other.
+//! LangChain gives every runnable a run id. Some bridges omit it; then the order of events and the names in them
+//! match an end with its start. The generated ids are internal, except for tool calls without any other id.
 
 use super::super::wire::EventName;
 
-/// How many starts may wait for their end.
+/// Bound on the runnables that are open.
 const MAX_OPEN: usize = 1024;
 
 #[derive(Debug, Default)]
-pub(super) struct Unnamed {
-    open: Vec<Open>,
+pub(super) struct GeneratedRunIds {
+    open: Vec<OpenRunnable>,
     count: u64,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenRunnable {
     kind: &'static str,
     name: Box<str>,
     run: Box<str>,
 }
 
-impl Unnamed {
-    /// Nothing of the last run goes on; its ids are not used again.
-    pub(super) fn next_run(&mut self) {
+impl GeneratedRunIds {
+    /// Ends all runnables at the start of another run; ids stay unique.
+    pub(super) fn clear(&mut self) {
         self.open.clear();
     }
 
-    /// The run of an event of the runnable `name`.
-    pub(super) fn run(&mut self, event: EventName, name: &str) -> Box<str> {
+    /// The run id for an event of the runnable `name`.
+    pub(super) fn run_id(&mut self, event: EventName, name: &str) -> Box<str> {
         let event = event.as_str().trim_start_matches("on_");
         let (kind, stage) = event.rsplit_once('_').unwrap_or((event, ""));
         if kind == "custom" {
             return "".into();
         }
         if stage != "start" && stage != "action" {
-            let same = |open: &Open| {
+            let same = |open: &OpenRunnable| {
                 open.kind == kind && (name.is_empty() || open.name.is_empty() || *open.name == *name)
             };
-            // Tools run beside one another, everything else inside one another.
+            // Tools run concurrently; all other runnables are nested.
             let at = match kind {
                 "tool" => self.open.iter().position(same),
                 _ => self.open.iter().rposition(same),
@@ -57,7 +56,7 @@ impl Unnamed {
             name => format!("{name}-{}", self.count).into(),
         };
         if matches!(stage, "start" | "stream") && self.open.len() < MAX_OPEN {
-            self.open.push(Open { kind, name: name.into(), run: run.clone() });
+            self.open.push(OpenRunnable { kind, name: name.into(), run: run.clone() });
         }
         run
     }
