@@ -1,17 +1,18 @@
-//! What should not happen is counted, and what comes out is valid all the same.
+//! Malformed input is counted, and the events stay valid.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{chunk, event, in_node, model_end, node, root, tell, tell_frames, tell_text};
+use super::{chunk, event, in_node, model_end, node, read_frames, read_lines, read_text, root};
 
 #[test]
-fn unknown_kinds_are_counted_with_their_place() {
-    let told = tell(&in_node(&[event("on_future_event", "x", "X", &["R"], json!({}))], json!({})), &[]);
-    assert_eq!(told.last(), "finish");
-    let found: Vec<_> = told.tally.iter().collect();
-    let (what, name, count) = found[0];
-    assert_eq!((what, name, count.times, count.first_frame), ("unknown event", "on_future_event", 1, 3));
+fn unknown_events_are_counted_with_their_frame() {
+    let output =
+        read_lines(&in_node(&[event("on_future_event", "x", "X", &["R"], json!({}))], json!({})), &[]);
+    assert_eq!(output.last(), "finish");
+    let found: Vec<_> = output.tally.iter().collect();
+    let (kind, name, count) = found[0];
+    assert_eq!((kind, name, count.times, count.first_frame), ("unknown event", "on_future_event", 1, 3));
 }
 
 #[test]
@@ -35,18 +36,18 @@ fn wrong_types_inside_data_are_counted() {
         event("on_agent_action", "a", "A", &["R", "N"], json!({"action": 1})),
         event("on_custom_event", "manually_emit_tool_call", "N", &["R"], json!({"args": 1})),
     ];
-    let told = tell(&in_node(&inner, json!({"messages": [1, {"type": "ai"}, "x"]})), &[]);
-    assert!(told.failure.is_none());
-    assert_eq!(told.last().split(' ').next(), Some("finish"));
+    let output = read_lines(&in_node(&inner, json!({"messages": [1, {"type": "ai"}, "x"]})), &[]);
+    assert!(output.failure.is_none());
+    assert_eq!(output.last().split(' ').next(), Some("finish"));
     for name in
         ["on_chat_model_stream data.chunk", "on_chat_model_end data.output", "content", "tool call chunk"]
     {
-        assert!(told.tally.count("wrong type", name) > 0, "{name} was not counted");
+        assert!(output.tally.count("wrong type", name) > 0, "{name} was not counted");
     }
 }
 
 #[test]
-fn missing_metadata_parents_and_ids_are_no_problem() {
+fn accepts_missing_metadata_parents_and_ids() {
     let lines = [
         json!({"event": "on_chain_start", "data": {}}),
         json!({"event": "on_chat_model_stream", "data": {"chunk": {"content": "hi"}}}),
@@ -54,16 +55,16 @@ fn missing_metadata_parents_and_ids_are_no_problem() {
         json!({"event": "on_tool_end", "name": "f", "data": {"output": 1}}),
         json!({"event": "on_chain_end"}),
     ];
-    let told = tell(&lines, &[]);
-    assert_eq!(told.lines(&["+"]), ["+ lc_run--chat_model-2 hi"]);
-    assert_eq!(told.last(), "finish");
+    let output = read_lines(&lines, &[]);
+    assert_eq!(output.summaries_of(&["+"]), ["+ lc_run--chat_model-2 hi"]);
+    assert_eq!(output.last(), "finish");
 }
 
 #[test]
-fn events_of_another_root_are_counted_and_left_out() {
+fn events_of_another_root_are_counted_and_skipped() {
     let foreign =
         |kind: &str, run: &str, parents: &[&str], data: Value| event(kind, "Other", run, parents, data);
-    let told = tell(
+    let output = read_lines(
         &in_node(
             &[
                 foreign("on_chain_start", "Q", &[], json!({"input": {}})),
@@ -80,14 +81,14 @@ fn events_of_another_root_are_counted_and_left_out() {
         ),
         &[],
     );
-    assert_eq!(told.lines(&["+"]), ["+ m ours"]);
-    assert!(told.tally.count("event of another run", "Q") >= 2);
-    assert_eq!(told.lines(&["finish", "error"]), ["finish"]);
+    assert_eq!(output.summaries_of(&["+"]), ["+ m ours"]);
+    assert!(output.tally.count("event of another run", "Q") >= 2);
+    assert_eq!(output.summaries_of(&["finish", "error"]), ["finish"]);
 }
 
 #[test]
-fn a_stream_that_starts_in_the_middle_is_read_from_there() {
-    let told = tell(
+fn reads_a_stream_from_the_middle() {
+    let output = read_lines(
         &[
             chunk("M", json!({"id": "m", "content": "rest"})),
             event(
@@ -102,39 +103,43 @@ fn a_stream_that_starts_in_the_middle_is_read_from_there() {
         ],
         &[],
     );
-    assert_eq!(told.story(), ["start t R", "text m", "+ m rest", "result c ok", "text-end m", "finish"]);
+    assert_eq!(
+        output.summaries(),
+        ["start t R", "text m", "+ m rest", "result c ok", "text-end m", "finish"]
+    );
 }
 
 #[test]
-fn not_a_number_is_null_and_nul_is_carried() {
+fn nan_becomes_null_and_nul_is_kept() {
     let text = format!(
         "{}\n{}\n{}\n",
         root("on_chain_start", json!({"input": {}})),
         r#"{"event":"on_custom_event","name":"score","run_id":"N","parent_ids":["R"],"data":{"a":NaN,"b":[Infinity,-Infinity],"c":"NaN"}}"#,
         r#"{"event":"on_chat_model_stream","run_id":"M","parent_ids":["R"],"data":{"chunk":{"type":"AIMessageChunk","id":"m","content":"a\u0000b"}}}"#,
     );
-    let told = tell_text(&text, &[]);
-    assert_eq!(told.lines(&["custom"]), [r#"custom score {"a":null,"b":[null,null],"c":"NaN"}"#]);
-    assert_eq!(told.lines(&["+"]), ["+ m a\0b"]);
-    assert_eq!(told.tally.count("number", "NaN"), 1);
-    assert_eq!(told.tally.count("character", "U+0000"), 1);
+    let output = read_text(&text, &[]);
+    assert_eq!(output.summaries_of(&["custom"]), [r#"custom score {"a":null,"b":[null,null],"c":"NaN"}"#]);
+    assert_eq!(output.summaries_of(&["+"]), ["+ m a\0b"]);
+    assert_eq!(output.tally.count("number", "NaN"), 1);
+    assert_eq!(output.tally.count("character", "U+0000"), 1);
 }
 
 #[test]
-fn what_is_not_json_is_refused_with_its_place() {
-    let told = tell_text("{\"event\":\"on_chain_start\",\"run_id\":\"R\",\"parent_ids\":[]}\n{broken\n", &[]);
-    let failure = told.failure.unwrap();
+fn invalid_json_is_an_error_with_its_position() {
+    let output =
+        read_text("{\"event\":\"on_chain_start\",\"run_id\":\"R\",\"parent_ids\":[]}\n{broken\n", &[]);
+    let failure = output.failure.unwrap();
     assert!(failure.starts_with("line 2 at byte "), "{failure}");
     assert!(failure.contains("not valid JSON"), "{failure}");
-    let told = tell_text("42\n", &[]);
+    let output = read_text("42\n", &[]);
     assert!(
-        told.failure.unwrap().contains("expected an event, a mode tuple or a state, found the number 42")
+        output.failure.unwrap().contains("expected an event, a mode tuple or a state, found the number 42")
     );
 }
 
 #[test]
 fn unknown_frames_are_counted() {
-    let told = tell_frames(
+    let output = read_frames(
         &[
             ("metadata", json!({"run_id": "R"})),
             ("surprise", json!({"a": 1})),
@@ -145,20 +150,20 @@ fn unknown_frames_are_counted() {
         ],
         &[],
     );
-    assert_eq!(told.tally.count("unknown frame", "surprise"), 1);
-    assert_eq!(told.tally.count("unknown debug entry", "new"), 1);
-    assert_eq!(told.tally.count("wrong type", "updates"), 1);
-    assert_eq!(told.last(), "finish");
-    let told = tell(
+    assert_eq!(output.tally.count("unknown frame", "surprise"), 1);
+    assert_eq!(output.tally.count("unknown debug entry", "new"), 1);
+    assert_eq!(output.tally.count("wrong type", "updates"), 1);
+    assert_eq!(output.last(), "finish");
+    let output = read_lines(
         &[json!(["nonsense", 1]), json!([1, 2, 3]), json!({"mode": "odd", "data": 1}), json!({"a": 1})],
         &[],
     );
-    assert_eq!(told.tally.count("unknown stream mode", "nonsense"), 1);
-    assert_eq!(told.tally.count("unknown stream mode", "odd"), 1);
+    assert_eq!(output.tally.count("unknown stream mode", "nonsense"), 1);
+    assert_eq!(output.tally.count("unknown stream mode", "odd"), 1);
 }
 
 #[test]
-fn a_flood_of_everything_stays_bounded() {
+fn floods_stay_bounded() {
     let mut lines = vec![root("on_chain_start", json!({"input": {}}))];
     for n in 0..2500 {
         lines.push(chunk(&format!("M{n}"), json!({"id": format!("m{n}"), "content": "x", "tool_call_chunks": [{"id": format!("c{n}"), "name": "f", "args": "{", "index": 0}]})));
@@ -207,13 +212,13 @@ fn deep_nesting_does_not_exhaust_the_stack() {
             r#"{{"event":"on_chat_model_end","run_id":"M","parent_ids":["R"],"data":{{"output":{{"type":"ai","id":"m","content":{deep},"tool_calls":[{deep}]}}}}}}"#
         ));
         text.push('\n');
-        survives(text.as_bytes(), &["raw=on"]);
-        survives(format!("event: values\ndata: {{\"a\":{deep}}}\n\n").as_bytes(), &[]);
+        assert_valid_events(text.as_bytes(), &["raw=on"]);
+        assert_valid_events(format!("event: values\ndata: {{\"a\":{deep}}}\n\n").as_bytes(), &[]);
     }
 }
 
-/// Values that stand where others are expected.
-fn odd() -> impl Strategy<Value = Value> {
+/// Values of unexpected types.
+fn odd_value() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
         Just(json!([])),
@@ -239,7 +244,7 @@ fn any_event() -> impl Strategy<Value = Value> {
         crate::format::langgraph::EventName::ALL.iter().map(|name| name.as_str()).collect();
     let ids = prop_oneof![Just("R"), Just("N"), Just("M"), Just("T"), Just("")];
     let key = prop_oneof![Just("chunk"), Just("output"), Just("input"), Just("error"), Just("action")];
-    (prop::sample::select(kinds), ids, key, odd(), odd(), odd(), any::<bool>()).prop_map(
+    (prop::sample::select(kinds), ids, key, odd_value(), odd_value(), odd_value(), any::<bool>()).prop_map(
         |(kind, run, key, value, inner, tags, wraps)| {
             let value = match (wraps, inner) {
                 (true, inner) => json!({"type": "AIMessageChunk", "id": "m", "content": inner, "tool_call_chunks": [value.clone()], "tool_calls": value}),
@@ -257,19 +262,19 @@ fn any_event() -> impl Strategy<Value = Value> {
 fn any_frame() -> impl Strategy<Value = (String, Value)> {
     let modes: Vec<&'static str> =
         crate::format::langgraph::StreamMode::ALL.iter().map(|mode| mode.as_str()).collect();
-    let places = prop_oneof![Just(""), Just("|a:1"), Just("|a:1|b:2")];
-    (prop::sample::select(modes), places, odd(), odd()).prop_map(|(mode, place, first, second)| {
+    let namespaces = prop_oneof![Just(""), Just("|a:1"), Just("|a:1|b:2")];
+    (prop::sample::select(modes), namespaces, odd_value(), odd_value()).prop_map(|(mode, ns, first, second)| {
         let data = match mode {
             "messages" => json!([{"type": "AIMessageChunk", "id": "m", "content": first}, {"langgraph_checkpoint_ns": "a:1|b:2"}]),
             "updates" => json!({"a": first, "b": second}),
             "tasks" => json!({"id": "1", "name": "a", "triggers": first, "interrupts": second}),
             _ => first,
         };
-        (format!("{mode}{place}"), data)
+        (format!("{mode}{ns}"), data)
     })
 }
 
-/// What happens to bytes on the way.
+/// Damage to the bytes of a capture.
 #[derive(Clone, Debug)]
 enum Damage {
     Byte(usize, u8),
@@ -289,8 +294,8 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Reads bytes, skipping what is malformed; every event must be valid.
-fn survives(bytes: &[u8], pairs: &[&str]) {
+/// Reads bytes and skips malformed frames; every event must be valid.
+fn assert_valid_events(bytes: &[u8], pairs: &[&str]) {
     use crate::{
         convert::{Source, SourceOptions},
         event::StreamEnd,
@@ -352,7 +357,7 @@ proptest! {
                 Damage::Drop(_) => {}
             }
         }
-        survives(&parts.concat(), &[options]);
+        assert_valid_events(&parts.concat(), &[options]);
     }
 }
 
@@ -361,12 +366,12 @@ proptest! {
 
     #[test]
     fn any_events_make_a_valid_stream(events in prop::collection::vec(any_event(), 0..24), options in prop::sample::select(vec!["raw=off", "subagents=on", "thinking=chains", "steps=tools", "hide_nodes=a", "interrupts=both"])) {
-        tell(&events, &[options]);
+        read_lines(&events, &[options]);
     }
 
     #[test]
     fn any_frames_make_a_valid_stream(frames in prop::collection::vec(any_frame(), 0..24), options in prop::sample::select(vec!["raw=on", "subagents=on", "ids=given"])) {
         let frames: Vec<(&str, Value)> = frames.iter().map(|(name, data)| (name.as_str(), data.clone())).collect();
-        tell_frames(&frames, &[options]);
+        read_frames(&frames, &[options]);
     }
 }

@@ -1,13 +1,13 @@
-//! Golden tests over `fixtures/`, what they fold to, and named regressions.
+//! Golden tests over `fixtures/`, and regressions by topic.
 
-mod again;
+mod adapter_defects;
 mod bad_input;
-mod belonging;
-mod endings;
-mod folded;
+mod correlation;
+mod fold_captures;
+mod native_shapes;
 mod options;
-mod peers;
-mod shapes;
+mod repetition;
+mod run_endings;
 
 use serde_json::{Value, json};
 
@@ -22,37 +22,37 @@ use crate::{
 };
 
 #[test]
-fn fixtures_become_the_expected_events() {
+fn fixtures_give_the_expected_events() {
     golden::run(&FORMAT, "src/format/langgraph/fixtures");
 }
 
-/// What a stream became, and what was tolerated.
-struct Told {
+/// The events and diagnostics of a stream.
+struct ReadOutput {
     events: Vec<Event>,
     tally: Tally,
-    /// What the guard had to put right.
+    /// The rules that the guard repaired.
     repairs: Vec<Rule>,
     failure: Option<String>,
 }
 
-impl Told {
-    /// One short line per event.
-    fn story(&self) -> Vec<String> {
-        self.events.iter().map(line).collect()
+impl ReadOutput {
+    /// One line per event.
+    fn summaries(&self) -> Vec<String> {
+        self.events.iter().map(summary).collect()
     }
 
-    /// The lines that begin with one of `kinds`.
-    fn lines(&self, kinds: &[&str]) -> Vec<String> {
-        let story = self.story().into_iter();
-        story.filter(|line| kinds.iter().any(|kind| line.split(' ').next() == Some(kind))).collect()
+    /// The summaries that start with one of `kinds`.
+    fn summaries_of(&self, kinds: &[&str]) -> Vec<String> {
+        let summaries = self.summaries().into_iter();
+        summaries.filter(|line| kinds.iter().any(|kind| line.split(' ').next() == Some(kind))).collect()
     }
 
     fn last(&self) -> String {
-        self.story().pop().unwrap_or_default()
+        self.summaries().pop().unwrap_or_default()
     }
 }
 
-fn line(event: &Event) -> String {
+fn summary(event: &Event) -> String {
     let owner = event.subagent.as_ref().map(|owner| format!(" @{owner}")).unwrap_or_default();
     let text = match &event.body {
         Body::RunStarted(started) => format!("start {} {}", started.thread, started.run),
@@ -62,9 +62,9 @@ fn line(event: &Event) -> String {
             Some(Outcome::Interrupt { interrupts }) => {
                 let each: Vec<String> = interrupts
                     .iter()
-                    .map(|it| match &it.tool_call {
-                        Some(call) => format!("{}({call})", it.id),
-                        None => it.id.to_string(),
+                    .map(|interrupt| match &interrupt.tool_call {
+                        Some(call) => format!("{}({call})", interrupt.id),
+                        None => interrupt.id.to_string(),
                     })
                     .collect();
                 format!("finish interrupt {}", each.join(" "))
@@ -120,8 +120,8 @@ fn line(event: &Event) -> String {
     format!("{text}{owner}")
 }
 
-/// Reads a stream, and makes sure that what comes out is valid however it was cut.
-fn tell_text(text: &str, pairs: &[&str]) -> Told {
+/// Reads a stream, and checks that its events are valid and independent of the chunking.
+fn read_text(text: &str, pairs: &[&str]) -> ReadOutput {
     let framing = detect(text.as_bytes(), FORMAT.reads).unwrap_or(Framing::Lines);
     let read = |cut: usize| {
         let options = Options::parse(pairs.iter().copied(), FORMAT.options).unwrap();
@@ -136,29 +136,29 @@ fn tell_text(text: &str, pairs: &[&str]) -> Told {
         }
         failure = failure.or(source.end(&StreamEnd::Closed, &mut sink).err());
         let (tally, repairs) = (source.tally().clone(), source.repairs().map(|(rule, _)| rule).collect());
-        Told { events, tally, repairs, failure: failure.map(|error| error.to_string()) }
+        ReadOutput { events, tally, repairs, failure: failure.map(|error| error.to_string()) }
     };
-    let told = read(usize::MAX);
-    assert_eq!(read(7).events, told.events, "cutting the bytes changes the events");
+    let output = read(usize::MAX);
+    assert_eq!(read(7).events, output.events, "cutting the bytes changes the events");
     let mut checker = Checker::new();
-    for event in &told.events {
-        assert_eq!(checker.check(event), None, "{:#?}", told.story());
+    for event in &output.events {
+        assert_eq!(checker.check(event), None, "{:#?}", output.summaries());
     }
     assert_eq!(checker.end(), None);
-    told
+    output
 }
 
 /// Reads JSON lines.
-fn tell(lines: &[Value], pairs: &[&str]) -> Told {
+fn read_lines(lines: &[Value], pairs: &[&str]) -> ReadOutput {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    tell_text(&text, pairs)
+    read_text(&text, pairs)
 }
 
-/// Reads frames of the server: name and data.
-fn tell_frames(frames: &[(&str, Value)], pairs: &[&str]) -> Told {
+/// Reads frames of the server, given as name and data.
+fn read_frames(frames: &[(&str, Value)], pairs: &[&str]) -> ReadOutput {
     let text: String =
         frames.iter().map(|(name, data)| format!("event: {name}\r\ndata: {data}\r\n\r\n")).collect();
-    tell_text(&text, pairs)
+    read_text(&text, pairs)
 }
 
 /// A native event below the root `R`.
@@ -172,7 +172,7 @@ fn root(kind: &str, data: Value) -> Value {
     root
 }
 
-/// A native event of a node, at a place.
+/// A native event of the node at `ns`.
 fn node(kind: &str, name: &str, run: &str, ns: &str, data: Value) -> Value {
     let mut node = event(kind, name, run, &["R"], data);
     node["tags"] = json!(["graph:step:1"]);
@@ -200,7 +200,7 @@ fn model_end(run: &str, mut output: Value) -> Value {
     event("on_chat_model_end", "model", run, &["R", "N"], json!({"output": output}))
 }
 
-/// A run with one node `n` around `inner`, and `output` as the graph's last state.
+/// A run with one node `n` around `inner`, and `output` as the final state of the graph.
 fn in_node(inner: &[Value], output: Value) -> Vec<Value> {
     let mut all = vec![
         root("on_chain_start", json!({"input": {}})),

@@ -1,19 +1,19 @@
-//! What the options change.
+//! Effects of the options.
 
 use serde_json::json;
 
-use super::{chunk, event, in_node, model_end, node, root, tell, tell_frames};
+use super::{chunk, event, in_node, model_end, node, read_frames, read_lines, root};
 use crate::event::Body;
 
 #[test]
-fn chains_can_be_shown_as_thinking() {
+fn chains_can_be_shown_as_reasoning() {
     let mut inner = event("on_chain_start", "RunnableSequence", "C", &["R", "N"], json!({}));
     inner["tags"] = json!(["seq:step:1"]);
     let mut end = event("on_chain_end", "RunnableSequence", "C", &["R", "N"], json!({"output": 1}));
     end["tags"] = json!(["seq:step:1"]);
-    let told = tell(&in_node(&[inner, end], json!({})), &["thinking=chains", "steps=none"]);
+    let output = read_lines(&in_node(&[inner, end], json!({})), &["thinking=chains", "steps=none"]);
     assert_eq!(
-        told.story(),
+        output.summaries(),
         [
             "start t R",
             "think chain-R LangGraph",
@@ -28,7 +28,7 @@ fn chains_can_be_shown_as_thinking() {
 }
 
 #[test]
-fn steps_can_be_those_that_use_tools() {
+fn steps_can_be_limited_to_nodes_with_tools() {
     let lines = [
         root("on_chain_start", json!({"input": {}})),
         node("on_chain_start", "agent", "A", "agent:1", json!({"input": {}})),
@@ -39,14 +39,14 @@ fn steps_can_be_those_that_use_tools() {
         node("on_chain_end", "tools", "T", "tools:1", json!({"output": {}})),
         root("on_chain_end", json!({"output": {}})),
     ];
-    let steps = |pair: &str| tell(&lines, &[pair]).lines(&["step", "step-end"]);
+    let steps = |pair: &str| read_lines(&lines, &[pair]).summaries_of(&["step", "step-end"]);
     assert_eq!(steps("steps=nodes"), ["step agent", "step-end agent", "step tools", "step-end tools"]);
     assert_eq!(steps("steps=tools"), ["step tools", "step-end tools"]);
     assert!(steps("steps=none").is_empty());
 }
 
 #[test]
-fn custom_events_without_the_marker_can_be_left_out() {
+fn custom_events_without_the_marker_can_be_dropped() {
     let custom = |name: &str, data: serde_json::Value| event("on_custom_event", name, "N", &["R"], data);
     let lines = in_node(
         &[
@@ -58,9 +58,9 @@ fn custom_events_without_the_marker_can_be_left_out() {
         ],
         json!({}),
     );
-    let told = tell(&lines, &[]);
+    let output = read_lines(&lines, &[]);
     assert_eq!(
-        told.lines(&["custom", "+"]),
+        output.summaries_of(&["custom", "+"]),
         [
             "custom display_chart {\"a\":1}",
             "custom agent_custom_event {\"payload\":1}",
@@ -69,15 +69,15 @@ fn custom_events_without_the_marker_can_be_left_out() {
             "+ x hi",
         ]
     );
-    let told = tell(&lines, &["custom=marker-only"]);
+    let output = read_lines(&lines, &["custom=marker-only"]);
     assert_eq!(
-        told.lines(&["custom", "+"]),
+        output.summaries_of(&["custom", "+"]),
         ["custom display_chart {\"a\":1}", "custom agent_custom_event {\"payload\":1}", "custom empty null"]
     );
 }
 
 #[test]
-fn reasoning_can_be_by_hand_only() {
+fn reasoning_can_be_manual_only() {
     let thinking = json!({"id": "m", "content": [{"type": "thinking", "thinking": "hm", "index": 0}]});
     let lines = in_node(
         &[
@@ -93,13 +93,13 @@ fn reasoning_can_be_by_hand_only() {
         ],
         json!({}),
     );
-    assert_eq!(tell(&lines, &["reasoning=manual"]).lines(&["~"]), ["~ N-reasoning-1 by hand"]);
-    let told = tell(&lines, &["reasoning=auto"]);
-    assert_eq!(told.lines(&["~", "custom"]), ["~ m-r0 hm", "custom reasoning \"by hand\""]);
+    assert_eq!(read_lines(&lines, &["reasoning=manual"]).summaries_of(&["~"]), ["~ N-reasoning-1 by hand"]);
+    let output = read_lines(&lines, &["reasoning=auto"]);
+    assert_eq!(output.summaries_of(&["~", "custom"]), ["~ m-r0 hm", "custom reasoning \"by hand\""]);
 }
 
 #[test]
-fn results_can_be_json_throughout() {
+fn results_can_always_be_json() {
     let tool = |run: &str, output: serde_json::Value| {
         [
             event("on_tool_start", "f", run, &["R", "N"], json!({"input": {}})),
@@ -112,17 +112,17 @@ fn results_can_be_json_throughout() {
         json!({}),
     );
     assert_eq!(
-        tell(&lines, &[]).lines(&["result"]),
+        read_lines(&lines, &[]).summaries_of(&["result"]),
         ["result A text", "result B {\"ü\":[1]}", "result C text"]
     );
     assert_eq!(
-        tell(&lines, &["tool_result=json"]).lines(&["result"]),
+        read_lines(&lines, &["tool_result=json"]).summaries_of(&["result"]),
         ["result A \"text\"", "result B {\"ü\":[1]}", "result C \"text\""]
     );
 }
 
 #[test]
-fn native_events_can_travel_along() {
+fn native_events_can_be_attached() {
     let lines = in_node(
         &[
             event("on_prompt_start", "p", "P", &["R", "N"], json!({})),
@@ -130,25 +130,25 @@ fn native_events_can_travel_along() {
         ],
         json!({}),
     );
-    let told = tell(&lines, &["raw=on"]);
+    let output = read_lines(&lines, &["raw=on"]);
     let carried =
-        told.events.iter().filter(|event| event.raw().is_some() || matches!(event.body, Body::Raw { .. }));
-    assert_eq!(carried.count(), lines.len(), "each native event once: {:#?}", told.story());
-    assert_eq!(told.lines(&["raw"]).len(), 1, "the prompt became nothing else");
-    assert!(tell(&lines, &[]).events.iter().all(|event| event.raw().is_none()));
-    // The server names the run before it begins, and sends more after it has ended.
+        output.events.iter().filter(|event| event.raw().is_some() || matches!(event.body, Body::Raw { .. }));
+    assert_eq!(carried.count(), lines.len(), "each native event once: {:#?}", output.summaries());
+    assert_eq!(output.summaries_of(&["raw"]).len(), 1, "the prompt became nothing else");
+    assert!(read_lines(&lines, &[]).events.iter().all(|event| event.raw().is_none()));
+    // The server sends the run id before the run starts, and frames after its end.
     let frames = [
         ("metadata", json!({"run_id": "R7", "attempt": 1})),
         ("updates", json!({"n": {}})),
         ("error", json!({"error": "ValueError", "message": "no"})),
         ("updates", json!({"n": {}})),
     ];
-    let story = tell_frames(&frames, &["raw=on"]).story();
-    assert_eq!(story, ["start t R7", "raw", "step n", "step-end n", "error ValueError no"]);
+    let summaries = read_frames(&frames, &["raw=on"]).summaries();
+    assert_eq!(summaries, ["start t R7", "raw", "step n", "step-end n", "error ValueError no"]);
 }
 
 #[test]
-fn nodes_and_tags_can_be_left_out() {
+fn nodes_and_tags_can_be_hidden() {
     let call = json!([{"id": "c", "name": "f", "args": {}}]);
     let lines = [
         root("on_chain_start", json!({"input": {}})),
@@ -173,21 +173,21 @@ fn nodes_and_tags_can_be_left_out() {
         ),
     ];
     for pair in ["hide_nodes=x,n", "hide_tags=nostream"] {
-        let told = tell(&lines, &[pair]);
+        let output = read_lines(&lines, &[pair]);
         assert!(
-            told.lines(&["+", "call", "text"]).iter().all(|line| !line.contains("secret")),
+            output.summaries_of(&["+", "call", "text"]).iter().all(|line| !line.contains("secret")),
             "{pair}: {:?}",
-            told.story()
+            output.summaries()
         );
-        assert_eq!(told.lines(&["messages"]), ["messages open"], "{pair}");
+        assert_eq!(output.summaries_of(&["messages"]), ["messages open"], "{pair}");
     }
-    assert!(tell(&lines, &["hide_nodes=n"]).lines(&["step"]).is_empty());
+    assert!(read_lines(&lines, &["hide_nodes=n"]).summaries_of(&["step"]).is_empty());
     let mut custom = event("on_custom_event", "chart", "N", &["R"], json!(1));
     custom["metadata"] = json!({"langgraph_node": "n", "langgraph_checkpoint_ns": "n:1"});
     let lines = in_node(&[custom], json!({}));
-    assert_eq!(tell(&lines, &[]).lines(&["custom"]), ["custom chart 1"]);
-    let told = tell(&lines, &["hide_nodes=n", "thinking=chains"]);
-    assert_eq!(told.lines(&["custom", "think"]), ["think chain-R LangGraph"]);
+    assert_eq!(read_lines(&lines, &[]).summaries_of(&["custom"]), ["custom chart 1"]);
+    let output = read_lines(&lines, &["hide_nodes=n", "thinking=chains"]);
+    assert_eq!(output.summaries_of(&["custom", "think"]), ["think chain-R LangGraph"]);
     let frames = [
         (
             "messages",
@@ -196,12 +196,12 @@ fn nodes_and_tags_can_be_left_out() {
         ("updates", json!({"n": {"messages": [{"type": "ai", "id": "m", "content": "x"}]}})),
     ];
     for pair in ["hide_nodes=n", "hide_tags=quiet"] {
-        assert!(tell_frames(&frames, &[pair]).lines(&["+"]).is_empty(), "{pair}");
+        assert!(read_frames(&frames, &[pair]).summaries_of(&["+"]).is_empty(), "{pair}");
     }
 }
 
 #[test]
-fn interrupts_can_come_the_old_way() {
+fn interrupts_can_be_legacy_custom_events() {
     let chunk =
         json!({"chunk": {"__interrupt__": [{"value": {"q": 1}, "id": "0123456789abcdef0123456789abcdef"}]}});
     let lines = [
@@ -211,15 +211,15 @@ fn interrupts_can_come_the_old_way() {
     ];
     let custom = "custom on_interrupt {\"q\":1}";
     let outcome = "finish interrupt 0123456789abcdef0123456789abcdef";
-    let told = |pair: &str| tell(&lines, &[pair]).lines(&["custom", "finish"]);
-    assert_eq!(told("interrupts=outcome"), [outcome]);
-    assert_eq!(told("interrupts=legacy"), [custom, "finish"]);
-    assert_eq!(told("interrupts=both"), [custom, outcome]);
+    let output = |pair: &str| read_lines(&lines, &[pair]).summaries_of(&["custom", "finish"]);
+    assert_eq!(output("interrupts=outcome"), [outcome]);
+    assert_eq!(output("interrupts=legacy"), [custom, "finish"]);
+    assert_eq!(output("interrupts=both"), [custom, outcome]);
 }
 
 #[test]
 fn nested_graphs_can_be_subagents() {
-    let place = |event: serde_json::Value, ns: &str, agent: &str| {
+    let at_namespace = |event: serde_json::Value, ns: &str, agent: &str| {
         let mut event = event;
         event["metadata"]["langgraph_checkpoint_ns"] = json!(ns);
         event["metadata"]["lc_agent_name"] = json!(agent);
@@ -241,8 +241,8 @@ fn nested_graphs_can_be_subagents() {
         ),
         event("on_tool_start", "ask", "T", &["R", "N"], json!({"input": {}})),
         inner,
-        place(chunk("M", json!({"id": "m", "content": "hi"})), "tools:1|model:2", "helper"),
-        place(model_end("M", json!({"id": "m", "content": "hi"})), "tools:1|model:2", "helper"),
+        at_namespace(chunk("M", json!({"id": "m", "content": "hi"})), "tools:1|model:2", "helper"),
+        at_namespace(model_end("M", json!({"id": "m", "content": "hi"})), "tools:1|model:2", "helper"),
         inner_end,
         event(
             "on_tool_end",
@@ -254,9 +254,9 @@ fn nested_graphs_can_be_subagents() {
         node("on_chain_end", "tools", "N", "tools:1", json!({"output": {}})),
         root("on_chain_end", json!({"output": {}})),
     ];
-    let told = tell(&lines, &["subagents=on"]);
+    let output = read_lines(&lines, &["subagents=on"]);
     assert_eq!(
-        told.lines(&["step", "step-end", "subagent", "subagent-end", "+", "result"]),
+        output.summaries_of(&["step", "step-end", "subagent", "subagent-end", "+", "result"]),
         [
             "step tools",
             "subagent tools @tools:1",
@@ -269,27 +269,27 @@ fn nested_graphs_can_be_subagents() {
         ]
     );
     let Some(Body::SubagentStarted(started)) =
-        told.events.iter().map(|event| &event.body).find(|body| matches!(body, Body::SubagentStarted(_)))
+        output.events.iter().map(|event| &event.body).find(|body| matches!(body, Body::SubagentStarted(_)))
     else {
         panic!()
     };
     assert_eq!(started.parent_call.as_deref(), Some("c"));
-    assert!(tell(&lines, &[]).lines(&["subagent"]).is_empty(), "only when asked for");
+    assert!(read_lines(&lines, &[]).summaries_of(&["subagent"]).is_empty(), "only with the option");
 }
 
 #[test]
-fn a_subagent_that_has_not_ended_ends_as_the_run_does() {
+fn open_subagent_ends_with_the_outcome_of_the_run() {
     let chunk = json!({"type": "AIMessageChunk", "id": "m", "content": "hi", "chunk_position": "last"});
-    let said = ("messages", json!([chunk, {"langgraph_checkpoint_ns": "a:1|b:2|c:3"}]));
+    let chunk_frame = ("messages", json!([chunk, {"langgraph_checkpoint_ns": "a:1|b:2|c:3"}]));
     for (last, ends) in [
         (("updates", json!({"__interrupt__": [{"id": "i", "value": 1}]})), "SubagentFinished"),
         (("error", json!({"error": "E", "message": "no"})), "SubagentError"),
     ] {
-        let told = tell_frames(&[said.clone(), last], &["subagents=on"]);
-        let ended = told.events.iter().filter(|event| format!("{:?}", event.body).starts_with(ends));
+        let output = read_frames(&[chunk_frame.clone(), last], &["subagents=on"]);
+        let ended = output.events.iter().filter(|event| format!("{:?}", event.body).starts_with(ends));
         let ended: Vec<_> = ended.map(|event| event.subagent.as_ref().unwrap().as_str()).collect();
-        assert_eq!(ended, ["b:2", "a:1"], "the inner one first");
-        assert!(told.repairs.is_empty(), "{:?}", told.repairs);
+        assert_eq!(ended, ["b:2", "a:1"], "innermost first");
+        assert!(output.repairs.is_empty(), "{:?}", output.repairs);
     }
 }
 
@@ -298,6 +298,6 @@ fn ids_of_the_request_can_be_kept() {
     let mut start = root("on_chain_start", json!({"input": {}}));
     start["metadata"]["thread_id"] = json!("T9");
     let lines = [start, root("on_chain_end", json!({"output": {}}))];
-    assert_eq!(tell(&lines, &[]).story(), ["start T9 R", "finish"]);
-    assert_eq!(tell(&lines, &["ids=given"]).story(), ["start t r", "finish"]);
+    assert_eq!(read_lines(&lines, &[]).summaries(), ["start T9 R", "finish"]);
+    assert_eq!(read_lines(&lines, &["ids=given"]).summaries(), ["start t r", "finish"]);
 }

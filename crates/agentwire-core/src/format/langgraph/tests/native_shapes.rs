@@ -1,16 +1,16 @@
-//! The many shapes in which models, tools and nodes say the same thing.
+//! The native forms of model output, tool calls and nodes.
 
 use serde_json::json;
 
-use super::{chunk, event, in_node, model_end, node, root, tell, tell_frames};
+use super::{chunk, event, in_node, model_end, node, read_frames, read_lines, root};
 
 const TEXT: &[&str] = &["text", "+", "text-end"];
 const THINK: &[&str] = &["think", "thought", "~", "sealed", "thought-end", "think-end", "text", "+"];
 const CALLS: &[&str] = &["call", "args", "call-end", "result"];
 
 #[test]
-fn a_message_keeps_the_id_it_was_first_shown_under() {
-    let told = tell(
+fn message_keeps_the_id_it_was_first_shown_under() {
+    let output = read_lines(
         &in_node(
             &[
                 chunk("M", json!({"id": null, "content": "Hel"})),
@@ -22,15 +22,15 @@ fn a_message_keeps_the_id_it_was_first_shown_under() {
         &[],
     );
     assert_eq!(
-        told.lines(TEXT),
+        output.summaries_of(TEXT),
         ["text lc_run--M", "+ lc_run--M Hel", "+ lc_run--M lo", "text-end lc_run--M"]
     );
-    assert_eq!(told.lines(&["messages"]), ["messages lc_run--M"]);
+    assert_eq!(output.summaries_of(&["messages"]), ["messages lc_run--M"]);
 }
 
 #[test]
-fn two_runs_of_a_model_with_one_id_are_two_messages() {
-    let told = tell(
+fn two_model_runs_with_one_id_are_two_messages() {
+    let output = read_lines(
         &in_node(
             &[
                 chunk("M1", json!({"id": "same", "content": "a"})),
@@ -42,12 +42,12 @@ fn two_runs_of_a_model_with_one_id_are_two_messages() {
         ),
         &[],
     );
-    assert_eq!(told.lines(&["+"]), ["+ same a", "+ lc_run--M2 b"]);
+    assert_eq!(output.summaries_of(&["+"]), ["+ same a", "+ lc_run--M2 b"]);
 }
 
 #[test]
-fn one_chunk_may_hold_reasoning_text_and_a_call() {
-    let told = tell(
+fn chunk_may_contain_reasoning_text_and_a_call() {
+    let output = read_lines(
         &in_node(
             &[
                 chunk(
@@ -68,7 +68,7 @@ fn one_chunk_may_hold_reasoning_text_and_a_call() {
         &[],
     );
     assert_eq!(
-        told.lines(&[THINK, CALLS].concat()),
+        output.summaries_of(&[THINK, CALLS].concat()),
         [
             "think m-r0",
             "thought m-r0",
@@ -85,7 +85,7 @@ fn one_chunk_may_hold_reasoning_text_and_a_call() {
 }
 
 #[test]
-fn reasoning_of_every_provider_is_understood() {
+fn reads_reasoning_of_every_provider() {
     let forms = [
         ("anthropic", json!({"content": [{"type": "thinking", "thinking": "hm", "index": 0}]})),
         (
@@ -111,30 +111,31 @@ fn reasoning_of_every_provider_is_understood() {
     for (provider, form) in forms {
         let mut form = form.clone();
         form["id"] = json!("m");
-        for whole in [false, true] {
-            let inner = if whole {
+        for complete in [false, true] {
+            let inner = if complete {
                 vec![model_end("M", form.clone())]
             } else {
                 vec![chunk("M", form.clone()), model_end("M", form.clone())]
             };
-            let told = tell(&in_node(&inner, json!({})), &[]);
+            let output = read_lines(&in_node(&inner, json!({})), &[]);
             let wanted = ["think m-r0", "thought m-r0", "~ m-r0 hm", "thought-end m-r0", "think-end m-r0"];
-            assert_eq!(told.lines(THINK), wanted, "{provider}, whole: {whole}");
-            assert!(told.lines(&["+"]).is_empty(), "{provider}: reasoning is no answer");
+            assert_eq!(output.summaries_of(THINK), wanted, "{provider}, complete: {complete}");
+            assert!(output.summaries_of(&["+"]).is_empty(), "{provider}: reasoning is not text");
         }
     }
 }
 
 #[test]
-fn what_only_the_provider_can_read_has_a_home() {
+fn encrypted_reasoning_has_a_message() {
     let redacted = json!({"id": "m", "content": [{"type": "redacted_thinking", "data": "xyz", "index": 0}]});
-    let told = tell(&in_node(&[chunk("M", redacted.clone()), model_end("M", redacted)], json!({})), &[]);
+    let output =
+        read_lines(&in_node(&[chunk("M", redacted.clone()), model_end("M", redacted)], json!({})), &[]);
     assert_eq!(
-        told.lines(THINK),
+        output.summaries_of(THINK),
         ["think m-r0", "thought m-r0", "sealed Message(\"m-r0\") xyz", "thought-end m-r0", "think-end m-r0"]
     );
     let signature = json!({"content": [{"type": "reasoning", "reasoning": "", "extras": {"signature": "sig"}, "index": 0}]});
-    let told = tell(
+    let output = read_lines(
         &in_node(
             &[
                 chunk(
@@ -149,24 +150,24 @@ fn what_only_the_provider_can_read_has_a_home() {
         ),
         &[],
     );
-    assert_eq!(told.lines(&["sealed", "thought"]), ["thought m-r0", "sealed Message(\"m-r0\") sig"]);
+    assert_eq!(output.summaries_of(&["sealed", "thought"]), ["thought m-r0", "sealed Message(\"m-r0\") sig"]);
 }
 
 #[test]
-fn signatures_belong_to_what_they_sign() {
+fn signatures_name_the_entity_they_sign() {
     let bedrock = |inner: serde_json::Value, index: u8| {
         chunk(
             "M",
             json!({"id": "m", "content": [{"type": "reasoning_content", "reasoning_content": inner, "index": index}]}),
         )
     };
-    let told = tell(
+    let output = read_lines(
         &in_node(
             &[
                 bedrock(json!({"redacted_content": "dark"}), 0),
                 bedrock(json!({"text": "hm"}), 1),
                 bedrock(json!({"signature": "sig"}), 1),
-                // The end of a block is nothing to show.
+                // The end of a block has no event.
                 chunk("M", json!({"id": "m", "content": [{"index": 1}]})),
             ],
             json!({}),
@@ -174,7 +175,7 @@ fn signatures_belong_to_what_they_sign() {
         &[],
     );
     assert_eq!(
-        told.lines(&["~", "sealed", "custom"]),
+        output.summaries_of(&["~", "sealed", "custom"]),
         ["sealed Message(\"m-r0\") dark", "~ m-r1 hm", "sealed Message(\"m-r1\") sig"]
     );
     let gemini = json!({
@@ -182,27 +183,31 @@ fn signatures_belong_to_what_they_sign() {
         "tool_calls": [{"id": "c", "name": "f", "args": {}}],
         "additional_kwargs": {"__gemini_function_call_thought_signatures__": {"c": "s2", "unknown": "s3"}},
     });
-    let mut piece = gemini.clone();
-    piece["tool_calls"] = json!([]);
-    piece["tool_call_chunks"] = json!([{"id": "c", "name": "f", "args": "{}", "index": null}]);
-    // Modes have no end of a model, only its last chunk.
-    let mut last = piece.clone();
+    let mut first = gemini.clone();
+    first["tool_calls"] = json!([]);
+    first["tool_call_chunks"] = json!([{"id": "c", "name": "f", "args": "{}", "index": null}]);
+    // Modes report the last chunk of a model, but not its end.
+    let mut last = first.clone();
     (last["type"], last["chunk_position"]) = (json!("AIMessageChunk"), json!("last"));
     let tuple = ("messages", json!([last, {"langgraph_checkpoint_ns": "n:1"}]));
-    assert_eq!(tell_frames(&[tuple], &[]).lines(&["sealed"]).len(), 2);
-    for inner in [vec![model_end("M", gemini.clone())], vec![chunk("M", piece), model_end("M", gemini)]] {
-        let told = tell(&in_node(&inner, json!({})), &[]);
+    assert_eq!(read_frames(&[tuple], &[]).summaries_of(&["sealed"]).len(), 2);
+    for inner in [vec![model_end("M", gemini.clone())], vec![chunk("M", first), model_end("M", gemini)]] {
+        let output = read_lines(&in_node(&inner, json!({})), &[]);
         assert_eq!(
-            told.lines(&["+", "sealed"]),
+            output.summaries_of(&["+", "sealed"]),
             ["+ m yes", "sealed Message(\"m\") s1", "sealed ToolCall(\"c\") s2"]
         );
-        assert!(tell(&in_node(&inner, json!({})), &["reasoning=manual"]).lines(&["sealed"]).is_empty());
+        assert!(
+            read_lines(&in_node(&inner, json!({})), &["reasoning=manual"])
+                .summaries_of(&["sealed"])
+                .is_empty()
+        );
     }
 }
 
 #[test]
-fn whole_calls_in_one_chunk_are_calls_of_their_own() {
-    let told = tell(
+fn complete_calls_in_one_chunk_are_separate_calls() {
+    let output = read_lines(
         &in_node(
             &[
                 chunk(
@@ -224,7 +229,7 @@ fn whole_calls_in_one_chunk_are_calls_of_their_own() {
         &[],
     );
     assert_eq!(
-        told.lines(CALLS),
+        output.summaries_of(CALLS),
         [
             "call a f in m",
             "args a {\"x\":1}",
@@ -234,52 +239,53 @@ fn whole_calls_in_one_chunk_are_calls_of_their_own() {
             "call-end b"
         ]
     );
-    assert_eq!(told.last(), "finish pending [\"a\", \"b\"]");
+    assert_eq!(output.last(), "finish pending [\"a\", \"b\"]");
 }
 
 #[test]
-fn an_id_that_is_repeated_with_every_piece_is_one_call() {
-    let piece = |args: &str| {
+fn id_repeated_in_every_chunk_is_one_call() {
+    let call_chunk = |args: &str| {
         chunk(
             "M",
             json!({"id": "m", "tool_call_chunks": [{"id": "a", "name": "f", "args": args, "index": 0}]}),
         )
     };
-    let told = tell(&in_node(&[piece("{\"x\""), piece(":1}")], json!({})), &[]);
-    assert_eq!(told.lines(CALLS), ["call a f in m", "args a {\"x\"", "args a :1}", "call-end a"]);
+    let output = read_lines(&in_node(&[call_chunk("{\"x\""), call_chunk(":1}")], json!({})), &[]);
+    assert_eq!(output.summaries_of(CALLS), ["call a f in m", "args a {\"x\"", "args a :1}", "call-end a"]);
 }
 
 #[test]
-fn a_new_id_at_the_same_index_is_a_new_call() {
-    let piece = |id: &str, args: &str| {
+fn new_id_at_the_same_index_is_a_new_call() {
+    let call_chunk = |id: &str, args: &str| {
         chunk(
             "M",
             json!({"id": "m", "tool_call_chunks": [{"id": id, "name": "f", "args": args, "index": 0}]}),
         )
     };
-    let told = tell(&in_node(&[piece("a", "{}"), piece("b", "{}")], json!({})), &[]);
-    assert_eq!(told.lines(&["call"]), ["call a f in m", "call b f in m"]);
+    let output = read_lines(&in_node(&[call_chunk("a", "{}"), call_chunk("b", "{}")], json!({})), &[]);
+    assert_eq!(output.summaries_of(&["call"]), ["call a f in m", "call b f in m"]);
 }
 
 #[test]
-fn pieces_without_index_or_id_belong_to_the_last_call() {
-    let piece = |piece: serde_json::Value| chunk("M", json!({"id": "m", "tool_call_chunks": [piece]}));
-    let told = tell(
+fn chunks_without_index_or_id_belong_to_the_last_call() {
+    let call_chunk =
+        |call_chunk: serde_json::Value| chunk("M", json!({"id": "m", "tool_call_chunks": [call_chunk]}));
+    let output = read_lines(
         &in_node(
             &[
-                piece(json!({"id": "a", "name": "f", "args": "", "index": null})),
-                piece(json!({"id": null, "name": null, "args": "{}", "index": null})),
+                call_chunk(json!({"id": "a", "name": "f", "args": "", "index": null})),
+                call_chunk(json!({"id": null, "name": null, "args": "{}", "index": null})),
             ],
             json!({}),
         ),
         &[],
     );
-    assert_eq!(told.lines(CALLS), ["call a f in m", "args a {}", "call-end a"]);
+    assert_eq!(output.summaries_of(CALLS), ["call a f in m", "args a {}", "call-end a"]);
 }
 
 #[test]
-fn a_call_without_an_id_gets_one_and_keeps_it() {
-    let told = tell(
+fn call_without_an_id_gets_a_stable_one() {
+    let output = read_lines(
         &in_node(
             &[
                 chunk(
@@ -301,14 +307,14 @@ fn a_call_without_an_id_gets_one_and_keeps_it() {
         &[],
     );
     assert_eq!(
-        told.lines(CALLS),
+        output.summaries_of(CALLS),
         ["call m-call-0 f in m", "args m-call-0 {}", "call-end m-call-0", "result m-call-0 ok"]
     );
 }
 
 #[test]
 fn invalid_calls_are_shown_and_ended() {
-    let told = tell(
+    let output = read_lines(
         &in_node(
             &[model_end(
                 "M",
@@ -318,20 +324,20 @@ fn invalid_calls_are_shown_and_ended() {
         ),
         &[],
     );
-    assert_eq!(told.lines(CALLS), ["call a f in m", "args a {\"x\":", "call-end a"]);
+    assert_eq!(output.summaries_of(CALLS), ["call a f in m", "args a {\"x\":", "call-end a"]);
 }
 
 #[test]
-fn parallel_calls_of_one_tool_stay_apart_whatever_order_they_run_in() {
+fn parallel_calls_of_one_tool_get_their_own_results_in_any_order() {
     let call = |id: &str, x: i32| json!({"id": id, "name": "f", "args": {"x": x}});
     let tool = |kind: &str, run: &str, data: serde_json::Value| event(kind, "f", run, &["R", "N"], data);
-    let told = tell(
+    let output = read_lines(
         &in_node(
             &[
                 model_end("M", json!({"id": "m", "tool_calls": [call("a", 1), call("b", 2)]})),
                 tool("on_tool_start", "T2", json!({"input": {"x": 2}})),
                 tool("on_tool_start", "T1", json!({"input": {"x": 1}})),
-                // Bare outputs name no call: only the run ties them to it.
+                // Bare outputs contain no call id; only the run id identifies the call.
                 tool("on_tool_end", "T2", json!({"output": "two"})),
                 tool("on_tool_end", "T1", json!({"output": "one"})),
             ],
@@ -339,12 +345,12 @@ fn parallel_calls_of_one_tool_stay_apart_whatever_order_they_run_in() {
         ),
         &[],
     );
-    assert_eq!(told.lines(&["result"]), ["result b two", "result a one"]);
+    assert_eq!(output.summaries_of(&["result"]), ["result b two", "result a one"]);
 }
 
 #[test]
-fn a_tool_that_no_model_asked_for_is_known_by_its_run() {
-    let told = tell(
+fn tool_without_a_model_call_uses_its_run_id() {
+    let output = read_lines(
         &in_node(
             &[
                 event("on_tool_start", "f", "T", &["R", "N"], json!({"input": {"x": [1, "é"]}})),
@@ -355,16 +361,16 @@ fn a_tool_that_no_model_asked_for_is_known_by_its_run() {
         &[],
     );
     assert_eq!(
-        told.lines(CALLS),
+        output.summaries_of(CALLS),
         ["call T f in -", "args T {\"x\":[1,\"é\"]}", "call-end T", "result T {\"deep\":[1,null]}"]
     );
 }
 
 #[test]
-fn an_unknown_tool_and_a_failed_validation_have_results() {
+fn unknown_tool_and_failed_validation_have_results() {
     let call = |id: &str| json!({"id": id, "name": "f", "args": {}});
     let message = |id: &str, text: &str| json!({"type": "tool", "content": text, "tool_call_id": id, "status": "error"});
-    let told = tell(
+    let output = read_lines(
         &[
             root("on_chain_start", json!({"input": {}})),
             node("on_chain_start", "agent", "N", "agent:1", json!({"input": {}})),
@@ -385,12 +391,12 @@ fn an_unknown_tool_and_a_failed_validation_have_results() {
         ],
         &[],
     );
-    assert_eq!(told.lines(&["result"]), ["result a no such tool !", "result b x is missing !"]);
+    assert_eq!(output.summaries_of(&["result"]), ["result a no such tool !", "result b x is missing !"]);
 }
 
 #[test]
 fn media_and_citations_are_typed_events() {
-    let told = tell(
+    let output = read_lines(
         &in_node(
             &[
                 chunk(
@@ -409,7 +415,7 @@ fn media_and_citations_are_typed_events() {
         &[],
     );
     assert_eq!(
-        told.lines(&["source", "file", "custom"]),
+        output.summaries_of(&["source", "file", "custom"]),
         [
             "source m-s0 https://a",
             "file m-f1 image",
@@ -420,8 +426,8 @@ fn media_and_citations_are_typed_events() {
 }
 
 #[test]
-fn a_fan_out_numbers_its_steps() {
-    let told = tell(
+fn fan_out_numbers_its_steps() {
+    let output = read_lines(
         &[
             root("on_chain_start", json!({"input": {}})),
             node("on_chain_start", "w", "A", "w:1", json!({"input": {}})),
@@ -435,30 +441,30 @@ fn a_fan_out_numbers_its_steps() {
         &[],
     );
     assert_eq!(
-        told.lines(&["step", "step-end"]),
+        output.summaries_of(&["step", "step-end"]),
         ["step w", "step w#2", "step-end w", "step w", "step-end w", "step-end w#2"]
     );
 }
 
 #[test]
-fn plumbing_and_hidden_chains_are_no_steps() {
+fn internal_and_hidden_chains_are_not_steps() {
     let mut plumbing = node("on_chain_start", "tools_condition", "P", "n:1", json!({}));
     plumbing["tags"] = json!(["seq:step:3"]);
     let mut hidden = node("on_chain_start", "__start__", "H", "n:1", json!({}));
     hidden["tags"] = json!(["graph:step:0", "langsmith:hidden"]);
-    let told = tell(&in_node(&[plumbing, hidden], json!({})), &[]);
-    assert_eq!(told.lines(&["step"]), ["step n"]);
+    let output = read_lines(&in_node(&[plumbing, hidden], json!({})), &[]);
+    assert_eq!(output.summaries_of(&["step"]), ["step n"]);
 }
 
 #[test]
-fn nodes_are_found_without_tags() {
+fn nodes_are_recognised_without_tags() {
     let strip = |mut event: serde_json::Value| {
         event["tags"] = json!([]);
         event
     };
     let mut inner = event("on_chain_start", "n", "I", &["R", "N"], json!({}));
     inner["metadata"] = json!({"langgraph_node": "n", "langgraph_checkpoint_ns": "n:1"});
-    let told = tell(
+    let output = read_lines(
         &[
             root("on_chain_start", json!({"input": {}})),
             strip(node("on_chain_start", "n", "N", "n:1", json!({}))),
@@ -468,15 +474,15 @@ fn nodes_are_found_without_tags() {
         ],
         &[],
     );
-    assert_eq!(told.lines(&["step", "step-end"]), ["step n", "step-end n"]);
+    assert_eq!(output.summaries_of(&["step", "step-end"]), ["step n", "step-end n"]);
 }
 
 #[test]
-fn a_message_that_got_its_id_from_the_graph_is_shown_once() {
+fn message_with_an_id_from_the_graph_is_shown_once() {
     let message = json!({"type": "ai", "content": "static"});
     let mut named = message.clone();
     named["id"] = json!("29857793-e265-4af3-9fb1-3171d1baf059");
-    let told = tell(
+    let output = read_lines(
         &[
             root("on_chain_start", json!({"input": {}})),
             node("on_chain_start", "n", "N", "n:1", json!({"input": {}})),
@@ -486,7 +492,7 @@ fn a_message_that_got_its_id_from_the_graph_is_shown_once() {
         ],
         &[],
     );
-    assert_eq!(told.lines(&["+"]), ["+ 29857793-e265-4af3-9fb1-3171d1baf059 static"]);
+    assert_eq!(output.summaries_of(&["+"]), ["+ 29857793-e265-4af3-9fb1-3171d1baf059 static"]);
 }
 
 #[test]
@@ -496,7 +502,7 @@ fn usage_adds_up_per_provider_and_model() {
         event
     };
     let usage = |input: u64, output: u64| json!({"input_tokens": input, "output_tokens": output, "total_tokens": input + output, "input_token_details": {"cache_read": 1, "cache_creation": 2}, "output_token_details": {"reasoning": 3}});
-    let told = tell(
+    let output = read_lines(
         &in_node(
             &[
                 // The first chunk counts the input, the last one the output, and the end has the sum.
@@ -540,8 +546,8 @@ fn usage_adds_up_per_provider_and_model() {
         ),
         &[],
     );
-    let crate::event::Body::RunFinished(finished) = &told.events.last().unwrap().body else { panic!() };
-    let told: Vec<_> = finished
+    let crate::event::Body::RunFinished(finished) = &output.events.last().unwrap().body else { panic!() };
+    let output: Vec<_> = finished
         .usage
         .iter()
         .map(|it| {
@@ -557,7 +563,7 @@ fn usage_adds_up_per_provider_and_model() {
         })
         .collect();
     assert_eq!(
-        told,
+        output,
         [
             (Some("p"), Some(15), Some(27), Some(42), Some(6), Some(2), Some(4)),
             (Some("q"), Some(1), Some(1), Some(2), None, None, None),
@@ -566,10 +572,10 @@ fn usage_adds_up_per_provider_and_model() {
 }
 
 #[test]
-fn state_changes_travel_as_patches() {
+fn state_changes_are_sent_as_patches() {
     let values = |value: serde_json::Value| ("values", value);
     let long: Vec<u32> = (0..200).collect();
-    let told = tell_frames(
+    let output = read_frames(
         &[
             ("metadata", json!({"run_id": "R"})),
             values(json!({"messages": [], "n": 1, "list": long})),
@@ -579,33 +585,36 @@ fn state_changes_travel_as_patches() {
         ],
         &[],
     );
-    let lines = told.lines(&["state", "patch"]);
+    let lines = output.summaries_of(&["state", "patch"]);
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert_eq!(lines[1], "patch replace/n");
     assert_eq!(lines[2], "state {\"other\":true}", "shorter than a patch");
 }
 
 #[test]
-fn accumulated_messages_stream_what_is_new() {
+fn accumulated_messages_stream_their_new_part() {
     let partial = |content: serde_json::Value, calls: serde_json::Value| {
         ("messages/partial", json!([{"type": "ai", "id": "m", "content": content, "tool_calls": calls}]))
     };
     let thinking = |text: &str| json!({"type": "thinking", "thinking": text});
-    let said = |text: &str| json!({"type": "text", "text": text});
-    let told = tell_frames(
+    let text_block = |text: &str| json!({"type": "text", "text": text});
+    let output = read_frames(
         &[
             ("metadata", json!({"run_id": "R"})),
             partial(json!([thinking("h")]), json!([])),
             partial(json!([thinking("hm")]), json!([])),
-            partial(json!([thinking("hm"), said("a")]), json!([])),
-            partial(json!([thinking("hm"), said("ab")]), json!([{"id": "c", "name": "f", "args": {}}])),
-            partial(json!([thinking("hm"), said("ab")]), json!([{"id": "c", "name": "f", "args": {"x": 1}}])),
+            partial(json!([thinking("hm"), text_block("a")]), json!([])),
+            partial(json!([thinking("hm"), text_block("ab")]), json!([{"id": "c", "name": "f", "args": {}}])),
+            partial(
+                json!([thinking("hm"), text_block("ab")]),
+                json!([{"id": "c", "name": "f", "args": {"x": 1}}]),
+            ),
             ("messages/complete", json!([{"type": "tool", "id": "r", "content": "ok", "tool_call_id": "c"}])),
         ],
         &[],
     );
     assert_eq!(
-        told.lines(&["~", "+", "call", "args", "result"]),
+        output.summaries_of(&["~", "+", "call", "args", "result"]),
         ["~ m-r0 h", "~ m-r0 m", "+ m a", "+ m b", "result c ok", "call c f in m", "args c {\"x\":1}"]
     );
 }
@@ -615,16 +624,16 @@ fn both_message_modes_at_once_are_one_message() {
     let tuple =
         |text: &str| ("messages", json!([{"type": "AIMessageChunk", "id": "m", "content": text}, {}]));
     let partial = |text: &str| ("messages/partial", json!([{"type": "ai", "id": "m", "content": text}]));
-    let told = tell_frames(&[tuple("a"), partial("a"), tuple("b"), partial("ab")], &[]);
-    assert_eq!(told.lines(&["+"]), ["+ m a", "+ m b"]);
-    let told = tell_frames(&[partial("a"), tuple("a"), partial("ab"), tuple("b")], &[]);
-    assert_eq!(told.lines(&["+"]), ["+ m a", "+ m b"]);
+    let output = read_frames(&[tuple("a"), partial("a"), tuple("b"), partial("ab")], &[]);
+    assert_eq!(output.summaries_of(&["+"]), ["+ m a", "+ m b"]);
+    let output = read_frames(&[partial("a"), tuple("a"), partial("ab"), tuple("b")], &[]);
+    assert_eq!(output.summaries_of(&["+"]), ["+ m a", "+ m b"]);
 }
 
 #[test]
-fn events_and_modes_together_are_told_once() {
+fn events_and_modes_together_are_emitted_once() {
     let message = json!({"type": "ai", "id": "m", "content": "hi"});
-    let told = tell_frames(
+    let output = read_frames(
         &[
             ("metadata", json!({"run_id": "R"})),
             ("events", root("on_chain_start", json!({"input": {}}))),
@@ -651,7 +660,7 @@ fn events_and_modes_together_are_told_once() {
         &[],
     );
     assert_eq!(
-        told.story(),
+        output.summaries(),
         [
             "start t R",
             "messages h",
@@ -670,7 +679,7 @@ fn events_and_modes_together_are_told_once() {
 #[test]
 fn protocol_v2_shows_tools_and_nested_graphs() {
     let frame = |method: &str, ns: serde_json::Value, data: serde_json::Value| json!({"type": "event", "method": method, "params": {"namespace": ns, "timestamp": 5, "data": data}});
-    let told = tell(
+    let output = read_lines(
         &[
             json!({"type": "success", "id": 1, "result": {"run_id": "R2"}}),
             frame("lifecycle", json!([]), json!({"event": "running"})),
@@ -719,7 +728,7 @@ fn protocol_v2_shows_tools_and_nested_graphs() {
         &[],
     );
     assert_eq!(
-        told.story(),
+        output.summaries(),
         [
             "start t R2",
             "step research",
@@ -738,12 +747,12 @@ fn protocol_v2_shows_tools_and_nested_graphs() {
             "error ValueError ValueError('x')",
         ]
     );
-    assert_eq!(told.tally.count("event after the end", "values"), 1);
-    assert!(told.events.iter().all(|event| event.timestamp == Some(5)));
+    assert_eq!(output.tally.count("event after the end", "values"), 1);
+    assert!(output.events.iter().all(|event| event.timestamp == Some(5)));
 }
 
 #[test]
-fn every_name_has_one_spelling() {
+fn every_name_parses_back() {
     use crate::format::langgraph::{EventName, ProtocolMethod, StreamMode};
     for name in EventName::ALL {
         assert_eq!(EventName::parse(name.as_str()), Some(*name));
@@ -758,12 +767,12 @@ fn every_name_has_one_spelling() {
 }
 
 #[test]
-fn a_recording_may_be_one_array() {
+fn recording_may_be_one_array() {
     let lines = in_node(&[chunk("M", json!({"id": "m", "content": "hi"}))], json!({}));
-    let wanted = tell(&lines, &[]).story();
+    let wanted = read_lines(&lines, &[]).summaries();
     let array = serde_json::Value::from(lines);
-    assert_eq!(super::tell_text(&array.to_string(), &[]).story(), wanted);
-    assert_eq!(super::tell_text(&serde_json::to_string_pretty(&array).unwrap(), &[]).story(), wanted);
+    assert_eq!(super::read_text(&array.to_string(), &[]).summaries(), wanted);
+    assert_eq!(super::read_text(&serde_json::to_string_pretty(&array).unwrap(), &[]).summaries(), wanted);
 }
 
 #[test]
@@ -777,7 +786,11 @@ fn tuples_of_any_arity_are_modes() {
         json!({"type": "messages", "ns": [], "data": [message, {}]}),
         json!({"mode": "messages", "ns": [], "data": [message, {}]}),
     ] {
-        // One line alone could be a whole recording in an array.
-        assert_eq!(tell(&[line.clone(), line.clone()], &[]).lines(&["+"]), ["+ m a", "+ m a"], "{line}");
+        // A single line could be a complete recording in an array.
+        assert_eq!(
+            read_lines(&[line.clone(), line.clone()], &[]).summaries_of(&["+"]),
+            ["+ m a", "+ m a"],
+            "{line}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Every capture that says what the graph held in the end must fold to it.
+//! Every capture with the final state of its graph must fold to that state.
 
 use std::{fs, path::Path};
 
@@ -10,14 +10,14 @@ use crate::{
     fold::Fold,
 };
 
-/// A message, reduced to what the graph and the user interface must agree on.
+/// The parts of a message on which the graph and the client must agree.
 #[derive(Debug, PartialEq)]
-struct Said {
+struct ComparedMessage {
     role: &'static str,
     text: String,
     calls: Vec<(String, String, Value)>,
-    answers: Option<String>,
-    failed: bool,
+    result_of: Option<String>,
+    is_error: bool,
 }
 
 /// The text of LangChain content, read independently of the reader.
@@ -36,48 +36,53 @@ fn text_of(content: &Value) -> String {
     }
 }
 
-fn said_by_graph(message: &Value) -> Said {
+fn graph_message(message: &Value) -> ComparedMessage {
     let message = if message["lc"] == 1 { &message["kwargs"] } else { message };
     let calls = message["tool_calls"].as_array().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    Said {
+    ComparedMessage {
         role: match message["type"].as_str() {
             Some("human") => "user",
             Some("tool") => "tool",
             Some("ai" | "AIMessageChunk") => "assistant",
-            other => panic!("what is {other:?}?"),
+            other => panic!("unknown message type {other:?}"),
         },
         text: text_of(&message["content"]),
         calls: calls.map(|call| (text(&call["id"]), text(&call["name"]), call["args"].clone())).collect(),
-        answers: message["tool_call_id"].as_str().map(str::to_owned),
-        failed: message["status"] == "error",
+        result_of: message["tool_call_id"].as_str().map(str::to_owned),
+        is_error: message["status"] == "error",
     }
 }
 
-fn said_to_user(message: &Message) -> Option<Said> {
+fn client_message(message: &Message) -> Option<ComparedMessage> {
     let calls = message.tool_calls().iter();
     let parse = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
     let calls = calls.map(|call| (call.id.to_string(), call.name.to_string(), parse(&call.arguments)));
-    let mut said =
-        Said { role: "", text: String::new(), calls: calls.collect(), answers: None, failed: false };
+    let mut compared = ComparedMessage {
+        role: "",
+        text: String::new(),
+        calls: calls.collect(),
+        result_of: None,
+        is_error: false,
+    };
     match &message.body {
-        MessageBody::User { content } => (said.role, said.text) = ("user", content.text()),
+        MessageBody::User { content } => (compared.role, compared.text) = ("user", content.text()),
         MessageBody::Assistant { content, .. } => {
-            (said.role, said.text) = ("assistant", content.as_deref().unwrap_or_default().to_owned());
+            (compared.role, compared.text) = ("assistant", content.as_deref().unwrap_or_default().to_owned());
         }
         MessageBody::Tool { call, content, error } => {
-            said.role = "tool";
-            said.text = content.text();
-            said.answers = Some(call.to_string());
-            said.failed = error.is_some();
+            compared.role = "tool";
+            compared.text = content.text();
+            compared.result_of = Some(call.to_string());
+            compared.is_error = error.is_some();
         }
         _ => return None,
     }
-    Some(said)
+    Some(compared)
 }
 
-/// The graph's own last messages and the rest of its state, if the capture has them.
-fn truth(name: &str, text: &str) -> Option<(Vec<Said>, Value)> {
+/// The final messages of the graph and the rest of its state, if the capture contains them.
+fn final_state(name: &str, text: &str) -> Option<(Vec<ComparedMessage>, Value)> {
     let is_root_end =
         |value: &Value| value["event"] == "on_chain_end" && value["parent_ids"] == Value::Array(Vec::new());
     let mut last = None;
@@ -99,12 +104,12 @@ fn truth(name: &str, text: &str) -> Option<(Vec<Said>, Value)> {
         }
     }
     let mut last = last?;
-    let messages = last.get("messages")?.as_array()?.iter().map(said_by_graph).collect();
+    let messages = last.get("messages")?.as_array()?.iter().map(graph_message).collect();
     last.as_object_mut()?.retain(|key, _| key != "messages" && key != "__interrupt__");
     Some((messages, last))
 }
 
-fn folded(events: &[Event], keep: impl Fn(usize, &Event) -> bool) -> (Vec<Said>, Value) {
+fn folded(events: &[Event], keep: impl Fn(usize, &Event) -> bool) -> (Vec<ComparedMessage>, Value) {
     let mut fold = Fold::new();
     for (index, event) in events.iter().enumerate() {
         if keep(index, event) {
@@ -113,11 +118,11 @@ fn folded(events: &[Event], keep: impl Fn(usize, &Event) -> bool) -> (Vec<Said>,
     }
     assert_eq!(fold.skipped_patches(), 0);
     let (messages, state) = fold.into_parts();
-    (messages.iter().filter_map(said_to_user).collect(), state)
+    (messages.iter().filter_map(client_message).collect(), state)
 }
 
 #[test]
-fn captures_fold_to_what_the_graph_holds_in_the_end() {
+fn captures_fold_to_the_final_state_of_the_graph() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format/langgraph/fixtures");
     let mut compared = 0;
     for entry in fs::read_dir(folder).unwrap() {
@@ -127,14 +132,14 @@ fn captures_fold_to_what_the_graph_holds_in_the_end() {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        let Some((wanted, state)) = truth(&name, &text) else { continue };
+        let Some((wanted, state)) = final_state(&name, &text) else { continue };
         compared += 1;
         let (events, failure) = golden::read(&FORMAT, text.as_bytes(), usize::MAX, &[]);
         assert_eq!(failure, None, "{name}");
         let (messages, got_state) = folded(&events, |_, _| true);
         assert_eq!(messages, wanted, "{name}");
         assert_eq!(got_state, state, "{name}: state");
-        // The last snapshot must not be what makes it right: what was streamed says the same.
+        // The streamed events alone, without the last snapshot, must give the same messages.
         let first = events.iter().position(|event| matches!(event.body, Body::MessagesSnapshot { .. }));
         let (streamed, _) = folded(&events, |index, event| {
             Some(index) == first || !matches!(event.body, Body::MessagesSnapshot { .. })
@@ -143,11 +148,11 @@ fn captures_fold_to_what_the_graph_holds_in_the_end() {
             assert!(streamed.contains(message), "{name}: {message:?} was not streamed: {streamed:#?}");
         }
     }
-    assert!(compared >= 45, "only {compared} captures say what the graph holds");
+    assert!(compared >= 45, "only {compared} captures contain the final state");
 }
 
 #[test]
-fn a_snapshot_never_repeats_or_loses_a_message() {
+fn snapshot_never_repeats_or_loses_a_message() {
     let text = include_str!("../fixtures/parallel_tool_calls.jsonl");
     let (events, _) = golden::read(&FORMAT, text.as_bytes(), usize::MAX, &[]);
     let mut fold = Fold::new();
