@@ -9,13 +9,13 @@
 
 use agentwire_core::{
     Tally,
-    convert::{Source, SourceOptions},
     event::{Body, Event, StreamEnd},
     fold::{Fold, Join, compact},
     format::{FORMATS, Fidelity, Format, Options, Setup, ag_ui, ai_sdk, hai},
     framing::{Decoder, Frames, Framing, Payload},
     order::Checker,
     patch::{Limits, Patch, apply, diff},
+    source::{GuardedSource, SourceOptions},
 };
 use serde_json::Value;
 
@@ -132,7 +132,7 @@ fn read(
     cut: usize,
 ) -> (Vec<Event>, Option<String>) {
     let options = SourceOptions { lenient, ..SourceOptions::default() };
-    let mut source = Source::new(format, framing, &options).expect("the format has a reader");
+    let mut source = GuardedSource::new(format, framing, &options).expect("the format has a reader");
     let mut events = Vec::new();
     let mut failure = None;
     for chunk in bytes.chunks(cut.min(bytes.len().max(1))) {

@@ -16,11 +16,11 @@ use std::{
 
 use agentwire_core::{
     Tally,
-    convert::{Source, SourceOptions},
     event::{Event, StreamEnd},
     fold::Fold,
     format::{Format, Options, Setup, ag_ui, ai_sdk},
     framing::{Frames, Framing, detect},
+    source::{GuardedSource, SourceOptions},
 };
 use serde_json::{Map, Value, json};
 
@@ -92,7 +92,7 @@ fn read(question: &Value) -> (Vec<Event>, Option<String>) {
     let framing = detect(&bytes, format.reads).expect("the framing can be told");
     let options =
         SourceOptions { thread: "thread".into(), run: "run".into(), options, ..SourceOptions::default() };
-    let mut source = Source::new(format, framing, &options).expect("the format has a reader");
+    let mut source = GuardedSource::new(format, framing, &options).expect("the format has a reader");
     let mut events = Vec::new();
     let mut sink = |event| events.push(event);
     let failure =

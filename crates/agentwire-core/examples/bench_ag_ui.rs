@@ -19,10 +19,11 @@ use std::{
 };
 
 use agentwire_core::{
-    convert::{Converter, Source, SourceOptions},
+    convert::Converter,
     event::{Body, Event, StreamEnd},
     format::{Format, Options, Profile, Setup, Writer},
     framing::{Frames, Framing},
+    source::{GuardedSource, SourceOptions},
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -144,9 +145,9 @@ fn setup(options: &Options) -> Setup<'_> {
     Setup { thread: "thread".into(), run: "run".into(), options }
 }
 
-fn source() -> Source {
+fn source() -> GuardedSource {
     let format = Format::find("ag-ui").expect("the format is built in");
-    Source::new(format, Framing::Sse, &SourceOptions::default()).expect("the format has a reader")
+    GuardedSource::new(format, Framing::Sse, &SourceOptions::default()).expect("the format has a reader")
 }
 
 fn read(bytes: &[u8]) -> Vec<Event> {

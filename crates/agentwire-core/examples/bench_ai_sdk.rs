@@ -11,10 +11,11 @@
 use std::{env, fs, hint::black_box};
 
 use agentwire_core::{
-    convert::{Converter, Source, SourceOptions},
+    convert::Converter,
     event::{Body, Event, MessageId, RunStarted, StreamEnd},
     format::{Format, Options, Setup, ai_sdk},
     framing::{Frames, Framing},
+    source::{GuardedSource, SourceOptions},
 };
 use serde_json::{Map, Value, json};
 
@@ -89,7 +90,7 @@ fn langgraph(bytes: &[u8], events: usize) -> f64 {
     let from = Format::find("langgraph").expect("the format is registered");
     let options = Options::default();
     round(|| {
-        let source = Source::new(from, Framing::Lines, &SourceOptions::default()).expect("a reader");
+        let source = GuardedSource::new(from, Framing::Lines, &SourceOptions::default()).expect("a reader");
         let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
         let profile = ai_sdk::FORMAT.profile("5").expect("the profile is known");
         let mut converter = Converter::new(source, &ai_sdk::FORMAT, profile, None, &setup).expect("a writer");

@@ -11,10 +11,10 @@
 use std::{fs, hint::black_box};
 
 use agentwire_core::{
-    convert::{Source, SourceOptions},
     event::{Body, Event, MessageId, Role, RunStarted, StreamEnd},
     format::{Format, Options, Profile, Setup},
     framing::{Frames, Framing},
+    source::{GuardedSource, SourceOptions},
 };
 use serde_json::{Map, json};
 
@@ -118,7 +118,7 @@ fn stream(format: &Format, profile: &'static Profile) -> Vec<u8> {
 /// Nanoseconds per text delta read.
 fn reader(format: &'static Format, framing: Framing, bytes: &[u8]) -> f64 {
     round(|| {
-        let mut source = Source::new(format, framing, &SourceOptions::default()).expect("a reader");
+        let mut source = GuardedSource::new(format, framing, &SourceOptions::default()).expect("a reader");
         let mut deltas = 0;
         let mut sink = |event: Event| deltas += usize::from(matches!(event.body, Body::TextDelta { .. }));
         for chunk in bytes.chunks(16 * 1024) {

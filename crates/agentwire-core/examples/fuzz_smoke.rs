@@ -19,10 +19,11 @@ use std::{
 };
 
 use agentwire_core::{
-    convert::{Converter, Source, SourceOptions},
+    convert::Converter,
     event::StreamEnd,
     format::{FORMATS, Format, Options, Setup},
     framing::detect,
+    source::{GuardedSource, SourceOptions},
 };
 
 /// The longest input: long enough for several frames of every format, short enough for many runs.
@@ -188,7 +189,7 @@ fn files(folder: &Path) -> Vec<Vec<u8>> {
 /// A stream of the text format `from` in the binary format `to`.
 fn converted(from: &str, to: &Format, bytes: &[u8]) -> Option<Vec<u8>> {
     let from = Format::find(from)?;
-    let source = Source::new(from, detect(bytes, from.reads)?, &SourceOptions::default())?;
+    let source = GuardedSource::new(from, detect(bytes, from.reads)?, &SourceOptions::default())?;
     let options = Options::default();
     let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
     let mut converter = Converter::new(source, to, to.profile("")?, None, &setup)?;

@@ -8,11 +8,12 @@
 use std::io::{self, BufRead, Write};
 
 use agentwire_core::{
-    convert::{Converter, Source, SourceOptions},
+    convert::Converter,
     event::StreamEnd,
     format::{Format, Options, Setup},
     framing::{DEFAULT_MAX_FRAME, Decoder, Framing},
     order::{Breach, Checker},
+    source::{GuardedSource, SourceOptions},
 };
 use serde_json::{Map, Value, json};
 
@@ -75,7 +76,8 @@ fn convert(stream: &[u8], target: &str) -> Value {
     let profile = to.profile(profile).expect("the profile is built in");
     let options = Options::default();
     let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
-    let source = Source::new(from, Framing::Sse, &SourceOptions::default()).expect("the format has a reader");
+    let source =
+        GuardedSource::new(from, Framing::Sse, &SourceOptions::default()).expect("the format has a reader");
     let mut converter = Converter::new(source, to, profile, None, &setup).expect("the format has a writer");
     // A malformed frame ends the output with RUN_ERROR; the output is what matters here.
     let _ = converter.push(stream);

@@ -1,266 +1,77 @@
-//! The chain: framing → reader → guard → writer → framing, with a report on what was lost.
+//! Bytes of one format to bytes of another: source → guard → writer → framing, with a report of the losses.
 
 use std::collections::BTreeMap;
 
 use crate::{
-    event::{Event, RunId, StreamEnd, ThreadId},
-    format::{Fidelity, Format, Options, Profile, Reader, Setup, Writer},
-    framing::{DEFAULT_MAX_FRAME, Decoder, Foreign, FrameError, FrameProblem, Frames, Framing},
-    json::ReadError,
-    order::{Guard, Rule},
-    tally::{Count, Tally},
+    event::{Event, StreamEnd},
+    format::{Fidelity, Format, Options, Profile, Setup, Writer},
+    framing::{Foreign, Frames, Framing, recognize},
+    order::Rule,
+    source::{GuardedSource, InputError, InputProblem, SourceOptions, SourceReport},
+    tally::Count,
 };
 
-/// The code of a run whose stream could not be read on.
-const BAD_INPUT: &str = "BAD_INPUT";
-
-/// Where and why an input could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} {} at byte {offset}: {problem}", .unit, .index + 1)]
-pub struct InputError {
-    /// Which frame, counting from 0.
-    pub index: u64,
-    /// Where it begins in the input, in bytes.
-    pub offset: u64,
-    /// What a frame of this framing is called.
-    pub unit: &'static str,
-    /// What is wrong.
-    pub problem: InputProblem,
+/// Converts a whole stream from one format to another.
+///
+/// `from` and `to` are names of [formats](crate::format::FORMATS); `to` may name a profile, as in `ag-ui@0`. Use a
+/// [`Converter`] for streams that arrive piece by piece, for options and for the report.
+///
+/// ```
+/// let openai = b"data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+/// let ag_ui = agentwire_core::convert("openai", "ag-ui", openai)?;
+/// assert!(ag_ui.starts_with(b"data: {\"type\":\"RUN_STARTED\""));
+/// # Ok::<(), agentwire_core::convert::ConvertError>(())
+/// ```
+///
+/// # Errors
+/// When a name is unknown, or when the bytes are not a valid stream of `from`.
+pub fn convert(from: &str, to: &str, bytes: &[u8]) -> Result<Vec<u8>, ConvertError> {
+    let unknown = |name: &str, direction| ConvertError::UnknownFormat { name: name.to_owned(), direction };
+    let source_format = Format::find(from).ok_or_else(|| unknown(from, "reader"))?;
+    let framing = recognize(bytes, source_format.reads).map_err(|foreign| {
+        let problem = InputProblem::Foreign(foreign);
+        ConvertError::Input(InputError { index: 0, offset: 0, unit: "frame", problem })
+    })?;
+    let source = GuardedSource::new(source_format, framing, &SourceOptions::default());
+    let source = source.ok_or_else(|| unknown(from, "reader"))?;
+    let (name, profile) = to.split_once('@').unwrap_or((to, ""));
+    let target = Format::find(name).ok_or_else(|| unknown(to, "writer"))?;
+    let profile = target.profile(profile).ok_or_else(|| unknown(to, "writer"))?;
+    let SourceOptions { thread, run, .. } = SourceOptions::default();
+    let setup = Setup { thread, run, options: &Options::default() };
+    let converter = Converter::new(source, target, profile, None, &setup);
+    let mut converter = converter.ok_or_else(|| unknown(to, "writer"))?;
+    converter.push(bytes)?;
+    converter.end(&StreamEnd::Closed)?;
+    Ok(converter.output().take().to_vec())
 }
 
-/// What is wrong with an input.
+/// The reason why [`convert`] failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum InputProblem {
-    /// The frame could not be found in the bytes.
-    #[error("{0}")]
-    Frame(FrameProblem),
-    /// There are no frames: the body is something else.
-    #[error("{0}")]
-    Foreign(Foreign),
-    /// The frame does not follow its format.
-    #[error("{0}")]
-    Event(ReadError),
+pub enum ConvertError {
+    /// No format of that name can be read or written.
+    #[error("no {direction} for format `{name}`")]
+    UnknownFormat {
+        /// The name.
+        name: String,
+        /// `reader` or `writer`.
+        direction: &'static str,
+    },
+    /// The bytes are not a valid stream.
+    #[error(transparent)]
+    Input(#[from] InputError),
 }
 
-/// Bytes of one format in, guarded events out.
-///
-/// This is the reading half of the chain; `check` and the gateway use it without a writer.
-pub struct Source {
-    decoder: Decoder,
-    reader: Box<dyn Reader>,
-    guard: Guard,
-    unit: &'static str,
-    lenient: bool,
-    read: Vec<Event>,
-    report: SourceReport,
-    stopped: bool,
-}
-
-impl std::fmt::Debug for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Source").field("decoder", &self.decoder).field("report", &self.report).finish()
-    }
-}
-
-/// What was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SourceReport {
-    /// Whole frames.
-    pub frames: u64,
-    /// Frames that were malformed and skipped, because the source is lenient.
-    pub skipped: u64,
-}
-
-/// How to read.
-#[derive(Debug)]
-pub struct SourceOptions {
-    /// The thread, for formats that do not say.
-    pub thread: ThreadId,
-    /// The run, for formats that do not say.
-    pub run: RunId,
-    /// Options of the format.
-    pub options: Options,
-    /// The bound on a frame.
-    pub max_frame: usize,
-    /// Whether to skip and count malformed frames instead of ending the run.
-    pub lenient: bool,
-}
-
-impl Default for SourceOptions {
-    fn default() -> Self {
-        Self {
-            thread: "thread".into(),
-            run: "run".into(),
-            options: Options::default(),
-            max_frame: DEFAULT_MAX_FRAME,
-            lenient: false,
-        }
-    }
-}
-
-impl Source {
-    /// A source of `format` in `framing`; `None` if the format has no reader.
-    #[must_use]
-    pub fn new(format: &Format, framing: Framing, options: &SourceOptions) -> Option<Self> {
-        let setup =
-            Setup { thread: options.thread.clone(), run: options.run.clone(), options: &options.options };
-        Some(Self {
-            decoder: Decoder::new(framing, options.max_frame),
-            reader: format.reader?(&setup),
-            guard: Guard::new(options.thread.clone(), options.run.clone()),
-            unit: match framing {
-                Framing::Lines | Framing::Coded => "line",
-                Framing::Array => "element",
-                _ => "frame",
-            },
-            lenient: options.lenient,
-            read: Vec::new(),
-            report: SourceReport::default(),
-            stopped: false,
-        })
-    }
-
-    /// Takes in bytes and hands each valid event to `sink`.
-    ///
-    /// # Errors
-    /// When a frame is malformed and the source is not lenient. The run has then been ended with RUN_ERROR,
-    /// and nothing more is read.
-    pub fn push(&mut self, bytes: &[u8], sink: &mut dyn FnMut(Event)) -> Result<(), InputError> {
-        if self.stopped {
-            return Ok(());
-        }
-        self.decoder.push(bytes);
-        self.drain(None, sink)
-    }
-
-    /// The input has ended.
-    ///
-    /// # Errors
-    /// When the last frame is malformed.
-    pub fn end(&mut self, end: &StreamEnd, sink: &mut dyn FnMut(Event)) -> Result<(), InputError> {
-        if self.stopped {
-            return Ok(());
-        }
-        self.decoder.finish();
-        // What breaks off in the middle of a frame is told by why it broke off, not by how the rest reads.
-        let cut = matches!(end, StreamEnd::Failed { .. }).then_some(end);
-        self.drain(cut, sink)?;
-        if !self.stopped {
-            self.close(end, sink);
-        }
-        Ok(())
-    }
-
-    /// The input is something else than a stream of this format, as
-    /// [`recognize`](crate::framing::recognize) has found: ends the run with RUN_ERROR, and reads nothing.
-    pub fn refuse(&mut self, foreign: Foreign, sink: &mut dyn FnMut(Event)) -> InputError {
-        let error =
-            InputError { index: 0, offset: 0, unit: self.unit, problem: InputProblem::Foreign(foreign) };
-        if !self.stopped {
-            self.fail(&error, sink);
-        }
-        error
-    }
-
-    fn fail(&mut self, error: &InputError, sink: &mut dyn FnMut(Event)) {
-        let end = StreamEnd::Failed { code: BAD_INPUT.into(), message: error.to_string().into() };
-        self.close(&end, sink);
-    }
-
-    fn close(&mut self, end: &StreamEnd, sink: &mut dyn FnMut(Event)) {
-        self.stopped = true;
-        let mut events = std::mem::take(&mut self.read);
-        self.reader.end(end, &mut events);
-        let mut valid = Vec::new();
-        for event in events {
-            self.guard.push(event, &mut valid);
-        }
-        self.guard.end(end, &mut valid);
-        valid.into_iter().for_each(sink);
-    }
-
-    /// Hands out what the decoder has. A frame that cannot be read ends the run: as `cut` says, or with its own
-    /// error.
-    fn drain(&mut self, cut: Option<&StreamEnd>, sink: &mut dyn FnMut(Event)) -> Result<(), InputError> {
-        let mut valid = Vec::new();
-        loop {
-            let unit = self.unit;
-            let failure = match self.decoder.next_frame() {
-                None => return Ok(()),
-                Some(Err(FrameError { index, offset, problem })) => {
-                    let fatal = !matches!(problem, FrameProblem::TooLarge { .. });
-                    (InputError { index, offset, unit, problem: InputProblem::Frame(problem) }, fatal)
-                }
-                Some(Ok(frame)) => {
-                    self.report.frames += 1;
-                    match self.reader.read(&frame, &mut self.read) {
-                        Ok(()) => {
-                            for event in self.read.drain(..) {
-                                self.guard.push(event, &mut valid);
-                            }
-                            valid.drain(..).for_each(&mut *sink);
-                            continue;
-                        }
-                        Err(error) => {
-                            let (index, offset) = (frame.index, frame.offset);
-                            (InputError { index, offset, unit, problem: InputProblem::Event(error) }, false)
-                        }
-                    }
-                }
-            };
-            let (error, fatal) = failure;
-            if self.lenient && !fatal {
-                // What the reader made of the frame before it failed is still worth having.
-                for event in self.read.drain(..) {
-                    self.guard.push(event, &mut valid);
-                }
-                valid.drain(..).for_each(&mut *sink);
-                self.report.skipped += 1;
-                continue;
-            }
-            if let Some(end) = cut {
-                self.close(end, sink);
-                return Ok(());
-            }
-            self.fail(&error, sink);
-            return Err(error);
-        }
-    }
-
-    /// What was read.
-    #[must_use]
-    pub fn report(&self) -> &SourceReport {
-        &self.report
-    }
-
-    /// What the reader tolerated.
-    #[must_use]
-    pub fn tally(&self) -> &Tally {
-        self.reader.tally()
-    }
-
-    /// How often the guard had to repair, by rule.
-    pub fn repairs(&self) -> impl Iterator<Item = (Rule, u64)> {
-        self.guard.repairs()
-    }
-
-    /// How many bytes that were not UTF-8 were replaced.
-    #[must_use]
-    pub fn replaced(&self) -> u64 {
-        self.decoder.replaced()
-    }
-}
-
-/// The whole chain.
+/// The whole chain, for streams that arrive piece by piece.
 pub struct Converter {
-    source: Source,
+    source: GuardedSource,
     writer: Box<dyn Writer>,
     out: Frames,
     written: Written,
 }
 
-/// How well events could be expressed, by kind of event.
+/// Counts of written events by fidelity and kind.
 #[derive(Debug, Default)]
 struct Written {
     exact: BTreeMap<&'static str, u64>,
@@ -279,7 +90,7 @@ impl Converter {
     /// overrides the profile's own.
     #[must_use]
     pub fn new(
-        source: Source,
+        source: GuardedSource,
         target: &Format,
         profile: &Profile,
         framing: Option<Framing>,
@@ -312,7 +123,7 @@ impl Converter {
     /// # Errors
     /// When the last frame is malformed; the output then ends with RUN_ERROR.
     pub fn end(&mut self, end: &StreamEnd) -> Result<(), InputError> {
-        if self.source.stopped {
+        if self.source.is_ended() {
             return Ok(());
         }
         let Self { source, writer, out, written } = self;
@@ -343,9 +154,10 @@ impl Converter {
         let reasons = |map: &BTreeMap<(&'static str, &'static str), u64>| {
             map.iter().map(|((kind, why), times)| Loss { kind, why, times: *times }).collect()
         };
+        let SourceReport { frames, skipped } = self.source.report();
         Report {
-            frames: self.source.report.frames,
-            skipped: self.source.report.skipped,
+            frames,
+            skipped,
             exact: exact.iter().map(|(kind, times)| (*kind, *times)).collect(),
             approximated: reasons(approximated),
             dropped: reasons(dropped),
@@ -356,7 +168,7 @@ impl Converter {
                 .iter()
                 .map(|(what, name, count)| (what, name.into(), count))
                 .collect(),
-            replaced_bytes: self.source.replaced(),
+            replaced_bytes: self.source.replaced_bytes(),
         }
     }
 }

@@ -17,8 +17,10 @@ pub mod json;
 pub mod order;
 pub mod patch;
 pub mod percent;
+pub mod source;
 mod tally;
 
+pub use convert::convert;
 pub use tally::{Count, Tally};
 
 /// The examples in the pages, so that they keep compiling.

@@ -9,10 +9,11 @@ use std::{
 };
 
 use agentwire_core::{
-    convert::{Converter, Source, SourceOptions},
+    convert::Converter,
     event::StreamEnd,
     format::{FORMATS, Format, Options, Profile, Setup},
     framing::detect,
+    source::{GuardedSource, SourceOptions},
 };
 
 /// What a pair lost: how many events of a kind, out of how many, for which reason.
@@ -65,7 +66,7 @@ fn convert(
     // Options of a fixture go into its name: `x.thinking=chains.jsonl`.
     let pairs = name.split('.').filter(|part| part.contains('='));
     let options = Options::parse(pairs, from.options).ok()?;
-    let source = Source::new(from, framing, &SourceOptions { options, ..SourceOptions::default() })?;
+    let source = GuardedSource::new(from, framing, &SourceOptions { options, ..SourceOptions::default() })?;
     let options = Options::default();
     let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
     let mut converter = Converter::new(source, to, profile, None, &setup)?;

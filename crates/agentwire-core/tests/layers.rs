@@ -25,8 +25,10 @@ const LAYERS: &[imports::Layer] = &[
     ("fold", &["event", "json", "patch"]),
     // Format readers and writers.
     ("format", &["event", "fold", "framing", "json", "patch", "percent", "tally"]),
-    // The whole chain: bytes of one format to bytes of another.
-    ("convert", &["event", "format", "framing", "json", "order", "tally"]),
+    // Bytes of one format to events, with or without a guard.
+    ("source", &["event", "format", "framing", "json", "order", "tally"]),
+    // Bytes of one format to bytes of another.
+    ("convert", &["event", "format", "framing", "order", "source", "tally"]),
 ];
 
 #[test]

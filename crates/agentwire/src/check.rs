@@ -5,9 +5,10 @@ use std::{fmt::Display, path::Path, process::ExitCode};
 use agentwire_core::{
     Tally,
     event::{Body, Event, RunId, StreamEnd, ThreadId},
-    format::{Format, Options, Reader, Setup},
-    framing::{Decoder, Framing},
+    format::{Format, Options},
+    framing::Framing,
     order::Checker,
+    source::{InputProblem, Source, SourceOptions},
 };
 
 use crate::{
@@ -58,8 +59,7 @@ fn is_address(input: &str) -> bool {
 
 /// A stream under inspection.
 pub(crate) struct Inspection {
-    decoder: Decoder,
-    reader: Box<dyn Reader>,
+    source: Source,
     checker: Option<Checker>,
     framing: Framing,
     unit: &'static str,
@@ -74,14 +74,11 @@ pub(crate) struct Inspection {
 
 impl Inspection {
     pub(crate) fn new(format: &Format, framing: Framing, max_frame: usize) -> Self {
-        // What the official client refuses is refused here too.
-        let strict = format.options.iter().any(|option| option.name == "old_shapes");
-        let pairs = strict.then_some("old_shapes=refuse");
-        let options = Options::parse(pairs, format.options).expect("the option is the format's own");
-        let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
+        let strict = format.strict_options.iter().copied();
+        let options = Options::parse(strict, format.options).expect("the options are the format's own");
+        let options = SourceOptions { options, max_frame, ..SourceOptions::default() };
         Self {
-            decoder: Decoder::new(framing, max_frame),
-            reader: format.reader.expect("the format has a reader")(&setup),
+            source: Source::new(format, framing, &options).expect("the format has a reader"),
             checker: format.ordered.then(Checker::new),
             framing,
             unit: if framing == Framing::Lines { "line" } else { "frame" },
@@ -113,14 +110,14 @@ impl Inspection {
             let what = "expected lines that end with LF, found a carriage return: the official client finds no frame";
             self.breach("stream", "line-ends", what);
         }
-        self.decoder.push(bytes);
-        self.drain();
+        self.source.push(bytes);
+        self.read_frames();
     }
 
     pub(crate) fn end(&mut self) {
-        self.decoder.finish();
-        self.drain();
-        self.reader.end(&StreamEnd::Closed, &mut self.events);
+        self.source.finish();
+        self.read_frames();
+        self.source.end(&StreamEnd::Closed, &mut self.events);
         self.judge("end");
         if let Some(breach) = self.checker.as_mut().and_then(Checker::end) {
             let what = format!("expected {}, found {}", breach.expected, breach.found);
@@ -128,22 +125,21 @@ impl Inspection {
         }
     }
 
-    fn drain(&mut self) {
+    fn read_frames(&mut self) {
         loop {
-            let (place, failure) = match self.decoder.next_frame() {
+            let (frames, reader) = self.source.parts();
+            let (index, offset, result) = match frames.next_frame() {
                 None => return,
-                Some(Err(error)) => {
-                    let place = format!("{} {} (byte {})", self.unit, error.index + 1, error.offset);
-                    (place, Some(("frame", error.problem.to_string())))
-                }
-                Some(Ok(frame)) => {
-                    let place = format!("{} {} (byte {})", self.unit, frame.index + 1, frame.offset);
-                    let read = self.reader.read(&frame, &mut self.events);
-                    (place, read.err().map(|error| ("malformed", error.to_string())))
-                }
+                Some(Err(error)) => (error.index, error.offset, Err(error)),
+                Some(Ok(frame)) => (frame.index, frame.offset, reader.read_frame(&frame, &mut self.events)),
             };
-            if let Some((rule, what)) = failure {
-                self.breach(&place, rule, what);
+            let place = format!("{} {} (byte {offset})", self.unit, index + 1);
+            if let Err(error) = result {
+                let rule = match error.problem {
+                    InputProblem::Event(_) | InputProblem::Incomplete(_) => "malformed",
+                    _ => "frame",
+                };
+                self.breach(&place, rule, error.problem);
             }
             self.judge(&place);
         }
@@ -166,7 +162,7 @@ impl Inspection {
 
     /// Prints what was tolerated and the verdict.
     pub(crate) fn conclude(self) -> ExitCode {
-        print_notes(self.reader.tally());
+        print_notes(self.source.tally());
         // The last run of a stream is the one that was asked for. The official client takes any ids, and so do
         // servers that play a recording; but a client that looks for its run will not find it.
         if let (Some(asked), Some(started)) = (&self.asked, &self.started)
@@ -175,8 +171,8 @@ impl Inspection {
             let (thread, run) = started;
             eprintln!("note: the answer is thread `{thread}` and run `{run}`, not those of the request");
         }
-        if self.decoder.replaced() > 0 {
-            eprintln!("note: {} bytes are not UTF-8", self.decoder.replaced());
+        if self.source.replaced_bytes() > 0 {
+            eprintln!("note: {} bytes are not UTF-8", self.source.replaced_bytes());
         }
         if self.breaches > SHOWN {
             print::line_or(format_args!("… and {} more", self.breaches - SHOWN), Class::Breaches as i32);

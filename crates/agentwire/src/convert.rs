@@ -9,10 +9,11 @@ use std::{
 };
 
 use agentwire_core::{
-    convert::{Converter, InputProblem, Report, Source, SourceOptions},
+    convert::{Converter, Report},
     event::StreamEnd,
     format::Setup,
     framing::Framing,
+    source::{GuardedSource, InputProblem, SourceOptions},
 };
 
 use crate::{
@@ -30,12 +31,12 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     let from = formats::reader(&arguments.from)?;
     let (to, profile) = formats::writer(&arguments.to)?;
     let mut pairs = arguments.options.clone();
-    // A format whose events all have a time gets one for those whose source gives none; the core has no clock.
-    if to.options.iter().any(|option| option.name == "stamp")
-        && !pairs.iter().any(|pair| pair.starts_with("stamp="))
+    // The time of events whose source gives none, for formats whose events all have one.
+    if let Some(option) = to.time_option
+        && !pairs.iter().any(|pair| pair.split_once('=').is_some_and(|(name, _)| name == option))
     {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        pairs.push(format!("stamp={}", now.as_millis()));
+        pairs.push(format!("{option}={}", now.as_millis()));
     }
     let mut options = formats::options(&pairs, &[from, to])?.into_iter();
     let (from_options, to_options) = (options.next().unwrap_or_default(), options.next().unwrap_or_default());
@@ -68,7 +69,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
         run: arguments.run.as_str().into(),
         options: &to_options,
     };
-    let source = Source::new(from, input_framing, &source).expect("the format has a reader");
+    let source = GuardedSource::new(from, input_framing, &source).expect("the format has a reader");
     let mut converter =
         Converter::new(source, to, profile, framing, &setup).expect("the format has a writer");
     let mut output = Output::open(&arguments.output)?;

@@ -1,10 +1,10 @@
 //! The stream of a real request is the standard's sequence.
 
 use agentwire_core::{
-    convert::{Source, SourceOptions},
     event::{Body, Event, StreamEnd},
     format::hai,
     framing::Framing,
+    source::{GuardedSource, SourceOptions},
 };
 
 async fn post(path: &str, body: &str) -> (u16, String, String) {
@@ -32,7 +32,7 @@ async fn a_chat_is_the_standards_sequence() {
         let (status, content_type, text) = post(path, body).await;
         assert_eq!((status, content_type.as_str()), (200, "text/event-stream"));
         assert!(text.contains("介绍下"), "nothing is escaped to ASCII");
-        let mut source = Source::new(&hai::FORMAT, Framing::Sse, &SourceOptions::default()).unwrap();
+        let mut source = GuardedSource::new(&hai::FORMAT, Framing::Sse, &SourceOptions::default()).unwrap();
         let mut events = Vec::new();
         let mut sink = |event| events.push(event);
         source.push(text.as_bytes(), &mut sink).unwrap();

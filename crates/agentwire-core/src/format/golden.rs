@@ -9,10 +9,10 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use super::{Format, Options, Setup, ag_ui};
 use crate::{
-    convert::{Source, SourceOptions},
     event::{Event, StreamEnd},
     framing::{Frames, Framing, detect},
     order::Checker,
+    source::{GuardedSource, SourceOptions},
 };
 
 /// The events of `bytes`, and the error that ended them, if one did.
@@ -36,7 +36,7 @@ pub(crate) fn read_framed(
 ) -> (Vec<Event>, Option<String>) {
     let options = Options::parse(pairs.iter().copied(), format.options).expect("options of a test are known");
     let options = SourceOptions { thread: "t".into(), run: "r".into(), options, ..SourceOptions::default() };
-    let mut source = Source::new(format, framing, &options).expect("the format has a reader");
+    let mut source = GuardedSource::new(format, framing, &options).expect("the format has a reader");
     let mut events = Vec::new();
     let mut sink = |event| events.push(event);
     let mut failure = None;

@@ -7,7 +7,6 @@
 pub mod adk;
 pub mod ag_ui;
 pub mod ai_sdk;
-mod detect;
 #[cfg(test)]
 pub(crate) mod golden;
 pub mod hai;
@@ -17,10 +16,7 @@ mod options;
 mod protobuf;
 mod reused;
 
-pub use self::{
-    detect::detect,
-    options::{OptionError, OptionSpec, Options, WHOLE_NUMBER},
-};
+pub use self::options::{OptionError, OptionSpec, Options, WHOLE_NUMBER};
 use crate::{
     event::{Event, RunId, StreamEnd, ThreadId},
     framing::{Frame, Frames, Framing},
@@ -60,6 +56,16 @@ pub struct Format {
     pub reader: Option<MakeReader>,
     /// Makes a writer for one of `profiles`.
     pub writer: Option<MakeWriter>,
+    /// Options (`key=value`) with which the reader refuses everything that the official client refuses.
+    pub strict_options: &'static [&'static str],
+    /// The option that holds the current time in milliseconds, for writers whose events all have a time. The core
+    /// has no clock.
+    pub time_option: Option<&'static str>,
+    /// Whether an error before the first event stands for a failed HTTP status: the server refused the request.
+    pub early_error_is_refusal: bool,
+    /// Whether the first SSE `id` of a stream precedes the second, for servers that repeat frames when a stream is
+    /// rejoined.
+    pub is_earlier_id: Option<fn(&str, &str) -> bool>,
 }
 
 /// Makes a reader.
@@ -137,6 +143,22 @@ pub enum Fidelity {
 }
 
 impl Format {
+    /// An entry without a name, reader and writer: `..Format::EMPTY` completes the entry of a format.
+    pub const EMPTY: Self = Self {
+        name: "",
+        about: "",
+        reads: &[],
+        profiles: &[],
+        ordered: false,
+        options: &[],
+        reader: None,
+        writer: None,
+        strict_options: &[],
+        time_option: None,
+        early_error_is_refusal: false,
+        is_earlier_id: None,
+    };
+
     /// The format of that name.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {

@@ -12,9 +12,6 @@ use crate::event::{
     ThreadId,
 };
 
-/// The code of a run whose stream ended before the run did.
-pub(crate) const STREAM_TRUNCATED: &str = "STREAM_TRUNCATED";
-
 /// Stands between every reader and everything else: any events in, a valid stream out.
 ///
 /// A valid stream with one terminal event per run passes unchanged. What is wrong is repaired where it can be
@@ -103,7 +100,9 @@ impl Guard {
         }
         self.count(Rule::NoTerminal);
         let error = match end {
-            StreamEnd::Closed => RunError::new("the stream ended before the run did", Some(STREAM_TRUNCATED)),
+            StreamEnd::Closed => {
+                RunError::new("the stream ended before the run did", Some(RunError::STREAM_TRUNCATED))
+            }
             StreamEnd::Failed { code, message } => RunError::new(message.clone(), Some(code)),
         };
         let event = Event::new(Body::RunError(Box::new(error)));
@@ -152,7 +151,7 @@ impl Guard {
                     return None;
                 }
                 let message = format!("run `{}` began before this one ended", started.run);
-                let error = RunError::new(message, Some(STREAM_TRUNCATED));
+                let error = RunError::new(message, Some(RunError::STREAM_TRUNCATED));
                 let error = Event::new(Body::RunError(Box::new(error))).at(event.timestamp);
                 self.close_all(&error, out);
                 self.let_out(error, out);

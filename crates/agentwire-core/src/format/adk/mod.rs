@@ -38,4 +38,5 @@ pub static FORMAT: Format = Format {
     options: OPTIONS,
     reader: Some(|setup| Box::new(AdkReader::new(AdkReaderOptions::of(setup)))),
     writer: None,
+    ..Format::EMPTY
 };

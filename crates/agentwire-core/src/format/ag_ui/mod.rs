@@ -67,4 +67,6 @@ pub static FORMAT: Format = Format {
     options: OPTIONS,
     reader: Some(|setup| Box::new(AgUiReader::new(setup))),
     writer: Some(|profile, _| Box::new(AgUiWriter::new(profile, Encoding::Json))),
+    strict_options: &["old_shapes=refuse"],
+    ..Format::EMPTY
 };

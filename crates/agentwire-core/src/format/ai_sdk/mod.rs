@@ -92,4 +92,5 @@ pub static FORMAT: Format = Format {
     options: options::OPTIONS,
     reader: Some(|setup| Box::new(reader::AiSdkReader::new(setup))),
     writer: Some(writer::new),
+    ..Format::EMPTY
 };

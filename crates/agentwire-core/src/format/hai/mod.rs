@@ -75,4 +75,6 @@ pub static FORMAT: Format = Format {
     options: OPTIONS,
     reader: Some(|setup| Box::new(HaiReader::new(setup))),
     writer: Some(|profile, setup| Box::new(HaiWriter::new(profile, setup, Encoding::Json))),
+    time_option: Some("stamp"),
+    ..Format::EMPTY
 };

@@ -35,4 +35,6 @@ pub static FORMAT: Format = Format {
     options: OPTIONS,
     reader: Some(|setup| Box::new(OpenAiReader::new(OpenAiReaderOptions::of(setup)))),
     writer: None,
+    early_error_is_refusal: true,
+    ..Format::EMPTY
 };

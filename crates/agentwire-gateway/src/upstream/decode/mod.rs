@@ -271,7 +271,7 @@ impl UpstreamDecoder {
         }
         let found = match self.language.format {
             Some(format) => framing(format, start, text, self.hint).map(|framing| (format, framing)),
-            None => match format::detect(start, sure) {
+            None => match agentwire_core::source::detect_format(start, sure) {
                 None if !sure => return Ok(false),
                 found => found,
             },

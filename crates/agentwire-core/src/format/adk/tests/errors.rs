@@ -167,7 +167,7 @@ fn a_model_that_is_cut_off_did_not_succeed() {
 #[test]
 fn a_failed_stream_keeps_the_reason_of_its_driver() {
     let options = SourceOptions::default();
-    let mut source = Source::new(&FORMAT, Framing::Sse, &options).unwrap();
+    let mut source = GuardedSource::new(&FORMAT, Framing::Sse, &options).unwrap();
     let mut out = Vec::new();
     let frame = format!("data: {}\n\n", event(json!({"partial": true, "content": text("Half")})));
     source.push(frame.as_bytes(), &mut |event| out.push(event)).unwrap();

@@ -65,7 +65,7 @@ fn unknown_members_are_counted() {
     let line = event(
         json!({"brandNew": 1, "content": {"parts": [{"hologram": {}}]}, "actions": {"levitate": true}}),
     );
-    let mut source = Source::new(&FORMAT, Framing::Lines, &SourceOptions::default()).unwrap();
+    let mut source = GuardedSource::new(&FORMAT, Framing::Lines, &SourceOptions::default()).unwrap();
     source.push(format!("{line}\n{{\"what\":1}}\n[DONE]\n").as_bytes(), &mut |_| {}).unwrap();
     source.end(&StreamEnd::Closed, &mut |_| {}).unwrap();
     let tally = source.tally();

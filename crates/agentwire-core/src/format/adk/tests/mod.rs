@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 
 use super::FORMAT;
 use crate::{
-    convert::{Source, SourceOptions},
     event::{Body, Event, Message, MessageBody, Outcome, RunInput, StreamEnd, Tool},
     fold::Fold,
     format::{Options, golden},
     framing::{Framing, detect},
     json::Json,
     order::Checker,
+    source::{GuardedSource, SourceOptions},
     tally::Tally,
 };
 
@@ -85,7 +85,7 @@ fn values(events: &[Event]) -> Vec<Value> {
 fn read_for(events: &[Value], input: RunInput) -> Vec<Event> {
     let options =
         SourceOptions { options: Options::default().for_request(input), ..SourceOptions::default() };
-    let mut source = Source::new(&FORMAT, Framing::Lines, &options).unwrap();
+    let mut source = GuardedSource::new(&FORMAT, Framing::Lines, &options).unwrap();
     let mut out = Vec::new();
     let mut sink = |event| out.push(event);
     for event in events {
@@ -147,7 +147,7 @@ fn recordings_need_no_repair() {
         for pairs in [&[][..], &["subagents=on"]] {
             let options = Options::parse(pairs.iter().copied(), FORMAT.options).unwrap();
             let options = SourceOptions { options, ..SourceOptions::default() };
-            let mut source = Source::new(&FORMAT, framing, &options).unwrap();
+            let mut source = GuardedSource::new(&FORMAT, framing, &options).unwrap();
             source.push(&bytes, &mut |_| {}).unwrap();
             source.end(&StreamEnd::Closed, &mut |_| {}).unwrap();
             assert_eq!(source.repairs().collect::<Vec<_>>(), [], "{name} {pairs:?}");

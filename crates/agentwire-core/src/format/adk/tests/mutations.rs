@@ -72,7 +72,7 @@ proptest! {
             let pairs = subagents.then_some("subagents=on");
             let options = Options::parse(pairs, FORMAT.options).unwrap();
             let options = SourceOptions { lenient, options, ..SourceOptions::default() };
-            let mut source = Source::new(&FORMAT, Framing::Lines, &options).unwrap();
+            let mut source = GuardedSource::new(&FORMAT, Framing::Lines, &options).unwrap();
             let mut events = Vec::new();
             for chunk in bytes.chunks(cut) {
                 let _ = source.push(chunk, &mut |event| events.push(event));

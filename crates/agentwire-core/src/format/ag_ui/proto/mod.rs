@@ -65,6 +65,7 @@ pub static FORMAT: Format = Format {
     options: &[],
     reader: Some(|setup| Box::new(AgUiReader::new(setup))),
     writer: Some(|profile, _| Box::new(AgUiWriter::new(profile, Encoding::Proto))),
+    ..Format::EMPTY
 };
 
 /// Encodes one event unchanged: chunks are not expanded, and no version is declared.

@@ -9,10 +9,11 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use super::{FORMAT, input};
 use crate::{
-    convert::{Converter, Source, SourceOptions},
+    convert::Converter,
     event::{Event, Message, MessageBody, RunInput, StreamEnd, ToolCall},
     format::{Format, Options, Setup, ag_ui, golden, hai, langgraph},
     framing::Framing,
+    source::{GuardedSource, SourceOptions},
     tally::Tally,
 };
 
@@ -150,7 +151,7 @@ fn dialect(lines: &[&str]) -> String {
     let profile = FORMAT.profile("langchain-adapter").unwrap();
     let reading =
         SourceOptions { options: Options::default().for_profile(from, profile), ..SourceOptions::default() };
-    let source = Source::new(from, Framing::Lines, &reading).unwrap();
+    let source = GuardedSource::new(from, Framing::Lines, &reading).unwrap();
     let options = Options::default();
     let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
     let mut converter = Converter::new(source, &FORMAT, profile, None, &setup).unwrap();
@@ -228,7 +229,7 @@ fn converted(
     options: &[&str],
 ) -> String {
     let framing = crate::framing::detect(bytes, from.reads).expect("a stream of the format");
-    let source = Source::new(from, framing, &SourceOptions::default()).unwrap();
+    let source = GuardedSource::new(from, framing, &SourceOptions::default()).unwrap();
     let options = Options::parse(options.iter().copied(), to.options).unwrap();
     let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
     let mut converter = Converter::new(source, to, to.profile(profile).unwrap(), None, &setup).unwrap();

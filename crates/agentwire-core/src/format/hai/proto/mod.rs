@@ -42,6 +42,8 @@ pub static FORMAT: Format = Format {
     options: OPTIONS,
     reader: Some(|setup| Box::new(HaiReader::new(setup))),
     writer: Some(|profile, setup| Box::new(HaiWriter::new(profile, setup, Encoding::Proto))),
+    time_option: Some("stamp"),
+    ..Format::EMPTY
 };
 
 /// What a field holds.

@@ -297,16 +297,16 @@ fn damage() -> impl Strategy<Value = Damage> {
 /// Reads bytes and skips malformed frames; every event must be valid.
 fn assert_valid_events(bytes: &[u8], pairs: &[&str]) {
     use crate::{
-        convert::{Source, SourceOptions},
         event::StreamEnd,
         format::{Options, langgraph::FORMAT},
         framing::{Framing, detect},
         order::Checker,
+        source::{GuardedSource, SourceOptions},
     };
     let framing = detect(bytes, FORMAT.reads).unwrap_or(Framing::Lines);
     let options = Options::parse(pairs.iter().copied(), FORMAT.options).unwrap();
     let options = SourceOptions { options, lenient: true, ..SourceOptions::default() };
-    let mut source = Source::new(&FORMAT, framing, &options).unwrap();
+    let mut source = GuardedSource::new(&FORMAT, framing, &options).unwrap();
     let mut checker = Checker::new();
     let mut sink = |event| assert_eq!(checker.check(&event), None, "{event:?}");
     let _ = source.push(bytes, &mut sink);

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 
 use super::FORMAT;
 use crate::{
-    convert::{Source, SourceOptions},
     event::{Body, Event, Outcome, StreamEnd},
     format::{Options, golden},
     framing::{Framing, detect},
     order::{Checker, Rule},
+    source::{GuardedSource, SourceOptions},
     tally::Tally,
 };
 
@@ -127,7 +127,7 @@ fn read_text(text: &str, pairs: &[&str]) -> ReadOutput {
         let options = Options::parse(pairs.iter().copied(), FORMAT.options).unwrap();
         let options =
             SourceOptions { thread: "t".into(), run: "r".into(), options, ..SourceOptions::default() };
-        let mut source = Source::new(&FORMAT, framing, &options).unwrap();
+        let mut source = GuardedSource::new(&FORMAT, framing, &options).unwrap();
         let mut events = Vec::new();
         let mut sink = |event| events.push(event);
         let mut failure = None;

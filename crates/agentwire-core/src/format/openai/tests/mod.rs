@@ -8,7 +8,6 @@ use super::{
     input::{ModelConfig, to_json},
 };
 use crate::{
-    convert::{Source, SourceOptions},
     event::{
         Body, Content, ContentPart, Context, Event, MediaKind, Message, MessageBody, Outcome, PartSource,
         RunInput, StreamEnd, Tool, ToolCall,
@@ -17,6 +16,7 @@ use crate::{
     format::{Options, golden},
     framing::Framing,
     json::Json,
+    source::{GuardedSource, SourceOptions},
 };
 
 #[test]
@@ -52,7 +52,7 @@ fn answer(frames: &[Value], request: RunInput) -> Vec<Event> {
         options: Options::default().for_request(request),
         ..SourceOptions::default()
     };
-    let mut source = Source::new(&FORMAT, Framing::Sse, &options).unwrap();
+    let mut source = GuardedSource::new(&FORMAT, Framing::Sse, &options).unwrap();
     let mut events = Vec::new();
     source.push(sse(frames).as_bytes(), &mut |event| events.push(event)).unwrap();
     source.end(&StreamEnd::Closed, &mut |event| events.push(event)).unwrap();

@@ -1,0 +1,144 @@
+//! Detects the format of a stream by its first frames.
+//!
+//! Recordings and commands need not name their format. A table of features would be a second description of every
+//! format, so instead each reader reads the start of the stream, and the one that understands most of it wins.
+
+use std::cmp::Reverse;
+
+use super::{Source, SourceOptions};
+use crate::{
+    event::{Body, Event},
+    format::{FORMATS, Format},
+    framing::{Framing, detect as detect_framing},
+};
+
+/// The number of frames that are read: a few dozen events of any format.
+const MAX_FRAMES: usize = 32;
+
+/// The format and framing of the stream that starts with `start`.
+///
+/// `is_whole` means that the stream ends after `start`. Returns `None` while the bytes hold no whole frame that a
+/// reader understands; more bytes may change the result.
+///
+/// ```
+/// use agentwire_core::source::detect_format;
+/// let start = b"data: {\"type\":\"TEXT_MESSAGE_START\",\"messageId\":\"m\"}\n\n";
+/// assert_eq!(detect_format(start, false).unwrap().0.name, "ag-ui");
+/// assert!(detect_format(&start[..30], false).is_none());
+/// assert!(detect_format(b"<html>\n", true).is_none());
+/// ```
+#[must_use]
+pub fn detect_format(start: &[u8], is_whole: bool) -> Option<(&'static Format, Framing)> {
+    let rated = |format: &'static Format| {
+        // With a single framing there is no choice, and every stream matches it.
+        let framing = detect_framing(start, format.reads)?;
+        let is_binary = start.first() == Some(&0);
+        if is_binary != (framing == Framing::Prefixed) {
+            return None;
+        }
+        Some((rate(format, framing, start, is_whole)?, format, framing))
+    };
+    // The first of equals.
+    let (_, format, framing) =
+        FORMATS.iter().filter_map(|format| rated(format)).min_by_key(|(rating, ..)| *rating)?;
+    Some((format, framing))
+}
+
+/// How badly a reader understood the start; the smallest rating is the best: whether it understood nothing, the
+/// number of frames it rejected, the number of unknown items, and the number of understood events.
+type Rating = (bool, u64, u64, Reverse<usize>);
+
+/// Rates a reader; `None` if it made no events.
+fn rate(format: &Format, framing: Framing, start: &[u8], is_whole: bool) -> Option<Rating> {
+    let options = SourceOptions {
+        thread: "".into(),
+        run: "".into(),
+        max_frame: start.len().max(1),
+        ..SourceOptions::default()
+    };
+    let mut source = Source::new(format, framing, &options)?;
+    source.push(start);
+    if is_whole {
+        source.finish();
+    }
+    let (mut rejected, mut events) = (0, Vec::new());
+    for _ in 0..MAX_FRAMES {
+        match source.step(&mut events) {
+            Some(step) => rejected += u64::from(step.is_err()),
+            None => break,
+        }
+    }
+    let unknown: u64 = source.tally().iter().map(|(_, _, count)| count.times).sum();
+    // Some readers start a run with any frame and pass on unknown ones. Several formats express failures alike.
+    let is_specific =
+        |event: &&Event| !matches!(event.body, Body::RunStarted(_) | Body::Raw { .. } | Body::RunError(_));
+    let understood = events.iter().filter(is_specific).count();
+    // The start of a run alone decides nothing while there may be more.
+    (understood > 0 || is_whole && !events.is_empty()).then_some((
+        understood == 0,
+        rejected,
+        unknown,
+        Reverse(understood),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn every_recording_is_detected_by_its_start() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format");
+        let mut wrong = Vec::new();
+        let mut seen = 0;
+        for (folder, names) in [
+            ("adk", &["adk"][..]),
+            ("ag_ui", &["ag-ui", "ag-ui-proto"]),
+            ("ai_sdk", &["ai-sdk"]),
+            ("hai", &["hai", "hai-proto"]),
+            ("langgraph", &["langgraph"]),
+            ("openai", &["openai"]),
+        ] {
+            for entry in fs::read_dir(root.join(folder).join("fixtures")).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                let kind = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+                // The first is valid AG-UI, the others hold no event of their format, or only a failure that several
+                // formats express alike.
+                let is_ambiguous = ["standard_tool.jsonl", "server-plain-custom.sse"].contains(&&*name)
+                    || name.starts_with("malformed")
+                    || folder == "openai" && kind == "json" && name.starts_with("error_");
+                if path.is_dir() || kind == "md" || name.ends_with(".events.jsonl") || is_ambiguous {
+                    continue;
+                }
+                let bytes = fs::read(&path).unwrap();
+                let start = &bytes[..bytes.len().min(64 << 10)];
+                seen += 1;
+                let found = detect_format(start, start.len() == bytes.len()).map(|(format, _)| format.name);
+                if !found.is_some_and(|found| names.contains(&found)) {
+                    wrong.push(format!("{folder}/{name}: {found:?}"));
+                }
+                // As the bytes arrive, line by line.
+                let mut end = 0;
+                let early = loop {
+                    end = match start[end..].iter().position(|byte| *byte == b'\n') {
+                        Some(at) => end + at + 1,
+                        None => break None,
+                    };
+                    if let Some((format, _)) = detect_format(&start[..end], false) {
+                        break Some(format.name);
+                    }
+                };
+                if let Some(found) = early
+                    && !names.contains(&found)
+                {
+                    wrong.push(format!("the first {end} bytes of {folder}/{name}: {found}"));
+                }
+            }
+        }
+        assert!(seen > 100, "{seen}");
+        assert!(wrong.is_empty(), "{} of {seen}:\n{}", wrong.len(), wrong.join("\n"));
+    }
+}
