@@ -1,4 +1,4 @@
-//! Artifacts: what agents store under a name beside the conversation, as the API server hands it out.
+//! Responses to artifact requests. Artifacts are named files that agents store outside of the conversation.
 
 use crate::{
     format::adk::{
@@ -15,24 +15,24 @@ use crate::{
 pub enum Artifact {
     /// The artifact itself.
     Content {
-        /// What it is; anybody's word.
+        /// Its media type, as declared by the agent.
         mime_type: Box<str>,
         /// Its bytes.
         bytes: Vec<u8>,
     },
-    /// A reference to something that the server does not hold.
-    Elsewhere,
+    /// A reference to a file that the server does not store.
+    External,
 }
 
-/// Reads the answer to [`list_artifacts`](super::AdkApi::list_artifacts).
+/// Reads the response to [`list_artifacts`](super::AdkApi::list_artifacts).
 ///
 /// # Errors
-/// When it is no list of names; says where.
+/// When the body is not a list of names.
 pub fn read_names(body: &str) -> Result<Vec<String>, ReadError> {
     serde_json::from_str(body).map_err(|error| ReadError::new("", format!("no list of names: {error}")))
 }
 
-/// Reads the answer to [`get_artifact`](super::AdkApi::get_artifact); `None` if the server says that there is none.
+/// Reads the response to [`get_artifact`](super::AdkApi::get_artifact); `None` if the artifact does not exist.
 ///
 /// ```
 /// use agentwire_core::format::adk::input::artifact::{Artifact, read};
@@ -41,28 +41,28 @@ pub fn read_names(body: &str) -> Result<Vec<String>, ReadError> {
 /// ```
 ///
 /// # Errors
-/// When it is no part, or one that cannot be an artifact; says where.
+/// When the body is not a part, or a part without content; the error names the member.
 pub fn read(body: &str) -> Result<Option<Artifact>, ReadError> {
     let raw = parse_raw(body)?;
     if raw.get() == "null" {
         return Ok(None);
     }
     let part: AdkPart<'_> = parse(raw, Path::Root)?;
-    let is = |mime_type: Option<&AdkText<'_>>| {
+    let media_type = |mime_type: Option<&AdkText<'_>>| {
         mime_type.map_or("application/octet-stream", |mime_type| mime_type.as_str()).into()
     };
     if let Some(blob) = &part.inline {
         let data = blob.data.as_ref().map_or("", AdkText::as_str);
         let bytes =
             decoded(data).ok_or_else(|| ReadError::new("/inlineData/data", "not base64".to_owned()))?;
-        return Ok(Some(Artifact::Content { mime_type: is(blob.mime_type.as_ref()), bytes }));
+        return Ok(Some(Artifact::Content { mime_type: media_type(blob.mime_type.as_ref()), bytes }));
     }
     if let Some(text) = &part.text {
         let bytes = text.as_str().as_bytes().to_vec();
         return Ok(Some(Artifact::Content { mime_type: "text/plain; charset=utf-8".into(), bytes }));
     }
     match &part.file {
-        Some(_) => Ok(Some(Artifact::Elsewhere)),
+        Some(_) => Ok(Some(Artifact::External)),
         None => Err(ReadError::new("", "expected `inlineData`, `text` or `fileData`".to_owned())),
     }
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_every_kind_are_read() {
+    fn reads_parts_of_every_kind() {
         let content = |mime_type: &str, bytes: &[u8]| {
             Some(Artifact::Content { mime_type: mime_type.into(), bytes: bytes.to_vec() })
         };
@@ -90,13 +90,13 @@ mod tests {
             read(r#"{"text":"gr\u00fcn"}"#).unwrap(),
             content("text/plain; charset=utf-8", "grün".as_bytes())
         );
-        assert_eq!(read(r#"{"fileData":{"fileUri":"gs://b/x"}}"#).unwrap(), Some(Artifact::Elsewhere));
+        assert_eq!(read(r#"{"fileData":{"fileUri":"gs://b/x"}}"#).unwrap(), Some(Artifact::External));
         assert_eq!(read("null").unwrap(), None);
         assert_eq!(read_names(r#"["a/b","user:c"]"#).unwrap(), ["a/b", "user:c"]);
     }
 
     #[test]
-    fn what_is_no_artifact_is_refused() {
+    fn other_bodies_are_rejected() {
         for body in
             ["", "{}", "[1]", "7", r#"{"inlineData":{"data":"a"}}"#, r#"{"inlineData":{"data":"a*=="}}"#]
         {
@@ -109,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(body in ".{0,80}") {
+        fn arbitrary_bodies_do_not_panic(body in ".{0,80}") {
             let _ = (read(&body), read_names(&body));
         }
     }

@@ -1,4 +1,4 @@
-//! Answers in the form in which ADK wants them back.
+//! Responses to pending calls, in the form that ADK expects for each kind of call.
 
 use serde_json::{Map, Value, json};
 
@@ -8,27 +8,27 @@ use crate::{
     format::adk::reader::interrupts::{CONFIRMATION, CREDENTIAL, INPUT},
 };
 
-/// The response to what waits, from a resume entry.
-pub(super) fn respond(
-    waiting: &PendingCall,
+/// The response to a pending call, from a resume entry.
+pub(super) fn response_to_resume(
+    call: &PendingCall,
     status: ResumeStatus,
     payload: Option<Value>,
 ) -> Result<Value, AdkRequestError> {
-    match (&*waiting.name, status) {
+    match (&*call.name, status) {
         (CONFIRMATION, ResumeStatus::Cancelled) => Ok(json!({"confirmed": false})),
-        (CONFIRMATION, ResumeStatus::Resolved) => confirmation(waiting, payload),
-        (CREDENTIAL, ResumeStatus::Cancelled) => Ok(no_credential(waiting)),
+        (CONFIRMATION, ResumeStatus::Resolved) => confirmation(call, payload),
+        (CREDENTIAL, ResumeStatus::Cancelled) => Ok(no_credential(call)),
         (_, ResumeStatus::Cancelled) => Ok(json!({"status": "cancelled"})),
-        (CREDENTIAL, ResumeStatus::Resolved) => credential(waiting, payload),
-        // A workflow takes out of the wrapping what stands there alone.
-        (INPUT, ResumeStatus::Resolved) => Ok(wrapped(Some(payload.unwrap_or_default()))),
-        (_, ResumeStatus::Resolved) => Ok(wrapped(payload)),
+        (CREDENTIAL, ResumeStatus::Resolved) => credential(call, payload),
+        // A workflow unwraps an object with `result` as its only member.
+        (INPUT, ResumeStatus::Resolved) => Ok(wrap(Some(payload.unwrap_or_default()))),
+        (_, ResumeStatus::Resolved) => Ok(wrap(payload)),
     }
 }
 
-/// The response to what waits, from a tool message.
-pub(super) fn respond_with_content(
-    waiting: &PendingCall,
+/// The response to a pending call, from a tool message.
+pub(super) fn response_to_content(
+    call: &PendingCall,
     content: &Content,
     error: Option<&str>,
 ) -> Result<Value, AdkRequestError> {
@@ -38,16 +38,16 @@ pub(super) fn respond_with_content(
         trimmed => Some(serde_json::from_str(trimmed).unwrap_or(Value::String(text))),
     };
     match error {
-        // Whoever could not decide has not agreed.
-        Some(_) if &*waiting.name == CONFIRMATION => Ok(json!({"confirmed": false})),
-        Some(_) if &*waiting.name == CREDENTIAL => Ok(no_credential(waiting)),
+        // An error is no consent.
+        Some(_) if &*call.name == CONFIRMATION => Ok(json!({"confirmed": false})),
+        Some(_) if &*call.name == CREDENTIAL => Ok(no_credential(call)),
         Some(error) => Ok(json!({"error": error})),
-        None => respond(waiting, ResumeStatus::Resolved, payload),
+        None => response_to_resume(call, ResumeStatus::Resolved, payload),
     }
 }
 
-/// ADK wants an object: one as it is, anything else as its `result`.
-fn wrapped(payload: Option<Value>) -> Value {
+/// ADK expects an object: an object is sent as it is, any other value as `result`.
+fn wrap(payload: Option<Value>) -> Value {
     match payload {
         None => json!({"success": true, "result": null}),
         Some(Value::Object(object)) => Value::Object(object),
@@ -55,15 +55,15 @@ fn wrapped(payload: Option<Value>) -> Value {
     }
 }
 
-/// `confirmed` in ADK's word or AG-UI's (`approved`), or as a bare yes or no. The payload, or the arguments as
-/// the person has changed them, goes along.
-fn confirmation(waiting: &PendingCall, payload: Option<Value>) -> Result<Value, AdkRequestError> {
-    let bad = || AdkRequestError::BadAnswer {
-        id: waiting.id.as_str().into(),
+/// The response to a confirmation request: `confirmed` (ADK), `approved` (AG-UI), or a bare yes or no. The payload or
+/// the edited arguments are included.
+fn confirmation(call: &PendingCall, payload: Option<Value>) -> Result<Value, AdkRequestError> {
+    let invalid = || AdkRequestError::BadAnswer {
+        id: call.id.as_str().into(),
         problem: "must say `confirmed` or `approved`, true or false",
     };
     let yes_or_no = |value: &Value| match value {
-        Value::Bool(answer) => Some(*answer),
+        Value::Bool(value) => Some(*value),
         Value::String(text) => match text.to_ascii_lowercase().as_str() {
             "true" | "yes" => Some(true),
             "false" | "no" => Some(false),
@@ -71,8 +71,8 @@ fn confirmation(waiting: &PendingCall, payload: Option<Value>) -> Result<Value, 
         },
         _ => None,
     };
-    let mut payload = payload.ok_or_else(bad)?;
-    // ADK's own web page sends the answer as JSON text in a `response`.
+    let mut payload = payload.ok_or_else(invalid)?;
+    // ADK's web interface sends the answer as JSON text in `response`.
     if let Some(inner) = payload.as_object_mut().and_then(|object| object.remove("response")) {
         payload = inner;
     }
@@ -80,30 +80,31 @@ fn confirmation(waiting: &PendingCall, payload: Option<Value>) -> Result<Value, 
         payload = parsed;
     }
     let Value::Object(object) = &payload else {
-        return Ok(json!({"confirmed": yes_or_no(&payload).ok_or_else(bad)?}));
+        return Ok(json!({"confirmed": yes_or_no(&payload).ok_or_else(invalid)?}));
     };
-    let said = object.get("confirmed").or_else(|| object.get("approved"));
-    let mut response = json!({"confirmed": said.and_then(yes_or_no).ok_or_else(bad)?});
-    let along = ["payload", "editedArgs"].iter().find_map(|key| object.get(*key));
-    if let Some(along) = along.filter(|along| !along.is_null()) {
-        response["payload"] = along.clone();
+    let decision = object.get("confirmed").or_else(|| object.get("approved"));
+    let mut response = json!({"confirmed": decision.and_then(yes_or_no).ok_or_else(invalid)?});
+    let payload = ["payload", "editedArgs"].iter().find_map(|key| object.get(*key));
+    if let Some(payload) = payload.filter(|payload| !payload.is_null()) {
+        response["payload"] = payload.clone();
     }
     Ok(response)
 }
 
-/// A credential in the form that people and user interfaces have it in, put where ADK looks for it: the whole
-/// auth config, only the credential, the address to which the person was sent back, or a bare key or token.
-fn credential(waiting: &PendingCall, payload: Option<Value>) -> Result<Value, AdkRequestError> {
-    let Some(mut config) = asked_config(waiting) else {
-        return Ok(wrapped(payload));
+/// The response to a credential request. Accepted answers: the whole auth config, only the credential, the redirect
+/// address after an OAuth login, or a bare key or token.
+fn credential(call: &PendingCall, payload: Option<Value>) -> Result<Value, AdkRequestError> {
+    let Some(mut config) = requested_config(call) else {
+        return Ok(wrap(payload));
     };
-    let kind = config.get("authScheme").or_else(|| config.get("auth_scheme")).cloned().unwrap_or_default();
-    let kind = |member: &str| kind.get(member).and_then(Value::as_str).unwrap_or_default();
+    let auth_scheme =
+        config.get("authScheme").or_else(|| config.get("auth_scheme")).cloned().unwrap_or_default();
+    let scheme = |member: &str| auth_scheme.get(member).and_then(Value::as_str).unwrap_or_default();
     let given = match payload {
-        Some(Value::String(text)) => match kind("type") {
+        Some(Value::String(text)) => match scheme("type") {
             "apiKey" => json!({"apiKey": text}),
             "http" => {
-                json!({"http": {"scheme": scheme(kind("scheme")), "credentials": {"token": text}}})
+                json!({"http": {"scheme": http_scheme(scheme("scheme")), "credentials": {"token": text}}})
             }
             _ => json!({"oauth2": {"authResponseUri": text}}),
         },
@@ -113,14 +114,14 @@ fn credential(waiting: &PendingCall, payload: Option<Value>) -> Result<Value, Ad
             return Ok(whole.into());
         }
         Some(Value::Object(mut object)) => {
-            let mut take = |camel: &str, snake: &str| object.remove(camel).or_else(|| object.remove(snake));
-            if let Some(address) = take("authResponseUri", "auth_response_uri") {
+            let mut remove = |camel: &str, snake: &str| object.remove(camel).or_else(|| object.remove(snake));
+            if let Some(address) = remove("authResponseUri", "auth_response_uri") {
                 let mut oauth2 = json!({"authResponseUri": address});
-                if let Some(redirect) = take("redirectUri", "redirect_uri") {
+                if let Some(redirect) = remove("redirectUri", "redirect_uri") {
                     oauth2["redirectUri"] = redirect;
                 }
                 json!({"oauth2": oauth2})
-            } else if let Some(credential) = take("exchangedAuthCredential", "exchanged_auth_credential") {
+            } else if let Some(credential) = remove("exchangedAuthCredential", "exchanged_auth_credential") {
                 credential
             } else {
                 object.into()
@@ -128,34 +129,34 @@ fn credential(waiting: &PendingCall, payload: Option<Value>) -> Result<Value, Ad
         }
         _ => {
             return Err(AdkRequestError::BadAnswer {
-                id: waiting.id.as_str().into(),
+                id: call.id.as_str().into(),
                 problem: "must be a credential, an auth config, or the address that the person came back to",
             });
         }
     };
     let exchanged = &mut config["exchangedAuthCredential"];
     if !exchanged.is_object() {
-        let kind = if kind("type").is_empty() { "oauth2" } else { kind("type") };
+        let kind = if scheme("type").is_empty() { "oauth2" } else { scheme("type") };
         *exchanged = json!({"authType": kind});
     }
     merge(exchanged, given);
     Ok(config)
 }
 
-/// The auth config without a credential: ADK 1.x fails a run whose answer is no auth config.
-fn no_credential(waiting: &PendingCall) -> Value {
-    let mut answer = asked_config(waiting).unwrap_or_else(|| json!({}));
-    if let Some(config) = answer.as_object_mut() {
-        config.remove("exchangedAuthCredential");
+/// The auth config without a credential. ADK 1.x fails a run if the response is not an auth config.
+fn no_credential(call: &PendingCall) -> Value {
+    let mut config = requested_config(call).unwrap_or_else(|| json!({}));
+    if let Some(members) = config.as_object_mut() {
+        members.remove("exchangedAuthCredential");
     }
-    answer["status"] = "cancelled".into();
-    answer
+    config["status"] = "cancelled".into();
+    config
 }
 
-/// The auth config that ADK has asked to be completed.
-fn asked_config(waiting: &PendingCall) -> Option<Value> {
-    let asked = waiting.arguments.to_value();
-    let config = asked.get("authConfig").or_else(|| asked.get("auth_config"))?;
+/// The auth config in ADK's request.
+fn requested_config(call: &PendingCall) -> Option<Value> {
+    let request = call.arguments.to_value();
+    let config = request.get("authConfig").or_else(|| request.get("auth_config"))?;
     let mut config: Map<String, Value> = config.as_object()?.clone();
     if let Some(exchanged) = config.remove("exchanged_auth_credential") {
         config.insert("exchangedAuthCredential".into(), exchanged);
@@ -163,11 +164,11 @@ fn asked_config(waiting: &PendingCall) -> Option<Value> {
     Some(config.into())
 }
 
-fn scheme(named: &str) -> &str {
-    if named.is_empty() { "bearer" } else { named }
+fn http_scheme(name: &str) -> &str {
+    if name.is_empty() { "bearer" } else { name }
 }
 
-/// Puts the members of `more` into `into`, objects into objects.
+/// Merges the members of `more` into `into`, recursively.
 fn merge(into: &mut Value, more: Value) {
     match (into, more) {
         (Value::Object(into), Value::Object(more)) => {

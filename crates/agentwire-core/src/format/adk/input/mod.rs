@@ -1,39 +1,30 @@
-//! Requests to ADK's API server, as values.
+//! Requests to ADK's API server, as values, and the decoding of its responses.
 //!
-//! Nothing here does I/O: [`AdkApi`] says what to send, and [`read_session`] understands what a stored session holds.
-//! An answer to something that waits is converted completely before anything is sent, so that a bad answer
-//! leaves what waits as it is.
+//! No I/O happens here: [`AdkApi`] builds requests, [`read_session`] and [`artifact`] decode responses. All answers to
+//! pending calls are converted before anything is sent, so that an invalid answer leaves the pending calls unchanged.
 //!
-//! ADK's HTTP interface cannot be given tools for one run. Tools of the user interface therefore travel in the
-//! session's state, under [`TOOLS_KEY`]; the toolset of `agentwire.adk` (in `sdk/python`) offers them to the
-//! model as long-running tools.
+//! ADK's HTTP interface does not accept tools for a run. Front-end tools therefore travel in the session state, under
+//! [`TOOLS_KEY`]; the toolset of `agentwire.adk` (in `sdk/python`) offers them to the model as long-running tools.
 
 pub mod artifact;
 mod function_response;
-
-use std::collections::HashSet;
+mod new_message;
+mod session;
 
 use serde_json::{Map, Value, json};
 
-use self::function_response::{respond, respond_with_content};
-use super::{
-    base64,
-    options::AdkReaderOptions,
-    reader::{AdkReader, interrupts::interrupt_call, session_history, session_state::OWN_PREFIX},
-};
+use self::new_message::NewParts;
+pub use self::session::{SessionEntry, StoredSession, read_session, read_session_list};
+use super::reader::{interrupts::interrupt_call, session_state::OWN_PREFIX};
 use crate::{
-    event::{
-        Content, ContentPart, Interrupt, Message, MessageBody, PartSource, ResumeEntry, RunInput, ThreadId,
-        ToolCallId,
-    },
-    json::{Json, Object, ReadError},
+    event::{Interrupt, RunInput, ThreadId, ToolCallId},
+    json::{Json, Object},
     percent,
-    tally::Tally,
 };
 
-/// The key of the session's state under which tools of the user interface travel.
+/// The key of the session state that carries the front-end tools.
 pub const TOOLS_KEY: &str = "agentwire:tools";
-/// The key of the session's state under which the context of the user interface travels.
+/// The key of the session state that carries the client's context.
 pub const CONTEXT_KEY: &str = "agentwire:context";
 
 /// One HTTP request.
@@ -41,7 +32,7 @@ pub const CONTEXT_KEY: &str = "agentwire:context";
 pub struct AdkRequest {
     /// The method.
     pub method: &'static str,
-    /// Path and query, beginning with `/`.
+    /// Path and query, with a leading `/`.
     pub path: String,
     /// The JSON body.
     pub body: Option<Json>,
@@ -59,48 +50,48 @@ pub struct AdkRequest {
 pub struct AdkApi {
     app: Box<str>,
     user: Box<str>,
-    /// Whether a user interface may set state that outlives the session: keys with `app:` or `user:`.
+    /// Whether a client may set state that outlives the session: keys with the prefix `app:` or `user:`.
     pub allow_shared_state: bool,
 }
 
-/// A call that waits for an answer.
+/// A pending call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingCall {
-    /// The call; for interrupts that is their id too.
+    /// The id of the call, which is also the id of its interrupt.
     pub id: ToolCallId,
-    /// The id that the model gave it, if it is shown under another because the model had used that one before.
+    /// The id from the model, if the call is shown under another one because the model reused the id.
     pub native_id: Option<ToolCallId>,
-    /// The tool, or ADK's own `adk_request_…`.
+    /// The name of the tool or of ADK's built-in `adk_request_…`.
     pub name: Box<str>,
-    /// What it was called with.
+    /// The arguments.
     pub arguments: Json,
 }
 
-/// What is known about a session before a run.
+/// The session before a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KnownSession<'k> {
-    /// Its state; absent if the session is about to be created from the same request.
+    /// Its state; absent if the same request creates the session.
     pub state: Option<&'k Object>,
-    /// What waits for an answer.
+    /// Its pending calls.
     pub pending: &'k [PendingCall],
 }
 
-/// Why a request could not be made.
+/// A run input that cannot be converted to a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdkRequestError {
-    /// Tool messages, none of which answers anything.
+    /// No tool message matches a pending call.
     #[error("no call `{0}` waits for a result")]
     UnknownToolCall(Box<str>),
-    /// Resume entries, none of which answers anything.
+    /// No resume entry matches a pending call.
     #[error("nothing waits under `{0}`")]
     UnknownInterrupt(Box<str>),
     /// An answer that ADK could not use.
     #[error("the answer to `{id}` {problem}")]
     BadAnswer {
-        /// What it answers.
+        /// The id of the pending call.
         id: Box<str>,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
 }
@@ -118,13 +109,13 @@ impl AdkRequestError {
 }
 
 impl PendingCall {
-    /// The call behind an interrupt of the ADK reader; `None` if it is somebody else's.
+    /// The call of an interrupt from the ADK reader; `None` for interrupts of other origin.
     #[must_use]
     pub fn of_interrupt(interrupt: &Interrupt) -> Option<Self> {
         let (name, arguments) = interrupt_call(interrupt)?;
-        let native = interrupt.metadata.as_ref().and_then(|metadata| metadata.get_str("id"));
+        let native_id = interrupt.metadata.as_ref().and_then(|metadata| metadata.get_str("id"));
         let id = interrupt.id.as_str().into();
-        Some(Self { id, native_id: native.map(Into::into), name: name.into(), arguments })
+        Some(Self { id, native_id: native_id.map(Into::into), name: name.into(), arguments })
     }
 }
 
@@ -135,89 +126,84 @@ impl AdkApi {
         Self { app: app.into(), user: user.into(), allow_shared_state: false }
     }
 
-    fn sessions(&self) -> String {
+    fn sessions_path(&self) -> String {
         format!("/apps/{}/users/{}/sessions", percent::encode(&self.app), percent::encode(&self.user))
     }
 
-    fn session(&self, thread: &ThreadId) -> String {
-        format!("{}/{}", self.sessions(), percent::encode(thread))
+    fn session_path(&self, thread: &ThreadId) -> String {
+        format!("{}/{}", self.sessions_path(), percent::encode(thread))
     }
 
-    /// Creates the session of a thread. A session that exists already is answered with 409.
+    /// Creates the session of a thread. The server responds with 409 if the session exists.
     #[must_use]
     pub fn create_session(&self, input: &RunInput) -> AdkRequest {
         let mut body = json!({"sessionId": input.thread.as_str()});
-        let state = self.changes(input, None);
+        let state = self.state_changes(input, None);
         if !state.is_empty() {
             body["state"] = Value::Object(state);
         }
-        post(self.sessions(), body)
+        post(self.sessions_path(), body)
     }
 
-    /// Asks for a session; 404 if there is none. [`read_session`] reads the answer.
+    /// Fetches a session; 404 if it does not exist. [`read_session`] decodes the response.
     #[must_use]
     pub fn get_session(&self, thread: &ThreadId) -> AdkRequest {
-        get(self.session(thread))
+        get(self.session_path(thread))
     }
 
-    /// Asks for the sessions of the user. [`read_session_list`] reads the answer.
+    /// Lists the sessions of the user. [`read_session_list`] decodes the response.
     #[must_use]
     pub fn list_sessions(&self) -> AdkRequest {
-        get(self.sessions())
+        get(self.sessions_path())
     }
 
-    /// Deletes a session; 200 also if there is none.
+    /// Deletes a session; the status is 200 even if it does not exist.
     #[must_use]
     pub fn delete_session(&self, thread: &ThreadId) -> AdkRequest {
-        AdkRequest { method: "DELETE", path: self.session(thread), body: None }
+        AdkRequest { method: "DELETE", path: self.session_path(thread), body: None }
     }
 
-    /// Sets keys of a session's state. ADK cannot remove a key; `null` is a value.
+    /// Sets keys of the session state. ADK cannot remove a key; `null` is a value.
     #[must_use]
     pub fn patch_state(&self, thread: &ThreadId, delta: &Object) -> AdkRequest {
         let body = Object::from_entries([("stateDelta", delta.as_json().clone())]);
-        AdkRequest { method: "PATCH", path: self.session(thread), body: Some(body.into()) }
+        AdkRequest { method: "PATCH", path: self.session_path(thread), body: Some(body.into()) }
     }
 
-    /// Asks for the names of a session's artifacts.
+    /// Lists the names of a session's artifacts. [`artifact::read_names`] decodes the response.
     #[must_use]
     pub fn list_artifacts(&self, thread: &ThreadId) -> AdkRequest {
-        get(format!("{}/artifacts", self.session(thread)))
+        get(format!("{}/artifacts", self.session_path(thread)))
     }
 
-    /// Asks for an artifact, in its newest version or a given one.
+    /// Fetches an artifact, in its newest or the given version. [`artifact::read`] decodes the response.
     #[must_use]
     pub fn get_artifact(&self, thread: &ThreadId, filename: &str, version: Option<u64>) -> AdkRequest {
-        let path = format!("{}/artifacts/{}", self.session(thread), percent::encode(filename));
+        let path = format!("{}/artifacts/{}", self.session_path(thread), percent::encode(filename));
         get(match version {
             Some(version) => format!("{path}/versions/{version}"),
             None => path,
         })
     }
 
-    /// Runs the agent; the answer is a stream.
+    /// Runs the agent; the response is a stream.
     ///
-    /// What is new in the conversation becomes the message: answers to what waits, else what the person has
-    /// said since the agent spoke last. With nothing new, the run goes on from the session as it is. ADK takes answers
-    /// and words in one message no more: answers go on where the agent waits, words begin anew. Who has both runs
-    /// [`Self::run_then`] behind it.
+    /// The new message contains the answers to pending calls, otherwise the user messages after the last message of the
+    /// agent. Without either, the run continues from the session as it is. ADK rejects answers and text in one message:
+    /// answers continue the paused invocation, text starts a new one. For an input with both, send [`Self::run_then`]
+    /// after this request.
     ///
     /// # Errors
-    /// When there are answers and none of them answers something that waits, or one cannot be used.
+    /// When there are answers and none matches a pending call, or when an answer is invalid.
     pub fn run(&self, input: &RunInput, known: KnownSession<'_>) -> Result<AdkRequest, AdkRequestError> {
-        let mut body = json!({
-            "appName": self.app,
-            "userId": self.user,
-            "sessionId": input.thread.as_str(),
-            "streaming": true,
-        });
-        let New { answers, said } = New::of(input, known.pending)?;
-        let parts = if answers.is_empty() { said } else { answers };
+        let mut body = self.run_body(input);
+        let NewParts { answers, texts } = NewParts::of(input, known.pending)?;
+        let parts = if answers.is_empty() { texts } else { answers };
         if !parts.is_empty() {
-            body["newMessage"] = message(parts);
+            body["newMessage"] = user_message(parts);
         }
         if let Some(state) = known.state {
-            let delta = self.changes(input, Some(state));
+            let delta = self.state_changes(input, Some(state));
             if !delta.is_empty() {
                 body["stateDelta"] = Value::Object(delta);
             }
@@ -225,24 +211,31 @@ impl AdkApi {
         Ok(post("/run_sse".into(), body))
     }
 
-    /// Runs the agent with what the person says beside their answers, once it has gone on with those; `None` if there are
-    /// no answers, or no words.
+    /// Runs the agent with the user messages of an input that also contained answers; `None` if the input does not
+    /// contain both. Send it after the response to [`Self::run`] has ended.
     #[must_use]
     pub fn run_then(&self, input: &RunInput, known: KnownSession<'_>) -> Option<AdkRequest> {
-        let New { answers, said } = New::of(input, known.pending).ok()?;
-        let body = json!({
+        let NewParts { answers, texts } = NewParts::of(input, known.pending).ok()?;
+        if answers.is_empty() || texts.is_empty() {
+            return None;
+        }
+        let mut body = self.run_body(input);
+        body["newMessage"] = user_message(texts);
+        Some(post("/run_sse".into(), body))
+    }
+
+    fn run_body(&self, input: &RunInput) -> Value {
+        json!({
             "appName": self.app,
             "userId": self.user,
             "sessionId": input.thread.as_str(),
             "streaming": true,
-            "newMessage": message(said.clone()),
-        });
-        (!answers.is_empty() && !said.is_empty()).then(|| post("/run_sse".into(), body))
+        })
     }
 
-    /// The keys of the state that the session does not have like this, our own included.
-    fn changes(&self, input: &RunInput, known: Option<&Object>) -> Map<String, Value> {
-        let held = match known.map(Object::to_value) {
+    /// The state keys of the input that differ from the session, including the keys of agentwire.
+    fn state_changes(&self, input: &RunInput, known: Option<&Object>) -> Map<String, Value> {
+        let current = match known.map(Object::to_value) {
             Some(Value::Object(map)) => map,
             _ => Map::new(),
         };
@@ -251,8 +244,8 @@ impl AdkApi {
             _ => Map::new(),
         };
         wanted.retain(|key, _| {
-            let shared = key.starts_with("app:") || key.starts_with("user:");
-            !key.starts_with(OWN_PREFIX) && (self.allow_shared_state || !shared)
+            let is_shared = key.starts_with("app:") || key.starts_with("user:");
+            !key.starts_with(OWN_PREFIX) && (self.allow_shared_state || !is_shared)
         });
         let tools = input.tools.iter().map(|tool| {
             let mut value = json!({"name": tool.name, "description": tool.description});
@@ -266,148 +259,18 @@ impl AdkApi {
             .iter()
             .map(|context| json!({"description": context.description, "value": context.value}));
         for (key, list) in [(TOOLS_KEY, tools.collect::<Vec<_>>()), (CONTEXT_KEY, context.collect())] {
-            // What an earlier run left there must not outlive it.
-            if !list.is_empty() || held.contains_key(key) {
+            // An empty list overwrites the value of an earlier run.
+            if !list.is_empty() || current.contains_key(key) {
                 wanted.insert(key.into(), list.into());
             }
         }
-        wanted.retain(|key, value| held.get(key) != Some(value));
+        wanted.retain(|key, value| current.get(key) != Some(value));
         wanted
     }
 }
 
-fn message(parts: Vec<Value>) -> Value {
+fn user_message(parts: Vec<Value>) -> Value {
     json!({"role": "user", "parts": parts})
-}
-
-/// What is new in a conversation, as parts of messages.
-struct New {
-    /// Answers to what waits, and the media that belong to them.
-    answers: Vec<Value>,
-    /// What the person has said.
-    said: Vec<Value>,
-}
-
-impl New {
-    fn of(input: &RunInput, waiting: &[PendingCall]) -> Result<Self, AdkRequestError> {
-        let (mut answers, mut shown, mut said) = (Vec::new(), Vec::new(), Vec::new());
-        let mut unknown = None;
-        // ADK takes one answer to each call; a user interface may give it in both ways.
-        let mut answered = HashSet::new();
-        for entry in input.resume.iter().flatten() {
-            match waiting.iter().find(|waiting| *waiting.id == *entry.interrupt) {
-                Some(waiting) if !answered.insert(&waiting.id) => {}
-                Some(waiting) => answers.push(function_response(waiting, resume(waiting, entry)?)),
-                None => unknown = Some(AdkRequestError::UnknownInterrupt(entry.interrupt.as_str().into())),
-            }
-        }
-        let spoken =
-            input.messages.iter().rposition(|message| matches!(message.body, MessageBody::Assistant { .. }));
-        for message in &input.messages[spoken.map_or(0, |index| index + 1)..] {
-            match &message.body {
-                MessageBody::Tool { call, content, error } => {
-                    match waiting.iter().find(|waiting| waiting.id == *call) {
-                        Some(waiting) if !answered.insert(&waiting.id) => {}
-                        Some(waiting) => {
-                            answers.push(function_response(
-                                waiting,
-                                respond_with_content(waiting, content, error.as_deref())?,
-                            ));
-                            shown.extend(media(content));
-                        }
-                        None => {
-                            unknown =
-                                unknown.or(Some(AdkRequestError::UnknownToolCall(call.as_str().into())));
-                        }
-                    }
-                }
-                MessageBody::User { content } => said.extend(content_parts(content)),
-                _ => {}
-            }
-        }
-        match unknown {
-            // Results of tools that ADK ran itself also stand there, but never alone.
-            Some(unknown) if answers.is_empty() && said.is_empty() => Err(unknown),
-            _ => {
-                answers.append(&mut shown);
-                Ok(Self { answers, said })
-            }
-        }
-    }
-}
-
-fn resume(waiting: &PendingCall, entry: &ResumeEntry) -> Result<Value, AdkRequestError> {
-    respond(waiting, entry.status, entry.payload.as_ref().map(Json::to_value))
-}
-
-fn function_response(waiting: &PendingCall, response: Value) -> Value {
-    let id = waiting.native_id.as_ref().unwrap_or(&waiting.id);
-    json!({"functionResponse": {"id": id.as_str(), "name": waiting.name, "response": response}})
-}
-
-fn content_parts(content: &Content) -> Vec<Value> {
-    match content {
-        Content::Text(text) if text.is_empty() => Vec::new(),
-        Content::Text(text) => vec![json!({"text": text})],
-        Content::Parts(parts) => parts.iter().filter_map(part).collect(),
-    }
-}
-
-fn media(content: &Content) -> Vec<Value> {
-    match content {
-        Content::Text(_) => Vec::new(),
-        Content::Parts(parts) => {
-            let media = parts.iter().filter(|part| matches!(part, ContentPart::Media { .. }));
-            media.filter_map(part).collect()
-        }
-    }
-}
-
-fn part(part: &ContentPart) -> Option<Value> {
-    let source = match part {
-        ContentPart::Text { text, .. } if text.is_empty() => return None,
-        ContentPart::Text { text, .. } => return Some(json!({"text": text})),
-        ContentPart::Media { source, .. } => source,
-    };
-    Some(match source {
-        PartSource::Data { value, mime_type } => inline(mime_type, value),
-        PartSource::Url { value, mime_type } | PartSource::File { value, mime_type, .. } => {
-            if let Some(inline) = data_url(value, mime_type.as_deref()) {
-                return Some(inline);
-            }
-            let mut file = json!({"fileUri": value});
-            if let Some(mime_type) = mime_type {
-                file["mimeType"] = (**mime_type).into();
-            }
-            json!({"fileData": file})
-        }
-    })
-}
-
-/// ADK reads the URL-safe alphabet, as it writes it.
-fn inline(mime_type: &str, data: &str) -> Value {
-    json!({"inlineData": {"mimeType": mime_type, "data": base64::url_safe(data)}})
-}
-
-/// What a `data:` URL holds; what it says about its type decides, then what was said beside it.
-fn data_url(url: &str, beside: Option<&str>) -> Option<Value> {
-    let (kind, data) = url
-        .get(..5)
-        .filter(|scheme| scheme.eq_ignore_ascii_case("data:"))
-        .and_then(|_| url[5..].split_once(','))?;
-    let (mime_type, is_base64) = match kind.rsplit_once(';') {
-        Some((mime_type, last)) if last.trim().eq_ignore_ascii_case("base64") => (mime_type, true),
-        _ => (kind, false),
-    };
-    let mime_type = match mime_type.trim() {
-        "" => beside.unwrap_or("text/plain"),
-        mime_type => mime_type,
-    };
-    let bytes = percent_encoding::percent_decode_str(data).collect::<Vec<u8>>();
-    Some(match is_base64 {
-        true => inline(mime_type, &String::from_utf8_lossy(&bytes)),
-        false => inline(mime_type, &base64::encoded(&bytes)),
-    })
 }
 
 fn post(path: String, body: Value) -> AdkRequest {
@@ -416,46 +279,4 @@ fn post(path: String, body: Value) -> AdkRequest {
 
 fn get(path: String) -> AdkRequest {
     AdkRequest { method: "GET", path, body: None }
-}
-
-/// What a stored session holds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StoredSession {
-    /// Its id.
-    pub thread: ThreadId,
-    /// The conversation, answers of people to interrupts included.
-    pub messages: Vec<Message>,
-    /// Its state as user interfaces see it.
-    pub state: Object,
-    /// Its state with what agentwire keeps there: what [`KnownSession::state`] wants.
-    pub raw_state: Object,
-    /// What waits for an answer.
-    pub interrupts: Vec<Interrupt>,
-    /// When it changed last, in milliseconds since the Unix epoch.
-    pub updated: Option<i64>,
-}
-
-/// One line of a list of sessions.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SessionEntry {
-    /// Its id.
-    pub thread: ThreadId,
-    /// When it changed last, in milliseconds since the Unix epoch.
-    pub updated: Option<i64>,
-}
-
-/// Reads the answer to [`AdkApi::get_session`] and [`Api::patch_state`].
-///
-/// # Errors
-/// When it is no session; says where.
-pub fn read_session(body: &str, tally: &mut Tally) -> Result<StoredSession, ReadError> {
-    AdkReader::new(AdkReaderOptions::of_stored_session()).stored(body, tally)
-}
-
-/// Reads the answer to [`AdkApi::list_sessions`].
-///
-/// # Errors
-/// When it is no list of sessions; says where.
-pub fn read_session_list(body: &str) -> Result<Vec<SessionEntry>, ReadError> {
-    session_history::list(body)
 }

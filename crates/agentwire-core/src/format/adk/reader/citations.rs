@@ -1,55 +1,15 @@
-//! What comes with an answer: token counts, sources, media.
+//! The sources of a text, from grounding metadata and citations.
 
 use serde_json::{Value, json, value::RawValue};
 
 use super::decode::parse;
 use crate::{
-    event::{MediaKind, MessageId, PartSource, Source, Usage},
-    format::adk::{
-        base64,
-        wire::{
-            AdkText, Blob, CitationMetadata, FileData, GroundingMetadata, GroundingSource, UsageMetadata,
-        },
-    },
+    event::{MessageId, Source},
+    format::adk::wire::{AdkText, CitationMetadata, GroundingMetadata, GroundingSource},
     json::{Object, Path, ReadError},
 };
 
-/// Adds the token counts of one model turn to those of the run, per model.
-pub(super) fn add_usage(usage: &mut Vec<Usage>, counts: &UsageMetadata<'_>, model: Option<&str>) {
-    /// More models than this do not take part in one run; the rest is counted together.
-    const MODELS: usize = 64;
-    let count = |number: Option<f64>| number.filter(|number| *number >= 0.0).map(|number| number as u64);
-    let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
-        (None, None) => None,
-        (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
-    };
-    let turn = Usage {
-        provider: None,
-        model: model.map(Into::into),
-        // The canonical totals include their parts; Gemini counts thoughts and tool prompts apart.
-        input: sum(count(counts.prompt), count(counts.tool_prompt)),
-        output: sum(count(counts.candidates), count(counts.thoughts)),
-        total: count(counts.total),
-        reasoning: count(counts.thoughts),
-        cached_input: count(counts.cached),
-        cache_write_input: None,
-    };
-    let known = usage.iter().position(|entry| entry.model == turn.model);
-    let known = known.or_else(|| (usage.len() >= MODELS).then_some(0));
-    match known {
-        None => usage.push(turn),
-        Some(index) => {
-            let entry = &mut usage[index];
-            entry.input = sum(entry.input, turn.input);
-            entry.output = sum(entry.output, turn.output);
-            entry.total = sum(entry.total, turn.total);
-            entry.reasoning = sum(entry.reasoning, turn.reasoning);
-            entry.cached_input = sum(entry.cached_input, turn.cached_input);
-        }
-    }
-}
-
-/// The sources that an answer rests on: grounding chunks in order, then citations of anything else.
+/// The sources of a message: grounding chunks in order, then citations of other addresses.
 ///
 /// # Errors
 /// When the metadata is malformed.
@@ -63,15 +23,15 @@ pub(super) fn sources(
     if let Some(raw) = grounding {
         let grounding: GroundingMetadata<'_> = parse(raw, Path::Key(&Path::Root, "groundingMetadata"))?;
         for chunk in grounding.chunks.iter().flatten() {
-            let (info, kind) = match (&chunk.web, &chunk.retrieved, &chunk.maps) {
-                (Some(info), ..) => (info, "web"),
-                (_, Some(info), _) => (info, "retrievedContext"),
-                (.., Some(info)) => (info, "maps"),
-                // Keeps the numbers of the chunks that follow.
+            let (source, kind) = match (&chunk.web, &chunk.retrieved, &chunk.maps) {
+                (Some(source), ..) => (source, "web"),
+                (_, Some(source), _) => (source, "retrievedContext"),
+                (.., Some(source)) => (source, "maps"),
+                // A placeholder, so that the indices of later chunks stay right.
                 _ => (&GroundingSource::default(), "unknown"),
             };
             let mut detail = json!({"kind": kind});
-            for (key, text) in [("domain", &info.domain), ("text", &info.text)] {
+            for (key, text) in [("domain", &source.domain), ("text", &source.text)] {
                 if let Some(text) = text {
                     detail[key] = text.as_str().into();
                 }
@@ -79,26 +39,26 @@ pub(super) fn sources(
             let source = Source {
                 id: id(sources.len()),
                 message: Some(message.clone()),
-                url: boxed(info.uri.as_ref()),
-                title: boxed(info.title.as_ref()),
+                url: boxed(source.uri.as_ref()),
+                title: boxed(source.title.as_ref()),
                 media_type: None,
-                filename: boxed(info.document.as_ref()),
+                filename: boxed(source.document.as_ref()),
                 detail: None,
             };
             sources.push((source, detail));
         }
         for support in grounding.supports.iter().flatten() {
-            let Some(found) = &support.segment else {
+            let Some(range) = &support.segment else {
                 continue;
             };
             let mut segment = json!({});
-            let numbers = [("partIndex", found.part), ("startIndex", found.start), ("endIndex", found.end)];
+            let numbers = [("partIndex", range.part), ("startIndex", range.start), ("endIndex", range.end)];
             for (key, number) in numbers {
                 if let Some(number) = number {
                     segment[key] = (number as i64).into();
                 }
             }
-            if let Some(text) = &found.text {
+            if let Some(text) = &range.text {
                 segment["text"] = text.as_str().into();
             }
             for index in support.chunks.iter().flatten() {
@@ -157,22 +117,4 @@ fn append(detail: &mut Value, key: &str, value: Value) {
 
 fn boxed(text: Option<&AdkText<'_>>) -> Option<Box<str>> {
     text.map(AdkText::as_str).filter(|text| !text.is_empty()).map(Into::into)
-}
-
-/// Media inside an event.
-pub(super) fn inline(blob: &Blob<'_>) -> (MediaKind, PartSource) {
-    let mime_type = blob.mime_type.as_ref().map_or("application/octet-stream", AdkText::as_str);
-    let data = blob.data.as_ref().map_or("", AdkText::as_str);
-    let source = PartSource::Data { value: base64::standard(data), mime_type: mime_type.into() };
-    (MediaKind::of_mime(mime_type), source)
-}
-
-/// Media elsewhere.
-pub(super) fn elsewhere(file: &FileData<'_>) -> (MediaKind, PartSource) {
-    let mime_type = file.mime_type.as_ref().map(AdkText::as_str);
-    let source = PartSource::Url {
-        value: file.uri.as_ref().map_or("", AdkText::as_str).into(),
-        mime_type: mime_type.map(Into::into),
-    };
-    (MediaKind::of_mime(mime_type.unwrap_or_default()), source)
 }

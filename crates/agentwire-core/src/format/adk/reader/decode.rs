@@ -148,8 +148,8 @@ macro_rules! wire_objects {
         const _: () = {
             use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
             use $crate::{
-                format::{ReadError, adk::reader::decode::Member},
-                json::{Fields, Path},
+                format::adk::reader::decode::Member,
+                json::{Fields, Path, ReadError},
             };
 
             impl<'a> Deserialize<'a> for $name<'a> {

@@ -1,4 +1,4 @@
-//! Where a reader puts its events: the same time on all that come of one frame.
+//! The output of the reader: all events of one frame carry the same timestamp.
 
 use crate::{
     event::{Body, Event, SubagentId},
@@ -8,7 +8,7 @@ use crate::{
 pub(super) struct AdkEmitter<'o> {
     out: &'o mut Vec<Event>,
     timestamp: Option<i64>,
-    /// Who is at work, where subagents are shown.
+    /// The subagent of the next events, with `subagents=on`.
     pub(super) subagent: Option<SubagentId>,
 }
 
@@ -26,8 +26,12 @@ impl<'o> AdkEmitter<'o> {
         self.out.push(event.with_metadata(Some(metadata)));
     }
 
-    /// An event of ADK's that the canonical model has no kind for.
+    /// Emits ADK data that the canonical model has no event for.
     pub(super) fn custom<'k>(&mut self, name: &str, members: impl IntoIterator<Item = (&'k str, Json)>) {
         self.push(Body::Custom { name: name.into(), value: Object::from_entries(members).into() });
+    }
+
+    pub(super) fn warning(&mut self, code: &str, message: &str) {
+        self.custom("adk.warning", [("code", Json::string(code)), ("message", Json::string(message))]);
     }
 }

@@ -1,8 +1,8 @@
-//! Why a run failed, in ADK's words.
+//! Failures of a run as ADK reports them.
 //!
-//! A failure can come in four shapes: an event with an error code, a frame of the API server in the place of an
-//! event, a JSON body of the API server in the place of a stream, and the end of the connection. Only one
-//! terminal event comes of them.
+//! A failure arrives in one of four forms: an event with an error code, an error frame of the API server in place of
+//! an event, a JSON error body in place of a stream, or the end of the connection. All of them lead to one terminal
+//! event.
 
 use serde_json::{Value, value::RawValue};
 
@@ -11,37 +11,37 @@ use crate::{
     format::adk::wire::{AdkEvent, AdkText, ValidationError},
 };
 
-/// The code for a failure that came without one: 1.x names none in its error frames.
+/// The code of a failure without one: error frames of 1.x have none.
 const UPSTREAM_ERROR: &str = "UPSTREAM_ERROR";
-/// The code for a request that the API server refused.
+/// The code of a request that the API server rejected.
 const UPSTREAM_REFUSED: &str = "UPSTREAM_REFUSED";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AdkFailure {
     pub(super) code: Box<str>,
     pub(super) message: Box<str>,
-    /// Whose it was, where subagents are shown.
+    /// The subagent that failed, with `subagents=on`.
     pub(super) subagent: Option<SubagentId>,
-    /// Of an error that a workflow node has raised, which may be tried again.
+    /// Set if a workflow node raised the error: the workflow may retry the node.
     pub(super) raised: Option<RaisedError>,
 }
 
-/// Where an error was raised.
+/// The origin of an error that a workflow node raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RaisedError {
-    /// The node.
+    /// The path of the node.
     pub(super) path: Box<str>,
-    /// The messages that it was in the middle of.
-    pub(super) said: Vec<MessageId>,
+    /// The messages of its unfinished turn.
+    pub(super) unfinished: Vec<MessageId>,
 }
 
 impl AdkFailure {
-    /// The failure that an event names.
+    /// The failure in an event, if it has one.
     pub(super) fn of_event(event: &AdkEvent<'_>) -> Option<Self> {
         let code = event.error_code.as_ref().map_or("", AdkText::as_str);
         let message = event.error_message.as_ref().map_or("", AdkText::as_str);
-        // Without streaming, ADK gives no code to an answer that was cut off or cut short, only its reason.
-        // `OTHER` alone is what adapters make of reasons that they do not know.
+        // Without streaming, ADK sets no error code on a truncated or blocked text, only the finish reason. Adapters
+        // map unknown reasons to `OTHER`, so that one alone is no failure.
         let code = match (code, message, event.finish_reason.as_ref().map(AdkText::as_str)) {
             ("", "", Some(reason)) if reason != "OTHER" => reason,
             _ => code,
@@ -49,53 +49,54 @@ impl AdkFailure {
         match code {
             "" if message.is_empty() => None,
             "" => Some(Self::new(UPSTREAM_ERROR, message)),
-            // A model that stops without a word: ADK puts its reason here, but it is none to fail.
+            // ADK copies the finish reason into the error code when a model stops without any text.
             "STOP" | "FINISH_REASON_UNSPECIFIED" => None,
             code if message.is_empty() => Some(Self::new(code, &format!("the model stopped: {code}"))),
             code => Some(Self::new(code, message)),
         }
     }
 
-    /// The failure that the API server reports in the place of an event, or of a stream.
+    /// The failure in an error frame or error body of the API server, if the object is one.
     pub(super) fn of_server(event: &AdkEvent<'_>) -> Option<Self> {
         if let Some(error) = event.error {
             let details = event.error_details.as_ref();
             let kind = details.and_then(|details| details.kind.as_ref()).map(AdkText::as_str);
             let message = details.and_then(|details| details.message.as_ref()).map(AdkText::as_str);
-            let said = plain(error);
+            let fallback = plain(error);
             return Some(Self::new(
                 kind.filter(|kind| !kind.is_empty()).unwrap_or(UPSTREAM_ERROR),
-                message.filter(|message| !message.is_empty()).unwrap_or(&said),
+                message.filter(|message| !message.is_empty()).unwrap_or(&fallback),
             ));
         }
         let detail = event.detail?;
-        let complaints: Vec<ValidationError<'_>> = serde_json::from_str(detail.get()).unwrap_or_default();
-        if complaints.is_empty() {
+        let errors: Vec<ValidationError<'_>> = serde_json::from_str(detail.get()).unwrap_or_default();
+        if errors.is_empty() {
             return Some(Self::new(UPSTREAM_REFUSED, &plain(detail)));
         }
-        let each = complaints.iter().map(|complaint| {
-            let place: Vec<String> = complaint.location.iter().flatten().map(|raw| plain(raw)).collect();
-            let message = complaint.message.as_ref().map_or("", AdkText::as_str);
-            format!("{}: {message}", place.join("."))
+        let messages = errors.iter().map(|error| {
+            let location: Vec<String> = error.location.iter().flatten().map(|raw| plain(raw)).collect();
+            let message = error.message.as_ref().map_or("", AdkText::as_str);
+            format!("{}: {message}", location.join("."))
         });
-        Some(Self::new(UPSTREAM_REFUSED, &each.collect::<Vec<_>>().join("; ")))
+        Some(Self::new(UPSTREAM_REFUSED, &messages.collect::<Vec<_>>().join("; ")))
     }
 
-    /// Whether it is over when the node at `path` goes on: the node that raised it, or one above that.
-    pub(super) fn is_behind(&self, path: &str) -> bool {
+    /// Whether progress of the node at `path` shows that the workflow recovered: it is the node that raised the error,
+    /// or an ancestor.
+    pub(super) fn is_recovered_by(&self, path: &str) -> bool {
         self.raised.as_ref().is_some_and(|raised| {
             let below = raised.path.strip_prefix(path).filter(|_| !path.is_empty());
             below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
-    /// Whether the code is the class of an exception; the reasons of models are all in capitals.
-    pub(super) fn is_class(&self) -> bool {
+    /// Whether the code is the class of an exception; finish reasons of models are all upper case.
+    pub(super) fn is_exception(&self) -> bool {
         self.code.contains(|letter: char| letter.is_ascii_lowercase())
     }
 
-    /// Whether it has a code of ADK's own.
-    pub(super) fn is_named(&self) -> bool {
+    /// Whether ADK sent a code.
+    pub(super) fn has_code(&self) -> bool {
         &*self.code != UPSTREAM_ERROR
     }
 
@@ -105,7 +106,7 @@ impl AdkFailure {
     }
 }
 
-/// A string as it is, anything else as JSON.
+/// The content of a JSON string; any other value as JSON text.
 fn plain(raw: &RawValue) -> String {
     match serde_json::from_str(raw.get()) {
         Ok(Value::String(text)) => text,

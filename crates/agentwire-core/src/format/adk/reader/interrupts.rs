@@ -1,9 +1,9 @@
-//! Calls that wait for somebody outside, and what to ask them.
+//! Interrupts from pending calls.
 //!
-//! ADK has four ways to stop for a person, and all of them are a call whose answer comes later: a long-running
-//! tool, and three calls of ADK's own. The id of the call is the id of the interrupt, because ADK wants it back
-//! with the answer; the name of the call, which it wants as well, travels in the metadata, and so does the id
-//! that the model gave the call if it had used that one before.
+//! ADK pauses for a person in four ways, all of them a call whose result arrives later: a long-running tool, and three
+//! built-in calls. The id of the call is the id of the interrupt, because ADK expects it with the answer. The metadata
+//! carries the name of the call, which ADK expects as well, and the id from the model if the call is shown under
+//! another one.
 
 use serde_json::{Value, json};
 
@@ -12,33 +12,33 @@ use crate::{
     json::{Json, Object},
 };
 
-/// The call by which ADK asks whether a tool may run.
+/// ADK's request for confirmation of a tool call.
 pub(in crate::format::adk) const CONFIRMATION: &str = "adk_request_confirmation";
-/// The call by which ADK asks for a credential.
+/// ADK's request for a credential.
 pub(in crate::format::adk) const CREDENTIAL: &str = "adk_request_credential";
-/// The call by which a workflow asks for input.
+/// A workflow's request for input.
 pub(in crate::format::adk) const INPUT: &str = "adk_request_input";
 
-/// Whether a call of that name waits for a person, whatever the event says.
-pub(super) fn always_waits(name: &str) -> bool {
+/// Whether calls of this name are pending even if the event does not list them as long-running.
+pub(super) fn is_always_pending(name: &str) -> bool {
     matches!(name, CONFIRMATION | CREDENTIAL | INPUT)
 }
 
-/// A call that waits.
+/// A pending call, as an interrupt needs it.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting<'c> {
+pub(super) struct InterruptingCall<'c> {
     pub(super) id: &'c ToolCallId,
-    /// The model's own id, where the call is shown under another.
-    pub(super) native: Option<&'c str>,
+    /// The id from the model, if the call is shown under another one.
+    pub(super) native_id: Option<&'c str>,
     pub(super) name: &'c str,
     pub(super) arguments: &'c Json,
-    /// What a long-running tool said for the time being.
+    /// The provisional result of a long-running tool.
     pub(super) provisional: Option<&'c Json>,
 }
 
-/// What to ask the person that a call waits for.
-pub(super) fn interrupt(waiting: &Waiting<'_>) -> Interrupt {
-    let Waiting { id, native, name, arguments, provisional } = waiting;
+/// The interrupt for a pending call.
+pub(super) fn interrupt(call: &InterruptingCall<'_>) -> Interrupt {
+    let InterruptingCall { id, native_id, name, arguments, provisional } = call;
     let arguments = arguments.to_value();
     let reason = match *name {
         CONFIRMATION => "confirmation",
@@ -49,23 +49,23 @@ pub(super) fn interrupt(waiting: &Waiting<'_>) -> Interrupt {
     let mut interrupt = Interrupt::new(id.as_str(), reason);
     interrupt.tool_call = Some((*id).clone());
     let mut metadata = json!({"name": name, "arguments": arguments});
-    if let Some(native) = native {
-        metadata["id"] = (*native).into();
+    if let Some(native_id) = native_id {
+        metadata["id"] = (*native_id).into();
     }
     match *name {
         CONFIRMATION => {
             let original = member(&arguments, "originalFunctionCall", "original_function_call");
-            let asked = member(&arguments, "toolConfirmation", "tool_confirmation");
+            let request = member(&arguments, "toolConfirmation", "tool_confirmation");
             if let Some(call) = original.and_then(|call| call.get("id")).and_then(Value::as_str) {
                 interrupt.tool_call = Some(call.into());
             }
-            interrupt.message = text(asked.and_then(|asked| asked.get("hint")));
+            interrupt.message = text(request.and_then(|request| request.get("hint")));
             if let Some(original) = original {
                 metadata["originalCall"] = original.clone();
             }
             let mut properties = json!({"confirmed": {"type": "boolean"}});
             if let Some(payload) =
-                asked.and_then(|asked| asked.get("payload")).filter(|payload| !payload.is_null())
+                request.and_then(|request| request.get("payload")).filter(|payload| !payload.is_null())
             {
                 metadata["payload"] = payload.clone();
                 properties["payload"] = json!({"default": payload});
@@ -77,8 +77,9 @@ pub(super) fn interrupt(waiting: &Waiting<'_>) -> Interrupt {
             }));
         }
         CREDENTIAL => {
-            let guarded = member(&arguments, "functionCallId", "function_call_id").and_then(Value::as_str);
-            if let Some(call) = guarded {
+            let guarded_call =
+                member(&arguments, "functionCallId", "function_call_id").and_then(Value::as_str);
+            if let Some(call) = guarded_call {
                 interrupt.tool_call = Some(call.into());
             }
             interrupt.message = text(arguments.get("message"));
@@ -100,7 +101,7 @@ pub(super) fn interrupt(waiting: &Waiting<'_>) -> Interrupt {
     interrupt
 }
 
-/// The name and arguments of the call behind an interrupt.
+/// The name and arguments of an interrupt's call.
 pub(in crate::format::adk) fn interrupt_call(interrupt: &Interrupt) -> Option<(String, Json)> {
     let metadata = interrupt.metadata.as_ref()?;
     Some((metadata.get_str("name")?, metadata.member("arguments")?))

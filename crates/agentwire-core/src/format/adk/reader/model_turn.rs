@@ -1,8 +1,8 @@
-//! One turn of a model: what was streamed of it, and what its closing event adds.
+//! One turn of a model: the streamed part of it, and the comparison with its closing event.
 //!
-//! With streaming, ADK sends a turn twice: in pieces, and then once more whole. The turn remembers what came
-//! in pieces; [`Turn::agrees`] compares the whole with that, and [`Seen`] then says how much of each kind to
-//! pass over. Ids are shared by the events of a turn in 2.x and differ in 1.x, so they decide nothing.
+//! With streaming, ADK sends a turn twice: in partial events, and then as a whole in a closing event. The turn keeps the
+//! streamed text; [`ModelTurn::agrees`] compares the closing event with it, and [`StreamedPrefix`] then tells how much of
+//! the closing event to skip. The events of a turn share one id in 2.x and have different ids in 1.x, so ids play no role.
 
 use super::partial_args::PartialArgsText;
 use crate::{
@@ -10,92 +10,105 @@ use crate::{
     format::adk::wire::{AdkPart, AdkText, PartList},
 };
 
-/// How much text of one kind and turn is held for the comparison: four times what today's models say in one
-/// turn (64 Ki tokens are about 256 KiB). Beyond it, the closing event is taken to agree.
+/// Maximum bytes of one kind of text per turn that are held for the comparison: four times the longest output of
+/// current models (64 Ki tokens are about 256 KiB). A longer text is assumed to agree.
 const MAX_TEXT: usize = 1024 * 1024;
-/// How many blocks, calls and signatures a turn may have: models change between thought, text and code some
+/// Maximum number of blocks, calls and signatures per turn; real turns switch between thought, text and code a few
 /// dozen times.
 const MAX_BLOCKS: usize = 4096;
 
-/// A turn that has begun.
+/// An open turn.
 #[derive(Debug)]
 pub(super) struct ModelTurn {
-    /// The id of its first event; names its first text.
+    /// The id of the first event; also the id of the first text message.
     pub(super) id: MessageId,
-    /// Who speaks.
     pub(super) author: Box<str>,
-    /// Who speaks, where subagents are shown: what a turn began as, it stays.
+    /// The subagent at the start of the turn, with `subagents=on`.
     pub(super) subagent: Option<SubagentId>,
-    /// The model, where an event said it: in 1.x the closing event does not.
+    /// The model, if an event named it: in 1.x the closing event does not.
     pub(super) model: Option<Box<str>>,
-    /// The answer so far, all blocks of it.
+    pub(super) streamed: StreamedText,
+    pub(super) counts: PartCounts,
+    /// Calls with streamed arguments that have not ended.
+    pub(super) streamed_calls: Vec<StreamedCall>,
+    pub(super) emitted: EmittedItems,
+    /// The last executed code without a result so far.
+    pub(super) pending_code: Option<ToolCallId>,
+}
+
+/// The text of a turn so far.
+#[derive(Debug, Default)]
+pub(super) struct StreamedText {
+    /// The text of all text blocks.
     pub(super) text: String,
-    /// The thoughts so far, all blocks of them.
+    /// The text of all thought blocks.
     pub(super) thought: String,
-    /// The text is longer than what is held.
-    pub(super) overlong: bool,
-    /// The block that is open.
+    /// Whether the text exceeded [`MAX_TEXT`] and is not held completely.
+    pub(super) is_overlong: bool,
     pub(super) block: Option<OpenBlock>,
-    /// How many blocks of answer and of thought there were, and how many media and code parts.
+}
+
+/// Numbers of blocks and parts in a turn, from which ids derive.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PartCounts {
     pub(super) texts: u32,
     pub(super) thoughts: u32,
     pub(super) files: u32,
     pub(super) codes: u32,
     pub(super) code_results: u32,
     pub(super) calls: u32,
-    /// Calls whose arguments come in pieces and whose end has not come.
-    pub(super) streamed: Vec<StreamedCall>,
-    /// Signatures that were passed on.
-    pub(super) signatures: Vec<Box<str>>,
-    /// Calls that stand for code.
-    pub(super) codes_made: Vec<ToolCallId>,
-    /// The last code that ran on the model's side, to find what its result belongs to.
-    pub(super) code: Option<ToolCallId>,
-    /// The messages that this turn has made.
-    pub(super) messages: Vec<MessageId>,
 }
 
-/// A run of text of one kind: one message.
+/// Items of a turn that were emitted, needed to correct the turn.
+#[derive(Debug, Default)]
+pub(super) struct EmittedItems {
+    pub(super) messages: Vec<MessageId>,
+    /// Calls that represent executed code.
+    pub(super) code_calls: Vec<ToolCallId>,
+    pub(super) signatures: Vec<Box<str>>,
+}
+
+/// Consecutive text of one kind: one message.
 #[derive(Debug)]
 pub(super) struct OpenBlock {
     pub(super) kind: BlockKind,
     pub(super) id: MessageId,
-    /// Where its text begins in the turn's.
+    /// The offset of the block in the turn's text.
     pub(super) start: usize,
-    /// What the message must carry back to the model.
+    /// The signature of the message, which must be sent back to the model.
     pub(super) signature: Option<Box<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockKind {
-    Answer,
+    Text,
     Thought,
 }
 
-/// A call whose arguments come in pieces.
+/// A call with streamed arguments.
 #[derive(Debug)]
 pub(super) struct StreamedCall {
-    /// The id under which it is shown.
+    /// The id in emitted events.
     pub(super) id: ToolCallId,
-    /// The id that the model gave it.
-    pub(super) native: Box<str>,
+    /// The id from the model.
+    pub(super) native_id: Box<str>,
     pub(super) name: Box<str>,
     pub(super) args: PartialArgsText,
 }
 
-/// How much of a closing event has been streamed already, and how far in it we are.
+/// The part of a closing event that was streamed already, and the position in that event.
 #[derive(Debug, Default)]
 pub(super) struct StreamedPrefix {
-    /// Bytes still to pass over.
-    pub(super) text: usize,
-    pub(super) thought: usize,
-    /// Parts still to pass over.
+    /// Bytes still to skip.
+    text: usize,
+    thought: usize,
+    /// Parts still to skip.
     pub(super) files: u32,
     pub(super) codes: u32,
     pub(super) code_results: u32,
-    /// Blocks met so far, to know which one a signature belongs to.
-    pub(super) texts: u32,
-    pub(super) thoughts: u32,
+    /// Number of blocks so far, to find the block of a signature.
+    texts: u32,
+    thoughts: u32,
     last: Option<BlockKind>,
 }
 
@@ -106,90 +119,83 @@ impl ModelTurn {
             author: author.into(),
             subagent: None,
             model: None,
-            text: String::new(),
-            thought: String::new(),
-            overlong: false,
-            block: None,
-            texts: 0,
-            thoughts: 0,
-            files: 0,
-            codes: 0,
-            code_results: 0,
-            calls: 0,
-            streamed: Vec::new(),
-            signatures: Vec::new(),
-            codes_made: Vec::new(),
-            code: None,
-            messages: Vec::new(),
+            streamed: StreamedText::default(),
+            counts: PartCounts::default(),
+            streamed_calls: Vec::new(),
+            emitted: EmittedItems::default(),
+            pending_code: None,
         }
     }
 
-    /// Whether it has more parts than a turn has; what streams for ever would fill the memory.
+    /// Whether the turn has more than [`MAX_BLOCKS`] items; an endless turn would exhaust the memory.
     pub(super) fn is_overgrown(&self) -> bool {
-        self.messages.len() + self.codes_made.len() + self.streamed.len() + self.signatures.len() > MAX_BLOCKS
+        let EmittedItems { messages, code_calls, signatures } = &self.emitted;
+        messages.len() + code_calls.len() + self.streamed_calls.len() + signatures.len() > MAX_BLOCKS
     }
 
-    /// Whether a signature was passed on.
+    /// Whether a signature was emitted.
     pub(super) fn has_signature(&self, signature: &str) -> bool {
-        self.signatures.iter().any(|known| **known == *signature)
+        self.emitted.signatures.iter().any(|known| **known == *signature)
     }
 
-    /// Notes that the message with the turn's own id is this turn's.
-    pub(super) fn own(&mut self) {
-        if !self.messages.contains(&self.id) {
-            self.messages.push(self.id.clone());
+    /// Notes that the message with the id of the turn was emitted.
+    pub(super) fn note_own_message(&mut self) {
+        if !self.emitted.messages.contains(&self.id) {
+            self.emitted.messages.push(self.id.clone());
         }
     }
 
     /// The id of a block.
     pub(super) fn block_id(&self, kind: BlockKind, index: u32) -> MessageId {
         match (kind, index) {
-            (BlockKind::Answer, 0) => self.id.clone(),
-            (BlockKind::Answer, index) => self.part_id("text", index),
+            (BlockKind::Text, 0) => self.id.clone(),
+            (BlockKind::Text, index) => self.part_id("text", index),
             (BlockKind::Thought, index) => self.part_id("thought", index),
         }
     }
 
-    /// The id of something else that this turn made.
-    pub(super) fn part_id<I: From<String>>(&self, what: &str, index: u32) -> I {
-        part_id(&self.id, what, index)
+    /// The id of another item of this turn.
+    pub(super) fn part_id<I: From<String>>(&self, role: &str, index: u32) -> I {
+        part_id(&self.id, role, index)
     }
 
-    /// Remembers streamed text.
-    pub(super) fn remember(&mut self, kind: BlockKind, delta: &str) {
+    /// Appends streamed text.
+    pub(super) fn append_text(&mut self, kind: BlockKind, delta: &str) {
         let text = match kind {
-            BlockKind::Answer => &mut self.text,
-            BlockKind::Thought => &mut self.thought,
+            BlockKind::Text => &mut self.streamed.text,
+            BlockKind::Thought => &mut self.streamed.thought,
         };
         if text.len() + delta.len() > MAX_TEXT {
-            self.overlong = true;
+            self.streamed.is_overlong = true;
         } else {
             text.push_str(delta);
         }
     }
 
-    /// What has been said of it and is not closed yet, as a client holds it. `None` if not all of it is known.
+    /// The messages of the turn that are still open, as a client holds them. `None` if the text is not held completely.
     pub(super) fn unfinished(&self) -> Option<Vec<Message>> {
-        if self.overlong {
+        if self.streamed.is_overlong {
             return None;
         }
         let mut messages = Vec::new();
-        if let Some(block) = &self.block {
+        if let Some(block) = &self.streamed.block {
             let mut message = match block.kind {
-                BlockKind::Answer => Message::assistant(block.id.clone(), self.text.get(block.start..)?),
+                BlockKind::Text => {
+                    Message::assistant(block.id.clone(), self.streamed.text.get(block.start..)?)
+                }
                 BlockKind::Thought => {
-                    let content = self.thought.get(block.start..)?.into();
+                    let content = self.streamed.thought.get(block.start..)?.into();
                     Message::new(block.id.clone(), MessageBody::Reasoning { content })
                 }
             };
-            if block.kind == BlockKind::Answer && !self.author.is_empty() {
+            if block.kind == BlockKind::Text && !self.author.is_empty() {
                 message.name = Some(self.author.clone());
             }
             message.encrypted.clone_from(&block.signature);
             messages.push(message);
         }
-        if !self.streamed.is_empty() {
-            let calls = self.streamed.iter();
+        if !self.streamed_calls.is_empty() {
+            let calls = self.streamed_calls.iter();
             let calls = calls.map(|call| ToolCall::new(call.id.clone(), call.name.clone(), call.args.sent()));
             let body = MessageBody::Assistant { content: None, tool_calls: Some(calls.collect()) };
             messages.push(Message::new(self.id.clone(), body));
@@ -200,77 +206,78 @@ impl ModelTurn {
         Some(messages)
     }
 
-    /// Whether the whole turn begins with what was streamed of it.
+    /// Whether the whole turn starts with the streamed text.
     pub(super) fn agrees(&self, parts: &PartList<'_>) -> bool {
-        self.overlong || (continues(&self.text, texts(parts, false)) && self.thoughts_agree(parts))
+        self.streamed.is_overlong
+            || (continues(&self.streamed.text, texts(parts, false)) && self.thoughts_agree(parts))
     }
 
-    /// Whether the thoughts of the whole turn begin with those that were streamed.
+    /// Whether the thoughts of the whole turn start with the streamed thoughts.
     pub(super) fn thoughts_agree(&self, parts: &PartList<'_>) -> bool {
-        continues(&self.thought, texts(parts, true))
+        continues(&self.streamed.thought, texts(parts, true))
     }
 
-    /// What to pass over in the whole turn.
-    pub(super) fn seen(&self) -> StreamedPrefix {
-        let all = if self.overlong { usize::MAX } else { 0 };
+    /// The prefix of the whole turn that was streamed.
+    pub(super) fn streamed_prefix(&self) -> StreamedPrefix {
+        let all = if self.streamed.is_overlong { usize::MAX } else { 0 };
         StreamedPrefix {
-            text: self.text.len().max(all),
-            thought: self.thought.len().max(all),
-            files: self.files,
-            codes: self.codes,
-            code_results: self.code_results,
+            text: self.streamed.text.len().max(all),
+            thought: self.streamed.thought.len().max(all),
+            files: self.counts.files,
+            codes: self.counts.codes,
+            code_results: self.counts.code_results,
             ..StreamedPrefix::default()
         }
     }
 }
 
-/// The id of something that an event made.
-pub(super) fn part_id<I: From<String>>(id: &MessageId, what: &str, index: u32) -> I {
+/// The id of an item that derives from an event or message id.
+pub(super) fn part_id<I: From<String>>(id: &MessageId, role: &str, index: u32) -> I {
     I::from(match index {
-        0 => format!("{id}:{what}"),
-        index => format!("{id}:{what}:{index}"),
+        0 => format!("{id}:{role}"),
+        index => format!("{id}:{role}:{index}"),
     })
 }
 
-fn texts<'p>(parts: &'p PartList<'_>, thought: bool) -> impl Iterator<Item = &'p str> {
-    let wanted = parts.iter().filter(move |part| (part.thought == Some(true)) == thought);
+fn texts<'p>(parts: &'p PartList<'_>, is_thought: bool) -> impl Iterator<Item = &'p str> {
+    let wanted = parts.iter().filter(move |part| (part.thought == Some(true)) == is_thought);
     wanted.filter_map(|part| part.text.as_ref()).map(AdkText::as_str)
 }
 
-/// Whether the pieces, one after the other, begin with `streamed`. No text at all makes no statement: models
-/// behind other adapters leave what was streamed out of their closing event.
+/// Whether the concatenated pieces start with `streamed`. Pieces without any text agree with everything: some model
+/// adapters leave the streamed text out of the closing event.
 fn continues<'p>(streamed: &str, pieces: impl Iterator<Item = &'p str>) -> bool {
-    let (mut rest, mut silent) = (streamed, true);
+    let (mut rest, mut is_empty) = (streamed, true);
     for piece in pieces {
-        silent &= piece.is_empty();
+        is_empty &= piece.is_empty();
         let length = piece.len().min(rest.len());
         if rest.as_bytes()[..length] != piece.as_bytes()[..length] {
             return false;
         }
         rest = rest.get(length..).unwrap_or_default();
     }
-    rest.is_empty() || silent
+    rest.is_empty() || is_empty
 }
 
 impl StreamedPrefix {
-    /// Takes off what was streamed of `text`; what is left is new.
-    pub(super) fn rest<'t>(&mut self, kind: BlockKind, text: &'t str) -> &'t str {
+    /// Removes the streamed prefix from `text` and returns the new text.
+    pub(super) fn strip<'t>(&mut self, kind: BlockKind, text: &'t str) -> &'t str {
         let skip = match kind {
-            BlockKind::Answer => &mut self.text,
+            BlockKind::Text => &mut self.text,
             BlockKind::Thought => &mut self.thought,
         };
         let length = text.len().min(*skip);
         if *skip != usize::MAX {
             *skip -= length;
         }
-        // Agreement was checked byte by byte, so the cut is between characters.
+        // The comparison was byte by byte, so the offset is a character boundary.
         text.get(length..).unwrap_or_default()
     }
 
-    /// Notes a text part; says which block of its kind it belongs to.
-    pub(super) fn block(&mut self, kind: BlockKind) -> u32 {
+    /// Counts a text part and returns the index of its block among the blocks of that kind.
+    pub(super) fn block_index(&mut self, kind: BlockKind) -> u32 {
         let count = match kind {
-            BlockKind::Answer => &mut self.texts,
+            BlockKind::Text => &mut self.texts,
             BlockKind::Thought => &mut self.thoughts,
         };
         if self.last != Some(kind) {
@@ -280,14 +287,14 @@ impl StreamedPrefix {
         *count - 1
     }
 
-    /// Notes a part that is not text.
-    pub(super) fn other(&mut self) {
+    /// Ends the current block: the next part is not text.
+    pub(super) fn end_block(&mut self) {
         self.last = None;
     }
 }
 
-/// Whether the part says something that a model turn consists of.
-pub(super) fn speaks(part: &AdkPart<'_>) -> bool {
+/// Whether the part belongs to a model turn.
+pub(super) fn is_model_output(part: &AdkPart<'_>) -> bool {
     part.text.as_ref().is_some_and(|text| !text.as_str().is_empty())
         || part.signature.is_some()
         || part.call.is_some()

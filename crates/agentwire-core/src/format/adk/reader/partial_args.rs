@@ -1,8 +1,8 @@
-//! Arguments that come in pieces.
+//! Streamed arguments of a tool call.
 //!
-//! Gemini streams the arguments of a call as values at JSON paths. A user interface wants a growing JSON text.
-//! [`ArgsText`] writes that text as long as the pieces come in document order, which is how the model produces
-//! them. Where they do not, it stops, and the closing event decides.
+//! Gemini streams arguments as values at JSON paths; clients expect a growing JSON text. [`PartialArgsText`] writes that
+//! text while the pieces arrive in document order, the order in which the model produces them. At the first piece out of
+//! order it stops, and the closing event supplies the arguments.
 
 use std::fmt::Write as _;
 
@@ -14,29 +14,29 @@ use crate::format::adk::wire::PartialArg;
 #[derive(Debug, Default)]
 pub(super) struct PartialArgsText {
     text: String,
-    /// How much of the text was handed out.
+    /// Length of the text that was emitted.
     sent: usize,
-    /// Open containers, the outermost first; each holds the path segment at its depth.
+    /// Open containers, the outermost first; each contains the path segment at its depth.
     open: Vec<Container>,
     /// The path of the last value.
     last: Vec<Segment>,
-    /// The last value is a string, which goes on until another value comes: not every piece says that more
-    /// will follow, so its last quote waits.
+    /// The last value is a string and its closing quote is not written yet: `willContinue` is not reliable, so a
+    /// string ends only with the next value.
     in_string: bool,
-    /// A piece could not be placed behind the others.
-    stuck: bool,
+    /// Set when a piece could not be appended; from then on all pieces are ignored.
+    is_stuck: bool,
 }
 
-/// How deep paths may go: as deep as JSON that is carried.
+/// Maximum depth of a path, the same as for all JSON values.
 const MAX_DEPTH: usize = 64;
-/// How long the text may grow piece by piece: beyond what a model can say in one call.
+/// Maximum length of the text, far above the output of a model in one call.
 const MAX_TEXT: usize = 4 * 1024 * 1024;
-/// How many members of one object are remembered, to notice when one comes back.
+/// Maximum number of members of an object whose names are kept to detect repeated ones.
 const MAX_MEMBERS: usize = 1024;
 
 #[derive(Debug)]
 enum Container {
-    /// An object and the members it has.
+    /// An object and the names of its members.
     Object(Vec<String>),
     Array,
 }
@@ -48,71 +48,72 @@ enum Segment {
 }
 
 impl PartialArgsText {
-    /// What was handed out.
+    /// The text that was emitted.
     pub(super) fn sent(&self) -> &str {
         &self.text[..self.sent]
     }
 
-    /// The text that has come since this was asked last.
-    pub(super) fn take(&mut self) -> Option<&str> {
+    /// The text since the last call of this function.
+    pub(super) fn take_unsent(&mut self) -> Option<&str> {
         let from = std::mem::replace(&mut self.sent, self.text.len());
         (from < self.text.len()).then(|| &self.text[from..])
     }
 
-    /// Takes in a piece. Nothing is written any more once one could not be placed: what was handed out must
-    /// stay the beginning of what the closing event says.
+    /// Appends a piece. After the first piece that cannot be appended, nothing is written: the emitted text must
+    /// remain a prefix of the arguments in the closing event.
     pub(super) fn push(&mut self, piece: &PartialArg<'_>) {
         let path = piece.path.as_ref().and_then(|path| segments(path.as_str()));
-        self.stuck |= path.is_none() || self.text.len() > MAX_TEXT;
-        let Some(path) = path.filter(|_| !self.stuck) else {
+        self.is_stuck |= path.is_none() || self.text.len() > MAX_TEXT;
+        let Some(path) = path.filter(|_| !self.is_stuck) else {
             return;
         };
         if let Some(string) = &piece.string
             && self.in_string
             && path == self.last
         {
-            self.string(string.as_str());
+            self.append_string(string.as_str());
             return;
         }
-        let Some(value) = value(piece) else {
-            // The beginning of a container, which its first member shows; ADK leaves out an empty one.
+        let Some(value) = value_of(piece) else {
+            // The start of a container, which its first member implies; ADK omits empty containers.
             return;
         };
         let before = self.text.len();
         if std::mem::take(&mut self.in_string) {
             self.text.push('"');
         }
-        if self.go(path).is_none() {
+        if self.move_to(path).is_none() {
             self.text.truncate(before);
-            self.stuck = true;
+            self.is_stuck = true;
             return;
         }
         match value {
             Value::String(string) => {
                 self.text.push('"');
-                self.string(&string);
+                self.append_string(&string);
                 self.in_string = true;
             }
             other => write!(self.text, "{other}").expect("writing to memory does not fail"),
         }
     }
 
-    /// Writes a piece of a string.
-    fn string(&mut self, piece: &str) {
+    /// Writes a piece of a string, escaped.
+    fn append_string(&mut self, piece: &str) {
         let quoted = Value::from(piece).to_string();
         self.text.push_str(&quoted[1..quoted.len() - 1]);
     }
 
-    /// Writes what leads from the last value to the one at `path`.
-    fn go(&mut self, path: Vec<Segment>) -> Option<()> {
+    /// Writes the brackets, commas and keys between the last value and the value at `path`; `None` if that value
+    /// cannot follow.
+    fn move_to(&mut self, path: Vec<Segment>) -> Option<()> {
         let deepest = path.len().checked_sub(1).filter(|deepest| *deepest < MAX_DEPTH)?;
         let mut depth = 0;
         if self.open.is_empty() {
-            self.enter(&path[0])?;
+            self.open_container(&path[0])?;
         } else {
             depth = path.iter().zip(&self.last).take_while(|(new, old)| new == old).count();
             if depth > deepest || depth >= self.last.len() {
-                // The same value again, or a value inside a value.
+                // The same value again, or a value inside a scalar.
                 return None;
             }
             for container in self.open.drain(depth + 1..).rev() {
@@ -135,14 +136,14 @@ impl PartialArgsText {
             }
         }
         for segment in &path[depth + 1..] {
-            self.enter(segment)?;
+            self.open_container(segment)?;
         }
         self.last = path;
         Some(())
     }
 
-    /// Opens the container that holds `segment`.
-    fn enter(&mut self, segment: &Segment) -> Option<()> {
+    /// Opens the container of `segment`.
+    fn open_container(&mut self, segment: &Segment) -> Option<()> {
         match segment {
             Segment::Key(key) => {
                 write!(self.text, "{{{}:", Value::from(key.as_str()))
@@ -159,8 +160,8 @@ impl PartialArgsText {
     }
 }
 
-/// What a piece holds, if it holds anything.
-fn value(piece: &PartialArg<'_>) -> Option<Value> {
+/// The value of a piece, if it has one.
+fn value_of(piece: &PartialArg<'_>) -> Option<Value> {
     match piece {
         PartialArg { string: Some(string), .. } => Some(string.as_str().into()),
         PartialArg { number: Some(number), .. } => {
@@ -172,13 +173,13 @@ fn value(piece: &PartialArg<'_>) -> Option<Value> {
     }
 }
 
-/// The segments of a path such as `$.items[0].name` or `$['odd \'key\'']`, as ADK reads it.
+/// The segments of a path such as `$.items[0].name` or `$['odd \'key\'']`, parsed like in ADK.
 fn segments(path: &str) -> Option<Vec<Segment>> {
     let mut rest = path.strip_prefix('$').unwrap_or(path);
     let mut segments = Vec::new();
     while !rest.is_empty() && segments.len() <= MAX_DEPTH {
         let Some(inside) = rest.strip_prefix('[') else {
-            let (key, after) = word(rest.strip_prefix('.').unwrap_or(rest), &['.', '[', ']']);
+            let (key, after) = unescape_until(rest.strip_prefix('.').unwrap_or(rest), &['.', '[', ']']);
             if key.is_empty() {
                 return None;
             }
@@ -189,7 +190,7 @@ fn segments(path: &str) -> Option<Vec<Segment>> {
         let quote = inside.chars().next().filter(|first| matches!(first, '\'' | '"'));
         rest = match quote {
             Some(quote) => {
-                let (key, after) = word(&inside[1..], &[quote]);
+                let (key, after) = unescape_until(&inside[1..], &[quote]);
                 segments.push(Segment::Key(key));
                 after.strip_prefix(quote)?.strip_prefix(']')?
             }
@@ -203,8 +204,8 @@ fn segments(path: &str) -> Option<Vec<Segment>> {
     matches!(segments.first(), Some(Segment::Key(_))).then_some(segments)
 }
 
-/// The text before the first of `ends`, without its escapes, and what follows.
-fn word<'p>(text: &'p str, ends: &[char]) -> (String, &'p str) {
+/// The unescaped text before the first of `ends`, and the rest.
+fn unescape_until<'p>(text: &'p str, ends: &[char]) -> (String, &'p str) {
     let mut word = String::new();
     let mut rest = text;
     while let Some(next) = rest.chars().next().filter(|next| !ends.contains(next)) {
@@ -242,8 +243,8 @@ mod tests {
         for piece in pieces {
             args.push(&serde_json::from_str(piece).unwrap());
         }
-        let sent = args.take().unwrap_or_default().to_owned();
-        (sent, args.stuck)
+        let sent = args.take_unsent().unwrap_or_default().to_owned();
+        (sent, args.is_stuck)
     }
 
     #[test]
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_goes_on_whatever_its_pieces_promise() {
+    fn string_continues_without_will_continue() {
         let (text, stuck) = text(&[
             r#"{"jsonPath":"$.a","stringValue":"x"}"#,
             r#"{"jsonPath":"$.a","stringValue":"y","willContinue":false}"#,
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_read_as_adk_reads_them() {
+    fn paths_are_parsed_like_in_adk() {
         let (text, stuck) = text(&[
             r#"{"jsonPath":"$['odd ]key']","numberValue":1}"#,
             r#"{"jsonPath":"$['it\\'s']","numberValue":2}"#,
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_appended_is_left_to_the_closing_event() {
+    fn pieces_out_of_order_are_left_to_the_closing_event() {
         for pieces in [
             [r#"{"jsonPath":"$.a","numberValue":1}"#, r#"{"jsonPath":"$.a","numberValue":2}"#],
             [r#"{"jsonPath":"$.a","numberValue":1}"#, r#"{"jsonPath":"$.a.b","numberValue":2}"#],

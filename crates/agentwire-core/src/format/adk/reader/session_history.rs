@@ -1,24 +1,21 @@
-//! Which events of a stored session still count.
+//! Selection of the effective events of a stored session.
 //!
-//! ADK never deletes from a session: going back to an earlier point and summing up a range are events
-//! themselves, and whoever rebuilds the conversation has to obey them.
+//! ADK never deletes events from a session. A rewind to an earlier point and the compaction of a range are events
+//! themselves, which a reader of the history has to apply.
 
 use std::collections::HashMap;
 
-use super::decode::{milliseconds, parse, parse_raw};
+use super::decode::parse;
 use crate::{
-    format::adk::{
-        input::SessionEntry,
-        wire::{AdkEvent, AdkText, EventActions, EventCompaction, SessionBody},
-    },
-    json::{Path, ReadError, elements},
+    format::adk::wire::{AdkEvent, AdkText, EventActions, EventCompaction, SessionBody},
+    json::{Path, ReadError},
 };
 
-/// The events that count, oldest first. A summary takes the place of the range it stands for.
+/// The effective events, oldest first. A summary replaces its range.
 ///
 /// # Errors
 /// When an event is malformed.
-pub(super) fn live<'a>(session: &SessionBody<'a>) -> Result<Vec<AdkEvent<'a>>, ReadError> {
+pub(super) fn effective_events<'a>(session: &SessionBody<'a>) -> Result<Vec<AdkEvent<'a>>, ReadError> {
     let list = Path::Key(&Path::Root, "events");
     let mut events = Vec::new();
     for (index, raw) in session.events.iter().flatten().enumerate() {
@@ -30,13 +27,13 @@ pub(super) fn live<'a>(session: &SessionBody<'a>) -> Result<Vec<AdkEvent<'a>>, R
         };
         let mut range = None;
         if let Some(raw) = actions.compaction {
-            let at = Path::Key(&path, "actions");
-            let compaction: EventCompaction<'a> = parse(raw, Path::Key(&at, "compaction"))?;
+            let path = Path::Key(&path, "actions");
+            let compaction: EventCompaction<'a> = parse(raw, Path::Key(&path, "compaction"))?;
             if let (Some(start), Some(end)) = (compaction.start, compaction.end) {
                 range = Some((start, end));
                 event.content = event.content.or(compaction.content);
                 if event.author.as_ref().is_some_and(|author| author.as_str() == "user") {
-                    // Whoever asked for the summary, the model wrote it.
+                    // The author is the user who requested the summary, but a model wrote it.
                     event.author = Some(AdkText("summary".into()));
                 }
             }
@@ -50,54 +47,33 @@ pub(super) fn live<'a>(session: &SessionBody<'a>) -> Result<Vec<AdkEvent<'a>>, R
             first.entry(invocation).or_insert(index);
         }
     }
-    let mut counts = vec![true; events.len()];
-    let mut at = events.len();
-    while let Some(index) = at.checked_sub(1) {
-        at = index;
+    let mut is_effective = vec![true; events.len()];
+    let mut end = events.len();
+    while let Some(index) = end.checked_sub(1) {
+        end = index;
         if let Some(rewind) = &events[index].1 {
-            counts[index] = false;
+            is_effective[index] = false;
             if let Some(&start) = first.get(rewind.as_str())
                 && start < index
             {
-                counts[start..index].fill(false);
-                at = start;
+                is_effective[start..index].fill(false);
+                end = start;
             }
         }
     }
     let ranges: Vec<(usize, (f64, f64))> = events
         .iter()
         .enumerate()
-        .filter(|(index, _)| counts[*index])
+        .filter(|(index, _)| is_effective[*index])
         .filter_map(|(index, (.., range))| Some((index, (*range)?)))
         .collect();
     for (index, (event, _, own)) in events.iter().enumerate() {
-        let covered = ranges.iter().any(|(other, (start, end))| match own {
+        let is_compacted = ranges.iter().any(|(other, (start, end))| match own {
             Some((from, to)) => other > &index && start <= from && to <= end,
             None => event.timestamp.is_some_and(|time| *start <= time && time <= *end),
         });
-        counts[index] &= !covered;
+        is_effective[index] &= !is_compacted;
     }
-    let kept = events.into_iter().zip(counts).filter(|(_, counts)| *counts);
+    let kept = events.into_iter().zip(is_effective).filter(|(_, is_effective)| *is_effective);
     Ok(kept.map(|((event, ..), _)| event).collect())
-}
-
-/// The sessions of a list.
-///
-/// # Errors
-/// When it is no list of sessions; says where.
-pub(in crate::format::adk) fn list(body: &str) -> Result<Vec<SessionEntry>, ReadError> {
-    let raw = parse_raw(body)?;
-    let mut entries = Vec::new();
-    for (index, raw) in elements(raw, Path::Root)?.into_iter().enumerate() {
-        let path = Path::Index(&Path::Root, index);
-        let session: SessionBody<'_> = parse(raw, path)?;
-        let Some(id) = &session.id else {
-            return Err(path.error("`id` is missing, expected a string"));
-        };
-        entries.push(SessionEntry {
-            thread: id.as_str().into(),
-            updated: session.updated.and_then(milliseconds),
-        });
-    }
-    Ok(entries)
 }

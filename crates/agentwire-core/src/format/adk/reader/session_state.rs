@@ -1,7 +1,7 @@
-//! The session's state as far as a stream tells it.
+//! The session state, as far as the stream and the request contain it.
 //!
-//! ADK sends top-level keys with their new values; there is no removal, and `null` is a value. What a run knows
-//! is the state that came with its request and the keys that were set since.
+//! ADK sends top-level keys with their new values. Keys are never removed; `null` is a value. The state of a run is the
+//! state of its request plus the keys that were set since.
 
 use indexmap::IndexMap;
 
@@ -12,7 +12,7 @@ use crate::{
     tally::Tally,
 };
 
-/// Keys under which agentwire keeps its own things in a session; no user interface sees them.
+/// Prefix of the state keys that agentwire uses itself; clients do not see them.
 pub(in crate::format::adk) const OWN_PREFIX: &str = "agentwire:";
 const TEMP_PREFIX: &str = "temp:";
 
@@ -20,47 +20,48 @@ const TEMP_PREFIX: &str = "temp:";
 pub(super) struct SessionState {
     keys: IndexMap<String, Json>,
     show_temp: bool,
-    /// Whether anything was said about state.
-    known: bool,
+    /// Whether the request or the stream contained state, and all of it is held.
+    is_known: bool,
     size: usize,
 }
 
 impl SessionState {
-    /// How much state is held; ADK keeps a session's state in one database row, so it is smaller by far.
+    /// Maximum size of the held state. ADK stores the state of a session in one database row, so real states are far
+    /// smaller.
     const LIMIT: usize = 32 * 1024 * 1024;
 
     pub(super) fn new(initial: Option<&Object>, show_temp: bool) -> Self {
-        let mut state = Self { keys: IndexMap::new(), show_temp, known: initial.is_some(), size: 0 };
+        let mut state = Self { keys: IndexMap::new(), show_temp, is_known: initial.is_some(), size: 0 };
         for (key, value) in initial.map(Object::entries).unwrap_or_default() {
-            if state.shows(&key) {
+            if state.is_visible(&key) {
                 state.set(&key, value);
             }
         }
         state
     }
 
-    fn shows(&self, key: &str) -> bool {
+    fn is_visible(&self, key: &str) -> bool {
         !key.starts_with(OWN_PREFIX) && (self.show_temp || !key.starts_with(TEMP_PREFIX))
     }
 
     fn set(&mut self, key: &str, value: Json) {
-        self.known = true;
+        self.is_known = true;
         self.size = self.size.saturating_add(key.len() + value.get().len());
         if self.size > Self::LIMIT {
-            // Changes are counted, not only what is held, so measure before giving up.
+            // `size` counts overwritten values too, so measure the held state before dropping a value.
             self.size = self.keys.iter().map(|(key, value)| key.len() + value.get().len()).sum();
         }
         if self.size <= Self::LIMIT {
             self.keys.insert(key.to_owned(), value);
         } else {
-            self.known = false;
+            self.is_known = false;
         }
     }
 
-    /// Sets keys; the patch says the same.
+    /// Sets the visible keys of a state delta and returns the equivalent patch.
     ///
     /// # Errors
-    /// When a value cannot be carried.
+    /// When a value is malformed.
     pub(super) fn apply(
         &mut self,
         delta: &RawEntries<'_>,
@@ -71,7 +72,7 @@ impl SessionState {
         for (key, raw) in &delta.0 {
             let key = key.as_str();
             let value = json(raw, Path::Key(&path, key), tally)?;
-            if self.shows(key) {
+            if self.is_visible(key) {
                 let pointer = format!("/{}", key.replace('~', "~0").replace('/', "~1"));
                 operations.push(PatchOp::add(pointer, value.clone()));
                 self.set(key, value);
@@ -80,9 +81,9 @@ impl SessionState {
         Ok((!operations.is_empty()).then_some(Patch(operations)))
     }
 
-    /// The state, if anything was said about it.
+    /// The state, if the request or the stream contained any.
     pub(super) fn known(&self) -> Option<Json> {
-        self.known.then(|| self.snapshot())
+        self.is_known.then(|| self.snapshot())
     }
 
     pub(super) fn snapshot(&self) -> Json {

@@ -1,12 +1,12 @@
-//! Which agents are at work: steps, or subagents, from node paths, branches and authors.
+//! Steps or subagents, derived from the node paths, branches and authors of events.
 //!
-//! ADK never says that an agent begins or ends; it only marks each event with where it comes from. So a step
-//! opens with the first event from a place and closes with the first event that shows that the run has moved
-//! on. What keeps a step open: being an ancestor of the new place (a transfer goes down, not away), standing
-//! on a branch beside it (parallel agents), or having a model turn that is still streaming.
+//! ADK has no events for the start and end of an agent; each event only carries its origin. So a step opens with the
+//! first event of an origin and closes with the first event which shows that the run has moved on. A step stays open
+//! while it is an ancestor of the new origin (a transfer descends, it does not leave), while it is on a parallel branch
+//! (parallel agents), or while one of its model turns is still streaming.
 //!
-//! With `subagents=on`, the agent that begins is the main one and stays a step; every other place is an
-//! invocation of a subagent, and what is said there carries its id.
+//! With `subagents=on`, the first agent is the main agent and remains a step; every other origin is an invocation of a
+//! subagent, and its events carry the id of that invocation.
 
 use super::{emitter::AdkEmitter, failure::AdkFailure};
 use crate::{
@@ -15,10 +15,10 @@ use crate::{
     tally::Tally,
 };
 
-/// Where an event comes from.
+/// The origin of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EventOrigin<'e> {
-    /// `nodeInfo.path`: 2.x below workflows and transfers, `router@1/billing@1`.
+    /// `nodeInfo.path`, in 2.x below workflows and transfers: `router@1/billing@1`.
     pub(super) path: &'e str,
     /// Below a ParallelAgent: `parent.child`.
     pub(super) branch: &'e str,
@@ -26,25 +26,25 @@ pub(super) struct EventOrigin<'e> {
     pub(super) author: &'e str,
 }
 
-/// The steps that are open, oldest first.
+/// The open steps, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct OpenSteps {
     open: Vec<OpenStep>,
-    /// The one that the last event came from.
+    /// The index of the last event's step.
     current: usize,
-    /// Where subagents are shown: who they are.
+    /// Present with `subagents=on`.
     subagents: Option<SubagentTracker>,
 }
 
-/// What it takes to tell subagents from the main agent, and one invocation from the next.
+/// Data to tell subagents from the main agent, and one invocation from the next.
 #[derive(Debug)]
 struct SubagentTracker {
     run: RunId,
-    /// The main agent: the one that the first event names first.
+    /// The main agent: the outermost one in the first event.
     main: Option<Box<str>>,
-    /// How many there were.
-    made: u64,
-    /// The last transfer: to whom, and by which call.
+    /// Number of invocations so far.
+    count: u64,
+    /// The last transfer: its target and the call that requested it.
     transfer: Option<(Box<str>, Option<ToolCallId>)>,
 }
 
@@ -54,19 +54,19 @@ struct OpenStep {
     branch: Box<str>,
     author: Box<str>,
     name: Box<str>,
-    /// Which invocation it is, if it is a subagent's.
+    /// The invocation id, if the step is a subagent.
     subagent: Option<SubagentId>,
 }
 
 impl OpenStep {
-    fn place(&self) -> EventOrigin<'_> {
+    fn origin(&self) -> EventOrigin<'_> {
         EventOrigin { path: &self.path, branch: &self.branch, author: &self.author }
     }
 }
 
 impl<'e> EventOrigin<'e> {
-    /// The words that name this place, and what separates them.
-    fn words(self) -> (&'e str, char) {
+    /// The most exact name of this origin, and the separator of its segments.
+    fn full_name(self) -> (&'e str, char) {
         match self {
             EventOrigin { path: "", branch: "", author } => (author, '\0'),
             EventOrigin { path: "", branch, .. } => (branch, '.'),
@@ -74,218 +74,223 @@ impl<'e> EventOrigin<'e> {
         }
     }
 
-    /// Whether nothing is known about it.
-    pub(super) fn is_nowhere(self) -> bool {
-        self.words().0.is_empty()
+    /// Whether the event carries no origin at all.
+    pub(super) fn is_unknown(self) -> bool {
+        self.full_name().0.is_empty()
     }
 
     /// Whether events from here and from `other` belong to one step.
-    fn is(self, other: Self) -> bool {
-        self.words() == other.words() && self.branch == other.branch
+    fn is_same_step(self, other: Self) -> bool {
+        self.full_name() == other.full_name() && self.branch == other.branch
     }
 
-    /// Whether `other` lies below this place.
+    /// Whether this origin is an ancestor of `other`.
     fn is_above(self, other: Self) -> bool {
-        let ((mine, _), (theirs, separator)) = (self.words(), other.words());
-        theirs.strip_prefix(mine).is_some_and(|rest| rest.starts_with(separator))
+        let ((own, _), (theirs, separator)) = (self.full_name(), other.full_name());
+        theirs.strip_prefix(own).is_some_and(|rest| rest.starts_with(separator))
     }
 
-    /// Whether this place and `other` are at work at the same time: on branches that have parted.
-    fn is_beside(self, other: Self) -> bool {
-        let below =
+    /// Whether this origin and `other` run at the same time, on branches of which none contains the other.
+    fn is_parallel_to(self, other: Self) -> bool {
+        let is_within =
             |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         !self.branch.is_empty()
             && !other.branch.is_empty()
-            && !below(self.branch, other.branch)
-            && !below(other.branch, self.branch)
+            && !is_within(self.branch, other.branch)
+            && !is_within(other.branch, self.branch)
     }
 
-    /// The outermost agent, without the number of its run.
+    /// The outermost agent, without its run number.
     fn root(self) -> &'e str {
-        let (words, separator) = self.words();
-        plain(words.split(separator).next().unwrap_or(words))
+        let (name, separator) = self.full_name();
+        without_run_number(name.split(separator).next().unwrap_or(name))
     }
 
-    /// The agent itself, without the number of its run.
+    /// The innermost agent, without its run number.
     fn agent(self) -> &'e str {
-        let (words, separator) = self.words();
+        let (name, separator) = self.full_name();
         if self.author.is_empty() {
-            plain(words.rsplit(separator).next().unwrap_or(words))
+            without_run_number(name.rsplit(separator).next().unwrap_or(name))
         } else {
             self.author
         }
     }
 
-    /// Whether it is an agent that no other one is above.
+    /// Whether no agent is above this one.
     fn is_outermost(self) -> bool {
-        let (words, separator) = self.words();
-        !words.contains(separator)
+        let (name, separator) = self.full_name();
+        !name.contains(separator)
     }
 
-    /// What to call the step: the words without the numbers of runs.
-    fn name(self, numbered: bool) -> Box<str> {
-        let (words, separator) = self.words();
-        if numbered || separator == '\0' {
-            return words.into();
+    /// The name of the step: the full name, with or without run numbers.
+    fn step_name(self, is_numbered: bool) -> Box<str> {
+        let (full_name, separator) = self.full_name();
+        if is_numbered || separator == '\0' {
+            return full_name.into();
         }
-        let mut name = String::with_capacity(words.len());
-        for (index, word) in words.split(separator).enumerate() {
+        let mut name = String::with_capacity(full_name.len());
+        for (index, segment) in full_name.split(separator).enumerate() {
             if index > 0 {
                 name.push(separator);
             }
-            name.push_str(plain(word));
+            name.push_str(without_run_number(segment));
         }
         name.into()
     }
 }
 
-/// A node's name without the number of its run.
-fn plain(word: &str) -> &str {
-    word.split('@').next().unwrap_or(word)
+/// The name of a node without its run number: `billing` for `billing@1`.
+fn without_run_number(segment: &str) -> &str {
+    segment.split('@').next().unwrap_or(segment)
 }
 
 impl OpenSteps {
-    pub(super) fn new(settings: &AdkReaderOptions) -> Self {
-        let subagents = settings.subagents.then(|| SubagentTracker {
-            run: settings.run.clone(),
+    /// Maximum number of open steps; a wider fan-out is not shown step by step.
+    const LIMIT: usize = 256;
+
+    pub(super) fn new(options: &AdkReaderOptions) -> Self {
+        let subagents = options.subagents.then(|| SubagentTracker {
+            run: options.run.clone(),
             main: None,
-            made: 0,
+            count: 0,
             transfer: None,
         });
         Self { subagents, ..Self::default() }
     }
 
-    /// The subagent that is at work, if one is and subagents are shown.
+    /// The current subagent, with `subagents=on`.
     pub(super) fn subagent(&self) -> Option<SubagentId> {
         self.open.get(self.current)?.subagent.clone()
     }
 
-    /// An agent hands over to another one by a call.
-    pub(super) fn transfer(&mut self, agent: &str, call: Option<ToolCallId>) {
+    /// Notes a transfer to another agent and the call that requested it.
+    pub(super) fn note_transfer(&mut self, agent: &str, call: Option<ToolCallId>) {
         if let Some(subagents) = &mut self.subagents {
             subagents.transfer = Some((agent.into(), call));
         }
     }
 
-    /// How many steps may be open at once; a fan-out wider than this is not shown step by step.
-    const LIMIT: usize = 256;
-
-    /// The next event comes from `place`. `busy` says whether a model turn is still streaming at a place.
+    /// Makes `origin` the current step: closes steps that are over, opens a new one if needed. `is_busy` tells whether
+    /// a model turn is still streaming from an origin.
     pub(super) fn enter(
         &mut self,
-        place: EventOrigin<'_>,
-        busy: impl Fn(EventOrigin<'_>) -> bool,
-        emit: &mut AdkEmitter<'_>,
+        origin: EventOrigin<'_>,
+        is_busy: impl Fn(EventOrigin<'_>) -> bool,
+        emitter: &mut AdkEmitter<'_>,
         tally: &mut Tally,
     ) {
-        if self.open.get(self.current).is_some_and(|step| step.place().is(place)) {
+        if self.open.get(self.current).is_some_and(|step| step.origin().is_same_step(origin)) {
             return;
         }
-        let mut at = self.open.len();
-        while at > 0 {
-            at -= 1;
-            let step = self.open[at].place();
-            let stays = step.is(place)
-                || step.is_above(place)
-                || step.is_beside(place)
-                || busy(step)
-                || self.open[at + 1..].iter().any(|below| step.is_above(below.place()));
-            if !stays {
-                finish(self.open.remove(at), None, emit);
+        let mut index = self.open.len();
+        while index > 0 {
+            index -= 1;
+            let step = self.open[index].origin();
+            let stays_open = step.is_same_step(origin)
+                || step.is_above(origin)
+                || step.is_parallel_to(origin)
+                || is_busy(step)
+                || self.open[index + 1..].iter().any(|below| step.is_above(below.origin()));
+            if !stays_open {
+                close_step(self.open.remove(index), None, emitter);
             }
         }
-        if let Some(known) = self.open.iter().position(|step| step.place().is(place)) {
+        if let Some(known) = self.open.iter().position(|step| step.origin().is_same_step(origin)) {
             self.current = known;
             return;
         }
         self.current = self.open.len();
-        let taken = |name: &str| self.open.iter().any(|step| *step.name == *name);
-        let mut name = place.name(false);
-        if taken(&name) {
-            // Two instances of one node at the same time: the numbers tell them apart.
-            name = place.name(true);
+        let is_taken = |name: &str| self.open.iter().any(|step| *step.name == *name);
+        let mut name = origin.step_name(false);
+        if is_taken(&name) {
+            // Two instances of one node run at the same time: the run numbers tell them apart.
+            name = origin.step_name(true);
         }
-        let taken = taken(&name);
-        let full = self.open.len() >= Self::LIMIT;
-        let subagent = if full { None } else { self.begin(place, emit) };
-        if full || subagent.is_none() && taken {
+        let is_taken = is_taken(&name);
+        let is_full = self.open.len() >= Self::LIMIT;
+        let subagent = if is_full { None } else { self.start_subagent(origin, emitter) };
+        if is_full || subagent.is_none() && is_taken {
             tally.note("step not shown", &name);
             return;
         }
         if subagent.is_none() {
-            emit.push(Body::StepStarted { name: name.clone() });
+            emitter.push(Body::StepStarted { name: name.clone() });
         }
         self.open.push(OpenStep {
             subagent,
-            path: place.path.into(),
-            branch: place.branch.into(),
-            author: place.author.into(),
+            path: origin.path.into(),
+            branch: origin.branch.into(),
+            author: origin.author.into(),
             name,
         });
     }
 
-    /// Announces the subagent at `place`, if subagents are shown and it is one.
-    fn begin(&mut self, place: EventOrigin<'_>, emit: &mut AdkEmitter<'_>) -> Option<SubagentId> {
+    /// Announces the subagent at `origin`; `None` for the main agent and without `subagents=on`.
+    fn start_subagent(
+        &mut self,
+        origin: EventOrigin<'_>,
+        emitter: &mut AdkEmitter<'_>,
+    ) -> Option<SubagentId> {
         let subagents = self.subagents.as_mut()?;
-        let main = subagents.main.get_or_insert_with(|| place.root().into());
-        if place.is_outermost() && **main == *place.root() {
+        let main = subagents.main.get_or_insert_with(|| origin.root().into());
+        if origin.is_outermost() && **main == *origin.root() {
             return None;
         }
-        let above = self.open.iter().rev().find(|step| step.place().is_above(place));
-        let name = place.agent();
-        let called = subagents.transfer.take_if(|(agent, _)| **agent == *name);
-        let (words, _) = place.words();
-        // The same agent may be called again, and an id names one invocation.
-        let id = SubagentId::from(format!("{}:{words}:{}", subagents.run, subagents.made));
-        subagents.made += 1;
-        emit.subagent = Some(id.clone());
-        emit.push(Body::SubagentStarted(Box::new(SubagentStarted {
+        let parent = self.open.iter().rev().find(|step| step.origin().is_above(origin));
+        let name = origin.agent();
+        let transfer = subagents.transfer.take_if(|(agent, _)| **agent == *name);
+        let (full_name, _) = origin.full_name();
+        // An agent may be invoked several times; the number makes the id of each invocation unique.
+        let id = SubagentId::from(format!("{}:{full_name}:{}", subagents.run, subagents.count));
+        subagents.count += 1;
+        emitter.subagent = Some(id.clone());
+        emitter.push(Body::SubagentStarted(Box::new(SubagentStarted {
             name: name.into(),
             description: None,
-            parent_subagent: above.and_then(|step| step.subagent.clone()),
-            parent_call: called.and_then(|(_, call)| call),
+            parent_subagent: parent.and_then(|step| step.subagent.clone()),
+            parent_call: transfer.and_then(|(_, call)| call),
             parent_message: None,
         })));
-        emit.subagent = None;
+        emitter.subagent = None;
         Some(id)
     }
 
-    /// The run ends: closes all steps, the newest first. A subagent with an interrupt of its own is suspended;
-    /// if the run `failed`, the one that it failed in has failed with it.
-    pub(super) fn leave(
+    /// Closes all steps at the end of the run, newest first. A subagent with an interrupt is suspended; the subagent
+    /// of the `failure` fails.
+    pub(super) fn close_all(
         &mut self,
         interrupts: &[Interrupt],
-        failed: Option<&AdkFailure>,
-        emit: &mut AdkEmitter<'_>,
+        failure: Option<&AdkFailure>,
+        emitter: &mut AdkEmitter<'_>,
     ) {
         for step in self.open.drain(..).rev() {
-            match failed {
+            match failure {
                 Some(failure) if step.subagent.is_some() && step.subagent == failure.subagent => {
-                    emit.subagent = step.subagent;
-                    emit.push(Body::SubagentError {
+                    emitter.subagent = step.subagent;
+                    emitter.push(Body::SubagentError {
                         message: failure.message.clone(),
                         code: Some(failure.code.clone()),
                     });
-                    emit.subagent = None;
+                    emitter.subagent = None;
                 }
                 _ => {
                     let own = interrupts.iter().filter(|interrupt| interrupt.subagent == step.subagent);
                     let own: Vec<_> = own.map(|interrupt| interrupt.id.clone()).collect();
                     let outcome = (!own.is_empty()).then_some(SubagentOutcome::Suspended { interrupts: own });
-                    finish(step, outcome, emit);
+                    close_step(step, outcome, emitter);
                 }
             }
         }
     }
 }
 
-/// Closes a step, or the subagent in its place.
-fn finish(step: OpenStep, outcome: Option<SubagentOutcome>, emit: &mut AdkEmitter<'_>) {
+/// Emits the end of a step or subagent.
+fn close_step(step: OpenStep, outcome: Option<SubagentOutcome>, emitter: &mut AdkEmitter<'_>) {
     if step.subagent.is_none() {
-        emit.push(Body::StepFinished { name: step.name });
+        emitter.push(Body::StepFinished { name: step.name });
         return;
     }
-    emit.subagent = step.subagent;
-    emit.push(Body::SubagentFinished { result: None, outcome });
-    emit.subagent = None;
+    emitter.subagent = step.subagent;
+    emitter.push(Body::SubagentFinished { result: None, outcome });
+    emitter.subagent = None;
 }

@@ -1,4 +1,5 @@
-//! Stored sessions: runs of the past, read as if they happened now, of which only what they left is told.
+//! Stored sessions: their events are read like a stream, but only the resulting messages, state and pending calls are
+//! emitted.
 
 use super::{
     AdkReader,
@@ -17,45 +18,45 @@ use crate::{
 };
 
 impl AdkReader {
-    /// A stored session: its messages and its state, at once.
-    pub(super) fn session(&mut self, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
-        let thread = self.take_in(text)?.0;
-        self.start(Some(&thread).filter(|thread| !thread.is_empty()).map(String::as_str), out);
+    /// Emits the messages of a stored session; the state follows at the end of the run.
+    pub(super) fn read_session(&mut self, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+        let thread = self.load_session(text)?.0;
+        self.emit_run_started(Some(&thread).filter(|thread| !thread.is_empty()).map(String::as_str), out);
         let messages = self.run.transcript.messages().to_vec();
         AdkEmitter::new(out, self.now).push(Body::MessagesSnapshot { messages });
         Ok(())
     }
 
-    /// Takes in a stored session without a word; returns its id and its state as stored.
-    fn take_in(&mut self, text: &str) -> Result<(String, Option<Object>), ReadError> {
+    /// Reads a stored session without emitting events; returns its id and its state as stored.
+    fn load_session(&mut self, text: &str) -> Result<(String, Option<Object>), ReadError> {
         let session: SessionBody<'_> = parse(parse_raw(text)?, Path::Root)?;
-        self.understood = true;
-        // A history names its agents; whose invocation each of them was is over.
+        self.has_events = true;
+        // The history contains many invocations, so no subagent runs are tracked.
         self.steps = OpenSteps::default();
-        let mut aside = Vec::new();
-        for event in session_history::live(&session)? {
+        let mut discarded = Vec::new();
+        for event in session_history::effective_events(&session)? {
             if let Some(seconds) = event.timestamp {
                 self.now = milliseconds(seconds);
             }
-            self.event(&event, &mut aside)?;
-            aside.clear();
+            self.read_event(&event, &mut discarded)?;
+            discarded.clear();
         }
         if let Some(seconds) = session.updated {
             self.now = milliseconds(seconds);
         }
-        let emit = &mut AdkEmitter::new(&mut aside, self.now);
+        let emitter = &mut AdkEmitter::new(&mut discarded, self.now);
         for stream in &mut self.streams.all {
             if let Some(mut turn) = stream.turn.take() {
-                self.run.close(&mut turn, emit);
+                self.run.close_turn(&mut turn, emitter);
             }
         }
-        self.run.speak_as(None, emit);
-        self.steps.leave(&[], None, emit);
-        if !self.run.transcript.is_whole() {
+        self.run.set_subagent(None, emitter);
+        self.steps.close_all(&[], None, emitter);
+        if !self.run.transcript.is_complete() {
             self.run.tally.note("history cut off", "the session is too long to be shown");
         }
-        // What failed was a run of the past, and its cost was that run's.
-        self.run.settle();
+        // Failures, usage and results belong to the past runs.
+        self.run.settle_calls();
         self.failure = None;
         self.streams = AgentStreams::default();
         self.usage.clear();
@@ -65,18 +66,18 @@ impl AdkReader {
             stored = json(raw, Path::Key(&Path::Root, "state"), &mut self.run.tally)?.into_object();
         }
         if let Some(state) = &stored {
-            self.state = SessionState::new(Some(state), self.run.settings.show_temp);
+            self.state = SessionState::new(Some(state), self.run.options.show_temp);
         }
         Ok((session.id.map(|id| id.0.into_owned()).unwrap_or_default(), stored))
     }
 
-    /// What a stored session holds.
-    pub(in crate::format::adk) fn stored(
+    /// Reads the response body of a session request.
+    pub(in crate::format::adk) fn into_stored_session(
         mut self,
         body: &str,
         tally: &mut Tally,
     ) -> Result<StoredSession, ReadError> {
-        let (thread, stored) = self.take_in(body.trim())?;
+        let (thread, stored) = self.load_session(body.trim())?;
         if thread.is_empty() {
             return Err(ReadError::new("", "`id` is missing, expected a string"));
         }
@@ -86,7 +87,7 @@ impl AdkReader {
             messages: self.run.transcript.messages().to_vec(),
             state: self.state.snapshot().into_object().unwrap_or_else(Object::empty),
             raw_state: stored.unwrap_or_else(Object::empty),
-            interrupts: self.run.pending().0,
+            interrupts: self.run.pending_items().0,
             updated: self.now,
         })
     }

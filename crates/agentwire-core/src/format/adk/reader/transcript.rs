@@ -1,8 +1,8 @@
-//! The messages that a run, or a stored session, amounts to.
+//! The messages of a run or of a stored session.
 //!
-//! A run needs them for one thing only: when ADK takes back what it has streamed, the conversation is stated
-//! anew. A stored session is nothing but this list. It is built the way the official AG-UI client builds its
-//! own, so that both agree.
+//! During a run they serve one purpose: when ADK replaces streamed text, the reader emits a snapshot of the
+//! conversation. For a stored session, this list is the result. It is built with the same rules as in the official
+//! AG-UI client, so that both agree.
 
 use std::collections::HashSet;
 
@@ -11,15 +11,15 @@ use crate::{
     json::Object,
 };
 
-/// Where a result went.
+/// The effect of a tool result on the transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResultPlacement {
-    /// It is the first for its call.
+    /// The first result of its call.
     New,
-    /// The call has had the very same one.
-    Same,
-    /// It has taken the place of an earlier one.
-    Instead,
+    /// Identical to the result that the call has.
+    Duplicate,
+    /// Replaced an earlier result.
+    Replaced,
 }
 
 /// Messages in order.
@@ -27,24 +27,24 @@ pub(super) enum ResultPlacement {
 pub(super) struct Transcript {
     messages: Vec<Message>,
     ids: HashSet<MessageId>,
-    /// Bytes of text held.
+    /// Bytes of text, including text that was not stored because of the limit.
     size: usize,
-    /// Whose messages come next, where subagents are shown.
+    /// The subagent of the next messages, with `subagents=on`.
     pub(super) subagent: Option<SubagentId>,
 }
 
 impl Transcript {
-    /// How much text is held: a hundred times the longest answer of today's models (64 Ki tokens, about
-    /// 256 KiB). A run beyond it is not restated any more.
+    /// Maximum bytes of text: a hundred times the longest output of current models (64 Ki tokens, about 256 KiB). No
+    /// snapshots are emitted for a longer run.
     const LIMIT: usize = 32 * 1024 * 1024;
-    /// How many messages are held; the longest recorded sessions have some hundred.
+    /// Maximum number of messages; the longest recorded sessions have a few hundred.
     const COUNT: usize = 64 * 1024;
-    /// How far back a message is looked for: what belongs together is said within a few turns, and a search
-    /// through everything for every answer would let a long session cost its square.
-    const REACH: usize = 4096;
+    /// Number of recent messages that are searched. Related messages are a few turns apart, and a full search for each
+    /// result would make a long session quadratic.
+    const SEARCH_WINDOW: usize = 4096;
 
-    /// Whether everything that was said is still here.
-    pub(super) fn is_whole(&self) -> bool {
+    /// Whether no message was dropped because of the limits.
+    pub(super) fn is_complete(&self) -> bool {
         self.size <= Self::LIMIT && self.messages.len() < Self::COUNT
     }
 
@@ -56,12 +56,11 @@ impl Transcript {
         self.ids.contains(id)
     }
 
-    /// Something is missing here for good.
-    pub(super) fn give_up(&mut self) {
+    /// Marks the transcript as permanently incomplete.
+    pub(super) fn mark_incomplete(&mut self) {
         self.size = usize::MAX;
     }
 
-    /// Takes some messages away.
     pub(super) fn remove(&mut self, ids: &[MessageId]) {
         self.messages.retain(|message| !ids.contains(&message.id));
         for id in ids {
@@ -69,10 +68,10 @@ impl Transcript {
         }
     }
 
-    /// Whether so many bytes more may be held; they count either way.
-    fn admits(&mut self, size: usize) -> bool {
+    /// Counts `size` bytes and returns whether they may be stored.
+    fn reserve(&mut self, size: usize) -> bool {
         self.size = self.size.saturating_add(size);
-        self.is_whole()
+        self.is_complete()
     }
 
     fn push(&mut self, mut message: Message) {
@@ -85,12 +84,12 @@ impl Transcript {
         if !self.ids.contains(id) {
             return None;
         }
-        self.messages.iter_mut().rev().take(Self::REACH).find(|message| &*message.id == id)
+        self.messages.iter_mut().rev().take(Self::SEARCH_WINDOW).find(|message| &*message.id == id)
     }
 
-    /// Text of an agent; a known id continues.
-    pub(super) fn text(&mut self, id: &MessageId, name: &str, text: &str) {
-        if !self.admits(text.len()) {
+    /// Adds the text of an agent; a known id appends to its message.
+    pub(super) fn add_text(&mut self, id: &MessageId, name: &str, text: &str) {
+        if !self.reserve(text.len()) {
             return;
         }
         if let Some(known) = self.find(id) {
@@ -106,24 +105,22 @@ impl Transcript {
         self.push(message);
     }
 
-    /// A thought.
-    pub(super) fn thought(&mut self, id: &MessageId, text: &str) {
-        if self.admits(text.len()) {
+    pub(super) fn add_thought(&mut self, id: &MessageId, text: &str) {
+        if self.reserve(text.len()) {
             let content = text.into();
             self.push(Message::new(id.clone(), MessageBody::Reasoning { content }));
         }
     }
 
-    /// What a person said.
-    pub(super) fn user(&mut self, id: &MessageId, content: Content, size: usize) {
-        if self.admits(size) {
+    pub(super) fn add_user_message(&mut self, id: &MessageId, content: Content, size: usize) {
+        if self.reserve(size) {
             self.push(Message::user(id.clone(), content));
         }
     }
 
-    /// A call of a tool, in the message `parent`.
-    pub(super) fn call(&mut self, parent: &MessageId, call: ToolCall) {
-        if !self.admits(call.arguments.len()) {
+    /// Adds a tool call to the message `parent`.
+    pub(super) fn add_call(&mut self, parent: &MessageId, call: ToolCall) {
+        if !self.reserve(call.arguments.len()) {
             return;
         }
         if let Some(known) = self.find(parent)
@@ -136,38 +133,40 @@ impl Transcript {
         self.push(Message::new(parent.clone(), body));
     }
 
-    /// What a tool answered: behind the message that holds the call and the answers that stand there
-    /// already. If the call was answered before (`again`), the later answer takes the place of the first.
-    pub(super) fn result(
+    /// Adds a tool result behind the message with its call and the results that follow it. If the call
+    /// `had_result`, the new result replaces the first one.
+    pub(super) fn add_result(
         &mut self,
         id: &MessageId,
         call: &ToolCallId,
         content: &Content,
         error: Option<&str>,
-        again: bool,
+        had_result: bool,
     ) -> ResultPlacement {
         let size = match content {
             Content::Text(text) => text.len(),
             Content::Parts(_) => 0,
         };
-        if !self.admits(size) {
+        if !self.reserve(size) {
             return ResultPlacement::New;
         }
         let body =
             MessageBody::Tool { call: call.clone(), content: content.clone(), error: error.map(Into::into) };
-        let answers = |message: &&mut Message| matches!(&message.body, MessageBody::Tool { call: other, .. } if other == call);
-        if again && let Some(first) = self.messages.iter_mut().rev().take(Self::REACH).find(answers) {
+        let is_result = |message: &&mut Message| matches!(&message.body, MessageBody::Tool { call: other, .. } if other == call);
+        if had_result
+            && let Some(first) = self.messages.iter_mut().rev().take(Self::SEARCH_WINDOW).find(is_result)
+        {
             if first.body == body {
-                return ResultPlacement::Same;
+                return ResultPlacement::Duplicate;
             }
             first.body = body;
-            return ResultPlacement::Instead;
+            return ResultPlacement::Replaced;
         }
-        let start = self.messages.len().saturating_sub(Self::REACH);
+        let start = self.messages.len().saturating_sub(Self::SEARCH_WINDOW);
         let holder = self.messages[start..]
             .iter()
             .rposition(|message| message.tool_calls().iter().any(|known| known.id == *call));
-        let at = holder.map_or(self.messages.len(), |holder| {
+        let index = holder.map_or(self.messages.len(), |holder| {
             let holder = start + holder;
             let tools = self.messages[holder + 1..]
                 .iter()
@@ -177,13 +176,13 @@ impl Transcript {
         self.ids.insert(id.clone());
         let mut message = Message::new(id.clone(), body);
         message.subagent = self.subagent.clone();
-        self.messages.insert(at, message);
+        self.messages.insert(index, message);
         ResultPlacement::New
     }
 
-    /// The opaque value that belongs to a message or call.
-    pub(super) fn encrypted(&mut self, entity: &EncryptedEntity, value: &str) {
-        if !self.admits(value.len()) {
+    /// Sets the encrypted value of a message or call.
+    pub(super) fn set_encrypted(&mut self, entity: &EncryptedEntity, value: &str) {
+        if !self.reserve(value.len()) {
             return;
         }
         match entity {
@@ -193,7 +192,7 @@ impl Transcript {
                 }
             }
             EncryptedEntity::ToolCall(id) => {
-                for message in self.messages.iter_mut().rev().take(Self::REACH) {
+                for message in self.messages.iter_mut().rev().take(Self::SEARCH_WINDOW) {
                     let MessageBody::Assistant { tool_calls: Some(calls), .. } = &mut message.body else {
                         continue;
                     };
@@ -206,9 +205,9 @@ impl Transcript {
         }
     }
 
-    /// Something that has no message of its own kind.
-    pub(super) fn activity(&mut self, id: &MessageId, kind: &str, content: Object) {
-        if self.admits(content.get().len()) {
+    /// Adds an activity: a file or a source, which have no message type of their own.
+    pub(super) fn add_activity(&mut self, id: &MessageId, kind: &str, content: Object) {
+        if self.reserve(content.get().len()) {
             let kind = kind.into();
             self.push(Message::new(id.clone(), MessageBody::Activity { kind, content }));
         }

@@ -1,7 +1,12 @@
-//! The person's side of a conversation, which only a stored session tells.
+//! Messages of the user, which occur only in stored sessions.
 
 use super::{
-    AdkReader, citations, decode::parse, emitter::AdkEmitter, failure::AdkFailure, model_turn::part_id,
+    AdkReader,
+    decode::parse,
+    emitter::AdkEmitter,
+    failure::AdkFailure,
+    media::{inline_media, linked_media},
+    model_turn::part_id,
     run::PartContext,
 };
 use crate::{
@@ -11,11 +16,15 @@ use crate::{
 };
 
 impl AdkReader {
-    /// What a person said: in stored events, never in the answer to a run.
-    pub(super) fn user(&mut self, event: &AdkEvent<'_>, emit: &mut AdkEmitter<'_>) -> Result<(), ReadError> {
+    /// An event of the user. The response to a run never contains one.
+    pub(super) fn read_user_event(
+        &mut self,
+        event: &AdkEvent<'_>,
+        emitter: &mut AdkEmitter<'_>,
+    ) -> Result<(), ReadError> {
         let parts = event.content.as_ref().and_then(|content| content.parts.as_ref());
         if let Some(parts) = parts {
-            self.user_content(event, parts, emit)?;
+            self.read_user_content(event, parts, emitter)?;
         }
         if event.partial == Some(true) {
             return Ok(());
@@ -27,9 +36,9 @@ impl AdkReader {
                 && let Some(patch) =
                     self.state.apply(delta, Path::Key(&path, "stateDelta"), &mut self.run.tally)?
             {
-                emit.push(Body::StateDelta { patch });
+                emitter.push(Body::StateDelta { patch });
             }
-            self.artifacts(&actions, emit)?;
+            self.read_artifacts(&actions, emitter)?;
         }
         if let Some(failure) = AdkFailure::of_event(event) {
             self.failure = Some(failure);
@@ -37,52 +46,53 @@ impl AdkReader {
         Ok(())
     }
 
-    fn user_content(
+    fn read_user_content(
         &mut self,
         event: &AdkEvent<'_>,
         parts: &PartList<'_>,
-        emit: &mut AdkEmitter<'_>,
+        emitter: &mut AdkEmitter<'_>,
     ) -> Result<(), ReadError> {
         let id = self.fresh_id(event);
         let content = Path::Key(&Path::Root, "content");
         let list = Path::Key(&content, "parts");
-        let mut said = Vec::new();
+        let mut message = Vec::new();
         let mut size = 0;
-        let mut answers = 0;
+        let mut response_count = 0;
         for (number, part) in parts.iter().enumerate() {
             if let Some(response) = &part.response {
                 let path = Path::Index(&list, number);
-                let at = PartContext { event: &id, source: "", long_running: &[], actions: None, path };
-                self.run.answer(response, answers, true, at, emit)?;
-                answers += 1;
+                let context =
+                    PartContext { message: &id, event_id: "", long_running: &[], actions: None, path };
+                self.run.read_function_response(response, response_count, true, context, emitter)?;
+                response_count += 1;
             } else if let Some(text) = part.text.as_ref().filter(|text| !text.as_str().is_empty()) {
                 size += text.as_str().len();
-                said.push(ContentPart::text(text.as_str()));
+                message.push(ContentPart::text(text.as_str()));
             } else if let Some(blob) = &part.inline {
-                let (kind, source) = citations::inline(blob);
+                let (kind, source) = inline_media(blob);
                 size += blob.data.as_ref().map_or(0, |data| data.as_str().len());
-                said.push(ContentPart::media(kind, source));
+                message.push(ContentPart::media(kind, source));
             } else if let Some(file) = &part.file {
-                let (kind, source) = citations::elsewhere(file);
-                said.push(ContentPart::media(kind, source));
+                let (kind, source) = linked_media(file);
+                message.push(ContentPart::media(kind, source));
             }
         }
-        if said.is_empty() {
+        if message.is_empty() {
             return Ok(());
         }
-        emit.push(Body::TextStart { message: id.clone(), role: Some(Role::User), name: None });
-        for part in &said {
+        emitter.push(Body::TextStart { message: id.clone(), role: Some(Role::User), name: None });
+        for part in &message {
             if let ContentPart::Text { text, .. } = part {
-                emit.push(Body::TextDelta { message: id.clone(), delta: text.clone() });
+                emitter.push(Body::TextDelta { message: id.clone(), delta: text.clone() });
             }
         }
-        emit.push(Body::TextEnd { message: id.clone() });
-        let media = said.iter().filter_map(|part| match part {
+        emitter.push(Body::TextEnd { message: id.clone() });
+        let media = message.iter().filter_map(|part| match part {
             ContentPart::Media { kind, source, .. } => Some((*kind, source.clone())),
             ContentPart::Text { .. } => None,
         });
         for (number, (kind, source)) in (0..).zip(media) {
-            emit.push(Body::File(Box::new(File {
+            emitter.push(Body::File(Box::new(File {
                 id: part_id(&id, "file", number),
                 message: Some(id.clone()),
                 kind,
@@ -90,12 +100,12 @@ impl AdkReader {
                 name: None,
             })));
         }
-        let content = match <[ContentPart; 1]>::try_from(said) {
+        let content = match <[ContentPart; 1]>::try_from(message) {
             Ok([ContentPart::Text { text, .. }]) => Content::Text(text),
             Ok(one) => Content::Parts(one.into()),
             Err(parts) => Content::Parts(parts),
         };
-        self.run.transcript.user(&id, content, size);
+        self.run.transcript.add_user_message(&id, content, size);
         Ok(())
     }
 }

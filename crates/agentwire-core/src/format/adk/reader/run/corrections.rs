@@ -1,4 +1,4 @@
-//! Corrections: what was streamed is taken back, for which the conversation must be stated anew.
+//! Corrections: streamed text that ADK replaced or discarded is corrected with a snapshot of the conversation.
 
 use super::{
     super::{
@@ -14,74 +14,76 @@ use crate::{
 };
 
 impl AdkRun {
-    /// ADK takes back what it has streamed. The turn is built anew under the same ids; what it adds is passed
-    /// on, and the conversation is restated, because a text that was sent cannot be changed otherwise.
-    pub(in super::super) fn correct(
+    /// Replaces a streamed turn by the different turn of its closing event, under the same ids. New calls, results and
+    /// files are emitted; changed text needs a snapshot, because emitted text cannot be changed otherwise.
+    pub(in super::super) fn correct_turn(
         &mut self,
         turn: &mut ModelTurn,
         parts: &PartList<'_>,
-        at: PartContext<'_>,
-        emit: &mut AdkEmitter<'_>,
+        context: PartContext<'_>,
+        emitter: &mut AdkEmitter<'_>,
     ) -> Result<(), ReadError> {
-        let thoughts = !turn.thoughts_agree(parts);
-        let mut known: Vec<ToolCallId> = turn.codes_made.clone();
-        known.extend(turn.streamed.iter().map(|streamed| streamed.id.clone()));
-        self.close(turn, emit);
-        self.transcript.remove(&turn.messages);
-        let mut again = ModelTurn::new(turn.id.clone(), &turn.author);
-        again.model = turn.model.clone();
-        again.subagent = turn.subagent.clone();
-        let mut said = Vec::new();
-        let mut seen = StreamedPrefix::default();
-        let mut aside = AdkEmitter::new(&mut said, None);
-        self.speak_as(turn.subagent.clone(), &mut aside);
+        let thoughts_changed = !turn.thoughts_agree(parts);
+        let mut emitted_calls: Vec<ToolCallId> = turn.emitted.code_calls.clone();
+        emitted_calls.extend(turn.streamed_calls.iter().map(|streamed| streamed.id.clone()));
+        self.close_turn(turn, emitter);
+        self.transcript.remove(&turn.emitted.messages);
+        let mut corrected = ModelTurn::new(turn.id.clone(), &turn.author);
+        corrected.model = turn.model.clone();
+        corrected.subagent = turn.subagent.clone();
+        let mut events = Vec::new();
+        let mut prefix = StreamedPrefix::default();
+        let mut unsent = AdkEmitter::new(&mut events, None);
+        self.set_subagent(turn.subagent.clone(), &mut unsent);
         for (index, part) in parts.iter().enumerate() {
-            let path = Path::Index(&at.path, index);
-            self.part(&mut again, part, Some(&mut seen), PartContext { path, ..at }, &mut aside)?;
+            let path = Path::Index(&context.path, index);
+            let context = PartContext { path, ..context };
+            self.read_part(&mut corrected, part, Some(&mut prefix), context, &mut unsent)?;
         }
-        self.close(&mut again, &mut aside);
-        for event in said {
+        self.close_turn(&mut corrected, &mut unsent);
+        for event in events {
             let is_new = match &event.body {
                 Body::ToolStart { call, .. } | Body::ToolArgs { call, .. } | Body::ToolEnd { call } => {
-                    !known.contains(call)
+                    !emitted_calls.contains(call)
                 }
-                Body::ToolResult(result) => !turn.messages.contains(&result.message),
-                Body::File(file) => !turn.messages.contains(&file.id),
-                Body::ReasoningEncrypted { value, .. } => !turn.signatures.contains(value),
+                Body::ToolResult(result) => !turn.emitted.messages.contains(&result.message),
+                Body::File(file) => !turn.emitted.messages.contains(&file.id),
+                Body::ReasoningEncrypted { value, .. } => !turn.emitted.signatures.contains(value),
                 _ => false,
             };
             if is_new {
-                emit.push(event.body);
+                emitter.push(event.body);
             }
         }
         self.tally.note("streamed text replaced", &turn.author);
-        self.restate(thoughts, emit);
-        emit.custom("adk.corrected", [("messageId", Json::string(&turn.id))]);
-        *turn = again;
+        self.emit_snapshot(thoughts_changed, emitter);
+        emitter.custom("adk.corrected", [("messageId", Json::string(&turn.id))]);
+        *turn = corrected;
         Ok(())
     }
 
-    /// What an attempt had begun to say, which nobody has stored, is not said any more.
-    pub(in super::super) fn take_back(&mut self, said: &[MessageId], emit: &mut AdkEmitter<'_>) {
-        self.transcript.remove(said);
+    /// Removes the messages of a failed attempt, which ADK does not store.
+    pub(in super::super) fn retract_messages(&mut self, ids: &[MessageId], emitter: &mut AdkEmitter<'_>) {
+        self.transcript.remove(ids);
         self.tally.note("streamed text replaced", "an attempt that failed");
-        self.restate(true, emit);
-        emit.custom("adk.corrected", [("messageId", Json::string(&said[0]))]);
+        self.emit_snapshot(true, emitter);
+        emitter.custom("adk.corrected", [("messageId", Json::string(&ids[0]))]);
     }
 
-    /// States the conversation anew: what the request brought and what this run has said. Thoughts stay as
-    /// the client has them unless they changed, because a snapshot that names some drops the others.
-    pub(super) fn restate(&mut self, thoughts: bool, emit: &mut AdkEmitter<'_>) {
-        let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| self.transcript.is_whole()) else {
+    /// Emits a snapshot of the conversation: the messages of the request and of this run. It contains thoughts only
+    /// if they changed: without any thought in the snapshot, a client keeps its own; with some, it drops the others.
+    pub(super) fn emit_snapshot(&mut self, with_thoughts: bool, emitter: &mut AdkEmitter<'_>) {
+        let Some(unfinished) = self.unfinished_elsewhere.as_ref().filter(|_| self.transcript.is_complete())
+        else {
             self.tally.note("correction not sent", "the run is too long to be restated");
             return;
         };
-        let wanted = |message: &&Message| thoughts || message.role() != Role::Reasoning;
-        let said = self.transcript.messages().iter().filter(wanted);
-        let history = self.settings.history.iter().filter(|message| !self.transcript.contains(&message.id));
-        let mut messages: Vec<Message> = history.chain(said).cloned().collect();
-        // What others are saying goes on behind the snapshot, so it must be in it.
-        for open in elsewhere.iter().filter(wanted) {
+        let is_wanted = |message: &&Message| with_thoughts || message.role() != Role::Reasoning;
+        let own = self.transcript.messages().iter().filter(is_wanted);
+        let history = self.options.history.iter().filter(|message| !self.transcript.contains(&message.id));
+        let mut messages: Vec<Message> = history.chain(own).cloned().collect();
+        // Other agents continue their open messages after the snapshot, so it must contain them.
+        for open in unfinished.iter().filter(is_wanted) {
             let known = messages.iter_mut().rev().find(|message| message.id == open.id);
             match (known.map(|known| &mut known.body), &open.body) {
                 (
@@ -92,9 +94,9 @@ impl AdkRun {
                 (None, _) => messages.push(open.clone()),
             }
         }
-        // The conversation is everybody's.
-        let subagent = emit.subagent.take();
-        emit.push(Body::MessagesSnapshot { messages });
-        emit.subagent = subagent;
+        // The snapshot belongs to the run, not to the current subagent.
+        let subagent = emitter.subagent.take();
+        emitter.push(Body::MessagesSnapshot { messages });
+        emitter.subagent = subagent;
     }
 }

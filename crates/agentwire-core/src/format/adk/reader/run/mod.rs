@@ -1,4 +1,4 @@
-//! What a run has said so far, to which each part of an event adds.
+//! The state of a run, and the conversion of parts to events.
 
 mod code_execution;
 mod corrections;
@@ -11,8 +11,8 @@ use indexmap::IndexMap;
 
 use self::tool_calls::ToolCallRecord;
 use super::{
-    citations,
     emitter::AdkEmitter,
+    media::{inline_media, linked_media},
     model_turn::{BlockKind, ModelTurn, OpenBlock, StreamedPrefix},
     transcript::Transcript,
 };
@@ -30,268 +30,280 @@ use crate::{
     tally::Tally,
 };
 
-/// The run so far.
+/// The state of a run.
 #[derive(Debug)]
 pub(super) struct AdkRun {
-    pub(super) settings: AdkReaderOptions,
+    pub(super) options: AdkReaderOptions,
     pub(super) transcript: Transcript,
     pub(super) tally: Tally,
     interner: Interner,
-    /// Every call in order, by the id under which it is shown.
+    /// All calls in order, by emitted id.
     calls: IndexMap<ToolCallId, ToolCallRecord>,
-    /// Of ids that a model has used again: under which id the last call is shown.
-    reused: HashMap<Box<str>, ToolCallId>,
-    /// Bytes of arguments and provisional answers held.
-    held: usize,
+    /// For each id that a model reused: the emitted id of the last call.
+    reused_ids: HashMap<Box<str>, ToolCallId>,
+    /// Bytes of retained arguments and provisional results.
+    retained_bytes: usize,
     /// Bytes of the names and ids of calls.
-    named: usize,
-    /// What other agents are in the middle of saying; `None` if not all of it is known.
-    pub(super) elsewhere: Option<Vec<Message>>,
+    name_bytes: usize,
+    /// The unfinished messages of other agents; `None` if they are not held completely.
+    pub(super) unfinished_elsewhere: Option<Vec<Message>>,
 }
 
-/// Where in an event we are.
+/// The event and position of a part.
 #[derive(Clone, Copy)]
 pub(super) struct PartContext<'e> {
-    /// The id by which the event's messages are named.
-    pub(super) event: &'e MessageId,
-    /// The event's own id, which an earlier one may have had.
-    pub(super) source: &'e str,
-    /// The calls of this event that wait.
+    /// The message id from which the ids of the event's items derive.
+    pub(super) message: &'e MessageId,
+    /// The id of the event itself, which an earlier event may have had too.
+    pub(super) event_id: &'e str,
+    /// The ids of the event's long-running calls.
     pub(super) long_running: &'e [AdkText<'e>],
-    /// What the event does beside what it says; absent for partial events.
+    /// The actions of the event; absent for partial events.
     pub(super) actions: Option<&'e EventActions<'e>>,
-    /// The part.
+    /// The position of the part.
     pub(super) path: Path<'e>,
 }
 
 impl AdkRun {
-    pub(super) fn new(settings: AdkReaderOptions) -> Self {
+    pub(super) fn new(options: AdkReaderOptions) -> Self {
         let mut run = Self {
-            settings,
+            options,
             transcript: Transcript::default(),
             tally: Tally::default(),
             interner: Interner::default(),
             calls: IndexMap::new(),
-            reused: HashMap::new(),
-            held: 0,
-            named: 0,
-            elsewhere: Some(Vec::new()),
+            reused_ids: HashMap::new(),
+            retained_bytes: 0,
+            name_bytes: 0,
+            unfinished_elsewhere: Some(Vec::new()),
         };
-        run.recall();
+        run.record_history();
         run
     }
 
-    /// A part of a turn: a piece as it streams, or of the whole turn, of which some was `seen`.
-    pub(super) fn part(
+    /// A part of a turn: from a partial event (`prefix` is `None`), or from a closing event, of which `prefix` was
+    /// streamed.
+    pub(super) fn read_part(
         &mut self,
         turn: &mut ModelTurn,
         part: &AdkPart<'_>,
-        mut seen: Option<&mut StreamedPrefix>,
-        at: PartContext<'_>,
-        emit: &mut AdkEmitter<'_>,
+        mut prefix: Option<&mut StreamedPrefix>,
+        context: PartContext<'_>,
+        emitter: &mut AdkEmitter<'_>,
     ) -> Result<(), ReadError> {
-        let thought = part.thought == Some(true);
+        let is_thought = part.thought == Some(true);
         if let Some(text) = &part.text {
-            let kind = if thought { BlockKind::Thought } else { BlockKind::Answer };
-            let (text, index) = match &mut seen {
+            let kind = if is_thought { BlockKind::Thought } else { BlockKind::Text };
+            let (text, index) = match &mut prefix {
                 None => (text.as_str(), None),
-                Some(seen) if text.as_str().is_empty() && part.signature.is_none() => {
-                    (seen.rest(kind, ""), None)
+                Some(prefix) if text.as_str().is_empty() && part.signature.is_none() => {
+                    (prefix.strip(kind, ""), None)
                 }
-                Some(seen) => (seen.rest(kind, text.as_str()), Some(seen.block(kind))),
+                Some(prefix) => (prefix.strip(kind, text.as_str()), Some(prefix.block_index(kind))),
             };
-            self.say(turn, kind, text, emit);
+            self.emit_text(turn, kind, text, emitter);
             if let Some(signature) = &part.signature {
-                self.sign_text(turn, kind, index, signature.as_str(), emit);
+                self.sign_text(turn, kind, index, signature.as_str(), emitter);
             }
         } else {
-            if let Some(seen) = &mut seen {
-                seen.other();
+            if let Some(prefix) = &mut prefix {
+                prefix.end_block();
             }
-            // On a picture, on code, or on nothing at all.
+            // A signature on media, on code, or on an empty part.
             if let (None, Some(signature)) = (&part.call, &part.signature)
                 && !turn.has_signature(signature.as_str())
             {
-                let id = self.open_block(turn, BlockKind::Thought, emit);
-                self.sign(turn, EncryptedEntity::Message(id), signature.as_str(), emit);
+                let id = self.open_block(turn, BlockKind::Thought, emitter);
+                self.emit_signature(turn, EncryptedEntity::Message(id), signature.as_str(), emitter);
             }
         }
         if let Some(call) = &part.call {
-            self.close_block(turn, emit);
-            let path = Path::Key(&at.path, "functionCall");
-            let id = match &seen {
-                None => self.stream_call(turn, call, at.source, emit),
-                Some(_) => self.call(turn, call, at, path, emit)?,
+            self.close_block(turn, emitter);
+            let path = Path::Key(&context.path, "functionCall");
+            let id = match &prefix {
+                None => self.read_partial_call(turn, call, context.event_id, emitter),
+                Some(_) => self.read_call(turn, call, context, path, emitter)?,
             };
             if let (Some(id), Some(signature)) = (id, &part.signature) {
-                self.sign(turn, EncryptedEntity::ToolCall(id), signature.as_str(), emit);
+                self.emit_signature(turn, EncryptedEntity::ToolCall(id), signature.as_str(), emitter);
             }
         }
         let media = match (&part.inline, &part.file) {
-            (Some(blob), _) => Some((citations::inline(blob), &blob.name)),
-            (None, Some(file)) => Some((citations::elsewhere(file), &file.name)),
+            (Some(blob), _) => Some((inline_media(blob), &blob.name)),
+            (None, Some(file)) => Some((linked_media(file), &file.name)),
             (None, None) => None,
         };
         if let Some(((kind, source), name)) = media
-            && !seen.as_mut().is_some_and(|seen| passes(&mut seen.files))
+            && !prefix.as_mut().is_some_and(|prefix| skips(&mut prefix.files))
         {
-            if thought {
-                self.thought_media(turn, source, emit);
+            if is_thought {
+                self.emit_thought_media(turn, source, emitter);
             } else {
-                self.file(turn, kind, source, name.as_ref(), emit);
+                self.emit_file(turn, kind, source, name.as_ref(), emitter);
             }
         }
         if let Some(code) = &part.code
-            && !seen.as_mut().is_some_and(|seen| passes(&mut seen.codes))
+            && !prefix.as_mut().is_some_and(|prefix| skips(&mut prefix.codes))
         {
-            self.code(turn, code, at.source, emit);
+            self.read_code(turn, code, context.event_id, emitter);
         }
         if let Some(result) = &part.code_result
-            && !seen.as_mut().is_some_and(|seen| passes(&mut seen.code_results))
+            && !prefix.as_mut().is_some_and(|prefix| skips(&mut prefix.code_results))
         {
-            self.code_result(turn, result, emit);
+            self.read_code_result(turn, result, emitter);
         }
         Ok(())
     }
 
-    /// Text of a kind: continues the open block or opens one.
-    fn say(&mut self, turn: &mut ModelTurn, kind: BlockKind, delta: &str, emit: &mut AdkEmitter<'_>) {
+    /// Emits text in the open block of its kind, or in a new one.
+    fn emit_text(
+        &mut self,
+        turn: &mut ModelTurn,
+        kind: BlockKind,
+        delta: &str,
+        emitter: &mut AdkEmitter<'_>,
+    ) {
         if delta.is_empty() {
             return;
         }
-        let message = match &turn.block {
+        let message = match &turn.streamed.block {
             Some(block) if block.kind == kind => block.id.clone(),
-            _ => self.open_block(turn, kind, emit),
+            _ => self.open_block(turn, kind, emitter),
         };
-        turn.remember(kind, delta);
+        turn.append_text(kind, delta);
         let delta = delta.into();
-        emit.push(match kind {
-            BlockKind::Answer => Body::TextDelta { message, delta },
+        emitter.push(match kind {
+            BlockKind::Text => Body::TextDelta { message, delta },
             BlockKind::Thought => Body::ReasoningDelta { message, delta },
         });
     }
 
-    fn open_block(&mut self, turn: &mut ModelTurn, kind: BlockKind, emit: &mut AdkEmitter<'_>) -> MessageId {
-        self.close_block(turn, emit);
+    fn open_block(
+        &mut self,
+        turn: &mut ModelTurn,
+        kind: BlockKind,
+        emitter: &mut AdkEmitter<'_>,
+    ) -> MessageId {
+        self.close_block(turn, emitter);
         let (count, start) = match kind {
-            BlockKind::Answer => (&mut turn.texts, turn.text.len()),
-            BlockKind::Thought => (&mut turn.thoughts, turn.thought.len()),
+            BlockKind::Text => (&mut turn.counts.texts, turn.streamed.text.len()),
+            BlockKind::Thought => (&mut turn.counts.thoughts, turn.streamed.thought.len()),
         };
         let index = next_index(count);
         let id = turn.block_id(kind, index);
         let message = id.clone();
         match kind {
-            BlockKind::Answer => emit.push(Body::TextStart {
+            BlockKind::Text => emitter.push(Body::TextStart {
                 message,
                 role: Some(Role::Assistant),
                 name: (!turn.author.is_empty()).then(|| turn.author.clone()),
             }),
             BlockKind::Thought => {
-                emit.push(Body::ReasoningStart { message: message.clone(), title: None });
-                emit.push(Body::ReasoningMessageStart { message });
+                emitter.push(Body::ReasoningStart { message: message.clone(), title: None });
+                emitter.push(Body::ReasoningMessageStart { message });
             }
         }
-        turn.block = Some(OpenBlock { kind, id: id.clone(), start, signature: None });
-        turn.messages.push(id.clone());
+        turn.streamed.block = Some(OpenBlock { kind, id: id.clone(), start, signature: None });
+        turn.emitted.messages.push(id.clone());
         id
     }
 
-    fn close_block(&mut self, turn: &mut ModelTurn, emit: &mut AdkEmitter<'_>) {
-        let Some(OpenBlock { kind, id, start, signature }) = turn.block.take() else {
+    fn close_block(&mut self, turn: &mut ModelTurn, emitter: &mut AdkEmitter<'_>) {
+        let Some(OpenBlock { kind, id, start, signature }) = turn.streamed.block.take() else {
             return;
         };
         let message = id.clone();
         match kind {
-            BlockKind::Answer => {
-                let text = turn.text.get(start..).unwrap_or_default();
-                self.transcript.text(&id, &turn.author, text);
-                emit.push(Body::TextEnd { message });
+            BlockKind::Text => {
+                let text = turn.streamed.text.get(start..).unwrap_or_default();
+                self.transcript.add_text(&id, &turn.author, text);
+                emitter.push(Body::TextEnd { message });
             }
             BlockKind::Thought => {
-                let text = turn.thought.get(start..).unwrap_or_default();
-                self.transcript.thought(&id, text);
-                emit.push(Body::ReasoningMessageEnd { message: message.clone() });
-                emit.push(Body::ReasoningEnd { message });
+                let text = turn.streamed.thought.get(start..).unwrap_or_default();
+                self.transcript.add_thought(&id, text);
+                emitter.push(Body::ReasoningMessageEnd { message: message.clone() });
+                emitter.push(Body::ReasoningEnd { message });
             }
         }
         if let Some(signature) = signature {
-            self.transcript.encrypted(&EncryptedEntity::Message(id), &signature);
+            self.transcript.set_encrypted(&EncryptedEntity::Message(id), &signature);
         }
-        if turn.overlong {
-            self.transcript.give_up();
+        if turn.streamed.is_overlong {
+            self.transcript.mark_incomplete();
         }
     }
 
-    /// What follows is this subagent's; `None` is the main agent.
-    pub(super) fn speak_as(&mut self, subagent: Option<SubagentId>, emit: &mut AdkEmitter<'_>) {
+    /// Sets the subagent of the next events and messages; `None` is the main agent.
+    pub(super) fn set_subagent(&mut self, subagent: Option<SubagentId>, emitter: &mut AdkEmitter<'_>) {
         self.transcript.subagent.clone_from(&subagent);
-        emit.subagent = subagent;
+        emitter.subagent = subagent;
     }
 
-    /// The turn is over: closes what is open.
-    pub(super) fn close(&mut self, turn: &mut ModelTurn, emit: &mut AdkEmitter<'_>) {
-        self.speak_as(turn.subagent.clone(), emit);
-        self.close_block(turn, emit);
-        for streamed in turn.streamed.drain(..) {
-            // Its closing event never came, so the tool never ran.
+    /// Closes the open block and calls of a turn.
+    pub(super) fn close_turn(&mut self, turn: &mut ModelTurn, emitter: &mut AdkEmitter<'_>) {
+        self.set_subagent(turn.subagent.clone(), emitter);
+        self.close_block(turn, emitter);
+        for streamed in turn.streamed_calls.drain(..) {
+            // Without a closing event, ADK never executed the tool.
             let arguments = streamed.args.sent().to_owned();
-            self.transcript.call(&turn.id, ToolCall::new(streamed.id.clone(), streamed.name, arguments));
-            emit.push(Body::ToolEnd { call: streamed.id });
+            self.transcript.add_call(&turn.id, ToolCall::new(streamed.id.clone(), streamed.name, arguments));
+            emitter.push(Body::ToolEnd { call: streamed.id });
         }
     }
 
-    /// A signature on text belongs to the message that the text is in.
+    /// Emits the signature of a text part for the message of that text.
     fn sign_text(
         &mut self,
         turn: &mut ModelTurn,
         kind: BlockKind,
         index: Option<u32>,
         signature: &str,
-        emit: &mut AdkEmitter<'_>,
+        emitter: &mut AdkEmitter<'_>,
     ) {
-        let made = match kind {
-            BlockKind::Answer => turn.texts,
-            BlockKind::Thought => turn.thoughts,
+        let count = match kind {
+            BlockKind::Text => turn.counts.texts,
+            BlockKind::Thought => turn.counts.thoughts,
         };
-        let id = match made.checked_sub(1) {
+        let id = match count.checked_sub(1) {
             Some(last) => turn.block_id(kind, index.map_or(last, |index| index.min(last))),
-            // Nothing was said yet that it could belong to; what it hides is a thought.
-            None => self.open_block(turn, BlockKind::Thought, emit),
+            // There is no text to attach it to. A signature covers a hidden thought.
+            None => self.open_block(turn, BlockKind::Thought, emitter),
         };
-        self.sign(turn, EncryptedEntity::Message(id), signature, emit);
+        self.emit_signature(turn, EncryptedEntity::Message(id), signature, emitter);
     }
 
-    fn sign(
+    fn emit_signature(
         &mut self,
         turn: &mut ModelTurn,
         entity: EncryptedEntity,
         signature: &str,
-        emit: &mut AdkEmitter<'_>,
+        emitter: &mut AdkEmitter<'_>,
     ) {
         if turn.has_signature(signature) {
             return;
         }
-        turn.signatures.push(signature.into());
-        match (&mut turn.block, &entity) {
-            // The message of an open block joins the transcript when it closes.
+        turn.emitted.signatures.push(signature.into());
+        match (&mut turn.streamed.block, &entity) {
+            // The message of an open block is added to the transcript when the block closes.
             (Some(block), EncryptedEntity::Message(id)) if block.id == *id => {
                 block.signature = Some(signature.into());
             }
-            _ => self.transcript.encrypted(&entity, signature),
+            _ => self.transcript.set_encrypted(&entity, signature),
         }
-        emit.push(Body::ReasoningEncrypted { entity, value: signature.into() });
+        emitter.push(Body::ReasoningEncrypted { entity, value: signature.into() });
     }
 
-    fn file(
+    fn emit_file(
         &mut self,
         turn: &mut ModelTurn,
         kind: MediaKind,
         source: PartSource,
         name: Option<&AdkText<'_>>,
-        emit: &mut AdkEmitter<'_>,
+        emitter: &mut AdkEmitter<'_>,
     ) {
-        self.close_block(turn, emit);
-        let index = next_index(&mut turn.files);
+        self.close_block(turn, emitter);
+        let index = next_index(&mut turn.counts.files);
         let file = File {
             id: turn.part_id("file", index),
             message: Some(turn.id.clone()),
@@ -299,15 +311,15 @@ impl AdkRun {
             source,
             name: name.map(|name| name.as_str().into()),
         };
-        self.transcript.activity(&file.id, "agentwire.file", carrier::file_content(&file));
-        turn.messages.push(file.id.clone());
-        emit.push(Body::File(Box::new(file)));
+        self.transcript.add_activity(&file.id, "agentwire.file", carrier::file_content(&file));
+        turn.emitted.messages.push(file.id.clone());
+        emitter.push(Body::File(Box::new(file)));
     }
 
-    /// A sketch that the model made for itself: no part of the answer, and reasoning is text only.
-    fn thought_media(&mut self, turn: &mut ModelTurn, source: PartSource, emit: &mut AdkEmitter<'_>) {
-        self.close_block(turn, emit);
-        next_index(&mut turn.files);
+    /// Emits media of a thought as a custom event: they are not part of the output, and reasoning is text only.
+    fn emit_thought_media(&mut self, turn: &mut ModelTurn, source: PartSource, emitter: &mut AdkEmitter<'_>) {
+        self.close_block(turn, emitter);
+        next_index(&mut turn.counts.files);
         let mut members = vec![("messageId", Json::string(&turn.id))];
         match &source {
             PartSource::Data { value, mime_type } => {
@@ -318,20 +330,20 @@ impl AdkRun {
                 members.push(("uri", Json::string(value)));
             }
         }
-        emit.custom("adk.thought_media", members);
+        emitter.custom("adk.thought_media", members);
     }
 }
 
-/// The count, which then goes on.
+/// Increments the count and returns its previous value.
 fn next_index(count: &mut u32) -> u32 {
-    let before = *count;
-    *count = before.saturating_add(1);
-    before
+    let index = *count;
+    *count = index.saturating_add(1);
+    index
 }
 
-/// Whether one more of what was streamed is to be passed over.
-fn passes(count: &mut u32) -> bool {
-    let passes = *count > 0;
+/// Whether to skip a part that was streamed already; decrements the number of such parts.
+fn skips(count: &mut u32) -> bool {
+    let skips = *count > 0;
     *count = count.saturating_sub(1);
-    passes
+    skips
 }
