@@ -1,7 +1,8 @@
-//! Decisions that every in-process backend shares: who may write, which lease is granted, where a cursor points,
-//! whether an answer is accepted.
+//! Decisions that every in-process backend shares: write access, leases, cursors, pages, answers.
 //!
 //! A backend loads the records, asks this module, then writes. Nothing here reads or changes storage.
+
+use std::ops::ControlFlow;
 
 use agentwire_core::event::RunId;
 
@@ -18,7 +19,7 @@ use crate::{
 /// of them at once do no harm.
 pub(crate) const MAX_WRITE_BYTES: usize = 64 << 20;
 
-/// The fields of a run that decide who may write to it.
+/// The fields of a run that decide on write access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimState {
     pub(crate) status: RunStatus,
@@ -104,7 +105,7 @@ impl Run {
         self.status.is_live() && (!self.claim_state(until).is_live(now) || dead == Some(&self.holder))
     }
 
-    /// Requires an orphan that nobody has claimed since it was read with the fencing token `seen`.
+    /// Requires an orphan that no process has claimed since it was read with the fencing token `seen`.
     pub(crate) fn check_take_over(
         &self,
         until: Option<Time>,
@@ -129,19 +130,19 @@ impl Run {
     }
 }
 
-/// The status of a new run, or the reason why it is not created.
+/// The status of a new run, or the result of the start if the run is not created.
 ///
 /// `lease` is the live lease on the thread, `queue` the live claims of the runs that wait for it.
 pub(crate) fn decide_start(
     lease: Option<Lease>,
     queue: &[Lease],
     mode: StartMode,
-) -> Result<RunStatus, Start> {
+) -> ControlFlow<Start, RunStatus> {
     match (lease.or_else(|| queue.first().cloned()), mode) {
-        (None, _) => Ok(RunStatus::Running),
-        (Some(lease), StartMode::Now) => Err(Start::Held(lease)),
-        (Some(_), StartMode::Queue { limit }) if queue.len() >= limit => Err(Start::QueueFull),
-        (Some(_), StartMode::Queue { .. }) => Ok(RunStatus::Queued),
+        (None, _) => ControlFlow::Continue(RunStatus::Running),
+        (Some(lease), StartMode::Now) => ControlFlow::Break(Start::Held(lease)),
+        (Some(_), StartMode::Queue { limit }) if queue.len() >= limit => ControlFlow::Break(Start::QueueFull),
+        (Some(_), StartMode::Queue { .. }) => ControlFlow::Continue(RunStatus::Queued),
     }
 }
 
@@ -203,7 +204,7 @@ pub(crate) fn check_answers(items: &[(&Answer, &Pending)], now: Time) -> Result<
     let first = first.answer.as_ref().map(|answer| &answer.run);
     for (answer, item) in items {
         match &item.answer {
-            Some(known) if known.body == answer.body && Some(&known.run) == first => {}
+            Some(recorded) if recorded.body == answer.body && Some(&recorded.run) == first => {}
             Some(_) => return Err(Conflict::Answer(item.id.clone()).into()),
             None if !item.is_open(now) => return Err(StoreError::Expired(item.id.clone())),
             None if first.is_some() => return Err(Conflict::Answer(item.id.clone()).into()),

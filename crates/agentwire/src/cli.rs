@@ -1,4 +1,4 @@
-//! What can be typed.
+//! Command-line arguments and their help texts.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -41,7 +41,7 @@ Exit codes:
 pub(crate) enum Command {
     /// Translate a stream from one format into another
     Convert(Convert),
-    /// Name every place where a stream breaks its protocol
+    /// List every violation of the protocol in a stream
     Check(Check),
     /// List the formats, their profiles and options
     Formats,
@@ -50,10 +50,10 @@ pub(crate) enum Command {
     /// Check agentwire.toml, or print its JSON Schema
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Look at a store, shrink it, copy it
+    /// Inspect, shrink or back up a store
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Look at the record of who did what
+    /// Export and verify the audit log
     #[command(subcommand)]
     Audit(AuditCommand),
     /// Print a completion script for a shell
@@ -74,7 +74,7 @@ pub(crate) struct Convert {
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: String,
 
-    /// The input file; `-` is stdin. SSE, JSON lines, a JSON array and gzip are told apart by themselves
+    /// The input file; `-` is stdin. SSE, JSON lines, a JSON array and gzip are detected
     #[arg(value_name = "IN", default_value = "-")]
     pub(crate) input: PathBuf,
 
@@ -86,7 +86,7 @@ pub(crate) struct Convert {
     #[arg(long)]
     pub(crate) lines: bool,
 
-    /// Say on stderr what was exact, changed, left out and repaired
+    /// Report on stderr which events were exact, approximated, dropped or repaired
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub(crate) report: Option<ReportStyle>,
 
@@ -112,18 +112,18 @@ pub(crate) struct Convert {
 }
 
 const CONVERT_HELP: &str = "\
-The output is always a valid stream: what is wrong in the input is repaired and counted (see
---report), and a malformed frame ends the run with RUN_ERROR, an error that names the place, and
-exit code 3. So does an input that is no stream at all: an HTML page, a line of text, nothing. The
-code is BAD_INPUT; that of an input that cannot be read to its end is INPUT_UNREADABLE, with exit
-code 4.
+The output is always a valid stream: violations in the input are repaired and counted (see
+--report), and a malformed frame ends the run with RUN_ERROR, an error that names the position, and
+exit code 3. So does an input that is not a stream at all: an HTML page, a line of text, nothing.
+The code is BAD_INPUT; that of an input that cannot be read to its end is INPUT_UNREADABLE, with
+exit code 4.
 
 Examples:
   agentwire convert --from ag-ui --to ag-ui --lines events.sse
   agentwire convert --from ag-ui --to ag-ui-proto events.jsonl.gz -o events.bin
   agentwire convert --from ag-ui-proto --to ag-ui@chunks events.bin --report";
 
-/// How `--report` is printed.
+/// Output format of `--report`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportStyle {
     /// For people
@@ -143,7 +143,7 @@ pub(crate) struct Check {
     #[arg(value_name = "IN|URL", default_value = "-")]
     pub(crate) input: String,
 
-    /// URL: what the user says in the run that is started
+    /// URL: the user message of the run that is started
     #[arg(short, long, value_name = "TEXT", default_value = "Hello")]
     pub(crate) message: String,
 
@@ -161,9 +161,9 @@ pub(crate) struct Check {
 }
 
 const CHECK_HELP: &str = "\
-Each breach is one line on stdout: where, which rule, what was expected, what was found. Rules marked (spec)
-are in the specification, but the official client 1.0.0 does not enforce them yet. Exit code 1 if there is
-any breach.
+Each violation is one line on stdout: position, rule, expected, found. Rules marked (spec) are in
+the specification, but the official client 1.0.0 does not enforce them yet. Exit code 1 if there is
+any violation.
 
 Examples:
   agentwire check events.sse
@@ -189,15 +189,15 @@ pub(crate) struct Serve {
     #[arg(short, long, value_name = "ADDRESS", value_parser = config::store)]
     pub(crate) store: Option<String>,
 
-    /// What has an event before a client sees it: memory, os or fsync [default: os]
+    /// Durability of an event before a client sees it: memory, os or fsync [default: os]
     #[arg(long, value_name = "LEVEL", value_parser = durability)]
     pub(crate) durability: Option<Durability>,
 
-    /// How much is logged: off, error, warn, info, debug, trace [default: info]
+    /// Log level: off, error, warn, info, debug, trace [default: info]
     #[arg(long, value_name = "LEVEL", value_parser = config::level)]
     pub(crate) log: Option<String>,
 
-    /// How the log looks: text or json [default: text]
+    /// Log format: text or json [default: text]
     #[arg(long, value_name = "FORMAT", value_parser = log_format)]
     pub(crate) log_format: Option<LogFormat>,
 
@@ -221,7 +221,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "URL", groups = ["agent", "server"], help_heading = "Agent", value_parser = config::url)]
     pub(crate) ag_ui: Option<String>,
 
-    /// The agent is any server that answers with a stream of a format that is read
+    /// The agent is any server that responds with a stream in a readable format
     #[arg(long, value_name = "URL", groups = ["agent", "server", "read", "formatted"], help_heading = "Agent", value_parser = config::url)]
     pub(crate) events: Option<String>,
 
@@ -245,11 +245,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", groups = ["agent", "read", "formatted"], help_heading = "Agent")]
     pub(crate) replay: Option<PathBuf>,
 
-    /// The format of --events, --exec or --replay, which is told by its beginning otherwise; `agentwire formats` lists them
+    /// The format of --events, --exec or --replay, detected if absent; `agentwire formats` lists them
     #[arg(long, value_name = "FORMAT", requires = "formatted", help_heading = "Agent", value_parser = config::format)]
     pub(crate) format: Option<&'static Format>,
 
-    /// An option of the format that is read; may be repeated
+    /// An option of the input format; may be repeated
     #[arg(short = 'O', value_name = "KEY=VALUE", requires = "read", help_heading = "Agent")]
     pub(crate) options: Vec<String>,
 
@@ -265,11 +265,11 @@ pub(crate) struct Serve {
 }
 
 const SERVE_HELP: &str = "\
-Without a file and without flags the demo agent answers, and everything is kept in ./agentwire.db. Flags win over
-the file; an agent that is named by a flag takes the place of those in the file.
+Without a file and without flags the demo agent runs, and all data is stored in ./agentwire.db.
+Flags override the file; an agent given by flags replaces those in the file.
 
-SIGTERM and SIGINT end it in good order: no new runs, those that go on get drain.grace to finish. A second
-signal ends it at once.
+SIGTERM and SIGINT shut it down gracefully: no new runs, active ones get drain.grace to finish. A
+second signal ends it at once.
 
 Examples:
   agentwire serve
@@ -281,7 +281,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Say what a file configures, or name everything that is wrong with it
+    /// Print a summary of a file, or everything that is wrong with it
     #[command(after_help = "\
 Every mistake is shown with its file, line and column, and the likely intention. Exit code 2 if there is any.
 
@@ -304,21 +304,21 @@ and, as the first line of agentwire.toml,
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Say how much is in a store
+    /// Print the size of a store and its contents
     #[command(after_help = "\
 Examples:
   agentwire store stats
   agentwire store stats --store sqlite:/var/lib/agentwire.db --json")]
     Stats {
         #[command(flatten)]
-        place: StorePlace,
+        args: StoreArgs,
     },
-    /// Give free space back to the system; a gateway can go on meanwhile
+    /// Return free space to the file system; a gateway can keep running
     Vacuum {
         #[command(flatten)]
-        place: StorePlace,
+        args: StoreArgs,
     },
-    /// Write a consistent copy to a new file; a gateway can go on meanwhile
+    /// Write a consistent copy to a new file; a gateway can keep running
     #[command(after_help = "\
 The copy is a store like any other: `agentwire serve --store sqlite:COPY`.
 
@@ -330,31 +330,31 @@ Examples:
         #[arg(value_name = "TO")]
         to: PathBuf,
         #[command(flatten)]
-        place: StorePlace,
+        args: StoreArgs,
     },
 }
 
-/// Which store, and how to answer.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Print the record as JSON lines and say where it does not fit together
+    /// Print the audit log as JSON lines and report lines that were tampered with
     #[command(after_help = "\
-Each line is bound to the one before it by a hash, so a line that was changed, removed or put in shows. Exit code 1
-if there is any.
+Each line contains a hash of the one before it, which reveals changed, removed and inserted lines.
+Exit code 1 if there are any.
 
 Examples:
   agentwire audit export audit.jsonl > copy.jsonl
   agentwire audit export audit.jsonl | grep '\"stop\"'")]
     Export {
-        /// The file; `audit` in the configuration says where the gateway keeps it
+        /// The file; its path is `audit` in the configuration of the gateway
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
 }
 
+/// The store to open, and the output format.
 #[derive(Args, Debug)]
-pub(crate) struct StorePlace {
-    /// The store [default: what the configuration says, otherwise sqlite:agentwire.db]
+pub(crate) struct StoreArgs {
+    /// The store [default: the one in the configuration, otherwise sqlite:agentwire.db]
     #[arg(short, long, value_name = "ADDRESS", value_parser = config::store)]
     pub(crate) store: Option<String>,
 
@@ -362,20 +362,20 @@ pub(crate) struct StorePlace {
     #[arg(short, long, value_name = "FILE", conflicts_with = "store")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Answer with one JSON object, for programs
+    /// Print one JSON object, for programs
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-fn durability(text: &str) -> Result<Durability, config::Fault> {
-    config::word(config::DURABILITIES, text)
+fn durability(text: &str) -> Result<Durability, config::ValueError> {
+    config::choice(config::DURABILITIES, text)
 }
 
-fn log_format(text: &str) -> Result<LogFormat, config::Fault> {
-    config::word(LogFormat::NAMES, text)
+fn log_format(text: &str) -> Result<LogFormat, config::ValueError> {
+    config::choice(LogFormat::NAMES, text)
 }
 
-/// `10MiB`, `64KiB`, `4096`.
+/// Parses a size such as `10MiB`, `64KiB` or `4096`.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn parses_sizes() {
         assert_eq!(size("10MiB"), Ok(10 << 20));
         assert_eq!(size("4096"), Ok(4096));
         assert!(size("1.5MiB").is_err());

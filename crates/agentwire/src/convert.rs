@@ -171,7 +171,7 @@ impl Output {
 
     /// Writes and flushes; says `false` when the reader of a pipe has left, which is no failure of ours.
     fn write(&mut self, bytes: &[u8]) -> io::Result<bool> {
-        match progress::aside(|| self.sink.write_all(bytes).and_then(|()| self.sink.flush())) {
+        match progress::suspend(|| self.sink.write_all(bytes).and_then(|()| self.sink.flush())) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             Err(error) => Err(error),

@@ -1,11 +1,11 @@
-//! Errors for the person at the terminal: what failed, a hint, and a fixed exit code per class.
+//! Errors of commands: a message, a hint, and a fixed exit code per class.
 
 use std::{fmt, process::ExitCode};
 
-/// Why a command failed. The numbers are part of the interface.
+/// The class of a failure. The numbers are exit codes and part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// `check` found breaches.
+    /// `check` found violations.
     Breaches = 1,
     /// The command was used wrongly; clap uses the same number.
     Usage = 2,
@@ -23,7 +23,7 @@ pub(crate) struct Error {
     pub(crate) class: Class,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
-    /// The whole text, if it is more than a message and a hint.
+    /// The complete text, for errors with more than a message and a hint.
     pub(crate) rendered: Option<String>,
 }
 
@@ -34,7 +34,7 @@ impl Error {
         Self { class, message: message.into(), hint: None, rendered: None }
     }
 
-    /// An error whose text says everything already.
+    /// An error with a complete text.
     pub(crate) fn rendered(class: Class, text: String) -> Self {
         Self { rendered: Some(text), ..Self::new(class, "") }
     }
@@ -44,14 +44,14 @@ impl Error {
         self
     }
 
-    /// Prints the error and gives its exit code.
+    /// Prints the error and returns its exit code.
     pub(crate) fn report(self) -> ExitCode {
-        anstream::eprint!("{}", self.shown());
+        anstream::eprint!("{}", self.render());
         ExitCode::from(self.class as u8)
     }
 
-    /// The whole text in colours: what, where, the way out.
-    pub(crate) fn shown(&self) -> String {
+    /// The complete text with ANSI colours.
+    pub(crate) fn render(&self) -> String {
         if let Some(text) = &self.rendered {
             return text.clone();
         }
@@ -69,11 +69,11 @@ impl fmt::Display for Error {
     }
 }
 
-/// The name that was probably meant.
+/// The name most similar to `given`, if any is similar enough.
 pub(crate) fn nearest<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let given = given.to_lowercase();
-    let likeness = |name: &str| strsim::jaro_winkler(&given, &name.to_lowercase());
-    let scored = names.into_iter().map(|name| (likeness(name), name));
+    let similarity = |name: &str| strsim::jaro_winkler(&given, &name.to_lowercase());
+    let scored = names.into_iter().map(|name| (similarity(name), name));
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0));
     best.filter(|(score, _)| *score > 0.75).map(|(_, name)| name)
 }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_likely_intention() {
+    fn finds_the_most_similar_name() {
         let names = ["ag-ui", "ag-ui-proto", "langgraph"];
         assert_eq!(nearest("agui", names), Some("ag-ui"));
         assert_eq!(nearest("langraph", names), Some("langgraph"));

@@ -1,4 +1,4 @@
-//! `agentwire formats`, and how a format is named on the command line.
+//! `agentwire formats`, and the format arguments of other commands.
 
 use std::process::ExitCode;
 
@@ -37,51 +37,52 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The format that `--from` names. A profile is accepted and changes nothing: readers know all of them.
+/// The format of `--from`. A profile is accepted without effect: readers decode every profile.
 pub(crate) fn reader(name: &str) -> Result<&'static Format> {
-    let (format, profile) = parts(name);
+    let (format, profile) = split_profile(name);
     let found = find(format, "reader", |format| format.reader.is_some())?;
     match profile {
-        Some(profile) if named(found, profile).is_none() => Err(unknown_profile(found, profile)),
+        Some(profile) if find_profile(found, profile).is_none() => Err(unknown_profile(found, profile)),
         _ => Ok(found),
     }
 }
 
-/// The format and profile that `--to` names.
+/// The format and profile of `--to`.
 pub(crate) fn writer(name: &str) -> Result<(&'static Format, &'static Profile)> {
-    let (format, profile) = parts(name);
+    let (format, profile) = split_profile(name);
     let found = find(format, "writer", |format| format.writer.is_some())?;
     let profile = match profile {
-        Some(profile) => named(found, profile).ok_or_else(|| unknown_profile(found, profile))?,
+        Some(profile) => find_profile(found, profile).ok_or_else(|| unknown_profile(found, profile))?,
         None => found.profiles.first().expect("a format with a writer has a profile"),
     };
     Ok((found, profile))
 }
 
-fn parts(name: &str) -> (&str, Option<&str>) {
+fn split_profile(name: &str) -> (&str, Option<&str>) {
     name.split_once('@').map_or((name, None), |(format, profile)| (format, Some(profile)))
 }
 
-fn named(format: &'static Format, profile: &str) -> Option<&'static Profile> {
-    format.profiles.iter().find(|known| known.name == profile)
+fn find_profile(format: &'static Format, profile: &str) -> Option<&'static Profile> {
+    format.profiles.iter().find(|candidate| candidate.name == profile)
 }
 
-fn find(name: &str, what: &str, able: fn(&Format) -> bool) -> Result<&'static Format> {
-    let names: Vec<_> = FORMATS.iter().filter(|format| able(format)).map(|format| format.name).collect();
+fn find(name: &str, direction: &str, is_supported: fn(&Format) -> bool) -> Result<&'static Format> {
+    let names: Vec<_> =
+        FORMATS.iter().filter(|format| is_supported(format)).map(|format| format.name).collect();
     match Format::find(name) {
-        Some(format) if able(format) => Ok(format),
+        Some(format) if is_supported(format) => Ok(format),
         Some(format) => {
-            let verb = if what == "reader" { "write" } else { "read" };
-            let error = Error::new(Class::Usage, format!("format `{name}` has no {what}"));
+            let verb = if direction == "reader" { "write" } else { "read" };
+            let error = Error::new(Class::Usage, format!("format `{name}` has no {direction}"));
             Err(error.hint(format!(
-                "agentwire can {verb} {}, nothing more ({what}s: {})",
+                "agentwire can {verb} {}, nothing more ({direction}s: {})",
                 format.name,
                 names.join(", ")
             )))
         }
         None => {
             let error = Error::new(Class::Usage, format!("unknown format `{name}`"));
-            let known = format!("{what}s: {}", names.join(", "));
+            let known = format!("{direction}s: {}", names.join(", "));
             Err(error.hint(match nearest(name, names.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`? ({known})"),
                 None => known,
@@ -104,7 +105,7 @@ fn unknown_profile(format: &Format, profile: &str) -> Error {
     })
 }
 
-/// Checks `-O` pairs; each must be known to at least one of the formats, and goes to those that know it.
+/// Checks `-O` pairs and passes each to the formats that have the option; at least one must.
 pub(crate) fn options(pairs: &[String], formats: &[&Format]) -> Result<Vec<Options>> {
     for pair in pairs {
         let key = pair.split_once('=').map_or(pair.as_str(), |(key, _)| key);

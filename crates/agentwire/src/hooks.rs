@@ -1,4 +1,4 @@
-//! From what is configured to what takes part in an agent's runs.
+//! Builds the hooks of an agent from its configuration.
 
 use agentwire_gateway::hooks::{Action, Configured, Endpoint, HookOptions, Place, RuleOptions};
 
@@ -7,7 +7,7 @@ use crate::{
     error::{Class, Error, Result},
 };
 
-/// What is opened before it is said, and what belongs to it.
+/// Start events and the events that need them.
 const GROUPS: &[(&str, &[&str])] = &[
     ("TEXT_MESSAGE_START", &["TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]),
     ("TOOL_CALL_START", &["TOOL_CALL_ARGS", "TOOL_CALL_END"]),
@@ -18,7 +18,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 /// Adds the configured hooks of an agent, if it has any.
 ///
 /// # Errors
-/// When they cannot be made.
+/// If the hooks are invalid.
 pub(crate) fn attach(
     config: agentwire_gateway::AgentConfig,
     agent: &AgentConfig,
@@ -30,7 +30,7 @@ pub(crate) fn attach(
     let endpoint = |hook: &Option<Hook>| {
         hook.as_ref().map(|hook| Endpoint {
             url: hook.url.clone(),
-            // What is not in the environment has been refused before.
+            // Missing environment variables were rejected before.
             headers: hook.headers.iter().filter_map(|(name, it)| Some((name.clone(), it.value()?))).collect(),
             timeout: hook.timeout,
             on_failure: hook.on_failure,
@@ -47,7 +47,7 @@ pub(crate) fn attach(
     Ok(config.hooks(move |run| configured.for_run(run)))
 }
 
-/// What a person may not expect of the rules of an agent, though nothing is wrong with them.
+/// Notes on valid rules with effects that a user may not expect.
 pub(crate) fn notes(agent: &AgentConfig) -> Vec<String> {
     let rules = &agent.hooks.rules;
     let mut notes = Vec::new();

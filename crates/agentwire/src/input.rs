@@ -1,4 +1,4 @@
-//! Opens what is to be read: a file or stdin, gzip or not, with a progress bar where waiting is likely.
+//! Input of commands: a file or stdin, optionally gzipped, with a progress bar for large files.
 
 use std::{
     fs::File,
@@ -15,21 +15,21 @@ use crate::{
     progress,
 };
 
-/// How much of a stream is looked at to tell its framing.
-const PEEK: usize = 64 << 10;
+/// Maximum number of bytes inspected to detect the framing.
+const PEEK_BYTES: usize = 64 << 10;
 
-/// How much of a binary stream is looked at: the length of its first frame.
-const LENGTH: usize = 4;
+/// Bytes needed of a binary stream: the length prefix of its first frame.
+const LENGTH_BYTES: usize = 4;
 
-/// How much is read at once.
+/// Size of one read.
 pub(crate) const CHUNK: usize = 64 << 10;
 
 /// An open input.
 pub(crate) struct Input {
     reader: Box<dyn Read>,
-    /// What was read to look at it.
-    start: Vec<u8>,
-    /// Why no more could be read while looking.
+    /// Bytes inspected by [`Input::framing`] and not yet returned by [`Input::read`].
+    peeked: Vec<u8>,
+    /// A read error during the inspection, reported after the inspected bytes.
     failure: Option<Error>,
     pub(crate) name: String,
 }
@@ -55,8 +55,8 @@ impl Input {
         let mut magic = Vec::new();
         while magic.len() < 2 {
             let mut byte = [0; 2];
-            let wanted = 2 - magic.len();
-            match counted.read(&mut byte[..wanted]) {
+            let missing = 2 - magic.len();
+            match counted.read(&mut byte[..missing]) {
                 Ok(0) => break,
                 Ok(read) => magic.extend_from_slice(&byte[..read]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -68,14 +68,16 @@ impl Input {
         } else {
             Box::new(io::Cursor::new(magic).chain(counted))
         };
-        Ok(Self { reader, start: Vec::new(), failure: None, name })
+        Ok(Self { reader, peeked: Vec::new(), failure: None, name })
     }
 
-    /// Tells the framing from the first bytes, without waiting for more of a slow stream than it needs, or what
-    /// the input is instead. A failure to read waits for [`Input::read`], behind what came before it.
+    /// Detects the framing from the first bytes, reading no more of a slow stream than necessary.
+    ///
+    /// # Errors
+    /// A description of an input that is not a stream. A read error is deferred to [`Input::read`].
     pub(crate) fn framing(&mut self, allowed: &'static [Framing]) -> std::result::Result<Framing, Foreign> {
-        let binary = allowed == [Framing::Prefixed];
-        let mut chunk = vec![0; PEEK];
+        let is_binary = allowed == [Framing::Prefixed];
+        let mut chunk = vec![0; PEEK_BYTES];
         loop {
             let read = match self.fill(&mut chunk) {
                 Ok(read) => read,
@@ -84,27 +86,27 @@ impl Input {
                     break;
                 }
             };
-            self.start.extend_from_slice(&chunk[..read]);
-            let text_begins = self.start.iter().position(|byte| !byte.is_ascii_whitespace());
-            let line = text_begins.is_some_and(|at| self.start[at..].contains(&b'\n'));
-            let length = binary && self.start.len() >= LENGTH;
-            if read == 0 || line || length || self.start.len() >= PEEK {
+            self.peeked.extend_from_slice(&chunk[..read]);
+            let text_start = self.peeked.iter().position(|byte| !byte.is_ascii_whitespace());
+            let has_line = text_start.is_some_and(|at| self.peeked[at..].contains(&b'\n'));
+            let has_length = is_binary && self.peeked.len() >= LENGTH_BYTES;
+            if read == 0 || has_line || has_length || self.peeked.len() >= PEEK_BYTES {
                 break;
             }
         }
-        match (recognize(&self.start, allowed), allowed) {
-            // What could not be read may have been a stream.
+        match (recognize(&self.peeked, allowed), allowed) {
+            // The unreadable part may have been a stream.
             (Err(foreign), [first, ..]) if foreign.is_empty() && self.failure.is_some() => Ok(*first),
             (found, _) => found,
         }
     }
 
-    /// The next bytes; 0 at the end.
+    /// Reads the next bytes; 0 at the end.
     pub(crate) fn read(&mut self, chunk: &mut [u8]) -> Result<usize> {
-        if !self.start.is_empty() {
-            let length = self.start.len().min(chunk.len());
-            chunk[..length].copy_from_slice(&self.start[..length]);
-            self.start.drain(..length);
+        if !self.peeked.is_empty() {
+            let length = self.peeked.len().min(chunk.len());
+            chunk[..length].copy_from_slice(&self.peeked[..length]);
+            self.peeked.drain(..length);
             return Ok(length);
         }
         match self.failure.take() {

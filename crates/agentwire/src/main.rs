@@ -1,13 +1,13 @@
-//! The command line of agentwire: parse, do, and say what went wrong with a fixed exit code.
+//! The `agentwire` binary: parses the command line, runs the command, and maps errors to fixed exit codes.
 
 #[macro_use]
 mod print;
 
-mod audit;
+mod audit_command;
 mod check;
 mod cli;
 mod config;
-mod configured;
+mod config_command;
 mod convert;
 mod error;
 mod formats;
@@ -17,7 +17,7 @@ mod progress;
 mod reload;
 mod remote;
 mod serve;
-mod store;
+mod store_command;
 mod upstream;
 
 use std::process::ExitCode;
@@ -32,11 +32,11 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Formats => formats::run(),
         Command::Serve(arguments) => serve::run(&arguments),
-        Command::Config(command) => configured::run(&command),
-        Command::Audit(command) => audit::run(&command),
-        Command::Store(command) => store::run(&command),
+        Command::Config(command) => config_command::run(&command),
+        Command::Audit(command) => audit_command::run(&command),
+        Command::Store(command) => store_command::run(&command),
         Command::Completions { shell } => {
-            // The generator panics when it cannot write, so it writes to memory.
+            // The generator panics on a write error, so it writes to memory first.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "agentwire", &mut script);
             println!("{}", String::from_utf8_lossy(&script).trim_end());

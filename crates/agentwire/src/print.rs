@@ -1,7 +1,7 @@
-//! Lines on stdout.
+//! Output to stdout that tolerates a closed pipe.
 //!
-//! The standard `println!` panics when nobody reads any more, which is how `agentwire formats | head -1` ends. Whoever
-//! closes the pipe has seen enough: the command ends there, and nothing went wrong.
+//! The standard `println!` panics on a closed pipe, as in `agentwire formats | head -1`. A reader that closes the pipe
+//! has read enough, so the command exits without an error.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{error::Class, progress};
 
-/// As the standard one, but for a pipe that was closed. Styles are shown where they can be.
+/// Like the standard macro, but exits on a closed pipe. ANSI styles are removed where the output does not support them.
 macro_rules! println {
     () => { $crate::print::line(format_args!("")) };
     ($($text:tt)+) => { $crate::print::line(format_args!($($text)+)) };
@@ -21,9 +21,9 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     line_or(text, 0);
 }
 
-/// The same for a command that already knows how it ends, whoever reads on.
+/// Prints a line; on a closed pipe, exits with `code`, for commands whose result is already known.
 pub(crate) fn line_or(text: fmt::Arguments<'_>, code: i32) {
-    match progress::aside(|| writeln!(anstream::stdout(), "{text}")) {
+    match progress::suspend(|| writeln!(anstream::stdout(), "{text}")) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(code),
         Err(error) => {

@@ -1,7 +1,7 @@
-//! The bar on stderr that shows how much of a large file has been read.
+//! Progress bar on stderr for large input files.
 //!
-//! There is one input and so one bar. It shares the terminal with whatever else is written there, so it steps
-//! aside for lines on stdout and is gone before anything is said on stderr.
+//! A process has one input and therefore one bar. The bar is suspended while lines are written to stdout and removed
+//! before anything is written to stderr, because all of them may share the terminal.
 
 use std::{
     io::{self, IsTerminal},
@@ -10,14 +10,14 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Below this size nobody waits long enough to look at a bar.
-const FROM: u64 = 16 << 20;
+/// Minimum input size for a bar; smaller inputs are done before it would help.
+const MIN_BYTES: u64 = 16 << 20;
 
 static BAR: OnceLock<ProgressBar> = OnceLock::new();
 
-/// A bar for an input of this many bytes, if it is large and somebody is looking.
+/// A bar for an input of this many bytes, if it is large and stderr is a terminal.
 pub(crate) fn start(length: Option<u64>) -> Option<ProgressBar> {
-    let length = length.filter(|length| *length > FROM)?;
+    let length = length.filter(|length| *length > MIN_BYTES)?;
     if !io::stderr().is_terminal() {
         return None;
     }
@@ -27,15 +27,15 @@ pub(crate) fn start(length: Option<u64>) -> Option<ProgressBar> {
     Some(BAR.get_or_init(|| bar).clone())
 }
 
-/// Writes to stdout, which may be where the bar is drawn.
-pub(crate) fn aside<T>(write: impl FnOnce() -> T) -> T {
+/// Runs `write` with the bar hidden if stdout is a terminal too.
+pub(crate) fn suspend<T>(write: impl FnOnce() -> T) -> T {
     match BAR.get().filter(|bar| !bar.is_finished() && io::stdout().is_terminal()) {
         Some(bar) => bar.suspend(write),
         None => write(),
     }
 }
 
-/// Takes the bar away.
+/// Removes the bar.
 pub(crate) fn finish() {
     if let Some(bar) = BAR.get() {
         bar.finish_and_clear();

@@ -1,8 +1,8 @@
-//! SIGHUP: the configuration is read again, and its agents answer from then on.
+//! Reload on SIGHUP: reads the configuration again and replaces the agents.
 //!
-//! Only agents change while the gateway runs. A run keeps the agent that it began with, so nothing that goes on is
-//! disturbed. Everything else (where it listens, the store, whose threads are whose) holds for the whole life of the process: what
-//! the file says differently there is named, and waits for a restart. A file that is wrong changes nothing.
+//! Only agents can change while the gateway runs. A run keeps the agent that it started with, so active runs are not
+//! disturbed. All other settings (address, store, identity) are fixed for the lifetime of the process: changed keys are
+//! logged and need a restart. An invalid file changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -17,76 +17,72 @@ use crate::{
 /// The agents of a configuration.
 ///
 /// # Errors
-/// When one cannot be made, such as a recording that is not there.
-pub(crate) fn roster(config: &Config) -> Result<AgentRegistry> {
-    let mut roster = AgentRegistry::default();
+/// If one cannot be built, for example because a recording does not exist.
+pub(crate) fn registry(config: &Config) -> Result<AgentRegistry> {
+    let mut registry = AgentRegistry::default();
     for agent in &config.agents {
         let configured = agentwire_gateway::AgentConfig::shared(upstream::agent(agent)?);
         let configured = hooks::attach(configured.settings(agent.settings.clone()), agent)?;
-        roster = roster.agent(&agent.name, configured);
+        registry = registry.agent(&agent.name, configured);
     }
     Ok(match &config.default_agent {
-        Some(name) => roster.default_agent(name),
-        None => roster,
+        Some(name) => registry.default_agent(name),
+        None => registry,
     })
 }
 
-/// What a configuration changes about the one before.
+/// Differences between two configurations.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    pub(crate) new: Vec<String>,
+    pub(crate) added: Vec<String>,
     pub(crate) changed: Vec<String>,
     pub(crate) removed: Vec<String>,
-    /// Keys of the file that wait for a restart.
-    pub(crate) waiting: Vec<&'static str>,
+    /// Changed keys that need a restart.
+    pub(crate) needs_restart: Vec<&'static str>,
 }
 
 impl Changes {
-    /// `old` is what the process goes by now: its agents from the last configuration that was taken, everything else
-    /// from its start.
+    /// `old` is the active configuration: agents of the last successful reload, all other settings of the start.
     pub(crate) fn between(old: &Config, new: &Config) -> Self {
         let names = |config: &Config| -> BTreeSet<String> {
             config.agents.iter().map(|agent| agent.name.clone()).collect()
         };
         let (before, after) = (names(old), names(new));
-        let print = |config: &Config, name: &String| {
+        let find = |config: &Config, name: &String| {
             config.agents.iter().find(|agent| agent.name == *name).map(fingerprint)
         };
-        let mut changed: Vec<_> = before
-            .intersection(&after)
-            .filter(|name| print(old, name) != print(new, name))
-            .cloned()
-            .collect();
+        let mut changed: Vec<_> =
+            before.intersection(&after).filter(|name| find(old, name) != find(new, name)).cloned().collect();
         let default = |config: &Config| config.default_agent.clone();
         if default(old) != default(new) {
-            // Whoever is at `/` now, and was not before.
+            // The agent that is now at `/` and was not before.
             let moved = default(new).filter(|name| before.contains(name) && !changed.contains(name));
             changed.extend(moved);
         }
         Self {
-            new: after.difference(&before).cloned().collect(),
+            added: after.difference(&before).cloned().collect(),
             changed,
             removed: before.difference(&after).cloned().collect(),
-            waiting: waiting(old, new),
+            needs_restart: needs_restart(old, new),
         }
     }
 }
 
-/// Everything about an agent that can change, its secrets included: what `Debug` hides is added.
+/// All properties of an agent that can change, including the secrets that `Debug` hides.
 fn fingerprint(agent: &AgentConfig) -> String {
     let AgentConfig { name: _, settings, upstream, hooks } = agent;
     let secrets: Vec<_> = agent.secrets().map(Secret::value).collect();
     format!("{settings:?} {upstream:?} {hooks:?} {secrets:?}")
 }
 
-/// The keys that differ and hold for the life of the process.
-fn waiting(old: &Config, new: &Config) -> Vec<&'static str> {
+/// Changed keys that are fixed for the lifetime of the process.
+fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     let mut keys = old.settings.changed_keys(&new.settings);
     let store = (old.store != new.store).then_some("store");
     let durability = (old.durability != new.durability).then_some("durability");
     // In the order of the configuration file: the store follows the listener.
-    let place = usize::from(keys.first() == Some(&"listen"));
-    keys.splice(place..place, store.into_iter().chain(durability));
+    let position = usize::from(keys.first() == Some(&"listen"));
+    keys.splice(position..position, store.into_iter().chain(durability));
     keys.extend((old.log != new.log).then_some("log"));
     keys
 }
@@ -97,7 +93,7 @@ mod tests {
     use crate::config::{Http, Upstream};
 
     fn agent(name: &str, url: &str, secret: &str) -> AgentConfig {
-        let headers = vec![("authorization".to_owned(), Secret::Given(secret.into()))];
+        let headers = vec![("authorization".to_owned(), Secret::Literal(secret.into()))];
         let http = Http { url: url.into(), headers, forward_headers: Vec::new() };
         AgentConfig::new(name, Upstream::AgUi(http))
     }
@@ -108,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_are_told_apart_by_everything_about_them() {
+    fn detects_every_change_of_an_agent() {
         let old = config(vec![
             agent("a", "http://x", "1"),
             agent("b", "http://x", "1"),
@@ -118,7 +114,7 @@ mod tests {
         settings.settings.path = "/other".into();
         let new = config(vec![agent("a", "http://x", "2"), settings, agent("d", "http://x", "1")]);
         let changes = Changes::between(&old, &new);
-        assert_eq!(changes.new, ["d"]);
+        assert_eq!(changes.added, ["d"]);
         assert_eq!(changes.changed, ["a", "c"], "a secret and a setting");
         assert_eq!(changes.removed, ["b"]);
         assert_eq!(Changes::between(&old, &old), Changes::default());
@@ -128,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_for_the_process_waits_for_a_restart() {
+    fn lists_keys_that_need_a_restart() {
         let old = config(vec![agent("a", "http://x", "1")]);
         let mut new = old.clone();
         new.settings.listen.set_port(1);
         new.store = "memory:".into();
         new.settings.limits.runs = 1;
         new.log.level = "debug".into();
-        assert_eq!(Changes::between(&old, &new).waiting, ["listen", "store", "limits", "log"]);
+        assert_eq!(Changes::between(&old, &new).needs_restart, ["listen", "store", "limits", "log"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Checks a running AG-UI server: starts a run and inspects the answer.
+//! Checks a running AG-UI server: starts a run and inspects the response.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,7 @@ use crate::{
     error::{Class, Error, Result},
 };
 
-/// How many characters of a refusal are shown: a few lines of a terminal.
+/// Maximum number of characters shown of an error response: a few lines of a terminal.
 const EXCERPT: usize = 400;
 
 pub(crate) fn check(arguments: &Check, format: &Format) -> Result<Inspection> {
@@ -29,8 +29,8 @@ pub(crate) fn check(arguments: &Check, format: &Format) -> Result<Inspection> {
 
 async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
     let url = &arguments.input;
-    let silence = Duration::from_secs(arguments.timeout.max(1));
-    let mut client = reqwest::Client::builder().connect_timeout(silence).read_timeout(silence);
+    let timeout = Duration::from_secs(arguments.timeout.max(1));
+    let mut client = reqwest::Client::builder().connect_timeout(timeout).read_timeout(timeout);
     if reqwest::Url::parse(url).is_ok_and(|url| is_loopback(&url)) {
         client = client.no_proxy();
     }
@@ -89,7 +89,7 @@ async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
     Ok(inspection)
 }
 
-/// The start of the body of a refusal, on one line. The rest, which may have no end, is not read.
+/// The start of the body of an error response, on one line. The rest, which may be endless, is not read.
 async fn excerpt(response: &mut reqwest::Response) -> String {
     let mut body = Vec::new();
     while body.len() < EXCERPT * char::MAX.len_utf8()
@@ -98,12 +98,12 @@ async fn excerpt(response: &mut reqwest::Response) -> String {
         body.extend_from_slice(&bytes);
     }
     let text = String::from_utf8_lossy(&body);
-    // A terminal must not take orders from a server.
+    // A server must not control the terminal.
     let plain = text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter });
     plain.take(EXCERPT).collect()
 }
 
-/// A new run each time: a server may answer a known run id with what it already has.
+/// Input with new ids: a server may respond to a known run id with the existing run.
 fn run_input(message: &str) -> RunInput {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let mut input = RunInput::new(format!("agentwire-check-{now}"), format!("agentwire-check-run-{now}"));
@@ -113,7 +113,7 @@ fn run_input(message: &str) -> RunInput {
     input
 }
 
-/// The cause behind the causes.
+/// The innermost cause of an error.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {

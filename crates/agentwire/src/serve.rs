@@ -1,4 +1,4 @@
-//! `agentwire serve`: the gateway, from the command line and the file to the last signal.
+//! `agentwire serve`: configures, starts, reloads and stops the gateway.
 
 use std::{io, net::SocketAddr, path::Path, process::ExitCode};
 
@@ -12,21 +12,21 @@ use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::Sub
 use crate::{
     cli::Serve,
     config::{
-        self, Adk, AgentConfig, Config, DURABILITIES, Events, Exec, File, Http, LangGraph, LogFormat, OpenAi,
-        Replay, Secret, Upstream,
+        self, Adk, AgentConfig, Config, ConfigFile, DURABILITIES, Events, Exec, Http, LangGraph, LogFormat,
+        OpenAi, Replay, Secret, Upstream,
     },
-    configured,
+    config_command,
     error::{Class, Error, Result},
     formats,
     reload::{self, Changes},
-    store,
+    store_command,
 };
 
-/// How many connections may wait until they are taken: with the usual 128, many readers that come back at once are
-/// turned away by the system and try again after a second. The system may allow less.
+/// Accept queue of the listening socket. With the usual 128, the system refuses connections when many readers reconnect
+/// at once, and their retries take a second. The system may enforce a lower limit.
 const BACKLOG: u32 = 4096;
 
-/// Serves until it is told to stop.
+/// Serves until a shutdown signal.
 pub(crate) fn run(arguments: &Serve) -> Result<ExitCode> {
     let mut arguments = arguments.clone();
     let config = configure(&mut arguments)?;
@@ -39,7 +39,8 @@ pub(crate) fn run(arguments: &Serve) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file, and the flags on top of it. A file that nobody named is remembered as if it had been.
+/// Loads the file and applies the flags on top of it. An implied file is stored in `arguments`, so that a reload reads
+/// the same one.
 fn configure(arguments: &mut Serve) -> Result<Config> {
     let agent = flag_agent(arguments)?;
     let implied = Path::new(config::FILE);
@@ -47,7 +48,7 @@ fn configure(arguments: &mut Serve) -> Result<Config> {
         arguments.config = Some(implied.to_owned());
     }
     let file = arguments.config.as_deref();
-    let file = file.map(|file| File::load(file, agent.is_some())).transpose()?;
+    let file = file.map(|file| ConfigFile::load(file, agent.is_some())).transpose()?;
     let mut config = file.as_ref().map_or_else(Config::default, |file| file.config.clone());
     if let Some(agent) = agent {
         config.default_agent = Some(agent.name.clone());
@@ -77,12 +78,12 @@ fn configure(arguments: &mut Serve) -> Result<Config> {
     Ok(config)
 }
 
-/// The agent that the flags describe, if they do.
+/// The agent that the flags describe, if any.
 fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
     let pairs = &arguments.options;
     let options = |format: Option<&'static Format>| match format {
         Some(format) => formats::options(pairs, &[format]).map(|_| pairs.clone()),
-        // Whoever tells the format by what is read checks them then.
+        // Checked once the format is detected.
         None => Ok(pairs.clone()),
     };
     let headers = headers(&arguments.headers)?;
@@ -129,7 +130,7 @@ fn headers(lines: &[String]) -> Result<Vec<(String, Secret)>> {
         let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
         let value = value.trim();
         HeaderValue::from_str(value).ok()?;
-        Some((name.as_str().to_owned(), Secret::Given(value.to_owned())))
+        Some((name.as_str().to_owned(), Secret::Literal(value.to_owned())))
     };
     let checked = |line| {
         header(line).ok_or_else(|| {
@@ -139,7 +140,7 @@ fn headers(lines: &[String]) -> Result<Vec<(String, Secret)>> {
     lines.iter().map(checked).collect()
 }
 
-/// Lines for people or for programs, to stderr.
+/// Starts logging to stderr, as text or JSON.
 fn start_log(config: &Config) {
     let levels: Targets = config.log.level.parse().unwrap_or_default();
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
@@ -154,28 +155,28 @@ fn start_log(config: &Config) {
 }
 
 async fn serve(arguments: Serve, config: Config) -> Result<()> {
-    // First the port: whoever finds it taken should not have touched the store.
-    let wanted = config.settings.listen;
-    let listener = listen(wanted).map_err(|error| cannot_listen(wanted, &error))?;
-    let address = listener.local_addr().map_err(|error| cannot_listen(wanted, &error))?;
+    // Bind first: if the port is in use, the store must not be touched.
+    let requested = config.settings.listen;
+    let listener = listen(requested).map_err(|error| cannot_listen(requested, &error))?;
+    let address = listener.local_addr().map_err(|error| cannot_listen(requested, &error))?;
 
     let mut options = Options::default();
     options.sqlite.durability = config.durability;
-    let store = store::open(&config.store, options).await?;
+    let store = store_command::open(&config.store, options).await?;
 
     let gateway = Gateway::builder(store, config.settings.clone())
         .instance_lock(InstanceLock::at(&config.store))
-        .registry(reload::roster(&config)?)
+        .registry(reload::registry(&config)?)
         .build();
-    // Before anybody knows that there is something to stop.
+    // Installed before the banner, so that a signal after it is never lost.
     let signals = Signals::new();
     let hangup = Hangup::new();
-    greet(&config, address);
+    print_banner(&config, address);
     if !address.ip().is_loopback() && config.settings.identity.user.source == IdentitySource::Constant {
         tracing::warn!(%address, "everyone who reaches this address is the same user; `identity` tells them apart");
     }
-    tokio::spawn(reload_when_asked(hangup, gateway.clone(), arguments, config));
-    let served = agentwire_gateway::serve(gateway, listener, asked_to_stop(signals)).await;
+    tokio::spawn(reload_on_hangup(hangup, gateway.clone(), arguments, config));
+    let served = agentwire_gateway::serve(gateway, listener, shutdown_signal(signals)).await;
     served
         .map_err(|error| Error::new(Class::Io, format!("cannot go on listening on `{address}`: {error}")))?;
     tracing::info!("stopped");
@@ -184,7 +185,7 @@ async fn serve(arguments: Serve, config: Config) -> Result<()> {
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A port whose last connections are not quite over can be taken again; on Windows this would mean something else.
+    // Allows binding while old connections are in TIME_WAIT; on Windows this option has another meaning.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -206,8 +207,8 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
     }
 }
 
-/// Says where everything is. Lines of JSON stay lines of JSON.
-fn greet(config: &Config, address: SocketAddr) {
+/// Prints address, store, agents and routes; one log line if the log format is JSON.
+fn print_banner(config: &Config, address: SocketAddr) {
     if config.log.format == LogFormat::Json {
         let agents: Vec<_> = config.agents.iter().map(|agent| agent.name.as_str()).collect();
         tracing::info!(%address, store = config.store, agents = agents.join(","), "listening");
@@ -222,7 +223,7 @@ fn greet(config: &Config, address: SocketAddr) {
     anstream::eprintln!("  store      {} (durability {durability})", config.store);
     for (index, agent) in config.agents.iter().enumerate() {
         let lead = if index == 0 { "agents" } else { "" };
-        anstream::eprintln!("  {lead:9}  {}: {}", bold(&agent.name), configured::target(agent));
+        anstream::eprintln!("  {lead:9}  {}: {}", bold(&agent.name), config_command::target(agent));
     }
     let default = config.agents.iter().find(|agent| Some(&agent.name) == config.default_agent.as_ref());
     let Some(agent) = default.or(config.agents.first()) else { return };
@@ -246,7 +247,7 @@ fn greet(config: &Config, address: SocketAddr) {
     );
     if agent.settings.routes.ag_ui && !agent.settings.path.contains('{') {
         let path = if agent.settings.path.starts_with('/') { &agent.settings.path } else { "/" };
-        // A new run each time it is pasted.
+        // The ids are new each time the command is pasted.
         let body = r#"{"threadId":"try","runId":"'$(date +%s)'","messages":[{"id":"'$(date +%s)'","role":"user","content":"hello"}],"tools":[],"context":[],"state":{},"forwardedProps":{}}"#;
         anstream::eprintln!(
             "\n  try it:\n  curl -N {server}{base}{path} -H 'content-type: application/json' -d '{body}'\n"
@@ -254,7 +255,7 @@ fn greet(config: &Config, address: SocketAddr) {
     }
 }
 
-/// The routes of an agent for people, by face.
+/// The routes of an agent for the banner: whether enabled, route, protocol or purpose.
 fn routes(agent: &AgentConfig) -> [(bool, String, &'static str); 7] {
     let on = agent.settings.routes;
     [
@@ -268,7 +269,7 @@ fn routes(agent: &AgentConfig) -> [(bool, String, &'static str); 7] {
     ]
 }
 
-/// The address as a client on this machine would write it.
+/// The address as a client on this machine uses it.
 fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         ip if !ip.is_unspecified() => address,
@@ -278,29 +279,29 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// Returns at the first signal; the second one ends the process.
-async fn asked_to_stop(signals: io::Result<Signals>) {
+async fn shutdown_signal(signals: io::Result<Signals>) {
     let mut signals = match signals {
         Ok(signals) => signals,
         Err(error) => {
-            tracing::error!(%error, "signals cannot be heard: only a kill ends this process");
+            tracing::error!(%error, "signal handlers cannot be installed: only SIGKILL ends this process");
             return std::future::pending().await;
         }
     };
     let (name, _) = signals.next().await;
     tracing::info!(
         signal = name,
-        "stopping: no new runs, those that go on may finish; once more ends at once"
+        "stopping: no new runs, active runs may finish; a second signal ends at once"
     );
     tokio::spawn(async move {
         let (name, number) = signals.next().await;
         tracing::warn!(signal = name, "ended at once");
-        // The store is safe at any moment, and nobody waits for anything else.
+        // The store is consistent at any moment, and nothing else needs a cleanup.
         std::process::exit(128 + number);
     });
 }
 
-/// Takes other agents whenever it is told to.
-async fn reload_when_asked(
+/// Reloads the agents on every SIGHUP.
+async fn reload_on_hangup(
     hangup: io::Result<Hangup>,
     gateway: Gateway,
     arguments: Serve,
@@ -309,24 +310,24 @@ async fn reload_when_asked(
     let mut hangup = match hangup {
         Ok(hangup) => hangup,
         Err(error) => {
-            tracing::error!(%error, "SIGHUP cannot be heard: a changed configuration needs a restart");
+            tracing::error!(%error, "the SIGHUP handler cannot be installed: a changed configuration needs a restart");
             return;
         }
     };
     loop {
         hangup.next().await;
         let mut arguments = arguments.clone();
-        // Reads files, recordings perhaps.
+        // Blocking: reads the file and recordings.
         let read = tokio::task::spawn_blocking(move || {
             let config = configure(&mut arguments)?;
-            reload::roster(&config).map(|roster| (config, roster))
+            reload::registry(&config).map(|registry| (config, registry))
         });
         match read.await {
-            Ok(Ok((new, roster))) => {
-                let Changes { new: added, changed, removed, waiting } = Changes::between(&config, &new);
-                gateway.replace_agents(roster);
-                if !waiting.is_empty() {
-                    let keys = waiting.join(", ");
+            Ok(Ok((new, registry))) => {
+                let Changes { added, changed, removed, needs_restart } = Changes::between(&config, &new);
+                gateway.replace_agents(registry);
+                if !needs_restart.is_empty() {
+                    let keys = needs_restart.join(", ");
                     tracing::warn!(keys, "these keys changed and need a restart; the old values stay");
                 }
                 let agents = gateway.agents().join(", ");
@@ -336,14 +337,14 @@ async fn reload_when_asked(
                 config.default_agent = new.default_agent;
             }
             Ok(Err(error)) => {
-                const STAYS: &str = "the configuration was not reloaded; the old one stays";
+                const NOT_RELOADED: &str = "the configuration was not reloaded; the old one stays";
                 match config.log.format {
                     LogFormat::Json => {
-                        let problem = anstream::adapter::strip_str(&error.shown()).to_string();
-                        tracing::error!(problem, "{STAYS}");
+                        let problem = anstream::adapter::strip_str(&error.render()).to_string();
+                        tracing::error!(problem, "{NOT_RELOADED}");
                     }
                     LogFormat::Text => {
-                        tracing::error!("{STAYS}");
+                        tracing::error!("{NOT_RELOADED}");
                         error.report();
                     }
                 }
@@ -363,14 +364,14 @@ impl Hangup {
     }
 
     async fn next(&mut self) {
-        // `None` would mean that no signal can come any more.
+        // `None` means that no further signal can arrive.
         if self.0.recv().await.is_none() {
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// There is no such signal elsewhere.
+/// Other systems have no SIGHUP.
 #[cfg(not(unix))]
 struct Hangup;
 

@@ -1,4 +1,4 @@
-//! From what is configured to an agent that answers.
+//! Builds agents from their configuration.
 
 use std::{fmt::Display, sync::Arc};
 
@@ -15,80 +15,80 @@ use crate::{
     error::{Class, Error, Result},
 };
 
-/// The agent behind a configured one.
+/// Builds the agent of a configuration entry.
 ///
 /// # Errors
-/// When it cannot be made, such as a recording that is not there.
+/// If it cannot be built, for example because a recording does not exist.
 pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
     match &config.upstream {
         Upstream::Demo => Ok(Arc::new(Demo::default())),
-        Upstream::Replay(of) => {
-            let format = of.format.map(|format| format.name.to_owned());
-            let (file, options) = (of.file.clone(), of.options.clone());
-            made(config, Replay::new(ReplayOptions { file, format, speed: of.speed, options }))
+        Upstream::Replay(upstream) => {
+            let format = upstream.format.map(|format| format.name.to_owned());
+            let (file, options) = (upstream.file.clone(), upstream.options.clone());
+            build(config, Replay::new(ReplayOptions { file, format, speed: upstream.speed, options }))
         }
         Upstream::AgUi(http) => {
-            made(config, AgUi::new(AgUiOptions { url: http.url.clone(), headers: headers(http) }))
+            build(config, AgUi::new(AgUiOptions { url: http.url.clone(), headers: headers(http) }))
         }
-        Upstream::Events(of) => {
+        Upstream::Events(upstream) => {
             let options = EventsOptions {
-                url: of.http.url.clone(),
-                method: Some(of.method.to_owned()),
-                headers: headers(&of.http),
-                body: of.body.clone(),
-                format: of.format.map(|format| format.name.to_owned()),
-                options: of.options.clone(),
+                url: upstream.http.url.clone(),
+                method: Some(upstream.method.to_owned()),
+                headers: headers(&upstream.http),
+                body: upstream.body.clone(),
+                format: upstream.format.map(|format| format.name.to_owned()),
+                options: upstream.options.clone(),
             };
-            made(config, Events::new(options))
+            build(config, Events::new(options))
         }
-        Upstream::Exec(of) => {
+        Upstream::Exec(upstream) => {
             let options = ExecOptions {
-                command: of.command.clone(),
-                format: of.format.map(|format| format.name.to_owned()),
-                env: of.env.clone(),
-                cwd: of.cwd.clone(),
-                options: of.options.clone(),
+                command: upstream.command.clone(),
+                format: upstream.format.map(|format| format.name.to_owned()),
+                env: upstream.env.clone(),
+                cwd: upstream.cwd.clone(),
+                options: upstream.options.clone(),
             };
-            made(config, Exec::new(options))
+            build(config, Exec::new(options))
         }
-        Upstream::LangGraph(of) => {
+        Upstream::LangGraph(upstream) => {
             let options = LangGraphOptions {
-                url: of.http.url.clone(),
-                graph: of.graph.clone(),
-                assistant: of.assistant.clone(),
-                headers: headers(&of.http),
-                context: of.context.clone().map(Into::into),
-                state_keys: of.state_keys.clone(),
-                options: of.options.clone(),
+                url: upstream.http.url.clone(),
+                graph: upstream.graph.clone(),
+                assistant: upstream.assistant.clone(),
+                headers: headers(&upstream.http),
+                context: upstream.context.clone().map(Into::into),
+                state_keys: upstream.state_keys.clone(),
+                options: upstream.options.clone(),
             };
-            made(config, LangGraph::new(options))
+            build(config, LangGraph::new(options))
         }
-        Upstream::Adk(of) => {
+        Upstream::Adk(upstream) => {
             let options = AdkOptions {
-                url: of.http.url.clone(),
-                app: of.app.clone(),
-                user: of.user.clone(),
-                headers: headers(&of.http),
-                options: of.options.clone(),
+                url: upstream.http.url.clone(),
+                app: upstream.app.clone(),
+                user: upstream.user.clone(),
+                headers: headers(&upstream.http),
+                options: upstream.options.clone(),
             };
-            made(config, Adk::new(options))
+            build(config, Adk::new(options))
         }
-        Upstream::OpenAi(of) => {
+        Upstream::OpenAi(upstream) => {
             let options = OpenAiOptions {
-                url: of.http.url.clone(),
-                model: of.model.clone(),
-                system: of.system.clone(),
-                api_key: of.api_key.as_ref().and_then(Secret::value),
-                headers: headers(&of.http),
-                body: of.options.clone(),
+                url: upstream.http.url.clone(),
+                model: upstream.model.clone(),
+                system: upstream.system.clone(),
+                api_key: upstream.api_key.as_ref().and_then(Secret::value),
+                headers: headers(&upstream.http),
+                body: upstream.options.clone(),
                 options: Vec::new(),
             };
-            made(config, OpenAi::new(options))
+            build(config, OpenAi::new(options))
         }
     }
 }
 
-fn made<A: Agent>(
+fn build<A: Agent>(
     config: &AgentConfig,
     agent: std::result::Result<A, impl Display>,
 ) -> Result<Arc<dyn Agent>> {
@@ -98,7 +98,7 @@ fn made<A: Agent>(
     }
 }
 
-/// Headers with their values; what is not in the environment has been refused before.
+/// Headers with their values; missing environment variables were rejected before.
 fn headers(http: &Http) -> Vec<(String, String)> {
     http.headers.iter().filter_map(|(name, secret)| Some((name.clone(), secret.value()?))).collect()
 }

@@ -1,11 +1,11 @@
-//! Runs the Markdown files in `tests/command`: a shell line, what it is given, and exactly what it answers.
+//! Runs the Markdown files in `tests/command`: shell commands with their input and expected output.
 //!
 //! A case is a `console` block, whose line after `$ ` is run by `sh` in an empty folder with `agentwire` in its
-//! path. Blocks around it, up to the next heading, say the rest: `file NAME` and `stdin` are what it is given,
-//! `http STATUS CONTENT-TYPE` is what a server at `$SERVER` answers, `stdout` and `stderr` are what it must
-//! say (nothing, if absent), and a line `Exit code N.` is how it must end (0, if absent).
+//! path. The other blocks up to the next heading are its input (`file NAME`, `stdin`), the response of a server at
+//! `$SERVER` (`http STATUS CONTENT-TYPE`), and the expected output (`stdout`, `stderr`; empty if absent). A line
+//! `Exit code N.` is the expected exit code (0 if absent).
 //!
-//! `UPDATE=1 cargo test -p agentwire --test command` rewrites the answers; the diff is reviewed like code.
+//! `UPDATE=1 cargo test -p agentwire --test command` rewrites the expected output; review the diff like code.
 
 use std::{
     fmt::Write as _,
@@ -30,7 +30,7 @@ fn pieces(markdown: &str) -> Vec<Piece> {
     let mut text = String::new();
     while let Some(line) = lines.next() {
         let Some(label) = line.strip_prefix("```") else {
-            // A heading begins a new piece, so that it can end a case.
+            // A heading starts a new piece, because it ends the previous case.
             if line.starts_with('#') && !text.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut text)));
             }
@@ -47,15 +47,15 @@ fn pieces(markdown: &str) -> Vec<Piece> {
     pieces
 }
 
-/// What a command answered.
+/// The output of a command.
 #[derive(Debug, PartialEq, Eq)]
-struct Answer {
+struct CommandOutput {
     stdout: String,
     stderr: String,
     code: i32,
 }
 
-/// A folder that goes away with the test.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -74,13 +74,13 @@ impl Drop for Folder {
     }
 }
 
-/// Answers one request and is gone.
-fn serve(label: &str, body: &str) -> String {
+/// Starts a server for one request; returns its URL.
+fn serve_once(label: &str, body: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("a bound socket has an address");
     let (status, content_type) = label.split_once(' ').unwrap_or((label, "text/plain"));
     let head = format!("HTTP/1.1 {status} -\r\ncontent-type: {content_type}\r\nconnection: close\r\n\r\n");
-    let answer = format!("{head}{body}");
+    let response = format!("{head}{body}");
     thread::spawn(move || {
         let Ok((mut socket, _)) = listener.accept() else {
             return;
@@ -96,12 +96,12 @@ fn serve(label: &str, body: &str) -> String {
         }
         let mut request = vec![0; length];
         let _ = reader.read_exact(&mut request);
-        let _ = socket.write_all(answer.as_bytes());
+        let _ = socket.write_all(response.as_bytes());
     });
     format!("http://{address}/")
 }
 
-fn run(line: &str, blocks: &[(&str, &str)]) -> Answer {
+fn run(line: &str, blocks: &[(&str, &str)]) -> CommandOutput {
     let folder = Folder::new();
     let mut stdin = "";
     let mut server = None;
@@ -110,7 +110,7 @@ fn run(line: &str, blocks: &[(&str, &str)]) -> Answer {
             Some(("file", name)) => {
                 fs::write(folder.0.join(name), body).expect("a file of a case can be written")
             }
-            Some(("http", answer)) => server = Some(serve(answer, body)),
+            Some(("http", response)) => server = Some(serve_once(response, body)),
             None if *label == "stdin" => stdin = body,
             _ => {}
         }
@@ -135,7 +135,7 @@ fn run(line: &str, blocks: &[(&str, &str)]) -> Answer {
         .expect("sh can be started");
     let mut pipe = child.stdin.take().expect("stdin is piped");
     let input = stdin.to_owned();
-    // A command may end before it has read everything; that is its own affair.
+    // A command may exit before it has read all input, so a write error is ignored.
     let feeder = thread::spawn(move || drop(pipe.write_all(input.as_bytes())));
     let output = child.wait_with_output().expect("the command ends");
     feeder.join().expect("the feeder does not panic");
@@ -146,7 +146,7 @@ fn run(line: &str, blocks: &[(&str, &str)]) -> Answer {
             None => text,
         }
     };
-    Answer {
+    CommandOutput {
         stdout: text(&output.stdout),
         stderr: text(&output.stderr),
         code: output.status.code().unwrap_or(-1),
@@ -158,15 +158,15 @@ fn exit_code(text: &str) -> Option<i32> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Checks one file, or rewrites its answers.
+/// Checks one file, or rewrites its expected output.
 fn check(path: &Path, update: bool, problems: &mut String) -> usize {
     let markdown = fs::read_to_string(path).expect("a file of cases can be read");
     let pieces = pieces(&markdown);
-    // A case begins with a heading.
+    // A case starts with a heading.
     let mut cases: Vec<Vec<&Piece>> = Vec::new();
     for piece in &pieces {
-        let heading = matches!(piece, Piece::Text(text) if text.starts_with('#'));
-        if heading || cases.is_empty() {
+        let is_heading = matches!(piece, Piece::Text(text) if text.starts_with('#'));
+        if is_heading || cases.is_empty() {
             cases.push(Vec::new());
         }
         cases.last_mut().expect("there is a case").push(piece);
@@ -180,50 +180,54 @@ fn check(path: &Path, update: bool, problems: &mut String) -> usize {
                 Piece::Text(_) => None,
             })
             .collect();
-        let find = |wanted: &str| blocks.iter().find(|(label, _)| *label == wanted).map(|(_, body)| *body);
+        let find = |name: &str| blocks.iter().find(|(label, _)| *label == name).map(|(_, body)| *body);
         let texts = case.iter().filter_map(|piece| match piece {
             Piece::Text(text) => Some(text.as_str()),
             Piece::Block { .. } => None,
         });
         let Some(line) = find("console") else {
-            case.iter().for_each(|piece| show(piece, &mut rewritten));
+            case.iter().for_each(|piece| write_piece(piece, &mut rewritten));
             continue;
         };
         count += 1;
         let line = line.strip_prefix("$ ").unwrap_or(line);
-        let wanted = Answer {
+        let expected = CommandOutput {
             stdout: find("stdout").unwrap_or_default().into(),
             stderr: find("stderr").unwrap_or_default().into(),
             code: texts.clone().find_map(exit_code).unwrap_or(0),
         };
-        let answer = run(line, &blocks);
-        // A block always ends with a line break, an answer need not.
-        let ended = |text: &str| match text {
+        let output = run(line, &blocks);
+        // A block always ends with a line break, an output need not.
+        let with_line_break = |text: &str| match text {
             "" => String::new(),
             text => format!("{}\n", text.strip_suffix('\n').unwrap_or(text)),
         };
-        let answer = Answer { stdout: ended(&answer.stdout), stderr: ended(&answer.stderr), ..answer };
-        if answer != wanted {
+        let output = CommandOutput {
+            stdout: with_line_break(&output.stdout),
+            stderr: with_line_break(&output.stderr),
+            ..output
+        };
+        if output != expected {
             let name = path.file_name().unwrap_or_default().display();
-            writeln!(problems, "{name}: {}\n  expected {wanted:?}\n  got      {answer:?}", line.trim())
+            writeln!(problems, "{name}: {}\n  expected {expected:?}\n  got      {output:?}", line.trim())
                 .expect("writing to memory does not fail");
         }
-        // What is given stays; what is answered is written anew.
+        // Input blocks stay; output blocks are rewritten.
         for piece in &case {
             match piece {
                 Piece::Block { label, .. } if label == "stdout" || label == "stderr" => {}
                 Piece::Text(text) if !text.starts_with('#') && text.trim().is_empty() => {}
                 Piece::Text(text) if exit_code(text).is_some() && !text.starts_with('#') => {}
-                piece => show(piece, &mut rewritten),
+                piece => write_piece(piece, &mut rewritten),
             }
         }
-        for (label, text) in [("stdout", &answer.stdout), ("stderr", &answer.stderr)] {
+        for (label, text) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
             if !text.is_empty() {
                 write!(rewritten, "```{label}\n{text}```\n").expect("writing to memory does not fail");
             }
         }
-        if answer.code != 0 {
-            writeln!(rewritten, "\nExit code {}.", answer.code).expect("writing to memory does not fail");
+        if output.code != 0 {
+            writeln!(rewritten, "\nExit code {}.", output.code).expect("writing to memory does not fail");
         }
         rewritten.push('\n');
     }
@@ -234,7 +238,7 @@ fn check(path: &Path, update: bool, problems: &mut String) -> usize {
     count
 }
 
-fn show(piece: &Piece, out: &mut String) {
+fn write_piece(piece: &Piece, out: &mut String) {
     match piece {
         Piece::Text(text) => out.push_str(text),
         Piece::Block { label, body } => {
@@ -244,7 +248,7 @@ fn show(piece: &Piece, out: &mut String) {
 }
 
 #[test]
-fn commands_answer_as_written() {
+fn commands_produce_the_documented_output() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command");
     let update = std::env::var_os("UPDATE").is_some();
     let mut files: Vec<_> = fs::read_dir(folder)
@@ -256,5 +260,5 @@ fn commands_answer_as_written() {
     let mut problems = String::new();
     let count: usize = files.iter().map(|file| check(file, update, &mut problems)).sum();
     assert!(count > 0, "there are no cases");
-    assert!(problems.is_empty() || update, "{problems}(UPDATE=1 rewrites the answers)");
+    assert!(problems.is_empty() || update, "{problems}(UPDATE=1 rewrites the expected output)");
 }

@@ -1,4 +1,4 @@
-//! `convert` and `check` run in constant memory, whatever comes in.
+//! `convert` and `check` use constant memory for any input.
 
 #![cfg(target_os = "linux")]
 
@@ -8,10 +8,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// What the issue that asked for it allows: a 1 GB file must convert in less.
+/// Upper bound of the memory, also for a file of 1 GB.
 const LIMIT: u64 = 64 << 20;
 
-/// Starts the binary with a pipe to its stdin and nobody reading what it says.
+/// Starts the binary with a pipe as stdin; its output is discarded.
 fn start(arguments: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_agentwire"))
         .args(arguments)
@@ -22,7 +22,7 @@ fn start(arguments: &[&str]) -> Child {
         .expect("the binary can be started")
 }
 
-/// The most memory the process has had in RAM so far, in bytes.
+/// Peak resident memory of the process so far, in bytes.
 fn peak(child: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("the process is alive");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("Linux says it");
@@ -30,13 +30,13 @@ fn peak(child: &Child) -> u64 {
     kilobytes.expect("it is a number of kilobytes") << 10
 }
 
-/// Feeds the process and says how much memory it took and how it ended.
+/// Feeds the process; returns its peak memory and its exit code.
 fn feed(arguments: &[&str], input: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> (u64, Option<i32>) {
     let mut child = start(arguments);
     let mut pipe = child.stdin.take().expect("stdin is piped");
     input(&mut pipe).expect("the process reads to the end");
     pipe.flush().expect("the process reads to the end");
-    // The peak is asked for while the process still waits for more.
+    // The peak is read while the process still waits for input.
     let peak = peak(&child);
     drop(pipe);
     (peak, child.wait().expect("the process ends").code())
@@ -44,7 +44,7 @@ fn feed(arguments: &[&str], input: impl FnOnce(&mut dyn Write) -> io::Result<()>
 
 const START: &str = "data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n";
 
-/// 200 MB of messages, tool calls and state, as a long run has them: every id is new.
+/// 200 MB of messages, tool calls and state, as in a long run: every id is new.
 fn long_run(out: &mut dyn Write) -> io::Result<()> {
     out.write_all(START.as_bytes())?;
     let text = "lorem ipsum dolor sit amet ".repeat(100);
@@ -90,7 +90,7 @@ fn checking_200_megabytes_takes_constant_memory() {
     assert!(peak < LIMIT, "{} MB", peak >> 20);
 }
 
-/// One event of 100 MB, ten times what a frame may have, between two ordinary ones.
+/// One event of 100 MB, ten times the size limit of a frame, between two ordinary ones.
 fn long_line(out: &mut dyn Write) -> io::Result<()> {
     out.write_all(START.as_bytes())?;
     out.write_all(b"data: {\"type\":\"CUSTOM\",\"name\":\"large\",\"value\":\"")?;
@@ -110,7 +110,7 @@ fn a_line_of_100_megabytes_takes_constant_memory() {
 }
 
 #[test]
-fn a_line_of_100_megabytes_is_a_breach() {
+fn a_line_of_100_megabytes_is_a_violation() {
     let (peak, code) = feed(&["check", "-"], long_line);
     assert_eq!(code, Some(1));
     assert!(peak < LIMIT, "{} MB", peak >> 20);

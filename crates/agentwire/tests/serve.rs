@@ -1,4 +1,4 @@
-//! Starts the gateway as a person would, and ends it.
+//! Starts, reloads and stops `agentwire serve` as a child process.
 
 #![cfg(unix)]
 
@@ -10,23 +10,23 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A child that does not outlive its test, however the test ends.
-struct Mortal(Child);
+/// A child process, killed on drop.
+struct KilledOnDrop(Child);
 
-impl Drop for Mortal {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        // Both fail only for a child that has already been waited for.
+        // Both only fail for a child that has already been waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A gateway in an empty folder, and everything it said until it was ready.
+/// A gateway in an empty folder, and its output until it was ready.
 struct Gateway {
     folder: TempDir,
-    child: Mortal,
+    child: KilledOnDrop,
     stderr: BufReader<ChildStderr>,
-    greeting: String,
+    banner: String,
 }
 
 impl Gateway {
@@ -45,14 +45,14 @@ impl Gateway {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the gateway can be started");
-        let mut child = Mortal(child);
+        let mut child = KilledOnDrop(child);
         let mut stderr = BufReader::new(child.0.stderr.take().expect("stderr is piped"));
-        let mut greeting = String::new();
-        while !greeting.lines().last().is_some_and(|line| line.contains(until)) {
-            let read = stderr.read_line(&mut greeting).expect("stderr is text");
-            assert!(read > 0, "the gateway ended: {greeting}");
+        let mut banner = String::new();
+        while !banner.lines().last().is_some_and(|line| line.contains(until)) {
+            let read = stderr.read_line(&mut banner).expect("stderr is text");
+            assert!(read > 0, "the gateway ended: {banner}");
         }
-        Self { folder, child, stderr, greeting }
+        Self { folder, child, stderr, banner }
     }
 
     fn signal(&self, name: &str) {
@@ -60,22 +60,22 @@ impl Gateway {
         assert!(sent.expect("kill can be started").success());
     }
 
-    /// What it says up to a line with these words.
-    fn hear(&mut self, until: &str) -> String {
-        let mut said = String::new();
-        while !said.lines().last().is_some_and(|line| line.contains(until)) {
-            let read = self.stderr.read_line(&mut said).expect("stderr is text");
-            assert!(read > 0, "the gateway ended: {said}");
+    /// Its output up to a line that contains `until`.
+    fn read_until(&mut self, until: &str) -> String {
+        let mut output = String::new();
+        while !output.lines().last().is_some_and(|line| line.contains(until)) {
+            let read = self.stderr.read_line(&mut output).expect("stderr is text");
+            assert!(read > 0, "the gateway ended: {output}");
         }
-        said
+        output
     }
 
-    /// Where it is.
+    /// Its URL.
     fn url(&self) -> String {
         self.line("listening").trim_start_matches("listening").trim().to_owned()
     }
 
-    /// What it says until its end, and how it ends.
+    /// Waits for its end; returns the rest of its output and its exit status.
     fn finish(mut self) -> (String, ExitStatus, TempDir) {
         let mut rest = String::new();
         self.stderr.read_to_string(&mut rest).expect("stderr is text");
@@ -83,14 +83,14 @@ impl Gateway {
     }
 
     fn line(&self, start: &str) -> &str {
-        let mut lines = self.greeting.lines().map(str::trim);
+        let mut lines = self.banner.lines().map(str::trim);
         lines
             .find(|line| line.starts_with(start))
-            .unwrap_or_else(|| panic!("no `{start}` in {}", self.greeting))
+            .unwrap_or_else(|| panic!("no `{start}` in {}", self.banner))
     }
 }
 
-/// A shell for a line with `curl`: this machine is reached without a proxy.
+/// A shell command without a proxy for local addresses.
 fn sh(line: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", line]).env("NO_PROXY", "127.0.0.1").env("no_proxy", "127.0.0.1");
@@ -103,15 +103,15 @@ fn shell(line: &str) -> String {
 }
 
 #[test]
-fn without_anything_the_demo_answers_the_line_that_is_printed() {
+fn the_printed_curl_command_runs_the_demo_agent() {
     let gateway = Gateway::start(&["--listen", "127.0.0.1:0"], "curl");
-    assert!(gateway.line("store").contains("sqlite:agentwire.db (durability os)"), "{}", gateway.greeting);
-    assert!(gateway.line("agents").contains("demo"), "{}", gateway.greeting);
-    assert!(gateway.line("POST /awp").contains("HAI"), "{}", gateway.greeting);
-    let answer = shell(gateway.line("curl"));
+    assert!(gateway.line("store").contains("sqlite:agentwire.db (durability os)"), "{}", gateway.banner);
+    assert!(gateway.line("agents").contains("demo"), "{}", gateway.banner);
+    assert!(gateway.line("POST /awp").contains("HAI"), "{}", gateway.banner);
+    let response = shell(gateway.line("curl"));
     assert!(
-        answer.contains("\"type\":\"RUN_STARTED\"") && answer.contains("\"type\":\"RUN_FINISHED\""),
-        "{answer}"
+        response.contains("\"type\":\"RUN_STARTED\"") && response.contains("\"type\":\"RUN_FINISHED\""),
+        "{response}"
     );
     gateway.signal("-TERM");
     let (rest, status, folder) = gateway.finish();
@@ -128,7 +128,7 @@ fn without_anything_the_demo_answers_the_line_that_is_printed() {
 }
 
 #[test]
-fn the_file_is_taken_and_flags_win_over_it() {
+fn flags_override_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = r#"
         listen = "192.0.2.1:1"
@@ -141,9 +141,9 @@ fn the_file_is_taken_and_flags_win_over_it() {
     "#;
     std::fs::write(folder.path().join("agentwire.toml"), file).unwrap();
     let gateway = Gateway::start_in(folder, &["--listen", "127.0.0.1:0", "--durability", "fsync"], "curl");
-    assert!(gateway.line("store").contains("sqlite:file.db (durability fsync)"), "{}", gateway.greeting);
+    assert!(gateway.line("store").contains("sqlite:file.db (durability fsync)"), "{}", gateway.banner);
     assert!(gateway.line("second: demo").contains("demo"));
-    assert!(gateway.line("curl").contains("/agent -H"), "{}", gateway.greeting);
+    assert!(gateway.line("curl").contains("/agent -H"), "{}", gateway.banner);
     assert!(shell(gateway.line("curl")).contains("RUN_FINISHED"));
     gateway.signal("-INT");
     let (rest, status, _) = gateway.finish();
@@ -151,20 +151,20 @@ fn the_file_is_taken_and_flags_win_over_it() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_process() {
     let folder = tempfile::tempdir().unwrap();
     let endless = format!("[agents.endless]\n{}\n", command("on", Some("never")));
     std::fs::write(folder.path().join("agentwire.toml"), endless).unwrap();
     let gateway = Gateway::start_in(folder, &["--listen", "127.0.0.1:0", "--store", "memory:"], "curl");
-    let mut slow = Mortal(sh(gateway.line("curl")).stdout(Stdio::piped()).spawn().unwrap());
-    // The run goes on once its first line is here.
+    let mut slow = KilledOnDrop(sh(gateway.line("curl")).stdout(Stdio::piped()).spawn().unwrap());
+    // The run is active once its first line has arrived.
     let mut first = String::new();
     BufReader::new(slow.0.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
     gateway.signal("-TERM");
     let mut gateway = gateway;
-    let mut said = String::new();
-    while !said.contains("SIGTERM") {
-        assert!(gateway.stderr.read_line(&mut said).unwrap() > 0, "it ended at the first signal: {said}");
+    let mut output = String::new();
+    while !output.contains("SIGTERM") {
+        assert!(gateway.stderr.read_line(&mut output).unwrap() > 0, "it ended at the first signal: {output}");
     }
     gateway.signal("-TERM");
     let (_, status, _) = gateway.finish();
@@ -172,14 +172,14 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn lines_of_json_are_nothing_but_json() {
+fn json_log_contains_only_json() {
     let arguments = ["--listen", "127.0.0.1:0", "--store", "memory:", "--log-format", "json"];
     let gateway = Gateway::start(&arguments, "listening");
-    let greeting = gateway.greeting.clone();
+    let banner = gateway.banner.clone();
     gateway.signal("-TERM");
     let (rest, status, _) = gateway.finish();
     assert!(status.success());
-    for line in format!("{greeting}{rest}").lines() {
+    for line in format!("{banner}{rest}").lines() {
         let parsed: serde_json::Value =
             serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(parsed["level"].is_string() && parsed["message"].is_string(), "{line}");
@@ -187,7 +187,7 @@ fn lines_of_json_are_nothing_but_json() {
 }
 
 #[test]
-fn the_example_is_accepted() {
+fn the_example_configuration_is_valid() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agentwire.toml");
     let output = Command::new(env!("CARGO_BIN_EXE_agentwire"))
         .args(["config", "check"])
@@ -197,8 +197,8 @@ fn the_example_is_accepted() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// An agent that is a command: it says `begin`, waits for the file if there is one to wait for, and ends. It does not
-/// wait longer than the gateway lives.
+/// A command as an agent: it emits the text `begin`, waits for the file `wait_for` if given, and ends. It stops waiting
+/// when the gateway ends.
 fn command(begin: &str, wait_for: Option<&str>) -> String {
     let say = |event: &str| format!("echo '{event}'; ");
     let wait = wait_for
@@ -227,7 +227,7 @@ fn ask(url: &str, agent: &str, run: &str) -> String {
 }
 
 #[test]
-fn a_reload_changes_the_agents_and_no_run_that_goes_on() {
+fn a_reload_replaces_agents_but_not_active_runs() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("agentwire.toml");
     let old = format!(
@@ -241,7 +241,7 @@ fn a_reload_changes_the_agents_and_no_run_that_goes_on() {
     let url = gateway.url();
     assert!(shell(&ask(&url, "same", "r1")).contains("\"old\""));
     let live = sh(&ask(&url, "gone", "live")).stdout(Stdio::piped()).spawn();
-    let mut live = Mortal(live.unwrap());
+    let mut live = KilledOnDrop(live.unwrap());
     let mut reader = BufReader::new(live.0.stdout.take().unwrap());
     let mut story = String::new();
     while !story.contains("gone but not over") {
@@ -255,42 +255,45 @@ fn a_reload_changes_the_agents_and_no_run_that_goes_on() {
     );
     std::fs::write(&file, &new).unwrap();
     gateway.signal("-HUP");
-    let said = gateway.hear("configuration reloaded");
-    let last = said.lines().last().unwrap();
-    assert!(last.contains("added=\"fresh\"") && last.contains("changed=\"same\""), "{said}");
-    assert!(last.contains("removed=\"gone\""), "{said}");
-    // The flag `--store` wins over the file before and after, so only the other key waits.
-    assert!(said.contains("keys=\"heartbeat\"") && said.contains("restart"), "{said}");
+    let output = gateway.read_until("configuration reloaded");
+    let last = output.lines().last().unwrap();
+    assert!(last.contains("added=\"fresh\"") && last.contains("changed=\"same\""), "{output}");
+    assert!(last.contains("removed=\"gone\""), "{output}");
+    // The flag `--store` overrides the file before and after, so only the other key needs a restart.
+    assert!(output.contains("keys=\"heartbeat\"") && output.contains("restart"), "{output}");
     assert!(shell(&ask(&url, "same", "r2")).contains("\"new\""));
     assert!(shell(&ask(&url, "fresh", "r3")).contains("\"fresh\""));
     assert!(shell(&ask(&url, "gone", "r4")).contains("UNKNOWN_AGENT"));
     let names = shell(&format!("curl -s {url}/agents"));
     assert!(names.contains("fresh") && !names.contains("gone"), "{names}");
-    // What the old agent said is not lost, and it is heard out.
+    // The run of the old agent continues to its end.
     assert!(shell(&format!("curl -s {url}/runs/live")).contains("\"running\""));
     std::fs::write(gateway.folder.path().join("go"), "").unwrap();
     reader.read_to_string(&mut story).unwrap();
     assert!(story.contains("the end") && story.contains("RUN_FINISHED"), "{story}");
 
-    // A wrong file changes nothing, and neither does one that is gone.
+    // An invalid or missing file changes nothing.
     std::fs::write(&file, format!("{new}\n[agents.wrong]\nupstream = {{ kind = \"langraph\" }}\n")).unwrap();
     gateway.signal("-HUP");
-    let said = gateway.hear("hint:");
+    let output = gateway.read_until("hint:");
     let line = new.lines().count() + 3;
-    assert!(said.contains("the old one stays"), "{said}");
-    assert!(said.contains(&format!("--> agentwire.toml:{line}:21")), "{said}");
-    assert!(said.contains("did you mean `langgraph`"), "{said}");
+    assert!(output.contains("the old one stays"), "{output}");
+    assert!(output.contains(&format!("--> agentwire.toml:{line}:21")), "{output}");
+    assert!(output.contains("did you mean `langgraph`"), "{output}");
     assert!(shell(&ask(&url, "fresh", "r5")).contains("RUN_FINISHED"));
     std::fs::remove_file(&file).unwrap();
     gateway.signal("-HUP");
-    let said = gateway.hear("hint:");
-    assert!(said.contains("the old one stays") && said.contains("cannot read `agentwire.toml`"), "{said}");
+    let output = gateway.read_until("hint:");
+    assert!(
+        output.contains("the old one stays") && output.contains("cannot read `agentwire.toml`"),
+        "{output}"
+    );
     assert!(shell(&ask(&url, "fresh", "r6")).contains("RUN_FINISHED"));
 
-    // And it can be put right.
+    // A corrected file is loaded.
     std::fs::write(&file, "[agents.last]\nupstream = { kind = \"demo\" }\n").unwrap();
     gateway.signal("-HUP");
-    gateway.hear("configuration reloaded");
+    gateway.read_until("configuration reloaded");
     assert!(shell(&ask(&url, "last", "r7")).contains("RUN_FINISHED"));
     assert!(shell(&format!("curl -s {url}/capabilities")).contains("\"last\""), "it is the default one");
     gateway.signal("-TERM");
@@ -299,7 +302,7 @@ fn a_reload_changes_the_agents_and_no_run_that_goes_on() {
 }
 
 #[test]
-fn a_reload_is_told_in_json_where_the_log_is_json() {
+fn a_failed_reload_is_logged_as_json() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("agentwire.toml");
     std::fs::write(&file, "[agents.one]\nupstream = { kind = \"demo\" }\n").unwrap();
@@ -307,8 +310,8 @@ fn a_reload_is_told_in_json_where_the_log_is_json() {
     let mut gateway = Gateway::start_in(folder, &arguments, "listening");
     std::fs::write(&file, "[agents.one]\nupstream = { kind = \"dmeo\" }\n").unwrap();
     gateway.signal("-HUP");
-    let said = gateway.hear("the old one stays");
-    let line: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    let output = gateway.read_until("the old one stays");
+    let line: serde_json::Value = serde_json::from_str(output.lines().last().unwrap()).unwrap();
     let problem = line["problem"].as_str().unwrap();
     assert!(problem.contains("agentwire.toml:2:21") && !problem.contains('\u{1b}'), "{problem:?}");
 }

@@ -1,6 +1,6 @@
 //! Runs, claims and leases in memory.
 
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 use agentwire_core::event::{RunId, ThreadId};
 
@@ -28,8 +28,8 @@ impl Tables {
         }
         let queue = self.queue_before(owner, &new.thread, u64::MAX, now);
         let status = match decide_start(self.live_lease(owner, &new.thread, now), &queue, new.mode) {
-            Ok(status) => status,
-            Err(refused) => return Ok(refused),
+            ControlFlow::Continue(status) => status,
+            ControlFlow::Break(refused) => return Ok(refused),
         };
 
         if self.find_thread(owner, &new.thread).is_err() {

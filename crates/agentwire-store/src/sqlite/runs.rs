@@ -3,7 +3,7 @@
 //! All writes here run in a transaction that holds SQLite's write lock, so that a read followed by a write is a
 //! compare-and-set, across processes too.
 
-use std::time::Duration;
+use std::{ops::ControlFlow, time::Duration};
 
 use agentwire_core::event::{RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension};
@@ -45,8 +45,8 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
         None => (None, Vec::new()),
     };
     let status = match decide_start(lease, &queue, new.mode) {
-        Ok(status) => status,
-        Err(refused) => return Ok(refused),
+        ControlFlow::Continue(status) => status,
+        ControlFlow::Break(refused) => return Ok(refused),
     };
 
     let thread_id = match thread_id {

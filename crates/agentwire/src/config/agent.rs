@@ -1,4 +1,4 @@
-//! The keys of one agent.
+//! Keys of an agent.
 
 use agentwire_core::format::Format;
 use agentwire_gateway::settings::{AgentSettings, Busy, History, OnDisconnect};
@@ -8,31 +8,31 @@ use toml::de::DeValue;
 
 use super::{
     AgentConfig, hooks,
-    kind::{
-        Count, DURATION, DURATION_OR_ZERO, Flag, JsonTable, List, NAME, OptionsOf, OrNever, ROUTE, Size,
-        TOOL_NAMES, URL, Word, did_you_mean,
+    table::{Shape, Table, Value, ValueType, Variant, type_of},
+    types::{
+        Bool, Choice, Count, DURATION, DURATION_OR_ZERO, FormatOptions, JsonTable, List, NAME, OrNever,
+        ROUTE, Size, TOOL_PATTERN, URL, did_you_mean,
     },
-    table::{Kind, Shape, Table, Value, Variant, type_of},
-    upstream::UpstreamKind,
+    upstream::UpstreamType,
 };
 
-/// How often and how long a run waits for its thread unless told otherwise: five seconds in all, about as long as a person
-/// waits before sending again.
+/// Default retries and interval of the policy `wait`: five seconds in total, about as long as a person waits before
+/// sending again.
 const WAIT: (u32, Duration) = (10, Duration::from_millis(500));
 
-/// How many runs wait for a thread unless told otherwise; a person who types ahead further has lost track.
+/// Default queue length of the policy `enqueue`; more than a person types ahead.
 const QUEUE: usize = 8;
 
-/// Reads an agent, and whether it is marked as the default one.
+/// Reads an agent; the second value is whether it is marked as the default.
 pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bool)> {
     let mut settings = AgentSettings::default();
     let mut default = false;
-    let upstream = table.need("upstream", &UpstreamKind, "How the agent is reached.");
+    let upstream = table.required("upstream", &UpstreamType, "The upstream: the connection to the agent.");
     table.set(
         "default",
-        &Flag,
+        &Bool,
         &mut default,
-        "Whether its routes are at `/` too. A single agent is the default one.",
+        "Whether its routes are also at `/`. A single agent is always the default.",
     );
     table.set(
         "path",
@@ -42,100 +42,101 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
     );
     table.set(
         "busy",
-        &BusyKind,
+        &BusyPolicy,
         &mut settings.busy,
-        "What happens to a run when another one has the thread.",
+        "Policy for a new run while another one has the thread.",
     );
     table.set(
         "history",
-        &Word(&[("client", History::Client), ("server", History::Server), ("merge", History::Merge)]),
+        &Choice(&[("client", History::Client), ("server", History::Server), ("merge", History::Merge)]),
         &mut settings.history,
-        "Where the conversation comes from: what the client sends, what is stored, or both by message id.",
+        "Source of the conversation: the messages that the client sends, the stored ones, or both, merged by message id.",
     );
-    settings.state_key = table.maybe(
+    settings.state_key = table.optional(
         "state_key",
         &NAME,
-        "The key of the state under which what the client sends is put; the state itself if absent.",
+        "The key of the state that holds the state sent by the client; the whole state if absent.",
     );
     table.set(
         "on_disconnect",
-        &Word(&[("detach", OnDisconnect::Detach), ("cancel", OnDisconnect::Cancel)]),
+        &Choice(&[("detach", OnDisconnect::Detach), ("cancel", OnDisconnect::Cancel)]),
         &mut settings.on_disconnect,
-        "What becomes of a run whose last reader is gone: it goes on, or is stopped.",
+        "Whether a run continues or is cancelled when its last reader disconnects.",
     );
-    table.table("timeouts", "How long to wait for the agent.", |table| {
+    table.table("timeouts", "Timeouts for the agent.", |table| {
         let timeouts = &mut settings.timeouts;
         let kind = &OrNever(DURATION);
-        table.set("connect", kind, &mut timeouts.connect, "For the connection.");
+        table.set("connect", kind, &mut timeouts.connect, "To establish the connection.");
         table.set(
             "first_byte",
             kind,
             &mut timeouts.first_byte,
-            "From the request to the first byte of the answer.",
+            "From the request to the first byte of the response.",
         );
         table.set("idle", kind, &mut timeouts.idle, "From one byte to the next.");
         table.set("total", kind, &mut timeouts.total, "For the whole run.");
     });
-    table.table(
-        "limits",
-        "Bounds on a run; one that goes beyond them ends with `LIMIT_EXCEEDED`.",
-        |table| {
-            let limits = &mut settings.limits;
-            table.set("max_events", &Count(1), &mut limits.max_events, "The most events.");
-            table.set("max_frame", &Size, &mut limits.max_frame, "The largest frame of the agent's stream.");
-            table.set("max_bytes", &Size, &mut limits.max_bytes, "The most bytes of the log.");
-        },
-    );
+    table.table("limits", "Limits of a run, which ends with `LIMIT_EXCEEDED` above them.", |table| {
+        let limits = &mut settings.limits;
+        table.set("max_events", &Count(1), &mut limits.max_events, "Maximum number of events.");
+        table.set(
+            "max_frame",
+            &Size,
+            &mut limits.max_frame,
+            "Maximum size of a frame of the agent's stream.",
+        );
+        table.set("max_bytes", &Size, &mut limits.max_bytes, "Maximum size of the log.");
+    });
     table.table("ai_sdk", "The AI SDK routes.", |table| {
-        face(table, "ai-sdk", &mut settings.ai_sdk_profile, &mut settings.ai_sdk_options);
+        output_format(table, "ai-sdk", &mut settings.ai_sdk_profile, &mut settings.ai_sdk_options);
     });
     table.table("hai", "The HAI routes.", |table| {
-        face(table, "hai", &mut settings.hai_profile, &mut settings.hai_options);
+        output_format(table, "hai", &mut settings.hai_profile, &mut settings.hai_options);
         table.set(
             "close_delay",
             &DURATION_OR_ZERO,
             &mut settings.hai_close_delay,
-            "How long a stream stays open after its last event.",
+            "Delay between the last event and the end of the stream.",
         );
     });
-    table.table("routes", "Which groups of routes there are.", |table| {
+    table.table("routes", "Enabled groups of routes.", |table| {
         let routes = &mut settings.routes;
-        table.set("ag_ui", &Flag, &mut routes.ag_ui, "`POST /` (or `path`).");
-        table.set("hai", &Flag, &mut routes.hai, "`POST /awp`, `POST /chat`.");
-        table.set("ai_sdk", &Flag, &mut routes.ai_sdk, "`/api/chat`, its stream and its stop.");
+        table.set("ag_ui", &Bool, &mut routes.ag_ui, "`POST /` (or `path`).");
+        table.set("hai", &Bool, &mut routes.hai, "`POST /awp`, `POST /chat`.");
+        table.set("ai_sdk", &Bool, &mut routes.ai_sdk, "`/api/chat`, its stream and its stop.");
         table.set(
             "history",
-            &Flag,
+            &Bool,
             &mut routes.history,
             "`/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`.",
         );
-        table.set("state", &Flag, &mut routes.state, "`/state_snapshot/{id}`, `/state/{id}`.");
-        table.set("runs", &Flag, &mut routes.runs, "`/runs/…`, `/threads/{id}/stream`.");
+        table.set("state", &Bool, &mut routes.state, "`/state_snapshot/{id}`, `/state/{id}`.");
+        table.set("runs", &Bool, &mut routes.runs, "`/runs/…`, `/threads/{id}/stream`.");
     });
     table.set(
         "show_errors",
-        &Flag,
+        &Bool,
         &mut settings.show_errors,
-        "Whether clients get to read what the agent's side says about a failure (an error body, the end of stderr), which otherwise only the log has. For development.",
+        "Whether clients receive the agent's error details (an error body, the end of stderr), which are otherwise only logged. For development.",
     );
     table.set(
         "approve",
-        &List(TOOL_NAMES, "a list of names of tools"),
+        &List(TOOL_PATTERN, "a list of names of tools"),
         &mut settings.approve,
-        "Tools of the front end, and long-running tools, whose calls a person must allow first; `*` stands for anything. Tools that the agent runs itself cannot be held.",
+        "Front-end tools and long-running tools whose calls need approval by a person; `*` matches any text. Tools that the agent runs itself cannot be gated.",
     );
     let hooks = hooks::read(table);
-    settings.feedback_url = table.maybe(
+    settings.feedback_url = table.optional(
         "feedback_url",
         &URL,
-        "Where feedback is sent on to, as JSON by POST; nowhere if absent.",
+        "URL that receives feedback as JSON by POST; feedback is only stored if absent.",
     );
     let mut capabilities = serde_json::Map::new();
     table.set(
         "capabilities",
         &JsonTable,
         &mut capabilities,
-        "What the agent is called and can do, as AG-UI's capabilities.",
+        "Name and capabilities of the agent, in AG-UI's form.",
     );
     settings.capabilities = capabilities.into_iter().collect();
     check_path(table, &settings);
@@ -145,23 +146,28 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
     Some((agent, default))
 }
 
-/// The profile and the options of a format that is written.
-fn face(table: &mut Table<'_>, format: &'static str, profile: &mut String, options: &mut Vec<String>) {
+/// Reads the profile and the options of an output format.
+fn output_format(
+    table: &mut Table<'_>,
+    format: &'static str,
+    profile: &mut String,
+    options: &mut Vec<String>,
+) {
     let format = Format::find(format);
-    table.set("profile", &ProfileOf(format), profile, "The profile that is written.");
+    table.set("profile", &FormatProfile(format), profile, "The profile of the output format.");
     table.set(
         "options",
-        &OptionsOf(format),
+        &FormatOptions(format),
         options,
         "Options of the writer, as `agentwire formats` lists them.",
     );
 }
 
-/// Two routes at one path would be one too many.
+/// Rejects a path that another route uses.
 fn check_path(table: &Table<'_>, settings: &AgentSettings) {
     let path = settings.path.trim_end_matches('/');
     let routes = &settings.routes;
-    let taken: &[(bool, &str, &[&str])] = &[
+    let other_routes: &[(bool, &str, &[&str])] = &[
         (routes.hai, "hai", &["/awp", "/chat"]),
         (routes.ai_sdk, "ai_sdk", &["/api/chat"]),
         (routes.history, "history", &["/thread", "/threads", "/message_snapshot"]),
@@ -185,7 +191,8 @@ fn check_path(table: &Table<'_>, settings: &AgentSettings) {
     let clash = |prefix: &&str| {
         path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let found = taken.iter().find(|(on, _, prefixes)| *on && routes.ag_ui && prefixes.iter().any(&clash));
+    let found =
+        other_routes.iter().find(|(on, _, prefixes)| *on && routes.ag_ui && prefixes.iter().any(&clash));
     if let Some((_, group, _)) = found {
         let hint = match *group {
             "" => "choose another path".to_owned(),
@@ -193,7 +200,7 @@ fn check_path(table: &Table<'_>, settings: &AgentSettings) {
                 format!("choose another path, or switch the other off: `routes = {{ {group} = false }}`")
             }
         };
-        table.refuse(
+        table.reject(
             "path",
             format!("`{}.path` cannot be `{path}`: another route is there", table.path()),
             hint,
@@ -201,19 +208,19 @@ fn check_path(table: &Table<'_>, settings: &AgentSettings) {
     }
 }
 
-/// One of a format's profiles.
-struct ProfileOf(Option<&'static Format>);
+/// A profile of a format.
+struct FormatProfile(Option<&'static Format>);
 
-impl ProfileOf {
+impl FormatProfile {
     fn names(&self) -> Vec<&'static str> {
         self.0.map_or(&[][..], |format| format.profiles).iter().map(|profile| profile.name).collect()
     }
 }
 
-impl Kind<String> for ProfileOf {
+impl ValueType<String> for FormatProfile {
     fn read(&self, value: &Value<'_>) -> Option<String> {
         let names = self.names();
-        // The profiles of the AI SDK are numbers, and a number without quotes is a fair way to write one.
+        // The profiles of the AI SDK are numbers, so they may be written without quotes.
         let text = match value.inner.get_ref() {
             DeValue::Integer(number) => number.to_string(),
             _ => value.text("the name of a profile")?.to_owned(),
@@ -222,7 +229,7 @@ impl Kind<String> for ProfileOf {
             return Some(text);
         }
         let message = format!("`{}` cannot be `{text}`", value.path);
-        value.refuse(message, Some(did_you_mean(&text, &names, "profiles")));
+        value.reject(message, Some(did_you_mean(&text, &names, "profiles")));
         None
     }
 
@@ -239,43 +246,42 @@ impl Kind<String> for ProfileOf {
     }
 }
 
-/// A word, or a table with more to say.
-struct BusyKind;
+/// The policy for busy threads: a word, or a table with options.
+struct BusyPolicy;
 
-/// What a policy is called, what it does, and how its table is read.
-type Policy = (&'static str, &'static str, fn(&mut Table<'_>) -> Busy);
+/// Name, description and table reader of a policy.
+type PolicySpec = (&'static str, &'static str, fn(&mut Table<'_>) -> Busy);
 
-/// The policies: a word, what it means, and the keys of its long form.
-const POLICIES: &[Policy] = &[
-    ("reject", "It is refused with `THREAD_IS_LOCKED`.", |_| Busy::Reject),
-    ("wait", "It is tried again so many times before it is refused.", |table| {
+const POLICIES: &[PolicySpec] = &[
+    ("reject", "The run is rejected with `THREAD_IS_LOCKED`.", |_| Busy::Reject),
+    ("wait", "The start is retried before the run is rejected.", |table| {
         let (mut retries, mut interval) = WAIT;
-        table.set("retries", &Count(0), &mut retries, "How often it is tried again.");
-        table.set("interval", &DURATION, &mut interval, "How long after the last try.");
+        table.set("retries", &Count(0), &mut retries, "Number of retries.");
+        table.set("interval", &DURATION, &mut interval, "Delay before each retry.");
         Busy::Wait { retries, interval }
     }),
-    ("enqueue", "It waits for its turn.", |table| {
+    ("enqueue", "The run waits in a queue.", |table| {
         let mut limit = QUEUE;
-        table.set("limit", &Count(1), &mut limit, "The longest queue of a thread; beyond it, `QUEUE_FULL`.");
+        table.set("limit", &Count(1), &mut limit, "Maximum queue length per thread; `QUEUE_FULL` above it.");
         Busy::Enqueue { limit }
     }),
-    ("interrupt", "The other one is stopped.", |_| Busy::Interrupt),
+    ("interrupt", "The other run is cancelled.", |_| Busy::Interrupt),
 ];
 
 fn policies() -> Vec<&'static str> {
     POLICIES.iter().map(|(name, ..)| *name).collect()
 }
 
-impl Kind<Busy> for BusyKind {
+impl ValueType<Busy> for BusyPolicy {
     fn read(&self, value: &Value<'_>) -> Option<Busy> {
         let names = policies();
-        let find = |name: &str| POLICIES.iter().find(|(known, ..)| *known == name);
+        let find = |name: &str| POLICIES.iter().find(|(policy, ..)| *policy == name);
         let hint = |name: &str| Some(did_you_mean(name, &names, "allowed"));
         match value.inner.get_ref() {
             DeValue::String(text) => {
                 let found = find(text);
                 if found.is_none() {
-                    value.refuse(format!("`{}` cannot be `{text}`", value.path), hint(text));
+                    value.reject(format!("`{}` cannot be `{text}`", value.path), hint(text));
                 }
                 found.map(|(_, _, read)| {
                     let mut busy = Busy::default();
@@ -286,7 +292,7 @@ impl Kind<Busy> for BusyKind {
             DeValue::Table(entries) => {
                 let Some(policy) = entries.get("policy") else {
                     let message = format!("`{}` lacks the key `policy`", value.path);
-                    value.refuse(message, Some(format!("allowed: {}", names.join(", "))));
+                    value.reject(message, Some(format!("allowed: {}", names.join(", "))));
                     return None;
                 };
                 let name = policy.get_ref().as_str().unwrap_or_default();
@@ -295,11 +301,11 @@ impl Kind<Busy> for BusyKind {
                         DeValue::String(name) => format!("`{}.policy` cannot be `{name}`", value.path),
                         other => format!("`{}.policy` must be text, not {}", value.path, type_of(other)),
                     };
-                    value.refuse_at(policy.span(), message, hint(name));
+                    value.reject_at(policy.span(), message, hint(name));
                     return None;
                 };
                 let read = |table: &mut Table<'_>| {
-                    table.note(
+                    table.record(
                         "policy",
                         about,
                         true,
@@ -311,8 +317,8 @@ impl Kind<Busy> for BusyKind {
                 value.table("a table", read).map(|(busy, _)| busy)
             }
             _ => {
-                let wanted = "a policy such as `\"enqueue\"`, or a table such as `{ policy = \"enqueue\", limit = 8 }`";
-                value.wrong_type(wanted, None);
+                let expected = "a policy such as `\"enqueue\"`, or a table such as `{ policy = \"enqueue\", limit = 8 }`";
+                value.wrong_type(expected, None);
                 None
             }
         }

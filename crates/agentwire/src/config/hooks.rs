@@ -1,4 +1,4 @@
-//! What takes part in an agent's runs: rules, and servers that are asked.
+//! Keys of the rules and hooks of an agent.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use serde_json::json;
 use toml::de::DeValue;
 
 use super::{
-    kind::{ANY_TEXT, DURATION, NAME, POINTER, URL, Word, did_you_mean},
-    table::{Kind, Shape, Table, Value, Variant, type_of},
+    table::{Shape, Table, Value, ValueType, Variant, type_of},
+    types::{ANY_TEXT, Choice, DURATION, NAME, POINTER, URL, did_you_mean},
     upstream::{Headers, Secret},
 };
 
-/// How long a server of a hook may take unless told otherwise: people wait for it.
+/// Default timeout of a hook request. Short, because users wait for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a value is replaced by unless told otherwise.
-const HIDDEN: &str = "***";
+/// Default replacement of a redacted value.
+const REDACTED: &str = "***";
 
-/// What takes part in an agent's runs.
+/// The rules and hook servers of an agent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hooks {
     pub(crate) rules: Vec<RuleOptions>,
@@ -27,7 +27,7 @@ pub(crate) struct Hooks {
     pub(crate) state: Option<Hook>,
 }
 
-/// A server that is asked.
+/// A hook server.
 #[derive(Clone, Debug)]
 pub(crate) struct Hook {
     pub(crate) url: String,
@@ -37,18 +37,17 @@ pub(crate) struct Hook {
 }
 
 impl Hooks {
-    /// Whether nothing takes part.
     pub(crate) fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.servers().next().is_none()
     }
 
-    /// The servers, by the names of their hooks.
+    /// The hook servers with the names of their hooks.
     pub(crate) fn servers(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
         let all = [("input", &self.input), ("output", &self.output), ("state", &self.state)];
         all.into_iter().filter_map(|(name, hook)| Some((name, hook.as_ref()?)))
     }
 
-    /// What they want from the environment or keep to themselves.
+    /// The secrets of the hook servers.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.servers().flat_map(|(_, hook)| hook.headers.iter().map(|(_, secret)| secret))
     }
@@ -61,39 +60,31 @@ pub(super) fn read(table: &mut Table<'_>) -> Hooks {
         "rules",
         &Rules,
         &mut hooks.rules,
-        "What becomes of the agent's events: dropped, renamed, redacted. In order; see [hooks.md](hooks.md).",
+        "Rules that drop, rename or redact the agent's events, applied in order; see [hooks.md](hooks.md).",
     );
-    table.table(
-        "hooks",
-        "Servers that take part in runs, by POST of JSON; see [hooks.md](hooks.md).",
-        |table| {
-            table.table("input", "Asked about every input, which it may change or refuse.", |table| {
-                hooks.input = hook(table, OnFailure::Closed);
-            });
-            table.table("output", "Told about every event of the log, in batches.", |table| {
-                hooks.output = hook(table, OnFailure::Open);
-            });
-            table.table(
-                "state",
-                "Asked about the state at the end of a run, which it may change.",
-                |table| {
-                    hooks.state = hook(table, OnFailure::Closed);
-                },
-            );
-        },
-    );
+    table.table("hooks", "Servers called during runs by POST of JSON; see [hooks.md](hooks.md).", |table| {
+        table.table("input", "Called with every input, which it may change or reject.", |table| {
+            hooks.input = hook(table, OnFailure::Closed);
+        });
+        table.table("output", "Called with every event of the log, in batches.", |table| {
+            hooks.output = hook(table, OnFailure::Open);
+        });
+        table.table("state", "Called with the state at the end of a run, which it may change.", |table| {
+            hooks.state = hook(table, OnFailure::Closed);
+        });
+    });
     hooks
 }
 
 fn hook(table: &mut Table<'_>, mut on_failure: OnFailure) -> Option<Hook> {
-    let url = table.need("url", &URL, "Where the server is.");
+    let url = table.required("url", &URL, "URL of the server.");
     let (mut headers, mut timeout) = (Vec::new(), TIMEOUT);
-    table.set("timeout", &DURATION, &mut timeout, "How long one request may take.");
+    table.set("timeout", &DURATION, &mut timeout, "Timeout of one request.");
     table.set(
         "on_failure",
-        &Word(&[("open", OnFailure::Open), ("closed", OnFailure::Closed)]),
+        &Choice(&[("open", OnFailure::Open), ("closed", OnFailure::Closed)]),
         &mut on_failure,
-        "What becomes of the run when it does not answer as it should: it goes on without, or ends with `HOOK_FAILED`.",
+        "Whether the run continues without the hook or ends with `HOOK_FAILED` when the call fails.",
     );
     table.set(
         "headers",
@@ -107,63 +98,64 @@ fn hook(table: &mut Table<'_>, mut on_failure: OnFailure) -> Option<Hook> {
 /// A list of rules.
 struct Rules;
 
-/// What an action is called, what it does, an example, and how the rest of its rule is read.
-struct ActionKind {
+/// Name, description, example and table reader of a rule's action.
+struct ActionSpec {
     name: &'static str,
     about: &'static str,
     example: &'static str,
     read: fn(&mut Table<'_>) -> Option<Action>,
 }
 
-const ACTIONS: &[ActionKind] = &[
-    ActionKind {
+const ACTIONS: &[ActionSpec] = &[
+    ActionSpec {
         name: "drop",
-        about: "Leaves out events, calls of tools, or what a pointer leads to.",
+        about: "Drops events, tool calls, or the value at a pointer.",
         example: r#"{ action = "drop", event = "RAW" }"#,
         read: |_| Some(Action::Drop),
     },
-    ActionKind {
+    ActionSpec {
         name: "rename",
-        about: "Gives a tool, a custom event, a step, an activity or a member another name.",
+        about: "Renames a tool, a custom event, a step, an activity or a member.",
         example: r#"{ action = "rename", tool = "lookup_v2", to = "lookup" }"#,
-        read: |table| table.need("to", &NAME, "The other name.").map(|to| Action::Rename { to }),
+        read: |table| table.required("to", &NAME, "The new name.").map(|to| Action::Rename { to }),
     },
-    ActionKind {
+    ActionSpec {
         name: "redact",
-        about: "Replaces what a pointer leads to, or everything about a tool's calls, by a text.",
+        about: "Replaces the value at a pointer, or all arguments and results of a tool, by a text.",
         example: r#"{ action = "redact", tool = "pay", pointer = "/card" }"#,
         read: |table| {
-            let mut with = HIDDEN.to_owned();
-            table.set("with", &ANY_TEXT, &mut with, "The text.");
+            let mut with = REDACTED.to_owned();
+            table.set("with", &ANY_TEXT, &mut with, "The replacement.");
             Some(Action::Redact { with })
         },
     },
 ];
 
 fn rule(table: &mut Table<'_>, action: fn(&mut Table<'_>) -> Option<Action>) -> Option<RuleOptions> {
-    const PLACES: Word<Place> = Word(&[
+    const PLACES: Choice<Place> = Choice(&[
         ("event", Place::Event),
         ("arguments", Place::Arguments),
         ("result", Place::Result),
         ("state", Place::State),
     ]);
     let action = action(table);
-    let event = table.maybe("event", &EventType, "The types of events it is about; `*` stands for anything.");
-    let tool = table.maybe("tool", &NAME, "The tools whose calls it is about; `*` stands for anything.");
-    let name = table.maybe(
+    let event =
+        table.optional("event", &EventType, "Event types that the rule applies to; `*` matches any text.");
+    let tool = table.optional("tool", &NAME, "Tools whose calls the rule applies to; `*` matches any text.");
+    let name = table.optional(
         "name",
         &NAME,
-        "The custom events, steps and activities it is about, by name; `*` stands for anything.",
+        "Names of the custom events, steps and activities that the rule applies to; `*` matches any text.",
     );
-    let place = table.maybe(
+    let place = table.optional(
         "in",
         &PLACES,
-        "Where the pointer begins; at arguments and result if a tool is named, otherwise at the event.",
+        "The root of the pointer: arguments and result if a tool is named, otherwise the event.",
     );
-    let pointer = table.maybe(
+    let pointer = table.optional(
         "pointer",
         &POINTER,
-        "A JSON pointer to what it is about; `*` stands for every member or element.",
+        "A JSON pointer to the value; `*` matches every member or element.",
     );
     let read = [
         ("event", event.is_some()),
@@ -172,22 +164,22 @@ fn rule(table: &mut Table<'_>, action: fn(&mut Table<'_>) -> Option<Action>) -> 
         ("in", place.is_some()),
         ("pointer", pointer.is_some()),
     ];
-    // What was wrong has been said; what is left is not the rule that was meant.
-    let is_whole = read.into_iter().all(|(key, is_read)| table.has(key) == is_read);
-    is_whole.then_some(RuleOptions { action: action?, event, tool, name, place, pointer })
+    // Invalid keys are already reported; without them the rule would have another meaning.
+    let is_complete = read.into_iter().all(|(key, is_read)| table.has(key) == is_read);
+    is_complete.then_some(RuleOptions { action: action?, event, tool, name, place, pointer })
 }
 
 impl Rules {
-    fn each(value: &Value<'_>) -> Option<RuleOptions> {
+    fn read_rule(value: &Value<'_>) -> Option<RuleOptions> {
         let names: Vec<_> = ACTIONS.iter().map(|action| action.name).collect();
-        let wanted = "a table such as `{ action = \"drop\", event = \"RAW\" }`";
+        let expected = "a table such as `{ action = \"drop\", event = \"RAW\" }`";
         let DeValue::Table(entries) = value.inner.get_ref() else {
-            value.wrong_type(wanted, None);
+            value.wrong_type(expected, None);
             return None;
         };
         let Some(action) = entries.get("action") else {
             let message = format!("`{}` lacks the key `action`", value.path);
-            value.refuse(message, Some(format!("actions: {}", names.join(", "))));
+            value.reject(message, Some(format!("actions: {}", names.join(", "))));
             return None;
         };
         let word = action.get_ref().as_str().unwrap_or_default();
@@ -196,16 +188,16 @@ impl Rules {
                 DeValue::String(word) => format!("`{}.action` cannot be `{word}`", value.path),
                 other => format!("`{}.action` must be text, not {}", value.path, type_of(other)),
             };
-            value.refuse_at(action.span(), message, Some(did_you_mean(word, &names, "actions")));
+            value.reject_at(action.span(), message, Some(did_you_mean(word, &names, "actions")));
             return None;
         };
         let read = |table: &mut Table<'_>| {
             let tag = Shape::Value(String::new(), json!({ "const": kind.name }));
-            table.note("action", kind.about, true, None, tag);
+            table.record("action", kind.about, true, None, tag);
             let rule = rule(table, kind.read)?;
             if let Err(problem) = rule.check() {
                 let message = format!("`{}` can never do anything: {problem}", table.path());
-                table.refuse_at(
+                table.reject_at(
                     table.span_of(problem.key),
                     message,
                     Some(format!("as in `{}`", kind.example)),
@@ -214,20 +206,20 @@ impl Rules {
             }
             Some(rule)
         };
-        value.table(wanted, read)?.0
+        value.table(expected, read)?.0
     }
 }
 
-impl Kind<Vec<RuleOptions>> for Rules {
+impl ValueType<Vec<RuleOptions>> for Rules {
     fn read(&self, value: &Value<'_>) -> Option<Vec<RuleOptions>> {
         let items = value.items("a list of tables such as `[{ action = \"drop\", event = \"RAW\" }]`")?;
-        // All are read before one that is wrong spoils the whole, so that every one that is wrong is named.
-        let read: Vec<_> = items.iter().map(Self::each).collect();
+        // All rules are read before the result is decided, so that every invalid one is reported.
+        let read: Vec<_> = items.iter().map(Self::read_rule).collect();
         read.into_iter().collect()
     }
 
     fn shape(&self) -> Shape {
-        let variant = |kind: &ActionKind| Variant {
+        let variant = |kind: &ActionSpec| Variant {
             name: kind.name,
             about: kind.about,
             fields: Table::describe(|table| rule(table, kind.read)),
@@ -244,12 +236,12 @@ impl Kind<Vec<RuleOptions>> for Rules {
 /// The type of an event, or a pattern of types.
 struct EventType;
 
-impl Kind<String> for EventType {
+impl ValueType<String> for EventType {
     fn read(&self, value: &Value<'_>) -> Option<String> {
         let text = value.text("the type of an event, such as `\"RAW\"`")?;
         if !text.contains('*') && !EVENTS.contains(&text) {
             let hint = did_you_mean(text, EVENTS, "types");
-            value.refuse(format!("`{}` cannot be `{text}`: no event has that type", value.path), Some(hint));
+            value.reject(format!("`{}` cannot be `{text}`: no event has that type", value.path), Some(hint));
             return None;
         }
         Some(text.to_owned())

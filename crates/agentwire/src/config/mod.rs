@@ -1,17 +1,17 @@
-//! What `agentwire.toml` says.
+//! Parser of `agentwire.toml`.
 //!
-//! [`server`], [`agent`], [`upstream`] and [`hooks`] have one line per key; [`table`] is the mechanism behind them, [`kind`] what
-//! values may be, [`problem`] how mistakes are shown, [`schema`] the same keys as JSON Schema.
+//! [`server`], [`agent`], [`upstream`] and [`hooks`] declare the keys, one call per key. [`table`] reads and describes
+//! tables, [`types`] the values in them, [`problem`] renders errors, [`schema`] generates the JSON Schema.
 
 mod agent;
 mod hooks;
-mod kind;
 mod problem;
 mod schema;
 mod server;
 mod table;
 #[cfg(test)]
 mod tests;
+mod types;
 mod upstream;
 
 use std::{ops::Range, path::Path};
@@ -22,9 +22,9 @@ use toml::de::DeTable;
 
 pub(crate) use self::{
     hooks::{Hook, Hooks},
-    kind::{Fault, address, format, level, store, url, word},
     schema::schema,
     server::DURABILITIES,
+    types::{ValueError, address, choice, format, level, store, url},
     upstream::{Adk, Events, Exec, Http, LangGraph, OpenAi, Replay, Secret, Upstream, shell},
 };
 use self::{
@@ -33,30 +33,30 @@ use self::{
 };
 use crate::error::{Class, Error, Result};
 
-/// The file that is taken when none is named.
+/// The default file name.
 pub(crate) const FILE: &str = "agentwire.toml";
 
-/// The largest file that is read: far beyond what anyone writes, and small enough to read at once.
-const LARGEST: u64 = 4 << 20;
+/// Maximum size of the file: far above any real one, and small enough to read at once.
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// The longest name of an agent: it is a part of every path.
-const LONGEST_NAME: usize = 64;
+/// Maximum length of an agent name, which is a segment of every path.
+const MAX_NAME_LENGTH: usize = 64;
 
-/// Everything that can be configured.
+/// The complete configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) settings: Settings,
     /// `sqlite:PATH` or `memory:`.
     pub(crate) store: String,
     pub(crate) durability: Durability,
-    /// In the order of the file; never empty.
+    /// In the order of the file. Not empty once the file and the flags are combined.
     pub(crate) agents: Vec<AgentConfig>,
-    /// The agent that is also at `/`: the one that is marked, or the first.
+    /// The agent whose routes are also at `/`: the marked one, or the first.
     pub(crate) default_agent: Option<String>,
     pub(crate) log: Log,
 }
 
-/// One agent.
+/// The configuration of one agent.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentConfig {
     pub(crate) name: String,
@@ -65,15 +65,15 @@ pub(crate) struct AgentConfig {
     pub(crate) hooks: Hooks,
 }
 
-/// What is logged, and how.
+/// Logging.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Log {
     pub(crate) format: LogFormat,
-    /// A level, or several as in `info,agentwire_gateway=debug`.
+    /// A level, or levels per target as in `info,agentwire_gateway=debug`.
     pub(crate) level: String,
 }
 
-/// How lines of the log look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     Text,
@@ -85,19 +85,19 @@ impl LogFormat {
 }
 
 impl AgentConfig {
-    /// An agent with everything at its default.
+    /// An agent with default settings.
     pub(crate) fn new(name: impl Into<String>, upstream: Upstream) -> Self {
         Self { name: name.into(), settings: AgentSettings::default(), upstream, hooks: Hooks::default() }
     }
 
-    /// Everything that it wants from the environment or keeps to itself.
+    /// The secrets of the upstream and of the hooks.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.upstream.secrets().chain(self.hooks.secrets())
     }
 }
 
 impl Default for Config {
-    /// What there is without a file: the demo agent.
+    /// The configuration without a file: the demo agent.
     fn default() -> Self {
         Self {
             settings: Settings::default(),
@@ -110,34 +110,34 @@ impl Default for Config {
     }
 }
 
-/// A file that was read, and what it says.
+/// A parsed file with its text, which later errors refer to.
 #[derive(Debug)]
-pub(crate) struct File {
+pub(crate) struct ConfigFile {
     name: String,
     text: String,
     pub(crate) config: Config,
 }
 
-impl File {
-    /// Reads a file. `own_agents` says that agents come from elsewhere, so that the file need not have any.
+impl ConfigFile {
+    /// Reads a file. With `has_flag_agent`, the file may have no agents, because the flags define one.
     ///
     /// # Errors
-    /// When it cannot be read, or says something wrong; every mistake is shown where it is.
-    pub(crate) fn load(path: &Path, own_agents: bool) -> Result<Self> {
+    /// If it cannot be read or parsed; the error shows every mistake with its position.
+    pub(crate) fn load(path: &Path, has_flag_agent: bool) -> Result<Self> {
         let name = path.display().to_string();
-        let text = text(path)?;
-        // Some editors put one; it is not part of the text.
+        let text = read_text(path)?;
+        // Some editors write a byte order mark.
         let text = text.strip_prefix('\u{feff}').map(ToOwned::to_owned).unwrap_or(text);
-        match parse(&text, own_agents) {
+        match parse(&text, has_flag_agent) {
             Ok(config) => Ok(Self { name, text, config }),
-            Err(problems) => Err(refused(&name, &text, &problems)),
+            Err(problems) => Err(config_error(&name, &text, &problems)),
         }
     }
 
-    /// Says which variables the configuration wants that are not in the environment.
+    /// Checks that all environment variables of the configuration are set.
     ///
     /// # Errors
-    /// When there are any.
+    /// If one is missing.
     pub(crate) fn check_environment(&self, config: &Config) -> Result<()> {
         let problems: Vec<_> = config
             .missing_variables()
@@ -148,12 +148,12 @@ impl File {
                 unknown: None,
             })
             .collect();
-        if problems.is_empty() { Ok(()) } else { Err(refused(&self.name, &self.text, &problems)) }
+        if problems.is_empty() { Ok(()) } else { Err(config_error(&self.name, &self.text, &problems)) }
     }
 }
 
 impl Config {
-    /// Variables that are wanted and not set: of which agent, the name, and where the file names it.
+    /// Required environment variables that are not set: agent, name, and position in the file.
     pub(crate) fn missing_variables(&self) -> impl Iterator<Item = (&str, &str, Range<usize>)> {
         self.agents.iter().flat_map(|agent| {
             agent.secrets().filter_map(|secret| match secret {
@@ -166,11 +166,11 @@ impl Config {
     }
 }
 
-fn refused(name: &str, text: &str, problems: &[Problem]) -> Error {
+fn config_error(name: &str, text: &str, problems: &[Problem]) -> Error {
     Error::rendered(Class::Usage, problem::render(name, text, problems))
 }
 
-fn text(path: &Path) -> Result<String> {
+fn read_text(path: &Path) -> Result<String> {
     let name = path.display();
     let failed = |error: &std::io::Error| {
         let failed = Error::new(Class::Usage, format!("cannot read `{name}`: {error}"));
@@ -186,8 +186,11 @@ fn text(path: &Path) -> Result<String> {
         let error = Error::new(Class::Usage, format!("cannot read `{name}`: it is a directory"));
         return Err(error.hint(format!("did you mean `{}`?", path.join(FILE).display())));
     }
-    if about.len() > LARGEST {
-        return Err(Error::new(Class::Usage, format!("`{name}` is larger than {} MiB", LARGEST >> 20)));
+    if about.len() > MAX_FILE_BYTES {
+        return Err(Error::new(
+            Class::Usage,
+            format!("`{name}` is larger than {} MiB", MAX_FILE_BYTES >> 20),
+        ));
     }
     let bytes = std::fs::read(path).map_err(|error| failed(&error))?;
     String::from_utf8(bytes).map_err(|error| {
@@ -207,37 +210,37 @@ fn text(path: &Path) -> Result<String> {
     })
 }
 
-/// Reads the text of a file.
-fn parse(text: &str, own_agents: bool) -> std::result::Result<Config, Vec<Problem>> {
+/// Parses the text of a file.
+fn parse(text: &str, has_flag_agent: bool) -> std::result::Result<Config, Vec<Problem>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let problems = Problems::default();
     for error in &errors {
         let span = error.span().unwrap_or(0..0);
-        let (message, hint) = syntax(text, error.message(), &span);
+        let (message, hint) = explain_syntax_error(text, error.message(), &span);
         problems.add(span, message, hint);
     }
     if !errors.is_empty() {
-        // What follows from a syntax error is noise.
+        // Further errors would only be consequences of the syntax error.
         return Err(problems.into_sorted());
     }
     let mut table = Table::root(document.get_ref(), &problems);
-    let config = read(&mut table, own_agents);
+    let config = read(&mut table, has_flag_agent);
     table.finish();
     let mut problems = problems.into_sorted();
     if problems.is_empty() {
         return Ok(config);
     }
-    let known = description();
+    let fields = description();
     for problem in &mut problems {
-        if let Some(place) = problem.unknown.as_deref().and_then(|key| home(&known, key)) {
-            problem.hint = Some(place);
+        if let Some(hint) = problem.unknown.as_deref().and_then(|key| hint_other_table(&fields, key)) {
+            problem.hint = Some(hint);
         }
     }
     Err(problems)
 }
 
-/// What a syntax error means; the parser's own words are terse.
-fn syntax(text: &str, message: &str, span: &Range<usize>) -> (String, Option<String>) {
+/// Message and hint for a syntax error, clearer than the terse ones of the parser.
+fn explain_syntax_error(text: &str, message: &str, span: &Range<usize>) -> (String, Option<String>) {
     let found = text.get(span.clone()).unwrap_or_default().trim();
     if message.starts_with("string values must be quoted") {
         return match found {
@@ -251,12 +254,12 @@ fn syntax(text: &str, message: &str, span: &Range<usize>) -> (String, Option<Str
     }
 }
 
-/// Every key there is.
+/// All keys.
 fn description() -> Vec<Field> {
     Table::describe(|table| read(table, false))
 }
 
-fn read(table: &mut Table<'_>, own_agents: bool) -> Config {
+fn read(table: &mut Table<'_>, has_flag_agent: bool) -> Config {
     let mut config = Config::default();
     server::read(
         table,
@@ -270,23 +273,28 @@ fn read(table: &mut Table<'_>, own_agents: bool) -> Config {
     );
     let (mut agents, mut defaults) = (Vec::new(), Vec::new());
     let describe = |table: &mut Table<'_>| drop(agent::read(table, "NAME"));
-    table.named("agents", "The agents, each under a name of your choice.", describe, |table, name, span| {
-        check_name(table, name, span);
-        if let Some((agent, default)) = agent::read(table, name) {
-            if default {
-                defaults.push((agent.name.clone(), table.span_of("default")));
+    table.named_tables(
+        "agents",
+        "The agents, each under a name of your choice.",
+        describe,
+        |table, name, span| {
+            check_name(table, name, span);
+            if let Some((agent, default)) = agent::read(table, name) {
+                if default {
+                    defaults.push((agent.name.clone(), table.span_of("default")));
+                }
+                agents.push(agent);
             }
-            agents.push(agent);
-        }
-    });
-    if !own_agents && table.is_there() && table.is_empty("agents") {
+        },
+    );
+    if !has_flag_agent && table.is_present() && table.is_empty("agents") {
         let hint = "add one, as in `[agents.demo]` with `upstream = { kind = \"demo\" }`";
-        table.refuse("agents", "no agent is configured", hint);
+        table.reject("agents", "no agent is configured", hint);
     }
     if let [(first, _), (second, span), ..] = defaults.as_slice() {
         let message = format!("the agents `{first}` and `{second}` are both the default one");
         let hint = "only one agent can be at `/`: remove one `default = true`".to_owned();
-        table.refuse_at(span.clone(), message, Some(hint));
+        table.reject_at(span.clone(), message, Some(hint));
     }
     check_parameters(table, &config.settings.identity, &agents);
     config.default_agent = match (defaults.first(), agents.as_slice()) {
@@ -298,41 +306,41 @@ fn read(table: &mut Table<'_>, own_agents: bool) -> Config {
     config
 }
 
-/// A name is a part of every path of its agent.
+/// Rejects agent names that cannot be a path segment.
 fn check_name(table: &Table<'_>, name: &str, span: Range<usize>) {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let dots = matches!(name, "." | "..");
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(plain) || dots {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_dots = matches!(name, "." | "..");
+    if name.is_empty() || name.len() > MAX_NAME_LENGTH || !name.chars().all(is_plain) || is_dots {
         let message = format!("`{}` cannot be the name of an agent", name.escape_debug());
         let hint =
-            format!("letters, digits, `-`, `_` and `.`, at most {LONGEST_NAME}: it is a part of paths");
-        table.refuse_at(span, message, Some(hint));
+            format!("letters, digits, `-`, `_` and `.`, at most {MAX_NAME_LENGTH}: it is a part of paths");
+        table.reject_at(span, message, Some(hint));
     }
 }
 
-/// What is taken from a path must be in one.
+/// Rejects identity fields from a path parameter that no agent's path has.
 fn check_parameters(table: &Table<'_>, identity: &Identity, agents: &[AgentConfig]) {
-    let extracts = [
+    let fields = [
         ("tenant", Some(&identity.tenant)),
         ("user", Some(&identity.user)),
         ("thread", identity.thread.as_ref()),
     ];
-    for (key, extract) in extracts {
-        let Some(IdentitySource::Path(name)) = extract.map(|extract| &extract.source) else { continue };
+    for (key, field) in fields {
+        let Some(IdentitySource::Path(name)) = field.map(|field| &field.source) else { continue };
         let parameter = format!("{{{name}}}");
         if !agents.is_empty() && !agents.iter().any(|agent| agent.settings.path.contains(&parameter)) {
             let message =
                 format!("`identity.{key}.path` cannot be `{name}`: no agent's path has such a parameter");
             let hint = format!("as in `path = \"/users/{parameter}/chat\"`");
-            table.refuse_at(table.span_at(&["identity", key, "path"]), message, Some(hint));
+            table.reject_at(table.span_at(&["identity", key, "path"]), message, Some(hint));
         }
     }
 }
 
-/// Where a key belongs that stands at a place where nobody knows it.
-fn home(known: &[Field], key: &str) -> Option<String> {
+/// A hint for an unknown key that exists in another table.
+fn hint_other_table(fields: &[Field], key: &str) -> Option<String> {
     let mut places = Vec::new();
-    search(known, key, "", &mut places);
+    search(fields, key, "", &mut places);
     match places.as_slice() {
         [] => None,
         [place] if place.is_empty() => {

@@ -1,22 +1,22 @@
-//! What is wrong with a configuration, shown at the place where it is wrong.
+//! Errors in a configuration file, rendered with the line they occur in.
 
 use std::{cell::RefCell, fmt::Write as _, ops::Range};
 
-/// The most characters of a line that are shown: a terminal of common width, and some to spare.
-const WIDEST: usize = 120;
+/// Maximum number of characters shown of a line, a little more than a common terminal width.
+const MAX_WIDTH: usize = 120;
 
-/// Something wrong, and where.
+/// An error and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// Bytes of the file.
+    /// Byte range in the file.
     pub(super) span: Range<usize>,
     pub(super) message: String,
     pub(super) hint: Option<String>,
-    /// The key, if nobody knows it where it stands: it may be known elsewhere.
+    /// The key, if it is unknown in its table; it may exist in another one.
     pub(super) unknown: Option<String>,
 }
 
-/// All that was found wrong so far. Shared by everyone who reads, so that one run finds as much as it can.
+/// All errors found so far. Shared by all readers, so that one pass reports as many errors as possible.
 #[derive(Debug, Default)]
 pub(super) struct Problems(RefCell<Vec<Problem>>);
 
@@ -31,7 +31,7 @@ impl Problems {
         self.0.borrow_mut().push(problem);
     }
 
-    /// In the order of the file.
+    /// The errors in the order of the file.
     pub(super) fn into_sorted(self) -> Vec<Problem> {
         let mut problems = self.0.into_inner();
         problems.sort_by_key(|problem| problem.span.start);
@@ -39,21 +39,21 @@ impl Problems {
     }
 }
 
-/// Shows problems in the style of rustc: what, where, the line with a mark under it, and the way out.
+/// Renders problems in the style of rustc: message, position, the marked line, and a hint.
 pub(crate) fn render(name: &str, text: &str, problems: &[Problem]) -> String {
     let mut out = String::new();
     for (index, problem) in problems.iter().enumerate() {
         if index > 0 {
             out.push('\n');
         }
-        show(name, text, problem, &mut out).expect("writing to memory does not fail");
+        render_one(name, text, problem, &mut out).expect("writing to memory does not fail");
     }
     out
 }
 
-fn show(name: &str, text: &str, problem: &Problem, out: &mut String) -> std::fmt::Result {
-    let start = floor(text, problem.span.start);
-    let end = floor(text, problem.span.end).max(start);
+fn render_one(name: &str, text: &str, problem: &Problem, out: &mut String) -> std::fmt::Result {
+    let start = floor_char_boundary(text, problem.span.start);
+    let end = floor_char_boundary(text, problem.span.end).max(start);
     let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
     let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
     let number = text[..line_start].matches('\n').count() + 1;
@@ -61,10 +61,10 @@ fn show(name: &str, text: &str, problem: &Problem, out: &mut String) -> std::fmt
     let marked = text[start..end.min(line_end)].trim_end().chars().count().max(1);
     let line: Vec<char> = text[line_start..line_end].trim_end().chars().collect();
 
-    // A long line is shown from a little before what is marked.
-    let from = if line.len() > WIDEST { before.saturating_sub(WIDEST / 3) } else { 0 };
-    let shown: String = line.iter().skip(from).take(WIDEST).map(|c| printable(*c)).collect();
-    let marked = marked.min(WIDEST.saturating_sub(before - from)).max(1);
+    // A long line is truncated to the part around the mark.
+    let from = if line.len() > MAX_WIDTH { before.saturating_sub(MAX_WIDTH / 3) } else { 0 };
+    let shown: String = line.iter().skip(from).take(MAX_WIDTH).map(|c| printable(*c)).collect();
+    let marked = marked.min(MAX_WIDTH.saturating_sub(before - from)).max(1);
     let gutter = " ".repeat(number.to_string().len());
 
     writeln!(out, "\x1b[1;31merror\x1b[0m: {}", problem.message)?;
@@ -78,7 +78,7 @@ fn show(name: &str, text: &str, problem: &Problem, out: &mut String) -> std::fmt
     Ok(())
 }
 
-/// A tab takes one column here, and nothing in the file can steer the terminal.
+/// Replaces tabs by one column, and control characters so that the file cannot control the terminal.
 fn printable(c: char) -> char {
     match c {
         '\t' => ' ',
@@ -87,8 +87,8 @@ fn printable(c: char) -> char {
     }
 }
 
-/// The nearest place at or before `at` that does not cut a character.
-fn floor(text: &str, at: usize) -> usize {
+/// The last character boundary at or before `at`.
+fn floor_char_boundary(text: &str, at: usize) -> usize {
     let at = at.min(text.len());
     (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_span_of_any_text_can_be_shown(text in ".{0,300}", start in 0usize..400, length in 0usize..400) {
+        fn rendering_never_panics(text in ".{0,300}", start in 0usize..400, length in 0usize..400) {
             render("x.toml", &text, &[problem(start..start + length)]);
         }
     }

@@ -1,4 +1,4 @@
-//! The keys as JSON Schema, for editors that complete and check the file while it is written.
+//! JSON Schema of the configuration file, for completion and validation in editors.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -22,7 +22,7 @@ pub(crate) fn schema() -> Json {
     Json::Object(all)
 }
 
-/// A table with these keys; `tag` is a further key and the one value that it has.
+/// Schema of a table with these keys; `tag` is an additional key with a constant value.
 fn object(fields: &[Field], tag: Option<(&str, &str)>) -> Json {
     let mut properties = Map::new();
     let mut required = Vec::new();
@@ -31,7 +31,7 @@ fn object(fields: &[Field], tag: Option<(&str, &str)>) -> Json {
         required.push(key);
     }
     for field in fields {
-        let mut schema = shape(&field.shape);
+        let mut schema = shape_schema(&field.shape);
         schema["description"] = match &field.default {
             Some(default) => format!("{} Default: `{default}`.", field.about).into(),
             None => field.about.into(),
@@ -48,13 +48,13 @@ fn object(fields: &[Field], tag: Option<(&str, &str)>) -> Json {
     schema
 }
 
-fn shape(of: &Shape) -> Json {
-    match of {
+fn shape_schema(shape: &Shape) -> Json {
+    match shape {
         Shape::Value(_, schema) => schema.clone(),
         Shape::Table(fields) => object(fields, None),
         Shape::Named(fields) => json!({ "type": "object", "additionalProperties": object(fields, None) }),
-        Shape::List(each) => json!({ "type": "array", "items": shape(each) }),
-        Shape::Either(shapes) => json!({ "anyOf": shapes.iter().map(shape).collect::<Vec<_>>() }),
+        Shape::List(each) => json!({ "type": "array", "items": shape_schema(each) }),
+        Shape::Either(shapes) => json!({ "anyOf": shapes.iter().map(shape_schema).collect::<Vec<_>>() }),
         Shape::Tagged(tag, variants) => {
             let variants = variants.iter().map(|variant| {
                 let mut schema = object(&variant.fields, Some((tag, variant.name)));

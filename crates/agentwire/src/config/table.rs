@@ -1,11 +1,11 @@
-//! Reads a table of the file key by key, and writes down what was asked for.
+//! Reads tables of the file key by key and records the declared keys.
 //!
-//! One line of code per key says its name, what it may hold, where it goes and what it is for. Reading follows that
-//! line, and so do the JSON Schema and the documentation, which are made by "reading" a table that is not there: what
-//! the parser knows and what is written about it cannot differ. A default is whatever the place held before.
+//! One call per key declares its name, type, target and description. The parser, the JSON Schema and the documentation
+//! all use these calls: the latter two "read" an absent table, so that they cannot differ from the parser. The default
+//! of a key is the value that its target had before.
 //!
-//! This is done by hand because serde stops at the first mistake and forgets where a value stood as soon as an enum is
-//! tagged; a person with three mistakes wants to see three.
+//! Written by hand because serde stops at the first error and loses positions inside tagged enums; a file with three
+//! errors must report all three.
 
 use std::ops::Range;
 
@@ -15,47 +15,47 @@ use toml::{Spanned, de::DeTable, de::DeValue};
 use super::problem::Problems;
 use crate::error::nearest;
 
-/// What a value may be, and what becomes of it.
-pub(super) trait Kind<T> {
-    /// Reads a value. `None` when it was wrong, which has been said then.
+/// The type of a value: reads, describes and formats it.
+pub(super) trait ValueType<T> {
+    /// Reads a value. `None` if it is invalid; the problem is then recorded.
     fn read(&self, value: &Value<'_>) -> Option<T>;
 
-    /// What is allowed.
+    /// The allowed values.
     fn shape(&self) -> Shape;
 
-    /// The value as it would be written, for defaults; `None` if it cannot be.
+    /// The value in TOML syntax, for defaults; `None` if it has no short form.
     fn show(&self, value: &T) -> Option<String>;
 }
 
-/// What is known about a key.
+/// A declared key.
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) required: bool,
-    /// As it would be written.
+    /// In TOML syntax.
     pub(super) default: Option<String>,
     pub(super) shape: Shape,
 }
 
-/// What may stand behind a key.
+/// The allowed values of a key.
 #[derive(Debug)]
 pub(super) enum Shape {
-    /// One value: in words, and as JSON Schema.
+    /// One value: described in words and as JSON Schema.
     Value(String, Json),
     /// A table with these keys.
     Table(Vec<Field>),
-    /// Tables with these keys, under names of the user's choice.
+    /// Tables with these keys, under arbitrary names.
     Named(Vec<Field>),
-    /// A table whose key `tag` says which further keys there are.
+    /// A table whose other keys depend on the value of the key `tag`.
     Tagged(&'static str, Vec<Variant>),
-    /// Either of them.
+    /// One of several shapes.
     Either(Vec<Self>),
-    /// A list of them.
+    /// A list of values of one shape.
     List(Box<Self>),
 }
 
-/// One of the tables that a tag chooses from.
+/// The keys for one value of a tag.
 #[derive(Debug)]
 pub(super) struct Variant {
     pub(super) name: &'static str,
@@ -63,7 +63,7 @@ pub(super) struct Variant {
     pub(super) fields: Vec<Field>,
 }
 
-/// A table that is being read; without entries it is only described, or absent.
+/// A table being read. Without entries it is absent or only described.
 pub(super) struct Table<'t> {
     path: String,
     span: Range<usize>,
@@ -72,7 +72,7 @@ pub(super) struct Table<'t> {
     problems: &'t Problems,
 }
 
-/// A value that is being read.
+/// A value being read.
 pub(super) struct Value<'t> {
     pub(super) path: String,
     pub(super) inner: &'t Spanned<DeValue<'t>>,
@@ -85,7 +85,7 @@ impl<'t> Table<'t> {
         Self { path: String::new(), span: 0..0, entries: Some(entries), fields: Vec::new(), problems }
     }
 
-    /// The keys that `read` asks for.
+    /// The keys that `read` declares.
     pub(super) fn describe<T>(read: impl FnOnce(&mut Table<'_>) -> T) -> Vec<Field> {
         let problems = Problems::default();
         let mut table =
@@ -94,41 +94,41 @@ impl<'t> Table<'t> {
         table.fields
     }
 
-    /// A key that has a default: what `slot` holds.
+    /// Reads a key with a default, the previous value of `slot`.
     pub(super) fn set<T>(
         &mut self,
         name: &'static str,
-        kind: &impl Kind<T>,
+        value_type: &impl ValueType<T>,
         slot: &mut T,
         about: &'static str,
     ) {
-        self.note(name, about, false, kind.show(slot), kind.shape());
-        if let Some(read) = self.get(name).and_then(|value| kind.read(&value)) {
+        self.record(name, about, false, value_type.show(slot), value_type.shape());
+        if let Some(read) = self.get(name).and_then(|value| value_type.read(&value)) {
             *slot = read;
         }
     }
 
-    /// A key that may be absent.
-    pub(super) fn maybe<T>(
+    /// Reads a key without a default.
+    pub(super) fn optional<T>(
         &mut self,
         name: &'static str,
-        kind: &impl Kind<T>,
+        value_type: &impl ValueType<T>,
         about: &'static str,
     ) -> Option<T> {
-        self.note(name, about, false, None, kind.shape());
-        self.get(name).and_then(|value| kind.read(&value))
+        self.record(name, about, false, None, value_type.shape());
+        self.get(name).and_then(|value| value_type.read(&value))
     }
 
-    /// A key that must be there.
-    pub(super) fn need<T>(
+    /// Reads a key that must be present.
+    pub(super) fn required<T>(
         &mut self,
         name: &'static str,
-        kind: &impl Kind<T>,
+        value_type: &impl ValueType<T>,
         about: &'static str,
     ) -> Option<T> {
-        self.note(name, about, true, None, kind.shape());
+        self.record(name, about, true, None, value_type.shape());
         match self.get(name) {
-            Some(value) => kind.read(&value),
+            Some(value) => value_type.read(&value),
             None => {
                 if self.entries.is_some() {
                     let place = if self.path.is_empty() { "the file" } else { &format!("`{}`", self.path) };
@@ -144,7 +144,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// A table within this one.
+    /// Reads a nested table.
     pub(super) fn table(
         &mut self,
         name: &'static str,
@@ -161,18 +161,18 @@ impl<'t> Table<'t> {
                 table.fields
             }
         };
-        self.note(name, about, false, None, Shape::Table(fields));
+        self.record(name, about, false, None, Shape::Table(fields));
     }
 
-    /// Tables under names of the user's choice; `read` is called for each in the order of the file.
-    pub(super) fn named(
+    /// Reads tables under arbitrary names; calls `read` for each in the order of the file.
+    pub(super) fn named_tables(
         &mut self,
         name: &'static str,
         about: &'static str,
         describe: impl FnOnce(&mut Table<'_>),
         mut read: impl FnMut(&mut Table<'_>, &str, Range<usize>),
     ) {
-        self.note(name, about, false, None, Shape::Named(Table::describe(describe)));
+        self.record(name, about, false, None, Shape::Named(Table::describe(describe)));
         let Some(value) = self.get(name) else { return };
         let DeValue::Table(entries) = value.inner.get_ref() else {
             value.wrong_type("a table of tables", None);
@@ -187,12 +187,12 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// Where the value of a key stands, or the table if the key is absent.
+    /// Position of the value of a key, or of the table if the key is absent.
     pub(super) fn span_of(&self, name: &str) -> Range<usize> {
         self.get(name).map_or_else(|| self.span.clone(), |value| value.inner.span())
     }
 
-    /// Where the last of these keys stands, each in the table of the one before.
+    /// Position of the value at a path of keys; of the last existing one if the path ends early.
     pub(super) fn span_at(&self, keys: &[&str]) -> Range<usize> {
         let mut span = self.span.clone();
         let mut entries = self.entries;
@@ -204,12 +204,12 @@ impl<'t> Table<'t> {
         span
     }
 
-    /// Whether there is a table, and not only a description of one.
-    pub(super) fn is_there(&self) -> bool {
+    /// Whether the table exists in the file.
+    pub(super) fn is_present(&self) -> bool {
         self.entries.is_some()
     }
 
-    /// Whether a table within this one is absent or has nothing in it.
+    /// Whether a nested table is absent or empty.
     pub(super) fn is_empty(&self, name: &str) -> bool {
         self.get(name)
             .is_none_or(|value| value.inner.get_ref().as_table().is_some_and(|table| table.is_empty()))
@@ -219,29 +219,29 @@ impl<'t> Table<'t> {
         self.get(name).is_some()
     }
 
-    /// Something wrong with a key, or with the table if the key is absent.
-    pub(super) fn refuse(&self, name: &str, message: impl Into<String>, hint: impl Into<String>) {
+    /// Records a problem at a key, or at the table if the key is absent.
+    pub(super) fn reject(&self, name: &str, message: impl Into<String>, hint: impl Into<String>) {
         self.problems.add(self.span_of(name), message, Some(hint.into()));
     }
 
-    /// Something wrong at a place that is known otherwise.
-    pub(super) fn refuse_at(&self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) {
+    /// Records a problem at a position.
+    pub(super) fn reject_at(&self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) {
         self.problems.add(span, message, hint);
     }
 
-    /// The dotted name of the table.
+    /// The dotted path of the table.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
 
-    /// The value of a key, to be read by hand.
+    /// The value of a key.
     pub(super) fn get(&self, name: &str) -> Option<Value<'t>> {
         let inner = self.entries?.get(name)?;
         Some(Value { path: self.join(name), inner, problems: self.problems })
     }
 
-    /// Writes down a key that is read by hand.
-    pub(super) fn note(
+    /// Declares a key.
+    pub(super) fn record(
         &mut self,
         name: &'static str,
         about: &'static str,
@@ -257,7 +257,7 @@ impl<'t> Table<'t> {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// Says which keys nobody asked for, and gives what is known about the others.
+    /// Records a problem for every undeclared key; returns the declared ones.
     pub(super) fn finish(self) -> Vec<Field> {
         let names: Vec<_> = self.fields.iter().map(|field| field.name).collect();
         for (key, _) in self.entries.into_iter().flatten() {
@@ -286,14 +286,14 @@ impl<'t> Table<'t> {
 }
 
 impl<'t> Value<'t> {
-    /// Reads the value as a table, and gives what is known about its keys.
+    /// Reads the value as a table; returns the result and the declared keys.
     pub(super) fn table<T>(
         &self,
-        wanted: &str,
+        expected: &str,
         read: impl FnOnce(&mut Table<'_>) -> T,
     ) -> Option<(T, Vec<Field>)> {
         let DeValue::Table(entries) = self.inner.get_ref() else {
-            self.wrong_type(wanted, None);
+            self.wrong_type(expected, None);
             return None;
         };
         let mut table = Table {
@@ -307,21 +307,21 @@ impl<'t> Value<'t> {
         Some((result, table.finish()))
     }
 
-    /// The text of a string; otherwise says that `wanted` was expected.
-    pub(super) fn text(&self, wanted: &str) -> Option<&'t str> {
+    /// The text of a string; for other types, records that `expected` is required.
+    pub(super) fn text(&self, expected: &str) -> Option<&'t str> {
         match self.inner.get_ref() {
             DeValue::String(text) => Some(text.as_ref()),
             _ => {
-                self.wrong_type(wanted, None);
+                self.wrong_type(expected, None);
                 None
             }
         }
     }
 
-    /// The elements of an array; otherwise says that `wanted` was expected.
-    pub(super) fn items(&self, wanted: &str) -> Option<Vec<Self>> {
+    /// The elements of an array; for other types, records that `expected` is required.
+    pub(super) fn items(&self, expected: &str) -> Option<Vec<Self>> {
         let DeValue::Array(items) = self.inner.get_ref() else {
-            self.wrong_type(wanted, None);
+            self.wrong_type(expected, None);
             return None;
         };
         let value = |(index, inner)| Value {
@@ -332,10 +332,10 @@ impl<'t> Value<'t> {
         Some(items.iter().enumerate().map(value).collect())
     }
 
-    /// The entries of a table under any names; otherwise says that `wanted` was expected.
-    pub(super) fn entries(&self, wanted: &str) -> Option<Vec<(&'t str, Range<usize>, Self)>> {
+    /// The entries of a table; for other types, records that `expected` is required.
+    pub(super) fn entries(&self, expected: &str) -> Option<Vec<(&'t str, Range<usize>, Self)>> {
         let DeValue::Table(entries) = self.inner.get_ref() else {
-            self.wrong_type(wanted, None);
+            self.wrong_type(expected, None);
             return None;
         };
         let entry = |(key, inner): (&'t Spanned<_>, &'t Spanned<_>)| {
@@ -346,24 +346,24 @@ impl<'t> Value<'t> {
         Some(entries.iter().map(entry).collect())
     }
 
-    /// The value is of another type than `wanted`.
-    pub(super) fn wrong_type(&self, wanted: &str, hint: Option<String>) {
-        let message = format!("`{}` must be {wanted}, not {}", self.path, type_of(self.inner.get_ref()));
+    /// Records that the type of the value differs from `expected`.
+    pub(super) fn wrong_type(&self, expected: &str, hint: Option<String>) {
+        let message = format!("`{}` must be {expected}, not {}", self.path, type_of(self.inner.get_ref()));
         self.problems.add(self.inner.span(), message, hint);
     }
 
-    /// The value is of the right type and still wrong.
-    pub(super) fn refuse(&self, message: impl Into<String>, hint: Option<String>) {
+    /// Records a problem with the value.
+    pub(super) fn reject(&self, message: impl Into<String>, hint: Option<String>) {
         self.problems.add(self.inner.span(), message, hint);
     }
 
-    /// Something is wrong with a part of the value.
-    pub(super) fn refuse_at(&self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) {
+    /// Records a problem with a part of the value.
+    pub(super) fn reject_at(&self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) {
         self.problems.add(span, message, hint);
     }
 }
 
-/// The type of a value with its article.
+/// The name of the TOML type with its article.
 pub(super) fn type_of(value: &DeValue<'_>) -> String {
     match value.type_str() {
         kind @ ("array" | "integer") => format!("an {kind}"),
@@ -371,8 +371,8 @@ pub(super) fn type_of(value: &DeValue<'_>) -> String {
     }
 }
 
-/// A key as it would be written.
+/// A key in TOML syntax.
 fn key_text(key: &str) -> String {
-    let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if !key.is_empty() && key.chars().all(bare) { key.to_owned() } else { format!("{key:?}") }
+    let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !key.is_empty() && key.chars().all(is_bare) { key.to_owned() } else { format!("{key:?}") }
 }

@@ -1,4 +1,4 @@
-//! What the file may say, and what is said when it is wrong.
+//! Parsing of valid files, and the errors of invalid ones.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -15,12 +15,12 @@ fn render(text: &str, problems: &[Problem]) -> String {
     anstream::adapter::strip_str(&problem::render("agentwire.toml", text, problems)).to_string()
 }
 
-/// What is said about a file that is wrong.
+/// The rendered errors of an invalid file.
 fn mistakes(text: &str) -> String {
     render(text, &parse(text, false).expect_err("the file is wrong"))
 }
 
-/// Each is a file with mistakes; what is said about all of them is one snapshot.
+/// Tests that each parse some invalid files and compare all errors with one snapshot.
 macro_rules! mistakes {
     ($($(#[$about:meta])* $name:ident: $($text:expr),+;)+) => {
         $($(#[$about])*
@@ -38,7 +38,7 @@ macro_rules! mistakes {
 const AGENT: &str = "[agents.a]\nupstream = { kind = \"demo\" }\n";
 
 mistakes! {
-    syntax_errors_are_shown_where_they_are:
+    syntax_errors_are_located:
         "listen = \n", "listen = \"127.0.0.1:1\n[agents.a]\nupstream = 1", "listen == 3\nstore = [1,\n", "[agents.a\n", "a = 1\na = 2\n",
         "= 3", "\u{0}", "x = \"\\q\"";
     unknown_keys_name_the_likely_one:
@@ -46,7 +46,7 @@ mistakes! {
         "[agents.a]\nupstream = { kind = \"langgraph\", url = \"http://h\", graph = \"g\", optoins = {} }\n[agents.a.routes]\nstates = true\n",
         "[agents.a]\nupstream = { kind = \"demo\", url = \"http://h\" }\n[retention]\nzzz = 1\n",
         "[agents.a]\nupstream = { kind = \"demo\" }\n\"odd key\" = 1\n";
-    unknown_keys_that_are_known_elsewhere_name_the_place:
+    unknown_keys_known_elsewhere_name_the_table:
         "[agents.a]\nupstream = { kind = \"demo\" }\nlisten = \"127.0.0.1:7117\"\nidle = \"3s\"\n",
         "[agents.a]\nupstream = { kind = \"adk\", url = \"http://h\", app = \"x\", graph = \"g\" }\nbusy = { policy = \"reject\", limit = 3 }\n",
         "graph = \"agent\"\n[agents.a]\nupstream = { kind = \"demo\" }\n";
@@ -54,10 +54,10 @@ mistakes! {
         "listen = 7117\nstore = true\ncors = \"https://x\"\nheartbeat = 15\nsse = 1\n[agents.a]\nupstream = \"demo\"\ndefault = \"true\"\n[agents.b]\nupstream = 3\nbusy = 1\ntimeouts = \"3s\"\n",
         "agents = 3\n", "[agents]\na = 3\n", "[[agents]]\nname = \"a\"\n",
         "identity = \"x-user-id\"\nretention = { runs_per_thread = \"ten\" }\nlimits = { body = 1.5, runs = \"10MiB\" }\n[agents.a]\nupstream = { kind = 1 }\n";
-    bad_values_name_what_is_allowed:
+    bad_values_name_the_allowed_ones:
         "listen = \"7117\"\nstore = \"agentwire.db\"\ndurability = \"fsnc\"\nheartbeat = \"15x\"\nlease = \"0s\"\ncors = [\"https://a.example/app\", \"nonsense\"]\nlimits = { body = \"10XB\", head = 0, runs = 0, connections = -1 }\n[agents.a]\nupstream = { kind = \"demo\" }\nbusy = \"enque\"\nhistory = \"servr\"\ntimeouts = { idle = \"forever\" }\n",
         "store = \"postgres://db\"\nlog = { level = \"inf\", format = \"xml\" }\n[agents.a]\nupstream = { kind = \"ag-ui\", url = \"localhost:8000\" }\npath = \"agent\"\n[agents.b]\nupstream = { kind = \"ag-ui\", url = \"ftp://h/\" }\npath = \"/{user}/{user}\"\n[agents.c]\nupstream = { kind = \"ag-ui\", url = \"http://\" }\npath = \"/chat\"\n";
-    what_could_never_be_asked_is_found:
+    rejects_templates_and_options_that_cannot_work:
         "[agents.a]\nupstream = { kind = \"events\", url = \"http://h/{{mesage}}\", body = { q = [\"{{thread}} {{foo}}\"] } }\n[agents.b]\nupstream = { kind = \"langgraph\", url = \"http://h\", graph = \"g\", context = { x = \"{{foo}}\" } }\n[agents.c]\nupstream = { kind = \"events\", url = \"http://h/x\", method = \"GET\", body = { a = 1 } }\n[agents.d]\nupstream = { kind = \"exec\", command = [\"x\"], options = { steps = \"none\" } }\n";
     bad_kinds_and_formats_name_the_likely_one:
         "[agents.a]\nupstream = { kind = \"langraph\", url = \"http://h\" }\n[agents.b]\nupstream = { url = \"http://h\" }\n[agents.c]\nupstream = { kind = \"events\", url = \"http://h\", format = \"agui\" }\n[agents.d]\nupstream = { kind = \"exec\", command = \"x\", format = \"ag-ui@9\" }\n",
@@ -65,15 +65,15 @@ mistakes! {
     missing_keys_are_named:
         "[agents.a]\n", "[agents.a]\nupstream = { kind = \"langgraph\" }\n", "[agents.a]\nbusy = {}\n[agents.a.upstream]\nkind = \"openai\"\nurl = \"http://h\"\nheaders = { x-key = {} }\n",
         "[agents.a]\nupstream = { kind = \"exec\", command = [] }\n";
-    agents_are_counted_and_named:
+    checks_number_and_names_of_agents:
         "listen = \"127.0.0.1:7117\"\n", "", "[agents]\n",
         "[agents.a]\nupstream = { kind = \"demo\" }\ndefault = true\n[agents.b]\nupstream = { kind = \"demo\" }\ndefault = true\n",
         "[agents.\"a/b\"]\nupstream = { kind = \"demo\" }\n[agents.\"\"]\nupstream = { kind = \"demo\" }\n";
-    identity_is_taken_from_one_place:
+    identity_has_exactly_one_source:
         "identity = { user = { header = \"x-user\", constant = \"u\" }, tenant = {}, thread = { body = \"threadId\" } }\n[agents.a]\nupstream = { kind = \"demo\" }\n",
         "identity = { user = { path = \"user\" }, user_header = \"x y\", tenant = { constant = \"a\", default = \"b\" } }\n[agents.a]\nupstream = { kind = \"demo\" }\n",
         "identity = { history = { user = { path = \"user\" } }, state = { users = { header = \"x\" }, thread = { path = \"{id}\" } } }\n[agents.a]\npath = \"/users/{user}\"\nupstream = { kind = \"demo\" }\n";
-    rules_that_can_never_do_anything_say_why:
+    explains_rules_without_effect:
         "[agents.a]\nupstream = { kind = \"demo\" }\nrules = [\n  { action = \"drop\" },\n  { action = \"drop\", event = \"RUN_FINISHED\" },\n  { action = \"drop\", event = \"TEXT_MESAGE_START\" },\n  { action = \"drop\", event = \"NOTHING_*\" },\n  { action = \"redact\", in = \"state\", tool = \"x\", pointer = \"/a\" },\n  { action = \"redact\", pointer = \"a.b\" },\n  { action = \"redact\", pointer = \"/type\" },\n  { action = \"redact\", event = \"RAW\", tool = \"x\", pointer = \"/a\" },\n  { action = \"rename\", tool = \"x\" },\n  { action = \"renam\", tool = \"x\" },\n  { tool = \"x\" },\n  { action = 3 },\n  3,\n  { action = \"drop\", tool = \"x\", to = \"y\" },\n  { action = \"redact\", tool = \"x\", in = \"argument\", pointer = \"/a\" },\n]\n",
         "[agents.a]\nupstream = { kind = \"demo\" }\nrules = { action = \"drop\" }\n",
         "[agents.a]\nupstream = { kind = \"demo\" }\n[[agents.a.rules]]\naction = \"redact\"\nevent = \"CUSTOM\"\n";
@@ -85,7 +85,7 @@ mistakes! {
 }
 
 #[test]
-fn a_long_line_is_shown_around_its_mistake() {
+fn truncates_a_long_line_around_its_mistake() {
     let text = format!("cors = [{} \"nonsense\"]\n{AGENT}", "\"https://example.org\", ".repeat(40));
     insta::assert_snapshot!(mistakes(&text));
 }
@@ -154,9 +154,9 @@ fn every_key_reaches_its_setting() {
         state.thread,
         Some(IdentityField { source: IdentitySource::Path("id".into()), default: None })
     );
-    let kept = &settings.retention;
-    assert_eq!((kept.events, kept.history), (None, None));
-    assert_eq!((kept.runs_per_thread, kept.threads_per_user), (Some(3), Some(4)));
+    let retention = &settings.retention;
+    assert_eq!((retention.events, retention.history), (None, None));
+    assert_eq!((retention.runs_per_thread, retention.threads_per_user), (Some(3), Some(4)));
     let limits = &settings.limits;
     assert_eq!((limits.body, limits.head, limits.request_timeout), (1 << 20, 4096, Duration::from_secs(9)));
     assert_eq!((limits.reader_lag, limits.ring, limits.connections, limits.runs), (2 << 20, 1 << 10, 5, 6));
@@ -187,7 +187,7 @@ fn every_key_reaches_its_setting() {
 }
 
 #[test]
-fn every_busy_word_has_its_defaults() {
+fn every_busy_policy_has_defaults() {
     let busy = |text: &str| read_all(&format!("{AGENT}busy = {text}\n")).agents[0].settings.busy;
     assert_eq!(busy("\"reject\""), Busy::Reject);
     assert_eq!(busy("\"interrupt\""), Busy::Interrupt);
@@ -202,7 +202,7 @@ fn the_short_form_of_identity_falls_back_to_the_default_user() {
 }
 
 #[test]
-fn every_kind_of_upstream_is_read() {
+fn reads_every_kind_of_upstream() {
     let config = read_all(
         r#"
         [agents]
@@ -221,7 +221,7 @@ fn every_kind_of_upstream_is_read() {
     assert_eq!(config.default_agent.as_deref(), Some("demo"));
     let upstreams: Vec<_> =
         config.agents.iter().map(|agent| format!("{} {:#?}", agent.name, agent.upstream)).collect();
-    // Formats hold functions, whose addresses are others in every build.
+    // Formats contain function pointers, whose addresses differ in every build.
     let upstreams = upstreams.join("\n");
     let lines: Vec<_> = upstreams.lines().filter(|line| !line.trim_start().starts_with("0x")).collect();
     insta::assert_snapshot!(lines.join("\n"));
@@ -230,12 +230,12 @@ fn every_kind_of_upstream_is_read() {
 }
 
 #[test]
-fn a_file_may_leave_the_agents_to_the_command_line() {
+fn a_file_without_agents_is_valid_with_a_flag_agent() {
     assert!(parse("listen = \"127.0.0.1:0\"", true).is_ok());
 }
 
 #[test]
-fn a_byte_order_mark_and_carriage_returns_are_taken() {
+fn accepts_byte_order_mark_and_carriage_returns() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.toml");
     std::fs::write(
@@ -243,12 +243,12 @@ fn a_byte_order_mark_and_carriage_returns_are_taken() {
         "\u{feff}listen = \"127.0.0.1:1\"\r\n[agents.a]\r\nupstream = { kind = \"demo\" }\r\n",
     )
     .unwrap();
-    assert_eq!(File::load(&path, false).unwrap().config.settings.listen.port(), 1);
+    assert_eq!(ConfigFile::load(&path, false).unwrap().config.settings.listen.port(), 1);
 }
 
 proptest! {
     #[test]
-    fn no_text_breaks_the_parser(text in "(listen|store|agents|\\[|\\]|\\{|\\}|=|\"|\\.|a|1|\n| |upstream|kind|demo|busy|identity|,){0,40}") {
+    fn parser_never_panics(text in "(listen|store|agents|\\[|\\]|\\{|\\}|=|\"|\\.|a|1|\n| |upstream|kind|demo|busy|identity|,){0,40}") {
         if let Err(problems) = parse(&text, false) {
             prop_assert!(!problems.is_empty());
             render(&text, &problems);
@@ -256,15 +256,15 @@ proptest! {
     }
 }
 
-/// Every key with its dotted path; a tagged table's keys are below the tag's value.
+/// Every key with its dotted path; the keys of a tagged table are below the tag's value.
 fn paths(fields: &[Field], prefix: &str, out: &mut BTreeMap<String, bool>) {
-    fn of(shape: &Shape, path: &str, out: &mut BTreeMap<String, bool>) {
+    fn shape_paths(shape: &Shape, path: &str, out: &mut BTreeMap<String, bool>) {
         match shape {
             Shape::Value(..) => {}
             Shape::Table(fields) => paths(fields, path, out),
             Shape::Named(fields) => paths(fields, &format!("{path}.NAME"), out),
-            Shape::Either(shapes) => shapes.iter().for_each(|shape| of(shape, path, out)),
-            Shape::List(each) => of(each, path, out),
+            Shape::Either(shapes) => shapes.iter().for_each(|shape| shape_paths(shape, path, out)),
+            Shape::List(each) => shape_paths(each, path, out),
             Shape::Tagged(tag, variants) => {
                 for variant in variants {
                     let path = format!("{path}({})", variant.name);
@@ -277,7 +277,7 @@ fn paths(fields: &[Field], prefix: &str, out: &mut BTreeMap<String, bool>) {
     for field in fields {
         let path = if prefix.is_empty() { field.name.to_owned() } else { format!("{prefix}.{}", field.name) };
         out.insert(path.clone(), field.required);
-        of(&field.shape, &path, out);
+        shape_paths(&field.shape, &path, out);
     }
 }
 
@@ -312,7 +312,7 @@ fn rules_and_hooks_reach_their_settings() {
     assert_eq!(missing, [("shop", "NO_SUCH_VARIABLE")]);
 }
 
-/// The same from the schema alone.
+/// The same paths, from the JSON Schema.
 fn schema_paths(schema: &serde_json::Value, prefix: &str, out: &mut BTreeMap<String, bool>) {
     for alternative in ["anyOf", "oneOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten() {
         let tag = ["kind", "policy", "action"]
@@ -325,9 +325,9 @@ fn schema_paths(schema: &serde_json::Value, prefix: &str, out: &mut BTreeMap<Str
         schema_paths(&schema["items"], prefix, out);
     }
     let required: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
-    // What a format or a header is called is not a key of ours.
-    let foreign = prefix.ends_with("options") || prefix.ends_with("headers");
-    for (name, inner) in schema["properties"].as_object().into_iter().flatten().filter(|_| !foreign) {
+    // Names of format options and headers are not keys of the file.
+    let is_foreign = prefix.ends_with("options") || prefix.ends_with("headers");
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten().filter(|_| !is_foreign) {
         let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
         out.insert(path.clone(), required.contains(&&serde_json::Value::from(name.as_str())));
         schema_paths(inner, &path, out);
@@ -338,7 +338,7 @@ fn schema_paths(schema: &serde_json::Value, prefix: &str, out: &mut BTreeMap<Str
 }
 
 #[test]
-fn the_schema_has_every_key_and_no_other() {
+fn schema_has_exactly_the_parsed_keys() {
     let (mut known, mut written) = (BTreeMap::new(), BTreeMap::new());
     paths(&description(), "", &mut known);
     schema_paths(&schema(), "", &mut written);
@@ -347,15 +347,18 @@ fn the_schema_has_every_key_and_no_other() {
 }
 
 #[test]
-fn the_schema_is_as_reviewed() {
+fn schema_matches_snapshot() {
     insta::assert_snapshot!(serde_json::to_string_pretty(&schema()).unwrap());
 }
 
-/// The keys as tables of Markdown: those of a table, then those of the tables in it.
+/// The keys as Markdown tables: first those of a table, then those of its nested tables.
 fn markdown(fields: &[Field], path: &str, heading: &str, out: &mut String) {
     let cell = |text: &str| text.replace('|', "\\|");
     if !fields.is_empty() {
-        let _ = writeln!(out, "\n{heading}\n\n| key | value | default | what |\n| --- | --- | --- | --- |");
+        let _ = writeln!(
+            out,
+            "\n{heading}\n\n| key | value | default | description |\n| --- | --- | --- | --- |"
+        );
     }
     for field in fields {
         let value = match &field.shape {
@@ -397,7 +400,7 @@ fn markdown(fields: &[Field], path: &str, heading: &str, out: &mut String) {
                     markdown(inner, &path, &format!("## Agents: `[{path}]`"), out);
                 }
                 Shape::Tagged(tag, variants) => {
-                    let _ = writeln!(out, "\n### `{path}`\n\n| {tag} | what |\n| --- | --- |");
+                    let _ = writeln!(out, "\n### `{path}`\n\n| {tag} | description |\n| --- | --- |");
                     for variant in variants {
                         let _ = writeln!(out, "| `\"{}\"` | {} |", variant.name, cell(variant.about));
                     }
@@ -412,17 +415,16 @@ fn markdown(fields: &[Field], path: &str, heading: &str, out: &mut String) {
 }
 
 #[test]
-fn the_page_has_every_key() {
-    const MARK: &str =
-        "<!-- The rest is made from the parser: UPDATE=1 cargo test -p agentwire the_page -->\n";
+fn docs_page_has_every_key() {
+    const MARK: &str = "<!-- Generated from the parser: UPDATE=1 cargo test -p agentwire docs_page -->\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (prose, rest) = page.split_once(MARK).expect("the page has the mark");
-    let mut wanted = String::new();
-    markdown(&description(), "", "## The whole server", &mut wanted);
+    let mut expected = String::new();
+    markdown(&description(), "", "## The whole server", &mut expected);
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(path, format!("{prose}{MARK}{wanted}")).unwrap();
+        std::fs::write(path, format!("{prose}{MARK}{expected}")).unwrap();
         return;
     }
-    assert_eq!(rest, wanted, "docs/config.md is stale: run `UPDATE=1 cargo test -p agentwire the_page`");
+    assert_eq!(rest, expected, "docs/config.md is stale: run `UPDATE=1 cargo test -p agentwire docs_page`");
 }

@@ -1,4 +1,4 @@
-//! How an agent is reached.
+//! Keys of an upstream.
 
 use std::{fmt, ops::Range, path::PathBuf};
 
@@ -7,14 +7,14 @@ use serde_json::{Map, Value as Json, json};
 use toml::de::DeValue;
 
 use super::{
-    kind::{
-        ANY_TEXT, ASSIGNMENT, AnyJson, FORMAT, HEADER, JsonTable, List, NAME, OptionsOf, PATH, Speed, URL,
-        VARIABLE, Word, did_you_mean,
+    table::{Shape, Table, Value, ValueType, Variant, type_of},
+    types::{
+        ANY_TEXT, ASSIGNMENT, AnyJson, Choice, FORMAT, FormatOptions, HEADER, JsonTable, List, NAME, PATH,
+        Speed, URL, VARIABLE, did_you_mean,
     },
-    table::{Kind, Shape, Table, Value, Variant, type_of},
 };
 
-/// How an agent is reached.
+/// The upstream of an agent.
 #[derive(Clone, Debug)]
 pub(crate) enum Upstream {
     /// The built-in agent.
@@ -27,7 +27,7 @@ pub(crate) enum Upstream {
     LangGraph(LangGraph),
     /// A Google ADK server.
     Adk(Adk),
-    /// Any server that answers with a stream of a known format.
+    /// Any server that responds with a stream of a known format.
     Events(Events),
     /// A server that speaks OpenAI's chat completions.
     OpenAi(OpenAi),
@@ -35,10 +35,10 @@ pub(crate) enum Upstream {
     Exec(Exec),
 }
 
-/// A server, and what is sent along.
+/// A server and the headers of requests to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
-    /// As it was written.
+    /// Unchanged from the file.
     pub(crate) url: String,
     /// Names in lower case.
     pub(crate) headers: Vec<(String, Secret)>,
@@ -51,9 +51,9 @@ pub(crate) struct Http {
 #[derive(Clone, Debug)]
 pub(crate) struct Replay {
     pub(crate) file: PathBuf,
-    /// Told from the file if absent.
+    /// Detected from the file if absent.
     pub(crate) format: Option<&'static Format>,
-    /// How many times faster than recorded; `None` does not wait at all.
+    /// Factor relative to the recorded speed; `None` replays without delays.
     pub(crate) speed: Option<f64>,
     /// Options of the format, `key=value`.
     pub(crate) options: Vec<String>,
@@ -83,14 +83,14 @@ pub(crate) struct Adk {
     pub(crate) options: Vec<String>,
 }
 
-/// Any server that answers with a stream of a known format.
+/// Any server that responds with a stream of a known format.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     pub(crate) http: Http,
     pub(crate) method: &'static str,
-    /// What is sent; the AG-UI request if absent.
+    /// Request body; the AG-UI request if absent.
     pub(crate) body: Option<Json>,
-    /// Told by the answer if absent.
+    /// Detected from the response if absent.
     pub(crate) format: Option<&'static Format>,
     /// Options of the format, `key=value`.
     pub(crate) options: Vec<String>,
@@ -103,7 +103,7 @@ pub(crate) struct OpenAi {
     pub(crate) model: String,
     pub(crate) system: Option<String>,
     pub(crate) api_key: Option<Secret>,
-    /// Members of every request.
+    /// Additional members of every request.
     pub(crate) options: Map<String, Json>,
 }
 
@@ -112,28 +112,28 @@ pub(crate) struct OpenAi {
 pub(crate) struct Exec {
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
-    /// Told by what it writes if absent.
+    /// Detected from the output if absent.
     pub(crate) format: Option<&'static Format>,
-    /// The variables of our environment that the program sees, and those that it gets as `NAME=value`.
+    /// Variables passed on from the gateway's environment, and assignments `NAME=value`.
     pub(crate) env: Vec<String>,
     pub(crate) cwd: Option<PathBuf>,
     /// Options of the format, `key=value`.
     pub(crate) options: Vec<String>,
 }
 
-/// Something that is not shown: given, or to be taken from the environment.
+/// A value hidden from output, given in the file or read from the environment.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Secret {
-    Given(String),
-    /// The variable, and where the file names it.
+    Literal(String),
+    /// The variable and its position in the file.
     Variable(String, Range<usize>),
 }
 
 impl Secret {
-    /// The value, unless the variable is not set.
+    /// The value; `None` if the variable is not set.
     pub(crate) fn value(&self) -> Option<String> {
         match self {
-            Self::Given(value) => Some(value.clone()),
+            Self::Literal(value) => Some(value.clone()),
             Self::Variable(name, _) => std::env::var(name).ok(),
         }
     }
@@ -142,35 +142,34 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Given(_) => f.write_str("…"),
+            Self::Literal(_) => f.write_str("…"),
             Self::Variable(name, _) => write!(f, "${name}"),
         }
     }
 }
 
-/// What a kind is called, what it is, and how its table is read.
-type KindOfUpstream = (&'static str, &'static str, fn(&mut Table<'_>) -> Option<Upstream>);
+/// Name, description and table reader of an upstream kind.
+type UpstreamSpec = (&'static str, &'static str, fn(&mut Table<'_>) -> Option<Upstream>);
 
-/// Every way to reach an agent: its name, what it is, and its keys.
-const KINDS: &[KindOfUpstream] = &[
-    ("demo", "The built-in agent: shows everything that the wire can carry, needs nothing.", |_| {
+const UPSTREAMS: &[UpstreamSpec] = &[
+    ("demo", "The built-in agent: demonstrates every kind of event, needs no server.", |_| {
         Some(Upstream::Demo)
     }),
     ("replay", "A recorded stream, the same for every run.", replay),
     ("ag-ui", "A server that speaks AG-UI.", |table| http(table).map(Upstream::AgUi)),
     ("langgraph", "A LangGraph server (`langgraph dev`, LangGraph Platform).", langgraph),
     ("adk", "A Google ADK server (`adk api_server`).", adk),
-    ("events", "Any server that answers a request with a stream of a format that agentwire reads.", events),
+    ("events", "Any server that responds with a stream in a format that agentwire reads.", events),
     ("openai", "Any server that speaks OpenAI's chat completions.", open_ai),
     ("exec", "A program that is started for each run and writes a stream to its stdout.", exec),
 ];
 
 /// The table behind `upstream`.
-pub(super) struct UpstreamKind;
+pub(super) struct UpstreamType;
 
-impl Kind<Upstream> for UpstreamKind {
+impl ValueType<Upstream> for UpstreamType {
     fn read(&self, value: &Value<'_>) -> Option<Upstream> {
-        let names: Vec<_> = KINDS.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<_> = UPSTREAMS.iter().map(|(name, ..)| *name).collect();
         if let DeValue::String(text) = value.inner.get_ref() {
             let hint = if names.contains(&&**text) {
                 format!("write `{{ kind = \"{text}\" }}`")
@@ -186,28 +185,28 @@ impl Kind<Upstream> for UpstreamKind {
         };
         let Some(kind) = entries.get("kind") else {
             let message = format!("`{}` lacks the key `kind`", value.path);
-            value.refuse(message, Some(format!("kinds: {}", names.join(", "))));
+            value.reject(message, Some(format!("kinds: {}", names.join(", "))));
             return None;
         };
         let DeValue::String(name) = kind.get_ref() else {
             let message = format!("`{}.kind` must be text, not {}", value.path, type_of(kind.get_ref()));
-            value.refuse_at(kind.span(), message, Some(format!("kinds: {}", names.join(", "))));
+            value.reject_at(kind.span(), message, Some(format!("kinds: {}", names.join(", "))));
             return None;
         };
-        let Some((name, about, read)) = KINDS.iter().find(|(known, ..)| known == name) else {
+        let Some((name, about, read)) = UPSTREAMS.iter().find(|(kind, ..)| kind == name) else {
             let message = format!("`{}.kind` cannot be `{name}`", value.path);
-            value.refuse_at(kind.span(), message, Some(did_you_mean(name, &names, "kinds")));
+            value.reject_at(kind.span(), message, Some(did_you_mean(name, &names, "kinds")));
             return None;
         };
         let read = |table: &mut Table<'_>| {
-            table.note("kind", about, true, None, Shape::Value(String::new(), json!({ "const": name })));
+            table.record("kind", about, true, None, Shape::Value(String::new(), json!({ "const": name })));
             read(table)
         };
         value.table("a table", read).and_then(|(upstream, _)| upstream)
     }
 
     fn shape(&self) -> Shape {
-        let variants = KINDS
+        let variants = UPSTREAMS
             .iter()
             .map(|(name, about, read)| Variant { name, about, fields: Table::describe(read) })
             .collect();
@@ -220,23 +219,23 @@ impl Kind<Upstream> for UpstreamKind {
 }
 
 fn http(table: &mut Table<'_>) -> Option<Http> {
-    let url = table.need("url", &URL, "Where the server is.");
+    let url = table.required("url", &URL, "URL of the server.");
     let (mut headers, mut forward_headers) = (Vec::new(), Vec::new());
     table.set("headers", &Headers, &mut headers, "Headers of every request to it. A value may be `{ env = \"NAME\" }`, so that a secret stays out of the file.");
     table.set(
         "forward_headers",
         &List(HEADER, "a list of header names"),
         &mut forward_headers,
-        "Headers of the client's request that are passed on. `traceparent` always is; nothing else unless it is named here.",
+        "Allowlist of client request headers that are forwarded. `traceparent` is always forwarded.",
     );
     Some(Http { url: url?, headers, forward_headers })
 }
 
-/// Refuses a template with a name in it that nobody knows.
+/// Rejects a template with unknown placeholders.
 fn check_template(table: &Table<'_>, name: &str, template: &Json) {
     if let Err(problem) = agentwire_gateway::upstream::check_template(template) {
         let message = format!("`{}.{name}` cannot be filled in: {problem}", table.path());
-        table.refuse_at(table.span_of(name), message, None);
+        table.reject_at(table.span_of(name), message, None);
     }
 }
 
@@ -244,34 +243,39 @@ fn options(table: &mut Table<'_>, format: Option<&'static Format>) -> Vec<String
     let mut pairs = Vec::new();
     table.set(
         "options",
-        &OptionsOf(format),
+        &FormatOptions(format),
         &mut pairs,
         "Options of the reader, as `agentwire formats` lists them.",
     );
     if !pairs.is_empty() && !table.has("format") && format.is_none() {
         let message = format!("`{}.options` are those of no format", table.path());
-        table.refuse("options", message, "name one with `format`");
+        table.reject("options", message, "name one with `format`");
     }
     pairs
 }
 
 fn replay(table: &mut Table<'_>) -> Option<Upstream> {
-    let file = table.need("file", &PATH, "The recording: SSE, JSON lines or a JSON array, also gzipped.");
-    let format = table.maybe("format", &FORMAT, "The format of the recording; told from the file if absent.");
+    let file = table.required("file", &PATH, "The recording: SSE, JSON lines or a JSON array, also gzipped.");
+    let format = table.optional("format", &FORMAT, "The format of the recording; detected if absent.");
     let mut speed = None;
-    table.set("speed", &Speed, &mut speed, "How many times faster than recorded; `\"max\"` does not wait.");
+    table.set(
+        "speed",
+        &Speed,
+        &mut speed,
+        "Factor relative to the recorded speed; `\"max\"` replays without delays.",
+    );
     let options = options(table, format);
     Some(Upstream::Replay(Replay { file: file?, format, speed, options }))
 }
 
 fn langgraph(table: &mut Table<'_>) -> Option<Upstream> {
     let http = http(table);
-    let graph = table.need("graph", &NAME, "The graph, as in the server's `langgraph.json`.");
-    let assistant = table.maybe("assistant", &NAME, "The assistant's id, if it is not the graph's own.");
-    let context = table.maybe(
+    let graph = table.required("graph", &NAME, "The graph, as in the server's `langgraph.json`.");
+    let assistant = table.optional("assistant", &NAME, "The assistant's id, if it is not the graph's own.");
+    let context = table.optional(
         "context",
         &JsonTable,
-        "What every run gets as its context; `{{…}}` is filled in from the request (upstreams.md).",
+        "The context of every run; placeholders `{{…}}` are filled in from the request (upstreams.md).",
     );
     if let Some(context) = &context {
         check_template(table, "context", &Json::Object(context.clone()));
@@ -280,7 +284,7 @@ fn langgraph(table: &mut Table<'_>) -> Option<Upstream> {
     table.set(
         "state_keys",
         &List(
-            Word(&[("tools", "tools"), ("ag-ui", "ag-ui"), ("copilotkit", "copilotkit")]),
+            Choice(&[("tools", "tools"), ("ag-ui", "ag-ui"), ("copilotkit", "copilotkit")]),
             "a list of keys",
         ),
         &mut state_keys,
@@ -294,22 +298,24 @@ fn langgraph(table: &mut Table<'_>) -> Option<Upstream> {
 
 fn adk(table: &mut Table<'_>) -> Option<Upstream> {
     let http = http(table);
-    let app = table.need("app", &NAME, "The application's name.");
-    let user = table.maybe("user", &NAME, "The user's id there; the user of the request if absent.");
+    let app = table.required("app", &NAME, "The application's name.");
+    let user =
+        table.optional("user", &NAME, "The user id on that server; the user of the request if absent.");
     let options = options(table, Format::find("adk"));
     Some(Upstream::Adk(Adk { http: http?, app: app?, user, options }))
 }
 
 fn events(table: &mut Table<'_>) -> Option<Upstream> {
-    const METHODS: Word<&str> = Word(&[("POST", "POST"), ("GET", "GET"), ("PUT", "PUT"), ("PATCH", "PATCH")]);
+    const METHODS: Choice<&str> =
+        Choice(&[("POST", "POST"), ("GET", "GET"), ("PUT", "PUT"), ("PATCH", "PATCH")]);
     let http = http(table);
-    let format = table.maybe("format", &FORMAT, "The format of the answer; told by its beginning if absent.");
+    let format = table.optional("format", &FORMAT, "The format of the response; detected if absent.");
     let mut method = "POST";
     table.set("method", &METHODS, &mut method, "The method of the request.");
-    let body = table.maybe(
+    let body = table.optional(
         "body",
         &AnyJson,
-        "The body of the request, in which `{{…}}` is filled in (upstreams.md); the AG-UI request if absent.",
+        "The body of the request, with placeholders `{{…}}` (upstreams.md); the AG-UI request if absent.",
     );
     let options = options(table, format);
     if let Some(http) = &http {
@@ -319,7 +325,7 @@ fn events(table: &mut Table<'_>) -> Option<Upstream> {
         check_template(table, "body", body);
         if method == "GET" {
             let message = format!("`{}.body` cannot be sent with GET", table.path());
-            table.refuse("body", message, "put `{{…}}` into the URL, or choose another `method`");
+            table.reject("body", message, "put `{{…}}` into the URL, or choose another `method`");
         }
     }
     Some(Upstream::Events(Events { http: http?, method, body, format, options }))
@@ -327,10 +333,11 @@ fn events(table: &mut Table<'_>) -> Option<Upstream> {
 
 fn open_ai(table: &mut Table<'_>) -> Option<Upstream> {
     let http = http(table);
-    let model = table.need("model", &NAME, "The model.");
-    let system = table.maybe("system", &ANY_TEXT, "A system message before every conversation.");
+    let model = table.required("model", &NAME, "The model.");
+    let system = table.optional("system", &ANY_TEXT, "A system message before every conversation.");
     let span = table.span_of("api_key_env");
-    let api_key = table.maybe("api_key_env", &VARIABLE, "The environment variable that holds the API key.");
+    let api_key =
+        table.optional("api_key_env", &VARIABLE, "The environment variable that holds the API key.");
     let api_key = api_key.map(|name| Secret::Variable(name, span));
     let mut options = Map::new();
     table.set(
@@ -346,31 +353,31 @@ fn open_ai(table: &mut Table<'_>) -> Option<Upstream> {
             _ => "a whole answer is understood too, but the server is always asked for a stream",
         };
         let message = format!("`{}.options.{name}` cannot be chosen", table.path());
-        table.refuse_at(table.span_at(&["options", name]), message, Some(hint.to_owned()));
+        table.reject_at(table.span_at(&["options", name]), message, Some(hint.to_owned()));
     }
     Some(Upstream::OpenAi(OpenAi { http: http?, model: model?, system, api_key, options }))
 }
 
 fn exec(table: &mut Table<'_>) -> Option<Upstream> {
-    let command = table.need("command", &Command, "The program and its arguments; a string is run by `sh`.");
-    let format =
-        table.maybe("format", &FORMAT, "The format of what it writes; told by its beginning if absent.");
+    let command =
+        table.required("command", &Command, "The program and its arguments; a string is run by `sh`.");
+    let format = table.optional("format", &FORMAT, "The format of its output; detected if absent.");
     let mut env = Vec::new();
     table.set(
         "env",
         &List(ASSIGNMENT, "a list of environment variables"),
         &mut env,
-        "What it sees of the environment beside `PATH`, `HOME` and the like: `\"NAME\"` passes a variable on, `\"NAME=value\"` sets one.",
+        "Environment variables in addition to `PATH`, `HOME` and the like: `\"NAME\"` passes a variable on, `\"NAME=value\"` sets one.",
     );
-    let cwd = table.maybe("cwd", &PATH, "The folder in which it is started.");
+    let cwd = table.optional("cwd", &PATH, "The folder in which it is started.");
     let options = options(table, format);
     Some(Upstream::Exec(Exec { command: command?, format, env, cwd, options }))
 }
 
-/// A command: a list of words, or a line for the shell.
+/// A command: a list of words, or a shell command line.
 struct Command;
 
-impl Kind<Vec<String>> for Command {
+impl ValueType<Vec<String>> for Command {
     fn read(&self, value: &Value<'_>) -> Option<Vec<String>> {
         let words = match value.inner.get_ref() {
             DeValue::String(line) => shell(line),
@@ -383,11 +390,11 @@ impl Kind<Vec<String>> for Command {
         let empty =
             words.iter().all(|word| word.trim().is_empty()) || words.first().is_none_or(String::is_empty);
         if empty || words.get(2).is_some_and(|line| words[0] == "sh" && line.trim().is_empty()) {
-            value.refuse(format!("`{}` names no program", value.path), None);
+            value.reject(format!("`{}` names no program", value.path), None);
             return None;
         }
         if words.iter().any(|word| word.contains('\0')) {
-            value.refuse(format!("`{}` holds a NUL character", value.path), None);
+            value.reject(format!("`{}` holds a NUL character", value.path), None);
             return None;
         }
         Some(words)
@@ -404,37 +411,37 @@ impl Kind<Vec<String>> for Command {
     }
 }
 
-/// A line for the shell as a command.
+/// A shell command line as a command.
 pub(crate) fn shell(line: &str) -> Vec<String> {
     vec!["sh".into(), "-c".into(), line.into()]
 }
 
-/// Headers with their values.
+/// A table of headers.
 pub(super) struct Headers;
 
-impl Kind<Vec<(String, Secret)>> for Headers {
+impl ValueType<Vec<(String, Secret)>> for Headers {
     fn read(&self, value: &Value<'_>) -> Option<Vec<(String, Secret)>> {
         let mut headers: Vec<(String, Secret)> = Vec::new();
-        let mut whole = true;
+        let mut is_valid = true;
         for (name, span, value) in value.entries("a table of headers")? {
             let lower = match reqwest::header::HeaderName::from_bytes(name.as_bytes()) {
                 Ok(name) => name.as_str().to_owned(),
                 Err(_) => {
-                    value.refuse_at(span, format!("`{name}` is no name of a header"), None);
-                    whole = false;
+                    value.reject_at(span, format!("`{name}` is no name of a header"), None);
+                    is_valid = false;
                     continue;
                 }
             };
-            if headers.iter().any(|(known, _)| *known == lower) {
-                value.refuse_at(span, format!("the header `{lower}` is set twice"), None);
-                whole = false;
+            if headers.iter().any(|(existing, _)| *existing == lower) {
+                value.reject_at(span, format!("the header `{lower}` is set twice"), None);
+                is_valid = false;
             }
             match secret(&value) {
                 Some(secret) => headers.push((lower, secret)),
-                None => whole = false,
+                None => is_valid = false,
             }
         }
-        whole.then_some(headers)
+        is_valid.then_some(headers)
     }
 
     fn shape(&self) -> Shape {
@@ -458,15 +465,15 @@ impl Kind<Vec<(String, Secret)>> for Headers {
 fn secret(value: &Value<'_>) -> Option<Secret> {
     if let DeValue::String(text) = value.inner.get_ref() {
         if reqwest::header::HeaderValue::from_str(text).is_err() {
-            value.refuse(format!("`{}` holds characters that a header cannot have", value.path), None);
+            value.reject(format!("`{}` holds characters that a header cannot have", value.path), None);
             return None;
         }
-        return Some(Secret::Given(text.to_string()));
+        return Some(Secret::Literal(text.to_string()));
     }
     let read = |table: &mut Table<'_>| {
         let span = table.span_of("env");
         table
-            .need("env", &VARIABLE, "The environment variable that holds the value.")
+            .required("env", &VARIABLE, "The environment variable that holds the value.")
             .map(|name| (name, span))
     };
     let (name, span) = value.table("text, or `{ env = \"NAME\" }`", read)?.0?;
@@ -474,7 +481,7 @@ fn secret(value: &Value<'_>) -> Option<Secret> {
 }
 
 impl Upstream {
-    /// The word for it in `kind`.
+    /// Its name in the key `kind`.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Demo => "demo",
@@ -488,22 +495,22 @@ impl Upstream {
         }
     }
 
-    /// The server behind it, if there is one.
+    /// Its server, if it has one.
     pub(crate) fn http(&self) -> Option<&Http> {
         match self {
             Self::AgUi(http) => Some(http),
-            Self::LangGraph(of) => Some(&of.http),
-            Self::Adk(of) => Some(&of.http),
-            Self::Events(of) => Some(&of.http),
-            Self::OpenAi(of) => Some(&of.http),
+            Self::LangGraph(upstream) => Some(&upstream.http),
+            Self::Adk(upstream) => Some(&upstream.http),
+            Self::Events(upstream) => Some(&upstream.http),
+            Self::OpenAi(upstream) => Some(&upstream.http),
             Self::Demo | Self::Replay(_) | Self::Exec(_) => None,
         }
     }
 
-    /// Everything that it wants from the environment or keeps to itself.
+    /// Its secrets.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         let key = match self {
-            Self::OpenAi(of) => of.api_key.as_ref(),
+            Self::OpenAi(upstream) => upstream.api_key.as_ref(),
             _ => None,
         };
         let headers = self.http().map_or(&[][..], |http| &http.headers);

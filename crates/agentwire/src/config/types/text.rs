@@ -1,4 +1,4 @@
-//! Strings that are more than strings: each says to people what it is, to editors what it looks like.
+//! Strings with a syntax: durations, addresses, URLs, names, patterns.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -7,22 +7,22 @@ use serde_json::json;
 use toml::de::DeValue;
 
 use super::{
-    super::table::{Kind, Shape, Value},
-    Fault, cannot_be,
+    super::table::{Shape, Value, ValueType},
+    ValueError, cannot_be,
     parse::{address, duration, format, header_name, level, origin, route, show_duration, store, url},
 };
 
-/// A string that is more than a string.
-pub(in super::super) struct Text<T> {
-    /// What it is, with its article.
+/// A string with a syntax.
+pub(in super::super) struct TextType<T> {
+    /// Description with its article, for error messages.
     words: &'static str,
-    /// What it looks like, for JSON Schema.
+    /// Pattern for JSON Schema.
     pattern: Option<&'static str>,
-    parse: fn(&str) -> Result<T, Fault>,
+    parse: fn(&str) -> Result<T, ValueError>,
     show: fn(&T) -> String,
 }
 
-impl<T> Kind<T> for Text<T> {
+impl<T> ValueType<T> for TextType<T> {
     fn read(&self, value: &Value<'_>) -> Option<T> {
         if let (true, DeValue::Integer(number)) =
             (self.words.starts_with("a duration"), value.inner.get_ref())
@@ -34,7 +34,7 @@ impl<T> Kind<T> for Text<T> {
         match (self.parse)(text) {
             Ok(read) => Some(read),
             Err(fault) => {
-                value.refuse(cannot_be(&value.path, text, &fault.message), fault.hint);
+                value.reject(cannot_be(&value.path, text, &fault.message), fault.hint);
                 None
             }
         }
@@ -53,22 +53,22 @@ impl<T> Kind<T> for Text<T> {
     }
 }
 
-/// `"30s"`.
-pub(in super::super) const DURATION: Text<Duration> = Text {
+/// A duration above zero such as `"30s"`.
+pub(in super::super) const DURATION: TextType<Duration> = TextType {
     words: "a duration such as `\"30s\"`",
     pattern: Some(r"^[0-9]+(ms|s|m|h|d)$"),
     parse: |text| match duration(text)? {
-        Duration::ZERO => Err(Fault::new("it must be more than nothing")),
+        Duration::ZERO => Err(ValueError::new("it must be more than nothing")),
         some => Ok(some),
     },
     show: |value| show_duration(*value),
 };
 
-/// `"30s"`, or `"0s"`.
-pub(in super::super) const DURATION_OR_ZERO: Text<Duration> = Text { parse: duration, ..DURATION };
+/// A duration such as `"30s"`, or `"0s"`.
+pub(in super::super) const DURATION_OR_ZERO: TextType<Duration> = TextType { parse: duration, ..DURATION };
 
-/// Where to listen.
-pub(in super::super) const ADDRESS: Text<SocketAddr> = Text {
+/// An address to listen on.
+pub(in super::super) const ADDRESS: TextType<SocketAddr> = TextType {
     words: "an address such as `\"127.0.0.1:7117\"`",
     pattern: Some(r"^.+:[0-9]{1,5}$"),
     parse: address,
@@ -76,62 +76,62 @@ pub(in super::super) const ADDRESS: Text<SocketAddr> = Text {
 };
 
 /// The address of a store.
-pub(in super::super) const STORE: Text<String> = Text {
+pub(in super::super) const STORE: TextType<String> = TextType {
     words: "a store: `\"sqlite:PATH\"` or `\"memory:\"`",
     pattern: Some(r"^(memory:|sqlite:.+)$"),
     parse: store,
     show: Clone::clone,
 };
 
-/// An address on the web.
-pub(in super::super) const URL: Text<String> = Text {
+/// An HTTP URL.
+pub(in super::super) const URL: TextType<String> = TextType {
     words: "an http:// or https:// address",
     pattern: Some("^https?://.+"),
     parse: url,
     show: Clone::clone,
 };
 
-/// Any text but none.
-pub(in super::super) const NAME: Text<String> = Text {
+/// Non-empty text.
+pub(in super::super) const NAME: TextType<String> = TextType {
     words: "text",
     pattern: Some("."),
     parse: |text| match text {
-        "" => Err(Fault::new("it must not be empty")),
+        "" => Err(ValueError::new("it must not be empty")),
         text => Ok(text.to_owned()),
     },
     show: Clone::clone,
 };
 
-/// The name of a tool, or a pattern of names. What is a wildcard elsewhere and none here would hold nothing, and nobody
-/// would notice.
-pub(in super::super) const TOOL_NAMES: Text<String> = Text {
+/// The name of a tool, or a pattern with `*`. Wildcards of other pattern languages are rejected: they would match
+/// nothing, without notice.
+pub(in super::super) const TOOL_PATTERN: TextType<String> = TextType {
     pattern: Some(r"^[^?\[\]{}]+$"),
     parse: |text| match text.chars().find(|found| "?[]{}".contains(*found)) {
-        Some(found) => {
-            Err(Fault::new(format!("`{found}` stands in no name of a tool, and the only wildcard is `*`")))
-        }
+        Some(found) => Err(ValueError::new(format!(
+            "`{found}` stands in no name of a tool, and the only wildcard is `*`"
+        ))),
         None => (NAME.parse)(text),
     },
     ..NAME
 };
 
 /// Any text.
-pub(in super::super) const ANY_TEXT: Text<String> =
-    Text { words: "text", pattern: None, parse: |text| Ok(text.to_owned()), show: Clone::clone };
+pub(in super::super) const ANY_TEXT: TextType<String> =
+    TextType { words: "text", pattern: None, parse: |text| Ok(text.to_owned()), show: Clone::clone };
 
 /// A file or folder.
-pub(in super::super) const PATH: Text<PathBuf> = Text {
+pub(in super::super) const PATH: TextType<PathBuf> = TextType {
     words: "a path",
     pattern: Some("."),
     parse: |text| match text {
-        "" => Err(Fault::new("it must not be empty")),
+        "" => Err(ValueError::new("it must not be empty")),
         text => Ok(PathBuf::from(text)),
     },
     show: |path| path.display().to_string(),
 };
 
 /// The name of a header, in lower case.
-pub(in super::super) const HEADER: Text<String> = Text {
+pub(in super::super) const HEADER: TextType<String> = TextType {
     words: "the name of a header",
     pattern: Some(r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"),
     parse: header_name,
@@ -139,25 +139,25 @@ pub(in super::super) const HEADER: Text<String> = Text {
 };
 
 /// The name of an environment variable.
-pub(in super::super) const VARIABLE: Text<String> = Text {
+pub(in super::super) const VARIABLE: TextType<String> = TextType {
     words: "the name of an environment variable",
     pattern: Some("^[^=\\x00]+$"),
     parse: |text| match text {
         text if text.is_empty() || text.contains(['=', '\0']) => {
-            Err(Fault::new("that is no name of an environment variable"))
+            Err(ValueError::new("that is no name of an environment variable"))
         }
         text => Ok(text.to_owned()),
     },
     show: Clone::clone,
 };
 
-/// A variable of the environment that is passed on, or set.
-pub(in super::super) const ASSIGNMENT: Text<String> = Text {
+/// An environment variable to pass on, or an assignment.
+pub(in super::super) const ASSIGNMENT: TextType<String> = TextType {
     words: "the name of an environment variable, or `NAME=value`",
     pattern: Some("^[^=\\x00][^\\x00]*$"),
     parse: |text| match text {
         text if text.is_empty() || text.starts_with('=') || text.contains('\0') => {
-            Err(Fault::new("that names no environment variable"))
+            Err(ValueError::new("that names no environment variable"))
         }
         text => Ok(text.to_owned()),
     },
@@ -165,43 +165,43 @@ pub(in super::super) const ASSIGNMENT: Text<String> = Text {
 };
 
 /// A JSON pointer.
-pub(in super::super) const POINTER: Text<String> = Text {
+pub(in super::super) const POINTER: TextType<String> = TextType {
     words: "a JSON pointer such as `\"/threadId\"`",
     pattern: Some("^/"),
     parse: |text| {
         let escaped = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
         match text.starts_with('/') && escaped {
             true => Ok(text.to_owned()),
-            false if text.starts_with('/') => Err(Fault::new("`~` must be followed by `0` or `1`")),
-            false => Err(Fault::new("it must begin with `/`")
+            false if text.starts_with('/') => Err(ValueError::new("`~` must be followed by `0` or `1`")),
+            false => Err(ValueError::new("it must begin with `/`")
                 .hint(format!("did you mean `/{}`?", text.replace('.', "/")))),
         }
     },
     show: Clone::clone,
 };
 
-/// A web page's origin.
-pub(in super::super) const ORIGIN: Text<String> = Text {
+/// The origin of a web page.
+pub(in super::super) const ORIGIN: TextType<String> = TextType {
     words: "an origin such as `\"https://app.example\"`, or `\"*\"`",
     pattern: Some(r"^(\*|https?://[^/]+)$"),
     parse: origin,
     show: Clone::clone,
 };
 
-/// A route of ours.
-pub(in super::super) const ROUTE: Text<String> =
-    Text { words: "a path such as `\"/agent\"`", pattern: Some("^/"), parse: route, show: Clone::clone };
+/// A route of the gateway.
+pub(in super::super) const ROUTE: TextType<String> =
+    TextType { words: "a path such as `\"/agent\"`", pattern: Some("^/"), parse: route, show: Clone::clone };
 
-/// A format that can be read.
-pub(in super::super) const FORMAT: Text<&'static Format> = Text {
+/// A format with a reader.
+pub(in super::super) const FORMAT: TextType<&'static Format> = TextType {
     words: "a format that `agentwire formats` lists as read",
     pattern: None,
     parse: format,
     show: |format| format.name.to_owned(),
 };
 
-/// How much is logged.
-pub(in super::super) const LEVEL: Text<String> = Text {
+/// A log level, or levels per target.
+pub(in super::super) const LEVEL: TextType<String> = TextType {
     words: "a level (`\"off\"`, `\"error\"`, `\"warn\"`, `\"info\"`, `\"debug\"`, `\"trace\"`), or several as in `\"info,agentwire_gateway=debug\"`",
     pattern: Some("."),
     parse: level,

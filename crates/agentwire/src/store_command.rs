@@ -1,4 +1,4 @@
-//! `agentwire store`: looking after what a gateway remembers.
+//! `agentwire store`: statistics, vacuum and backup of a store.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,12 +12,12 @@ use indicatif::{HumanBytes, ProgressBar};
 use serde_json::json;
 
 use crate::{
-    cli::{StoreCommand, StorePlace},
-    config::{self, Config, File},
+    cli::{StoreArgs, StoreCommand},
+    config::{self, Config, ConfigFile},
     error::{Class, Error, Result},
 };
 
-/// Does what was asked with a store.
+/// Runs a `store` subcommand.
 pub(crate) fn run(command: &StoreCommand) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -25,27 +25,27 @@ pub(crate) fn run(command: &StoreCommand) -> Result<ExitCode> {
         .map_err(|error| Error::new(Class::Io, format!("cannot start: {error}")))?;
     runtime.block_on(async {
         match command {
-            StoreCommand::Stats { place } => stats(place).await,
-            StoreCommand::Vacuum { place } => vacuum(place).await,
-            StoreCommand::Backup { to, place } => backup(place, to).await,
+            StoreCommand::Stats { args } => stats(args).await,
+            StoreCommand::Vacuum { args } => vacuum(args).await,
+            StoreCommand::Backup { to, args } => backup(args, to).await,
         }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn stats(place: &StorePlace) -> Result<()> {
-    let (address, store) = open_existing(place).await?;
+async fn stats(args: &StoreArgs) -> Result<()> {
+    let (address, store) = open_existing(args).await?;
     let stats = store.stats().await.map_err(|error| failed(&address, &error))?;
     let Stats { backend, schema_version, threads, runs, live_runs, open_pending, feedback, events, .. } =
         stats;
     let Stats { log_bytes, bytes, free_bytes, .. } = stats;
-    if place.json {
-        let answer = json!({
+    if args.json {
+        let output = json!({
             "store": address, "backend": backend, "schemaVersion": schema_version, "threads": threads, "runs": runs,
             "liveRuns": live_runs, "openPending": open_pending, "feedback": feedback, "events": events,
             "logBytes": log_bytes, "bytes": bytes, "freeBytes": free_bytes,
         });
-        println!("{answer}");
+        println!("{output}");
         return Ok(());
     }
     println!("store     {address} ({backend}, schema {schema_version})");
@@ -62,15 +62,15 @@ async fn stats(place: &StorePlace) -> Result<()> {
     Ok(())
 }
 
-async fn vacuum(place: &StorePlace) -> Result<()> {
-    let (address, store) = open_existing(place).await?;
+async fn vacuum(args: &StoreArgs) -> Result<()> {
+    let (address, store) = open_existing(args).await?;
     let size =
         async || store.stats().await.map(|stats| stats.bytes).map_err(|error| failed(&address, &error));
     let before = size().await?;
-    patiently("shrinking", store.vacuum()).await.map_err(|error| failed(&address, &error))?;
+    with_spinner("shrinking", store.vacuum()).await.map_err(|error| failed(&address, &error))?;
     let after = size().await?;
     let freed = before.saturating_sub(after);
-    if place.json {
+    if args.json {
         println!("{}", json!({ "store": address, "bytesBefore": before, "bytes": after, "freed": freed }));
     } else {
         println!("{address}: {} → {} ({} freed)", HumanBytes(before), HumanBytes(after), HumanBytes(freed));
@@ -78,8 +78,8 @@ async fn vacuum(place: &StorePlace) -> Result<()> {
     Ok(())
 }
 
-async fn backup(place: &StorePlace, to: &Path) -> Result<()> {
-    let (address, store) = open_existing(place).await?;
+async fn backup(args: &StoreArgs, to: &Path) -> Result<()> {
+    let (address, store) = open_existing(args).await?;
     let name = to.display();
     let io = |message: String| Error::new(Class::Io, message);
     if to.symlink_metadata().is_ok() {
@@ -91,12 +91,12 @@ async fn backup(place: &StorePlace, to: &Path) -> Result<()> {
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         return Err(io(format!("there is no folder `{}` for the backup", folder.display())));
     }
-    patiently("copying", store.backup(to)).await.map_err(|error| {
+    with_spinner("copying", store.backup(to)).await.map_err(|error| {
         let error = failed(&address, &error);
         Error { message: format!("cannot write `{name}`: {}", error.message), ..error }
     })?;
     let bytes = std::fs::metadata(to).map(|about| about.len()).unwrap_or_default();
-    if place.json {
+    if args.json {
         println!("{}", json!({ "store": address, "backup": name.to_string(), "bytes": bytes }));
     } else {
         println!("{address} → {name} ({})", HumanBytes(bytes));
@@ -104,19 +104,19 @@ async fn backup(place: &StorePlace, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Shows that something is going on, to whoever looks.
-async fn patiently<T>(what: &'static str, work: impl Future<Output = T>) -> T {
-    // Draws only on a terminal.
-    let bar = ProgressBar::new_spinner().with_message(what);
+/// Shows a spinner while `work` runs.
+async fn with_spinner<T>(label: &'static str, work: impl Future<Output = T>) -> T {
+    // Only drawn on a terminal.
+    let bar = ProgressBar::new_spinner().with_message(label);
     bar.enable_steady_tick(Duration::from_millis(120));
     let result = work.await;
     bar.finish_and_clear();
     result
 }
 
-/// Opens a store that is there; looking at one must not make one.
-async fn open_existing(place: &StorePlace) -> Result<(String, Arc<dyn Store>)> {
-    let address = address(place)?;
+/// Opens an existing store; these commands must not create one.
+async fn open_existing(args: &StoreArgs) -> Result<(String, Arc<dyn Store>)> {
+    let address = address(args)?;
     let Some(path) = address.strip_prefix("sqlite:") else {
         let error =
             Error::new(Class::Usage, format!("the store `{address}` lives and dies with its gateway"));
@@ -134,23 +134,23 @@ async fn open_existing(place: &StorePlace) -> Result<(String, Arc<dyn Store>)> {
     Ok((address, store))
 }
 
-fn address(place: &StorePlace) -> Result<String> {
-    if let Some(address) = &place.store {
+fn address(args: &StoreArgs) -> Result<String> {
+    if let Some(address) = &args.store {
         return Ok(address.clone());
     }
     let implied = PathBuf::from(config::FILE);
-    match place.config.as_deref().or_else(|| implied.exists().then_some(&implied)) {
-        Some(file) => Ok(File::load(file, true)?.config.store),
+    match args.config.as_deref().or_else(|| implied.exists().then_some(&implied)) {
+        Some(file) => Ok(ConfigFile::load(file, true)?.config.store),
         None => Ok(Config::default().store),
     }
 }
 
-/// Opens a store, and makes it if there is none.
+/// Opens a store; creates a missing file.
 pub(crate) async fn open(address: &str, options: Options) -> Result<Arc<dyn Store>> {
     agentwire_store::open(address, options).await.map_err(|error| failed(address, &error))
 }
 
-/// What a store says, for the person at the terminal.
+/// A store error with its causes and a hint.
 pub(crate) fn failed(address: &str, error: &StoreError) -> Error {
     let mut message = format!("store `{address}`: {error}");
     let mut cause = std::error::Error::source(error);

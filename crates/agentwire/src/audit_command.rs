@@ -1,4 +1,4 @@
-//! `agentwire audit`: the record of who did what.
+//! `agentwire audit`: exports and verifies the audit log.
 
 use std::{
     io::{self, Write},
@@ -13,7 +13,7 @@ use crate::{
     error::{Class, Error, Result},
 };
 
-/// Does what was asked with the record.
+/// Runs an `audit` subcommand.
 pub(crate) fn run(command: &AuditCommand) -> Result<ExitCode> {
     let AuditCommand::Export { file } = command;
     export(file)

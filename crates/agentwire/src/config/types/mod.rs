@@ -1,10 +1,10 @@
-//! What values may be, in words for people, in JSON Schema for editors.
+//! Types of configuration values, each described in words for error messages and as JSON Schema for editors.
 //!
-//! What is made of other kinds, or chosen from what is known, is here; what is read from one value is in the modules.
+//! This module has the types built from others or from a list of choices; the submodules have the basic ones.
 
-mod any;
+mod format_options;
+mod json;
 mod number;
-mod options;
 mod parse;
 mod text;
 
@@ -15,25 +15,25 @@ use toml::de::DeValue;
 
 pub(crate) use self::parse::{address, format, level, store, url};
 pub(super) use self::{
-    any::{AnyJson, JsonTable},
+    format_options::FormatOptions,
+    json::{AnyJson, JsonTable},
     number::{Count, Size, Speed},
-    options::OptionsOf,
     text::{
         ADDRESS, ANY_TEXT, ASSIGNMENT, DURATION, DURATION_OR_ZERO, FORMAT, HEADER, LEVEL, NAME, ORIGIN, PATH,
-        POINTER, ROUTE, STORE, TOOL_NAMES, Text, URL, VARIABLE,
+        POINTER, ROUTE, STORE, TOOL_PATTERN, TextType, URL, VARIABLE,
     },
 };
-use super::table::{Kind, Shape, Value};
+use super::table::{Shape, Value, ValueType};
 use crate::error::nearest;
 
-/// Why a text was refused, and the likely intention.
+/// The reason why a text is invalid, and a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct ValueError {
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
 
-impl Fault {
+impl ValueError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None }
     }
@@ -44,17 +44,17 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ValueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         self.hint.iter().try_for_each(|hint| write!(f, "; {hint}"))
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ValueError {}
 
 fn cannot_be(path: &str, text: &str, why: &str) -> String {
-    // Long values are in the line that is shown; repeating them hides the reason.
+    // Long values are visible in the quoted line; repeating them would hide the reason.
     if text.chars().count() > 60 {
         format!("`{path}`: {why}")
     } else {
@@ -63,9 +63,9 @@ fn cannot_be(path: &str, text: &str, why: &str) -> String {
 }
 
 /// `true` or `false`.
-pub(super) struct Flag;
+pub(super) struct Bool;
 
-impl Kind<bool> for Flag {
+impl ValueType<bool> for Bool {
     fn read(&self, value: &Value<'_>) -> Option<bool> {
         match value.inner.get_ref() {
             DeValue::Boolean(flag) => Some(*flag),
@@ -91,17 +91,17 @@ impl Kind<bool> for Flag {
     }
 }
 
-/// What may also be `"never"`.
+/// A value or `"never"`.
 pub(super) struct OrNever<K>(pub(super) K);
 
-impl<T, K: Kind<T>> Kind<Option<T>> for OrNever<K> {
+impl<T, K: ValueType<T>> ValueType<Option<T>> for OrNever<K> {
     fn read(&self, value: &Value<'_>) -> Option<Option<T>> {
         match value.inner.get_ref() {
             DeValue::String(text) if text == "never" || text == "off" => Some(None),
             DeValue::String(text) if !text.contains(|c: char| c.is_ascii_digit()) => {
                 let Shape::Value(words, _) = self.0.shape() else { return None };
                 let hint = format!("allowed: {words}, or `\"never\"`");
-                value.refuse(format!("`{}` cannot be `{text}`", value.path), Some(hint));
+                value.reject(format!("`{}` cannot be `{text}`", value.path), Some(hint));
                 None
             }
             _ => self.0.read(value).map(Some),
@@ -126,16 +126,16 @@ impl<T, K: Kind<T>> Kind<Option<T>> for OrNever<K> {
     }
 }
 
-/// One word of a list.
-pub(super) struct Word<T: 'static>(pub(super) &'static [(&'static str, T)]);
+/// One of a fixed list of words.
+pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
-impl<T> Word<T> {
+impl<T> Choice<T> {
     pub(super) fn names(&self) -> Vec<&'static str> {
         self.0.iter().map(|(name, _)| *name).collect()
     }
 }
 
-impl<T: Clone + PartialEq> Kind<T> for Word<T> {
+impl<T: Clone + PartialEq> ValueType<T> for Choice<T> {
     fn read(&self, value: &Value<'_>) -> Option<T> {
         let names = self.names();
         let quoted: Vec<_> = names.iter().map(|name| format!("`\"{name}\"`")).collect();
@@ -143,7 +143,7 @@ impl<T: Clone + PartialEq> Kind<T> for Word<T> {
         let found = self.0.iter().find(|(name, _)| *name == text);
         if found.is_none() {
             let message = format!("`{}` cannot be `{text}`", value.path);
-            value.refuse(message, Some(did_you_mean(text, &names, "allowed")));
+            value.reject(message, Some(did_you_mean(text, &names, "allowed")));
         }
         found.map(|(_, word)| word.clone())
     }
@@ -158,11 +158,11 @@ impl<T: Clone + PartialEq> Kind<T> for Word<T> {
     }
 }
 
-/// The word of a list that a text is.
-pub(crate) fn word<T: Copy>(words: &[(&str, T)], text: &str) -> Result<T, Fault> {
+/// Parses one of a fixed list of words.
+pub(crate) fn choice<T: Copy>(words: &[(&str, T)], text: &str) -> Result<T, ValueError> {
     let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
     let found = words.iter().find(|(name, _)| *name == text).map(|(_, word)| *word);
-    found.ok_or_else(|| Fault::new(did_you_mean(text, &names, "allowed")))
+    found.ok_or_else(|| ValueError::new(did_you_mean(text, &names, "allowed")))
 }
 
 fn one_of(names: &[String]) -> String {
@@ -173,7 +173,7 @@ fn one_of(names: &[String]) -> String {
     }
 }
 
-/// The likely intention and everything that is allowed.
+/// A hint with the most similar name and all allowed ones.
 pub(super) fn did_you_mean(given: &str, names: &[&str], label: &str) -> String {
     let all = format!("{label}: {}", names.join(", "));
     match nearest(given, names.iter().copied()) {
@@ -182,14 +182,14 @@ pub(super) fn did_you_mean(given: &str, names: &[&str], label: &str) -> String {
     }
 }
 
-/// Any number of them.
+/// A list of values of one type.
 pub(super) struct List<K>(pub(super) K, pub(super) &'static str);
 
-impl<T, K: Kind<T>> Kind<Vec<T>> for List<K> {
+impl<T, K: ValueType<T>> ValueType<Vec<T>> for List<K> {
     fn read(&self, value: &Value<'_>) -> Option<Vec<T>> {
         let items = value.items(self.1)?;
         let read: Vec<_> = items.iter().map(|item| self.0.read(item)).collect();
-        // All are read before one that is wrong spoils the whole, so that every one that is wrong is named.
+        // All items are read before the result is decided, so that every invalid one is reported.
         read.into_iter().collect()
     }
 

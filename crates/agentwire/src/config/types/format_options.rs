@@ -1,27 +1,27 @@
-//! Options of a format, which only the format itself can check.
+//! Options of a format, checked against the format's own list.
 
 use agentwire_core::format::{Format, OptionSpec, Options, WHOLE_NUMBER};
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::{
-    super::table::{Kind, Shape, Value},
+    super::table::{Shape, Value, ValueType},
     did_you_mean,
 };
 
-/// Options of a format, checked, as the pairs that `-O` takes.
-pub(in super::super) struct OptionsOf(pub(in super::super) Option<&'static Format>);
+/// A table of format options, as the `KEY=VALUE` pairs of `-O`.
+pub(in super::super) struct FormatOptions(pub(in super::super) Option<&'static Format>);
 
-impl OptionsOf {
+impl FormatOptions {
     fn specs(&self) -> &'static [OptionSpec] {
         self.0.map_or(&[], |format| format.options)
     }
 }
 
-impl Kind<Vec<String>> for OptionsOf {
+impl ValueType<Vec<String>> for FormatOptions {
     fn read(&self, value: &Value<'_>) -> Option<Vec<String>> {
         let mut pairs = Vec::new();
-        let mut whole = true;
+        let mut is_valid = true;
         for (name, span, value) in value.entries("a table such as `{ steps = \"none\" }`")? {
             let text = match value.inner.get_ref() {
                 DeValue::String(text) => text.to_string(),
@@ -29,37 +29,37 @@ impl Kind<Vec<String>> for OptionsOf {
                 DeValue::Integer(number) => number.to_string(),
                 _ => {
                     value.wrong_type("text", None);
-                    whole = false;
+                    is_valid = false;
                     continue;
                 }
             };
             let pair = format!("{name}={text}");
-            let known: Vec<_> = self.specs().iter().map(|spec| spec.name).collect();
+            let names: Vec<_> = self.specs().iter().map(|spec| spec.name).collect();
             match self.specs().iter().find(|spec| spec.name == name) {
-                // Without a format there is nothing to check against: it was wrong itself.
+                // An invalid format is already reported, so its options cannot be checked.
                 None if self.0.is_none() => {}
                 None => {
                     let format = self.0.map_or("", |format| format.name);
                     let message = format!("unknown option `{name}` of format `{format}`");
-                    let hint = if known.is_empty() {
+                    let hint = if names.is_empty() {
                         "it has no options".into()
                     } else {
-                        did_you_mean(name, &known, "known")
+                        did_you_mean(name, &names, "known")
                     };
-                    value.refuse_at(span, message, Some(hint));
-                    whole = false;
+                    value.reject_at(span, message, Some(hint));
+                    is_valid = false;
                 }
                 Some(spec) => {
                     if Options::parse([pair.as_str()], self.specs()).is_err() {
                         let hint = did_you_mean(&text, spec.values, "allowed");
-                        value.refuse(format!("`{}` cannot be `{text}`", value.path), Some(hint));
-                        whole = false;
+                        value.reject(format!("`{}` cannot be `{text}`", value.path), Some(hint));
+                        is_valid = false;
                     }
                 }
             }
             pairs.push(pair);
         }
-        whole.then_some(pairs)
+        is_valid.then_some(pairs)
     }
 
     fn shape(&self) -> Shape {

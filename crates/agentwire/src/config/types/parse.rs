@@ -1,23 +1,23 @@
-//! What the strings of the file mean, which a flag of the command line must mean too.
+//! Parsers of texts, shared by the configuration file and the command line.
 
 use std::{net::SocketAddr, time::Duration};
 
 use agentwire_core::format::{FORMATS, Format};
 use reqwest::Url;
 
-use super::{Fault, did_you_mean};
+use super::{ValueError, did_you_mean};
 
-/// Durations beyond this are refused, because adding them to a clock could overflow it.
-const LONGEST_DAYS: u64 = 36_500;
+/// Upper bound of durations, because adding longer ones to a clock could overflow it.
+const MAX_DAYS: u64 = 36_500;
 
-/// `200ms`, `30s`, `5m`, `24h`, `90d`.
-pub(super) fn duration(text: &str) -> Result<Duration, Fault> {
+/// Parses a duration such as `200ms`, `30s`, `5m`, `24h` or `90d`.
+pub(super) fn duration(text: &str) -> Result<Duration, ValueError> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim_start());
     let units = "units: ms, s, m, h, d";
     if number.is_empty() {
         return Err(
-            Fault::new("it does not begin with a whole number").hint("write it like `30s` or `200ms`")
+            ValueError::new("it does not begin with a whole number").hint("write it like `30s` or `200ms`")
         );
     }
     let millis: u64 = match unit {
@@ -28,16 +28,15 @@ pub(super) fn duration(text: &str) -> Result<Duration, Fault> {
         "d" => 24 * 3600 * 1000,
         "" => {
             return Err(
-                Fault::new("the unit is missing").hint(format!("did you mean `{number}s`? ({units})"))
+                ValueError::new("the unit is missing").hint(format!("did you mean `{number}s`? ({units})"))
             );
         }
         unit if unit.starts_with('.') => {
-            return Err(
-                Fault::new("it is not a whole number").hint("use a smaller unit, as in `1500ms` for 1.5 s")
-            );
+            return Err(ValueError::new("it is not a whole number")
+                .hint("use a smaller unit, as in `1500ms` for 1.5 s"));
         }
         unit => {
-            let meant = match unit.to_ascii_lowercase().as_str() {
+            let suggested = match unit.to_ascii_lowercase().as_str() {
                 "milli" | "millis" | "millisecond" | "milliseconds" | "msec" | "msecs" => Some("ms"),
                 "sec" | "secs" | "second" | "seconds" => Some("s"),
                 "min" | "mins" | "minute" | "minutes" => Some("m"),
@@ -45,20 +44,20 @@ pub(super) fn duration(text: &str) -> Result<Duration, Fault> {
                 "day" | "days" => Some("d"),
                 lower => ["ms", "s", "m", "h", "d"].into_iter().find(|unit| *unit == lower),
             };
-            return Err(Fault::new(format!("unknown unit `{unit}`")).hint(match meant {
-                Some(meant) => format!("did you mean `{number}{meant}`? ({units})"),
+            return Err(ValueError::new(format!("unknown unit `{unit}`")).hint(match suggested {
+                Some(suggested) => format!("did you mean `{number}{suggested}`? ({units})"),
                 None => units.to_owned(),
             }));
         }
     };
     let whole = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis));
     match whole {
-        Some(whole) if whole <= LONGEST_DAYS * 24 * 3600 * 1000 => Ok(Duration::from_millis(whole)),
-        _ => Err(Fault::new(format!("it is longer than {LONGEST_DAYS} days"))),
+        Some(whole) if whole <= MAX_DAYS * 24 * 3600 * 1000 => Ok(Duration::from_millis(whole)),
+        _ => Err(ValueError::new(format!("it is longer than {MAX_DAYS} days"))),
     }
 }
 
-/// A duration as it is written, in the largest unit that divides it.
+/// A duration in the largest unit that divides it.
 pub(super) fn show_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     let units = [(24 * 3_600_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
@@ -73,13 +72,13 @@ pub(super) fn show_duration(duration: Duration) -> String {
     }
 }
 
-/// An address to listen on.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, Fault> {
-    // The one name that needs no resolver.
+/// Parses an address to listen on.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
+    // The only supported host name; it needs no resolver.
     let resolved = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     let port = text.strip_prefix(':').unwrap_or(text);
     resolved.as_deref().unwrap_or(text).parse().map_err(|_| {
-        let fault = Fault::new("that is no IP address with a port");
+        let fault = ValueError::new("that is no IP address with a port");
         match port.parse::<u16>() {
             Ok(port) => {
                 fault.hint(format!("did you mean `127.0.0.1:{port}`? (`0.0.0.0:{port}` for every network)"))
@@ -93,45 +92,45 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, Fault> {
     })
 }
 
-/// The address of a store.
-pub(crate) fn store(text: &str) -> Result<String, Fault> {
+/// Checks the address of a store.
+pub(crate) fn store(text: &str) -> Result<String, ValueError> {
     let allowed = "allowed: `sqlite:PATH`, `memory:`";
     match text {
         "memory:" => Ok(text.to_owned()),
         "sqlite:" | "sqlite" => {
-            Err(Fault::new("the path is missing").hint("did you mean `sqlite:agentwire.db`?"))
+            Err(ValueError::new("the path is missing").hint("did you mean `sqlite:agentwire.db`?"))
         }
         _ if text.strip_prefix("sqlite:").is_some_and(|path| !path.contains('\0')) => Ok(text.to_owned()),
-        "memory" => Err(Fault::new("that is no address of a store").hint("did you mean `memory:`?")),
+        "memory" => Err(ValueError::new("that is no address of a store").hint("did you mean `memory:`?")),
         _ if text.starts_with("postgres:") || text.starts_with("postgresql:") => {
-            Err(Fault::new("this version has no PostgreSQL store").hint(allowed))
+            Err(ValueError::new("this version has no PostgreSQL store").hint(allowed))
         }
-        _ if !text.contains(':') && !text.is_empty() => Err(Fault::new("that is no address of a store")
+        _ if !text.contains(':') && !text.is_empty() => Err(ValueError::new("that is no address of a store")
             .hint(format!("did you mean `sqlite:{text}`? ({allowed})"))),
-        _ => Err(Fault::new("that is no address of a store").hint(allowed)),
+        _ => Err(ValueError::new("that is no address of a store").hint(allowed)),
     }
 }
 
-/// An address on the web, as it was written: it may hold places that are filled in later.
-pub(crate) fn url(text: &str) -> Result<String, Fault> {
-    web(text).map(|_| text.to_owned())
+/// Checks an HTTP URL and returns it unchanged: it may contain placeholders.
+pub(crate) fn url(text: &str) -> Result<String, ValueError> {
+    parse_http_url(text).map(|_| text.to_owned())
 }
 
-fn web(text: &str) -> Result<Url, Fault> {
+fn parse_http_url(text: &str) -> Result<Url, ValueError> {
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(url),
-        // `localhost:2024` is an address with the scheme `localhost` to the letter of the standard.
+        // By the standard, `localhost:2024` is a URL with the scheme `localhost`.
         Ok(url) if !text.contains("://") => {
-            Err(Fault::new(format!("`{}` is no scheme that can be spoken", url.scheme()))
+            Err(ValueError::new(format!("`{}` is no scheme that can be spoken", url.scheme()))
                 .hint(format!("did you mean `http://{text}`?")))
         }
-        Ok(url) => Err(Fault::new(format!("`{}` is no scheme that can be spoken", url.scheme()))
+        Ok(url) => Err(ValueError::new(format!("`{}` is no scheme that can be spoken", url.scheme()))
             .hint("allowed: http, https")),
         Err(error) => {
-            let fault = Fault::new(error.to_string());
-            let meant =
+            let fault = ValueError::new(error.to_string());
+            let is_missing_scheme =
                 Url::parse(&format!("http://{text}")).is_ok() && !text.contains("://") && !text.is_empty();
-            match meant {
+            match is_missing_scheme {
                 true => Err(fault.hint(format!("did you mean `http://{text}`?"))),
                 false => Err(fault.hint("write it like `http://127.0.0.1:8000`")),
             }
@@ -139,20 +138,21 @@ fn web(text: &str) -> Result<Url, Fault> {
     }
 }
 
-pub(super) fn header_name(text: &str) -> Result<String, Fault> {
+pub(super) fn header_name(text: &str) -> Result<String, ValueError> {
     match reqwest::header::HeaderName::from_bytes(text.as_bytes()) {
         Ok(name) => Ok(name.as_str().to_owned()),
         Err(_) => {
-            Err(Fault::new("that is no name of a header").hint("letters, digits and `-`, as in `x-user-id`"))
+            Err(ValueError::new("that is no name of a header")
+                .hint("letters, digits and `-`, as in `x-user-id`"))
         }
     }
 }
 
-pub(super) fn origin(text: &str) -> Result<String, Fault> {
+pub(super) fn origin(text: &str) -> Result<String, ValueError> {
     if text == "*" {
         return Ok(text.to_owned());
     }
-    let url = web(text)?;
+    let url = parse_http_url(text)?;
     let origin = url.origin().ascii_serialization();
     if url.path() == "/"
         && url.query().is_none()
@@ -162,12 +162,12 @@ pub(super) fn origin(text: &str) -> Result<String, Fault> {
     {
         return Ok(origin);
     }
-    Err(Fault::new("an origin has no path").hint(format!("did you mean `{origin}`?")))
+    Err(ValueError::new("an origin has no path").hint(format!("did you mean `{origin}`?")))
 }
 
-pub(super) fn route(text: &str) -> Result<String, Fault> {
+pub(super) fn route(text: &str) -> Result<String, ValueError> {
     let Some(rest) = text.strip_prefix('/') else {
-        return Err(Fault::new("it must begin with `/`").hint(format!("did you mean `/{text}`?")));
+        return Err(ValueError::new("it must begin with `/`").hint(format!("did you mean `/{text}`?")));
     };
     if rest.is_empty() {
         return Ok(text.to_owned());
@@ -180,26 +180,26 @@ pub(super) fn route(text: &str) -> Result<String, Fault> {
         match parameter {
             Some(name) if !word(name) => {
                 return Err(
-                    Fault::new(format!("`{{{name}}}` is no parameter")).hint("write it like `{user}`")
+                    ValueError::new(format!("`{{{name}}}` is no parameter")).hint("write it like `{user}`")
                 );
             }
             Some(name) if parameters.contains(&name) => {
-                return Err(Fault::new(format!("the parameter `{name}` occurs twice")));
+                return Err(ValueError::new(format!("the parameter `{name}` occurs twice")));
             }
             Some(name) => parameters.push(name),
-            None if segment.is_empty() => return Err(Fault::new("it has an empty segment")),
+            None if segment.is_empty() => return Err(ValueError::new("it has an empty segment")),
             None if matches!(segment, "." | "..") => {
-                return Err(Fault::new(format!("`{segment}` is no segment of a route")));
+                return Err(ValueError::new(format!("`{segment}` is no segment of a route")));
             }
             None if segment.contains(['{', '}']) => {
-                return Err(Fault::new(format!("`{segment}` is neither a word nor a parameter"))
+                return Err(ValueError::new(format!("`{segment}` is neither a word nor a parameter"))
                     .hint("a parameter is a whole segment, as in `/users/{user}/chat`"));
             }
             None if !segment
                 .bytes()
                 .all(|c| c.is_ascii_alphanumeric() || b"-._~!$&'()+,;=:@%".contains(&c)) =>
             {
-                return Err(Fault::new(format!("`{segment}` has characters that a path cannot have")));
+                return Err(ValueError::new(format!("`{segment}` has characters that a path cannot have")));
             }
             None => {}
         }
@@ -207,32 +207,36 @@ pub(super) fn route(text: &str) -> Result<String, Fault> {
     Ok(text.to_owned())
 }
 
-/// A format that can be read.
-pub(crate) fn format(text: &str) -> Result<&'static Format, Fault> {
+/// Finds a format with a reader.
+pub(crate) fn format(text: &str) -> Result<&'static Format, ValueError> {
     let (name, profile) = text.split_once('@').unwrap_or((text, ""));
     let readable: Vec<_> =
         FORMATS.iter().filter(|format| format.reader.is_some()).map(|format| format.name).collect();
     match Format::find(name) {
-        Some(format) if format.reader.is_none() => Err(Fault::new("agentwire can write it, but not read it")
-            .hint(format!("formats: {}", readable.join(", ")))),
+        Some(format) if format.reader.is_none() => {
+            Err(ValueError::new("agentwire can write it, but not read it")
+                .hint(format!("formats: {}", readable.join(", "))))
+        }
         Some(format) if !profile.is_empty() && format.profile(profile).is_none() => {
             let known: Vec<_> = format.profiles.iter().map(|profile| profile.name).collect();
-            Err(Fault::new(format!("unknown profile `{profile}`"))
+            Err(ValueError::new(format!("unknown profile `{profile}`"))
                 .hint(did_you_mean(profile, &known, "profiles")))
         }
         Some(format) => Ok(format),
-        None => Err(Fault::new("there is no such format").hint(did_you_mean(name, &readable, "formats"))),
+        None => {
+            Err(ValueError::new("there is no such format").hint(did_you_mean(name, &readable, "formats")))
+        }
     }
 }
 
-/// How much is logged.
-pub(crate) fn level(text: &str) -> Result<String, Fault> {
+/// Checks a log level, or levels per target.
+pub(crate) fn level(text: &str) -> Result<String, ValueError> {
     const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
     for directive in text.split(',') {
         let (target, level) = directive.rsplit_once('=').unwrap_or(("x", directive));
         if !LEVELS.contains(&level.trim().to_ascii_lowercase().as_str()) || target.trim().is_empty() {
             return Err(
-                Fault::new(format!("`{level}` is no level")).hint(did_you_mean(level, LEVELS, "levels"))
+                ValueError::new(format!("`{level}` is no level")).hint(did_you_mean(level, LEVELS, "levels"))
             );
         }
     }
@@ -279,20 +283,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shown_duration_reads_back(millis in 0u64..LONGEST_DAYS * 86_400_000) {
+        fn durations_round_trip(millis in 0u64..MAX_DAYS * 86_400_000) {
             let value = Duration::from_millis(millis);
             prop_assert_eq!(duration(&show_duration(value)), Ok(value));
         }
 
         #[test]
-        fn no_text_breaks_a_parser(text in ".{0,40}") {
+        fn parsers_never_panic(text in ".{0,40}") {
             let _ = (duration(&text), address(&text), store(&text), url(&text), origin(&text));
             let _ = (route(&text), format(&text), level(&text), header_name(&text), cli::size(&text));
         }
     }
 
     #[test]
-    fn the_likely_intention_of_an_address() {
+    fn suggests_the_likely_address() {
         let read = |text| address(text).map_err(|fault| fault.hint.unwrap_or_default());
         assert_eq!(read("localhost:80"), Ok(([127, 0, 0, 1], 80).into()));
         assert_eq!(

@@ -1,17 +1,17 @@
-//! Values that are passed on as they are, so that the file may say whatever JSON can.
+//! Arbitrary JSON values that are passed on unchanged.
 
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::{
-    super::table::{Kind, Shape, Value},
+    super::table::{Shape, Value, ValueType},
     number::integer,
 };
 
-/// Anything that JSON can say.
+/// Any JSON value.
 pub(in super::super) struct AnyJson;
 
-impl Kind<Json> for AnyJson {
+impl ValueType<Json> for AnyJson {
     fn read(&self, value: &Value<'_>) -> Option<Json> {
         json(value)
     }
@@ -25,10 +25,10 @@ impl Kind<Json> for AnyJson {
     }
 }
 
-/// A table of anything that JSON can say.
+/// A table of arbitrary JSON values.
 pub(in super::super) struct JsonTable;
 
-impl Kind<serde_json::Map<String, Json>> for JsonTable {
+impl ValueType<serde_json::Map<String, Json>> for JsonTable {
     fn read(&self, value: &Value<'_>) -> Option<serde_json::Map<String, Json>> {
         let entries = value.entries("a table")?;
         let read: Vec<_> =
@@ -54,14 +54,14 @@ fn json(value: &Value<'_>) -> Option<Json> {
             let signed = i64::from_str_radix(number.as_str(), number.radix()).ok().map(Json::from);
             let read = signed.or_else(|| integer(value).map(Json::from));
             if read.is_none() {
-                value.refuse(format!("`{}` is too large for a number", value.path), None);
+                value.reject(format!("`{}` is too large for a number", value.path), None);
             }
             read
         }
         DeValue::Float(number) => {
             let read = number.as_str().parse().ok().and_then(serde_json::Number::from_f64);
             if read.is_none() {
-                value.refuse(format!("`{}` must be finite: JSON has no other numbers", value.path), None);
+                value.reject(format!("`{}` must be finite: JSON has no other numbers", value.path), None);
             }
             read.map(Json::Number)
         }

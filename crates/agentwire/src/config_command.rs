@@ -12,7 +12,7 @@ use reqwest::Url;
 
 use crate::{
     cli::ConfigCommand,
-    config::{self, AgentConfig, Config, DURABILITIES, File, Upstream},
+    config::{self, AgentConfig, Config, ConfigFile, DURABILITIES, Upstream},
     error::Result,
     hooks,
 };
@@ -21,9 +21,9 @@ use crate::{
 pub(crate) fn run(command: &ConfigCommand) -> Result<ExitCode> {
     match command {
         ConfigCommand::Check { file } => {
-            let config = File::load(file, false)?.config;
-            show(&config);
-            // Not an error: whoever checks a file need not know the secrets of the machine that will use it.
+            let config = ConfigFile::load(file, false)?.config;
+            print_summary(&config);
+            // Not an error: the secrets are on the machine that will use the file, which may be another one.
             for (agent, name, _) in config.missing_variables() {
                 eprintln!("note: the environment variable `{name}` of agent `{agent}` is not set here");
             }
@@ -43,17 +43,17 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is configured, as a short table.
-fn show(config: &Config) {
+/// Prints a summary of the configuration.
+fn print_summary(config: &Config) {
     let settings = &config.settings;
     let durability =
         DURABILITIES.iter().find(|(_, level)| *level == config.durability).map_or("", |(name, _)| name);
     println!("listen    {}", settings.listen);
     println!("store     {} (durability {durability})", config.store);
-    println!("user      {}", extract(&settings.identity.user));
-    println!("tenant    {}", extract(&settings.identity.tenant));
+    println!("user      {}", describe_identity(&settings.identity.user));
+    println!("tenant    {}", describe_identity(&settings.identity.tenant));
     if let Some(thread) = &settings.identity.thread {
-        println!("thread    {}", extract(thread));
+        println!("thread    {}", describe_identity(thread));
     }
     if !settings.cors.is_empty() {
         println!("cors      {}", settings.cors.join(", "));
@@ -64,30 +64,30 @@ fn show(config: &Config) {
         let default = if config.default_agent.as_deref() == Some(&agent.name) { ", at / too" } else { "" };
         println!("  {:width$}  {}, busy {}{default}", agent.name, target(agent), busy(agent.settings.busy));
         if !agent.hooks.is_empty() {
-            println!("  {:width$}  {}", "", hooked(agent));
+            println!("  {:width$}  {}", "", describe_hooks(agent));
         }
     }
 }
 
-/// Where a name comes from.
-fn extract(extract: &IdentityField) -> String {
+/// The source of an identity field.
+fn describe_identity(field: &IdentityField) -> String {
     let default =
-        extract.default.as_deref().map_or_else(String::new, |default| format!(", otherwise {default}"));
-    match &extract.source {
-        IdentitySource::Constant => format!("always {}", extract.default.as_deref().unwrap_or_default()),
+        field.default.as_deref().map_or_else(String::new, |default| format!(", otherwise {default}"));
+    match &field.source {
+        IdentitySource::Constant => format!("always {}", field.default.as_deref().unwrap_or_default()),
         IdentitySource::Header(name) => format!("header {name}{default}"),
         IdentitySource::Path(name) => format!("path parameter {name}{default}"),
         IdentitySource::Body(pointer) => format!("body {pointer}{default}"),
     }
 }
 
-/// How an agent is reached, without anything secret.
+/// The upstream of an agent, without secrets.
 pub(crate) fn target(agent: &AgentConfig) -> String {
     let kind = agent.upstream.kind();
     let server = agent.upstream.http().map(|http| match Url::parse(&http.url) {
         Ok(mut url) => {
             if url.password().is_some() {
-                // Fails for addresses that cannot have one, and this one has.
+                // Only fails for URLs that cannot have a password, and this one has one.
                 let _ = url.set_password(Some("***"));
             }
             url.set_query(None);
@@ -99,28 +99,30 @@ pub(crate) fn target(agent: &AgentConfig) -> String {
     match &agent.upstream {
         Upstream::Demo => kind.to_owned(),
         Upstream::AgUi(_) => format!("{kind} {server}"),
-        Upstream::Replay(of) => format!("{kind} {}", of.file.display()),
-        Upstream::LangGraph(of) => format!("{kind} {server}, graph {}", of.graph),
-        Upstream::Adk(of) => format!("{kind} {server}, app {}", of.app),
-        Upstream::Events(of) => format!("{kind} {server}, {} {}", of.method, read_as(of.format)),
-        Upstream::OpenAi(of) => format!("{kind} {server}, model {}", of.model),
-        Upstream::Exec(of) => {
-            let line = match of.command.as_slice() {
+        Upstream::Replay(upstream) => format!("{kind} {}", upstream.file.display()),
+        Upstream::LangGraph(upstream) => format!("{kind} {server}, graph {}", upstream.graph),
+        Upstream::Adk(upstream) => format!("{kind} {server}, app {}", upstream.app),
+        Upstream::Events(upstream) => {
+            format!("{kind} {server}, {} {}", upstream.method, read_as(upstream.format))
+        }
+        Upstream::OpenAi(upstream) => format!("{kind} {server}, model {}", upstream.model),
+        Upstream::Exec(upstream) => {
+            let line = match upstream.command.as_slice() {
                 [shell, flag, line] if shell == "sh" && flag == "-c" => line.clone(),
                 words => words.join(" "),
             };
-            format!("{kind} `{line}`, {}", read_as(of.format))
+            format!("{kind} `{line}`, {}", read_as(upstream.format))
         }
     }
 }
 
-/// The name of the format that is read.
+/// The name of the format to read.
 fn read_as(format: Option<&'static Format>) -> &'static str {
     format.map_or("any format", |format| format.name)
 }
 
-/// What takes part in an agent's runs.
-fn hooked(agent: &AgentConfig) -> String {
+/// The rules and hooks of an agent.
+fn describe_hooks(agent: &AgentConfig) -> String {
     let mut parts = Vec::new();
     match agent.hooks.rules.len() {
         0 => {}

@@ -1,25 +1,25 @@
-//! Numbers, in the units in which people write them.
+//! Sizes, counts and speeds.
 
 use serde_json::json;
 use toml::de::DeValue;
 
 use super::{
-    super::table::{Kind, Shape, Value},
+    super::table::{Shape, Value, ValueType},
     cannot_be,
 };
 use crate::cli;
 
-/// `"8MiB"`, or a number of bytes.
+/// A size such as `"8MiB"`, or a number of bytes.
 pub(in super::super) struct Size;
 
-impl<T: TryFrom<u64> + TryInto<u64> + Copy> Kind<T> for Size {
+impl<T: TryFrom<u64> + TryInto<u64> + Copy> ValueType<T> for Size {
     fn read(&self, value: &Value<'_>) -> Option<T> {
-        const WANTED: &str = "a size such as `\"8MiB\"`";
+        const EXPECTED: &str = "a size such as `\"8MiB\"`";
         let size = match value.inner.get_ref() {
             DeValue::Integer(_) => integer(value)
                 .filter(|size| *size > 0)
                 .ok_or_else(|| "it must be at least one byte".to_owned()),
-            _ => cli::size(value.text(WANTED)?).map(|size| size as u64),
+            _ => cli::size(value.text(EXPECTED)?).map(|size| size as u64),
         };
         let size = size.and_then(|size| T::try_from(size).map_err(|_| "it is too large".to_owned()));
         match size {
@@ -30,7 +30,7 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Kind<T> for Size {
                     DeValue::Integer(number) => number.to_string(),
                     _ => String::new(),
                 };
-                value.refuse(cannot_be(&value.path, &text, &why), None);
+                value.reject(cannot_be(&value.path, &text, &why), None);
                 None
             }
         }
@@ -50,27 +50,26 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Kind<T> for Size {
     }
 }
 
-/// The most of anything that is counted and not only compared: beyond what any machine has, within what every counter
-/// takes.
-const MOST: u64 = 1 << 31;
+/// Upper bound of counts: more than any machine can handle, and within the range of every counter.
+const MAX_COUNT: u64 = 1 << 31;
 
-/// A whole number from `.0` on.
+/// A whole number of at least `.0`.
 pub(in super::super) struct Count(pub(in super::super) u64);
 
-impl<T: TryFrom<u64> + TryInto<u64> + Copy> Kind<T> for Count {
+impl<T: TryFrom<u64> + TryInto<u64> + Copy> ValueType<T> for Count {
     fn read(&self, value: &Value<'_>) -> Option<T> {
         if !matches!(value.inner.get_ref(), DeValue::Integer(_)) {
             value.wrong_type("a whole number", None);
             return None;
         }
-        let fits = |number: &u64| (self.0..=MOST).contains(number);
+        let fits = |number: &u64| (self.0..=MAX_COUNT).contains(number);
         let number = integer(value).filter(fits).and_then(|number| T::try_from(number).ok());
         if let (None, DeValue::Integer(given)) = (&number, value.inner.get_ref()) {
             let why = match integer(value) {
-                Some(number) if number >= self.0 => format!("it must be at most {MOST}"),
+                Some(number) if number >= self.0 => format!("it must be at most {MAX_COUNT}"),
                 _ => format!("it must be at least {}", self.0),
             };
-            value.refuse(format!("`{}` cannot be `{given}`: {why}", value.path), None);
+            value.reject(format!("`{}` cannot be `{given}`: {why}", value.path), None);
         }
         number
     }
@@ -78,7 +77,7 @@ impl<T: TryFrom<u64> + TryInto<u64> + Copy> Kind<T> for Count {
     fn shape(&self) -> Shape {
         Shape::Value(
             "a whole number".into(),
-            json!({ "type": "integer", "minimum": self.0, "maximum": MOST }),
+            json!({ "type": "integer", "minimum": self.0, "maximum": MAX_COUNT }),
         )
     }
 
@@ -95,10 +94,10 @@ pub(super) fn integer(value: &Value<'_>) -> Option<u64> {
     }
 }
 
-/// A number above zero, or `"max"` for no wait at all.
+/// A factor above zero, or `"max"` for no delay.
 pub(in super::super) struct Speed;
 
-impl Kind<Option<f64>> for Speed {
+impl ValueType<Option<f64>> for Speed {
     fn read(&self, value: &Value<'_>) -> Option<Option<f64>> {
         let number = match value.inner.get_ref() {
             DeValue::Integer(_) => integer(value).map(|number| number as f64),
@@ -112,7 +111,7 @@ impl Kind<Option<f64>> for Speed {
         let number = number.filter(|number: &f64| number.is_finite() && *number > 0.0);
         if number.is_none() {
             let hint = "`\"max\"` replays without waiting".to_owned();
-            value.refuse(format!("`{}` must be more than 0 and finite", value.path), Some(hint));
+            value.reject(format!("`{}` must be more than 0 and finite", value.path), Some(hint));
         }
         number.map(Some)
     }
