@@ -9,10 +9,12 @@ mod http;
 mod human;
 mod metrics;
 pub mod ops;
+mod outbound;
 mod run;
 pub mod settings;
 mod stream;
 mod thread;
+#[cfg(feature = "upstreams")]
 pub mod upstream;
 
 pub use agentwire_core as core;
@@ -23,6 +25,7 @@ pub use self::{
     gateway::{AgentConfig, AgentRegistry, Builder, Gateway},
     http::serve,
     ops::instance_lock::InstanceLock,
+    outbound::is_loopback,
 };
 
 #[cfg(doctest)]

@@ -8,7 +8,7 @@ use agentwire_core::{
     framing::Framing,
     json::Json,
 };
-use agentwire_gateway::upstream::is_loopback;
+use agentwire_gateway::is_loopback;
 
 use crate::{
     check::{Inspection, server_error},

@@ -5,8 +5,8 @@ use std::{env, error::Error, path::Path, sync::Arc};
 use agentwire_core::event::{Event, RunInput};
 use agentwire_gateway::{
     AgentConfig, Gateway,
-    agent::BoxFuture,
-    hooks::{Hooked, Hooks, Native, RunContext, SessionLock, Translation},
+    agent::{BoxFuture, NativeEvent, Translation},
+    hooks::{Hooked, Hooks, RunContext, SessionLock},
     serve,
     settings::Settings,
     upstream::{Replay, ReplayOptions},
@@ -28,7 +28,7 @@ impl Hooks for Talkative {
         Box::pin(async { Ok(input) })
     }
 
-    fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+    fn native<'h>(&'h self, native: NativeEvent, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
         println!("native         {}", kind(&native));
         Box::pin(async {
             out.push(native);
@@ -36,7 +36,7 @@ impl Hooks for Talkative {
         })
     }
 
-    fn translate<'h>(&'h self, native: &'h Native, _: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
+    fn translate<'h>(&'h self, native: &'h NativeEvent, _: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
         println!("translate      {}", kind(native));
         Box::pin(async { Ok(Translation::Default) })
     }
@@ -67,7 +67,7 @@ impl Hooks for Talkative {
 }
 
 /// The type of an event of the agent's own stream.
-fn kind(native: &Native) -> String {
+fn kind(native: &NativeEvent) -> String {
     native.to_json().and_then(|value| Some(value["type"].as_str()?.to_owned())).unwrap_or_default()
 }
 

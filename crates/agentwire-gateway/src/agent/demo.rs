@@ -13,7 +13,8 @@ use agentwire_core::{
 use serde_json::{Value, json};
 
 use super::{
-    Agent, BoxError, BoxFuture, Call, EmitError, Emitter, EventSink, Question, Request, TextMessage, emitting,
+    Agent, BoxError, BoxFuture, EmitError, Emitter, EventSink, Question, Request, TextMessage,
+    ToolCallEmitter, emitting,
 };
 use crate::error::UpstreamError;
 
@@ -218,7 +219,12 @@ impl Show {
     }
 
     /// Announces a call and streams its arguments in two pieces.
-    async fn call(&self, name: &str, parent: &TextMessage, arguments: &Value) -> Result<Call, EmitError> {
+    async fn call(
+        &self,
+        name: &str,
+        parent: &TextMessage,
+        arguments: &Value,
+    ) -> Result<ToolCallEmitter, EmitError> {
         let mut call = parent.open_call(name).await?;
         let text = arguments.to_string();
         let middle = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
@@ -356,6 +362,8 @@ fn number_after(text: &str, word: &str) -> Option<usize> {
 mod tests {
     use agentwire_core::{
         event::{Body, Event, Message, ResumeEntry, RunError, RunInput, RunStarted},
+        format::{Options, Setup, ag_ui},
+        framing::{Frames, Framing},
         order::Checker,
     };
 
@@ -386,10 +394,14 @@ mod tests {
         let words = KEYWORDS.iter().map(|(word, _)| word.replace('N', "3"));
         for text in words.chain(["long 0".into(), "think tools state approve".into(), "hello".into()]) {
             said.push_str(&format!("{text}:\n"));
-            let mut encoder = crate::stream::log_codec::Encoder::new(&"t".into(), &"r".into());
+            let options = Options::default();
+            let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
+            let writer = ag_ui::FORMAT.writer.expect("AG-UI has a writer");
+            let mut writer = writer(&ag_ui::FORMAT.profiles[0], &setup);
+            let mut frames = Frames::new(Framing::Lines);
             for event in events(&text).await {
-                let line = encoder.encode(&event).expect("every event has a form in the log");
-                said.push_str(&format!("  {}\n", String::from_utf8_lossy(&line)));
+                writer.write(&event, &mut frames);
+                frames.drain(|line| said.push_str(&format!("  {}", String::from_utf8_lossy(line))));
             }
         }
         insta::assert_snapshot!(said);

@@ -7,6 +7,8 @@
 
 mod demo;
 mod emitter;
+mod native;
+pub(crate) mod pattern;
 
 use std::{
     future::Future,
@@ -25,13 +27,13 @@ use tokio::{sync::mpsc, time::Instant};
 pub use self::{
     demo::Demo,
     emitter::{
-        Activity, BoxError, Call, EmitError, Emitter, NewSubagent, Question, Reasoning, State, Step,
-        Subagent, TextMessage, agent_fn, emitting,
+        Activity, BoxError, EmitError, Emitter, NewSubagent, Question, Reasoning, State, Step, Subagent,
+        TextMessage, ToolCallEmitter, agent_fn, emitting,
     },
+    native::{NativeData, NativeEvent, NativeHooks, Translation},
 };
 use crate::{
     error::UpstreamError,
-    hooks::HookSet,
     settings::{RunLimits, Timeouts},
 };
 
@@ -59,16 +61,16 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Whether the agent itself watches `first_byte` and `idle`, as those do that read bytes: a comment is a sign of
     /// life and no event. Otherwise the gateway does, by the agent's events. It always watches `total`.
-    fn keeps_time(&self) -> bool {
+    fn enforces_stream_timeouts(&self) -> bool {
         false
     }
 
     /// A person holds the run, or lets it go on. The future that answers is not polled while a run is held, so whoever
-    /// sends to it is slowed down once what was sent is not taken; that is [`Hold::Soft`]. An agent that can do more, and
-    /// stops to work altogether, does so here and says [`Hold::Hard`]. It must go on exactly where it was.
-    fn hold(&self, request: &Request, hold: bool) -> Hold {
-        let _ = (request, hold);
-        Hold::Soft
+    /// sends to it is slowed down once what was sent is not taken; that is [`PauseMode::Soft`]. An agent that can do more, and
+    /// stops to work altogether, does so here and says [`PauseMode::Hard`]. It must go on exactly where it was.
+    fn pause(&self, request: &Request, is_paused: bool) -> PauseMode {
+        let _ = (request, is_paused);
+        PauseMode::Soft
     }
 
     /// The gateway died during the run and is back: plays the run again from its beginning, and then to its end,
@@ -141,7 +143,7 @@ pub struct Artifact {
 
 /// How much of a run is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hold {
+pub enum PauseMode {
     /// The agent is not listened to, and slowed down by that.
     #[default]
     Soft,
@@ -149,7 +151,7 @@ pub enum Hold {
     Hard,
 }
 
-impl Hold {
+impl PauseMode {
     /// As the answer to a request to hold says it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -170,7 +172,8 @@ impl Pauses {
     }
 
     /// From when on the agent's time counts that would count from `since`.
-    pub(crate) fn since(&self, since: Instant) -> Instant {
+    #[must_use]
+    pub fn since(&self, since: Instant) -> Instant {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).map_or(since, |ended| ended.max(since))
     }
 }
@@ -184,12 +187,12 @@ pub struct Request {
     pub owner: Owner,
     /// Headers to pass on, names in lower case: those that are allowed, and `traceparent`.
     pub headers: Arc<[(String, String)]>,
-    /// How long to wait. The gateway watches the time, except as [`Agent::keeps_time`] says.
+    /// How long to wait. The gateway watches the time, except as [`Agent::enforces_stream_timeouts`] says.
     pub timeouts: Timeouts,
     /// What to refuse. Events and bytes of the log are counted by the gateway.
     pub limits: RunLimits,
-    /// The run's hooks, for agents whose own events are translated here; others need not look at them.
-    pub hooks: Option<HookSet>,
+    /// The run's hooks on native events; only upstreams have such events.
+    pub native_hooks: Option<Arc<dyn NativeHooks>>,
     /// When it was held.
     pub pauses: Pauses,
 }
@@ -204,7 +207,7 @@ impl Request {
             headers: Arc::new([]),
             timeouts: Timeouts::default(),
             limits: RunLimits::default(),
-            hooks: None,
+            native_hooks: None,
             pauses: Pauses::default(),
         }
     }
@@ -307,4 +310,13 @@ impl EventSink {
         }
         Ok(())
     }
+}
+
+/// The tool calls whose results end a conversation, the last first: the results that a client sends stand there.
+pub(crate) fn answered_calls(messages: &[Message]) -> impl Iterator<Item = &ToolCallId> {
+    let is_end = |message: &&Message| matches!(message.role(), Role::Tool | Role::Activity | Role::Reasoning);
+    messages.iter().rev().take_while(is_end).filter_map(|message| match &message.body {
+        MessageBody::Tool { call, .. } => Some(call),
+        _ => None,
+    })
 }

@@ -186,7 +186,7 @@ impl UpstreamError {
 
     /// The same error as another kind; detail and retry time stay.
     #[must_use]
-    pub(crate) fn with_kind(mut self, kind: UpstreamErrorKind) -> Self {
+    pub fn with_kind(mut self, kind: UpstreamErrorKind) -> Self {
         self.0.kind = kind;
         self
     }

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use agentwire_core::event::{Event, RunInput};
 use serde_json::Value;
 
-use super::{Hooked, Hooks, Native, Translation};
+use super::{Hooked, Hooks};
+use crate::agent::{NativeEvent, Translation};
 
 macro_rules! forward {
     ($($pointer:ident),+) => {
@@ -18,7 +19,7 @@ macro_rules! forward {
                 (**self).input(input)
             }
 
-            fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+            fn native<'h>(&'h self, native: NativeEvent, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
                 (**self).native(native, out)
             }
 
@@ -26,11 +27,11 @@ macro_rules! forward {
                 (**self).native_timeout()
             }
 
-            fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<Native>> {
+            fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<NativeEvent>> {
                 (**self).native_fallback(out)
             }
 
-            fn translate<'h>(&'h self, native: &'h Native, out: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
+            fn translate<'h>(&'h self, native: &'h NativeEvent, out: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
                 (**self).translate(native, out)
             }
 

@@ -7,20 +7,23 @@ use futures_util::FutureExt;
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{Hooks, Native, Translation, failed};
-use crate::error::UpstreamError;
+use super::{Hooks, failed};
+use crate::{
+    agent::{BoxFuture, NativeEvent, NativeHooks, Translation},
+    error::UpstreamError,
+};
 
 /// The hooks of one run. Cheap to clone.
 #[derive(Clone)]
 pub struct HookSet {
     hooks: Arc<dyn Hooks>,
-    patience: Duration,
-    native_patience: Option<Duration>,
+    timeout: Duration,
+    native_timeout: Option<Duration>,
 }
 
 impl fmt::Debug for HookSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HookSet").field("patience", &self.patience).finish_non_exhaustive()
+        f.debug_struct("HookSet").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
@@ -28,13 +31,8 @@ impl HookSet {
     /// Hooks for one run.
     #[must_use]
     pub fn new(hooks: impl Hooks) -> Self {
-        let (patience, native_patience) = (hooks.timeout(), hooks.native_timeout());
-        Self { hooks: Arc::new(hooks), patience, native_patience }
-    }
-
-    /// How long the agent's next own event may take.
-    pub(crate) fn native_timeout(&self) -> Option<Duration> {
-        self.native_patience
+        let (timeout, native_timeout) = (hooks.timeout(), hooks.native_timeout());
+        Self { hooks: Arc::new(hooks), timeout, native_timeout }
     }
 
     pub(crate) async fn input_record(&self, input: &RunInput) -> Result<(), UpstreamError> {
@@ -43,32 +41,6 @@ impl HookSet {
 
     pub(crate) async fn input(&self, input: RunInput) -> Result<RunInput, UpstreamError> {
         self.call("input", async { self.hooks.input(input).await }).await
-    }
-
-    /// `None` if it took longer than until `deadline`.
-    pub(crate) async fn native(
-        &self,
-        native: Native,
-        deadline: Option<Instant>,
-        out: &mut Vec<Native>,
-    ) -> Result<Option<()>, UpstreamError> {
-        let call = self.call("native", async { self.hooks.native(native, out).await });
-        match deadline {
-            None => call.await.map(Some),
-            Some(deadline) => timeout_at(deadline, call).await.ok().transpose(),
-        }
-    }
-
-    pub(crate) async fn native_fallback(&self, out: &mut Vec<Event>) -> Result<Vec<Native>, UpstreamError> {
-        self.call("native_fallback", async { self.hooks.native_fallback(out).await }).await
-    }
-
-    pub(crate) async fn translate(
-        &self,
-        native: &Native,
-        out: &mut Vec<Event>,
-    ) -> Result<Translation, UpstreamError> {
-        self.call("translate", async { self.hooks.translate(native, out).await }).await
     }
 
     pub(crate) async fn event(&self, event: Event, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
@@ -91,10 +63,46 @@ impl HookSet {
         name: &str,
         call: impl Future<Output = Result<T, UpstreamError>>,
     ) -> Result<T, UpstreamError> {
-        match timeout(self.patience, AssertUnwindSafe(call).catch_unwind()).await {
+        match timeout(self.timeout, AssertUnwindSafe(call).catch_unwind()).await {
             Ok(Ok(done)) => done,
             Ok(Err(_)) => Err(failed(format!("the hook `{name}` panicked"))),
-            Err(_) => Err(failed(format!("the hook `{name}` took longer than {:?}", self.patience))),
+            Err(_) => Err(failed(format!("the hook `{name}` took longer than {:?}", self.timeout))),
         }
+    }
+}
+
+impl NativeHooks for HookSet {
+    fn filter<'h>(
+        &'h self,
+        native: NativeEvent,
+        deadline: Option<Instant>,
+        out: &'h mut Vec<NativeEvent>,
+    ) -> BoxFuture<'h, Result<Option<()>, UpstreamError>> {
+        Box::pin(async move {
+            let call = self.call("native", async { self.hooks.native(native, out).await });
+            match deadline {
+                None => call.await.map(Some),
+                Some(deadline) => timeout_at(deadline, call).await.ok().transpose(),
+            }
+        })
+    }
+
+    fn translate<'h>(
+        &'h self,
+        native: &'h NativeEvent,
+        out: &'h mut Vec<Event>,
+    ) -> BoxFuture<'h, Result<Translation, UpstreamError>> {
+        Box::pin(self.call("translate", async { self.hooks.translate(native, out).await }))
+    }
+
+    fn fallback<'h>(
+        &'h self,
+        out: &'h mut Vec<Event>,
+    ) -> BoxFuture<'h, Result<Vec<NativeEvent>, UpstreamError>> {
+        Box::pin(self.call("native_fallback", async { self.hooks.native_fallback(out).await }))
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.native_timeout
     }
 }

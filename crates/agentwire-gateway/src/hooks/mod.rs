@@ -19,7 +19,6 @@ mod configured;
 mod forward;
 mod hook_set;
 mod lock;
-mod native;
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,10 +35,9 @@ pub use self::{
     },
     hook_set::HookSet,
     lock::SessionLock,
-    native::{Native, NativeData, Translation},
 };
 use crate::{
-    agent::BoxFuture,
+    agent::{BoxFuture, NativeEvent, Translation},
     error::{UpstreamError, UpstreamErrorKind},
 };
 
@@ -117,7 +115,7 @@ pub trait Hooks: Send + Sync + 'static {
     /// so this keeps, drops, changes or multiplies it.
     ///
     /// Only agents whose stream is read here have such events: all upstreams, not the demo agent nor agents in Rust.
-    fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+    fn native<'h>(&'h self, native: NativeEvent, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
         out.push(native);
         nothing()
     }
@@ -130,14 +128,14 @@ pub trait Hooks: Send + Sync + 'static {
 
     /// That time is over: what is said instead. What is returned is translated, what is put into `out` comes before it. Nothing
     /// more is read of the agent's stream, and the run ends in good order; with `UPSTREAM_TIMEOUT` if there is nothing to say.
-    fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<Native>> {
+    fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<NativeEvent>> {
         let _ = out;
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     /// Takes part in the translation of an event of the agent's own stream: what is put into `out` is said first, and
     /// the answer says what the reader shall do.
-    fn translate<'h>(&'h self, native: &'h Native, out: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
+    fn translate<'h>(&'h self, native: &'h NativeEvent, out: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
         let _ = (native, out);
         Box::pin(std::future::ready(Ok(Translation::Default)))
     }

@@ -21,8 +21,8 @@ use super::{
     start::Held,
 };
 use crate::{
-    codes, error::ApiError, gateway::Gateway, human::pending::iso, ops::audit::Record,
-    run::input::messages_of, upstream::is_loopback,
+    codes, error::ApiError, gateway::Gateway, human::pending::iso, ops::audit::Record, outbound,
+    run::input::messages_of,
 };
 
 /// How many are listed at once.
@@ -210,11 +210,12 @@ fn forward(mount: &Mount, call: &Call, mut said: Map<String, Value>) {
 }
 
 async fn send(url: &str, body: String, patience: Duration) -> reqwest::Result<()> {
-    let mut client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).timeout(patience);
-    if reqwest::Url::parse(url).is_ok_and(|url| is_loopback(&url)) {
-        client = client.no_proxy();
-    }
-    let request = client.build()?.post(url).header("content-type", "application/json").body(body);
+    let client = match reqwest::Url::parse(url) {
+        Ok(url) => outbound::client(&url),
+        Err(_) => reqwest::Client::builder(),
+    };
+    let request =
+        client.timeout(patience).build()?.post(url).header("content-type", "application/json").body(body);
     request.send().await?.error_for_status().map(drop)
 }
 

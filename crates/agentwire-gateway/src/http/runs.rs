@@ -16,7 +16,7 @@ use super::{
     response,
 };
 use crate::{
-    agent::Hold,
+    agent::PauseMode,
     codes,
     error::ApiError,
     human::pending::{self, iso},
@@ -115,7 +115,7 @@ async fn hold(mount: &Mount, params: &Params, request: Request, hold: bool) -> R
     Ok(json(json!({"runId": run.as_str(), "status": known.status.as_str(), "mode": mode}).to_string()))
 }
 
-async fn hold_run(mount: &Mount, owner: &Owner, run: &RunId, hold: bool) -> Result<Hold, ApiError> {
+async fn hold_run(mount: &Mount, owner: &Owner, run: &RunId, hold: bool) -> Result<PauseMode, ApiError> {
     if let Some(live) = mount.gateway.live_run(owner, run) {
         let (reply, done) = tokio::sync::oneshot::channel();
         if live.commands.send(Command::SetPaused(hold, reply)).await.is_ok()

@@ -15,13 +15,13 @@ use agentwire_store::{Answer, AnswerSet, Pending, Time};
 use serde_json::{Value, json};
 
 use crate::{
+    agent::answered_calls,
     codes,
     error::ApiError,
     human::{
         approval,
         pending::{self, APPROVAL, FRONTEND_TOOL, LONG_RUNNING_TOOL},
     },
-    thread::history,
 };
 
 /// The answers that a request brings to what the thread waits for or waited for.
@@ -142,14 +142,14 @@ pub(crate) fn answers(
 /// Whether a request brings an answer, to whatever.
 pub(crate) fn answers_something(input: &RunInput) -> bool {
     input.resume.as_ref().is_some_and(|entries| !entries.is_empty())
-        || history::answered_last(&input.messages).next().is_some()
+        || answered_calls(&input.messages).next().is_some()
         || old_answer(input).is_some()
 }
 
 /// Whether a request's conversation ends with a result that nothing here waits or waited for.
 pub(crate) fn has_unasked_result(input: &RunInput, items: &[Pending]) -> bool {
     let is_item = |call: &ToolCallId| items.iter().any(|item| item.id.as_str() == call.as_str());
-    history::answered_last(&input.messages).any(|call| !is_item(call))
+    answered_calls(&input.messages).any(|call| !is_item(call))
 }
 
 /// Whether nothing else can be asked while an item is open. A front end may leave a tool of its own alone.

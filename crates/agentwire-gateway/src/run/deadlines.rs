@@ -30,13 +30,13 @@ struct Silence {
 
 impl Deadlines {
     /// Begins to wait. An agent that keeps time itself is only watched for how long it takes altogether.
-    pub(crate) fn begin(timeouts: &Timeouts, keeps_time: bool) -> Self {
+    pub(crate) fn begin(timeouts: &Timeouts, enforces_stream_timeouts: bool) -> Self {
         let since = Instant::now();
         let Timeouts { first_byte: first, idle, total, .. } = *timeouts;
         let silence = Silence { first, idle, since, has_spoken: false };
         Self {
             over: since + total.unwrap_or(FOR_EVER).min(FOR_EVER),
-            silence: (!keeps_time && (first.is_some() || idle.is_some())).then_some(silence),
+            silence: (!enforces_stream_timeouts && (first.is_some() || idle.is_some())).then_some(silence),
         }
     }
 
@@ -93,11 +93,11 @@ mod tests {
 
     use super::*;
 
-    fn watch(keeps_time: bool) -> Deadlines {
+    fn watch(enforces_stream_timeouts: bool) -> Deadlines {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let timeouts =
             Timeouts { connect: None, first_byte: seconds(10), idle: seconds(5), total: seconds(30) };
-        Deadlines::begin(&timeouts, keeps_time)
+        Deadlines::begin(&timeouts, enforces_stream_timeouts)
     }
 
     fn overdue(watch: &Deadlines) -> Option<String> {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_keeps_time_itself_has_only_the_whole() {
+    async fn an_agent_that_enforces_its_timeouts_has_only_the_total_one() {
         let mut watch = watch(true);
         advance(Duration::from_secs(29)).await;
         watch.heard();

@@ -44,7 +44,7 @@ use self::{
     resume::Reattachment,
 };
 use crate::{
-    agent::{EventSink, Hold, Pauses, Request},
+    agent::{EventSink, NativeHooks, PauseMode, Pauses, Request},
     codes,
     error::{ApiError, RunFailure, UpstreamError},
     gateway::{AgentEntry, Gateway},
@@ -226,7 +226,7 @@ struct RunRecorder {
     /// Whether the agent is not listened to for now.
     held: bool,
     /// How much of it is or was held.
-    hold: Option<Hold>,
+    hold: Option<PauseMode>,
     /// What the agent is asked, once it is.
     asked: Option<Request>,
     /// What the log has already of what the agent says.
@@ -244,7 +244,7 @@ struct RunRecorder {
 
 /// Somebody who waits until the log has what they asked for.
 enum Waiter {
-    Held(oneshot::Sender<Result<Hold, ApiError>>),
+    Held(oneshot::Sender<Result<PauseMode, ApiError>>),
     Patched(oneshot::Sender<Result<(), ApiError>>),
 }
 
@@ -321,7 +321,10 @@ impl RunRecorder {
             headers,
             timeouts: settings.timeouts,
             limits: settings.limits,
-            hooks: self.hooks.as_ref().map(|hooks| hooks.wired.clone()),
+            native_hooks: self
+                .hooks
+                .as_ref()
+                .map(|hooks| Arc::new(hooks.wired.clone()) as Arc<dyn NativeHooks>),
             pauses: Pauses::default(),
         };
         self.asked = Some(request.clone());
@@ -498,7 +501,7 @@ impl RunRecorder {
         };
         let agent = AssertUnwindSafe(agent).catch_unwind();
         tokio::pin!(agent);
-        let mut watch = Deadlines::begin(&request.timeouts, self.agent.agent.keeps_time());
+        let mut watch = Deadlines::begin(&request.timeouts, self.agent.agent.enforces_stream_timeouts());
         let overdue = tokio::time::sleep_until(watch.due());
         tokio::pin!(overdue);
         let lease = self.gateway.settings().lease;
@@ -654,14 +657,14 @@ impl RunRecorder {
     }
 
     /// Stops listening to the agent, or goes on.
-    fn hold(&mut self, hold: bool, reply: oneshot::Sender<Result<Hold, ApiError>>) {
+    fn hold(&mut self, hold: bool, reply: oneshot::Sender<Result<PauseMode, ApiError>>) {
         let Some(request) = self.asked.as_ref().filter(|_| self.terminal.is_none()) else {
             let _ = reply.send(Err(ApiError::new(codes::IMPOSSIBLE, "the run does not go on now")));
             return;
         };
         if self.held == hold {
             // How much could be held is the same answer if nobody has held it yet.
-            let mode = *self.hold.get_or_insert_with(|| self.agent.agent.hold(request, hold));
+            let mode = *self.hold.get_or_insert_with(|| self.agent.agent.pause(request, hold));
             let _ = reply.send(Ok(mode));
             return;
         }
@@ -669,7 +672,7 @@ impl RunRecorder {
         if !hold {
             request.pauses.end();
         }
-        let mode = self.agent.agent.hold(request, hold);
+        let mode = self.agent.agent.pause(request, hold);
         self.hold = Some(mode);
         let status = if hold { RunStatus::Paused } else { RunStatus::Running };
         self.told = Some(status);

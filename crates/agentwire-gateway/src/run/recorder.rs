@@ -15,7 +15,9 @@ use agentwire_store::{Append, Change, Conflict, Durability, RunStatus, Seq, Stat
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Hold, LiveState, LogFailure, RunRecorder, Terminal, Waiter, approval, broken, codes, pending};
+use super::{
+    LiveState, LogFailure, PauseMode, RunRecorder, Terminal, Waiter, approval, broken, codes, pending,
+};
 
 /// The largest event, and the most bytes of one append: half of what a store takes at once, so that what follows
 /// from an ending fits beside it.
@@ -165,7 +167,7 @@ impl RunRecorder {
         for waiter in self.waiting.drain(..) {
             // Who has gone need not hear it.
             match waiter {
-                Waiter::Held(reply) => _ = reply.send(Ok(self.hold.unwrap_or(Hold::Soft))),
+                Waiter::Held(reply) => _ = reply.send(Ok(self.hold.unwrap_or(PauseMode::Soft))),
                 Waiter::Patched(reply) => _ = reply.send(Ok(())),
             }
         }

@@ -25,7 +25,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{agent::Hold, error::ApiError};
+use crate::{agent::PauseMode, error::ApiError};
 
 /// What a run can be asked while it goes on. Answered between two appends, so what is said is in the log.
 pub(crate) enum Command {
@@ -36,7 +36,7 @@ pub(crate) enum Command {
     /// A change of the state from outside.
     Patch(Patch, oneshot::Sender<Result<(), ApiError>>),
     /// To hold, or to go on. Answered once the log says so.
-    SetPaused(bool, oneshot::Sender<Result<Hold, ApiError>>),
+    SetPaused(bool, oneshot::Sender<Result<PauseMode, ApiError>>),
     /// An end, on purpose; says why.
     Stop(&'static str),
     /// An end, because the thread is about to be deleted.

@@ -89,15 +89,6 @@ pub(crate) fn results(messages: &[Message]) -> HashMap<ToolCallId, usize> {
     results
 }
 
-/// The calls whose results end a conversation, the last first: what a client answers stands there.
-pub(crate) fn answered_last(messages: &[Message]) -> impl Iterator<Item = &ToolCallId> {
-    let is_end = |message: &&Message| matches!(message.role(), Role::Tool | Role::Activity | Role::Reasoning);
-    messages.iter().rev().take_while(is_end).filter_map(|message| match &message.body {
-        MessageBody::Tool { call, .. } => Some(call),
-        _ => None,
-    })
-}
-
 /// Whether nothing was said and nothing called.
 fn is_empty_answer(message: &Message) -> bool {
     let MessageBody::Assistant { content, .. } = &message.body else { return false };

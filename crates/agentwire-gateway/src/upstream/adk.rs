@@ -81,7 +81,7 @@ impl Adk {
 }
 
 impl Agent for Adk {
-    fn keeps_time(&self) -> bool {
+    fn enforces_stream_timeouts(&self) -> bool {
         true
     }
 

@@ -11,9 +11,8 @@ use super::{
     decode::ExpectedFormat,
     http::{ACCEPT_EVENTS, Call, Http},
 };
-use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request};
+use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request, answered_calls};
 use crate::error::UpstreamError;
-use crate::thread::history;
 use std::sync::Arc;
 
 /// Enough that the two halves of a run after an answer seldom wait for each other.
@@ -44,7 +43,7 @@ impl AgUi {
 }
 
 impl Agent for AgUi {
-    fn keeps_time(&self) -> bool {
+    fn enforces_stream_timeouts(&self) -> bool {
         true
     }
 
@@ -59,7 +58,7 @@ impl Agent for AgUi {
                 json: Some(ag_ui::input::to_json(&request.input)),
                 last_event_id: None,
             };
-            let answered: Vec<_> = history::answered_last(&request.input.messages).cloned().collect();
+            let answered: Vec<_> = answered_calls(&request.input.messages).cloned().collect();
             if answered.is_empty() {
                 return http.run(&request, call, language, &sink).await;
             }

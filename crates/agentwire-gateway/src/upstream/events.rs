@@ -77,7 +77,7 @@ impl Events {
 }
 
 impl Agent for Events {
-    fn keeps_time(&self) -> bool {
+    fn enforces_stream_timeouts(&self) -> bool {
         true
     }
 

@@ -5,7 +5,6 @@
 //! before the first byte of an answer has its code.
 
 use std::{
-    error::Error,
     sync::{Mutex, PoisonError},
     time::SystemTime,
 };
@@ -17,7 +16,6 @@ use reqwest::{
         ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
         HeaderMap, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
     },
-    redirect,
 };
 use tokio::time::Duration;
 
@@ -27,7 +25,8 @@ use super::{
 };
 use crate::{
     agent::{BuildError, EventSink, Request},
-    error::{Truncation, UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout},
+    error::{self, Truncation, UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout, causes},
+    outbound::{self, is_loopback},
 };
 
 /// What an SSE request accepts: the stream, and JSON errors.
@@ -132,17 +131,13 @@ impl Http {
         {
             return Ok(client.clone());
         }
-        let mut builder = Client::builder()
-            .redirect(redirect::Policy::none())
+        let mut builder = outbound::client(&self.url)
             // A server may close a resting connection in the very moment in which it is used again, and a run
             // cannot be posted twice to find out. A connection per run costs less than a lost run.
             .pool_max_idle_per_host(0)
             .tcp_keepalive(Duration::from_secs(30));
         if let Some(time) = connect {
             builder = builder.connect_timeout(time);
-        }
-        if is_loopback(&self.url) {
-            builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|error| {
             UpstreamError::from(Kind::Internal("the HTTP client could not be made".into()))
@@ -342,7 +337,7 @@ fn unanswered(error: &reqwest::Error, request: &Request) -> UpstreamError {
     } else if error.is_connect() || error.is_builder() {
         Kind::Connect.into()
     } else {
-        match sources(error).find_map(|error| error.downcast_ref::<hyper::Error>()) {
+        match error::sources(error).find_map(|error| error.downcast_ref::<hyper::Error>()) {
             Some(error) if error.is_parse() => Kind::NotHttp.into(),
             _ => Truncation::Response.into(),
         }
@@ -363,27 +358,4 @@ fn not_answered(error: &Unanswered, request: &Request) -> UpstreamError {
 
 fn connect_timeout(request: &Request) -> UpstreamTimeout {
     UpstreamTimeout::Connect(request.timeouts.connect.unwrap_or_default())
-}
-
-/// What caused an error, and what caused that.
-fn sources<'e>(error: &'e dyn Error) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    std::iter::successors(error.source(), |&error| error.source())
-}
-
-/// An error with everything that caused it.
-pub(crate) fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    for cause in sources(error) {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-    }
-    text
-}
-
-/// Whether a URL leads to this machine, where no proxy leads.
-#[must_use]
-pub fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    address.is_ok_and(|address| address.is_loopback()) || host == "localhost" || host.ends_with(".localhost")
 }

@@ -113,7 +113,7 @@ impl LangGraph {
 }
 
 impl Agent for LangGraph {
-    fn keeps_time(&self) -> bool {
+    fn enforces_stream_timeouts(&self) -> bool {
         true
     }
 

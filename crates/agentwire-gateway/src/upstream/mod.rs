@@ -6,7 +6,7 @@ mod decode;
 mod direct;
 mod events;
 mod exec;
-pub(crate) mod http;
+mod http;
 mod langgraph;
 mod openai;
 mod replay;
@@ -18,7 +18,6 @@ pub use self::{
     ag_ui::{AgUi, AgUiOptions},
     events::{Events, EventsOptions},
     exec::{Exec, ExecOptions},
-    http::is_loopback,
     langgraph::{LangGraph, LangGraphOptions},
     openai::{OpenAi, OpenAiOptions},
     replay::{Replay, ReplayOptions},

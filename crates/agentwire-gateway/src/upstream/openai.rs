@@ -93,7 +93,7 @@ fn route(mut url: Url) -> Url {
 }
 
 impl Agent for OpenAi {
-    fn keeps_time(&self) -> bool {
+    fn enforces_stream_timeouts(&self) -> bool {
         true
     }
 

@@ -78,7 +78,7 @@ fn read(file: &PathBuf) -> io::Result<Vec<u8>> {
 
 impl Agent for Replay {
     /// What is silent in a recording is silent on purpose.
-    fn keeps_time(&self) -> bool {
+    fn enforces_stream_timeouts(&self) -> bool {
         true
     }
 

@@ -9,7 +9,7 @@ use agentwire_core::event::{Body, Event};
 use agentwire_gateway::{
     agent::*,
     codes,
-    hooks::{HookSet, Hooked, Hooks, Native, Translation, failed},
+    hooks::{HookSet, Hooked, Hooks, failed},
     upstream::*,
 };
 use serde_json::json;
@@ -26,20 +26,20 @@ use super::{
 struct Watcher(Arc<Mutex<(Vec<Option<String>>, usize)>>);
 
 impl Hooks for Watcher {
-    fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+    fn native<'h>(&'h self, native: NativeEvent, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
         self.0.lock().unwrap().0.push(native.event.as_deref().map(str::to_owned));
         out.push(native);
         Box::pin(async { Ok(()) })
     }
 
-    fn translate<'h>(&'h self, _: &'h Native, _: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
+    fn translate<'h>(&'h self, _: &'h NativeEvent, _: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
         self.0.lock().unwrap().1 += 1;
         Box::pin(async { Ok(Translation::Default) })
     }
 }
 
 fn with(hooks: impl Hooks) -> Request {
-    Request { hooks: Some(HookSet::new(hooks)), ..request() }
+    Request { native_hooks: Some(Arc::new(HookSet::new(hooks))), ..request() }
 }
 
 async fn changes_nothing(name: &str, agent: &impl Agent) -> Vec<Option<String>> {
@@ -124,7 +124,7 @@ impl Hooks for Impatient {
         Some(Duration::from_millis(100))
     }
 
-    fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<Native>> {
+    fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<NativeEvent>> {
         out.push(Event::new(Body::Custom { name: "late".into(), value: json!(true).into() }));
         Box::pin(async { Ok(Vec::new()) })
     }
@@ -171,7 +171,7 @@ async fn heartbeats_are_no_events() {
 struct Failing(Mutex<usize>);
 
 impl Hooks for Failing {
-    fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+    fn native<'h>(&'h self, native: NativeEvent, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
         let mut count = self.0.lock().unwrap();
         *count += 1;
         let is_third = *count == 3;

@@ -34,7 +34,7 @@ use super::{EmitError, Emitter, fit};
 /// });
 /// ```
 #[derive(Debug)]
-pub struct Call {
+pub struct ToolCallEmitter {
     emit: Emitter,
     id: ToolCallId,
     is_open: bool,
@@ -42,7 +42,7 @@ pub struct Call {
     has_arguments: bool,
 }
 
-impl Call {
+impl ToolCallEmitter {
     pub(super) async fn open(
         emit: &Emitter,
         tool: &str,
@@ -154,7 +154,7 @@ impl Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for ToolCallEmitter {
     fn drop(&mut self) {
         let ending = self.ending();
         if !ending.is_empty() {

@@ -3,7 +3,7 @@
 use agentwire_core::{json::Unfit, patch::PatchError};
 
 use super::super::Stopped;
-use crate::error::{UpstreamError, UpstreamErrorKind};
+use crate::error::{UpstreamError, UpstreamErrorKind, causes};
 
 /// Anything that can go wrong in an agent; `?` makes it from every error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -48,13 +48,6 @@ impl From<BoxError> for UpstreamError {
         if matches!(error.downcast_ref(), Some(EmitError::Stopped(_))) || error.is::<Stopped>() {
             return Stopped.into();
         }
-        let mut detail = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            detail.push_str(": ");
-            detail.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        Self::from(UpstreamErrorKind::Failed("the agent failed".into())).with_detail(detail)
+        Self::from(UpstreamErrorKind::Failed("the agent failed".into())).with_detail(causes(&*error))
     }
 }

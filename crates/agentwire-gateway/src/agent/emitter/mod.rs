@@ -34,7 +34,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 pub use self::{
-    call::Call,
+    call::ToolCallEmitter,
     document::{Activity, State},
     error::{BoxError, EmitError},
     function::{agent_fn, emitting},
@@ -173,16 +173,16 @@ impl Emitter {
     ///
     /// # Errors
     /// When the run was stopped or the arguments are nested too deep.
-    pub async fn call(&self, tool: &str, arguments: impl Into<Value>) -> Result<Call, EmitError> {
-        Call::whole(self, tool, None, &arguments.into()).await
+    pub async fn call(&self, tool: &str, arguments: impl Into<Value>) -> Result<ToolCallEmitter, EmitError> {
+        ToolCallEmitter::whole(self, tool, None, &arguments.into()).await
     }
 
     /// Tells that a tool is called whose arguments come piece by piece, as models write them; see [`Call::push`].
     ///
     /// # Errors
     /// When the run was stopped.
-    pub async fn open_call(&self, tool: &str) -> Result<Call, EmitError> {
-        Call::open(self, tool, None).await
+    pub async fn open_call(&self, tool: &str) -> Result<ToolCallEmitter, EmitError> {
+        ToolCallEmitter::open(self, tool, None).await
     }
 
     /// Calls a tool that the user interface runs. The run ends with the call open; the result is in the messages of the

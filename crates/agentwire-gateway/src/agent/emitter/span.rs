@@ -105,7 +105,7 @@ impl NewSubagent {
     }
 
     /// The call with which it was called.
-    pub fn called_by(mut self, call: &super::Call) -> Self {
+    pub fn called_by(mut self, call: &super::ToolCallEmitter) -> Self {
         self.started.parent_call = Some(call.id().clone());
         self
     }

@@ -113,7 +113,7 @@ async fn any_use_gives_a_valid_stream() {
     enum Held {
         Message(TextMessage),
         Reasoning(Reasoning),
-        Call(Call),
+        ToolCall(ToolCallEmitter),
         Step(Step),
         Subagent(Subagent),
         Activity(Activity),
@@ -141,7 +141,7 @@ async fn any_use_gives_a_valid_stream() {
                 match dice(14) {
                     0 => held.push(Held::Message(by.message())),
                     1 => held.push(Held::Reasoning(by.thought().titled("t"))),
-                    2 => held.push(Held::Call(by.open_call("tool").await?)),
+                    2 => held.push(Held::ToolCall(by.open_call("tool").await?)),
                     3 => held.push(Held::Step(by.step(["a", "b"][dice(2)]).await?)),
                     4 => held.push(Held::Subagent(by.subagent("s").start().await?)),
                     5 => held.push(Held::Activity(by.activity("a", json!({})).await?)),
@@ -156,8 +156,8 @@ async fn any_use_gives_a_valid_stream() {
                             Held::Message(message) if dice(4) == 0 => message.close().await?,
                             Held::Message(message) => message.push("more").await?,
                             Held::Reasoning(thought) => thought.push("more").await?,
-                            Held::Call(call) if dice(4) == 0 => call.close().await?,
-                            Held::Call(call) => call.push("1").await?,
+                            Held::ToolCall(call) if dice(4) == 0 => call.close().await?,
+                            Held::ToolCall(call) => call.push("1").await?,
                             Held::Activity(activity) => activity.set("/a/b", dice(5)).await?,
                             Held::Step(_) | Held::Subagent(_) => {}
                         }

@@ -3,7 +3,7 @@
 use agentwire_core::event::{Body, EncryptedEntity, MessageId, PartSource};
 use serde_json::Value;
 
-use super::{Call, EmitError, Emitter};
+use super::{EmitError, Emitter, ToolCallEmitter};
 
 /// A message that is said piece by piece. It begins with its first piece and ends when this is dropped.
 ///
@@ -55,16 +55,16 @@ impl TextMessage {
     ///
     /// # Errors
     /// When the run was stopped or the arguments are nested too deep.
-    pub async fn call(&self, tool: &str, arguments: impl Into<Value>) -> Result<Call, EmitError> {
-        Call::whole(&self.emit, tool, Some(&self.id), &arguments.into()).await
+    pub async fn call(&self, tool: &str, arguments: impl Into<Value>) -> Result<ToolCallEmitter, EmitError> {
+        ToolCallEmitter::whole(&self.emit, tool, Some(&self.id), &arguments.into()).await
     }
 
     /// As [`Emitter::open_call`]; the call is shown as part of this message.
     ///
     /// # Errors
     /// When the run was stopped.
-    pub async fn open_call(&self, tool: &str) -> Result<Call, EmitError> {
-        Call::open(&self.emit, tool, Some(&self.id)).await
+    pub async fn open_call(&self, tool: &str) -> Result<ToolCallEmitter, EmitError> {
+        ToolCallEmitter::open(&self.emit, tool, Some(&self.id)).await
     }
 
     /// Names a source that supports this message.

@@ -8,14 +8,13 @@ use std::time::Duration;
 use reqwest::{
     Client, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
-    redirect,
 };
 use serde_json::{Map, Value};
 
 use super::{OptionsError, unanswered};
 use crate::{
-    error::UpstreamError,
-    upstream::http::{causes, is_loopback},
+    error::{UpstreamError, causes},
+    outbound,
 };
 
 /// The largest answer that is read: an input of the largest size that a client may send, and as much again for what a
@@ -80,14 +79,10 @@ impl Server {
             map.append(name, value);
         }
         map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let mut client = Client::builder()
-            .redirect(redirect::Policy::none())
+        let client = outbound::client(&parsed)
             .pool_idle_timeout(LONGEST_REST)
             .user_agent(concat!("agentwire/", env!("CARGO_PKG_VERSION")))
             .timeout(timeout);
-        if is_loopback(&parsed) {
-            client = client.no_proxy();
-        }
         let client = client.build().map_err(|error| OptionsError(causes(&error)))?;
         Ok(Self { url: parsed, client, headers: map, on_failure })
     }

@@ -6,7 +6,7 @@
 use agentwire_core::event::{Body, Event};
 
 use super::pointer::Pointer;
-use crate::human::approval::matches;
+use crate::agent::pattern::matches;
 
 /// What is done.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use super::{
     says_something,
 };
 use crate::{
+    agent::{NativeEvent, NativeHooks, Translation},
     error::{UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout},
-    hooks::{HookSet, Native, Translation, failed},
 };
 
 /// How far the hooks of a run are with a stream.
@@ -38,8 +38,8 @@ impl UpstreamDecoder {
         bytes: &[u8],
         out: &mut Vec<Event>,
     ) -> Result<Flow, UpstreamError> {
-        let Some(hooks) = self.request.hooks.clone() else { return self.push(bytes, out) };
-        if self.feed(bytes)? { Box::pin(self.drain_through(&hooks, out)).await } else { Ok(Flow::More) }
+        let Some(hooks) = self.request.native_hooks.clone() else { return self.push(bytes, out) };
+        if self.feed(bytes)? { Box::pin(self.drain_through(&*hooks, out)).await } else { Ok(Flow::More) }
     }
 
     /// The stream has ended, in good order or not: what that means for the run.
@@ -48,9 +48,9 @@ impl UpstreamDecoder {
         close: Close,
         out: &mut Vec<Event>,
     ) -> Result<(), UpstreamError> {
-        let Some(hooks) = self.request.hooks.clone() else { return self.end(close, out) };
+        let Some(hooks) = self.request.native_hooks.clone() else { return self.end(close, out) };
         let Some(ended) = self.last_bytes(close)? else { return Ok(()) };
-        let last = Box::pin(self.drain_through(&hooks, out)).await;
+        let last = Box::pin(self.drain_through(&*hooks, out)).await;
         self.conclude(ended, last, out)
     }
 
@@ -61,15 +61,15 @@ impl UpstreamDecoder {
         data: &str,
         out: &mut Vec<Event>,
     ) -> Result<(), UpstreamError> {
-        let native = Native::text(Some(event), data);
+        let native = NativeEvent::text(Some(event), data);
         let mut natives = Vec::new();
-        let hooks = self.request.hooks.clone();
+        let hooks = self.request.native_hooks.clone();
         match &hooks {
-            Some(hooks) => hooks.native(native, None, &mut natives).await.map(|_| ())?,
+            Some(hooks) => hooks.filter(native, None, &mut natives).await.map(|_| ())?,
             None => natives.push(native),
         }
         for native in natives {
-            let read = self.read(hooks.as_ref(), native, (self.frames, 0), out).await;
+            let read = self.read(hooks.as_deref(), native, (self.frames, 0), out).await;
             let malformed = |failure: UpstreamError| match failure.kind() {
                 Kind::MalformedFrame { .. } => {
                     failure.with_kind(Kind::MalformedBody(format!("the agent's `{event}`").into()))
@@ -84,7 +84,11 @@ impl UpstreamDecoder {
         Ok(())
     }
 
-    async fn drain_through(&mut self, hooks: &HookSet, out: &mut Vec<Event>) -> Result<Flow, UpstreamError> {
+    async fn drain_through(
+        &mut self,
+        hooks: &dyn NativeHooks,
+        out: &mut Vec<Event>,
+    ) -> Result<Flow, UpstreamError> {
         let failure = loop {
             let Phase::Reading(decoder, _) = &mut self.phase else { return Ok(Flow::Over) };
             let (native, place) = match decoder.next_frame() {
@@ -95,7 +99,7 @@ impl UpstreamDecoder {
                     if is_repeated(&frame, &mut self.joined, &mut self.last_id) {
                         continue;
                     }
-                    (Native::of(&frame), (frame.index, frame.offset))
+                    (NativeEvent::from_frame(&frame), (frame.index, frame.offset))
                 }
             };
             match self.offer(hooks, native, place, out).await {
@@ -113,15 +117,15 @@ impl UpstreamDecoder {
     /// Lets the hooks filter a frame, and reads what they let through.
     async fn offer(
         &mut self,
-        hooks: &HookSet,
-        native: Native,
+        hooks: &dyn NativeHooks,
+        native: NativeEvent,
         place: (u64, u64),
         out: &mut Vec<Event>,
     ) -> Result<Flow, UpstreamError> {
         let mut natives = Vec::new();
         // From now: it came in time, whoever was slow to look.
         let deadline = self.timeouts().map(|time| Instant::now() + time.min(super::FOR_EVER));
-        if hooks.native(native, deadline, &mut natives).await?.is_none() {
+        if hooks.filter(native, deadline, &mut natives).await?.is_none() {
             return self.fall_back(out).await.map(|()| Flow::Over);
         }
         for native in natives {
@@ -135,8 +139,8 @@ impl UpstreamDecoder {
     /// Translates a frame, with or without the reader.
     async fn read(
         &mut self,
-        hooks: Option<&HookSet>,
-        mut native: Native,
+        hooks: Option<&dyn NativeHooks>,
+        mut native: NativeEvent,
         (index, offset): (u64, u64),
         out: &mut Vec<Event>,
     ) -> Result<Flow, UpstreamError> {
@@ -151,7 +155,7 @@ impl UpstreamDecoder {
         }
         let mut read = Ok(());
         if let (Phase::Reading(_, reader), false) = (&mut self.phase, is_skipped) {
-            let frame = native.frame(index, offset);
+            let frame = native.to_frame(index, offset);
             read = reader.read(&frame, out).map_err(|error| malformed(&frame, &error, self.ended));
         }
         if cut_behind_terminal(out, before) {
@@ -163,7 +167,7 @@ impl UpstreamDecoder {
 
     /// Whether the hooks give the agent's next event so much time and no more.
     pub(super) fn has_deadline(&self) -> bool {
-        self.request.hooks.as_ref().is_some_and(|hooks| hooks.native_timeout().is_some())
+        self.request.native_hooks.as_ref().is_some_and(|hooks| hooks.timeout().is_some())
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -171,7 +175,7 @@ impl UpstreamDecoder {
     }
 
     fn timeouts(&self) -> Option<Duration> {
-        self.request.hooks.as_ref()?.native_timeout()
+        self.request.native_hooks.as_ref()?.timeout()
     }
 
     /// Returns when that time is over.
@@ -199,10 +203,10 @@ impl UpstreamDecoder {
 
     /// Says what the hooks say instead of what did not come in time. Nothing more is read after that.
     pub(super) async fn fall_back(&mut self, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
-        let Some(hooks) = self.request.hooks.clone() else { return Ok(()) };
+        let Some(hooks) = self.request.native_hooks.clone() else { return Ok(()) };
         self.hooked.fell_back = true;
         let before = out.len();
-        let natives = hooks.native_fallback(out).await?;
+        let natives = hooks.fallback(out).await?;
         if out.len() == before && natives.is_empty() {
             let time = self.timeouts().unwrap_or_default();
             self.phase = Phase::Over;
@@ -210,13 +214,15 @@ impl UpstreamDecoder {
         }
         if let (Phase::Starting(_), false) = (&self.phase, natives.is_empty()) {
             let reader = self.language.format.and_then(|format| self.reader(format));
-            let unknown =
-                || failed("what is said instead cannot be read: the agent's stream has not shown its format");
+            let unknown = || {
+                let detail = "the fallback cannot be decoded: the agent's stream has not shown its format";
+                UpstreamError::from(Kind::Hook).with_detail(detail)
+            };
             let decoder = agentwire_core::framing::Decoder::new(super::Framing::Sse, 1);
             self.phase = Phase::Reading(Box::new(decoder), reader.ok_or_else(unknown)?);
         }
         for native in natives {
-            if self.read(Some(&hooks), native, (self.frames, 0), out).await? == Flow::Over {
+            if self.read(Some(&*hooks), native, (self.frames, 0), out).await? == Flow::Over {
                 break;
             }
         }

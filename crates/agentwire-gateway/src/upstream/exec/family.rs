@@ -48,17 +48,17 @@ impl Family {
     }
 
     /// Stops all of them, or lets them go on; whether that was possible.
-    pub(super) fn hold(&self, hold: bool) -> bool {
+    pub(super) fn pause(&self, is_paused: bool) -> bool {
         #[cfg(unix)]
         {
-            let signal = if hold { Signal::STOP } else { Signal::CONT };
-            let held = self.leader.is_some_and(|leader| kill_process_group(leader, signal).is_ok());
+            let signal = if is_paused { Signal::STOP } else { Signal::CONT };
+            let was_signalled = self.leader.is_some_and(|leader| kill_process_group(leader, signal).is_ok());
             self.signal_strays(signal);
-            held
+            was_signalled
         }
         #[cfg(not(unix))]
         {
-            let _ = hold;
+            let _ = is_paused;
             false
         }
     }

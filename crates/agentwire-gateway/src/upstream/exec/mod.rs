@@ -27,7 +27,7 @@ use tokio::{
 
 use self::{family::Family, stderr::Tail};
 use super::decode::{Close, ExpectedFormat, StreamTimeouts, UpstreamDecoder, finish, pump};
-use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Hold, Request};
+use crate::agent::{Agent, BoxFuture, BuildError, EventSink, PauseMode, Request};
 use crate::error::{UpstreamError, UpstreamErrorKind as Kind};
 
 /// How long a command may tidy up after its last word, which nobody waits for; and how long its output may be silent once
@@ -118,7 +118,7 @@ impl Exec {
 }
 
 impl Agent for Exec {
-    fn keeps_time(&self) -> bool {
+    fn enforces_stream_timeouts(&self) -> bool {
         true
     }
 
@@ -184,13 +184,13 @@ impl Agent for Exec {
 
     /// Hard: all its processes are stopped by the operating system, and go on where they were. If the gateway dies
     /// meanwhile, the system lets them go on as well, so that they find their output closed.
-    fn hold(&self, request: &Request, hold: bool) -> Hold {
+    fn pause(&self, request: &Request, is_paused: bool) -> PauseMode {
         let key = (request.owner.clone(), request.input.run.clone());
         match self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             // It has not been started, and will not be while the run is held.
-            None => Hold::Hard,
-            Some(Some(family)) if family.hold(hold) => Hold::Hard,
-            Some(_) => Hold::Soft,
+            None => PauseMode::Hard,
+            Some(Some(family)) if family.pause(is_paused) => PauseMode::Hard,
+            Some(_) => PauseMode::Soft,
         }
     }
 }

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use agentwire_core::event::{Body, Event, Message, RunInput};
 use agentwire_gateway::{
     AgentConfig, InstanceLock, UpstreamError,
-    agent::{Agent, BoxFuture, EventSink, Request},
+    agent::{Agent, BoxFuture, EventSink, NativeEvent, Request, Translation},
     codes,
-    hooks::{Hooked, Hooks, Native, Translation, refused},
+    hooks::{Hooked, Hooks, refused},
 };
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ use crate::support::*;
 #[derive(Default)]
 struct Acts {
     input: Option<fn(RunInput) -> Result<RunInput, UpstreamError>>,
-    native: Option<fn(Native) -> Vec<Native>>,
-    translate: Option<fn(&Native, &mut Vec<Event>) -> Translation>,
+    native: Option<fn(NativeEvent) -> Vec<NativeEvent>>,
+    translate: Option<fn(&NativeEvent, &mut Vec<Event>) -> Translation>,
     event: Option<fn(Event) -> Vec<Event>>,
     state: Option<fn(Value) -> Value>,
     output: Option<fn(Event) -> Event>,
@@ -31,12 +31,12 @@ impl Hooks for Acts {
         Box::pin(async move { act.map_or(Ok(input.clone()), |act| act(input)) })
     }
 
-    fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+    fn native<'h>(&'h self, native: NativeEvent, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
         out.extend(self.native.map_or_else(|| vec![native.clone()], |act| act(native.clone())));
         Box::pin(async { Ok(()) })
     }
 
-    fn translate<'h>(&'h self, native: &'h Native, out: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
+    fn translate<'h>(&'h self, native: &'h NativeEvent, out: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
         let done = self.translate.map_or(Translation::Default, |act| act(native, out));
         Box::pin(async { Ok(done) })
     }
@@ -257,7 +257,7 @@ struct Impatient {
 }
 
 impl Hooks for Impatient {
-    fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+    fn native<'h>(&'h self, native: NativeEvent, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
         Box::pin(async move {
             if self.hangs && native.to_json().is_some_and(|value| value["delta"] == "slow") {
                 std::future::pending::<()>().await;
@@ -271,14 +271,14 @@ impl Hooks for Impatient {
         Some(Duration::from_millis(100))
     }
 
-    fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<Native>> {
+    fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<NativeEvent>> {
         Box::pin(async move {
             if !self.fallback {
                 return Ok(Vec::new());
             }
             out.push(Event::new(Body::Custom { name: "late".into(), value: json!(true).into() }));
             let sorry = json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "sorry"});
-            Ok(vec![Native::json(None, &sorry)])
+            Ok(vec![NativeEvent::json(None, &sorry)])
         })
     }
 }

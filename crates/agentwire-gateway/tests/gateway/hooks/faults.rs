@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use agentwire_core::event::{Event, RunInput};
 use agentwire_gateway::{
-    agent::Agent,
+    agent::{Agent, NativeEvent, Translation},
     codes,
-    hooks::{Hooked, Hooks, Native, RunContext, Translation, failed},
+    hooks::{Hooked, Hooks, RunContext, failed},
 };
 use serde_json::{Value, json};
 
@@ -68,11 +68,11 @@ impl Hooks for Faulty {
     fn input(&self, input: RunInput) -> Hooked<'_, RunInput> {
         self.act("input", input)
     }
-    fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+    fn native<'h>(&'h self, native: NativeEvent, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
         out.push(native);
         self.act("native", ())
     }
-    fn translate<'h>(&'h self, _: &'h Native, _: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
+    fn translate<'h>(&'h self, _: &'h NativeEvent, _: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
         self.act("translate", Translation::Default)
     }
     fn event<'h>(&'h self, event: Event, out: &'h mut Vec<Event>) -> Hooked<'h> {

@@ -2,8 +2,8 @@
 
 use agentwire_core::event::{Event, RunInput};
 use agentwire_gateway::{
-    agent::BoxFuture,
-    hooks::{Hooked, Hooks, Native, RunContext, SessionLock, Translation},
+    agent::{BoxFuture, NativeEvent, Translation},
+    hooks::{Hooked, Hooks, RunContext, SessionLock},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -25,14 +25,14 @@ impl Hooks for Notes {
         Box::pin(async { Ok(input) })
     }
 
-    fn native<'h>(&'h self, native: Native, out: &'h mut Vec<Native>) -> Hooked<'h> {
+    fn native<'h>(&'h self, native: NativeEvent, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
         let kind = native.to_json().expect("JSON")["type"].as_str().expect("a type").to_owned();
         self.0.note(format!("native {kind}"));
         out.push(native);
         Box::pin(async { Ok(()) })
     }
 
-    fn translate<'h>(&'h self, native: &'h Native, _: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
+    fn translate<'h>(&'h self, native: &'h NativeEvent, _: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
         let kind = native.to_json().expect("JSON")["type"].as_str().expect("a type").to_owned();
         self.0.note(format!("translate {kind}"));
         Box::pin(async { Ok(Translation::Default) })
