@@ -1,17 +1,17 @@
-//! The letter dialect of the LangChain adapter's mapping document.
+//! Dialect of the data stream in the mapping document of the LangChain adapter.
 //!
-//! It looks like the data stream of AI SDK 4 and is not: `a` is a tool call, `9` its result, `b` and `c` are the
-//! two ends of a graph node, `f` ends the whole run, `e` is an error, and the value of `2` is an object. Reasoning
-//! (`g`) is sent by hand only: by a CUSTOM event `reasoning` whose value is a string, or for all reasoning with
-//! `reasoning=auto`. No official client reads it.
+//! The codes look like those of AI SDK 4 but have other meanings: `a` is a tool call, `9` its result, `b` and `c` start and
+//! end a graph node, `f` ends the whole run, `e` is an error, and the value of `2` is an object. Reasoning (`g`) is written
+//! only for CUSTOM events `reasoning` with a string value, or always with `reasoning=auto`. No official client reads this
+//! dialect.
 
 use indexmap::IndexMap;
 
 use super::{
-    data_stream::{object_line, text_line, usage},
+    data_stream::{write_object_line, write_text_line, write_usage},
     encode,
     speaker_queue::SpeakerQueue,
-    tool_calls::{Answer, Call, Calls},
+    tool_calls::{ResultOfCall, ToolCallTable, WrittenToolCall},
 };
 use crate::{
     event::{
@@ -29,89 +29,89 @@ use crate::{
     json::{Json, Object},
 };
 
-const NOTHING: Fidelity = Fidelity::Dropped("the dialect has no letter for it");
+const NO_CODE: Fidelity = Fidelity::Dropped("the dialect has no letter for it");
 
-/// A node that is open.
+/// An open graph node.
 #[derive(Debug)]
-struct Node {
+struct DialectNode {
     owner: Option<SubagentId>,
     name: Box<str>,
     id: String,
     metadata: Option<Object>,
-    shown: bool,
+    is_written: bool,
 }
 
-/// Writes the dialect.
+/// Writer of the dialect.
 #[derive(Debug)]
-pub(super) struct LetterWriter {
+pub(super) struct LangChainDialectWriter {
     run: RunId,
-    /// Nodes are shown only if they use tools.
+    /// Only nodes that use tools are written.
     steps_for_tools: bool,
-    reasoning: bool,
+    has_reasoning: bool,
     texts: SpeakerQueue,
-    thoughts: SpeakerQueue,
-    /// Open messages that are not the assistant's.
-    others: IndexMap<MessageId, ()>,
-    nodes: Vec<Node>,
-    count: u64,
-    calls: Calls,
-    reason: Option<Box<str>>,
-    /// The error that was told last: a tool's failure is often the run's as well.
-    failure: Option<Box<str>>,
-    finished: bool,
+    reasoning: SpeakerQueue,
+    /// Open messages of other roles than the assistant.
+    other_roles: IndexMap<MessageId, ()>,
+    nodes: Vec<DialectNode>,
+    node_count: u64,
+    calls: ToolCallTable,
+    finish_reason: Option<Box<str>>,
+    /// The last error that was written: the failure of a tool is often that of the run as well.
+    last_error: Option<Box<str>>,
+    is_finished: bool,
 }
 
-impl LetterWriter {
+impl LangChainDialectWriter {
     pub(super) fn new(setup: &Setup<'_>, options: &WriterOptions) -> Self {
         Self {
             run: setup.run.clone(),
             steps_for_tools: options.steps_for_tools,
-            reasoning: options.reasoning == Some(true),
+            has_reasoning: options.reasoning == Some(true),
             texts: SpeakerQueue::default(),
-            thoughts: SpeakerQueue::default(),
-            others: IndexMap::new(),
+            reasoning: SpeakerQueue::default(),
+            other_roles: IndexMap::new(),
             nodes: Vec::new(),
-            count: 0,
-            calls: Calls::default(),
-            reason: None,
-            failure: None,
-            finished: false,
+            node_count: 0,
+            calls: ToolCallTable::default(),
+            finish_reason: None,
+            last_error: None,
+            is_finished: false,
         }
     }
 
     fn chain_start(&self, event: &Event, out: &mut Frames) {
-        let name = name_in(event.metadata()).unwrap_or_else(|| "agent".into());
-        object_line(out, "2", |w| {
+        let name = name_member(event.metadata()).unwrap_or_else(|| "agent".into());
+        write_object_line(out, "2", |w| {
             w.str("type", "chain_start").str("name", &name);
-            spread(w, event.metadata(), &["type", "name"]);
+            write_members(w, event.metadata(), &["type", "name"]);
         });
     }
 
     fn node_start(&mut self, name: &str, event: &Event, out: &mut Frames) -> Fidelity {
-        self.count += 1;
+        self.node_count += 1;
         let metadata = event.metadata();
-        let given = metadata.and_then(|it| it.get_str("node_id").or_else(|| it.get_str("run_id")));
-        self.nodes.push(Node {
+        let given_id = metadata.and_then(|it| it.get_str("node_id").or_else(|| it.get_str("run_id")));
+        self.nodes.push(DialectNode {
             owner: event.subagent.clone(),
             name: name.into(),
-            id: given.unwrap_or_else(|| format!("{}:{name}:{}", self.run, self.count)),
+            id: given_id.unwrap_or_else(|| format!("{}:{name}:{}", self.run, self.node_count)),
             metadata: metadata.cloned(),
-            shown: false,
+            is_written: false,
         });
         if !self.steps_for_tools {
-            self.show_nodes(out);
+            self.write_nodes(out);
         }
         Fidelity::Exact
     }
 
-    fn show_nodes(&mut self, out: &mut Frames) {
-        for node in self.nodes.iter_mut().filter(|node| !node.shown) {
-            node.shown = true;
-            // A step's name says where it stands in the graph; the dialect wants the node's own.
-            let name = name_in(node.metadata.as_ref());
-            object_line(out, "b", |w| {
+    fn write_nodes(&mut self, out: &mut Frames) {
+        for node in self.nodes.iter_mut().filter(|node| !node.is_written) {
+            node.is_written = true;
+            // A step's name is its path in the graph; the dialect expects the name of the node alone.
+            let name = name_member(node.metadata.as_ref());
+            write_object_line(out, "b", |w| {
                 w.str("name", name.as_deref().unwrap_or(&node.name)).str("node_id", &node.id);
-                spread(w, node.metadata.as_ref(), &["name", "node_id"]);
+                write_members(w, node.metadata.as_ref(), &["name", "node_id"]);
             });
         }
     }
@@ -119,8 +119,8 @@ impl LetterWriter {
     fn node_end(&mut self, name: &str, event: &Event, out: &mut Frames) -> Fidelity {
         let found = self.nodes.iter().rposition(|node| *node.name == *name && node.owner == event.subagent);
         match found.map(|index| self.nodes.remove(index)) {
-            Some(node) if node.shown => {
-                object_line(out, "c", |w| {
+            Some(node) if node.is_written => {
+                write_object_line(out, "c", |w| {
                     w.str("node_id", &node.id);
                 });
                 Fidelity::Exact
@@ -131,25 +131,25 @@ impl LetterWriter {
     }
 
     fn tool_call(&mut self, id: &ToolCallId, out: &mut Frames) -> Fidelity {
-        let Some(call) = self.calls.end(id) else {
+        let Some(call) = self.calls.close(id) else {
             return Fidelity::Dropped("the call is not open");
         };
         let args = encode::tool_input(&std::mem::take(&mut call.arguments));
-        let held = call.held.take();
-        object_line(out, "a", |w| {
+        let early_result = call.result.take();
+        write_object_line(out, "a", |w| {
             w.str("toolCallId", id).str("toolName", &call.name).json("args", &args);
         });
-        if let Some(answer) = held {
-            self.tool_result(&answer.result, out);
+        if let Some(early) = early_result {
+            self.tool_result(&early.result, out);
         }
         Fidelity::Exact
     }
 
     fn tool_result(&mut self, result: &ToolResult, out: &mut Frames) -> Fidelity {
         if let Some(call) = self.calls.get_mut(&result.call)
-            && call.open
+            && call.is_open
         {
-            call.held = Some(Box::new(Answer { result: result.clone(), metadata: None }));
+            call.result = Some(Box::new(ResultOfCall { result: result.clone(), metadata: None }));
             return Fidelity::Exact;
         }
         if let Some(error) = &result.error {
@@ -159,7 +159,7 @@ impl LetterWriter {
         }
         let output = encode::tool_output(&result.content);
         let value = inner_result(&output).unwrap_or(output);
-        object_line(out, "9", |w| {
+        write_object_line(out, "9", |w| {
             w.str("toolCallId", &result.call).json("result", &value);
         });
         match result.content {
@@ -169,18 +169,18 @@ impl LetterWriter {
     }
 
     fn finish(&mut self, finished: &RunFinished, out: &mut Frames) -> Fidelity {
-        if std::mem::replace(&mut self.finished, true) {
+        if std::mem::replace(&mut self.is_finished, true) {
             return Fidelity::Dropped("the finish is sent once");
         }
         let reason = match &finished.outcome {
             Some(Outcome::Cancelled) => "other",
             Some(Outcome::Interrupt { .. }) => "tool-calls",
             Some(Outcome::Success { pending }) if !pending.is_empty() => "tool-calls",
-            _ => self.reason.as_deref().map_or("stop", encode::finish_reason),
+            _ => self.finish_reason.as_deref().map_or("stop", encode::finish_reason),
         };
-        object_line(out, "f", |w| {
+        write_object_line(out, "f", |w| {
             w.str("finishReason", reason);
-            usage(w, &finished.usage);
+            write_usage(w, &finished.usage);
         });
         match &finished.outcome {
             Some(Outcome::Interrupt { .. }) => Fidelity::Approximated("what the run waits for is data"),
@@ -188,22 +188,22 @@ impl LetterWriter {
         }
     }
 
-    /// An error, unless it is the one that was told last.
+    /// Writes an error, unless it repeats the last one.
     fn error(&mut self, message: &str, out: &mut Frames) {
-        if self.failure.as_deref() != Some(message) {
-            text_line(out, "e", message);
-            self.failure = Some(message.into());
+        if self.last_error.as_deref() != Some(message) {
+            write_text_line(out, "e", message);
+            self.last_error = Some(message.into());
         }
     }
 
     fn data(&self, name: &str, value: &Json, out: &mut Frames) {
-        object_line(out, "2", |w| {
+        write_object_line(out, "2", |w| {
             w.str("type", name).json("data", value);
         });
     }
 }
 
-/// The `result` of an output that holds nothing else, which is what the dialect sends.
+/// The member `result` of an output without other members, which the dialect sends unwrapped.
 fn inner_result(output: &Json) -> Option<Json> {
     match output.clone().into_object()?.entries().as_slice() {
         [(key, value)] if key == "result" => Some(value.clone()),
@@ -211,21 +211,21 @@ fn inner_result(output: &Json) -> Option<Json> {
     }
 }
 
-/// The name of a run or a node in the words of LangChain.
-fn name_in(metadata: Option<&Object>) -> Option<String> {
+/// Name of a LangChain run or node.
+fn name_member(metadata: Option<&Object>) -> Option<String> {
     metadata?.get_str("name")
 }
 
-/// Metadata member by member, without those that the dialect names itself.
-fn spread(w: &mut crate::json::ObjectWriter<'_>, metadata: Option<&Object>, taken: &[&str]) {
+/// Writes the members of metadata, except for those that the dialect defines itself.
+fn write_members(w: &mut crate::json::ObjectWriter<'_>, metadata: Option<&Object>, except: &[&str]) {
     for (key, value) in metadata.map(Object::entries).unwrap_or_default() {
-        if !taken.contains(&key.as_str()) && key != wire::AI_SDK {
+        if !except.contains(&key.as_str()) && key != wire::AI_SDK {
             w.entry(&key, &value);
         }
     }
 }
 
-impl Writer for LetterWriter {
+impl Writer for LangChainDialectWriter {
     fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         match &event.body {
             Body::RunStarted(started) => {
@@ -237,45 +237,45 @@ impl Writer for LetterWriter {
             Body::StepFinished { name } => self.node_end(name, event, out),
             Body::TextStart { message, role, .. } => {
                 if role.is_some_and(|role| role != Role::Assistant) {
-                    self.others.insert(message.clone(), ());
-                    return NOTHING;
+                    self.other_roles.insert(message.clone(), ());
+                    return NO_CODE;
                 }
                 Fidelity::Approximated("where a message begins cannot be told")
             }
-            Body::TextDelta { message, .. } if self.others.contains_key(message) => NOTHING,
+            Body::TextDelta { message, .. } if self.other_roles.contains_key(message) => NO_CODE,
             Body::TextDelta { message, delta } => {
-                self.texts.push(message, delta, |text| text_line(out, "0", text));
+                self.texts.push(message, delta, |text| write_text_line(out, "0", text));
                 Fidelity::Exact
             }
             Body::TextEnd { message } => {
-                if self.others.swap_remove(message).is_none() {
-                    self.texts.end(message, |text| text_line(out, "0", text));
+                if self.other_roles.swap_remove(message).is_none() {
+                    self.texts.end(message, |text| write_text_line(out, "0", text));
                 }
                 Fidelity::Approximated("where a message ends cannot be told")
             }
-            Body::ReasoningDelta { message, delta } if self.reasoning => {
-                self.thoughts.push(message, delta, |text| text_line(out, "g", text));
+            Body::ReasoningDelta { message, delta } if self.has_reasoning => {
+                self.reasoning.push(message, delta, |text| write_text_line(out, "g", text));
                 Fidelity::Exact
             }
-            Body::ReasoningMessageEnd { message } if self.reasoning => {
-                self.thoughts.end(message, |text| text_line(out, "g", text));
+            Body::ReasoningMessageEnd { message } if self.has_reasoning => {
+                self.reasoning.end(message, |text| write_text_line(out, "g", text));
                 Fidelity::Exact
             }
             Body::ReasoningDelta { .. } => Fidelity::Dropped("reasoning is sent by hand (reasoning=auto)"),
             Body::ToolStart { call, name, .. } => {
-                self.show_nodes(out);
-                let new = Call { name: name.clone(), ..Call::default() };
+                self.write_nodes(out);
+                let new = WrittenToolCall { name: name.clone(), ..WrittenToolCall::default() };
                 self.calls.start(call, new);
                 Fidelity::Exact
             }
             Body::ToolArgs { call, delta } => {
-                self.calls.push(call, delta);
+                self.calls.push_arguments(call, delta);
                 Fidelity::Exact
             }
             Body::ToolEnd { call } => self.tool_call(call, out),
             Body::ToolResult(result) => self.tool_result(result, out),
             Body::FinishReason { reason, .. } => {
-                self.reason = Some(reason.clone());
+                self.finish_reason = Some(reason.clone());
                 Fidelity::Exact
             }
             Body::RunFinished(finished) => {
@@ -296,7 +296,7 @@ impl Writer for LetterWriter {
             }
             Body::Custom { name, value } => {
                 match value.as_str().filter(|_| **name == *"reasoning") {
-                    Some(text) => text_line(out, "g", &text),
+                    Some(text) => write_text_line(out, "g", &text),
                     None => self.data(name, value, out),
                 }
                 Fidelity::Exact
@@ -305,7 +305,7 @@ impl Writer for LetterWriter {
                 self.data(data_part::STATE, snapshot, out);
                 Fidelity::Exact
             }
-            _ => NOTHING,
+            _ => NO_CODE,
         }
     }
 }

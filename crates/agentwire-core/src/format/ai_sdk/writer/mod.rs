@@ -1,8 +1,8 @@
-//! Canonical events to the four wires of the AI SDK.
+//! Writers: canonical events to the four stream protocols of the AI SDK.
 //!
-//! [`response`] is the machine behind the two rich wires: it decides what belongs into which step, what must be
-//! closed before what, and what a client already knows. [`ui_message_stream`] and [`data_stream`] spell its decisions out.
-//! [`langchain_dialect`] and [`text_stream`] are small enough to do without it.
+//! [`response`] is the state machine of the UI message stream and the data stream: it assigns parts to steps, closes them in
+//! the order that clients require and tracks the content that the client already holds. [`ui_message_stream`] and
+//! [`data_stream`] encode its output. [`langchain_dialect`] and [`text_stream`] are simple enough to work without it.
 
 mod data_stream;
 pub(super) mod encode;
@@ -16,19 +16,21 @@ mod tool_calls;
 mod ui_message_stream;
 
 use self::{
-    data_stream::DataWire, langchain_dialect::LetterWriter, response::Turn, text_stream::TextWriter,
-    ui_message_stream::UiWire,
+    data_stream::DataStreamEncoder, langchain_dialect::LangChainDialectWriter, response::ResponseWriter,
+    text_stream::TextStreamWriter, ui_message_stream::UiMessageStreamEncoder,
 };
 use super::options::WriterOptions;
 use crate::format::{Profile, Setup, Writer};
 
-/// The writer of a profile.
+/// Creates the writer of a profile.
 pub(super) fn new(profile: &Profile, setup: &Setup<'_>) -> Box<dyn Writer> {
     let options = WriterOptions::new(setup.options);
     match profile.name {
-        "4" => Box::new(Turn::new(DataWire::default(), setup, options)),
-        "langchain-adapter" => Box::new(LetterWriter::new(setup, &options)),
-        "text" => Box::new(TextWriter::default()),
-        version => Box::new(Turn::new(UiWire::new(version, &options), setup, options)),
+        "4" => Box::new(ResponseWriter::new(DataStreamEncoder::default(), setup, options)),
+        "langchain-adapter" => Box::new(LangChainDialectWriter::new(setup, &options)),
+        "text" => Box::new(TextStreamWriter::default()),
+        version => {
+            Box::new(ResponseWriter::new(UiMessageStreamEncoder::new(version, &options), setup, options))
+        }
     }
 }

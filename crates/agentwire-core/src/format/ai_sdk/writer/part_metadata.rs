@@ -1,7 +1,7 @@
-//! What is known about a part beside its text: travels as the part's provider metadata.
+//! Metadata of a written part, encoded as the part's `providerMetadata`.
 //!
-//! A client keeps `providerMetadata` with the part and sends it back with the history. That is how a later
-//! request can name the very message ids that the agent used, and how signatures survive.
+//! Clients keep `providerMetadata` with the part and send it back with the history. This way a later request contains the
+//! message ids that the agent used, and signatures are preserved.
 
 use super::encode;
 use crate::{
@@ -13,9 +13,9 @@ use crate::{
     json::{Json, Object},
 };
 
-/// ReceivedMetadata about a part.
+/// Metadata of a part.
 #[derive(Clone, Debug, Default)]
-pub(super) struct About {
+pub(super) struct PartMetadata {
     pub(super) subagent: Option<SubagentId>,
     pub(super) name: Option<Box<str>>,
     pub(super) title: Option<Box<str>>,
@@ -23,37 +23,36 @@ pub(super) struct About {
     pub(super) metadata: Option<Object>,
 }
 
-impl About {
-    /// What an opening event says.
+impl PartMetadata {
+    /// Metadata of the event that opens a part.
     pub(super) fn of(event: &Event) -> Self {
         Self { subagent: event.subagent.clone(), metadata: event.metadata().cloned(), ..Self::default() }
     }
 
-    /// Adds metadata of a later event; says whether there was any.
+    /// Merges the metadata of a later event; returns true if there was any.
     pub(super) fn merge(&mut self, metadata: Option<&Object>) -> bool {
-        let Some(more) = metadata else { return false };
+        let Some(later) = metadata else { return false };
         self.metadata = Some(match &self.metadata {
-            Some(known) => metadata::merged(known, more),
-            None => more.clone(),
+            Some(earlier) => metadata::merged(earlier, later),
+            None => later.clone(),
         });
         true
     }
 
-    /// Whether a provider said something about the part, which is then worth having without any text.
-    pub(super) fn is_told(&self) -> bool {
+    /// Returns true if a provider attached metadata; such a part is written even without text.
+    pub(super) fn has_provider_metadata(&self) -> bool {
         provider_metadata(self.metadata.as_ref()).is_some()
     }
 
-    /// The facts as `providerMetadata`, two levels deep as the client demands; `id` names the message under
-    /// `key`. What other providers said, where the source was an AI SDK server, stands beside it. `None` if there
-    /// is nothing to say.
-    pub(super) fn provider_metadata(&self, key: &'static str, id: Option<&str>) -> Option<Json> {
-        let (metadata, others) = match &self.metadata {
-            Some(metadata) => apart(metadata),
+    /// Encodes `providerMetadata`, two levels deep as clients require, with the message id under `id_key`. If the source
+    /// is an AI SDK server, the metadata of its providers is included. `None` if empty.
+    pub(super) fn to_provider_metadata(&self, id_key: &'static str, id: Option<&str>) -> Option<Json> {
+        let (metadata, providers) = match &self.metadata {
+            Some(metadata) => split_provider_metadata(metadata),
             None => (None, Vec::new()),
         };
-        let facts = encode::build_object(|w| {
-            w.opt_str(key, id)
+        let members = encode::build_object(|w| {
+            w.opt_str(id_key, id)
                 .opt_str("subagentId", self.subagent.as_deref())
                 .opt_str("name", self.name.as_deref())
                 .opt_str("title", self.title.as_deref())
@@ -62,37 +61,38 @@ impl About {
                 w.json("metadata", &encode::sanitize(metadata.as_json()).0);
             }
         });
-        let facts = (!facts.is_empty()).then(|| (AGENTWIRE.to_owned(), Json::from(facts)));
-        let all: Vec<_> = others.into_iter().chain(facts).collect();
+        let members = (!members.is_empty()).then(|| (AGENTWIRE.to_owned(), Json::from(members)));
+        let all: Vec<_> = providers.into_iter().chain(members).collect();
         let all = Object::from_entries(all.iter().map(|(key, value)| (key.as_str(), value.clone())));
         (!all.is_empty()).then(|| all.into())
     }
 }
 
-/// Metadata without what has a place of its own in the chunks, and what other providers said.
-fn apart(metadata: &Object) -> (Option<Object>, Vec<(String, Json)>) {
-    let others = provider_metadata(Some(metadata));
-    let mut told = vec![native::PART, native::PROVIDER_EXECUTED, native::INPUT, native::INPUT_ERROR];
-    if others.is_some() {
-        told.push(native::PROVIDER_METADATA);
+/// Splits metadata into the members that the chunks do not encode otherwise, and the entries of other providers.
+fn split_provider_metadata(metadata: &Object) -> (Option<Object>, Vec<(String, Json)>) {
+    let providers = provider_metadata(Some(metadata));
+    let mut encoded = vec![native::PART, native::PROVIDER_EXECUTED, native::INPUT, native::INPUT_ERROR];
+    if providers.is_some() {
+        encoded.push(native::PROVIDER_METADATA);
     }
-    (metadata::without_native(metadata, &told), others.map(|it| it.entries()).unwrap_or_default())
+    let rest = metadata::without_native(metadata, &encoded);
+    (rest, providers.map(|it| it.entries()).unwrap_or_default())
 }
 
-/// What providers said about the thing that `metadata` belongs to, as far as a client accepts it.
+/// Metadata of model providers in canonical metadata, if it has the shape that clients accept.
 pub(in super::super) fn provider_metadata(metadata: Option<&Object>) -> Option<Object> {
-    let said = metadata::native(metadata)?.member(native::PROVIDER_METADATA).filter(is_provider_metadata)?;
-    encode::sanitized(&said).into_object()
+    let found = metadata::native(metadata)?.member(native::PROVIDER_METADATA).filter(is_provider_metadata)?;
+    encode::sanitized(&found).into_object()
 }
 
-/// Our facts beside what providers said, as `providerMetadata`; `None` if nobody said anything.
-pub(in super::super) fn with_agentwire(providers: Option<Object>, facts: Object) -> Option<Object> {
+/// `providerMetadata` of `providers` and the members of agentwire; `None` if both are empty.
+pub(in super::super) fn with_agentwire(providers: Option<Object>, members: Object) -> Option<Object> {
     let all = providers.unwrap_or_else(Object::empty).without(AGENTWIRE);
-    let all = if facts.is_empty() { all } else { all.with(AGENTWIRE, facts.into()) };
+    let all = if members.is_empty() { all } else { all.with(AGENTWIRE, members.into()) };
     (!all.is_empty()).then_some(all)
 }
 
-/// A source's detail without what providers said about it, and that.
+/// Splits the detail of a source into its own members and the metadata of providers.
 pub(in super::super) fn split_source_detail(detail: Option<&Object>) -> (Option<Json>, Option<Object>) {
     let Some(detail) = detail else { return (None, None) };
     let providers =

@@ -1,69 +1,57 @@
-//! Finds out what a restated conversation says that the stream did not.
+//! Converts MESSAGES_SNAPSHOT to the events that are missing from the stream.
 //!
-//! Agents that do not stream tell their answer only in MESSAGES_SNAPSHOT. A response cannot restate a
-//! conversation, but it can say what is missing from its own turn: everything behind the last user message
-//! that neither the stream nor the request has said.
+//! Agents that do not stream put their output only into MESSAGES_SNAPSHOT. A response cannot restate a conversation, but it
+//! can add the messages missing from its own turn: those after the last user message that are neither in the stream nor in
+//! the request.
 
 use std::collections::{HashMap, HashSet};
 
-use super::tool_calls::Calls;
+use super::tool_calls::ToolCallTable;
 use crate::{
     event::{Body, Event, Message, MessageBody, MessageId, ToolCallId, ToolResult},
     format::ai_sdk::input,
 };
 
-/// The most ids that are remembered, as many as the order guard remembers. Beyond it, snapshots say nothing
-/// new, because nobody knows any more what is new.
+/// Limit of remembered ids, the same as in the order guard. Beyond it, snapshots add nothing, because new messages can no
+/// longer be told apart from old ones.
 const MAX_SEEN: usize = 16_384;
 
-/// What has been said already.
+/// Messages, calls and results that the client already holds.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenMessages {
     messages: HashSet<MessageId>,
-    /// Calls of the request: name and arguments.
-    calls: HashMap<ToolCallId, (Box<str>, Box<str>)>,
+    /// Name and arguments of the calls in the request.
+    request_calls: HashMap<ToolCallId, (Box<str>, Box<str>)>,
     results: HashSet<ToolCallId>,
-    full: bool,
-    /// The run has said something.
-    content: bool,
-    /// A snapshot that came before the run said anything: history, or all that the run will ever say.
-    first: Vec<Message>,
+    is_full: bool,
+    /// The run has produced content.
+    has_content: bool,
+    /// Snapshot that arrived before any content: the history, or the only output of the run.
+    first_snapshot: Vec<Message>,
 }
 
-impl Seen {
-    fn add(&mut self, message: &MessageId) {
+impl SeenMessages {
+    pub(super) fn add(&mut self, message: &MessageId) {
         if self.messages.len() >= MAX_SEEN {
-            self.full = true;
+            self.is_full = true;
         } else if !self.messages.contains(message) {
             self.messages.insert(message.clone());
         }
     }
 
-    pub(super) fn text(&mut self, message: &MessageId) {
-        self.add(message);
+    /// Name and arguments of a call in the request.
+    pub(super) fn request_call(&self, call: &ToolCallId) -> Option<(&str, &str)> {
+        self.request_calls.get(call).map(|(name, arguments)| (&**name, &**arguments))
     }
 
-    pub(super) fn reasoning(&mut self, message: &MessageId) {
-        self.add(message);
-    }
-
-    pub(super) fn activity(&mut self, message: &MessageId) {
-        self.add(message);
-    }
-
-    /// A call of the request.
-    pub(super) fn call(&self, call: &ToolCallId) -> Option<(&str, &str)> {
-        self.calls.get(call).map(|(name, arguments)| (&**name, &**arguments))
-    }
-
-    /// Messages that the client has.
-    pub(super) fn history(&mut self, messages: &[Message]) {
+    /// Adds messages that the client holds.
+    pub(super) fn add_history(&mut self, messages: &[Message]) {
         for message in messages {
             self.add(&message.id);
             for call in message.tool_calls() {
-                if self.calls.len() < MAX_SEEN {
-                    let known = (call.name.clone(), call.arguments.clone());
-                    self.calls.insert(call.id.clone(), known);
+                if self.request_calls.len() < MAX_SEEN {
+                    let name_and_arguments = (call.name.clone(), call.arguments.clone());
+                    self.request_calls.insert(call.id.clone(), name_and_arguments);
                 }
             }
             if let MessageBody::Tool { call, .. } = &message.body
@@ -74,9 +62,9 @@ impl Seen {
         }
     }
 
-    /// Watches the run go by.
-    pub(super) fn note(&mut self, body: &Body) {
-        if self.content {
+    /// Detects the first event with content.
+    pub(super) fn observe(&mut self, body: &Body) {
+        if self.has_content {
             return;
         }
         match body {
@@ -87,73 +75,75 @@ impl Seen {
             | Body::Source(_)
             | Body::File(_)
             | Body::Block(_) => {
-                self.content = true;
-                let first = std::mem::take(&mut self.first);
-                self.history(&first);
+                self.has_content = true;
+                let history = std::mem::take(&mut self.first_snapshot);
+                self.add_history(&history);
             }
             _ => {}
         }
     }
 
-    /// What a snapshot adds to the run.
-    pub(super) fn snapshot(&mut self, messages: &[Message], calls: &Calls) -> Vec<Event> {
+    /// Events that a snapshot adds to the stream.
+    pub(super) fn events_of_snapshot(&mut self, messages: &[Message], calls: &ToolCallTable) -> Vec<Event> {
         let turn = input::trailing_turn(messages);
-        if !self.content {
-            self.first = turn.to_vec();
+        if !self.has_content {
+            self.first_snapshot = turn.to_vec();
             return Vec::new();
         }
-        self.missing(turn, Some(calls))
+        self.missing_events(turn, Some(calls))
     }
 
-    /// What the run said in its first snapshot only.
-    pub(super) fn unsaid(&mut self) -> Option<Vec<Event>> {
-        let first = std::mem::take(&mut self.first);
-        (!first.is_empty() && !self.content).then(|| self.missing(&first, None))
+    /// Events of the first snapshot, if the run produced no other content.
+    pub(super) fn events_of_first_snapshot(&mut self) -> Option<Vec<Event>> {
+        let first = std::mem::take(&mut self.first_snapshot);
+        (!first.is_empty() && !self.has_content).then(|| self.missing_events(&first, None))
     }
 
-    /// What of a turn has not been said.
-    pub(super) fn missing(&mut self, turn: &[Message], calls: Option<&Calls>) -> Vec<Event> {
+    /// Events for the messages of a turn that the client does not hold.
+    pub(super) fn missing_events(&mut self, turn: &[Message], calls: Option<&ToolCallTable>) -> Vec<Event> {
         let mut events = Vec::new();
-        if self.full {
+        if self.is_full {
             return events;
         }
         for message in turn {
-            let new = !self.messages.contains(&message.id);
-            let mut say = |body: Body| {
+            let is_new = !self.messages.contains(&message.id);
+            let mut push = |body: Body| {
                 events.push(
                     Event::new(body).by(message.subagent.clone()).with_metadata(message.metadata.clone()),
                 );
             };
             match &message.body {
                 MessageBody::Assistant { content, tool_calls } => {
-                    if let Some(text) = content.as_deref().filter(|text| new && !text.is_empty()) {
+                    if let Some(text) = content.as_deref().filter(|text| is_new && !text.is_empty()) {
                         let id = &message.id;
-                        say(Body::TextStart { message: id.clone(), role: None, name: message.name.clone() });
-                        say(Body::TextDelta { message: id.clone(), delta: text.into() });
-                        say(Body::TextEnd { message: id.clone() });
+                        push(Body::TextStart { message: id.clone(), role: None, name: message.name.clone() });
+                        push(Body::TextDelta { message: id.clone(), delta: text.into() });
+                        push(Body::TextEnd { message: id.clone() });
                     }
                     for call in tool_calls.iter().flatten() {
-                        let asked = self.calls.get(&call.id);
-                        let known =
-                            calls.is_some_and(|calls| calls.get(&call.id).is_some_and(|it| !it.earlier));
-                        // What a person has changed about a call that the page shows.
-                        let changed = asked.is_some_and(|(_, asked)| !is_same(asked, &call.arguments));
-                        if known || (asked.is_some() && !changed) {
+                        let requested = self.request_calls.get(&call.id);
+                        let is_written =
+                            calls.is_some_and(|calls| calls.get(&call.id).is_some_and(|it| !it.is_earlier));
+                        // A person may have edited the arguments of a call that the page shows.
+                        let is_edited =
+                            requested.is_some_and(|(_, arguments)| !is_same_json(arguments, &call.arguments));
+                        if is_written || (requested.is_some() && !is_edited) {
                             continue;
                         }
-                        say(Body::ToolStart {
+                        push(Body::ToolStart {
                             call: call.id.clone(),
                             name: call.name.clone(),
                             parent: Some(message.id.clone()),
                         });
-                        say(Body::ToolArgs { call: call.id.clone(), delta: call.arguments.clone() });
-                        say(Body::ToolEnd { call: call.id.clone() });
+                        push(Body::ToolArgs { call: call.id.clone(), delta: call.arguments.clone() });
+                        push(Body::ToolEnd { call: call.id.clone() });
                     }
                 }
                 MessageBody::Tool { call, content, error } => {
-                    let answered = calls.and_then(|calls| calls.get(call)).is_some_and(|call| call.answered);
-                    if !answered && self.results.insert(call.clone()) {
-                        say(Body::ToolResult(Box::new(ToolResult {
+                    let has_result =
+                        calls.and_then(|calls| calls.get(call)).is_some_and(|call| call.has_result);
+                    if !has_result && self.results.insert(call.clone()) {
+                        push(Body::ToolResult(Box::new(ToolResult {
                             message: message.id.clone(),
                             call: call.clone(),
                             content: content.clone(),
@@ -162,13 +152,13 @@ impl Seen {
                         })));
                     }
                 }
-                MessageBody::Reasoning { content } if new && !content.is_empty() => {
+                MessageBody::Reasoning { content } if is_new && !content.is_empty() => {
                     let id = &message.id;
-                    say(Body::ReasoningMessageStart { message: id.clone() });
-                    say(Body::ReasoningDelta { message: id.clone(), delta: content.clone() });
-                    say(Body::ReasoningMessageEnd { message: id.clone() });
+                    push(Body::ReasoningMessageStart { message: id.clone() });
+                    push(Body::ReasoningDelta { message: id.clone(), delta: content.clone() });
+                    push(Body::ReasoningMessageEnd { message: id.clone() });
                 }
-                MessageBody::Activity { kind, content } if new => say(Body::ActivitySnapshot {
+                MessageBody::Activity { kind, content } if is_new => push(Body::ActivitySnapshot {
                     message: message.id.clone(),
                     kind: kind.clone(),
                     content: content.clone(),
@@ -181,8 +171,8 @@ impl Seen {
     }
 }
 
-/// Whether two texts of arguments say the same.
-fn is_same(one: &str, other: &str) -> bool {
+/// Returns true if two argument texts are equal as text or as JSON.
+fn is_same_json(one: &str, other: &str) -> bool {
     let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
     one == other || matches!((value(one), value(other)), (Some(one), Some(other)) if one == other)
 }

@@ -1,69 +1,69 @@
-//! Keeps texts that stream at the same time apart where the wire has no ids.
+//! Serializes messages that stream in parallel, for protocols whose text has no message id.
 //!
-//! Agents that work in parallel speak in parallel. A wire whose text has no id would mix their words, so one
-//! message speaks at a time and the others wait until it has ended.
+//! Agents that work in parallel also write text in parallel. Without ids their deltas would be mixed, so one message is
+//! written at a time and the text of the others is queued until it ends.
 
 use indexmap::IndexMap;
 
 use crate::event::MessageId;
 
-/// The most text that waits; beyond it, text is let through in the order in which it comes. A megabyte is
-/// many times what a model writes in one answer.
-const MAX_WAITING: usize = 1 << 20;
+/// Limit of queued text; beyond it, queued text is written in order of arrival. One megabyte is many times the length of a
+/// model's output.
+const MAX_QUEUED: usize = 1 << 20;
 
-/// Whose turn it is to speak.
+/// Queue of the messages that wait for the current speaker.
 #[derive(Debug, Default)]
 pub(super) struct SpeakerQueue {
     speaker: Option<MessageId>,
-    waiting: IndexMap<MessageId, Waiting>,
+    queued: IndexMap<MessageId, QueuedText>,
     size: usize,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueuedText {
     text: String,
-    ended: bool,
+    has_ended: bool,
 }
 
 impl SpeakerQueue {
-    /// Takes in a piece; hands to `say` what may be said now.
-    pub(super) fn push(&mut self, message: &MessageId, delta: &str, mut say: impl FnMut(&str)) {
+    /// Adds a delta; calls `write` with the text that can be written now.
+    pub(super) fn push(&mut self, message: &MessageId, delta: &str, mut write: impl FnMut(&str)) {
         match &self.speaker {
-            Some(speaker) if speaker == message => return say(delta),
+            Some(speaker) if speaker == message => return write(delta),
             Some(_) => {}
             None => {
                 self.speaker = Some(message.clone());
-                return say(delta);
+                return write(delta);
             }
         }
-        self.waiting.entry(message.clone()).or_default().text.push_str(delta);
+        self.queued.entry(message.clone()).or_default().text.push_str(delta);
         self.size += delta.len();
-        if self.size > MAX_WAITING {
+        if self.size > MAX_QUEUED {
             self.size = 0;
-            for waiting in self.waiting.values_mut() {
-                say(&std::mem::take(&mut waiting.text));
+            for queued in self.queued.values_mut() {
+                write(&std::mem::take(&mut queued.text));
             }
-            self.waiting.retain(|_, waiting| !waiting.ended);
+            self.queued.retain(|_, queued| !queued.has_ended);
         }
     }
 
-    /// A message has ended: the next one may speak.
-    pub(super) fn end(&mut self, message: &MessageId, mut say: impl FnMut(&str)) {
+    /// Ends a message; the next queued one becomes the speaker.
+    pub(super) fn end(&mut self, message: &MessageId, mut write: impl FnMut(&str)) {
         if self.speaker.as_ref() != Some(message) {
-            if let Some(waiting) = self.waiting.get_mut(message) {
-                waiting.ended = true;
+            if let Some(queued) = self.queued.get_mut(message) {
+                queued.has_ended = true;
             }
             return;
         }
         self.speaker = None;
         while self.speaker.is_none()
-            && let Some((message, waiting)) = self.waiting.shift_remove_index(0)
+            && let Some((message, queued)) = self.queued.shift_remove_index(0)
         {
-            self.size -= waiting.text.len().min(self.size);
-            if !waiting.text.is_empty() {
-                say(&waiting.text);
+            self.size -= queued.text.len().min(self.size);
+            if !queued.text.is_empty() {
+                write(&queued.text);
             }
-            if !waiting.ended {
+            if !queued.has_ended {
                 self.speaker = Some(message);
             }
         }
@@ -75,31 +75,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parallel_texts_are_told_one_after_the_other() {
+    fn parallel_messages_are_written_one_after_the_other() {
         let (a, b, c): (MessageId, MessageId, MessageId) = ("a".into(), "b".into(), "c".into());
-        let mut lane = SpeakerQueue::default();
-        let mut said = String::new();
-        let mut say = |text: &str| said.push_str(text);
-        lane.push(&a, "a1", &mut say);
-        lane.push(&b, "b1", &mut say);
-        lane.push(&c, "c1", &mut say);
-        lane.push(&a, "a2", &mut say);
-        lane.end(&b, &mut say);
-        lane.end(&a, &mut say);
-        lane.push(&c, "c2", &mut say);
-        lane.end(&c, &mut say);
-        assert_eq!(said, "a1a2b1c1c2");
+        let mut queue = SpeakerQueue::default();
+        let mut written = String::new();
+        let mut write = |text: &str| written.push_str(text);
+        queue.push(&a, "a1", &mut write);
+        queue.push(&b, "b1", &mut write);
+        queue.push(&c, "c1", &mut write);
+        queue.push(&a, "a2", &mut write);
+        queue.end(&b, &mut write);
+        queue.end(&a, &mut write);
+        queue.push(&c, "c2", &mut write);
+        queue.end(&c, &mut write);
+        assert_eq!(written, "a1a2b1c1c2");
     }
 
     #[test]
-    fn waiting_text_is_bounded() {
-        let mut lane = SpeakerQueue::default();
-        lane.push(&"a".into(), "x", |_| {});
-        let mut said = 0;
+    fn queued_text_is_bounded() {
+        let mut queue = SpeakerQueue::default();
+        queue.push(&"a".into(), "x", |_| {});
+        let mut written = 0;
         for _ in 0..3 {
-            lane.push(&"b".into(), &"y".repeat(MAX_WAITING / 2 + 1), |text| said += text.len());
+            queue.push(&"b".into(), &"y".repeat(MAX_QUEUED / 2 + 1), |text| written += text.len());
         }
-        assert!(said > MAX_WAITING);
-        assert!(lane.size <= MAX_WAITING);
+        assert!(written > MAX_QUEUED);
+        assert!(queue.size <= MAX_QUEUED);
     }
 }

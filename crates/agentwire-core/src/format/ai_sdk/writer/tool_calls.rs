@@ -1,11 +1,11 @@
-//! What a writer knows of the tool calls in the message that it builds.
+//! Tool calls of the message that a writer builds.
 //!
-//! The SDK wants the arguments whole once they are complete, and refuses a result for a call that the message
-//! does not hold, so both must be remembered.
+//! The SDK needs the whole input once the arguments are complete, and rejects a result whose call is not in the message, so
+//! arguments and calls are kept.
 
 use indexmap::IndexMap;
 
-use super::part_metadata::About;
+use super::part_metadata::PartMetadata;
 use crate::{
     event::{MessageId, ToolCallId, ToolResult},
     format::ai_sdk::reader::metadata,
@@ -13,162 +13,161 @@ use crate::{
     json::{Json, Object},
 };
 
-/// The most calls that are remembered; what the order guard remembers. A result for a call that was forgotten
-/// gets a tool part of its own.
+/// Limit of remembered calls, the same as in the order guard. A result of a forgotten call gets a tool part of its own.
 const MAX_CALLS: usize = 16_384;
 
-/// The most argument text that is collected for one call: what one frame of a source may hold.
+/// Limit of collected argument text per call: the size limit of one frame of a source.
 const MAX_ARGUMENTS: usize = DEFAULT_MAX_FRAME;
 
-/// The most text of results that one response keeps for calls that may begin after their result: what one frame of
-/// a source may hold. A call whose result is beyond it stays without one.
-const MAX_KEPT: usize = DEFAULT_MAX_FRAME;
+/// Limit of result text per response that is kept for calls which may start after their result: the size limit of one
+/// frame of a source. A call whose result exceeds it is left without one.
+const MAX_KEPT_RESULTS: usize = DEFAULT_MAX_FRAME;
 
-/// One call.
+/// One tool call.
 #[derive(Debug, Default)]
-pub(super) struct Call {
+pub(super) struct WrittenToolCall {
     pub(super) name: Box<str>,
-    /// The message that holds it.
+    /// Message that contains the call.
     pub(super) parent: Option<MessageId>,
-    /// The argument text so far, while the call is open.
+    /// Argument text so far, while the call is open.
     pub(super) arguments: String,
-    /// Arguments beyond the bound were not collected.
-    pub(super) cut: bool,
-    pub(super) open: bool,
-    pub(super) answered: bool,
-    /// The user interface knows the tool, so its part is `tool-NAME` and not `dynamic-tool`.
-    pub(super) known_tool: bool,
+    /// Arguments beyond [`MAX_ARGUMENTS`] were discarded.
+    pub(super) is_truncated: bool,
+    pub(super) is_open: bool,
+    pub(super) has_result: bool,
+    /// The user interface declares the tool: its part is `tool-NAME` instead of `dynamic-tool`.
+    pub(super) is_static: bool,
     /// The call was made in an earlier response that this one continues.
-    pub(super) earlier: bool,
-    /// A provider runs it, so that nobody else is waited for.
-    pub(super) remote: bool,
-    /// An approval was asked for.
-    pub(super) approval: bool,
-    /// A person refused it.
-    pub(super) denied: bool,
-    pub(super) about: About,
-    /// While the call is open, a result that came before its arguments were complete or before itself; later the
-    /// result that was written last.
-    pub(super) held: Option<Box<Answer>>,
-    /// The client holds a call of this id already: one that was made up for a result, or one that begins again.
-    pub(super) again: bool,
-    /// The arguments of a call that takes the place of another.
-    pub(super) restated: Option<Json>,
+    pub(super) is_earlier: bool,
+    /// The provider runs the tool, so the response does not wait for its result.
+    pub(super) is_provider_executed: bool,
+    /// An approval request was written.
+    pub(super) has_approval_request: bool,
+    /// A person denied the call.
+    pub(super) is_denied: bool,
+    pub(super) metadata: PartMetadata,
+    /// While the call is open: a result that arrived before the call or its complete arguments. Later: the result that was
+    /// written last.
+    pub(super) result: Option<Box<ResultOfCall>>,
+    /// The client already holds a call of this id: one that was generated for a result, or one that starts again.
+    pub(super) is_repeated: bool,
+    /// Input of a repeated call.
+    pub(super) repeated_input: Option<Json>,
 }
 
-/// A result and what is known about it.
+/// A tool result with the metadata of its event.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct ResultOfCall {
     pub(super) result: ToolResult,
     pub(super) metadata: Option<Object>,
 }
 
-/// The calls of a message.
+/// The tool calls of a message.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
-    calls: IndexMap<ToolCallId, Call>,
+pub(super) struct ToolCallTable {
+    calls: IndexMap<ToolCallId, WrittenToolCall>,
     open: usize,
-    /// Calls of this response that have no result yet.
+    /// Number of calls of this response without a result.
     unanswered: usize,
-    /// How much text of results is kept.
+    /// Bytes of kept result text.
     kept: usize,
 }
 
-impl Calls {
-    pub(super) fn get(&self, id: &ToolCallId) -> Option<&Call> {
+impl ToolCallTable {
+    pub(super) fn get(&self, id: &ToolCallId) -> Option<&WrittenToolCall> {
         self.calls.get(id)
     }
 
-    pub(super) fn get_mut(&mut self, id: &ToolCallId) -> Option<&mut Call> {
+    pub(super) fn get_mut(&mut self, id: &ToolCallId) -> Option<&mut WrittenToolCall> {
         self.calls.get_mut(id)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&ToolCallId, &Call)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ToolCallId, &WrittenToolCall)> {
         self.calls.iter()
     }
 
-    /// Whether the arguments of some call are still streaming.
-    pub(super) fn any_open(&self) -> bool {
+    /// Returns true while the arguments of any call are streaming.
+    pub(super) fn has_open(&self) -> bool {
         self.open > 0
     }
 
-    /// Whether some call of this response has no result yet.
-    pub(super) fn any_unanswered(&self) -> bool {
+    /// Returns true if any call of this response has no result yet.
+    pub(super) fn has_unanswered(&self) -> bool {
         self.unanswered > 0
     }
 
-    /// Remembers a call whose arguments are complete or will not come.
-    pub(super) fn insert(&mut self, id: &ToolCallId, call: Call) {
-        self.forget();
-        self.unanswered += usize::from(call.waits());
+    /// Adds a call whose arguments are complete or unavailable.
+    pub(super) fn insert(&mut self, id: &ToolCallId, call: WrittenToolCall) {
+        self.evict_oldest();
+        self.unanswered += usize::from(call.needs_result());
         if let Some(old) = self.calls.insert(id.clone(), call) {
-            self.open -= usize::from(old.open);
-            self.unanswered -= usize::from(old.waits());
+            self.open -= usize::from(old.is_open);
+            self.unanswered -= usize::from(old.needs_result());
         }
     }
 
-    /// A provider runs this call.
-    pub(super) fn leave_to_provider(&mut self, id: &ToolCallId) {
+    /// Marks a call as run by its provider.
+    pub(super) fn set_provider_executed(&mut self, id: &ToolCallId) {
         if let Some(call) = self.calls.get_mut(id) {
-            self.unanswered -= usize::from(call.waits());
-            call.remote = true;
+            self.unanswered -= usize::from(call.needs_result());
+            call.is_provider_executed = true;
         }
     }
 
-    /// A result was written; says which call it answers.
-    pub(super) fn answer(&mut self, id: &ToolCallId) -> Option<&mut Call> {
+    /// Marks a call as having a result and returns it.
+    pub(super) fn set_has_result(&mut self, id: &ToolCallId) -> Option<&mut WrittenToolCall> {
         let call = self.calls.get_mut(id)?;
-        self.unanswered -= usize::from(call.waits());
-        call.answered = true;
+        self.unanswered -= usize::from(call.needs_result());
+        call.has_result = true;
         Some(call)
     }
 
-    /// Keeps a result that was written: a client that is told of the call after it forgets it.
-    pub(super) fn keep(&mut self, answer: &Answer) {
-        let Some(call) = self.calls.get_mut(&answer.result.call) else { return };
-        self.kept -= call.held.take().map_or(0, |old| old.size());
-        if self.kept + answer.size() <= MAX_KEPT {
-            self.kept += answer.size();
-            call.held = Some(Box::new(answer.clone()));
+    /// Keeps a written result: a client discards it when the call starts after it.
+    pub(super) fn keep_result(&mut self, result: &ResultOfCall) {
+        let Some(call) = self.calls.get_mut(&result.result.call) else { return };
+        self.kept -= call.result.take().map_or(0, |old| old.size());
+        if self.kept + result.size() <= MAX_KEPT_RESULTS {
+            self.kept += result.size();
+            call.result = Some(Box::new(result.clone()));
         }
     }
 
-    /// A call opens. If it has a result already, that will be said again when the arguments are complete: a client
-    /// takes a call that begins for one that waits, while for everybody else a call that has a result is over.
-    pub(super) fn start(&mut self, id: &ToolCallId, mut call: Call) {
-        if let Some(known) = self.calls.get_mut(id).filter(|known| known.answered) {
-            call.held = known.held.take();
-            self.kept -= call.held.as_deref().map_or(0, Answer::size);
-            call.denied = known.denied;
-            call.again = true;
+    /// Opens a call. If it already has a result, that is written again when the arguments are complete: clients treat a
+    /// starting call as unanswered, while in the canonical model a call with a result is finished.
+    pub(super) fn start(&mut self, id: &ToolCallId, mut call: WrittenToolCall) {
+        if let Some(earlier) = self.calls.get_mut(id).filter(|earlier| earlier.has_result) {
+            call.result = earlier.result.take();
+            self.kept -= call.result.as_deref().map_or(0, ResultOfCall::size);
+            call.is_denied = earlier.is_denied;
+            call.is_repeated = true;
         }
-        self.insert(id, Call { open: true, ..call });
+        self.insert(id, WrittenToolCall { is_open: true, ..call });
         self.open += 1;
     }
 
-    /// Collects a piece of the arguments; says whether the call is open.
-    pub(super) fn push(&mut self, id: &ToolCallId, delta: &str) -> bool {
-        let Some(call) = self.calls.get_mut(id).filter(|call| call.open) else {
+    /// Collects an argument delta; returns false if the call is not open.
+    pub(super) fn push_arguments(&mut self, id: &ToolCallId, delta: &str) -> bool {
+        let Some(call) = self.calls.get_mut(id).filter(|call| call.is_open) else {
             return false;
         };
         if call.arguments.len() + delta.len() > MAX_ARGUMENTS {
-            call.cut = true;
+            call.is_truncated = true;
         } else {
             call.arguments.push_str(delta);
         }
         true
     }
 
-    /// The arguments are complete: gives the call, whose text the caller may take.
-    pub(super) fn end(&mut self, id: &ToolCallId) -> Option<&mut Call> {
-        let call = self.calls.get_mut(id).filter(|call| call.open)?;
-        call.open = false;
+    /// Closes a call whose arguments are complete and returns it; the caller may move the text out.
+    pub(super) fn close(&mut self, id: &ToolCallId) -> Option<&mut WrittenToolCall> {
+        let call = self.calls.get_mut(id).filter(|call| call.is_open)?;
+        call.is_open = false;
         self.open -= 1;
         Some(call)
     }
 
-    /// Keeps the table bounded by letting go of the oldest half of it, except for open calls.
-    fn forget(&mut self) {
+    /// Bounds the table: removes the oldest half of the calls, except for open ones.
+    fn evict_oldest(&mut self) {
         if self.calls.len() < MAX_CALLS {
             return;
         }
@@ -176,41 +175,41 @@ impl Calls {
         let (unanswered, kept) = (&mut self.unanswered, &mut self.kept);
         self.calls.retain(|_, call| {
             oldest = oldest.saturating_sub(1);
-            let stays = call.open || oldest == 0;
-            if !stays {
-                *unanswered -= usize::from(call.waits());
-                *kept -= call.held.as_deref().map_or(0, Answer::size);
+            let is_kept = call.is_open || oldest == 0;
+            if !is_kept {
+                *unanswered -= usize::from(call.needs_result());
+                *kept -= call.result.as_deref().map_or(0, ResultOfCall::size);
             }
-            stays
+            is_kept
         });
     }
 }
 
-impl Answer {
+impl ResultOfCall {
     fn size(&self) -> usize {
         self.result.content.text().len()
     }
 }
 
-impl Call {
-    /// What an AI SDK server said about it.
-    pub(super) fn own(&self) -> Option<Object> {
-        metadata::native(self.about.metadata.as_ref())
+impl WrittenToolCall {
+    /// The member `aiSdk` of the call's metadata.
+    pub(super) fn native_metadata(&self) -> Option<Object> {
+        metadata::native(self.metadata.metadata.as_ref())
     }
 
-    /// Whether a page may run it.
-    pub(super) fn runs_in_page(&self) -> bool {
-        self.known_tool && !self.remote
+    /// Returns true if a page may run the tool.
+    pub(super) fn may_run_in_page(&self) -> bool {
+        self.is_static && !self.is_provider_executed
     }
 
-    /// Whether its arguments are JSON: others may be text, and may be half of something.
-    pub(super) fn is_readable(&self) -> bool {
+    /// Returns true if the arguments are complete JSON. Other arguments may be plain text or truncated JSON.
+    pub(super) fn has_json_arguments(&self) -> bool {
         self.arguments.trim().is_empty() || Json::parse(&self.arguments).is_ok()
     }
 
-    /// Whether this response owes the call a result.
-    pub(super) fn waits(&self) -> bool {
-        !self.answered && !self.earlier && !self.remote
+    /// Returns true if this response still has to write a result for the call.
+    pub(super) fn needs_result(&self) -> bool {
+        !self.has_result && !self.is_earlier && !self.is_provider_executed
     }
 }
 
@@ -219,14 +218,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stays_bounded_and_keeps_what_is_open() {
-        let mut calls = Calls::default();
-        calls.start(&"open".into(), Call::default());
+    fn table_is_bounded_and_keeps_open_calls() {
+        let mut calls = ToolCallTable::default();
+        calls.start(&"open".into(), WrittenToolCall::default());
         for n in 0..3 * MAX_CALLS {
-            calls.insert(&n.to_string().into(), Call::default());
+            calls.insert(&n.to_string().into(), WrittenToolCall::default());
         }
         assert!(calls.calls.len() <= MAX_CALLS);
-        assert!(calls.push(&"open".into(), "x"));
+        assert!(calls.push_arguments(&"open".into(), "x"));
         assert!(calls.get(&(3 * MAX_CALLS - 1).to_string().into()).is_some());
         assert!(calls.get(&"0".into()).is_none());
     }

@@ -1,13 +1,14 @@
-//! What the SDK has no part for, as data parts: state, activities, subagents, an application's own events, files.
+//! Events without a native part, written as data parts: state, activities, subagents, CUSTOM events, files.
 
+use indexmap::IndexMap;
 use serde_json::Value;
 
 use super::{
-    super::{encode, part_metadata::About},
-    Turn, Wire, remember,
+    super::{encode, part_metadata::PartMetadata},
+    PartEncoder, ResponseWriter,
 };
 use crate::{
-    event::{Event, File, MessageId},
+    event::{Event, File, MessageId, PartSource, SubagentId, SubagentStarted},
     format::{
         Fidelity,
         ai_sdk::{
@@ -16,19 +17,40 @@ use crate::{
         },
     },
     framing::Frames,
-    json::Json,
+    json::{Json, ObjectWriter},
     patch::{self, Limits, Patch},
 };
 
-impl<W: Wire> Turn<W> {
-    /// `json` without what the client's parser refuses.
-    pub(super) fn safe(&mut self, json: &Json) -> Json {
-        let (json, stripped) = encode::sanitize(json);
-        self.stripped |= stripped;
+/// Limit of remembered activities, collaborations and subagents: a screen shows a few dozen. A change to a forgotten one is
+/// dropped and reported.
+const MAX_REMEMBERED: usize = 4096;
+
+/// Values of data parts that later events change: every change sends the whole value again.
+#[derive(Debug, Default)]
+pub(super) struct DataParts {
+    pub(super) state: Option<Value>,
+    /// Type and content of activities and collaborations.
+    pub(super) activities: IndexMap<MessageId, (Box<str>, Value)>,
+    pub(super) subagents: IndexMap<SubagentId, SubagentStarted>,
+}
+
+/// Inserts an entry and keeps the latest [`MAX_REMEMBERED`].
+pub(super) fn remember<K: std::hash::Hash + Eq + Clone, V>(table: &mut IndexMap<K, V>, key: &K, value: V) {
+    if table.len() >= MAX_REMEMBERED && !table.contains_key(key) {
+        table.shift_remove_index(0);
+    }
+    table.insert(key.clone(), value);
+}
+
+impl<E: PartEncoder> ResponseWriter<E> {
+    /// `json` without the keys that the client's parser refuses.
+    pub(super) fn sanitized(&mut self, json: &Json) -> Json {
+        let (json, has_removed_keys) = encode::sanitize(json);
+        self.has_removed_keys |= has_removed_keys;
         json.into_owned()
     }
 
-    pub(super) fn data(
+    pub(super) fn write_data(
         &mut self,
         out: &mut Frames,
         name: &str,
@@ -36,25 +58,25 @@ impl<W: Wire> Turn<W> {
         data: &Json,
         transient: bool,
     ) {
-        if !self.started {
+        if !self.message.is_started {
             self.start(None, out);
         }
-        let (data, stripped) = encode::sanitize(data);
-        self.stripped |= stripped;
-        self.wire.data(out, name, id, &data, transient);
+        let (data, has_removed_keys) = encode::sanitize(data);
+        self.has_removed_keys |= has_removed_keys;
+        self.encoder.data(out, name, id, &data, transient);
     }
 
     pub(super) fn state_delta(&mut self, patch: &Patch, out: &mut Frames) -> Fidelity {
-        let state = self.state.get_or_insert_with(|| Value::Object(serde_json::Map::new()));
+        let state = self.data_parts.state.get_or_insert_with(|| Value::Object(serde_json::Map::new()));
         if patch::apply(state, patch, &Limits::default()).is_err() {
             return Fidelity::Dropped("the patch does not apply to the state");
         }
         let state = Json::from(&*state);
-        self.data(out, data_part::STATE, Some(STATE_ID), &state, false);
+        self.write_data(out, data_part::STATE, Some(STATE_ID), &state, false);
         Fidelity::Approximated("a change of state sends the whole state")
     }
 
-    pub(super) fn activity(
+    pub(super) fn write_activity(
         &mut self,
         message: &MessageId,
         kind: &str,
@@ -68,9 +90,9 @@ impl<W: Wire> Turn<W> {
                 .opt_str("subagentId", event.subagent.as_deref())
                 .opt_object("metadata", event.metadata());
         });
-        self.seen.activity(message);
-        remember(&mut self.activities, message, (kind.into(), content));
-        self.data(out, data_part::ACTIVITY, Some(message), &data.into(), false);
+        self.seen.add(message);
+        remember(&mut self.data_parts.activities, message, (kind.into(), content));
+        self.write_data(out, data_part::ACTIVITY, Some(message), &data.into(), false);
     }
 
     pub(super) fn activity_delta(
@@ -81,58 +103,62 @@ impl<W: Wire> Turn<W> {
         event: &Event,
         out: &mut Frames,
     ) -> Fidelity {
-        let Some((_, content)) = self.activities.get(message) else {
+        let Some((_, content)) = self.data_parts.activities.get(message) else {
             return Fidelity::Dropped("the activity is not known");
         };
         let mut changed = content.clone();
-        // An activity stays an object, whatever a patch says.
+        // A patch must not turn the content into another type than an object.
         if patch::apply(&mut changed, patch, &Limits::default()).is_err() || !changed.is_object() {
             return Fidelity::Dropped("the patch does not apply to the activity");
         }
-        self.activity(message, kind, changed, event, out);
+        self.write_activity(message, kind, changed, event, out);
         Fidelity::Approximated("a change of an activity sends the whole activity")
     }
 
-    pub(super) fn collaboration(&mut self, id: &MessageId, content: Value, event: &Event, out: &mut Frames) {
+    pub(super) fn write_collaboration(
+        &mut self,
+        id: &MessageId,
+        content: Value,
+        event: &Event,
+        out: &mut Frames,
+    ) {
         let data = Json::from(&content);
-        remember(&mut self.activities, id, (data_part::COLLABORATION.into(), content));
+        remember(&mut self.data_parts.activities, id, (data_part::COLLABORATION.into(), content));
         let data = match (&event.subagent, data.clone().into_object()) {
             (Some(subagent), Some(object)) => object.with("subagentId", Json::string(subagent)).into(),
             _ => data,
         };
-        self.data(out, data_part::COLLABORATION, Some(id), &data, false);
+        self.write_data(out, data_part::COLLABORATION, Some(id), &data, false);
     }
 
-    pub(super) fn collaboration_step(
+    pub(super) fn change_collaboration(
         &mut self,
         id: &MessageId,
         change: impl FnOnce(&mut Value),
         event: &Event,
         out: &mut Frames,
     ) -> Fidelity {
-        let Some((kind, content)) = self.activities.get_mut(id) else {
+        let found = self.data_parts.activities.get_mut(id);
+        let Some((_, content)) = found.filter(|(kind, _)| **kind == *data_part::COLLABORATION) else {
             return Fidelity::Dropped("the hand-over is not known");
         };
-        if **kind != *data_part::COLLABORATION {
-            return Fidelity::Dropped("the hand-over is not known");
-        }
         let mut content = content.take();
         change(&mut content);
-        self.collaboration(id, content, event, out);
+        self.write_collaboration(id, content, event, out);
         Fidelity::Exact
     }
 
-    pub(super) fn subagent(
+    pub(super) fn write_subagent(
         &mut self,
         event: &Event,
         status: &str,
-        fill: impl FnOnce(&mut crate::json::ObjectWriter<'_>),
+        fill: impl FnOnce(&mut ObjectWriter<'_>),
         out: &mut Frames,
     ) -> Fidelity {
         let Some(id) = &event.subagent else {
             return Fidelity::Dropped("the subagent has no id");
         };
-        let started = self.subagents.get(id);
+        let started = self.data_parts.subagents.get(id);
         let data = encode::build_object(|w| {
             if let Some(started) = started {
                 w.str("name", &started.name)
@@ -145,65 +171,66 @@ impl<W: Wire> Turn<W> {
             fill(w);
             w.opt_object("metadata", event.metadata());
         });
-        self.data(out, data_part::SUBAGENT, Some(id), &data.into(), false);
+        self.write_data(out, data_part::SUBAGENT, Some(id), &data.into(), false);
         Fidelity::Exact
     }
 
     pub(super) fn custom(&mut self, name: &str, value: &Json, event: &Event, out: &mut Frames) -> Fidelity {
-        // A data part of an AI SDK server goes on as it came.
-        let own = metadata::native(event.metadata());
-        if let Some(transient) = own.as_ref().and_then(|own| own.member("transient")) {
-            let id = own.and_then(|own| own.get_str("id"));
-            self.data(out, name, id.as_deref(), value, transient.get() == "true");
+        // A data part of an AI SDK server is written as it was received.
+        let native_members = metadata::native(event.metadata());
+        if let Some(transient) = native_members.as_ref().and_then(|it| it.member("transient")) {
+            let id = native_members.and_then(|it| it.get_str("id"));
+            self.write_data(out, name, id.as_deref(), value, transient.get() == "true");
             return Fidelity::Exact;
         }
+        let start_metadata = &mut self.message.start_metadata;
         match name {
             wire::TOOL_PROGRESS => {
                 if let Some(fidelity) = self.tool_progress(value, out) {
                     return fidelity;
                 }
             }
-            // The start has said it.
-            wire::MESSAGE_METADATA if self.about.as_ref().is_some_and(|told| told.as_json() == value) => {
-                self.about = None;
+            // The start contained it.
+            wire::MESSAGE_METADATA if start_metadata.as_ref().is_some_and(|it| it.as_json() == value) => {
+                *start_metadata = None;
                 return Fidelity::Exact;
             }
             wire::MESSAGE_METADATA if value.get().starts_with('{') => {
-                let value = self.safe(value);
+                let value = self.sanitized(value);
                 if let Some(object) = value.clone().into_object() {
-                    self.told.note(&object);
+                    self.message.app.observe(&object);
                 }
-                self.wire.metadata(out, &value);
+                self.encoder.message_metadata(out, &value);
                 return Fidelity::Exact;
             }
             wire::ANNOTATION => {
-                let value = self.safe(value);
-                self.wire.annotation(out, &value);
+                let value = self.sanitized(value);
+                self.encoder.annotation(out, &value);
                 return Fidelity::Exact;
             }
-            wire::PROVIDER_PART if self.wire.knows_provider_parts() => {
-                let value = self.safe(value).into_object();
+            wire::PROVIDER_PART if self.encoder.has_provider_parts() => {
+                let value = self.sanitized(value).into_object();
                 if let Some(kind) = value.as_ref().and_then(|value| value.get_str("kind")) {
-                    self.new_part(out);
-                    let about = value.and_then(|value| value.member("providerMetadata"));
-                    let about = about.filter(metadata::is_provider_metadata);
-                    self.wire.provider_part(out, &kind, about.as_ref());
+                    self.prepare_part(out);
+                    let metadata = value.and_then(|value| value.member("providerMetadata"));
+                    let metadata = metadata.filter(metadata::is_provider_metadata);
+                    self.encoder.provider_part(out, &kind, metadata.as_ref());
                     return Fidelity::Exact;
                 }
             }
             _ => {}
         }
         let id = value.clone().into_object().and_then(|it| it.get_str("id"));
-        let legal = encode::data_part_name(name);
-        let data = encode::custom_event_data(name, &legal, value);
-        // An application's event is news, not content, unless it names the thing that it is about.
-        self.data(out, &legal, id.as_deref(), &data, id.is_none());
+        let part_name = encode::data_part_name(name);
+        let data = encode::custom_event_data(name, &part_name, value);
+        // CUSTOM events are transient unless they have an id that later events can refer to.
+        self.write_data(out, &part_name, id.as_deref(), &data, id.is_none());
         Fidelity::Exact
     }
 
     pub(super) fn file(&mut self, file: &File, event: &Event, out: &mut Frames) -> Fidelity {
-        self.new_part(out);
-        if self.wire.file(out, file, &About::of(event)) {
+        self.prepare_part(out);
+        if self.encoder.file(out, file, &PartMetadata::of(event)) {
             return Fidelity::Exact;
         }
         let data = encode::build_object(|w| {
@@ -212,11 +239,11 @@ impl<W: Wire> Turn<W> {
                 .opt_str("url", encode::media_url(&file.source).as_deref())
                 .opt_str("name", file.name.as_deref())
                 .opt_str("messageId", file.message.as_deref());
-            if let crate::event::PartSource::File { value, provider, .. } = &file.source {
+            if let PartSource::File { value, provider, .. } = &file.source {
                 w.str("fileId", value).opt_str("provider", provider.as_deref());
             }
         });
-        self.data(out, data_part::FILE, Some(&file.id), &data.into(), false);
+        self.write_data(out, data_part::FILE, Some(&file.id), &data.into(), false);
         Fidelity::Approximated("a file that has no address here becomes a data part")
     }
 }

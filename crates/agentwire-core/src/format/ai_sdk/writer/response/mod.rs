@@ -1,19 +1,19 @@
-//! One response: canonical events in, the parts of one assistant message out.
+//! One response: converts canonical events to the parts of one assistant message.
 //!
-//! A run may hold many messages, nested steps, parallel agents; a response of the AI SDK is one message whose
-//! parts lie in flat steps. The rules that make the one out of the other, each of which some client enforces:
+//! A run may contain many messages, nested steps and parallel agents; a response of the AI SDK is one message whose parts
+//! lie in flat steps. The conversion follows these rules, each of which some client enforces:
 //!
-//! * a step begins where its first part does, so that a call that waits for an answer stays in the *last* step,
-//!   which is where clients look before they send by themselves;
-//! * text and reasoning never span steps: they are ended and begun again;
-//! * a step does not end while the arguments of a call stream (a newer client would make a second part);
-//! * what follows a tool's result begins a new step, as it does in the SDK, so that history keeps its order; where the
-//!   source is such a server, its steps are the wire's;
-//! * a result is written after its call is complete, and never for a call that the message does not hold;
-//! * a part begins with its first character: an empty message leaves no empty bubble.
+//! * A step starts with its first part, so that a call without a result stays in the *last* step: clients look there before
+//!   they send automatically.
+//! * Text and reasoning never span steps: they are ended and started again.
+//! * A step does not end while the arguments of a call are streaming (newer clients would create a second part).
+//! * Content after a tool result starts a new step, as it does in the SDK, so that the history keeps its order. If the
+//!   source is an AI SDK server, its steps are used instead.
+//! * A result is written after its call is complete, and never without a call in the message.
+//! * A part starts with its first character: an empty message must not show an empty bubble.
 //!
-//! What a response goes through is in [`start`], [`steps`] and [`finish`]; its parts are made in [`speech`],
-//! [`tools`] and [`data_parts`]. Which of them an event is for is decided here.
+//! The phases of a response are in [`start`], [`steps`] and [`finish`]; its parts are written in [`speech`], [`tools`] and
+//! [`data_parts`]. This file dispatches the events.
 
 mod data_parts;
 mod finish;
@@ -22,252 +22,189 @@ mod start;
 mod steps;
 mod tools;
 
-use indexmap::IndexMap;
 use serde_json::Value;
 
-use self::steps::Node;
+use self::{data_parts::DataParts, speech::Speech, steps::Steps, tools::Tools};
 use super::{
     encode,
-    part_metadata::{self, About},
-    snapshot::Seen,
-    tool_calls::{Answer, Call, Calls},
+    part_metadata::{self, PartMetadata},
+    snapshot::SeenMessages,
+    tool_calls::{ResultOfCall, WrittenToolCall},
 };
 use crate::{
     event::{
         Body, Event, File, Interrupt, Message, MessageId, Role, RunError, RunId, RunInput, Source,
-        SubagentId, SubagentOutcome, SubagentStarted, ThreadId, ToolCallId, Usage,
+        SubagentOutcome, ThreadId, ToolCallId, Usage,
     },
     format::{
         Fidelity, Setup, Writer,
         ai_sdk::{
-            options::{UiTools, WriterOptions},
+            options::WriterOptions,
             wire::{STATE_ID, data_part},
         },
     },
-    framing::{DEFAULT_MAX_FRAME, Frames},
+    framing::Frames,
     json::{Json, Object},
 };
 
-/// The most activities, hand-overs and subagents that are remembered for later changes: a screen shows a few
-/// dozen. A change to one that was forgotten is dropped and reported.
-const MAX_REMEMBERED: usize = 4096;
-
-/// The most text of a message that is not the assistant's: it travels whole, in one frame.
-const MAX_ASIDE: usize = DEFAULT_MAX_FRAME;
-
-/// Spells out what [`Turn`] decides.
-pub(super) trait Wire: Send {
-    /// A step holds one reasoning part only, so that another one needs a step of its own.
+/// Encodes the parts that [`ResponseWriter`] decides on.
+pub(super) trait PartEncoder: Send {
+    /// A step holds only one reasoning part; another one needs a step of its own.
     const ONE_REASONING_PER_STEP: bool;
 
-    fn start(&mut self, out: &mut Frames, start: &Start<'_>);
+    fn start(&mut self, out: &mut Frames, start: &ResponseStart<'_>);
     fn start_step(&mut self, out: &mut Frames, message: &str);
     fn finish_step(&mut self, out: &mut Frames, reason: &'static str);
-    fn text_start(&mut self, out: &mut Frames, message: &MessageId, about: &About);
+    fn text_start(&mut self, out: &mut Frames, message: &MessageId, metadata: &PartMetadata);
     fn text_delta(&mut self, out: &mut Frames, message: &MessageId, delta: &str);
-    /// `about` is given if it changed since the start.
-    fn text_end(&mut self, out: &mut Frames, message: &MessageId, about: Option<&About>);
-    fn reasoning_start(&mut self, out: &mut Frames, message: &MessageId, about: &About);
+    /// `metadata` is present if it changed since the start.
+    fn text_end(&mut self, out: &mut Frames, message: &MessageId, metadata: Option<&PartMetadata>);
+    fn reasoning_start(&mut self, out: &mut Frames, message: &MessageId, metadata: &PartMetadata);
     fn reasoning_delta(&mut self, out: &mut Frames, message: &MessageId, delta: &str);
-    fn reasoning_end(&mut self, out: &mut Frames, message: &MessageId, about: Option<&About>);
-    fn tool_start(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call);
+    fn reasoning_end(&mut self, out: &mut Frames, message: &MessageId, metadata: Option<&PartMetadata>);
+    fn tool_start(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall);
     fn tool_delta(&mut self, out: &mut Frames, id: &ToolCallId, delta: &str);
-    fn tool_call(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, input: &Json);
-    /// A call whose arguments cannot be used, which a client must not run.
-    fn tool_bad_input(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, input: &Json, error: &str);
-    fn tool_output(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json, about: &About);
-    fn tool_error(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, error: &str);
-    fn tool_denied(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, error: &str);
-    /// An output that more will follow; says whether the wire can tell it from a last one.
-    fn tool_progress(&mut self, out: &mut Frames, id: &ToolCallId, call: &Call, output: &Json) -> bool;
-    /// Whether the wire can ask for approval of a call.
-    fn knows_approvals(&self) -> bool;
-    fn approval(&mut self, out: &mut Frames, interrupt: &Interrupt, call: &ToolCallId);
+    fn tool_input(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, input: &Json);
+    /// A call with invalid arguments, which clients must not run.
+    fn tool_input_error(
+        &mut self,
+        out: &mut Frames,
+        id: &ToolCallId,
+        call: &WrittenToolCall,
+        input: &Json,
+        error: &str,
+    );
+    fn tool_output(
+        &mut self,
+        out: &mut Frames,
+        id: &ToolCallId,
+        call: &WrittenToolCall,
+        output: &Json,
+        metadata: &PartMetadata,
+    );
+    fn tool_error(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, error: &str);
+    fn tool_denied(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, error: &str);
+    /// A preliminary output; returns false if the protocol cannot mark it as preliminary.
+    fn tool_progress(
+        &mut self,
+        out: &mut Frames,
+        id: &ToolCallId,
+        call: &WrittenToolCall,
+        output: &Json,
+    ) -> bool;
+    /// Returns true if the protocol has approval requests.
+    fn has_approvals(&self) -> bool;
+    fn approval_request(&mut self, out: &mut Frames, interrupt: &Interrupt, call: &ToolCallId);
     fn data(&mut self, out: &mut Frames, name: &str, id: Option<&str>, data: &Json, transient: bool);
-    fn metadata(&mut self, out: &mut Frames, metadata: &Json);
+    fn message_metadata(&mut self, out: &mut Frames, metadata: &Json);
     fn annotation(&mut self, out: &mut Frames, value: &Json);
-    /// Whether the wire has parts that only a provider understands.
-    fn knows_provider_parts(&self) -> bool;
-    fn provider_part(&mut self, out: &mut Frames, kind: &str, about: Option<&Json>);
-    /// `others` is what providers said about it.
-    fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>, others: Option<Object>);
-    /// Says whether the wire can carry the file as a part.
-    fn file(&mut self, out: &mut Frames, file: &File, about: &About) -> bool;
-    fn finish(&mut self, out: &mut Frames, finish: &Finish<'_>);
+    /// Returns true if the protocol has provider-specific parts.
+    fn has_provider_parts(&self) -> bool;
+    fn provider_part(&mut self, out: &mut Frames, kind: &str, metadata: Option<&Json>);
+    /// `providers` is the metadata of model providers.
+    fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>, providers: Option<Object>);
+    /// Returns false if the protocol has no part for the file.
+    fn file(&mut self, out: &mut Frames, file: &File, metadata: &PartMetadata) -> bool;
+    fn finish(&mut self, out: &mut Frames, finish: &ResponseFinish<'_>);
     fn abort(&mut self, out: &mut Frames);
     fn error(&mut self, out: &mut Frames, error: &RunError);
-    /// The stream is over.
+    /// Ends the stream.
     fn end(&mut self, out: &mut Frames);
 }
 
-/// How a response begins.
-pub(super) struct Start<'s> {
+/// Data of the start of a response.
+pub(super) struct ResponseStart<'s> {
     pub(super) message: &'s str,
     pub(super) thread: &'s ThreadId,
     pub(super) run: &'s RunId,
-    /// What the source said about the run as a whole.
-    pub(super) metadata: Option<&'s Object>,
-    /// What the source said about the message.
-    pub(super) about: Option<&'s Object>,
+    /// Metadata of the run.
+    pub(super) run_metadata: Option<&'s Object>,
+    /// Metadata of the message.
+    pub(super) message_metadata: Option<&'s Object>,
 }
 
-/// How a response ends.
-pub(super) struct Finish<'f> {
+/// Data of the end of a response.
+pub(super) struct ResponseFinish<'f> {
     pub(super) reason: &'static str,
-    /// The reason in the source's word, if it gave one.
+    /// The reason in the source's spelling, if it gave one.
     pub(super) native_reason: Option<&'f str>,
     pub(super) usage: &'f [Usage],
     pub(super) result: Option<&'f Json>,
     pub(super) pending: &'f [ToolCallId],
-    pub(super) told: Told,
+    pub(super) app: AppMetadata,
 }
 
-/// What the application's own metadata of the message has said, and ours must not lie over.
+/// Members of the application's message metadata that agentwire must not overwrite.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
-    pub(super) usage: bool,
-    pub(super) reason: bool,
+pub(super) struct AppMetadata {
+    pub(super) has_usage: bool,
+    pub(super) has_finish_reason: bool,
 }
 
-impl Told {
-    fn note(&mut self, metadata: &Object) {
-        self.usage |= metadata.member("usage").is_some();
-        self.reason |= metadata.member("finishReason").is_some();
+impl AppMetadata {
+    fn observe(&mut self, metadata: &Object) {
+        self.has_usage |= metadata.member("usage").is_some();
+        self.has_finish_reason |= metadata.member("finishReason").is_some();
     }
 }
 
-/// An open text or reasoning message.
-#[derive(Debug, Default)]
-struct Speech {
-    /// Its part is open on the wire.
-    written: bool,
-    /// `about` changed since the part was begun.
-    changed: bool,
-    about: About,
-    /// Set for a message that is not the assistant's: its role, and its text so far.
-    aside: Option<(Role, String)>,
-}
-
-impl Speech {
-    /// Takes in what an event says about its message.
-    fn learn(&mut self, event: &Event) {
-        let is_news = self.about.merge(event.metadata());
-        self.changed |= is_news && self.written;
-    }
-}
-
-/// The step that the wire is in.
-#[derive(Debug, Default)]
-struct Step {
-    open: bool,
-    /// A result was written since it began.
-    answered: bool,
-    /// It has a tool part.
-    tools: bool,
-    /// It has a reasoning part.
-    reasoned: bool,
-}
-
-/// The machine.
+/// The message that is built, and the run that builds it.
 #[derive(Debug)]
-pub(super) struct Turn<W> {
-    wire: W,
+struct ResponseMessage {
     thread: ThreadId,
     run: RunId,
-    /// The request that this response answers, for sources that do not echo it.
-    request: Option<Box<RunInput>>,
-    /// The message id that the caller asked for.
-    asked_id: Option<Box<str>>,
-    /// The client holds nothing of a message that is continued.
-    whole: bool,
-    /// The id of the message that is built.
-    message: Box<str>,
-    /// What its start said about it, until the source says it again.
-    about: Option<Object>,
-    told: Told,
-    tools: UiTools,
-    /// Steps are shown only if they use tools.
-    steps_for_tools: bool,
-    without_reasoning: bool,
-
-    started: bool,
-    ended: bool,
-    step: Step,
-    /// A step has begun since the response did.
-    stepped: bool,
-    /// The source is an AI SDK server: its steps are those of the wire.
-    framed: bool,
-    /// The source has begun a step since the wire's last one began.
-    wanted: bool,
-    /// A step should have ended while arguments were streaming.
-    finish_later: bool,
-    nodes: Vec<Node>,
-    nodes_shown: u64,
-
-    texts: IndexMap<MessageId, Speech>,
-    /// The text that spoke last, if its part is open on the wire and nothing stands in its way.
-    speaking: Option<MessageId>,
-    thoughts: IndexMap<MessageId, Speech>,
-    /// A thought that has ended, and whose signature may still come.
-    held: Option<(MessageId, Speech)>,
-    /// How many spans of reasoning are open, and the heading of the last one.
-    spans: usize,
-    title: Option<Box<str>>,
-
-    calls: Calls,
-    /// Calls whose arguments are complete, and of which the client was not told yet (see [`Turn::settle`]).
-    unsaid: Vec<ToolCallId>,
-    state: Option<Value>,
-    activities: IndexMap<MessageId, (Box<str>, Value)>,
-    subagents: IndexMap<SubagentId, SubagentStarted>,
-    seen: Seen,
-    reason: Option<Box<str>>,
-    /// Keys that the client's parser refuses were left out of this event.
-    stripped: bool,
+    id: Box<str>,
+    /// Metadata that the start contained, until the source repeats it.
+    start_metadata: Option<Object>,
+    app: AppMetadata,
+    is_started: bool,
+    is_ended: bool,
+    finish_reason: Option<Box<str>>,
 }
 
-impl<W: Wire> Turn<W> {
-    pub(super) fn new(wire: W, setup: &Setup<'_>, options: WriterOptions) -> Self {
+/// State machine of one response.
+#[derive(Debug)]
+pub(super) struct ResponseWriter<E> {
+    encoder: E,
+    options: WriterOptions,
+    /// The request of this response, for sources that do not echo it.
+    request: Option<Box<RunInput>>,
+    message: ResponseMessage,
+    steps: Steps,
+    speech: Speech,
+    tools: Tools,
+    seen: SeenMessages,
+    data_parts: DataParts,
+    /// Keys that the client's parser refuses were removed from the current event.
+    has_removed_keys: bool,
+}
+
+impl<E: PartEncoder> ResponseWriter<E> {
+    pub(super) fn new(encoder: E, setup: &Setup<'_>, options: WriterOptions) -> Self {
         Self {
-            wire,
-            thread: setup.thread.clone(),
-            run: setup.run.clone(),
+            encoder,
+            options,
             request: setup.options.request().cloned().map(Box::new),
-            asked_id: options.message_id,
-            whole: options.whole_message,
-            message: Box::default(),
-            about: None,
-            told: Told::default(),
-            tools: options.ui_tools,
-            steps_for_tools: options.steps_for_tools,
-            without_reasoning: options.reasoning == Some(false),
-            started: false,
-            ended: false,
-            step: Step::default(),
-            stepped: false,
-            framed: false,
-            wanted: false,
-            finish_later: false,
-            nodes: Vec::new(),
-            nodes_shown: 0,
-            texts: IndexMap::new(),
-            speaking: None,
-            thoughts: IndexMap::new(),
-            held: None,
-            spans: 0,
-            title: None,
-            calls: Calls::default(),
-            unsaid: Vec::new(),
-            state: None,
-            activities: IndexMap::new(),
-            subagents: IndexMap::new(),
-            seen: Seen::default(),
-            reason: None,
-            stripped: false,
+            message: ResponseMessage {
+                thread: setup.thread.clone(),
+                run: setup.run.clone(),
+                id: Box::default(),
+                start_metadata: None,
+                app: AppMetadata::default(),
+                is_started: false,
+                is_ended: false,
+                finish_reason: None,
+            },
+            steps: Steps::default(),
+            speech: Speech::default(),
+            tools: Tools::default(),
+            seen: SeenMessages::default(),
+            data_parts: DataParts::default(),
+            has_removed_keys: false,
         }
     }
 
-    fn event(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+    fn write_event(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         match &event.body {
             Body::RunStarted(started) => self.run_started(started, event, out),
             Body::RunFinished(finished) => self.run_finished(finished, out),
@@ -282,44 +219,29 @@ impl<W: Wire> Turn<W> {
             Body::TextEnd { message } => self.text_end(message, event, out),
 
             Body::ReasoningStart { title, .. } => {
-                self.spans += 1;
-                self.title = title.clone();
+                self.speech.open_spans += 1;
+                self.speech.title = title.clone();
                 Fidelity::Exact
             }
             Body::ReasoningEnd { .. } => {
-                self.spans = self.spans.saturating_sub(1);
-                self.title = None;
+                self.speech.open_spans = self.speech.open_spans.saturating_sub(1);
+                self.speech.title = None;
                 Fidelity::Exact
             }
             Body::ReasoningMessageStart { .. }
             | Body::ReasoningDelta { .. }
             | Body::ReasoningMessageEnd { .. }
             | Body::ReasoningEncrypted { .. }
-                if self.without_reasoning =>
+                if self.options.reasoning == Some(false) =>
             {
                 Fidelity::Dropped("reasoning=manual")
             }
             Body::ReasoningMessageStart { message } => {
-                let mut about = About::of(event);
-                about.title = self.title.take();
-                let speech = Speech { about, ..Speech::default() };
-                self.thoughts.insert(message.clone(), speech);
+                self.reasoning_message_start(message, event);
                 Fidelity::Exact
             }
-            Body::ReasoningDelta { message, delta } => self.thought_delta(message, delta, event, out),
-            Body::ReasoningMessageEnd { message } => {
-                let Some(mut speech) = self.thoughts.shift_remove(message) else {
-                    return Fidelity::Dropped("the message is not open");
-                };
-                speech.learn(event);
-                if !speech.written && speech.about.is_told() {
-                    self.thoughts.insert(message.clone(), speech);
-                    self.begin_thought(message, false, out);
-                    speech = self.thoughts.shift_remove(message).unwrap_or_default();
-                }
-                self.held = Some((message.clone(), speech));
-                Fidelity::Exact
-            }
+            Body::ReasoningDelta { message, delta } => self.reasoning_delta(message, delta, event, out),
+            Body::ReasoningMessageEnd { message } => self.reasoning_message_end(message, event, out),
             Body::ReasoningEncrypted { entity, value } => self.encrypted(entity, value, event, out),
 
             Body::ToolStart { call, name, parent } => {
@@ -328,23 +250,23 @@ impl<W: Wire> Turn<W> {
             Body::ToolArgs { call, delta } => self.tool_args(call, delta, event, out),
             Body::ToolEnd { call } => self.tool_end(call, event, out),
             Body::ToolResult(result) => {
-                let answer = Answer { result: (**result).clone(), metadata: event.metadata().cloned() };
-                self.tool_result(&answer, out)
+                let result = ResultOfCall { result: (**result).clone(), metadata: event.metadata().cloned() };
+                self.tool_result(&result, out)
             }
 
             Body::StateSnapshot { snapshot } => {
-                self.state = Some(snapshot.to_value());
-                self.data(out, data_part::STATE, Some(STATE_ID), snapshot, false);
+                self.data_parts.state = Some(snapshot.to_value());
+                self.write_data(out, data_part::STATE, Some(STATE_ID), snapshot, false);
                 Fidelity::Exact
             }
             Body::StateDelta { patch } => self.state_delta(patch, out),
-            Body::MessagesSnapshot { messages } => self.snapshot(messages, out),
+            Body::MessagesSnapshot { messages } => self.messages_snapshot(messages, out),
 
             Body::ActivitySnapshot { message, kind, content, replace } => {
-                if *replace == Some(false) && self.activities.contains_key(message) {
+                if *replace == Some(false) && self.data_parts.activities.contains_key(message) {
                     return Fidelity::Exact;
                 }
-                self.activity(message, kind, content.to_value(), event, out);
+                self.write_activity(message, kind, content.to_value(), event, out);
                 Fidelity::Exact
             }
             Body::ActivityDelta { message, kind, patch } => {
@@ -353,12 +275,12 @@ impl<W: Wire> Turn<W> {
 
             Body::SubagentStarted(started) => {
                 if let Some(id) = &event.subagent {
-                    remember(&mut self.subagents, id, (**started).clone());
+                    data_parts::remember(&mut self.data_parts.subagents, id, (**started).clone());
                 }
-                self.subagent(event, "running", |_| {}, out)
+                self.write_subagent(event, "running", |_| {}, out)
             }
             Body::SubagentFinished { result, outcome } => {
-                let result = result.as_ref().map(|result| self.safe(result));
+                let result = result.as_ref().map(|result| self.sanitized(result));
                 let status = match outcome {
                     Some(SubagentOutcome::Suspended { .. }) => "suspended",
                     _ => "done",
@@ -373,30 +295,30 @@ impl<W: Wire> Turn<W> {
                         });
                     }
                 };
-                self.subagent(event, status, fill, out)
+                self.write_subagent(event, status, fill, out)
             }
             Body::SubagentError { message, code } => {
                 let fill = |w: &mut crate::json::ObjectWriter<'_>| {
                     w.str("error", message).opt_str("code", code.as_deref());
                 };
-                self.subagent(event, "error", fill, out)
+                self.write_subagent(event, "error", fill, out)
             }
 
             Body::Raw { event, source } => {
                 let data = encode::build_object(|w| {
                     w.json("event", event).opt_str("source", source.as_deref());
                 });
-                self.data(out, data_part::RAW, None, &data.into(), true);
+                self.write_data(out, data_part::RAW, None, &data.into(), true);
                 Fidelity::Exact
             }
             Body::Custom { name, value } => self.custom(name, value, event, out),
 
             Body::Source(source) => {
-                self.new_part(out);
-                let detail = source.detail.as_ref().map(|detail| self.safe(detail.as_json()));
-                let (detail, others) =
+                self.prepare_part(out);
+                let detail = source.detail.as_ref().map(|detail| self.sanitized(detail.as_json()));
+                let (detail, providers) =
                     part_metadata::split_source_detail(detail.and_then(Json::into_object).as_ref());
-                self.wire.source(out, source, detail.as_ref(), others);
+                self.encoder.source(out, source, detail.as_ref(), providers);
                 Fidelity::Exact
             }
             Body::File(file) => self.file(file, event, out),
@@ -410,7 +332,7 @@ impl<W: Wire> Turn<W> {
                         .opt_str("subagentId", event.subagent.as_deref())
                         .opt_object("metadata", event.metadata());
                 });
-                self.data(out, data_part::BLOCK, Some(&block.id), &data.into(), false);
+                self.write_data(out, data_part::BLOCK, Some(&block.id), &data.into(), false);
                 Fidelity::Exact
             }
             Body::CollaborationStart { id, message, from, to } => {
@@ -421,7 +343,7 @@ impl<W: Wire> Turn<W> {
                         .array("tasks", |_| {})
                         .str("status", "open");
                 });
-                self.collaboration(id, content.to_value(), event, out);
+                self.write_collaboration(id, content.to_value(), event, out);
                 Fidelity::Exact
             }
             Body::CollaborationTask { id, task } => {
@@ -431,22 +353,22 @@ impl<W: Wire> Turn<W> {
                         tasks.push(task);
                     }
                 };
-                self.collaboration_step(id, add, event, out)
+                self.change_collaboration(id, add, event, out)
             }
             Body::CollaborationEnd { id } => {
-                let done = |content: &mut Value| content["status"] = "done".into();
-                self.collaboration_step(id, done, event, out)
+                let finish = |content: &mut Value| content["status"] = "done".into();
+                self.change_collaboration(id, finish, event, out)
             }
-            Body::FinishReason { reason, .. } => match self.reason.replace(reason.clone()) {
+            Body::FinishReason { reason, .. } => match self.message.finish_reason.replace(reason.clone()) {
                 None => Fidelity::Exact,
                 Some(_) => Fidelity::Approximated("a response has one reason, the last"),
             },
         }
     }
 
-    /// Says what a restated conversation holds and the stream did not.
-    fn snapshot(&mut self, messages: &[Message], out: &mut Frames) -> Fidelity {
-        let events = self.seen.snapshot(messages, &self.calls);
+    /// Writes the messages of a snapshot that the stream did not contain.
+    fn messages_snapshot(&mut self, messages: &[Message], out: &mut Frames) -> Fidelity {
+        let events = self.seen.events_of_snapshot(messages, &self.tools.calls);
         for event in events {
             self.write(&event, out);
         }
@@ -454,28 +376,28 @@ impl<W: Wire> Turn<W> {
     }
 }
 
-impl<W: Wire> Writer for Turn<W> {
+impl<E: PartEncoder> Writer for ResponseWriter<E> {
     fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
-        // Nine tenths of all events: the text that spoke last speaks on.
+        // Fast path for nine tenths of all events: a delta of the text part that was written last.
         if let Body::TextDelta { message, delta } = &event.body
             && event.extra.is_none()
-            && self.speaking.as_ref() == Some(message)
+            && self.speech.last_text.as_ref() == Some(message)
             && !delta.is_empty()
         {
-            self.wire.text_delta(out, message, delta);
+            self.encoder.text_delta(out, message, delta);
             return Fidelity::Exact;
         }
-        if self.held.is_some() && !matches!(event.body, Body::ReasoningEncrypted { .. }) {
-            self.release(out);
+        if self.speech.ended_reasoning.is_some() && !matches!(event.body, Body::ReasoningEncrypted { .. }) {
+            self.end_reasoning_part(out);
         }
-        self.stripped = false;
-        if !self.unsaid.is_empty() {
-            self.settle(event, out);
+        self.has_removed_keys = false;
+        if !self.tools.deferred.is_empty() {
+            self.write_or_fail_deferred_calls(event, out);
         }
-        self.seen.note(&event.body);
-        let fidelity = self.event(event, out);
+        self.seen.observe(&event.body);
+        let fidelity = self.write_event(event, out);
         match fidelity {
-            Fidelity::Exact if self.stripped => {
+            Fidelity::Exact if self.has_removed_keys => {
                 Fidelity::Approximated("keys that the client's parser refuses are left out")
             }
             fidelity => fidelity,
@@ -483,21 +405,13 @@ impl<W: Wire> Writer for Turn<W> {
     }
 
     fn end(&mut self, out: &mut Frames) {
-        if self.started && !self.ended {
-            self.fail_unsaid(out);
+        if self.message.is_started && !self.message.is_ended {
+            self.fail_deferred_calls(out);
             self.close(out);
-            self.leave_tools(out);
-            self.wire.abort(out);
-            self.ended = true;
+            self.write_step_without_tools(out);
+            self.encoder.abort(out);
+            self.message.is_ended = true;
         }
-        self.wire.end(out);
+        self.encoder.end(out);
     }
-}
-
-/// Keeps the latest [`MAX_REMEMBERED`] entries.
-fn remember<K: std::hash::Hash + Eq + Clone, V>(table: &mut IndexMap<K, V>, key: &K, value: V) {
-    if table.len() >= MAX_REMEMBERED && !table.contains_key(key) {
-        table.shift_remove_index(0);
-    }
-    table.insert(key.clone(), value);
 }

@@ -1,13 +1,13 @@
-//! The beginning: a response starts a message, or continues the one that the client holds.
+//! Start of a response: it starts a new message or continues the one that the client holds.
 
 use std::collections::HashSet;
 
 use super::{
-    super::{encode, tool_calls::Call},
-    Start, Turn, Wire,
+    super::{encode, tool_calls::WrittenToolCall},
+    PartEncoder, ResponseStart, ResponseWriter,
 };
 use crate::{
-    event::{Body, Event, Message, RunInput, RunStarted, ToolCallId},
+    event::{Body, Event, Message, MessageBody, RunInput, RunStarted, ToolCallId},
     format::{
         Fidelity, Writer,
         ai_sdk::{input, reader::metadata, wire::native},
@@ -16,79 +16,81 @@ use crate::{
     json::{Json, Object},
 };
 
-impl<W: Wire> Turn<W> {
+impl<E: PartEncoder> ResponseWriter<E> {
     pub(super) fn run_started(&mut self, started: &RunStarted, event: &Event, out: &mut Frames) -> Fidelity {
-        self.run = started.run.clone();
-        self.thread = started.thread.clone();
-        self.ended = false;
-        self.reason = None;
+        self.message.run = started.run.clone();
+        self.message.thread = started.thread.clone();
+        self.message.is_ended = false;
+        self.message.finish_reason = None;
         let request = self.request.take();
         let input = started.input.as_deref().or(request.as_deref());
+        let whole_message = self.options.whole_message;
         if let Some(input) = input {
-            let held = if self.whole { input::before_last_turn(&input.messages) } else { &input.messages };
-            self.seen.history(held);
+            let held = if whole_message { input::before_last_turn(&input.messages) } else { &input.messages };
+            self.seen.add_history(held);
             let names = input.tools.iter().map(|tool| tool.name.clone());
-            self.tools.names.extend(names);
+            self.options.ui_tools.names.extend(names);
             if let Some(state) = &input.state {
-                self.state = Some(state.to_value());
+                self.data_parts.state = Some(state.to_value());
             }
         }
-        if self.started {
+        if self.message.is_started {
             return Fidelity::Approximated("one response is one message: a further run continues it");
         }
-        let continued = input.and_then(|input| self.continued(input));
-        // What an AI SDK server said when it began.
-        let own = metadata::native(event.metadata());
-        let named = own.as_ref().and_then(|own| own.get_str(native::MESSAGE_ID)).map(Into::into);
-        let message = self.asked_id.clone().or(continued).or(named);
-        self.message = message.unwrap_or_else(|| self.run.as_str().into());
-        self.about = own.and_then(|own| own.member(native::MESSAGE_METADATA)).and_then(Json::into_object);
-        let metadata = event
+        let continued = input.and_then(|input| self.continued_message(input));
+        // Members that the reader stored for the start chunk of an AI SDK server.
+        let native_members = metadata::native(event.metadata());
+        let named = native_members.as_ref().and_then(|it| it.get_str(native::MESSAGE_ID)).map(Into::into);
+        let id = self.options.message_id.clone().or(continued).or(named);
+        self.message.id = id.unwrap_or_else(|| self.message.run.as_str().into());
+        self.message.start_metadata =
+            native_members.and_then(|it| it.member(native::MESSAGE_METADATA)).and_then(Json::into_object);
+        let run_metadata = event
             .metadata()
             .and_then(|it| metadata::without_native(it, &[native::MESSAGE_ID, native::MESSAGE_METADATA]));
-        self.start(metadata.as_ref(), out);
-        if let Some(input) = input.filter(|_| self.whole) {
-            self.retell(input::trailing_turn(&input.messages), out);
-            self.note_refused(input);
+        self.start(run_metadata.as_ref(), out);
+        if let Some(input) = input.filter(|_| whole_message) {
+            self.write_earlier_turn(input::trailing_turn(&input.messages), out);
+            self.mark_denied_calls(input);
         }
         Fidelity::Exact
     }
 
-    /// The id of the message that this response continues, if the client holds one: if it sent that message
-    /// itself, or if the caller says so. Anybody else's history is not the client's.
-    fn continued(&mut self, input: &RunInput) -> Option<Box<str>> {
+    /// Id of the message that this response continues. The client holds one if it sent that message itself, or if the
+    /// option `message` names it; the history of any other source is not the client's.
+    fn continued_message(&mut self, input: &RunInput) -> Option<Box<str>> {
         let earlier = input::trailing_turn(&input.messages);
-        if self.whole {
+        if self.options.whole_message {
             return input::turn_id(earlier);
         }
         let id = earlier.last().and_then(input::ui_message_id);
-        if id.is_none() && self.asked_id.is_none() {
+        if id.is_none() && self.options.message_id.is_none() {
             return None;
         }
-        self.know_earlier(earlier);
-        self.note_refused(input);
+        self.add_earlier_calls(earlier);
+        self.mark_denied_calls(input);
         id
     }
 
-    /// Tells what the message held before this response.
-    fn retell(&mut self, turn: &[Message], out: &mut Frames) {
+    /// Writes the content of the message before this response.
+    fn write_earlier_turn(&mut self, turn: &[Message], out: &mut Frames) {
         let answered: HashSet<_> = turn
             .iter()
             .filter_map(|message| match &message.body {
-                crate::event::MessageBody::Tool { call, .. } => Some(call),
+                MessageBody::Tool { call, .. } => Some(call),
                 _ => None,
             })
             .collect();
-        for event in self.seen.missing(turn, None) {
-            // A client runs its own tools when it hears that the arguments are complete. Those that have answered must
-            // not run again: the arguments are told as they stream, and then the result.
+        for event in self.seen.missing_events(turn, None) {
+            // A client runs its own tools when the arguments are complete. Tools with a result must not run again: their
+            // arguments are written as deltas, followed by the result.
             if let Body::ToolEnd { call } = &event.body
                 && answered.contains(call)
-                && self.calls.get(call).is_some_and(|call| {
+                && self.tools.calls.get(call).is_some_and(|call| {
                     call.arguments.trim_start().starts_with('{') && Json::parse(&call.arguments).is_ok()
                 })
             {
-                if let Some(call) = self.calls.end(call) {
+                if let Some(call) = self.tools.calls.close(call) {
                     call.arguments.clear();
                 }
                 continue;
@@ -97,56 +99,59 @@ impl<W: Wire> Turn<W> {
         }
     }
 
-    /// The calls that the request refuses.
-    fn note_refused(&mut self, input: &RunInput) {
+    /// Marks the calls that the request denies.
+    fn mark_denied_calls(&mut self, input: &RunInput) {
         for entry in input.resume.iter().flatten() {
             let answer = entry.payload.clone().and_then(Json::into_object);
             if answer.and_then(|it| it.member("approved")).is_some_and(|it| it.get() == "false") {
                 let call = entry.metadata.as_ref().and_then(|it| it.get_str("toolCallId"));
                 let call: ToolCallId = call.map_or_else(|| entry.interrupt.as_str().into(), Into::into);
-                if let Some(call) = self.calls.get_mut(&call) {
-                    call.denied = true;
+                if let Some(call) = self.tools.calls.get_mut(&call) {
+                    call.is_denied = true;
                 }
             }
         }
     }
 
-    /// The calls of a message that this response continues.
-    fn know_earlier(&mut self, earlier: &[Message]) {
+    /// Adds the calls of the message that this response continues.
+    fn add_earlier_calls(&mut self, earlier: &[Message]) {
         for message in earlier {
             for call in message.tool_calls() {
-                let known_tool = input::is_static(call) || self.knows_tool(&call.name);
-                self.calls.insert(
+                let is_static = input::is_static(call) || self.options.ui_tools.contains(&call.name);
+                self.tools.calls.insert(
                     &call.id,
-                    Call { name: call.name.clone(), known_tool, earlier: true, ..Call::default() },
+                    WrittenToolCall {
+                        name: call.name.clone(),
+                        is_static,
+                        is_earlier: true,
+                        ..WrittenToolCall::default()
+                    },
                 );
             }
         }
     }
 
-    pub(super) fn start(&mut self, metadata: Option<&Object>, out: &mut Frames) {
-        if self.message.is_empty() {
-            self.message = self.asked_id.clone().unwrap_or_else(|| self.run.as_str().into());
+    pub(super) fn start(&mut self, run_metadata: Option<&Object>, out: &mut Frames) {
+        let message = &mut self.message;
+        if message.id.is_empty() {
+            message.id = self.options.message_id.clone().unwrap_or_else(|| message.run.as_str().into());
         }
-        self.started = true;
-        let safe = |it: &Object| encode::sanitized(it.as_json()).into_object();
-        let (metadata, about) = (metadata.and_then(safe), self.about.as_ref().and_then(safe));
-        if let Some(about) = &about {
-            self.told.note(about);
+        message.is_started = true;
+        let sanitized = |it: &Object| encode::sanitized(it.as_json()).into_object();
+        let run_metadata = run_metadata.and_then(sanitized);
+        let message_metadata = message.start_metadata.as_ref().and_then(sanitized);
+        if let Some(metadata) = &message_metadata {
+            message.app.observe(metadata);
         }
-        self.wire.start(
+        self.encoder.start(
             out,
-            &Start {
-                message: &self.message,
-                thread: &self.thread,
-                run: &self.run,
-                metadata: metadata.as_ref(),
-                about: about.as_ref(),
+            &ResponseStart {
+                message: &message.id,
+                thread: &message.thread,
+                run: &message.run,
+                run_metadata: run_metadata.as_ref(),
+                message_metadata: message_metadata.as_ref(),
             },
         );
-    }
-
-    pub(super) fn knows_tool(&self, name: &str) -> bool {
-        self.tools.contains(name)
     }
 }

@@ -1,6 +1,6 @@
-//! Steps: the nested ones of a run become the flat ones of a message, each of which holds what clients look for in it.
+//! Steps: nested canonical steps become the flat steps of a message.
 
-use super::{super::encode, Step, Turn, Wire};
+use super::{super::encode, PartEncoder, ResponseWriter};
 use crate::{
     event::{Event, SubagentId},
     format::{
@@ -14,24 +14,51 @@ use crate::{
     json::{Json, Object},
 };
 
-/// A canonical step that is open.
+/// Step state of a response.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    pub(super) current: WireStep,
+    /// Any step was started in this response.
+    pub(super) has_started: bool,
+    /// The source is an AI SDK server: its steps are used as they are.
+    pub(super) is_native: bool,
+    /// The source started a step since the last step on the wire started.
+    pub(super) is_step_due: bool,
+    /// The step must finish once no arguments are streaming.
+    pub(super) is_finish_deferred: bool,
+    /// Open canonical steps.
+    pub(super) open: Vec<OpenStep>,
+    written_count: u64,
+}
+
+/// The current step on the wire.
+#[derive(Debug, Default)]
+pub(super) struct WireStep {
+    pub(super) is_open: bool,
+    /// A tool result was written since the step started.
+    pub(super) has_result: bool,
+    pub(super) has_tools: bool,
+    pub(super) has_reasoning: bool,
+}
+
+/// An open canonical step.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct OpenStep {
     owner: Option<SubagentId>,
     name: Box<str>,
     metadata: Option<Object>,
-    /// The id of its data part, once the client was told.
-    shown: Option<String>,
-    /// The source gave it no name, so that there is nothing to keep with the message.
-    unnamed: bool,
-    /// The message that an AI SDK server said it belongs to.
+    /// Id of its data part, once written.
+    part_id: Option<String>,
+    /// The source gave it no name: its data part is transient.
+    is_unnamed: bool,
+    /// Message id that an AI SDK server gave for the step.
     message: Option<Box<str>>,
 }
 
-impl Node {
+impl OpenStep {
     fn data(&self, status: &str) -> Json {
-        // A part that takes the place of another says all that is known; a passing one says what is new.
-        let metadata = self.metadata.as_ref().filter(|_| !self.unnamed || status == "running");
+        // A part that replaces an earlier one repeats all members; a transient one contains only the changes.
+        let metadata = self.metadata.as_ref().filter(|_| !self.is_unnamed || status == "running");
         encode::build_object(|w| {
             w.str("name", &self.name)
                 .str("status", status)
@@ -42,129 +69,119 @@ impl Node {
     }
 }
 
-impl<W: Wire> Turn<W> {
-    /// Makes room for a new part: the response has begun, and a step is open that may hold it.
-    pub(super) fn new_part(&mut self, out: &mut Frames) {
-        if !self.started {
+impl Steps {
+    fn has_written(&self) -> bool {
+        self.open.iter().any(|step| step.part_id.is_some())
+    }
+}
+
+impl<E: PartEncoder> ResponseWriter<E> {
+    /// Prepares for a new part: starts the response and a step that can hold the part.
+    pub(super) fn prepare_part(&mut self, out: &mut Frames) {
+        if !self.message.is_started {
             self.start(None, out);
         }
-        if self.step.open && self.step.answered && !self.framed && !self.calls.any_open() {
+        let step = &self.steps.current;
+        if step.is_open && step.has_result && !self.steps.is_native && !self.tools.calls.has_open() {
             self.finish_step(out);
         }
-        if !self.step.open {
+        if !self.steps.current.is_open {
             self.start_step(out);
         }
     }
 
     pub(super) fn start_step(&mut self, out: &mut Frames) {
-        let named = self.nodes.iter().rev().find_map(|node| node.message.as_deref());
-        self.wire.start_step(out, named.unwrap_or(&self.message));
-        self.wanted = false;
-        self.step = Step { open: true, ..Step::default() };
-        self.stepped = true;
+        let message = self.steps.open.iter().rev().find_map(|step| step.message.as_deref());
+        self.encoder.start_step(out, message.unwrap_or(&self.message.id));
+        self.steps.is_step_due = false;
+        self.steps.current = WireStep { is_open: true, ..WireStep::default() };
+        self.steps.has_started = true;
     }
 
-    /// Ends the step, as soon as no arguments stream.
-    pub(super) fn leave_step(&mut self, out: &mut Frames) {
-        if self.calls.any_open() {
-            self.finish_later = true;
-        } else if self.step.open {
+    /// Finishes the step, or defers that until no arguments are streaming.
+    pub(super) fn finish_or_defer_step(&mut self, out: &mut Frames) {
+        if self.tools.calls.has_open() {
+            self.steps.is_finish_deferred = true;
+        } else if self.steps.current.is_open {
             self.finish_step(out);
         }
     }
 
     pub(super) fn finish_step(&mut self, out: &mut Frames) {
-        self.finish_later = false;
-        self.quiet(out);
-        self.step.open = false;
-        let reason = if self.step.tools {
+        self.steps.is_finish_deferred = false;
+        self.end_text_parts(out);
+        self.steps.current.is_open = false;
+        let reason = if self.steps.current.has_tools {
             "tool-calls"
         } else {
-            self.reason.as_deref().map_or("stop", encode::finish_reason)
+            self.message.finish_reason.as_deref().map_or("stop", encode::finish_reason)
         };
-        self.wire.finish_step(out, reason);
-    }
-
-    /// Ends the parts of all texts and thoughts on the wire; those that are still open begin again later.
-    pub(super) fn quiet(&mut self, out: &mut Frames) {
-        self.release(out);
-        self.speaking = None;
-        for (message, speech) in &mut self.texts {
-            if std::mem::take(&mut speech.written) {
-                let about = std::mem::take(&mut speech.changed).then_some(&speech.about);
-                self.wire.text_end(out, message, about);
-            }
-        }
-        for (message, speech) in &mut self.thoughts {
-            if std::mem::take(&mut speech.written) {
-                let about = std::mem::take(&mut speech.changed).then_some(&speech.about);
-                self.wire.reasoning_end(out, message, about);
-            }
-        }
+        self.encoder.finish_step(out, reason);
     }
 
     pub(super) fn step_started(&mut self, name: &str, event: &Event, out: &mut Frames) -> Fidelity {
-        self.nodes.push(Node {
+        self.steps.open.push(OpenStep {
             owner: event.subagent.clone(),
             name: name.into(),
             metadata: event.metadata().cloned(),
-            shown: None,
-            unnamed: metadata::has_native_flag(event.metadata(), native::UNNAMED),
+            part_id: None,
+            is_unnamed: metadata::has_native_flag(event.metadata(), native::UNNAMED),
             message: metadata::native(event.metadata())
                 .and_then(|it| it.get_str(native::MESSAGE_ID))
                 .map(Into::into),
         });
-        if self.steps_for_tools {
+        if self.options.steps_for_tools {
             return Fidelity::Approximated("steps=tools: shown once it uses a tool");
         }
-        self.show_nodes(out);
-        self.framed = self.nodes.iter().all(|node| node.unnamed);
-        if self.framed && !self.step.open {
+        self.write_open_steps(out);
+        self.steps.is_native = self.steps.open.iter().all(|step| step.is_unnamed);
+        if self.steps.is_native && !self.steps.current.is_open {
             self.start_step(out);
         }
         Fidelity::Exact
     }
 
-    /// Tells the client about steps that it does not know yet.
-    pub(super) fn show_nodes(&mut self, out: &mut Frames) {
-        if self.nodes.iter().all(|node| node.shown.is_some()) {
+    /// Writes the data parts of open steps that have none yet.
+    pub(super) fn write_open_steps(&mut self, out: &mut Frames) {
+        if self.steps.open.iter().all(|step| step.part_id.is_some()) {
             return;
         }
-        if !self.nodes.iter().any(|node| node.shown.is_some()) {
-            self.leave_step(out);
-            self.wanted = true;
+        if !self.steps.has_written() {
+            self.finish_or_defer_step(out);
+            self.steps.is_step_due = true;
         }
-        for index in 0..self.nodes.len() {
-            if self.nodes[index].shown.is_none() {
-                self.nodes_shown += 1;
-                let id = format!("step:{}", self.nodes_shown);
-                self.nodes[index].shown = Some(id);
-                let data = self.nodes[index].data("running");
-                let (id, unnamed) = (self.nodes[index].shown.clone(), self.nodes[index].unnamed);
-                self.data(out, data_part::STEP, id.as_deref(), &data, unnamed);
+        for index in 0..self.steps.open.len() {
+            if self.steps.open[index].part_id.is_none() {
+                self.steps.written_count += 1;
+                let id = format!("step:{}", self.steps.written_count);
+                let step = &mut self.steps.open[index];
+                step.part_id = Some(id.clone());
+                let (data, is_unnamed) = (step.data("running"), step.is_unnamed);
+                self.write_data(out, data_part::STEP, Some(&id), &data, is_unnamed);
             }
         }
     }
 
     pub(super) fn step_finished(&mut self, name: &str, event: &Event, out: &mut Frames) -> Fidelity {
-        let found = self.nodes.iter().rposition(|node| *node.name == *name && node.owner == event.subagent);
-        let Some(mut node) = found.map(|index| self.nodes.remove(index)) else {
+        let steps = &mut self.steps;
+        let found = steps.open.iter().rposition(|step| *step.name == *name && step.owner == event.subagent);
+        let Some(mut step) = found.map(|index| steps.open.remove(index)) else {
             return Fidelity::Dropped("the step is not open");
         };
-        let Some(id) = node.shown.take() else {
+        let Some(id) = step.part_id.take() else {
             return Fidelity::Dropped("steps=tools: it used no tool");
         };
-        let data = node.data("done");
-        if !self.nodes.iter().any(|node| node.shown.is_some()) {
-            if self.step.open {
-                self.leave_step(out);
-            } else if self.wanted && !self.calls.any_unanswered() {
+        let data = step.data("done");
+        if !self.steps.has_written() {
+            if self.steps.current.is_open {
+                self.finish_or_defer_step(out);
+            } else if self.steps.is_step_due && !self.tools.calls.has_unanswered() {
                 self.start_step(out);
                 self.finish_step(out);
             }
-            self.wanted = false;
+            self.steps.is_step_due = false;
         }
-        self.data(out, data_part::STEP, Some(&id), &data, node.unnamed);
+        self.write_data(out, data_part::STEP, Some(&id), &data, step.is_unnamed);
         Fidelity::Exact
     }
 }

@@ -1,15 +1,15 @@
-//! Calls and their results: arguments whole once they are complete, results only for calls that the client holds.
+//! Tool calls and results: the whole input once the arguments are complete, results only for calls that the client holds.
 
 use super::{
     super::{
         encode,
-        part_metadata::About,
-        tool_calls::{Answer, Call},
+        part_metadata::PartMetadata,
+        tool_calls::{ResultOfCall, ToolCallTable, WrittenToolCall},
     },
-    Turn, Wire,
+    PartEncoder, ResponseWriter,
 };
 use crate::{
-    event::{Body, Event, Interrupt, MessageId, Outcome, RunFinished, ToolCallId},
+    event::{Body, Content, Event, Interrupt, MessageId, Outcome, RunFinished, ToolCallId},
     format::{
         Fidelity,
         ai_sdk::{
@@ -23,7 +23,15 @@ use crate::{
 
 const AS_TEXT: Fidelity = Fidelity::Approximated("arguments that are no JSON object travel as text");
 
-impl<W: Wire> Turn<W> {
+/// Tool calls of a response.
+#[derive(Debug, Default)]
+pub(super) struct Tools {
+    pub(super) calls: ToolCallTable,
+    /// Complete calls whose input is not written yet (see [`ResponseWriter::write_or_fail_deferred_calls`]).
+    pub(super) deferred: Vec<ToolCallId>,
+}
+
+impl<E: PartEncoder> ResponseWriter<E> {
     pub(super) fn tool_start(
         &mut self,
         id: &ToolCallId,
@@ -32,22 +40,22 @@ impl<W: Wire> Turn<W> {
         event: &Event,
         out: &mut Frames,
     ) -> Fidelity {
-        // A call of the message that is continued keeps its place, for which clients look in their last step.
-        if self.stepped || self.calls.get(id).is_none_or(|call| !call.earlier) {
-            self.show_nodes(out);
-            self.new_part(out);
-            self.step.tools = true;
+        // A call of the continued message stays in its step: clients search for it in their last step.
+        if self.steps.has_started || self.tools.calls.get(id).is_none_or(|call| !call.is_earlier) {
+            self.write_open_steps(out);
+            self.prepare_part(out);
+            self.steps.current.has_tools = true;
         }
-        let call = Call {
+        let call = WrittenToolCall {
             name: name.into(),
-            known_tool: self.knows_tool(name) || is_static(event.metadata()),
-            remote: metadata::has_native_flag(event.metadata(), native::PROVIDER_EXECUTED),
-            about: About::of(event),
+            is_static: self.options.ui_tools.contains(name) || is_static(event.metadata()),
+            is_provider_executed: metadata::has_native_flag(event.metadata(), native::PROVIDER_EXECUTED),
+            metadata: PartMetadata::of(event),
             parent: parent.cloned(),
-            ..Call::default()
+            ..WrittenToolCall::default()
         };
-        self.wire.tool_start(out, id, &call);
-        self.calls.start(id, call);
+        self.encoder.tool_start(out, id, &call);
+        self.tools.calls.start(id, call);
         Fidelity::Exact
     }
 
@@ -58,49 +66,46 @@ impl<W: Wire> Turn<W> {
         event: &Event,
         out: &mut Frames,
     ) -> Fidelity {
-        if !self.calls.push(id, delta) {
+        if !self.tools.calls.push_arguments(id, delta) {
             return Fidelity::Dropped("the call is not open");
         }
         if let Some(metadata) = event.metadata()
-            && let Some(call) = self.calls.get_mut(id)
+            && let Some(call) = self.tools.calls.get_mut(id)
         {
-            call.about.merge(Some(metadata));
+            call.metadata.merge(Some(metadata));
         }
         if !delta.is_empty() {
-            self.wire.tool_delta(out, id, delta);
+            self.encoder.tool_delta(out, id, delta);
         }
         Fidelity::Exact
     }
 
     pub(super) fn tool_end(&mut self, id: &ToolCallId, event: &Event, out: &mut Frames) -> Fidelity {
-        let Some(call) = self.calls.get_mut(id).filter(|call| call.open) else {
+        let calls = &mut self.tools.calls;
+        let Some(call) = calls.get_mut(id).filter(|call| call.is_open) else {
             return Fidelity::Dropped("the call is not open");
         };
-        call.about.merge(event.metadata());
-        if metadata::has_native_flag(call.about.metadata.as_ref(), native::PROVIDER_EXECUTED) {
-            self.calls.leave_to_provider(id);
+        call.metadata.merge(event.metadata());
+        if metadata::has_native_flag(call.metadata.metadata.as_ref(), native::PROVIDER_EXECUTED) {
+            calls.set_provider_executed(id);
         }
-        if self
-            .calls
+        let deferred = calls
             .get(id)
-            .is_some_and(|call| call.held.is_none() && (call.runs_in_page() || !call.is_readable()))
-        {
-            self.unsaid.push(id.clone());
-            self.speaking = None;
-            let is_text = self
-                .calls
-                .get(id)
-                .is_some_and(|call| encode::tool_input(&call.arguments).get().starts_with('"'));
+            .filter(|call| call.result.is_none() && (call.may_run_in_page() || !call.has_json_arguments()));
+        if let Some(call) = deferred {
+            let is_text = encode::tool_input(&call.arguments).get().starts_with('"');
+            self.tools.deferred.push(id.clone());
+            self.speech.last_text = None;
             return if is_text { AS_TEXT } else { Fidelity::Exact };
         }
-        self.say_call(id, out)
+        self.write_input(id, out)
     }
 
-    /// Tells the client of calls that are complete, as soon as it is clear that the run has not ended there.
+    /// Writes the input of deferred calls as soon as the next event shows that the run continues.
     ///
-    /// A page runs its tools when it hears that the arguments are complete, and the call of a run that was stopped or
-    /// broke looks complete too: whoever closes what was open has ended it. Such a call is told to have failed.
-    pub(super) fn settle(&mut self, event: &Event, out: &mut Frames) {
+    /// A page runs its tools when the input is complete. The calls of a cancelled or failed run look complete too, because
+    /// open calls are closed before the terminal event. Such a call is written as failed.
+    pub(super) fn write_or_fail_deferred_calls(&mut self, event: &Event, out: &mut Frames) {
         match &event.body {
             Body::TextEnd { .. }
             | Body::ReasoningMessageEnd { .. }
@@ -110,168 +115,167 @@ impl<W: Wire> Turn<W> {
             | Body::StepFinished { .. }
             | Body::SubagentFinished { .. }
             | Body::SubagentError { .. } => {}
-            Body::RunError(_) => self.fail_unsaid(out),
-            Body::RunFinished(finished) => self.settle_at_end(finished, out),
-            _ => self.say_unsaid(out),
+            Body::RunError(_) => self.fail_deferred_calls(out),
+            Body::RunFinished(finished) => self.write_or_fail_deferred_calls_at_end(finished, out),
+            _ => self.write_deferred_calls(out),
         }
     }
 
-    /// The same when the run has ended: what it asked for in good order is asked for.
-    pub(super) fn settle_at_end(&mut self, finished: &RunFinished, out: &mut Frames) {
+    /// The same at the end of the run: calls of a run that was not cancelled are written.
+    pub(super) fn write_or_fail_deferred_calls_at_end(&mut self, finished: &RunFinished, out: &mut Frames) {
         match finished.outcome {
-            Some(Outcome::Cancelled) => self.fail_unsaid(out),
-            _ => self.say_unsaid(out),
+            Some(Outcome::Cancelled) => self.fail_deferred_calls(out),
+            _ => self.write_deferred_calls(out),
         }
     }
 
-    fn say_unsaid(&mut self, out: &mut Frames) {
-        for id in std::mem::take(&mut self.unsaid) {
-            self.say_call(&id, out);
+    fn write_deferred_calls(&mut self, out: &mut Frames) {
+        for id in std::mem::take(&mut self.tools.deferred) {
+            self.write_input(&id, out);
         }
     }
 
-    /// Calls that nobody will run: an error ends their parts as well, and no page takes that for a call.
-    pub(super) fn fail_unsaid(&mut self, out: &mut Frames) {
-        for id in std::mem::take(&mut self.unsaid) {
-            let Some(call) = self.calls.end(&id) else { continue };
+    /// Writes an error for deferred calls that must not run: it ends their parts, and no page runs a failed call.
+    pub(super) fn fail_deferred_calls(&mut self, out: &mut Frames) {
+        for id in std::mem::take(&mut self.tools.deferred) {
+            let Some(call) = self.tools.calls.close(&id) else { continue };
             if std::mem::take(&mut call.arguments).trim().is_empty() {
-                self.wire.tool_delta(out, &id, "{}");
+                self.encoder.tool_delta(out, &id, "{}");
             }
-            if let Some(call) = self.calls.answer(&id) {
-                self.wire.tool_error(out, &id, call, wire::UNFINISHED);
+            if let Some(call) = self.tools.calls.set_has_result(&id) {
+                self.encoder.tool_error(out, &id, call, wire::UNFINISHED);
             }
         }
     }
 
-    /// Says a call whose arguments are complete.
-    fn say_call(&mut self, id: &ToolCallId, out: &mut Frames) -> Fidelity {
-        self.calls.end(id);
-        let Some(call) = self.calls.get_mut(id) else { return Fidelity::Exact };
+    /// Writes the input of a call whose arguments are complete.
+    fn write_input(&mut self, id: &ToolCallId, out: &mut Frames) -> Fidelity {
+        self.tools.calls.close(id);
+        let Some(call) = self.tools.calls.get_mut(id) else { return Fidelity::Exact };
         let text = std::mem::take(&mut call.arguments);
-        let (cut, held) = (call.cut, call.held.take());
-        let own = call.own();
-        let told = own.as_ref().and_then(|own| own.member(native::INPUT));
-        let error = own.and_then(|own| own.get_str(native::INPUT_ERROR));
-        let input = told.unwrap_or_else(|| encode::tool_input(&text));
-        let literal = input.get().starts_with('"') || cut;
-        let input = self.safe(&input);
-        if let Some(call) = self.calls.get_mut(id) {
+        let (is_truncated, early_result) = (call.is_truncated, call.result.take());
+        let native_members = call.native_metadata();
+        let native_input = native_members.as_ref().and_then(|it| it.member(native::INPUT));
+        let error = native_members.and_then(|it| it.get_str(native::INPUT_ERROR));
+        let input = native_input.unwrap_or_else(|| encode::tool_input(&text));
+        let is_text = input.get().starts_with('"');
+        let input = self.sanitized(&input);
+        if let Some(call) = self.tools.calls.get_mut(id) {
             match error {
-                Some(error) => self.wire.tool_bad_input(out, id, call, &input, &error),
-                None => self.wire.tool_call(out, id, call, &input),
+                Some(error) => self.encoder.tool_input_error(out, id, call, &input, &error),
+                None => self.encoder.tool_input(out, id, call, &input),
             }
-            call.restated = call.again.then(|| input.clone());
+            call.repeated_input = call.is_repeated.then(|| input.clone());
         }
-        if let Some(answer) = held {
-            self.tool_result(&answer, out);
+        if let Some(result) = early_result {
+            self.tool_result(&result, out);
         }
-        if self.finish_later && !self.calls.any_open() {
-            self.leave_step(out);
+        if self.steps.is_finish_deferred && !self.tools.calls.has_open() {
+            self.finish_or_defer_step(out);
         }
-        if cut {
+        if is_truncated {
             Fidelity::Approximated("the arguments are too long to be given whole")
-        } else if literal {
+        } else if is_text {
             AS_TEXT
         } else {
             Fidelity::Exact
         }
     }
 
-    pub(super) fn tool_result(&mut self, answer: &Answer, out: &mut Frames) -> Fidelity {
-        let Answer { result, metadata } = answer;
+    pub(super) fn tool_result(&mut self, received: &ResultOfCall, out: &mut Frames) -> Fidelity {
+        let ResultOfCall { result, metadata } = received;
         let id = &result.call;
-        let own = metadata::native(metadata.as_ref());
-        let told = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
-        let refused = metadata::has_native_flag(metadata.as_ref(), native::DENIED);
+        let native_members = metadata::native(metadata.as_ref());
+        let native_text = |key: &str| native_members.as_ref().and_then(|it| it.get_str(key));
+        let is_denied = metadata::has_native_flag(metadata.as_ref(), native::DENIED);
         let mut fidelity = match result.content {
-            crate::event::Content::Text(_) => Fidelity::Exact,
-            crate::event::Content::Parts(_) => {
-                Fidelity::Approximated("the parts of a result become one value")
-            }
+            Content::Text(_) => Fidelity::Exact,
+            Content::Parts(_) => Fidelity::Approximated("the parts of a result become one value"),
         };
-        match self.calls.get_mut(id) {
-            Some(call) if call.open => {
-                call.held = Some(Box::new(answer.clone()));
-                call.denied |= refused;
+        match self.tools.calls.get_mut(id) {
+            Some(call) if call.is_open => {
+                call.result = Some(Box::new(received.clone()));
+                call.is_denied |= is_denied;
                 return Fidelity::Exact;
             }
             Some(_) => {}
             None => {
-                self.unknown_call(id, out);
+                self.write_missing_call(id, out);
                 fidelity = Fidelity::Approximated("the call of this result was never seen");
             }
         }
-        if self.step.open {
-            self.step.answered = true;
+        if self.steps.current.is_open {
+            self.steps.current.has_result = true;
         }
-        let output = encode::tool_output_as(&result.content, told(native::OUTPUT_TYPE).as_deref());
-        let output = self.safe(&output);
-        let about = About { metadata: metadata.clone(), ..About::default() };
-        let Some(call) = self.calls.answer(id) else {
+        let output = encode::tool_output_as(&result.content, native_text(native::OUTPUT_TYPE).as_deref());
+        let output = self.sanitized(&output);
+        let part_metadata = PartMetadata { metadata: metadata.clone(), ..PartMetadata::default() };
+        let Some(call) = self.tools.calls.set_has_result(id) else {
             return fidelity;
         };
-        call.denied |= refused;
-        let refused = call.denied;
+        call.is_denied |= is_denied;
+        let is_denied = call.is_denied;
         let text = result.content.text();
         match &result.error {
-            None if !refused => self.wire.tool_output(out, id, call, &output, &about),
+            None if !is_denied => self.encoder.tool_output(out, id, call, &output, &part_metadata),
             error => {
                 let error = error.as_deref().filter(|error| !error.is_empty());
                 let error = error.or(Some(text.as_str()).filter(|text| !text.is_empty()));
-                let error = error.unwrap_or(if refused { wire::DENIED } else { "the tool failed" });
-                // Somebody was asked, and refused, in this very response. A refusal has no room for their words.
-                if let Some(asked) = told(native::APPROVAL)
-                    && self.wire.knows_approvals()
-                    && refused
+                let error = error.unwrap_or(if is_denied { wire::DENIED } else { "the tool failed" });
+                // The approval was requested and denied within this response. A denial has no field for a reason.
+                if let Some(approval) = native_text(native::APPROVAL)
+                    && self.encoder.has_approvals()
+                    && is_denied
                     && error == wire::DENIED
-                    && !call.approval
+                    && !call.has_approval_request
                 {
-                    self.wire.approval(out, &Interrupt::new(asked, "tool_call"), id);
-                    call.approval = true;
+                    self.encoder.approval_request(out, &Interrupt::new(approval, "tool_call"), id);
+                    call.has_approval_request = true;
                 }
-                if refused && (call.approval || call.earlier) {
-                    self.wire.tool_denied(out, id, call, error);
+                if is_denied && (call.has_approval_request || call.is_earlier) {
+                    self.encoder.tool_denied(out, id, call, error);
                 } else {
-                    self.wire.tool_error(out, id, call, error);
+                    self.encoder.tool_error(out, id, call, error);
                 }
                 if !text.is_empty() && text != error {
                     fidelity = Fidelity::Approximated("a failed tool has an error text and no output");
                 }
             }
         }
-        self.calls.keep(answer);
+        self.tools.calls.keep_result(received);
         fidelity
     }
 
-    /// Gives a result a call to answer: a client refuses it otherwise.
-    fn unknown_call(&mut self, id: &ToolCallId, out: &mut Frames) {
-        let (name, input) = match self.seen.call(id) {
+    /// Writes a call for a result without one: clients refuse such a result.
+    fn write_missing_call(&mut self, id: &ToolCallId, out: &mut Frames) {
+        let (name, input) = match self.seen.request_call(id) {
             Some((name, arguments)) => (Box::from(name), encode::tool_input(arguments)),
             None => ("unknown".into(), Object::empty().into()),
         };
-        let input = self.safe(&input);
-        self.new_part(out);
-        self.step.tools = true;
-        let call = Call { known_tool: self.knows_tool(&name), name, ..Call::default() };
-        self.wire.tool_call(out, id, &call, &input);
-        self.calls.insert(id, call);
+        let input = self.sanitized(&input);
+        self.prepare_part(out);
+        self.steps.current.has_tools = true;
+        let is_static = self.options.ui_tools.contains(&name);
+        let call = WrittenToolCall { is_static, name, ..WrittenToolCall::default() };
+        self.encoder.tool_input(out, id, &call, &input);
+        self.tools.calls.insert(id, call);
     }
 
     pub(super) fn tool_progress(&mut self, value: &Json, out: &mut Frames) -> Option<Fidelity> {
         let value = value.clone().into_object()?;
         let id: ToolCallId = value.get_str("toolCallId")?.into();
-        let output = self.safe(&value.member("output")?);
-        let call = self.calls.get(&id).filter(|call| !call.open && !call.answered)?;
-        if self.wire.tool_progress(out, &id, call, &output) {
+        let output = self.sanitized(&value.member("output")?);
+        let call = self.tools.calls.get(&id).filter(|call| !call.is_open && !call.has_result)?;
+        if self.encoder.tool_progress(out, &id, call, &output) {
             return Some(Fidelity::Exact);
         }
-        self.data(out, data_part::TOOL_PROGRESS, Some(&id), value.as_json(), true);
+        self.write_data(out, data_part::TOOL_PROGRESS, Some(&id), value.as_json(), true);
         Some(Fidelity::Exact)
     }
 }
 
-/// Whether the user interface of an AI SDK server knows the tool of a call.
+/// Returns true if an AI SDK server sent the call as a static part.
 fn is_static(metadata: Option<&Object>) -> bool {
-    let part = metadata::native(metadata).and_then(|own| own.get_str(native::PART));
+    let part = metadata::native(metadata).and_then(|it| it.get_str(native::PART));
     part.as_deref() == Some(native::STATIC)
 }
