@@ -51,7 +51,7 @@ fn request(body: &str) -> Value {
                 "trigger": format!("{:?}", request.trigger),
                 "message": request.message.as_deref(),
                 "continues": request.continues.as_deref(),
-                "answers": request.answers.iter().map(|call| call.as_str()).collect::<Vec<_>>(),
+                "answers": request.answered_calls.iter().map(|call| call.as_str()).collect::<Vec<_>>(),
             })
         }
     }

@@ -93,7 +93,8 @@ pub(crate) async fn ai_sdk(
         .filter(|key| !key.is_empty())
         .map_or(run_id, |key| format!("key-{key}"));
     let read = || Ok(ai_sdk::input::from_json(call.text()?, thread, run_id, &mut Tally::default())?);
-    let ai_sdk::input::Request { mut input, trigger, message, earlier, .. } = call.told(&mount, read())?;
+    let ai_sdk::input::ChatRequest { mut input, trigger, message, earlier_answers: earlier, .. } =
+        call.told(&mount, read())?;
     call.told(&mount, rename(&mount, &call, &mut input))?;
     let mut wish = wish(&mount, &call, input);
     let items = gateway.items_for(&wish).await?;
@@ -106,9 +107,9 @@ pub(crate) async fn ai_sdk(
     }
     // Clients see what they sent; the agent hears nothing twice.
     let input = wish.input.clone();
-    if mount.agent.settings.history != History::Client && ai_sdk::input::repeats_unnamed(&input) {
+    if mount.agent.settings.history != History::Client && ai_sdk::input::has_unnamed_messages(&input) {
         let stored = gateway.said(&call.owner, &input.thread).await?;
-        ai_sdk::input::forget_repeated(&mut wish.input, &stored);
+        ai_sdk::input::remove_stored_messages(&mut wish.input, &stored);
     }
     let face = response::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
     // An answer that is wanted anew replaces what came after the last message that the client still has; an edit likewise.
@@ -116,7 +117,7 @@ pub(crate) async fn ai_sdk(
     let is_question = input.messages.last().is_some_and(|last| last.role() == Role::User);
     let anew = match trigger {
         ai_sdk::input::Trigger::Regenerate => true,
-        ai_sdk::input::Trigger::Untold => is_edit || is_question,
+        ai_sdk::input::Trigger::Unspecified => is_edit || is_question,
         _ => is_edit,
     };
     let cut = if anew { input.messages.last().map(|last| last.id.clone()) } else { None };

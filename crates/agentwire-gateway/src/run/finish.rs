@@ -89,7 +89,7 @@ impl RunRecorder {
         }
         let messages = if self.one_message {
             let mut messages = fold.messages().to_vec();
-            ai_sdk::input::name_answer(&mut messages, &self.input);
+            ai_sdk::input::set_response_id(&mut messages, &self.input);
             ag_ui::messages_to_json(&messages)
         } else {
             ag_ui::messages_to_json(fold.messages())

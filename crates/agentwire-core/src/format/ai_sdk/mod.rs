@@ -1,21 +1,20 @@
-//! The stream protocols of the Vercel AI SDK: what `useChat` of versions 4 to 7 reads and sends.
+//! Vercel AI SDK: the stream protocols and request bodies of `useChat`, versions 4 to 7.
 //!
-//! There are three wires. The *UI message stream* (`@5`, `@6`, `@7`) is SSE with one JSON chunk per frame, the
-//! *data stream* (`@4`) is one `code:json` line per part, the *text stream* (`@text`) is bare text. A fourth one,
-//! `@langchain-adapter`, looks like the data stream but gives the letters other meanings. ReceivedMetadata were read from the
-//! published packages `ai` 4.3.19, 5.0.0 to 5.0.277, 6.0.0 to 6.0.326, 7.0.0 to 7.0.169, and tried with them.
+//! There are three protocols. The *UI message stream* (`@5`, `@6`, `@7`) is SSE with one JSON chunk per frame, the *data
+//! stream* (`@4`) is one `code:json` line per part, the *text stream* (`@text`) is plain text. A fourth profile,
+//! `@langchain-adapter`, looks like the data stream but its codes have other meanings. The facts come from the published
+//! packages `ai` 4.3.19, 5.0.0 to 5.0.277, 6.0.0 to 6.0.326 and 7.0.0 to 7.0.169, and were tested with them.
 //!
-//! A response of the SDK builds **one** assistant message. Where a run has several messages, their ids travel
-//! in the provider metadata of the parts (`providerMetadata.agentwire.messageId`), from where a client sends
-//! them back with its history. What the SDK has no part for travels as data parts (`data-state`,
-//! `data-activity`, `data-step`, `data-interrupt`, `data-subagent`, `data-block`, …, see `wire.rs`), and the reader
-//! restores it from there. The other way round, what only the SDK has a place for travels in `metadata.aiSdk`.
+//! A response of the SDK builds **one** assistant message. If a run has several messages, the provider metadata of the parts
+//! contains their ids (`providerMetadata.agentwire.messageId`), and clients send it back with the history. Events without a
+//! native part are written as data parts (`data-state`, `data-activity`, `data-step`, `data-interrupt`, `data-subagent`,
+//! `data-block`, …, see `wire.rs`), from which the reader restores them. In the opposite direction, values that only the SDK
+//! has are stored in `metadata.aiSdk`.
 //!
-//! Lost in translation: timestamps and `rawEvent`; the message ids of tool results; state and activity patches
-//! (the whole value is sent again, in place); the content of a failed tool beside its error; restated history
-//! (MESSAGES_SNAPSHOT), of which only what was not yet said is kept. The data stream also loses who said what
-//! when agents speak in parallel (they speak one after the other), and metadata of messages; the text stream
-//! loses everything but text.
+//! Lost in translation: timestamps and `rawEvent`; the message ids of tool results; state and activity patches (each change
+//! sends the whole value); the content of a failed tool beside its error; restated history (MESSAGES_SNAPSHOT), of which only
+//! new messages are kept. The data stream also loses message metadata and the speaker of parallel messages (they are written
+//! one after the other); the text stream loses everything except text.
 
 pub mod input;
 mod options;
@@ -29,10 +28,10 @@ mod tests;
 use super::{Format, Profile};
 use crate::framing::Framing;
 
-/// What every answer of the UI message stream carries.
+/// Response headers of the UI message stream.
 const UI_HEADERS: &[(&str, &str)] = &[("x-vercel-ai-ui-message-stream", "v1")];
 
-/// The format's entry in the registry.
+/// Registry entry of the format.
 pub static FORMAT: Format = Format {
     name: "ai-sdk",
     about: "Vercel AI SDK: UI message stream, data stream, text stream",
@@ -76,7 +75,7 @@ pub static FORMAT: Format = Format {
             framing: Framing::Coded,
             content_type: "text/plain; charset=utf-8",
             headers: &[],
-            // Its payloads are those of LangChain's events, names and run ids included.
+            // Its payloads contain the names and run ids of LangChain's events.
             asks: &[("metadata", "on")],
         },
         Profile {

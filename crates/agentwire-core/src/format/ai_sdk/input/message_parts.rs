@@ -1,10 +1,10 @@
-//! The parts of a message, of versions 4 to 7 alike.
+//! Reads the parts of a request's messages, of versions 4 to 7.
 
 use serde_json::value::RawValue;
 
 use super::{
     approval_answer,
-    conversation::{Turn, denied_message, model_result, result_message, unknown_call},
+    conversation::{AssistantTurn, denied_message, model_result, result_message, unknown_call},
 };
 use crate::{
     event::{
@@ -17,18 +17,18 @@ use crate::{
             decode,
             metadata::{self, ReceivedMetadata},
         },
-        wire::{self, STATE_ID, data_part, native},
+        wire::{STATE_ID, data_part, native},
         writer::{encode, part_metadata},
     },
     json::{Fields, Json, Object, Path, ReadError, json},
     tally::Tally,
 };
 
-/// The states that a tool part of any version can be in.
+/// States of a tool part in all versions since 5.
 const STATES: &str = "`input-streaming`, `input-available`, `approval-requested`, `approval-responded`, `output-available`, \
                       `output-error` or `output-denied`";
 
-/// A part of a user's message; a part that has no canonical form comes back as it is.
+/// Reads a part of a user's message; a part without a canonical form is returned unchanged as `Err`.
 pub(super) fn user_part(
     raw: &RawValue,
     path: Path<'_>,
@@ -54,7 +54,7 @@ pub(super) fn user_part(
     }))
 }
 
-/// A file part of a message: `{mediaType, url}` since version 5, `{mimeType, data}` in 4, `{image}` in model
+/// Reads a file part: `{mediaType, url}` since version 5, `{mimeType, data}` in 4, `{image}` in model
 /// messages.
 fn media(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<ContentPart, ReadError> {
     let media_type = match f.str("mediaType", tally)? {
@@ -73,7 +73,7 @@ fn media(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<ContentPart, ReadE
             None => f.str("image", tally)?,
         };
         let data = data.ok_or_else(|| f.missing("url", "the address of the file"))?;
-        // Base64 has no colon; addresses of both kinds have one.
+        // Base64 has no colon; absolute URLs and data URLs have one.
         if data.contains(':') {
             decode::media_source(&data, media_type.as_deref())
         } else {
@@ -88,7 +88,7 @@ fn media(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<ContentPart, ReadE
     Ok(ContentPart::Media { kind, source, id: None, metadata })
 }
 
-/// An attachment of version 4.
+/// Reads an attachment of version 4.
 pub(super) fn attachment(
     raw: &RawValue,
     path: Path<'_>,
@@ -104,9 +104,9 @@ pub(super) fn attachment(
     Ok(ContentPart::Media { kind, source, id: None, metadata })
 }
 
-/// A part of an assistant's message.
+/// Reads a part of an assistant's message.
 pub(super) fn assistant_part(
-    turn: &mut Turn,
+    turn: &mut AssistantTurn,
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
@@ -116,24 +116,24 @@ pub(super) fn assistant_part(
     match &*kind {
         "text" => {
             let text = f.need_str("text", tally)?;
-            let facts = ReceivedMetadata::from_provider_metadata(
+            let received = ReceivedMetadata::from_provider_metadata(
                 f.object("providerMetadata", tally)?.as_ref(),
                 "messageId",
             );
-            turn.text(&text, facts);
+            turn.push_text(&text, received);
         }
-        "reasoning" => reasoning(turn, &mut f, tally)?,
-        "step-start" => turn.flush(),
+        "reasoning" => read_reasoning(turn, &mut f, tally)?,
+        "step-start" => turn.end_message(),
         "tool-invocation" => {
-            let place = Path::Key(&path, "toolInvocation");
+            let path = Path::Key(&path, "toolInvocation");
             let raw = f.take("toolInvocation").ok_or_else(|| f.missing("toolInvocation", "an object"))?;
-            invocation(turn, raw, place, tally)?;
+            tool_invocation(turn, raw, path, tally)?;
         }
         "dynamic-tool" => {
             let name = f.need_boxed("toolName", tally)?;
-            tool(turn, f, name, false, tally)?;
+            read_tool(turn, f, name, false, tally)?;
         }
-        // Model messages.
+        // Parts of model messages.
         "tool-call" if f.peek("state").is_none() => {
             let id = f.need_id("toolCallId", tally)?;
             let name = f.need_boxed("toolName", tally)?;
@@ -142,54 +142,58 @@ pub(super) fn assistant_part(
                 None => f.json("args", tally)?,
             };
             let input = input.ok_or_else(|| f.missing("input", "the tool's arguments"))?;
-            turn.call(new_call(id, name, &input), None);
+            turn.push_call(new_call(id, name, &input), None);
         }
-        // A request that a model message repeats; the answer to it is in a message of results.
+        // An approval request that a model message repeats; its answer is in a message of tool results.
         "tool-approval-request" if f.peek("state").is_none() => {
             let call = f.need_id("toolCallId", tally)?;
             turn.approvals.push((f.need_boxed("approvalId", tally)?, call));
         }
         "tool-result" if f.peek("state").is_none() => {
             let call: ToolCallId = f.need_id("toolCallId", tally)?;
-            if !turn.calls(&call) {
+            if !turn.has_call(&call) {
                 return Err(unknown_call(path, &call));
             }
-            turn.answer(model_result(call, &mut f, tally)?);
+            turn.push_result(model_result(call, &mut f, tally)?);
         }
-        "source-url" | "source-document" => source(turn, &mut f, tally)?,
+        "source-url" | "source-document" => read_source(turn, &mut f, tally)?,
         "source" => {
-            let place = Path::Key(&path, "source");
+            let path = Path::Key(&path, "source");
             let raw = f.take("source").ok_or_else(|| f.missing("source", "an object"))?;
-            let mut inner = Fields::of(raw, place)?;
-            source(turn, &mut inner, tally)?;
+            let mut inner = Fields::of(raw, path)?;
+            read_source(turn, &mut inner, tally)?;
         }
-        "file" => file(turn, &mut f, tally)?,
+        "file" => read_file(turn, &mut f, tally)?,
         name if name.starts_with("tool-") => {
             let name: Box<str> = name["tool-".len()..].into();
-            tool(turn, f, name, true, tally)?;
+            read_tool(turn, f, name, true, tally)?;
         }
         name if name.starts_with("data-") => {
             let name = name["data-".len()..].to_owned();
             let id = f.boxed("id", tally)?;
             let data = f.json("data", tally)?.unwrap_or_else(Json::null);
-            if !data_part(turn, &name, id.as_deref(), &data) {
-                turn.kept.push(json(raw, path, tally)?);
+            if !agentwire_data_part(turn, &name, id.as_deref(), &data) {
+                turn.kept_parts.push(json(raw, path, tally)?);
             }
         }
         other => {
             tally.note("unknown part", other);
-            turn.kept.push(json(raw, path, tally)?);
+            turn.kept_parts.push(json(raw, path, tally)?);
         }
     }
     Ok(())
 }
 
-fn reasoning(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
-    turn.thoughts += 1;
-    let facts =
+fn read_reasoning(
+    turn: &mut AssistantTurn,
+    f: &mut Fields<'_, '_>,
+    tally: &mut Tally,
+) -> Result<(), ReadError> {
+    turn.reasoning_count += 1;
+    let received =
         ReceivedMetadata::from_provider_metadata(f.object("providerMetadata", tally)?.as_ref(), "messageId");
-    let mut encrypted = facts.encrypted;
-    // Version 4 has another name for the text, and the signature among its details.
+    let mut encrypted = received.encrypted;
+    // In version 4 the text is in `reasoning`, the signature in `details`.
     let content = match f.boxed("text", tally)? {
         Some(text) => text,
         None => f.need_boxed("reasoning", tally)?,
@@ -200,12 +204,12 @@ fn reasoning(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Resu
         encrypted = encrypted.take().or(signature).or(detail.boxed("data", tally)?);
         Ok(())
     })?;
-    let made = || decode::derived_id(&turn.id, "reasoning", turn.thoughts).into();
-    let id = facts.message.unwrap_or_else(made);
-    turn.other(Message {
+    let generated = || decode::derived_id(&turn.id, "reasoning", turn.reasoning_count).into();
+    let id = received.message.unwrap_or_else(generated);
+    turn.push_other(Message {
         encrypted,
-        subagent: facts.subagent,
-        metadata: facts.metadata,
+        subagent: received.subagent,
+        metadata: received.metadata,
         ..Message::new(id, MessageBody::Reasoning { content })
     });
     Ok(())
@@ -219,12 +223,12 @@ fn new_call(id: ToolCallId, name: impl Into<Box<str>>, input: &Json) -> ToolCall
     call
 }
 
-/// A tool part of version 5 or newer.
-fn tool(
-    turn: &mut Turn,
+/// Reads a tool part of version 5 or newer.
+fn read_tool(
+    turn: &mut AssistantTurn,
     mut f: Fields<'_, '_>,
     name: Box<str>,
-    known_tool: bool,
+    is_static: bool,
     tally: &mut Tally,
 ) -> Result<(), ReadError> {
     let path = f.path();
@@ -235,11 +239,11 @@ fn tool(
     let output = f.json("output", tally)?;
     let error = f.boxed("errorText", tally)?;
     let preliminary = f.bool("preliminary")?.unwrap_or(false);
-    let facts = ReceivedMetadata::from_provider_metadata(
+    let received = ReceivedMetadata::from_provider_metadata(
         f.object("callProviderMetadata", tally)?.as_ref(),
         "parentMessageId",
     );
-    let about = [
+    let members = [
         (
             native::PROVIDER_EXECUTED,
             f.bool(native::PROVIDER_EXECUTED)?.filter(|remote| *remote).map(|_| metadata::json_true()),
@@ -247,12 +251,12 @@ fn tool(
         (native::TITLE, f.str(native::TITLE, tally)?.map(|title| Json::string(&title))),
         (native::TOOL_METADATA, f.object(native::TOOL_METADATA, tally)?.map(Json::from)),
     ];
-    let result_facts = ReceivedMetadata::from_provider_metadata(
+    let result_metadata = ReceivedMetadata::from_provider_metadata(
         f.object("resultProviderMetadata", tally)?.as_ref(),
         "messageId",
     );
     let approval = match f.take_unless_null("approval") {
-        Some(raw) => Some(Approval::read(raw, Path::Key(&path, "approval"), tally)?),
+        Some(raw) => Some(ToolApproval::read(raw, Path::Key(&path, "approval"), tally)?),
         None => None,
     };
     let input = input.or(raw_input);
@@ -263,7 +267,7 @@ fn tool(
             _ => None,
         };
         if let Some((status, payload)) = answer {
-            turn.last.resume.push(answer_to(interrupt, status, payload));
+            turn.last.resume.push(resume_entry(interrupt, status, payload));
         }
         return Ok(());
     }
@@ -273,20 +277,20 @@ fn tool(
     }
     let input = input.unwrap_or_else(|| Object::empty().into());
     let mut call = new_call(id.clone(), name, &input);
-    call.encrypted = facts.encrypted;
-    call.metadata = match (call.metadata, facts.metadata) {
-        (Some(own), Some(told)) => {
-            let input = metadata::native(Some(&own)).and_then(|own| own.member(native::INPUT));
-            input.map(|input| metadata::with_native(Some(told), native::INPUT, input))
+    call.encrypted = received.encrypted;
+    call.metadata = match (call.metadata, received.metadata) {
+        (Some(own), Some(received)) => {
+            let input = metadata::native(Some(&own)).and_then(|it| it.member(native::INPUT));
+            input.map(|input| metadata::with_native(Some(received), native::INPUT, input))
         }
-        (own, told) => own.or(told),
+        (own, received) => own.or(received),
     };
-    for (key, value) in about {
+    for (key, value) in members {
         if let Some(value) = value {
             call.metadata = Some(metadata::with_native(call.metadata.take(), key, value));
         }
     }
-    if known_tool {
+    if is_static {
         call.metadata =
             Some(metadata::with_native(call.metadata.take(), native::PART, Json::string(native::STATIC)));
     }
@@ -294,40 +298,40 @@ fn tool(
         call.metadata =
             Some(metadata::with_native(call.metadata.take(), native::APPROVAL, approval.whole.clone()));
     }
-    turn.call(call, facts.message);
+    turn.push_call(call, received.message);
     match &*state {
         "input-available" | "approval-requested" => {}
         "approval-responded" => {
             let approval = approval.ok_or_else(|| f.missing("approval", "an object"))?;
-            let place = Path::Key(&path, "approval");
+            let path = Path::Key(&path, "approval");
             let approved =
-                approval.approved.ok_or_else(|| place.error("`approved` is missing, expected a boolean"))?;
+                approval.approved.ok_or_else(|| path.error("`approved` is missing, expected a boolean"))?;
             let mut interrupt = Interrupt::new(approval.id, "tool_call");
             interrupt.tool_call = Some(id);
             let answer = approval_answer(approved, approval.reason.as_deref());
-            turn.last.resume.push(answer_to(interrupt, ResumeStatus::Resolved, Some(answer)));
+            turn.last.resume.push(resume_entry(interrupt, ResumeStatus::Resolved, Some(answer)));
         }
         "output-available" => {
-            // A tool that returns nothing in the browser leaves no trace in JSON.
+            // JSON has no member for a tool that returned `undefined` in the browser.
             let output = output.unwrap_or_else(Json::null);
             if !preliminary {
                 let mut result = result_message(id, &output, None);
-                if let Some(said) = part_metadata::provider_metadata(result_facts.metadata.as_ref()) {
+                if let Some(providers) = part_metadata::provider_metadata(result_metadata.metadata.as_ref()) {
                     result.metadata = Some(metadata::with_native(
                         result.metadata.take(),
                         native::PROVIDER_METADATA,
-                        said.into(),
+                        providers.into(),
                     ));
                 }
-                turn.answer(result);
+                turn.push_result(result);
             }
         }
         "output-error" => {
             let error = error.ok_or_else(|| f.missing("errorText", "a string"))?;
-            turn.answer(result_message(id, &Json::null(), Some(error)));
+            turn.push_result(result_message(id, &Json::null(), Some(error)));
         }
         "output-denied" => {
-            turn.answer(denied_message(id, approval.and_then(|it| it.reason)));
+            turn.push_result(denied_message(id, approval.and_then(|it| it.reason)));
         }
         other => {
             return Err(Path::Key(&path, "state").error(format!("expected {STATES}, found `{other}`")));
@@ -336,8 +340,8 @@ fn tool(
     Ok(())
 }
 
-/// An answer, which names the call that the interrupt guards.
-pub(super) fn answer_to(interrupt: Interrupt, status: ResumeStatus, payload: Option<Json>) -> ResumeEntry {
+/// Answer to an interrupt; its metadata contains the id of the guarded call.
+pub(super) fn resume_entry(interrupt: Interrupt, status: ResumeStatus, payload: Option<Json>) -> ResumeEntry {
     let call = interrupt.tool_call.as_deref();
     ResumeEntry {
         metadata: call.map(|call| Object::from_entries([("toolCallId", Json::string(call))])),
@@ -347,15 +351,15 @@ pub(super) fn answer_to(interrupt: Interrupt, status: ResumeStatus, payload: Opt
     }
 }
 
-/// What a person decided about a call.
-struct Approval {
+/// Member `approval` of a tool part.
+struct ToolApproval {
     id: String,
     approved: Option<bool>,
     reason: Option<Box<str>>,
     whole: Json,
 }
 
-impl Approval {
+impl ToolApproval {
     fn read(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Self, ReadError> {
         let mut f = Fields::of(raw, path)?;
         Ok(Self {
@@ -367,9 +371,9 @@ impl Approval {
     }
 }
 
-/// A tool invocation of version 4.
-pub(super) fn invocation(
-    turn: &mut Turn,
+/// Reads a tool invocation of version 4.
+pub(super) fn tool_invocation(
+    turn: &mut AssistantTurn,
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
@@ -391,31 +395,31 @@ pub(super) fn invocation(
     let args = args.ok_or_else(|| f.missing("args", "the tool's arguments"))?;
     if let Some(interrupt) = decode::interrupt_of_call(&name, &id, &args) {
         if let Some(payload) = result.filter(|_| state == "result") {
-            turn.last.resume.push(answer_to(interrupt, ResumeStatus::Resolved, Some(payload)));
+            turn.last.resume.push(resume_entry(interrupt, ResumeStatus::Resolved, Some(payload)));
         }
         return Ok(());
     }
-    turn.call(new_call(id.clone(), name, &args), None);
+    turn.push_call(new_call(id.clone(), name, &args), None);
     if state == "result" {
         let result = result.ok_or_else(|| f.missing("result", "the tool's result"))?;
         let error = decode::error_of_result(&result).map(Into::into);
-        turn.answer(result_message(id, &result, error));
+        turn.push_result(result_message(id, &result, error));
     }
     Ok(())
 }
 
-fn source(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
-    turn.files += 1;
+fn read_source(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
+    turn.file_count += 1;
     let id = match f.str("sourceId", tally)? {
         Some(id) => Some(id),
         None => f.str("id", tally)?,
     };
-    let id = id.map_or_else(|| decode::derived_id(&turn.id, "source", turn.files), |id| id.into_owned());
+    let id = id.map_or_else(|| decode::derived_id(&turn.id, "source", turn.file_count), |id| id.into_owned());
     let metadata = f.object("providerMetadata", tally)?;
-    let own = metadata.as_ref().and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
+    let members = metadata::agentwire_member(metadata.as_ref());
     let source = Source {
         id: id.as_str().into(),
-        message: own.as_ref().and_then(|own| own.get_str("messageId")).map(Into::into),
+        message: members.and_then(|it| it.get_str("messageId")).map(Into::into),
         url: f.boxed("url", tally)?,
         title: f.boxed("title", tally)?,
         media_type: f.boxed("mediaType", tally)?,
@@ -424,22 +428,22 @@ fn source(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<
     };
     let body =
         MessageBody::Activity { kind: carrier::SOURCE.into(), content: carrier::source_content(&source) };
-    turn.other(Message::new(id, body));
+    turn.push_other(Message::new(id, body));
     Ok(())
 }
 
-/// A file that the assistant made.
-fn file(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
-    turn.files += 1;
+/// Reads a file that the assistant produced.
+fn read_file(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
+    turn.file_count += 1;
     let metadata = f.object("providerMetadata", tally)?;
-    let about = ReceivedMetadata::from_provider_metadata(metadata.as_ref(), "messageId").metadata;
-    let own = metadata.and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
-    let text = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
+    let canonical = ReceivedMetadata::from_provider_metadata(metadata.as_ref(), "messageId").metadata;
+    let members = metadata::agentwire_member(metadata.as_ref());
+    let text = |key: &str| members.as_ref().and_then(|it| it.get_str(key));
     let ContentPart::Media { kind, source, metadata, .. } = media(f, tally)? else {
         return Ok(());
     };
     let name = metadata.and_then(Json::into_object).and_then(|it| it.get_str("filename"));
-    let id = text("id").unwrap_or_else(|| decode::derived_id(&turn.id, "file", turn.files));
+    let id = text("id").unwrap_or_else(|| decode::derived_id(&turn.id, "file", turn.file_count));
     let file = File {
         id: id.as_str().into(),
         message: text("messageId").map(Into::into),
@@ -448,12 +452,12 @@ fn file(turn: &mut Turn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<()
         name: name.or_else(|| text("filename")).map(Into::into),
     };
     let body = MessageBody::Activity { kind: carrier::FILE.into(), content: carrier::file_content(&file) };
-    turn.other(Message { metadata: about, ..Message::new(id, body) });
+    turn.push_other(Message { metadata: canonical, ..Message::new(id, body) });
     Ok(())
 }
 
-/// Takes a data part of ours; says whether it was one.
-fn data_part(turn: &mut Turn, name: &str, id: Option<&str>, data: &Json) -> bool {
+/// Converts a data part of agentwire; returns false for all other parts.
+fn agentwire_data_part(turn: &mut AssistantTurn, name: &str, id: Option<&str>, data: &Json) -> bool {
     let Some(id) = id else { return false };
     if name == data_part::STATE && id == STATE_ID {
         turn.state = Some(data.clone());
@@ -466,7 +470,7 @@ fn data_part(turn: &mut Turn, name: &str, id: Option<&str>, data: &Json) -> bool
             let (Some(kind), Some(content)) = (object.get_str("activityType"), content) else {
                 return false;
             };
-            turn.other(Message {
+            turn.push_other(Message {
                 subagent: object.get_str("subagentId").map(Into::into),
                 metadata: object.member("metadata").and_then(Json::into_object),
                 ..Message::new(id, MessageBody::Activity { kind: kind.into(), content })
@@ -487,9 +491,9 @@ fn data_part(turn: &mut Turn, name: &str, id: Option<&str>, data: &Json) -> bool
             };
             let (kind, content, metadata) = carrier::block_content(&block);
             let body = MessageBody::Activity { kind: kind.into(), content };
-            turn.other(Message { metadata: Some(metadata), ..Message::new(id, body) });
+            turn.push_other(Message { metadata: Some(metadata), ..Message::new(id, body) });
         }
-        // Progress that was shown; the answer to an interrupt is in its tool part.
+        // Shown progress is not content; the answer to an interrupt is in its tool part.
         data_part::STEP | data_part::SUBAGENT | data_part::INTERRUPT => {}
         _ => return false,
     }

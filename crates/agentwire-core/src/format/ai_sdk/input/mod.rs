@@ -1,12 +1,12 @@
-//! Requests of the AI SDK to the canonical [`RunInput`], and back.
+//! Request bodies of the AI SDK: to the canonical [`RunInput`] and back.
 //!
-//! `useChat` of every version sends its history: messages of parts since version 4.2, `content` with
-//! `toolInvocations` before. Answers have no place of their own: the result of a tool that ran in the browser,
-//! a decision about an approval and the answer to an interrupt all come back as the state of a tool part in
-//! the last message. [`from_json`] takes them out again. Applications often replace the body, so that
-//! `{id, message}`, a bare `prompt`, and model messages (`role: "tool"`) are understood too.
+//! `useChat` of every version sends its history: messages of parts since version 4.2, `content` with `toolInvocations`
+//! before. Answers have no member of their own: the result of a tool that ran in the browser, the answer to an approval
+//! request and the answer to an interrupt are all sent as the state of a tool part in the last message. [`from_json`]
+//! extracts them. Applications often replace the body, so `{id, message}`, a bare `prompt` and model messages
+//! (`role: "tool"`) are accepted too.
 //!
-//! What the canonical model has no place for stays with its message in `metadata.aiSdk`, for the upstream.
+//! Values without a canonical equivalent stay with their message in `metadata.aiSdk`, for the upstream.
 
 mod conversation;
 mod message_parts;
@@ -27,52 +27,50 @@ use crate::{
     tally::Tally,
 };
 
-/// The longest body that is read: what one frame of any source may hold.
+/// Size limit of a request body in bytes, the same as for one frame of a source.
 pub const MAX_BODY: usize = DEFAULT_MAX_FRAME;
 
-/// What a client asks for.
+/// A parsed request of a client.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Request {
-    /// The run.
+pub struct ChatRequest {
+    /// Canonical input of the run.
     pub input: RunInput,
-    /// Why the client sends.
+    /// Reason for the request.
     pub trigger: Trigger,
-    /// `messageId`: the user message that was edited, the message to regenerate, or the assistant message that
-    /// goes on.
+    /// `messageId`: the edited user message, the message to regenerate, or the assistant message to continue.
     pub message: Option<MessageId>,
-    /// The assistant message that the answer continues, if it continues one.
+    /// The assistant message that the response continues, if any.
     pub continues: Option<MessageId>,
-    /// Calls in the last message that have a result. Those among them that were pending are answered.
-    pub answers: Vec<ToolCallId>,
-    /// What the person answered before they said something else. Those among it that are still asked are answered; the
-    /// others came along with the conversation.
-    pub earlier: Vec<ResumeEntry>,
+    /// Tool calls with a result in the last message. The pending ones among them are answered by this request.
+    pub answered_calls: Vec<ToolCallId>,
+    /// Answers before the user's last message. They count only for interrupts that are still open; the others are history.
+    pub earlier_answers: Vec<ResumeEntry>,
 }
 
-/// Why a client sends.
+/// Reason for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trigger {
-    /// A new or edited message, or an answer to what was pending.
+    /// A new or edited message, or an answer to a pending item.
     Submit,
-    /// The last answer is wanted anew.
+    /// The last response is to be regenerated.
     Regenerate,
-    /// Version 4 does not say. If its last message is one that was answered, the answer is wanted anew.
-    Untold,
+    /// Not specified (version 4). If the last message already has a response, that is to be regenerated.
+    Unspecified,
 }
 
-/// Reads a request body. The SDK names the thread (`id`) but never the run; `thread` is used if it names none.
+/// Reads a request body. `thread` is used if the body has no thread id (`id`); it never has a run id.
 ///
 /// # Errors
-/// When the body is not JSON, too long, holds no message, or a known member is malformed; names the JSON path
-/// and what was expected.
+/// If the body is not JSON, too long, without messages, or a known member is malformed. The error contains the JSON path
+/// and the expected value.
 pub fn from_json(
     body: &str,
     thread: impl Into<ThreadId>,
     run: impl Into<RunId>,
     tally: &mut Tally,
-) -> Result<Request, ReadError> {
+) -> Result<ChatRequest, ReadError> {
     if body.len() > MAX_BODY {
         let problem = format!("the body has {} bytes, expected at most {MAX_BODY}", body.len());
         return Err(ReadError::new("", problem));
@@ -93,21 +91,28 @@ pub fn from_json(
 
     let mut conversation = Conversation::new(thread.as_str());
     read_messages(&mut f, &run, &mut conversation, tally)?;
-    let Conversation { messages, state, last, earlier, .. } = conversation;
+    let Conversation { messages, state, last, earlier_answers, .. } = conversation;
 
     let mut input = RunInput::new(thread, run);
     input.messages = messages;
     input.state = state;
     input.tools = tools(&mut f);
     input.resume = (!last.resume.is_empty()).then_some(last.resume);
-    // What an application adds is for the agent; nothing of it is unknown to it.
+    // Members that an application adds are forwarded to the agent and are not counted as unknown.
     input.forwarded = f.rest("", &mut Tally::default())?.map(Json::from);
-    Ok(Request { input, trigger, message, continues: last.assistant, answers: last.answers, earlier })
+    Ok(ChatRequest {
+        input,
+        trigger,
+        message,
+        continues: last.assistant,
+        answered_calls: last.answered_calls,
+        earlier_answers,
+    })
 }
 
 fn trigger(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Trigger, ReadError> {
     let Some(raw) = f.take_unless_null("trigger") else {
-        return Ok(Trigger::Untold);
+        return Ok(Trigger::Unspecified);
     };
     let word = crate::json::text(raw, Path::Key(&Path::Root, "trigger"), tally)?;
     Ok(match &*word {
@@ -120,7 +125,7 @@ fn trigger(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Trigger, ReadErr
     })
 }
 
-/// `messages`, or `message`, or the `prompt` of useCompletion.
+/// Reads `messages`, `message` or the `prompt` of useCompletion.
 fn read_messages(
     f: &mut Fields<'_, '_>,
     run: &RunId,
@@ -128,12 +133,12 @@ fn read_messages(
     tally: &mut Tally,
 ) -> Result<(), ReadError> {
     let mut count = 0;
-    let there = f.array("messages", |raw, path| {
+    let has_messages = f.array("messages", |raw, path| {
         count += 1;
-        conversation.push(raw, path, tally)
+        conversation.push_message(raw, path, tally)
     })?;
-    if there {
-        // Some applications send the last message twice.
+    if has_messages {
+        // Some applications send the last message again in `message`.
         f.take("message");
         if count == 0 {
             return Err(Path::Key(&Path::Root, "messages").error("expected at least one message, found none"));
@@ -145,23 +150,23 @@ fn read_messages(
         let path = Path::Key(&root, "message");
         if raw.get().starts_with('"') {
             let text = crate::json::text(raw, path, tally)?;
-            conversation.say(&format!("{run}:message"), &text);
+            conversation.push_user_text(&format!("{run}:message"), &text);
             return Ok(());
         }
-        // Its place in the conversation says nothing about it.
-        conversation.base = format!("{run}:message");
-        return conversation.push(raw, path, tally);
+        // The index of a single message must not become part of its id.
+        conversation.id_prefix = format!("{run}:message");
+        return conversation.push_message(raw, path, tally);
     }
     if let Some(raw) = f.take_unless_null("prompt") {
         let text = crate::json::text(raw, Path::Key(&root, "prompt"), tally)?;
-        conversation.say(&format!("{run}:prompt"), &text);
+        conversation.push_user_text(&format!("{run}:prompt"), &text);
         return Ok(());
     }
     Err(f.missing("messages", "a list of messages"))
 }
 
-/// Tools that the application declares in the body, if `tools` looks like that; otherwise it is the
-/// application's own and stays where it is.
+/// Tools that the application declares in the body. A member `tools` of another shape belongs to the application and is
+/// forwarded.
 fn tools(f: &mut Fields<'_, '_>) -> Vec<Tool> {
     let repaired = f.peek("tools").and_then(|raw| Json::from_raw(raw).ok());
     let Some(serde_json::Value::Array(list)) = repaired.map(|(tools, _)| tools.to_value()) else {
@@ -186,16 +191,16 @@ fn tools(f: &mut Fields<'_, '_>) -> Vec<Tool> {
     declared.unwrap_or_default()
 }
 
-/// Writes a request body for a backend of the AI SDK 5 or newer. The SDK has no place for tools of the user interface;
-/// they stand in `tools`, where [`from_json`] looks for them.
+/// Writes a request body for a backend of the AI SDK 5 or newer. The SDK has no member for tools of the user interface; they
+/// are written to `tools`, where [`from_json`] reads them.
 #[must_use]
 pub fn to_json(input: &RunInput, version: u8) -> String {
     let mut out = bytes::BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
     if let Some(forwarded) = input.forwarded.clone().and_then(Json::into_object) {
         for (key, value) in forwarded.entries() {
-            let taken = matches!(&*key, "id" | "messages" | "trigger" | "messageId");
-            if !taken && (key != "tools" || input.tools.is_empty()) {
+            let is_reserved = matches!(&*key, "id" | "messages" | "trigger" | "messageId");
+            if !is_reserved && (key != "tools" || input.tools.is_empty()) {
                 w.entry(&key, &value);
             }
         }
@@ -219,51 +224,51 @@ pub fn to_json(input: &RunInput, version: u8) -> String {
     String::from_utf8(out.into()).expect("JSON text is UTF-8")
 }
 
-/// The messages behind the last one of a person or an application: what one assistant message of the SDK holds.
+/// Messages after the last one of a user or the application: the content of one assistant message of the SDK.
 pub(super) fn trailing_turn(messages: &[Message]) -> &[Message] {
-    let asked = messages.iter().rposition(|message| !is_turn(message));
-    &messages[asked.map_or(0, |index| index + 1)..]
+    let last_input = messages.iter().rposition(|message| !is_turn(message));
+    &messages[last_input.map_or(0, |index| index + 1)..]
 }
 
-/// The messages before the answer that would be continued: what a client holds that is told that answer from its
-/// beginning.
+/// Messages before the trailing turn: the history of a client that receives the trailing turn from its start.
 #[must_use]
 pub fn before_last_turn(messages: &[Message]) -> &[Message] {
     &messages[..messages.len() - trailing_turn(messages).len()]
 }
 
-/// Whether the client repeats something that it may not have the name of: version 4 keeps no ids of what an answer
-/// consists of, and sends none of its own unless it is told to.
+/// Returns true if the client repeats messages under generated ids. Version 4 does not keep the ids of the messages within a
+/// response, and sends no ids of its own unless it is configured to.
 #[must_use]
-pub fn repeats_unnamed(input: &RunInput) -> bool {
+pub fn has_unnamed_messages(input: &RunInput) -> bool {
     input.messages.iter().any(is_unnamed)
 }
 
-/// Leaves out what the client repeats of answers that are in `stored`, where it does not have the names of their
-/// messages: the agent would hear them twice. Results of calls stay, since they may be news.
-pub fn forget_repeated(input: &mut RunInput, stored: &[Message]) {
-    let named: HashSet<_> = stored.iter().filter_map(ui_message_id).collect();
-    let known: HashSet<_> = stored.iter().map(|message| &message.id).collect();
+/// Removes messages of responses in `stored` that the client repeats under generated ids: the agent would receive them twice.
+/// Tool results are kept, because they may be new.
+pub fn remove_stored_messages(input: &mut RunInput, stored: &[Message]) {
+    let stored_turns: HashSet<_> = stored.iter().filter_map(ui_message_id).collect();
+    let stored_ids: HashSet<_> = stored.iter().map(|message| &message.id).collect();
     let answered: HashSet<_> =
         stored.windows(2).filter(|pair| is_turn(&pair[1])).map(|pair| &pair[0].id).collect();
-    let made = format!("{}:", input.thread);
-    let is_made = |id: &str| {
-        id.strip_prefix(&made)
+    let generated_prefix = format!("{}:", input.thread);
+    let is_generated = |id: &str| {
+        id.strip_prefix(&generated_prefix)
             .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|it| it.is_ascii_digit()))
     };
-    let mut asked = None;
+    let mut last_input = None;
     input.messages.retain_mut(|message| {
         if !is_turn(message) {
-            asked = Some(message.id.clone());
+            last_input = Some(message.id.clone());
             return true;
         }
         let Some(turn) = ui_message_id(message) else { return true };
-        // A turn that nobody named is the one behind the same question.
-        let is_same = is_made(&turn) && asked.as_ref().is_some_and(|asked| answered.contains(asked));
-        if !is_same && !named.contains(&turn) {
+        // A turn with a generated id is the stored one after the same input message.
+        let is_same =
+            is_generated(&turn) && last_input.as_ref().is_some_and(|input| answered.contains(input));
+        if !is_same && !stored_turns.contains(&turn) {
             return true;
         }
-        if is_unnamed(message) && !known.contains(&message.id) {
+        if is_unnamed(message) && !stored_ids.contains(&message.id) {
             return false;
         }
         if is_same {
@@ -274,7 +279,7 @@ pub fn forget_repeated(input: &mut RunInput, stored: &[Message]) {
     });
 }
 
-/// Whether the name of a message was made from that of its turn.
+/// Returns true if the id of a message was derived from that of its turn.
 fn is_unnamed(message: &Message) -> bool {
     let is_result = matches!(message.body, MessageBody::Tool { .. });
     !is_result
@@ -284,12 +289,13 @@ fn is_unnamed(message: &Message) -> bool {
         })
 }
 
-/// Names the answer to `input`, in `messages` that hold it, as the client that asked holds it: by the id of the run. Pages
-/// that load the conversation later then have it under the same id. An answer that goes on in `input` has its name.
-pub fn name_answer(messages: &mut [Message], input: &RunInput) {
-    let answer = messages.len() - trailing_turn(messages).len();
+/// Sets the UI message id of the trailing turn in `messages`, the response to `input`, to the run id, which is the id that the
+/// requesting client uses. Pages that load the conversation later then use the same id. A response that continues a turn of
+/// `input` already has its id.
+pub fn set_response_id(messages: &mut [Message], input: &RunInput) {
+    let start = messages.len() - trailing_turn(messages).len();
     if trailing_turn(&input.messages).is_empty()
-        && let Some(first) = messages.get_mut(answer)
+        && let Some(first) = messages.get_mut(start)
         && ui_message_id(first).is_none()
     {
         first.metadata =
@@ -297,7 +303,7 @@ pub fn name_answer(messages: &mut [Message], input: &RunInput) {
     }
 }
 
-/// Whether a message is part of an assistant's turn.
+/// Returns true if a message is part of an assistant's turn.
 fn is_turn(message: &Message) -> bool {
     !matches!(
         message.body,
@@ -305,25 +311,26 @@ fn is_turn(message: &Message) -> bool {
     )
 }
 
-/// The id of the SDK's message that a canonical message came from, if it came from one.
+/// Id of the UI message that a canonical message was read from, if any.
 pub(super) fn ui_message_id(message: &Message) -> Option<Box<str>> {
     metadata::native(message.metadata.as_ref())?.get_str(native::MESSAGE_ID).map(Into::into)
 }
 
-/// Whether the client holds the call as a part of a tool that it knows.
+/// Returns true if the client holds the call as a static part.
 pub(super) fn is_static(call: &ToolCall) -> bool {
-    metadata::native(call.metadata.as_ref()).and_then(|it| it.get_str("part")).as_deref() == Some("static")
+    metadata::native(call.metadata.as_ref()).and_then(|it| it.get_str(native::PART)).as_deref()
+        == Some(native::STATIC)
 }
 
-/// What the last message of a request answers.
+/// Answers in the last message of a request.
 #[derive(Debug, Default)]
-struct Last {
+struct LastMessage {
     assistant: Option<MessageId>,
-    answers: Vec<ToolCallId>,
+    answered_calls: Vec<ToolCallId>,
     resume: Vec<ResumeEntry>,
 }
 
-/// The answer to an approval, as agents get it.
+/// Payload of an approval answer, as agents receive it.
 fn approval_answer(approved: bool, reason: Option<&str>) -> Json {
     encode::build_object(|w| {
         w.bool("approved", approved).opt_str("reason", reason);

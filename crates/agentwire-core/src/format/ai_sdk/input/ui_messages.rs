@@ -1,7 +1,7 @@
-//! Canonical messages to `UIMessage[]`: the history that a page loads, and the messages of a request.
+//! Writes canonical messages as `UIMessage[]`: the history that a page loads, and the messages of a request.
 //!
-//! All messages of one turn become one assistant message, in the order in which a stream would have built it.
-//! The result passes `validateUIMessages` of the version it is made for.
+//! All messages of one turn become one assistant message, with the parts in the order of a streamed response. The result
+//! passes `validateUIMessages` of the chosen version.
 
 use std::collections::HashMap;
 
@@ -22,14 +22,14 @@ use crate::{
     json::{ArrayWriter, Json, Object, ObjectWriter},
 };
 
-/// Messages as JSON for `initialMessages` or a history route of AI SDK `version` (5, 6 or 7). `pending` is what the
-/// conversation waits for.
+/// Writes messages as JSON for `initialMessages` or a history route of AI SDK `version` (5, 6 or 7). `pending` are the open
+/// interrupts of the conversation.
 #[must_use]
 pub fn ui_messages(messages: &[Message], pending: &[Interrupt], version: u8) -> String {
-    History { version, pending, answers: HashMap::new() }.write(messages)
+    UiMessagesWriter { version, pending, answers: HashMap::new() }.write(messages)
 }
 
-/// The messages of a request, with its answers to approvals in place.
+/// Writes the messages of a request, with its approval answers in their tool parts.
 pub(super) fn with_answers(input: &RunInput, version: u8) -> String {
     let mut answers = HashMap::new();
     for entry in input.resume.iter().flatten() {
@@ -46,66 +46,66 @@ pub(super) fn with_answers(input: &RunInput, version: u8) -> String {
             answers.insert(ToolCallId::from(call), approval);
         }
     }
-    History { version, pending: &[], answers }.write(&input.messages)
+    UiMessagesWriter { version, pending: &[], answers }.write(&input.messages)
 }
 
-/// The id of the message that a turn becomes; `None` if nobody spoke.
+/// Id of the UI message of a turn; `None` for an empty turn.
 pub(in super::super) fn turn_id(turn: &[Message]) -> Option<Box<str>> {
-    let own = turn.iter().find_map(ui_message_id);
-    own.or_else(|| turn.first().map(|message| message.id.as_str().into()))
+    let id = turn.iter().find_map(ui_message_id);
+    id.or_else(|| turn.first().map(|message| message.id.as_str().into()))
 }
 
-/// How many messages belong to the turn that the first of them begins: up to one that is nobody's turn, or that a
-/// client holds in another message.
+/// Number of messages in the turn that starts with the first message. It ends before a message of another role, or one that
+/// a client holds in another UI message.
 fn turn_length(messages: &[Message]) -> usize {
-    let mut held = None;
+    let mut current = None;
     let end = messages.iter().position(|message| {
         let id = ui_message_id(message);
-        let another = id.is_some() && held.is_some() && id != held;
-        held = id.or(held.take());
-        !is_turn(message) || another
+        let is_other = id.is_some() && current.is_some() && id != current;
+        current = id.or(current.take());
+        !is_turn(message) || is_other
     });
     end.unwrap_or(messages.len())
 }
 
-struct History<'h> {
+struct UiMessagesWriter<'h> {
     version: u8,
     pending: &'h [Interrupt],
-    /// Decisions about calls.
+    /// Approval answers by call.
     answers: HashMap<ToolCallId, Object>,
 }
 
-impl History<'_> {
+impl UiMessagesWriter<'_> {
     fn write(&self, messages: &[Message]) -> String {
         let mut out = BytesMut::new();
         let mut list = ArrayWriter::new(&mut out);
         let mut rest = messages;
-        let mut asked = self.pending.is_empty();
+        let mut has_pending = self.pending.is_empty();
         while let [first, others @ ..] = rest {
             if is_turn(first) {
                 let length = turn_length(rest);
                 let (turn, later) = rest.split_at(length);
-                let last = !later.iter().any(is_turn);
-                asked |= last;
-                list.object(|w| self.turn(w, turn, last));
+                let is_last = !later.iter().any(is_turn);
+                has_pending |= is_last;
+                list.object(|w| self.write_turn(w, turn, is_last));
                 rest = later;
             } else {
-                list.object(|w| spoken(w, first));
+                list.object(|w| write_input_message(w, first));
                 rest = others;
             }
         }
-        if !asked {
-            list.object(|w| self.turn(w, &[], true));
+        if !has_pending {
+            list.object(|w| self.write_turn(w, &[], true));
         }
         list.end();
         String::from_utf8(out.into()).expect("JSON text is UTF-8")
     }
 
-    fn turn(&self, w: &mut ObjectWriter<'_>, turn: &[Message], last: bool) {
+    fn write_turn(&self, w: &mut ObjectWriter<'_>, turn: &[Message], is_last: bool) {
         let id = turn_id(turn);
-        let made = self.pending.first().map(|interrupt| encode::interrupt_call_id(&interrupt.id).into());
-        w.str("id", &id.or(made).unwrap_or_default()).str("role", "assistant");
-        if let Some(metadata) = turn.first().and_then(plain_metadata) {
+        let generated = self.pending.first().map(|interrupt| encode::interrupt_call_id(&interrupt.id).into());
+        w.str("id", &id.or(generated).unwrap_or_default()).str("role", "assistant");
+        if let Some(metadata) = turn.first().and_then(application_metadata) {
             w.json("metadata", &metadata);
         }
         w.array("parts", |parts| {
@@ -115,103 +115,104 @@ impl History<'_> {
                     results.insert(call, message);
                 }
             }
-            let mut step = Step::default();
+            let mut step = HistoryStep::default();
             for message in turn {
-                self.part(parts, message, &mut results, &mut step);
+                self.write_message(parts, message, &mut results, &mut step);
             }
             for message in turn {
-                // Results whose calls are not in this turn: an answer without its question would be refused.
+                // Results without a call in this turn get a generated one: clients refuse them otherwise.
                 if let MessageBody::Tool { call, .. } = &message.body
                     && results.contains_key(call)
                 {
-                    let made = ToolCall::new(call.clone(), "unknown", "{}");
-                    self.tool(parts, &made, None, results.remove(call));
+                    let generated = ToolCall::new(call.clone(), "unknown", "{}");
+                    self.write_tool(parts, &generated, None, results.remove(call));
                 }
             }
             for item in turn.iter().flat_map(|message| kept_parts(message, self.version)) {
                 parts.json(&item);
             }
-            if last {
-                self.interrupts(parts, turn);
+            if is_last {
+                self.write_interrupts(parts, turn);
             }
         });
     }
 
-    fn part(
+    fn write_message(
         &self,
         parts: &mut ArrayWriter<'_>,
         message: &Message,
         results: &mut HashMap<&ToolCallId, &Message>,
-        step: &mut Step,
+        step: &mut HistoryStep,
     ) {
         match &message.body {
             MessageBody::Assistant { content, tool_calls } => {
-                step.begin(parts);
+                step.start(parts);
                 if let Some(text) = content.as_deref().filter(|text| !text.is_empty()) {
-                    let facts = facts(message);
+                    let provider_metadata = message_provider_metadata(message);
                     parts.object(|w| {
                         w.str("type", "text").str("text", text).str("state", "done");
-                        w.opt_object("providerMetadata", Some(&facts));
+                        w.opt_object("providerMetadata", Some(&provider_metadata));
                     });
                 }
                 for call in tool_calls.iter().flatten() {
                     let result = results.remove(&call.id);
-                    // What a provider runs does not end the model's step.
-                    let remote = metadata::has_native_flag(call.metadata.as_ref(), native::PROVIDER_EXECUTED);
-                    step.answered |= result.is_some() && !remote;
-                    self.tool(parts, call, Some(&message.id), result);
+                    // A tool that the provider runs does not end the model's step.
+                    let is_provider_executed =
+                        metadata::has_native_flag(call.metadata.as_ref(), native::PROVIDER_EXECUTED);
+                    step.has_result |= result.is_some() && !is_provider_executed;
+                    self.write_tool(parts, call, Some(&message.id), result);
                 }
             }
             MessageBody::Reasoning { content } => {
-                step.begin(parts);
-                let facts = facts(message);
+                step.start(parts);
+                let provider_metadata = message_provider_metadata(message);
                 parts.object(|w| {
                     w.str("type", "reasoning").str("text", content).str("state", "done");
-                    w.opt_object("providerMetadata", Some(&facts));
+                    w.opt_object("providerMetadata", Some(&provider_metadata));
                 });
             }
             MessageBody::Activity { kind, content } => {
-                step.begin(parts);
-                activity(parts, message, kind, content);
+                step.start(parts);
+                write_activity(parts, message, kind, content);
             }
             _ => {}
         }
     }
 
-    fn tool(
+    fn write_tool(
         &self,
         parts: &mut ArrayWriter<'_>,
         call: &ToolCall,
         parent: Option<&MessageId>,
         result: Option<&Message>,
     ) {
-        let known_tool = is_static(call);
-        let told = metadata::native(call.metadata.as_ref()).and_then(|it| it.member("approval"));
-        let told = told.and_then(Json::into_object);
-        let approval = self.answers.get(&call.id).cloned().or(told).filter(|_| self.version > 5);
+        let is_static = is_static(call);
+        let received = metadata::native(call.metadata.as_ref()).and_then(|it| it.member(native::APPROVAL));
+        let received = received.and_then(Json::into_object);
+        let approval = self.answers.get(&call.id).cloned().or(received).filter(|_| self.version > 5);
         let approved = |wanted: &str| {
             let approval = approval.as_ref()?;
             (approval.member("approved")?.get() == wanted).then_some(approval)
         };
         let guard = self.pending.iter().find(|it| it.tool_call.as_ref() == Some(&call.id));
         let guard = guard.filter(|_| self.version > 5);
-        let facts = call_facts(call, parent);
+        let provider_metadata = call_provider_metadata(call, parent);
         parts.object(|w| {
-            if known_tool {
+            if is_static {
                 w.str("type", &format!("tool-{}", call.name));
             } else {
                 w.str("type", "dynamic-tool").str("toolName", &call.name);
             }
             w.str("toolCallId", &call.id);
-            let own = metadata::native(call.metadata.as_ref());
+            let native_members = metadata::native(call.metadata.as_ref());
             if metadata::has_native_flag(call.metadata.as_ref(), native::PROVIDER_EXECUTED) {
                 w.bool(native::PROVIDER_EXECUTED, true);
             }
             if self.version > 5 {
-                let title = own.as_ref().and_then(|own| own.get_str(native::TITLE));
+                let title = native_members.as_ref().and_then(|it| it.get_str(native::TITLE));
                 w.opt_str(native::TITLE, title.as_deref());
             }
-            let input = own.and_then(|own| own.member(native::INPUT));
+            let input = native_members.and_then(|it| it.member(native::INPUT));
             let input = input.unwrap_or_else(|| encode::tool_input(&call.arguments));
             let input = encode::sanitized(&input);
             match result.map(|message| (&message.body, is_denied(message))) {
@@ -224,16 +225,17 @@ impl History<'_> {
                     w.opt_object("approval", approved("true"));
                 }
                 Some((MessageBody::Tool { content, .. }, _)) => {
-                    let about = result.and_then(|message| message.metadata.as_ref());
-                    let kind = metadata::native(about).and_then(|own| own.get_str(native::OUTPUT_TYPE));
-                    let output = encode::tool_output_as(content, kind.as_deref());
+                    let result_metadata = result.and_then(|message| message.metadata.as_ref());
+                    let output_type =
+                        metadata::native(result_metadata).and_then(|it| it.get_str(native::OUTPUT_TYPE));
+                    let output = encode::tool_output_as(content, output_type.as_deref());
                     let output = encode::sanitized(&output);
                     w.str("state", "output-available").json("input", &input).json("output", &output);
                     w.opt_object("approval", approved("true"));
                     if self.version > 6 {
                         w.opt_object(
                             "resultProviderMetadata",
-                            part_metadata::provider_metadata(about).as_ref(),
+                            part_metadata::provider_metadata(result_metadata).as_ref(),
                         );
                     }
                 }
@@ -252,12 +254,12 @@ impl History<'_> {
                     }
                 }
             }
-            w.opt_object("callProviderMetadata", facts.as_ref());
+            w.opt_object("callProviderMetadata", provider_metadata.as_ref());
         });
     }
 
-    /// What is pending and no approval can express.
-    fn interrupts(&self, parts: &mut ArrayWriter<'_>, turn: &[Message]) {
+    /// Writes the pending interrupts, as tool calls if no approval can express them.
+    fn write_interrupts(&self, parts: &mut ArrayWriter<'_>, turn: &[Message]) {
         let calls = |id: &ToolCallId| turn.iter().any(|it| it.tool_calls().iter().any(|call| call.id == *id));
         for interrupt in self.pending {
             let data = encode::sanitized(encode::interrupt_data(interrupt).as_json());
@@ -279,18 +281,18 @@ impl History<'_> {
     }
 }
 
-/// Where the parts of a turn are.
+/// Current step of a turn.
 #[derive(Default)]
-struct Step {
-    open: bool,
-    answered: bool,
+struct HistoryStep {
+    is_open: bool,
+    has_result: bool,
 }
 
-impl Step {
-    /// A step begins with the turn, and after results.
-    fn begin(&mut self, parts: &mut ArrayWriter<'_>) {
-        if !self.open || std::mem::take(&mut self.answered) {
-            self.open = true;
+impl HistoryStep {
+    /// Writes `step-start` at the start of the turn and after tool results.
+    fn start(&mut self, parts: &mut ArrayWriter<'_>) {
+        if !self.is_open || std::mem::take(&mut self.has_result) {
+            self.is_open = true;
             parts.object(|w| {
                 w.str("type", "step-start");
             });
@@ -298,8 +300,8 @@ impl Step {
     }
 }
 
-/// A message of a person or an application.
-fn spoken(w: &mut ObjectWriter<'_>, message: &Message) {
+/// Writes a message of a user or the application.
+fn write_input_message(w: &mut ObjectWriter<'_>, message: &Message) {
     let (role, content) = match &message.body {
         MessageBody::User { content } => ("user", content.clone()),
         MessageBody::System { content } | MessageBody::Developer { content } => {
@@ -308,7 +310,7 @@ fn spoken(w: &mut ObjectWriter<'_>, message: &Message) {
         _ => return,
     };
     w.str("id", &message.id).str("role", role);
-    if let Some(metadata) = plain_metadata(message) {
+    if let Some(metadata) = application_metadata(message) {
         w.json("metadata", &metadata);
     }
     w.array("parts", |parts| {
@@ -317,49 +319,49 @@ fn spoken(w: &mut ObjectWriter<'_>, message: &Message) {
                 w.str("type", "text").str("text", text);
             });
         };
-        let mut empty = true;
+        let mut is_empty = true;
         match &content {
-            Content::Text(said) => {
-                empty = false;
-                text(parts, said);
+            Content::Text(content) => {
+                is_empty = false;
+                text(parts, content);
             }
             Content::Parts(list) => {
                 for part in list {
-                    empty = false;
+                    is_empty = false;
                     match part {
-                        ContentPart::Text { text: said, .. } => text(parts, said),
+                        ContentPart::Text { text: content, .. } => text(parts, content),
                         ContentPart::Media { kind, source, metadata, .. } => {
                             let name = metadata.clone().and_then(Json::into_object);
                             let name = name.and_then(|it| it.get_str("filename"));
                             let media_type = encode::media_type(*kind, source);
-                            media(parts, source, media_type, name.as_deref(), None);
+                            write_media(parts, source, media_type, name.as_deref(), None);
                         }
                     }
                 }
             }
         }
         for item in kept_parts(message, 5) {
-            empty = false;
+            is_empty = false;
             parts.json(&item);
         }
-        // A message without parts is refused.
-        if empty {
+        // Clients refuse a message without parts.
+        if is_empty {
             text(parts, "");
         }
     });
 }
 
-fn media(
+fn write_media(
     parts: &mut ArrayWriter<'_>,
     source: &PartSource,
     media_type: &str,
     name: Option<&str>,
-    about: Option<&Object>,
+    provider_metadata: Option<&Object>,
 ) {
     parts.object(|w| match encode::media_url(source) {
         Some(url) => {
             w.str("type", "file").str("mediaType", media_type).opt_str("filename", name).str("url", &url);
-            w.opt_object("providerMetadata", about);
+            w.opt_object("providerMetadata", provider_metadata);
         }
         None => {
             w.str("type", &format!("data-{}", data_part::FILE)).nested("data", |w| {
@@ -372,17 +374,17 @@ fn media(
     });
 }
 
-fn activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content: &Object) {
+fn write_activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content: &Object) {
     if kind == carrier::SOURCE
         && let Some(source) = carrier::source_from(&message.id, content)
     {
         let detail = source.detail.as_ref().map(|it| encode::sanitized(it.as_json()));
-        let (detail, others) =
+        let (detail, providers) =
             part_metadata::split_source_detail(detail.and_then(Json::into_object).as_ref());
-        let facts = encode::build_object(|w| {
+        let members = encode::build_object(|w| {
             w.opt_str("messageId", source.message.as_deref()).opt_json("detail", detail.as_ref());
         });
-        let facts = part_metadata::with_agentwire(others, facts);
+        let provider_metadata = part_metadata::with_agentwire(providers, members);
         parts.object(|w| {
             match &source.url {
                 Some(url) => {
@@ -397,7 +399,7 @@ fn activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content:
                         .opt_str("filename", source.filename.as_deref());
                 }
             }
-            w.opt_object("providerMetadata", facts.as_ref());
+            w.opt_object("providerMetadata", provider_metadata.as_ref());
         });
         return;
     }
@@ -405,11 +407,11 @@ fn activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content:
         && let Some(file) = carrier::file_from(&message.id, content)
     {
         let media_type = encode::media_type(file.kind, &file.source);
-        let about = part_metadata::provider_metadata(message.metadata.as_ref());
-        return media(parts, &file.source, media_type, file.name.as_deref(), about.as_ref());
+        let providers = part_metadata::provider_metadata(message.metadata.as_ref());
+        return write_media(parts, &file.source, media_type, file.name.as_deref(), providers.as_ref());
     }
     let content = encode::sanitized(content.as_json());
-    let metadata = plain_metadata(message);
+    let metadata = application_metadata(message);
     parts.object(|w| {
         w.str("type", &format!("data-{}", data_part::ACTIVITY)).str("id", &message.id).nested("data", |w| {
             w.str("activityType", kind)
@@ -420,19 +422,19 @@ fn activity(parts: &mut ArrayWriter<'_>, message: &Message, kind: &str, content:
     });
 }
 
-/// A message's metadata without ours.
-fn plain_metadata(message: &Message) -> Option<Json> {
+/// Metadata of a message without the member `aiSdk`.
+fn application_metadata(message: &Message) -> Option<Json> {
     let metadata = message.metadata.as_ref()?;
     if let Some(whole) = metadata::native(Some(metadata)).and_then(|it| it.member(native::MESSAGE_METADATA)) {
         return Some(whole);
     }
-    let plain = metadata.without(AI_SDK);
-    (!plain.is_empty()).then(|| encode::sanitized(plain.as_json()))
+    let rest = metadata.without(AI_SDK);
+    (!rest.is_empty()).then(|| encode::sanitized(rest.as_json()))
 }
 
-/// Parts that had no place in the canonical model, as far as the version knows them: others would be refused.
+/// Parts without a canonical form that the version accepts.
 fn kept_parts(message: &Message, version: u8) -> Vec<Json> {
-    let kept = metadata::native(message.metadata.as_ref()).and_then(|it| it.member("parts"));
+    let kept = metadata::native(message.metadata.as_ref()).and_then(|it| it.member(native::PARTS));
     let Some(serde_json::Value::Array(list)) = kept.map(|it| it.to_value()) else {
         return Vec::new();
     };
@@ -448,23 +450,23 @@ fn is_denied(message: &Message) -> bool {
     metadata::has_native_flag(message.metadata.as_ref(), native::DENIED)
 }
 
-/// What is known about a message, as provider metadata.
-fn facts(message: &Message) -> Object {
-    let facts = encode::build_object(|w| {
+/// `providerMetadata` of a message's parts.
+fn message_provider_metadata(message: &Message) -> Object {
+    let members = encode::build_object(|w| {
         w.str("messageId", &message.id)
             .opt_str("subagentId", message.subagent.as_deref())
             .opt_str("name", message.name.as_deref())
             .opt_str("encrypted", message.encrypted.as_deref());
     });
-    part_metadata::with_agentwire(part_metadata::provider_metadata(message.metadata.as_ref()), facts)
+    part_metadata::with_agentwire(part_metadata::provider_metadata(message.metadata.as_ref()), members)
         .expect("a message has an id")
 }
 
-/// What is known about a call, as provider metadata.
-fn call_facts(call: &ToolCall, parent: Option<&MessageId>) -> Option<Object> {
-    let facts = encode::build_object(|w| {
+/// `callProviderMetadata` of a tool part.
+fn call_provider_metadata(call: &ToolCall, parent: Option<&MessageId>) -> Option<Object> {
+    let members = encode::build_object(|w| {
         w.opt_str("parentMessageId", parent.map(MessageId::as_str))
             .opt_str("encrypted", call.encrypted.as_deref());
     });
-    part_metadata::with_agentwire(part_metadata::provider_metadata(call.metadata.as_ref()), facts)
+    part_metadata::with_agentwire(part_metadata::provider_metadata(call.metadata.as_ref()), members)
 }

@@ -1,11 +1,11 @@
-//! Data parts back to the canonical events that agentwire made them from.
+//! Converts data parts back to the canonical events that agentwire wrote them from.
 //!
-//! Every shape is checked before it is believed: `data-state` is an application's own part unless it looks
-//! exactly like ours. What is not ours is a CUSTOM event.
+//! Every shape is checked: `data-state` is a part of the application unless it looks exactly like agentwire's. All other
+//! parts become CUSTOM events.
 
 use serde_json::Value;
 
-use super::{builder::Builder, decode};
+use super::{builder::EventBuilder, decode};
 use crate::{
     event::{
         Block, Body, EncryptedEntity, Event, File, MediaKind, PartSource, Role, SubagentId, SubagentOutcome,
@@ -18,9 +18,9 @@ use crate::{
     json::{Json, Object},
 };
 
-impl Builder {
-    /// A data part, `name` without the prefix `data-`.
-    pub(super) fn data(
+impl EventBuilder {
+    /// Reads a data part; `name` is without the prefix `data-`.
+    pub(super) fn data_part(
         &mut self,
         name: &str,
         id: Option<&str>,
@@ -28,26 +28,32 @@ impl Builder {
         transient: bool,
         out: &mut Vec<Event>,
     ) {
-        if self.ours(name, id, &data, out).is_some() {
+        if self.agentwire_part(name, id, &data, out).is_some() {
             return;
         }
         let (original, value) = decode::custom_event(name, data);
-        // A writer makes the very same part of a plain event of that name, which is in passing unless it has an id.
-        let told = value.clone().into_object().and_then(|it| it.get_str("id"));
-        let plain = (*original != *name || encode::is_plain_data_part_name(name))
-            && told.as_deref() == id
+        // The writer converts a CUSTOM event of that name to the same part, which is transient unless the value has an id.
+        let value_id = value.clone().into_object().and_then(|it| it.get_str("id"));
+        let is_default = (*original != *name || encode::is_plain_data_part_name(name))
+            && value_id.as_deref() == id
             && transient == id.is_none();
-        let metadata = (!plain).then(|| {
-            let own = encode::build_object(|w| {
+        let metadata = (!is_default).then(|| {
+            let native_members = encode::build_object(|w| {
                 w.opt_str("id", id).bool("transient", transient);
             });
-            Object::from_entries([(AI_SDK, own.into())])
+            Object::from_entries([(AI_SDK, native_members.into())])
         });
         self.custom(&original, value, metadata, out);
     }
 
-    /// Takes a part of ours apart; `None` if it is not one.
-    fn ours(&mut self, name: &str, id: Option<&str>, data: &Json, out: &mut Vec<Event>) -> Option<()> {
+    /// Converts a part of agentwire; `None` for all other parts.
+    fn agentwire_part(
+        &mut self,
+        name: &str,
+        id: Option<&str>,
+        data: &Json,
+        out: &mut Vec<Event>,
+    ) -> Option<()> {
         if name == data_part::STATE && id == Some(STATE_ID) {
             out.push(Event::new(Body::StateSnapshot { snapshot: data.clone() }));
             return Some(());
@@ -63,8 +69,8 @@ impl Builder {
                 content: object.member("content")?.into_object()?,
                 replace: None,
             },
-            // Where the SDK's own steps count, a part of that name is the application's.
-            (data_part::STEP, Some(_)) if self.own => match &*text("status")? {
+            // In other streams the native steps are used, and a part of that name belongs to the application.
+            (data_part::STEP, Some(_)) if self.is_from_agentwire() => match &*text("status")? {
                 "running" => Body::StepStarted { name: text("name")? },
                 "done" => Body::StepFinished { name: text("name")? },
                 _ => return None,
@@ -90,21 +96,23 @@ impl Builder {
                 block_id: text("blockId"),
                 style: object.member("style"),
             })),
-            (data_part::COLLABORATION, Some(id)) => return self.hand_over(id, &object, subagent, out),
+            (data_part::COLLABORATION, Some(id)) => {
+                return self.collaboration_part(id, &object, subagent, out);
+            }
             (data_part::MESSAGE, Some(id)) => {
                 let role = Role::parse(&text("role")?).filter(|role| role.is_textual())?;
-                let mut say = |body| out.push(Event::new(body).by(subagent.clone()));
+                let mut push = |body| out.push(Event::new(body).by(subagent.clone()));
                 let start = Body::TextStart { message: id.into(), role: Some(role), name: text("name") };
                 let delta = text("text")?;
-                say(start);
+                push(start);
                 if !delta.is_empty() {
-                    say(Body::TextDelta { message: id.into(), delta });
+                    push(Body::TextDelta { message: id.into(), delta });
                 }
                 let end = Event::new(Body::TextEnd { message: id.into() });
                 out.push(end.by(subagent).with_metadata(metadata));
                 return Some(());
             }
-            (data_part::RAW, None) if self.own => {
+            (data_part::RAW, None) if self.is_from_agentwire() => {
                 Body::Raw { event: object.member("event")?, source: text("source") }
             }
             (data_part::ENCRYPTED, Some(_)) => {
@@ -131,16 +139,16 @@ impl Builder {
                 object.get_str("toolCallId")?;
                 Body::Custom { name: wire::TOOL_PROGRESS.into(), value: data.clone() }
             }
-            // It says what the start of the run has said.
-            (data_part::CHAIN_START, None) if self.own => return Some(()),
+            // It repeats the metadata of RUN_STARTED.
+            (data_part::CHAIN_START, None) if self.is_from_agentwire() => return Some(()),
             _ => return None,
         };
         out.push(Event::new(body).by(subagent).with_metadata(metadata));
         Some(())
     }
 
-    /// A hand-over between agents; each part restates it, and only what is new is told.
-    fn hand_over(
+    /// Converts a collaboration between agents: each part repeats its whole content, only the changes are emitted.
+    fn collaboration_part(
         &mut self,
         id: &str,
         object: &Object,
@@ -151,11 +159,11 @@ impl Builder {
         let tasks = value.get("tasks")?.as_array()?;
         let (from, to) = (value.get("from")?.as_str()?, value.get("to")?.as_str()?);
         let status = value.get("status")?.as_str()?;
-        let mut say = |body| out.push(Event::new(body).by(subagent.clone()));
-        let (told, over) = match self.hand_overs.get(id) {
-            Some(known) => *known,
+        let mut push = |body| out.push(Event::new(body).by(subagent.clone()));
+        let (known_tasks, was_ended) = match self.collaboration(id) {
+            Some(known) => known,
             None => {
-                say(Body::CollaborationStart {
+                push(Body::CollaborationStart {
                     id: id.into(),
                     message: value.get("messageId").and_then(Value::as_str).map(Into::into),
                     from: from.into(),
@@ -164,19 +172,15 @@ impl Builder {
                 (0, false)
             }
         };
-        for task in tasks.iter().skip(told) {
-            say(Body::CollaborationTask { id: id.into(), task: Json::from(task) });
+        for task in tasks.iter().skip(known_tasks) {
+            push(Body::CollaborationTask { id: id.into(), task: Json::from(task) });
         }
-        let done = status == "done";
-        // A task that comes late restates the end, a part with nothing new says it again.
-        if done && !(over && tasks.len() > told) {
-            say(Body::CollaborationEnd { id: id.into() });
+        let is_ended = status == "done";
+        // A late task repeats the status without a new end; a part without a new task is a new end.
+        if is_ended && !(was_ended && tasks.len() > known_tasks) {
+            push(Body::CollaborationEnd { id: id.into() });
         }
-        // As many as the writer remembers; beyond it a hand-over is told anew.
-        if self.hand_overs.len() >= 4096 {
-            self.hand_overs.clear();
-        }
-        self.hand_overs.insert(id.into(), (tasks.len(), done));
+        self.set_collaboration(id, tasks.len(), is_ended);
         Some(())
     }
 }

@@ -1,8 +1,8 @@
-//! The AI SDK's wires to canonical events: UI message streams, data streams and the letter dialect.
+//! Reader: UI message streams, data streams and the LangChain dialect to canonical events.
 //!
-//! The first frame tells which wire it is. What both wires mean is built in [`builder`]; [`ui_message_stream`] and [`data_stream`] know
-//! their spellings. A stream that agentwire wrote says so in its first chunk, and is then taken back into the
-//! very events it was made from, as far as the wire could carry them.
+//! The first frame determines the protocol. [`ui_message_stream`] and [`data_stream`] decode the chunks and lines,
+//! [`builder`] converts their content to events. A stream that agentwire wrote is marked in its first chunk and is converted
+//! back to the events that it was written from, as far as the protocol can carry them.
 
 mod builder;
 mod data_parts;
@@ -11,7 +11,7 @@ pub(super) mod decode;
 pub(super) mod metadata;
 mod ui_message_stream;
 
-use self::builder::Builder;
+use self::builder::EventBuilder;
 use crate::{
     event::{Event, StreamEnd},
     format::{Reader, Setup},
@@ -20,22 +20,22 @@ use crate::{
     tally::Tally,
 };
 
-/// Reads all wires.
+/// Reader of all AI SDK protocols with structured parts.
 #[derive(Debug)]
 pub(super) struct AiSdkReader {
-    wire: Option<Wire>,
-    builder: Builder,
+    protocol: Option<StreamProtocol>,
+    builder: EventBuilder,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Wire {
-    Ui,
-    Lines,
+enum StreamProtocol {
+    UiMessageStream,
+    DataStream,
 }
 
 impl AiSdkReader {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
-        Self { wire: None, builder: Builder::new(setup) }
+        Self { protocol: None, builder: EventBuilder::new(setup) }
     }
 }
 
@@ -45,19 +45,20 @@ impl Reader for AiSdkReader {
         let Payload::Text(text) = frame.data else {
             return Err(ReadError::new("", "expected text, found a binary frame"));
         };
-        // The codes of the data stream are single characters; SSE frames have longer names or none.
-        let coded = frame.event.is_some_and(|event| event.len() == 1);
-        match *self.wire.get_or_insert(if coded { Wire::Lines } else { Wire::Ui }) {
-            Wire::Ui => ui_message_stream::read(&mut self.builder, text, out),
-            Wire::Lines => data_stream::read(&mut self.builder, frame.event, text, out),
+        // Codes of the data stream are single characters; SSE frames have longer event names or none.
+        let is_coded = frame.event.is_some_and(|event| event.len() == 1);
+        let detected = if is_coded { StreamProtocol::DataStream } else { StreamProtocol::UiMessageStream };
+        match *self.protocol.get_or_insert(detected) {
+            StreamProtocol::UiMessageStream => ui_message_stream::read(&mut self.builder, text, out),
+            StreamProtocol::DataStream => data_stream::read(&mut self.builder, frame.event, text, out),
         }
     }
 
     fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>) {
-        self.builder.end(out);
-        // For a client the end of the body is the end. Where something was left open, or our own writer did not say
-        // how it ended, the response was cut, and that is what the guard says of it.
-        if matches!(end, StreamEnd::Closed) && self.builder.is_settled() {
+        self.builder.emit_deferred_error(out);
+        // For clients the end of the body ends the response. If a part is still open, or agentwire's writer did not write a
+        // terminal chunk, the response is truncated, and the guard reports that.
+        if matches!(end, StreamEnd::Closed) && self.builder.may_end_here() {
             self.builder.finish(out);
         }
     }

@@ -1,7 +1,7 @@
-//! The chunks of the UI message stream, versions 5 to 7.
+//! Decodes the chunks of the UI message stream, versions 5 to 7.
 
 use super::{
-    builder::Builder,
+    builder::EventBuilder,
     decode,
     metadata::{self, ReceivedMetadata},
 };
@@ -15,84 +15,84 @@ use crate::{
 };
 
 /// Reads one chunk.
-pub(super) fn read(builder: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+pub(super) fn read(builder: &mut EventBuilder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
     if text.starts_with(r#"{"type":"text-delta""#)
         && let Ok(TextDeltaChunk { kind, id, delta }) = serde_json::from_str::<TextDeltaChunk<'_>>(text)
         && kind == "text-delta"
-        && let Some(message) = builder.speaking(&id)
+        && let Some(message) = builder.last_text_message(&id)
     {
         out.push(Event::new(Body::TextDelta { message, delta: delta.into() }));
         return Ok(());
     }
     if text.trim() == "[DONE]" {
-        builder.begin(None, out);
+        builder.ensure_started(None, out);
         builder.finish(out);
         return Ok(());
     }
-    chunk(builder, text, out)
+    read_chunk(builder, text, out)
 }
 
-fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+fn read_chunk(b: &mut EventBuilder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
     let mut f = Fields::parse(text, Path::Root)?;
     let kind = f.need_str("type", &mut b.tally)?;
     if kind == "start" {
-        return start(b, f, out);
+        return read_start(b, f, out);
     }
-    b.begin(None, out);
+    b.ensure_started(None, out);
     match &*kind {
         "text-start" => {
             let id = f.need_str("id", &mut b.tally)?;
-            let facts = facts(b, &mut f, "messageId")?;
-            b.text_start(&id, facts, out)?;
+            let received = part_metadata(b, &mut f, "messageId")?;
+            b.text_start(&id, received, out)?;
         }
         "text-delta" => {
             let id = f.need_str("id", &mut b.tally)?;
             let delta = f.need_str("delta", &mut b.tally)?;
-            let facts = facts(b, &mut f, "messageId")?;
-            b.text_delta(&id, &delta, facts.metadata, out)?;
+            let received = part_metadata(b, &mut f, "messageId")?;
+            b.text_delta(&id, &delta, received.metadata, out)?;
         }
         "text-end" => {
             let id = f.need_str("id", &mut b.tally)?;
-            let mut facts = facts(b, &mut f, "messageId")?;
+            let mut received = part_metadata(b, &mut f, "messageId")?;
             if let Some(citations) = f.json("citations", &mut b.tally)? {
-                let told = facts.metadata.unwrap_or_else(Object::empty);
-                facts.metadata = Some(told.with("citations", citations));
+                let metadata = received.metadata.unwrap_or_else(Object::empty);
+                received.metadata = Some(metadata.with("citations", citations));
             }
-            b.text_end(&id, facts, out);
+            b.text_end(&id, received, out);
         }
         "reasoning-start" => {
             let id = f.need_str("id", &mut b.tally)?;
-            let facts = facts(b, &mut f, "messageId")?;
-            b.thought_start(&id, facts, out)?;
+            let received = part_metadata(b, &mut f, "messageId")?;
+            b.reasoning_start(&id, received, out)?;
         }
         "reasoning-delta" => {
             let id = f.need_str("id", &mut b.tally)?;
             let delta = f.need_str("delta", &mut b.tally)?;
-            let facts = facts(b, &mut f, "messageId")?;
-            b.thought_delta(&id, &delta, facts.metadata, out)?;
+            let received = part_metadata(b, &mut f, "messageId")?;
+            b.reasoning_delta(&id, &delta, received.metadata, out)?;
         }
         "reasoning-end" => {
             let id = f.need_str("id", &mut b.tally)?;
-            let facts = facts(b, &mut f, "messageId")?;
-            b.thought_end(&id, facts, out);
+            let received = part_metadata(b, &mut f, "messageId")?;
+            b.reasoning_end(&id, received, out);
         }
-        // The first builds of version 5.
+        // Chunks of the first builds of version 5.
         "reasoning" => {
             let delta = f.need_str("text", &mut b.tally)?;
-            facts(b, &mut f, "messageId")?;
-            if !b.is_thinking("") {
-                b.thought_start("", ReceivedMetadata::default(), out)?;
+            part_metadata(b, &mut f, "messageId")?;
+            if !b.is_reasoning_open("") {
+                b.reasoning_start("", ReceivedMetadata::default(), out)?;
             }
-            b.thought_delta("", &delta, None, out)?;
+            b.reasoning_delta("", &delta, None, out)?;
         }
-        "reasoning-part-finish" => b.thought_end("", ReceivedMetadata::default(), out),
+        "reasoning-part-finish" => b.reasoning_end("", ReceivedMetadata::default(), out),
         "tool-input-start" => {
             let call = call_id(b, &mut f)?;
             let name = f.need_str("toolName", &mut b.tally)?;
-            let facts = tool_facts(b, &mut f, "parentMessageId")?;
-            b.tool_start(&call, &name, &facts.0, out);
-            if facts.1 {
-                b.remote_call(&call);
+            let (received, is_provider_executed) = tool_metadata(b, &mut f, "parentMessageId")?;
+            b.tool_start(&call, &name, &received, out);
+            if is_provider_executed {
+                b.set_provider_executed(&call);
             }
         }
         "tool-input-delta" => {
@@ -100,67 +100,67 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
             let delta = f.need_str("inputTextDelta", &mut b.tally)?;
             b.tool_delta(&call, &delta, out);
         }
-        "tool-input-available" | "tool-input-error" => tool_input(b, &mut f, out)?,
+        "tool-input-available" | "tool-input-error" => read_tool_input(b, &mut f, out)?,
         "tool-output-available" => {
             let call = call_id(b, &mut f)?;
             let output = f.json("output", &mut b.tally)?.unwrap_or_else(Json::null);
             let preliminary = f.bool("preliminary")?.unwrap_or(false);
-            let (facts, _) = tool_facts(b, &mut f, "messageId")?;
+            let (received, _) = tool_metadata(b, &mut f, "messageId")?;
             if preliminary {
                 let value = encode::build_object(|w| {
                     w.str("toolCallId", &call).json("output", &output);
                 });
                 b.custom(wire::TOOL_PROGRESS, value.into(), None, out);
             } else {
-                b.tool_output(&call, &output, facts.metadata, out);
+                b.tool_output(&call, &output, received.metadata, out);
             }
         }
         "tool-output-error" => {
             let call = call_id(b, &mut f)?;
             let error = f.need_boxed("errorText", &mut b.tally)?;
-            let (facts, _) = tool_facts(b, &mut f, "messageId")?;
-            if !b.has_failed(&call) && !b.failed_unsaid(&call, &error, out) {
-                b.tool_result(&call, (*error).into(), Some(error), facts.metadata, out);
+            let (received, _) = tool_metadata(b, &mut f, "messageId")?;
+            if !b.has_input_error(&call) && !b.end_unfinished_call(&call, &error, out) {
+                b.tool_result(&call, (*error).into(), Some(error), received.metadata, out);
             }
         }
         "tool-output-denied" => {
             let call = call_id(b, &mut f)?;
-            b.denied(&call, out);
+            b.tool_denied(&call, out);
         }
-        "tool-approval-request" => approval(b, &mut f)?,
+        "tool-approval-request" => read_approval_request(b, &mut f)?,
         "tool-approval-response" => {
             let id = f.need_str("approvalId", &mut b.tally)?;
             let approved = f.bool("approved")?.ok_or_else(|| f.missing("approved", "a boolean"))?;
             let reason = f.str("reason", &mut b.tally)?;
             f.bool("providerExecuted")?;
-            facts(b, &mut f, "messageId")?;
+            part_metadata(b, &mut f, "messageId")?;
             let value = encode::build_object(|w| {
                 w.str("approvalId", &id).bool("approved", approved).opt_str("reason", reason.as_deref());
             });
-            b.answered(&id, approved, reason.as_deref().map(Into::into));
+            b.approval_response(&id, approved, reason.as_deref().map(Into::into));
             b.custom("tool-approval-response", value.into(), None, out);
         }
-        "source-url" | "source-document" => source(b, &mut f, kind == "source-url", out)?,
-        "file" | "reasoning-file" => file(b, &mut f, kind == "reasoning-file", out)?,
+        "source-url" | "source-document" => read_source(b, &mut f, kind == "source-url", out)?,
+        "file" | "reasoning-file" => read_file(b, &mut f, kind == "reasoning-file", out)?,
         "start-step" => b.step_start(None, out),
         "finish-step" => b.step_finish(out),
         "reset-step" => {
-            // What was said cannot be taken back; at least it does not go on.
-            b.quiet(out);
+            // Emitted text cannot be revoked; its parts end here.
+            b.end_all_text(out);
             b.tally.note("not expressible", "reset-step");
         }
         "message-metadata" => {
             if let Some(metadata) = f.json("messageMetadata", &mut b.tally)? {
-                b.metadata(metadata, out);
+                b.message_metadata(metadata, out);
             }
         }
         "finish" => {
             let reason = f.str("finishReason", &mut b.tally)?;
             if let Some(metadata) = f.json("messageMetadata", &mut b.tally)? {
-                b.last_metadata(metadata, out);
+                b.final_metadata(metadata, out);
             }
             if let Some(reason) = reason {
-                b.reason(&reason);
+                b.set_finish_reason(&reason);
             }
             b.finish(out);
         }
@@ -180,13 +180,13 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
             });
             b.custom(wire::PROVIDER_PART, value.into(), None, out);
         }
-        "steering-message" => steering(b, &mut f, out)?,
+        "steering-message" => read_steering_message(b, &mut f, out)?,
         name => match name.strip_prefix("data-") {
             Some(name) => {
                 let id = f.str("id", &mut b.tally)?;
                 let data = f.json("data", &mut b.tally)?.unwrap_or_else(Json::null);
                 let transient = f.bool("transient")?.unwrap_or(false);
-                b.data(name, id.as_deref(), data, transient, out);
+                b.data_part(name, id.as_deref(), data, transient, out);
             }
             None => {
                 b.tally.note("unknown chunk", name);
@@ -198,114 +198,122 @@ fn chunk(b: &mut Builder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadEr
     Ok(())
 }
 
-fn start(b: &mut Builder, mut f: Fields<'_, '_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+fn read_start(b: &mut EventBuilder, mut f: Fields<'_, '_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
     let id = f.str("messageId", &mut b.tally)?;
     let metadata = f.json("messageMetadata", &mut b.tally)?;
-    let own = metadata.clone().and_then(Json::into_object).and_then(|it| it.member(wire::AGENTWIRE));
-    if let Some(own) = own.and_then(Json::into_object) {
-        b.recognise(own.get_str("threadId"), own.get_str("runId"));
+    let members = metadata::agentwire_member(metadata.clone().and_then(Json::into_object).as_ref());
+    if let Some(members) = members {
+        b.set_agentwire_run(members.get_str("threadId"), members.get_str("runId"));
     }
     if let Some(id) = id {
-        b.name_message(&id);
+        b.set_message_id(&id);
     }
     b.start(metadata, out);
     f.rest("start", &mut b.tally)?;
     Ok(())
 }
 
-fn call_id(b: &mut Builder, f: &mut Fields<'_, '_>) -> Result<ToolCallId, ReadError> {
+fn call_id(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> Result<ToolCallId, ReadError> {
     let id = f.need_str("toolCallId", &mut b.tally)?;
     Ok(b.ids.get(&id))
 }
 
-/// What `providerMetadata` says.
-fn facts(b: &mut Builder, f: &mut Fields<'_, '_>, id_key: &str) -> Result<ReceivedMetadata, ReadError> {
+/// Reads `providerMetadata`.
+fn part_metadata(
+    b: &mut EventBuilder,
+    f: &mut Fields<'_, '_>,
+    id_key: &str,
+) -> Result<ReceivedMetadata, ReadError> {
     let metadata = f.object("providerMetadata", &mut b.tally)?;
     Ok(ReceivedMetadata::from_provider_metadata(metadata.as_ref(), id_key))
 }
 
-/// What a chunk about a tool says beside its own business, and whether the provider runs the tool.
-fn tool_facts(
-    b: &mut Builder,
+/// Reads the metadata members of a chunk about a tool; the flag is true if the provider runs the tool.
+fn tool_metadata(
+    b: &mut EventBuilder,
     f: &mut Fields<'_, '_>,
     id_key: &str,
 ) -> Result<(ReceivedMetadata, bool), ReadError> {
-    let mut facts = facts(b, f, id_key)?;
-    // A result follows its call, which has said this.
+    let mut received = part_metadata(b, f, id_key)?;
+    // In a result these members repeat those of its call.
     let is_call = id_key == "parentMessageId";
-    let known_tool = !f.bool("dynamic")?.unwrap_or(false) && is_call;
+    let is_static = !f.bool("dynamic")?.unwrap_or(false) && is_call;
     f.str("inputEncoding", &mut b.tally)?;
-    let remote = f.bool(native::PROVIDER_EXECUTED)?.unwrap_or(false);
+    let is_provider_executed = f.bool(native::PROVIDER_EXECUTED)?.unwrap_or(false);
     let title = f.str(native::TITLE, &mut b.tally)?;
     let tool = f.object(native::TOOL_METADATA, &mut b.tally)?;
-    let more = [
-        (native::PART, known_tool.then(|| Json::string(native::STATIC))),
-        (native::PROVIDER_EXECUTED, (remote && is_call).then(metadata::json_true)),
+    let members = [
+        (native::PART, is_static.then(|| Json::string(native::STATIC))),
+        (native::PROVIDER_EXECUTED, (is_provider_executed && is_call).then(metadata::json_true)),
         (native::TITLE, title.as_deref().map(Json::string)),
         (native::TOOL_METADATA, tool.map(Json::from)),
     ];
-    for (key, value) in more {
+    for (key, value) in members {
         if let Some(value) = value {
-            facts.metadata = Some(metadata::with_native(facts.metadata, key, value));
+            received.metadata = Some(metadata::with_native(received.metadata, key, value));
         }
     }
-    Ok((facts, remote))
+    Ok((received, is_provider_executed))
 }
 
-fn tool_input(b: &mut Builder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+fn read_tool_input(
+    b: &mut EventBuilder,
+    f: &mut Fields<'_, '_>,
+    out: &mut Vec<Event>,
+) -> Result<(), ReadError> {
     let call = call_id(b, f)?;
     let name = f.need_str("toolName", &mut b.tally)?;
     let input = f.json("input", &mut b.tally)?.unwrap_or_else(Json::null);
     let error = f.boxed("errorText", &mut b.tally)?;
-    let (mut facts, remote) = tool_facts(b, f, "parentMessageId")?;
+    let (mut received, is_provider_executed) = tool_metadata(b, f, "parentMessageId")?;
     if let Some(error) = &error {
-        facts.metadata =
-            Some(metadata::with_native(facts.metadata, native::INPUT_ERROR, Json::string(error)));
+        received.metadata =
+            Some(metadata::with_native(received.metadata, native::INPUT_ERROR, Json::string(error)));
     }
     if let Some(interrupt) = decode::interrupt_of_call(&name, &call, &input) {
         b.interrupt(interrupt);
         return Ok(());
     }
-    b.tool_call(&call, &name, Some(&input), facts, out);
-    if remote {
-        b.remote_call(&call);
+    b.tool_call(&call, &name, Some(&input), received, out);
+    if is_provider_executed {
+        b.set_provider_executed(&call);
     }
     if let Some(error) = error {
-        b.bad_input(&call, error, out);
+        b.input_error(&call, error, out);
     }
     Ok(())
 }
 
-fn approval(b: &mut Builder, f: &mut Fields<'_, '_>) -> Result<(), ReadError> {
+fn read_approval_request(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> Result<(), ReadError> {
     let id = f.need_str("approvalId", &mut b.tally)?;
     let call = call_id(b, f)?;
     let mut interrupt = Interrupt::new(id.as_ref(), "tool_call");
     interrupt.tool_call = Some(call);
     interrupt.message = f.boxed("reason", &mut b.tally)?;
-    let mut more = Vec::new();
+    let mut unmapped = Vec::new();
     for key in ["approvalDescriptor", "inputSchemaInput", "signature", "isAutomatic"] {
         if let Some(value) = f.json(key, &mut b.tally)? {
-            more.push((key, value));
+            unmapped.push((key, value));
         }
     }
-    if !more.is_empty() {
-        let own = Object::from_entries(more);
-        interrupt.metadata = Some(Object::from_entries([(wire::AI_SDK, own.into())]));
+    if !unmapped.is_empty() {
+        let native_members = Object::from_entries(unmapped);
+        interrupt.metadata = Some(Object::from_entries([(wire::AI_SDK, native_members.into())]));
     }
     b.interrupt(interrupt);
     Ok(())
 }
 
-fn source(
-    b: &mut Builder,
+fn read_source(
+    b: &mut EventBuilder,
     f: &mut Fields<'_, '_>,
     is_url: bool,
     out: &mut Vec<Event>,
 ) -> Result<(), ReadError> {
     let id = f.need_str("sourceId", &mut b.tally)?;
     let metadata = f.object("providerMetadata", &mut b.tally)?;
-    let own = metadata.as_ref().and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
-    let text = |key: &str| own.as_ref().and_then(|own| own.get_str(key)).map(Box::<str>::from);
+    let members = metadata::agentwire_member(metadata.as_ref());
+    let text = |key: &str| members.as_ref().and_then(|it| it.get_str(key)).map(Box::<str>::from);
     let mut source = Source {
         id: b.ids.get(&id),
         message: text("messageId").map(|id| (&*id).into()),
@@ -325,19 +333,19 @@ fn source(
     Ok(())
 }
 
-fn file(
-    b: &mut Builder,
+fn read_file(
+    b: &mut EventBuilder,
     f: &mut Fields<'_, '_>,
-    reasoning: bool,
+    is_reasoning: bool,
     out: &mut Vec<Event>,
 ) -> Result<(), ReadError> {
     let url = f.need_str("url", &mut b.tally)?;
     let media_type = f.need_str("mediaType", &mut b.tally)?;
-    let facts = f.object("providerMetadata", &mut b.tally)?;
-    let own = facts.as_ref().and_then(|it| it.member(wire::AGENTWIRE)).and_then(Json::into_object);
-    let text = |key: &str| own.as_ref().and_then(|own| own.get_str(key));
-    b.file_count += 1;
-    let id = text("id").unwrap_or_else(|| decode::derived_id(b.base(), "file", b.file_count));
+    let provider_metadata = f.object("providerMetadata", &mut b.tally)?;
+    let members = metadata::agentwire_member(provider_metadata.as_ref());
+    let text = |key: &str| members.as_ref().and_then(|it| it.get_str(key));
+    let generated_id = b.next_file_id("file");
+    let id = text("id").unwrap_or(generated_id);
     let file = File {
         id: id.into(),
         message: text("messageId").map(Into::into),
@@ -345,30 +353,35 @@ fn file(
         source: decode::media_source(&url, Some(&media_type)),
         name: text("filename").map(Into::into),
     };
-    let mut metadata = ReceivedMetadata::from_provider_metadata(facts.as_ref(), "messageId").metadata;
-    if reasoning {
+    let mut metadata =
+        ReceivedMetadata::from_provider_metadata(provider_metadata.as_ref(), "messageId").metadata;
+    if is_reasoning {
         metadata = Some(metadata::with_native(metadata, native::REASONING, metadata::json_true()));
     }
     out.push(Event::new(Body::File(Box::new(file))).with_metadata(metadata));
     Ok(())
 }
 
-/// A person spoke while the agent was working.
-fn steering(b: &mut Builder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+/// Reads a message that a person sent while the agent was running.
+fn read_steering_message(
+    b: &mut EventBuilder,
+    f: &mut Fields<'_, '_>,
+    out: &mut Vec<Event>,
+) -> Result<(), ReadError> {
     let id = f.need_str("id", &mut b.tally)?;
     let message: crate::event::MessageId = b.ids.get(&id);
     let tally = &mut b.tally;
-    let mut said = Vec::new();
+    let mut deltas = Vec::new();
     f.array("parts", |raw, path| {
         let mut part = Fields::of(raw, path)?;
         match &*part.need_str("type", tally)? {
-            "text" => said.push(part.need_boxed("text", tally)?),
+            "text" => deltas.push(part.need_boxed("text", tally)?),
             other => tally.note("not expressible", &format!("steering-message part `{other}`")),
         }
         Ok(())
     })?;
     out.push(Event::new(Body::TextStart { message: message.clone(), role: Some(Role::User), name: None }));
-    for delta in said {
+    for delta in deltas {
         out.push(Event::new(Body::TextDelta { message: message.clone(), delta }));
     }
     out.push(Event::new(Body::TextEnd { message }));

@@ -1,4 +1,4 @@
-//! Claims about the AI SDK.
+//! Tests of the AI SDK format: golden files, conversions between formats, requests.
 
 mod properties;
 mod server_round_trip;
@@ -17,41 +17,51 @@ use crate::{
     tally::Tally,
 };
 
-/// The events of a fixture in AG-UI's words.
-fn events(path: &Path) -> Vec<Event> {
+/// Events of a fixture in AG-UI JSON.
+fn fixture_events(path: &Path) -> Vec<Event> {
     let bytes = fs::read(path).expect("a fixture can be read");
     let (events, failure) = golden::read(&ag_ui::FORMAT, &bytes, usize::MAX, &[]);
     assert_eq!(failure, None, "{}", path.display());
     events
 }
 
-fn fixtures(folder: &str, ending: &str) -> Vec<std::path::PathBuf> {
+fn fixtures(folder: &str, suffix: &str) -> Vec<std::path::PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format/ai_sdk/fixtures").join(folder);
     let mut paths: Vec<_> = fs::read_dir(&folder)
         .expect("the folder of fixtures exists")
         .map(|entry| entry.expect("a folder can be read").path())
-        .filter(|path| path.to_string_lossy().ends_with(ending))
+        .filter(|path| path.to_string_lossy().ends_with(suffix))
         .collect();
     paths.sort();
     assert!(!paths.is_empty(), "no fixtures in {}", folder.display());
     paths
 }
 
-fn written(profile: &str, events: &[Event], pairs: &[&str]) -> String {
+fn encoded(profile: &str, events: &[Event], pairs: &[&str]) -> String {
     let bytes = golden::write(&FORMAT, profile, None, events, pairs);
     String::from_utf8(bytes).expect("the wire is UTF-8")
 }
 
-/// `out/x.jsonl` is what a run says, `out/x.wire` what each profile makes of it. `UPDATE=1` rewrites the latter.
+/// Compares `text` with a golden file, or rewrites the file with `UPDATE=1`.
+fn compare_golden(wanted: &Path, text: &str, problems: &mut String) {
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(wanted, text).unwrap();
+    }
+    if fs::read_to_string(wanted).unwrap_or_default() != text {
+        writeln!(problems, "{} differs", wanted.display()).unwrap();
+    }
+}
+
+/// `out/x.jsonl` contains the events of a run, `out/x.wire` the output of each profile. `UPDATE=1` rewrites the latter.
 #[test]
-fn every_profile_says_what_is_expected() {
+fn every_profile_writes_the_expected_bytes() {
     let mut problems = String::new();
     for path in fixtures("out", ".jsonl").into_iter().chain(fixtures("continued", ".jsonl")) {
-        let events = events(&path);
+        let events = fixture_events(&path);
         let mut text = String::new();
         let mut previous = String::new();
         for profile in FORMAT.profiles {
-            let bytes = written(profile.name, &events, &[]);
+            let bytes = encoded(profile.name, &events, &[]);
             if bytes == previous {
                 writeln!(text, "== {}: the same", profile.name).unwrap();
             } else {
@@ -59,25 +69,19 @@ fn every_profile_says_what_is_expected() {
             }
             previous = bytes;
         }
-        let wanted = path.with_extension("wire");
-        if std::env::var_os("UPDATE").is_some() {
-            fs::write(&wanted, &text).unwrap();
-        }
-        if fs::read_to_string(&wanted).unwrap_or_default() != text {
-            writeln!(problems, "{} differs", wanted.display()).unwrap();
-        }
+        compare_golden(&path.with_extension("wire"), &text, &mut problems);
     }
     assert!(problems.is_empty(), "{problems}(UPDATE=1 rewrites the expectations)");
 }
 
 #[test]
-fn reads_what_real_servers_send() {
+fn streams_of_real_servers_are_read() {
     golden::run(&FORMAT, "src/format/ai_sdk/fixtures/in");
 }
 
-/// `requests/x.json` is what a client sent, `requests/x.input.json` what it means, or why it is refused.
+/// `requests/x.json` is a request of a client, `requests/x.input.json` the canonical input or the error.
 #[test]
-fn understands_what_real_clients_ask() {
+fn requests_of_real_clients_are_read() {
     let mut problems = String::new();
     for path in fixtures("requests", ".json") {
         if path.to_string_lossy().ends_with(".input.json") {
@@ -90,40 +94,34 @@ fn understands_what_real_clients_ask() {
             Ok(request) => {
                 let mut text = format!(
                     "trigger {:?}, message {:?}, continues {:?}, answers {:?}\n",
-                    request.trigger, request.message, request.continues, request.answers
+                    request.trigger, request.message, request.continues, request.answered_calls
                 );
-                for (what, name, count) in tally.iter() {
-                    writeln!(text, "tolerated {what} `{name}` {} times", count.times).unwrap();
+                for (kind, name, count) in tally.iter() {
+                    writeln!(text, "tolerated {kind} `{name}` {} times", count.times).unwrap();
                 }
-                let asked: serde_json::Value =
+                let canonical: serde_json::Value =
                     serde_json::from_str(&ag_ui::input::to_json(&request.input)).unwrap();
-                text + &serde_json::to_string_pretty(&asked).unwrap() + "\n"
+                text + &serde_json::to_string_pretty(&canonical).unwrap() + "\n"
             }
         };
-        let wanted = path.with_extension("input.json");
-        if std::env::var_os("UPDATE").is_some() {
-            fs::write(&wanted, &text).unwrap();
-        }
-        if fs::read_to_string(&wanted).unwrap_or_default() != text {
-            writeln!(problems, "{} differs", wanted.display()).unwrap();
-        }
+        compare_golden(&path.with_extension("input.json"), &text, &mut problems);
     }
     assert!(problems.is_empty(), "{problems}(UPDATE=1 rewrites the expectations)");
 }
 
 #[test]
-fn the_fixtures_suit_the_strictest_clients() {
+fn strictest_clients_accept_all_fixtures() {
     for path in fixtures("out", ".jsonl") {
-        let events = events(&path);
+        let events = fixture_events(&path);
         for (profile, version) in [("5", 5), ("6", 6), ("7", 7)] {
-            strict_client::receive(version, &written(profile, &events, &[]));
+            strict_client::receive(version, &encoded(profile, &events, &[]));
         }
-        strict_client::receive4(&written("4", &events, &[]));
+        strict_client::receive4(&encoded("4", &events, &[]));
     }
 }
 
 #[test]
-fn a_body_beyond_the_limit_is_refused() {
+fn request_body_above_the_size_limit_is_an_error() {
     let text = "x".repeat(input::MAX_BODY);
     let body =
         format!(r#"{{"messages":[{{"id":"u","role":"user","parts":[{{"type":"text","text":"{text}"}}]}}]}}"#);
@@ -133,20 +131,20 @@ fn a_body_beyond_the_limit_is_refused() {
 }
 
 #[test]
-fn a_cut_run_is_closed() {
+fn truncated_run_ends_with_abort() {
     let path = fixtures("out", "cancelled.jsonl").remove(0);
-    let mut events = events(&path);
+    let mut events = fixture_events(&path);
     events.pop();
     for (profile, version) in [("5", 5), ("6", 6), ("7", 7)] {
-        let body = written(profile, &events, &[]);
+        let body = encoded(profile, &events, &[]);
         strict_client::receive(version, &body);
         assert!(body.contains(r#"{"type":"abort"}"#), "{body}");
     }
-    assert!(written("4", &events, &[]).ends_with("d:{\"finishReason\":\"other\"}\n"));
+    assert!(encoded("4", &events, &[]).ends_with("d:{\"finishReason\":\"other\"}\n"));
 }
 
-/// What a LangGraph stream is in the letter dialect.
-fn dialect(lines: &[&str]) -> String {
+/// Converts a LangGraph stream to the LangChain dialect.
+fn to_dialect(lines: &[&str]) -> String {
     let from = &langgraph::FORMAT;
     let profile = FORMAT.profile("langchain-adapter").unwrap();
     let reading =
@@ -161,8 +159,8 @@ fn dialect(lines: &[&str]) -> String {
 }
 
 #[test]
-fn the_dialect_has_the_payloads_of_langchains_events() {
-    let written = dialect(&[
+fn dialect_contains_the_payloads_of_langchain_events() {
+    let written = to_dialect(&[
         r#"{"event":"on_chain_start","name":"My graph","run_id":"R1","parent_ids":[],"tags":[],"metadata":{"user":7},"data":{"input":{}}}"#,
         r#"{"event":"on_node_start","name":"plan","run_id":"R2","parent_ids":["R1"],"tags":[],"metadata":{"step":1},"data":{}}"#,
         r#"{"event":"on_agent_action","name":"agent","run_id":"R3","parent_ids":["R1","R2"],"tags":[],"metadata":{},"data":{"action":{"tool":"clock","tool_input":{"zone":"UTC"}}}}"#,
@@ -184,8 +182,8 @@ fn the_dialect_has_the_payloads_of_langchains_events() {
 }
 
 #[test]
-fn the_dialect_tells_a_failure_once() {
-    let written = dialect(&[
+fn dialect_reports_an_error_once() {
+    let written = to_dialect(&[
         r#"{"event":"on_chain_start","name":"G","run_id":"R1","parent_ids":[],"tags":[],"metadata":{},"data":{}}"#,
         r#"{"event":"on_node_start","name":"n","run_id":"R2","parent_ids":["R1"],"tags":[],"metadata":{},"data":{}}"#,
         r#"{"event":"on_node_error","name":"n","run_id":"R2","parent_ids":["R1"],"tags":[],"metadata":{},"data":{"error":"no disk"}}"#,
@@ -197,7 +195,7 @@ fn the_dialect_tells_a_failure_once() {
 }
 
 #[test]
-fn a_relative_address_is_not_taken_for_data() {
+fn relative_url_is_not_read_as_base64() {
     let body = r#"{"id":"c","messages":[{"id":"u","role":"user","parts":[
         {"type":"file","mediaType":"image/png","url":"/uploads/cat.png"},
         {"type":"file","mimeType":"image/png","data":"aGk="}]}]}"#;
@@ -208,7 +206,7 @@ fn a_relative_address_is_not_taken_for_data() {
 }
 
 #[test]
-fn a_request_that_goes_on_names_the_message_that_its_history_holds() {
+fn continuing_request_contains_the_message_id_of_its_history() {
     let body = r#"{"id":"c","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"ok","toolInvocations":
         [{"state":"result","toolCallId":"c1","toolName":"clock","args":{},"result":12}]}],
         "tools":[{"name":"clock","description":"the time"}]}"#;
@@ -220,7 +218,7 @@ fn a_request_that_goes_on_names_the_message_that_its_history_holds() {
     assert_eq!(back.input.tools, request.input.tools, "declared tools survive");
 }
 
-/// What one format makes of a stream of another.
+/// Converts a stream from one format to another.
 fn converted(
     from: &'static Format,
     to: &'static Format,
@@ -238,38 +236,39 @@ fn converted(
     String::from_utf8(converter.output().take().to_vec()).unwrap()
 }
 
-/// The chunks of a UI message stream.
-fn chunks(body: &str) -> Vec<serde_json::Value> {
+/// Chunks of a UI message stream.
+fn chunks_of(body: &str) -> Vec<serde_json::Value> {
     body.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok()).collect()
 }
 
 #[test]
-fn a_servers_name_for_its_message_survives_other_formats() {
+fn message_id_and_metadata_survive_other_formats() {
     let ui = b"data: {\"type\":\"start\",\"messageId\":\"m1\",\"messageMetadata\":{\"model\":\"x\",\"at\":{\"s\":5}}}\n\n\
         data: {\"type\":\"start-step\"}\n\ndata: {\"type\":\"text-start\",\"id\":\"0\"}\n\n\
         data: {\"type\":\"text-delta\",\"id\":\"0\",\"delta\":\"hi\"}\n\ndata: {\"type\":\"text-end\",\"id\":\"0\"}\n\n\
         data: {\"type\":\"finish-step\"}\n\ndata: {\"type\":\"finish\"}\n\n";
     let lines = b"f:{\"messageId\":\"m1\"}\n8:[{\"type\":\"message-metadata\",\"data\":{\"model\":\"x\",\"at\":{\"s\":5}}}]\n\
         0:\"hi\"\ne:{\"finishReason\":\"stop\"}\nd:{\"finishReason\":\"stop\"}\n";
-    let foreign: [&'static Format; 4] = [&ag_ui::FORMAT, &hai::FORMAT, &FORMAT, &FORMAT];
+    let formats: [&'static Format; 4] = [&ag_ui::FORMAT, &hai::FORMAT, &FORMAT, &FORMAT];
     for (bytes, is_ui) in [(&ui[..], true), (lines, false)] {
-        for (way, profile) in foreign.into_iter().zip(["1", "json-string", "6", "4"]) {
-            let between = converted(&FORMAT, way, profile, bytes, &[]);
+        for (format, profile) in formats.into_iter().zip(["1", "json-string", "6", "4"]) {
+            let between = converted(&FORMAT, format, profile, bytes, &[]);
             for version in ["5", "6", "7"] {
-                let body = converted(way, &FORMAT, version, between.as_bytes(), &[]);
+                let body = converted(format, &FORMAT, version, between.as_bytes(), &[]);
                 strict_client::receive(version.parse().unwrap(), &body);
-                let chunks = chunks(&body);
+                let chunks = chunks_of(&body);
                 let start = &chunks[0];
-                assert_eq!(start["messageId"], "m1", "through {} {profile}: {body}", way.name);
-                let about = serde_json::json!({"model": "x", "at": {"s": 5}});
-                let told: Vec<_> = chunks.iter().filter(|it| it["messageMetadata"]["model"] == "x").collect();
-                assert_eq!(told.len(), 1, "once: {body}");
-                assert_eq!(told[0]["messageMetadata"]["at"], about["at"]);
+                assert_eq!(start["messageId"], "m1", "through {} {profile}: {body}", format.name);
+                let metadata = serde_json::json!({"model": "x", "at": {"s": 5}});
+                let with_metadata: Vec<_> =
+                    chunks.iter().filter(|it| it["messageMetadata"]["model"] == "x").collect();
+                assert_eq!(with_metadata.len(), 1, "once: {body}");
+                assert_eq!(with_metadata[0]["messageMetadata"]["at"], metadata["at"]);
                 if is_ui && profile != "4" {
                     assert_eq!(start["messageMetadata"]["model"], "x", "in the start: {body}");
                 }
             }
-            let body = converted(way, &FORMAT, "4", between.as_bytes(), &[]);
+            let body = converted(format, &FORMAT, "4", between.as_bytes(), &[]);
             assert!(body.contains("f:{\"messageId\":\"m1\"}\n"), "{body}");
             assert_eq!(body.matches("\"model\":\"x\"").count(), 1, "{body}");
         }
@@ -287,7 +286,7 @@ fn steps_of_version_4_keep_their_message_ids() {
 }
 
 #[test]
-fn the_message_that_goes_on_is_named_by_who_holds_it() {
+fn continued_message_id_precedence_is_option_then_history_then_source() {
     let named = r#""metadata":{"aiSdk":{"message":"theirs"}}"#;
     let held = r#"{"id":"a1","role":"assistant","toolCalls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}],
         "metadata":{"aiSdk":{"message":"held"}}}"#.replace('\n', "");
@@ -301,18 +300,18 @@ fn the_message_that_goes_on_is_named_by_who_holds_it() {
              {{\"type\":\"RUN_FINISHED\",\"threadId\":\"t\",\"runId\":\"r\"}}\n"
         );
         let body = converted(&ag_ui::FORMAT, &FORMAT, "5", stream.as_bytes(), options);
-        assert_eq!(chunks(&body)[0]["messageId"], wanted, "{body}");
+        assert_eq!(chunks_of(&body)[0]["messageId"], wanted, "{body}");
     }
 }
 
 #[test]
-fn a_step_without_a_name_leaves_no_part() {
+fn unnamed_step_leaves_no_data_part() {
     let ui = b"data: {\"type\":\"start\"}\n\ndata: {\"type\":\"start-step\"}\n\ndata: {\"type\":\"text-start\",\"id\":\"0\"}\n\n\
         data: {\"type\":\"text-delta\",\"id\":\"0\",\"delta\":\"hi\"}\n\ndata: {\"type\":\"text-end\",\"id\":\"0\"}\n\n\
         data: {\"type\":\"finish-step\"}\n\ndata: {\"type\":\"finish\"}\n\n";
     let between = converted(&FORMAT, &ag_ui::FORMAT, "1", ui, &[]);
     let body = converted(&ag_ui::FORMAT, &FORMAT, "5", between.as_bytes(), &[]);
-    let kept: Vec<_> = chunks(&body)
+    let kept: Vec<_> = chunks_of(&body)
         .into_iter()
         .filter(|chunk| chunk["transient"] != true)
         .map(|chunk| chunk["type"].as_str().unwrap().to_owned())
@@ -322,19 +321,19 @@ fn a_step_without_a_name_leaves_no_part() {
     assert_eq!(converted(&FORMAT, &ag_ui::FORMAT, "1", body.as_bytes(), &[]), between, "nothing is lost");
 }
 
-/// A client with `sendAutomaticallyWhen` sends again as long as the last step of its message has tools and all of them
-/// are answered, or allowed: whatever a response to such an answer says, it must end that.
+/// A client with `sendAutomaticallyWhen` sends again as long as the last step of its message has tools and all of them have
+/// results or approval answers. Every response to such an answer must end this loop.
 #[test]
-fn an_answer_that_leads_to_nothing_is_not_sent_for_ever() {
+fn automatic_sending_ends_after_every_response() {
     let held = r#"{"id":"a1","role":"assistant","toolCalls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"n\":1}"}}],
         "metadata":{"aiSdk":{"message":"held"}}}"#.replace('\n', "");
     let edited = held.replace(r#"\"n\":1"#, r#"\"n\":2"#);
     let edit = format!("{{\"type\":\"MESSAGES_SNAPSHOT\",\"messages\":[{edited}]}}\n");
     let pending = r#","outcome":{"type":"success","pendingToolCallIds":["c1"]}"#;
-    let restated = ["start", "tool-input-start", "tool-input-delta", "tool-input-available", "finish"];
+    let repeated = ["start", "tool-input-start", "tool-input-delta", "tool-input-available", "finish"];
     for (between, outcome, wanted) in [
         ("", pending, &["start", "tool-input-available", "finish"][..]),
-        (&*edit, pending, &restated),
+        (&*edit, pending, &repeated),
         ("", "", &["start", "start-step", "finish-step", "finish"]),
         ("", r#","outcome":{"type":"cancelled"}"#, &["start", "start-step", "finish-step", "abort"]),
     ] {
@@ -345,19 +344,19 @@ fn an_answer_that_leads_to_nothing_is_not_sent_for_ever() {
         );
         for profile in ["6", "7"] {
             let body = converted(&ag_ui::FORMAT, &FORMAT, profile, stream.as_bytes(), &[]);
-            let said = chunks(&body);
-            let types: Vec<_> = said.iter().filter_map(|chunk| chunk["type"].as_str()).collect();
+            let chunks = chunks_of(&body);
+            let types: Vec<_> = chunks.iter().filter_map(|chunk| chunk["type"].as_str()).collect();
             assert_eq!(types, wanted, "{body}");
-            if let Some(call) = said.iter().find(|chunk| chunk["type"] == "tool-input-available") {
+            if let Some(call) = chunks.iter().find(|chunk| chunk["type"] == "tool-input-available") {
                 assert_eq!(call["input"]["n"], if between.is_empty() { 1 } else { 2 }, "{body}");
             }
         }
     }
 }
 
-/// Whoever comes back while a message goes on that an earlier run began gets it as the history would tell it.
+/// A client that reconnects while a run continues a message of an earlier run receives the message as in the history.
 #[test]
-fn who_holds_nothing_of_a_message_gets_it_from_its_beginning() {
+fn whole_message_is_written_for_a_client_without_it() {
     let turn = r#"{"id":"a1","role":"assistant","content":"Wait.","toolCalls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},
         {"id":"x1","role":"tool","toolCallId":"c1","content":"ok"}"#.replace('\n', "");
     let named = turn.replacen("\"a1\",", r#""a1","metadata":{"aiSdk":{"message":"held"}},"#, 1);
@@ -382,19 +381,19 @@ fn who_holds_nothing_of_a_message_gets_it_from_its_beginning() {
         }
         writer.end(&mut out);
         let body = String::from_utf8(out.take().to_vec()).expect("UTF-8");
-        let said = chunks(&body);
-        assert_eq!(said[0]["messageId"], id, "{body}");
-        let text: String = said.iter().filter_map(|chunk| chunk["delta"].as_str()).collect();
+        let chunks = chunks_of(&body);
+        assert_eq!(chunks[0]["messageId"], id, "{body}");
+        let text: String = chunks.iter().filter_map(|chunk| chunk["delta"].as_str()).collect();
         assert_eq!(text, "Wait.Done.", "{body}");
-        let count = |kind: &str| said.iter().filter(|chunk| chunk["type"] == kind).count();
+        let count = |kind: &str| chunks.iter().filter(|chunk| chunk["type"] == kind).count();
         assert_eq!((count("tool-output-available"), count("start-step")), (1, 2), "{body}");
         assert_eq!(count("tool-input-available"), 0, "a tool that has answered is not run again: {body}");
     }
 }
 
-/// A page of version 4 repeats what it was told under no name; its results of calls belong to the turn that is stored.
+/// A page of version 4 repeats received messages without ids; its tool results belong to the stored turn.
 #[test]
-fn repeated_turns_of_version_4_are_those_that_are_stored() {
+fn repeated_messages_of_version_4_are_removed_if_stored() {
     let body = r#"{"id":"t","messages":[
         {"role":"user","content":"where"},
         {"role":"assistant","content":"Let me see.","parts":[{"type":"text","text":"Let me see."},
@@ -402,17 +401,17 @@ fn repeated_turns_of_version_4_are_those_that_are_stored() {
         {"role":"user","content":"and then"},
         {"role":"assistant","content":"never stored"}]}"#;
     let mut input = input::from_json(body, "x", "r2", &mut Tally::default()).expect("a request").input;
-    assert!(input::repeats_unnamed(&input));
+    assert!(input::has_unnamed_messages(&input));
     let mut answer = Message::assistant("m1", "Let me see.");
     if let MessageBody::Assistant { tool_calls, .. } = &mut answer.body {
         *tool_calls = Some(vec![ToolCall::new("c1", "gps", "{}")]);
     }
     let mut stored = vec![Message::user("t:0", "where"), answer];
-    input::name_answer(&mut stored, &RunInput::new("t", "r1"));
-    input::forget_repeated(&mut input, &stored);
+    input::set_response_id(&mut stored, &RunInput::new("t", "r1"));
+    input::remove_stored_messages(&mut input, &stored);
     let left: Vec<_> = input.messages.iter().map(|message| message.id.to_string()).collect();
     assert_eq!(left, ["t:0", "c1:result", "t:2", "t:3"]);
-    // All of it is one message for a page that loads it.
+    // A page that loads the conversation receives one message.
     stored.push(input.messages[1].clone());
     let shown: serde_json::Value = serde_json::from_str(&input::ui_messages(&stored, &[], 5)).expect("JSON");
     assert_eq!((shown.as_array().map(Vec::len), &shown[1]["id"]), (Some(2), &"r1".into()), "{shown}");

@@ -1,4 +1,4 @@
-//! Any valid run in, a response out that the strictest client accepts and that says the same.
+//! Property tests: the strictest client accepts the response of any valid run, with the same content.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{
     super::{FORMAT, writer::encode},
-    strict_client::{self, Held},
-    written,
+    encoded,
+    strict_client::{self, ClientContent},
 };
 use crate::{
     event::{Body, Event, Role, StreamEnd},
@@ -18,9 +18,9 @@ use crate::{
     order::Guard,
 };
 
-/// What a run said, from its events alone.
-fn said(events: &[Event]) -> Held {
-    let mut held = Held::default();
+/// Content of a run, from its events alone.
+fn content_of(events: &[Event]) -> ClientContent {
+    let mut content = ClientContent::default();
     let mut roles = BTreeMap::new();
     let mut names: BTreeMap<String, (String, String)> = BTreeMap::new();
     for event in events {
@@ -31,10 +31,10 @@ fn said(events: &[Event]) -> Held {
             Body::TextDelta { message, delta }
                 if roles.get(message.as_str()) == Some(&Role::Assistant) && !delta.is_empty() =>
             {
-                held.texts.entry(message.to_string()).or_default().push_str(delta);
+                content.texts.entry(message.to_string()).or_default().push_str(delta);
             }
             Body::ReasoningDelta { message, delta } if !delta.is_empty() => {
-                held.thoughts.entry(message.to_string()).or_default().push_str(delta);
+                content.reasoning.entry(message.to_string()).or_default().push_str(delta);
             }
             Body::ToolStart { call, name, .. } => {
                 names.insert(call.to_string(), (name.to_string(), String::new()));
@@ -47,7 +47,7 @@ fn said(events: &[Event]) -> Held {
             Body::ToolEnd { call } => {
                 if let Some((name, arguments)) = names.get(call.as_str()) {
                     let input = encode::tool_input(arguments).to_value();
-                    held.calls.insert(call.to_string(), (name.clone(), input));
+                    content.calls.insert(call.to_string(), (name.clone(), input));
                 }
             }
             Body::ToolResult(result) => {
@@ -55,16 +55,16 @@ fn said(events: &[Event]) -> Held {
                     Some(error) => Value::from(&**error),
                     None => encode::tool_output(&result.content).to_value(),
                 };
-                held.outputs.insert(result.call.to_string(), output);
+                content.outputs.insert(result.call.to_string(), output);
             }
             _ => {}
         }
     }
-    held
+    content
 }
 
-/// Without restated conversations, which a response only adds to, and without echoes of requests.
-fn plain(events: Vec<Event>) -> Vec<Event> {
+/// Removes MESSAGES_SNAPSHOT, of which a response keeps only new messages, and echoes of requests.
+fn without_snapshots(events: Vec<Event>) -> Vec<Event> {
     let kept = events.into_iter().filter(|event| !matches!(event.body, Body::MessagesSnapshot { .. }));
     let mut guard = Guard::new("t", "r");
     let mut out = Vec::new();
@@ -78,7 +78,7 @@ fn plain(events: Vec<Event>) -> Vec<Event> {
     out
 }
 
-/// The events of the first run, without results of calls that it never made: those get a call of their own.
+/// Events of the first run without results of unknown calls, for which the writer generates calls.
 fn first_run(events: Vec<Event>) -> Vec<Event> {
     let end = events.iter().position(Event::is_terminal).map_or(events.len(), |index| index + 1);
     let mut calls = std::collections::HashSet::new();
@@ -93,73 +93,73 @@ fn first_run(events: Vec<Event>) -> Vec<Event> {
     kept.collect()
 }
 
-/// What a message is in the end, without what the wire cannot carry.
-fn folded(events: &[Event]) -> (Held, Value, Vec<crate::event::Interrupt>) {
+/// Final content, state and interrupts of a run.
+fn folded(events: &[Event]) -> (ClientContent, Value, Vec<crate::event::Interrupt>) {
     let mut fold = Fold::new();
     for event in events {
         fold.apply(event);
     }
     let mut interrupts = fold.interrupts().to_vec();
     interrupts.sort_by(|a, b| a.id.cmp(&b.id));
-    (said(events), fold.state().clone(), interrupts)
+    (content_of(events), fold.state().clone(), interrupts)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_strictest_client_accepts_any_run(events in arbitrary::streams(80)) {
+    fn strictest_client_accepts_any_run(events in arbitrary::streams(80)) {
         for (profile, version) in [("5", 5), ("6", 6), ("7", 7)] {
-            strict_client::receive(version, &written(profile, &events, &[]));
-            strict_client::receive(version, &written(profile, &events, &["ui_tools=all", "steps=tools"]));
+            strict_client::receive(version, &encoded(profile, &events, &[]));
+            strict_client::receive(version, &encoded(profile, &events, &["ui_tools=all", "steps=tools"]));
             if version > 5 {
-                // What the first build of a version accepts, the later ones do.
-                strict_client::receive(version, &written("5", &events, &[]));
+                // Later versions accept the chunks of version 5.
+                strict_client::receive(version, &encoded("5", &events, &[]));
             }
         }
-        strict_client::receive4(&written("4", &events, &[]));
+        strict_client::receive4(&encoded("4", &events, &[]));
     }
 
     #[test]
-    fn a_client_holds_what_the_run_said(events in arbitrary::streams(80).prop_map(plain)) {
-        let wanted = said(&events);
+    fn client_holds_the_content_of_the_run(events in arbitrary::streams(80).prop_map(without_snapshots)) {
+        let wanted = content_of(&events);
         for (profile, version) in [("5", 5), ("6", 6), ("7", 7)] {
-            let held = strict_client::receive(version, &written(profile, &events, &[]));
-            prop_assert_eq!(&held.texts, &wanted.texts);
-            prop_assert_eq!(&held.thoughts, &wanted.thoughts);
+            let content = strict_client::receive(version, &encoded(profile, &events, &[]));
+            prop_assert_eq!(&content.texts, &wanted.texts);
+            prop_assert_eq!(&content.reasoning, &wanted.reasoning);
             for (call, wanted) in &wanted.calls {
-                prop_assert_eq!(held.calls.get(call), Some(wanted));
+                prop_assert_eq!(content.calls.get(call), Some(wanted));
             }
-            prop_assert_eq!(&held.outputs, &wanted.outputs);
+            prop_assert_eq!(&content.outputs, &wanted.outputs);
         }
-        let held = strict_client::receive4(&written("4", &events, &[]));
+        let content = strict_client::receive4(&encoded("4", &events, &[]));
         let length = |texts: &BTreeMap<String, String>| texts.values().map(String::len).sum::<usize>();
-        prop_assert_eq!(length(&held.texts), length(&wanted.texts));
-        prop_assert_eq!(length(&held.thoughts), length(&wanted.thoughts));
-        let keys = |held: &Held| held.outputs.keys().cloned().collect::<Vec<_>>();
-        prop_assert_eq!(keys(&held), keys(&wanted));
+        prop_assert_eq!(length(&content.texts), length(&wanted.texts));
+        prop_assert_eq!(length(&content.reasoning), length(&wanted.reasoning));
+        let keys = |content: &ClientContent| content.outputs.keys().cloned().collect::<Vec<_>>();
+        prop_assert_eq!(keys(&content), keys(&wanted));
     }
 
     #[test]
-    fn a_response_can_be_read_back(events in arbitrary::streams(60).prop_map(plain).prop_map(first_run)) {
+    fn response_round_trips(events in arbitrary::streams(60).prop_map(without_snapshots).prop_map(first_run)) {
         let wanted = folded(&events);
         for profile in ["5", "6", "7"] {
-            let body = written(profile, &events, &[]);
+            let body = encoded(profile, &events, &[]);
             let (back, failure) = golden::read_framed(&FORMAT, Framing::Sse, body.as_bytes(), usize::MAX, &[]);
             prop_assert_eq!(failure, None);
             prop_assert_eq!(&folded(&back), &wanted);
             let kinds = |events: &[Event]| {
-                let told = ["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR", "STEP_STARTED", "STEP_FINISHED", "CUSTOM",
+                let compared = ["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR", "STEP_STARTED", "STEP_FINISHED", "CUSTOM",
                     "RAW", "SOURCE", "FILE", "BLOCK", "SUBAGENT_STARTED", "SUBAGENT_FINISHED", "SUBAGENT_ERROR",
                     "COLLABORATION_START", "COLLABORATION_TASK", "COLLABORATION_END"];
-                events.iter().map(Event::kind).filter(|kind| told.contains(kind)).collect::<Vec<_>>()
+                events.iter().map(Event::kind).filter(|kind| compared.contains(kind)).collect::<Vec<_>>()
             };
             prop_assert_eq!(kinds(&back), kinds(&events));
-            // And so can what was read.
-            let again = written(profile, &back, &[]);
-            let (once_more, _) = golden::read_framed(&FORMAT, Framing::Sse, again.as_bytes(), 7, &[]);
-            prop_assert_eq!(&folded(&once_more), &wanted);
-            prop_assert_eq!(kinds(&once_more), kinds(&events));
+            // The events that were read round-trip as well.
+            let second_body = encoded(profile, &back, &[]);
+            let (second_events, _) = golden::read_framed(&FORMAT, Framing::Sse, second_body.as_bytes(), 7, &[]);
+            prop_assert_eq!(&folded(&second_events), &wanted);
+            prop_assert_eq!(kinds(&second_events), kinds(&events));
         }
     }
 

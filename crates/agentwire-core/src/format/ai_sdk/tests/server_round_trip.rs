@@ -1,45 +1,45 @@
-//! What an AI SDK server says, read, carried as AG-UI text, and written again: chunk for chunk the same.
+//! Streams of AI SDK servers, converted to AG-UI and back: every chunk must stay the same.
 
 use serde_json::{Value, json};
 
-use super::{super::FORMAT, chunks, converted, strict_client};
+use super::{super::FORMAT, chunks_of, converted, strict_client};
 use crate::{
     format::{ag_ui, ai_sdk::input},
     tally::Tally,
 };
 
-/// A response of these chunks.
-fn served(said: &[Value]) -> String {
-    said.iter().map(|chunk| format!("data: {chunk}\n\n")).collect()
+/// Encodes chunks as a response body.
+fn to_body(chunks: &[Value]) -> String {
+    chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect()
 }
 
-/// Chunks without what agentwire adds: its metadata, the names of steps, and its own ids of texts.
-fn plain(said: Vec<Value>) -> Vec<Value> {
+/// Removes agentwire's additions: its metadata, the step names, and its text ids.
+fn without_additions(received: Vec<Value>) -> Vec<Value> {
     let mut ids: Vec<String> = Vec::new();
     let mut plain: Vec<Value> =
-        said.into_iter().filter(|it| it["type"] != "data-step" || it["transient"] != true).collect();
+        received.into_iter().filter(|it| it["type"] != "data-step" || it["transient"] != true).collect();
     for chunk in &mut plain {
-        strip(chunk);
+        remove_agentwire(chunk);
         let kind = chunk["type"].as_str().expect("a chunk has a type").to_owned();
         if kind.starts_with("text-") || kind.starts_with("reasoning-") && kind != "reasoning-file" {
             let id = chunk["id"].as_str().expect("a part has an id").to_owned();
-            let place = ids.iter().rposition(|known| *known == id).filter(|_| !kind.ends_with("-start"));
-            let place = place.unwrap_or_else(|| {
+            let index = ids.iter().rposition(|earlier| *earlier == id).filter(|_| !kind.ends_with("-start"));
+            let index = index.unwrap_or_else(|| {
                 ids.push(id);
                 ids.len() - 1
             });
-            chunk["id"] = place.into();
+            chunk["id"] = index.into();
         }
     }
     plain
 }
 
-fn strip(value: &mut Value) {
+fn remove_agentwire(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.shift_remove("agentwire");
-            map.values_mut().for_each(strip);
-            // Ours says the reason there as well.
+            map.values_mut().for_each(remove_agentwire);
+            // agentwire writes the finish reason there too.
             if let Some(Value::Object(metadata)) = map.get_mut("messageMetadata") {
                 metadata.shift_remove("finishReason");
             }
@@ -49,17 +49,17 @@ fn strip(value: &mut Value) {
                 }
             }
         }
-        Value::Array(list) => list.iter_mut().for_each(strip),
+        Value::Array(list) => list.iter_mut().for_each(remove_agentwire),
         _ => {}
     }
 }
 
-/// What is in the middle of a response, in one step.
-fn one_step(middle: &[Value]) -> Vec<Value> {
-    let mut said = vec![json!({"type": "start", "messageId": "m1"}), json!({"type": "start-step"})];
-    said.extend_from_slice(middle);
-    said.extend([json!({"type": "finish-step"}), json!({"type": "finish", "finishReason": "stop"})]);
-    said
+/// A response with the given chunks in one step.
+fn in_one_step(middle: &[Value]) -> Vec<Value> {
+    let mut chunks = vec![json!({"type": "start", "messageId": "m1"}), json!({"type": "start-step"})];
+    chunks.extend_from_slice(middle);
+    chunks.extend([json!({"type": "finish-step"}), json!({"type": "finish", "finishReason": "stop"})]);
+    chunks
 }
 
 fn text(words: &str) -> [Value; 3] {
@@ -70,20 +70,24 @@ fn text(words: &str) -> [Value; 3] {
     ]
 }
 
-/// Objects are compared member by member, whatever their order.
-fn assert_same(version: &str, said: &[Value]) {
-    let body = served(said);
+/// Objects are compared member by member, in any order.
+fn assert_round_trip(version: &str, chunks: &[Value]) {
+    let body = to_body(chunks);
     let between = converted(&FORMAT, &ag_ui::FORMAT, "1", body.as_bytes(), &[]);
     let again = converted(&ag_ui::FORMAT, &FORMAT, version, between.as_bytes(), &["finish_reason=field"]);
-    assert_eq!(plain(chunks(&again)), plain(said.to_vec()), "as {version}, through\n{between}");
+    assert_eq!(
+        without_additions(chunks_of(&again)),
+        without_additions(chunks.to_vec()),
+        "as {version}, through\n{between}"
+    );
     assert_eq!(converted(&FORMAT, &FORMAT, version, body.as_bytes(), &["finish_reason=field"]), again);
     let strict_body = converted(&FORMAT, &FORMAT, version, body.as_bytes(), &[]);
     strict_client::receive(version.parse().expect("a version"), &strict_body);
 }
 
-fn assert_served(versions: &[&str], middle: &[Value]) {
-    let said = one_step(middle);
-    versions.iter().for_each(|version| assert_same(version, &said));
+fn assert_step_round_trips(versions: &[&str], middle: &[Value]) {
+    let chunks = in_one_step(middle);
+    versions.iter().for_each(|version| assert_round_trip(version, &chunks));
 }
 
 const ALL: &[&str] = &["5", "6", "7"];
@@ -96,10 +100,10 @@ fn output(id: &str, output: Value) -> Value {
     json!({"type": "tool-output-available", "toolCallId": id, "output": output})
 }
 
-/// Calls and results begin with `tool-input-start`, as ours do.
-fn with_starts(said: &[Value]) -> Vec<Value> {
+/// Adds `tool-input-start` and the delta before each call, as agentwire's writer does.
+fn with_starts(calls: &[Value]) -> Vec<Value> {
     let mut all = Vec::new();
-    for chunk in said {
+    for chunk in calls {
         if chunk["type"] == "tool-input-available" || chunk["type"] == "tool-input-error" {
             let mut start = json!({"type": "tool-input-start", "toolCallId": chunk["toolCallId"], "toolName": chunk["toolName"]});
             for key in ["dynamic", "providerExecuted", "title", "toolMetadata"] {
@@ -136,20 +140,20 @@ fn inputs_and_outputs_keep_their_types() {
         json!(""),
         json!({"type": "content", "value": [{"type": "text", "text": "a"}]}),
     ] {
-        let said = with_starts(&[call("c", json!({"q": 1})), output("c", value.clone())]);
-        assert_served(ALL, &said);
+        let chunks = with_starts(&[call("c", json!({"q": 1})), output("c", value.clone())]);
+        assert_step_round_trips(ALL, &chunks);
         if value != json!("") {
-            assert_served(ALL, &with_starts(&[call("c", value), output("c", json!({"ok": 1}))]));
+            assert_step_round_trips(ALL, &with_starts(&[call("c", value), output("c", json!({"ok": 1}))]));
         }
     }
 }
 
 #[test]
-fn inputs_that_were_completed_after_they_streamed_stay_complete() {
+fn inputs_completed_after_streaming_stay_complete() {
     let delta = |text: &str| json!({"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": text});
     let start = json!({"type": "tool-input-start", "toolCallId": "c", "toolName": "w"});
     for streamed in ["{\"a\":1}", "{\"a\":1", "not json"] {
-        assert_served(
+        assert_step_round_trips(
             ALL,
             &[
                 start.clone(),
@@ -162,7 +166,7 @@ fn inputs_that_were_completed_after_they_streamed_stay_complete() {
 }
 
 #[test]
-fn calls_keep_who_runs_them_and_how_they_are_shown() {
+fn calls_keep_provider_executed_dynamic_and_title() {
     let with = |mut chunk: Value, more: Value| {
         let more = more.as_object().expect("an object").clone();
         chunk.as_object_mut().expect("an object").extend(more);
@@ -171,54 +175,57 @@ fn calls_keep_who_runs_them_and_how_they_are_shown() {
     let remote = json!({"providerExecuted": true});
     let dynamic = json!({"dynamic": true});
     for more in [&remote, &dynamic, &json!({"dynamic": true, "providerExecuted": true})] {
-        let said =
+        let chunks =
             [with(call("c", json!({})), more.clone()), with(output("c", json!({"r": 1})), more.clone())];
-        let mut said = with_starts(&said);
-        said.extend(text("and on in the same step"));
-        assert_served(ALL, &said);
+        let mut chunks = with_starts(&chunks);
+        chunks.extend(text("and on in the same step"));
+        assert_step_round_trips(ALL, &chunks);
     }
-    // Nobody waits for what the provider runs.
-    assert_served(ALL, &with_starts(&[with(call("c", json!({})), remote)]));
+    // A call that the provider runs needs no result.
+    assert_step_round_trips(ALL, &with_starts(&[with(call("c", json!({})), remote)]));
     let titled = with(call("c", json!({})), json!({"title": "Weather"}));
-    assert_served(&["6", "7"], &with_starts(&[titled, output("c", json!("x"))]));
+    assert_step_round_trips(&["6", "7"], &with_starts(&[titled, output("c", json!("x"))]));
 }
 
 #[test]
-fn what_providers_say_stays_with_its_part() {
-    let said = json!({"openai": {"itemId": "i1", "deep": {"er": [1]}}, "other": {"k": null}});
+fn provider_metadata_stays_with_its_part() {
+    let provider_metadata = json!({"openai": {"itemId": "i1", "deep": {"er": [1]}}, "other": {"k": null}});
     let part = |kind: &str| {
         [
-            json!({"type": format!("{kind}-start"), "id": "1", "providerMetadata": said}),
+            json!({"type": format!("{kind}-start"), "id": "1", "providerMetadata": provider_metadata}),
             json!({"type": format!("{kind}-delta"), "id": "1", "delta": "words"}),
             json!({"type": format!("{kind}-end"), "id": "1"}),
         ]
     };
-    assert_served(ALL, &part("text"));
-    assert_served(ALL, &part("reasoning"));
-    // Reasoning that nobody can read.
+    assert_step_round_trips(ALL, &part("text"));
+    assert_step_round_trips(ALL, &part("reasoning"));
+    // Redacted reasoning.
     let [start, _, end] = part("reasoning");
-    assert_served(ALL, &[&[start, end][..], &text("so")].concat());
-    let about = |mut chunk: Value| {
-        chunk["providerMetadata"] = said.clone();
+    assert_step_round_trips(ALL, &[&[start, end][..], &text("so")].concat());
+    let with_metadata = |mut chunk: Value| {
+        chunk["providerMetadata"] = provider_metadata.clone();
         chunk
     };
-    assert_served(ALL, &with_starts(&[about(call("c", json!({}))), output("c", json!("x"))]));
+    assert_step_round_trips(
+        ALL,
+        &with_starts(&[with_metadata(call("c", json!({}))), output("c", json!("x"))]),
+    );
     for chunk in [
         json!({"type": "source-url", "sourceId": "s", "url": "https://a.example", "title": "A"}),
         json!({"type": "source-document", "sourceId": "s", "mediaType": "text/plain", "title": "P", "filename": "p.txt"}),
         json!({"type": "file", "url": "data:image/png;base64,aGk=", "mediaType": "image/png"}),
         json!({"type": "file", "url": "https://a.example/b.png", "mediaType": "image/png"}),
     ] {
-        assert_served(ALL, &[&[chunk.clone()][..], &text("x")].concat());
-        assert_served(ALL, &[&[about(chunk)][..], &text("x")].concat());
+        assert_step_round_trips(ALL, &[&[chunk.clone()][..], &text("x")].concat());
+        assert_step_round_trips(ALL, &[&[with_metadata(chunk)][..], &text("x")].concat());
     }
-    let own = about(json!({"type": "custom", "kind": "openai.thing"}));
-    assert_served(&["7"], &[&[own][..], &text("x")].concat());
+    let provider_part = with_metadata(json!({"type": "custom", "kind": "openai.thing"}));
+    assert_step_round_trips(&["7"], &[&[provider_part][..], &text("x")].concat());
 }
 
 #[test]
-fn data_parts_go_on_as_they_came() {
-    let mut said = Vec::new();
+fn data_parts_are_unchanged() {
+    let mut chunks = Vec::new();
     for name in [
         "weather",
         "state",
@@ -233,24 +240,24 @@ fn data_parts_go_on_as_they_came() {
     ] {
         for data in [json!(1), json!({"id": "k"}), json!(null), json!({"name": "plan", "status": "done"})] {
             let part = json!({"type": format!("data-{name}"), "data": data});
-            let mut known = part.clone();
-            known["id"] = "k".into();
-            for mut chunk in [part, known] {
-                said.push(chunk.clone());
+            let mut identified = part.clone();
+            identified["id"] = "k".into();
+            for mut chunk in [part, identified] {
+                chunks.push(chunk.clone());
                 chunk["transient"] = true.into();
-                said.push(chunk);
+                chunks.push(chunk);
             }
         }
     }
-    // `data-step` in passing is how agentwire names steps.
-    said.retain(|chunk| chunk["type"] != "data-step" || chunk["transient"] != true);
-    said.extend(text("x"));
-    assert_served(ALL, &said);
+    // Transient `data-step` parts carry agentwire's step names.
+    chunks.retain(|chunk| chunk["type"] != "data-step" || chunk["transient"] != true);
+    chunks.extend(text("x"));
+    assert_step_round_trips(ALL, &chunks);
 }
 
 #[test]
-fn steps_are_those_of_the_server() {
-    let mut said = vec![json!({"type": "start", "messageId": "m1"})];
+fn steps_of_the_server_are_kept() {
+    let mut chunks = vec![json!({"type": "start", "messageId": "m1"})];
     let steps = [
         with_starts(&[
             call("c", json!({})),
@@ -262,33 +269,33 @@ fn steps_are_those_of_the_server() {
         text("done").to_vec(),
     ];
     for step in steps {
-        said.push(json!({"type": "start-step"}));
-        said.extend(step);
-        said.push(json!({"type": "finish-step"}));
+        chunks.push(json!({"type": "start-step"}));
+        chunks.extend(step);
+        chunks.push(json!({"type": "finish-step"}));
     }
-    said.push(json!({"type": "finish", "finishReason": "stop"}));
-    ALL.iter().for_each(|version| assert_same(version, &said));
+    chunks.push(json!({"type": "finish", "finishReason": "stop"}));
+    ALL.iter().for_each(|version| assert_round_trip(version, &chunks));
 }
 
 #[test]
-fn arguments_that_the_server_refused_are_not_run() {
+fn calls_with_invalid_input_are_not_run() {
     let error = json!({"type": "tool-input-error", "toolCallId": "c", "toolName": "w", "input": "{bad", "errorText": "no JSON"});
-    let mut said = with_starts(&[error]);
-    said.push(json!({"type": "tool-output-error", "toolCallId": "c", "errorText": "no JSON"}));
-    assert_served(&["6", "7"], &said);
+    let mut chunks = with_starts(&[error]);
+    chunks.push(json!({"type": "tool-output-error", "toolCallId": "c", "errorText": "no JSON"}));
+    assert_step_round_trips(&["6", "7"], &chunks);
 }
 
 #[test]
-fn who_was_asked_and_refused_at_once_is_shown_as_that() {
-    let mut said = with_starts(&[call("c", json!({"a": 1}))]);
-    said.push(json!({"type": "tool-approval-request", "approvalId": "p", "toolCallId": "c"}));
-    said.push(json!({"type": "tool-output-denied", "toolCallId": "c"}));
-    assert_served(&["6", "7"], &said);
+fn approval_denied_in_the_same_response_is_kept() {
+    let mut chunks = with_starts(&[call("c", json!({"a": 1}))]);
+    chunks.push(json!({"type": "tool-approval-request", "approvalId": "p", "toolCallId": "c"}));
+    chunks.push(json!({"type": "tool-output-denied", "toolCallId": "c"}));
+    assert_step_round_trips(&["6", "7"], &chunks);
 }
 
 #[test]
-fn the_end_of_the_body_is_the_end_unless_something_is_open() {
-    let text = served(&text("a"));
+fn end_of_body_finishes_the_run_unless_a_part_is_open() {
+    let text = to_body(&text("a"));
     for (body, is_whole) in [
         ("0:\"a\"\n0:\"b\"\n".to_owned(), true),
         ("f:{\"messageId\":\"m\"}\n0:\"a\"\ne:{\"finishReason\":\"stop\"}\n".to_owned(), true),
@@ -297,7 +304,7 @@ fn the_end_of_the_body_is_the_end_unless_something_is_open() {
         ("2:{\"type\":\"chain_start\",\"name\":\"g\"}\n0:\"a\"\n".to_owned(), false),
         (text.clone(), true),
         (text.lines().take(3).map(|line| format!("{line}\n")).collect(), false),
-        (format!("{}{text}", served(&[json!({"type": "start-step"})])), false),
+        (format!("{}{text}", to_body(&[json!({"type": "start-step"})])), false),
     ] {
         let events = converted(&FORMAT, &ag_ui::FORMAT, "1", body.as_bytes(), &[]);
         assert_eq!(events.contains("\"RUN_FINISHED\""), is_whole, "{body}\n{events}");
@@ -306,7 +313,7 @@ fn the_end_of_the_body_is_the_end_unless_something_is_open() {
 }
 
 #[test]
-fn a_text_of_version_4_may_go_on_in_the_next_step() {
+fn text_of_version_4_may_continue_in_the_next_step() {
     let body = "f:{\"messageId\":\"m\"}\n0:\"a\"\ne:{\"finishReason\":\"length\",\"isContinued\":true}\n\
         f:{\"messageId\":\"m\"}\n0:\"b\"\ne:{\"finishReason\":\"stop\"}\nd:{\"finishReason\":\"stop\"}\n";
     let events = converted(&FORMAT, &ag_ui::FORMAT, "1", body.as_bytes(), &[]);
@@ -314,8 +321,8 @@ fn a_text_of_version_4_may_go_on_in_the_next_step() {
 }
 
 #[test]
-fn a_history_comes_back_as_it_was_sent() {
-    let said = json!({"openai": {"itemId": "i"}});
+fn history_round_trips() {
+    let provider_metadata = json!({"openai": {"itemId": "i"}});
     let turn = |id: &str, parts: Value| json!({"id": id, "role": "assistant", "parts": parts});
     let tool = |id: &str, state: &str, more: Value| {
         let mut part = json!({"type": "tool-w", "toolCallId": id, "state": state});
@@ -325,31 +332,31 @@ fn a_history_comes_back_as_it_was_sent() {
     let step = || json!({"type": "step-start"});
     let done = |text: &str| json!({"type": "text", "text": text, "state": "done"});
     let mut signed = done("x");
-    signed["providerMetadata"] = said.clone();
+    signed["providerMetadata"] = provider_metadata.clone();
     let mut named = turn("a0", json!([step(), done("y")]));
     named["metadata"] = json!(5);
     let history = json!([
         {"id": "u0", "role": "user", "parts": [{"type": "text", "text": "hi"}], "metadata": {"a": 1}},
         named,
         turn("a1", json!([
-            step(), {"type": "reasoning", "text": "", "state": "done", "providerMetadata": said}, signed,
-            tool("c1", "output-available", json!({"input": "{\"a\":1}", "output": "5", "callProviderMetadata": said, "resultProviderMetadata": said})),
+            step(), {"type": "reasoning", "text": "", "state": "done", "providerMetadata": provider_metadata}, signed,
+            tool("c1", "output-available", json!({"input": "{\"a\":1}", "output": "5", "callProviderMetadata": provider_metadata, "resultProviderMetadata": provider_metadata})),
             tool("c2", "output-available", json!({"input": null, "output": 5, "title": "W"})),
             tool("c3", "output-error", json!({"input": {}, "errorText": "no"})),
             tool("c4", "output-denied", json!({"input": {}, "approval": {"id": "p", "approved": false, "reason": "r"}})),
             step(), tool("c5", "output-available", json!({"input": {}, "output": {}, "providerExecuted": true})), done("on"),
-            {"type": "source-url", "sourceId": "s", "url": "https://a.example", "providerMetadata": said},
-            {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,aGk=", "providerMetadata": said},
+            {"type": "source-url", "sourceId": "s", "url": "https://a.example", "providerMetadata": provider_metadata},
+            {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,aGk=", "providerMetadata": provider_metadata},
             {"type": "data-weather", "id": "w", "data": {"c": 1}},
         ])),
     ]);
     let body = json!({"id": "t", "messages": history, "trigger": "submit-message"}).to_string();
     let request = input::from_json(&body, "t", "r", &mut Tally::default()).expect("a request");
-    // A store keeps it as AG-UI text.
-    let kept = ag_ui::input::to_json(&request.input);
-    let kept = ag_ui::input::from_json(&kept, &mut Tally::default()).expect("our own JSON");
-    let mut back: Value = serde_json::from_str(&input::ui_messages(&kept.messages, &[], 7)).expect("JSON");
-    strip(&mut back);
+    // Stores keep messages as AG-UI JSON.
+    let stored = ag_ui::input::to_json(&request.input);
+    let stored = ag_ui::input::from_json(&stored, &mut Tally::default()).expect("our own JSON");
+    let mut back: Value = serde_json::from_str(&input::ui_messages(&stored.messages, &[], 7)).expect("JSON");
+    remove_agentwire(&mut back);
     for part in back[2]["parts"].as_array_mut().expect("parts") {
         if part["callProviderMetadata"] == json!({}) {
             part.as_object_mut().expect("an object").shift_remove("callProviderMetadata");
@@ -358,24 +365,24 @@ fn a_history_comes_back_as_it_was_sent() {
     assert_eq!(back, history);
 }
 
-/// What an application says about usage and reason is what its page shows, also through our own stream.
+/// A page shows the usage and the finish reason of its application, also through agentwire's own stream.
 #[test]
-fn metadata_of_the_application_is_not_overwritten() {
+fn application_metadata_is_not_overwritten() {
     let usage = json!({"inputTokens": 3, "outputTokens": 4, "price": 0.1});
-    let mut said = vec![
+    let mut chunks = vec![
         json!({"type": "start", "messageId": "m1", "messageMetadata": {"model": "x", "finishReason": "mine"}}),
         json!({"type": "start-step"}),
     ];
-    said.extend(text("hello"));
-    said.push(json!({"type": "message-metadata", "messageMetadata": {"usage": usage}}));
-    said.extend([json!({"type": "finish-step"}), json!({"type": "finish", "finishReason": "stop"})]);
-    let once = converted(&FORMAT, &FORMAT, "6", served(&said).as_bytes(), &[]);
+    chunks.extend(text("hello"));
+    chunks.push(json!({"type": "message-metadata", "messageMetadata": {"usage": usage}}));
+    chunks.extend([json!({"type": "finish-step"}), json!({"type": "finish", "finishReason": "stop"})]);
+    let once = converted(&FORMAT, &FORMAT, "6", to_body(&chunks).as_bytes(), &[]);
     let twice = converted(&FORMAT, &FORMAT, "6", once.as_bytes(), &[]);
     for body in [&once, &twice] {
         let mut metadata = Value::Object(serde_json::Map::new());
-        for mut chunk in chunks(body) {
-            if let Some(Value::Object(news)) = chunk.get_mut("messageMetadata").map(Value::take) {
-                metadata.as_object_mut().expect("an object").extend(news);
+        for mut chunk in chunks_of(body) {
+            if let Some(Value::Object(members)) = chunk.get_mut("messageMetadata").map(Value::take) {
+                metadata.as_object_mut().expect("an object").extend(members);
             }
         }
         assert_eq!(metadata["finishReason"], "mine", "{body}");

@@ -1,7 +1,7 @@
-//! A client as strict as the strictest build of each version, in Rust, so that any stream can be tried.
+//! Client model in Rust, as strict as the strictest build of each version, for tests with generated streams.
 //!
-//! The tables of fields were taken from the schemas of `ai` 5.0.0, 6.0.0 and 7.0.0, the rules of order from
-//! their message builders. The real packages have the last word, in `e2e/ai-sdk`.
+//! The field tables come from the schemas of `ai` 5.0.0, 6.0.0 and 7.0.0, the order rules from their message builders. The
+//! tests with the real packages are in `e2e/ai-sdk`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,65 +9,78 @@ use serde_json::Value;
 
 use super::super::{wire, writer::encode};
 
-/// What a field must be.
+/// Type of a field.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum FieldType {
     Text,
     Bool,
-    /// Anything, `null` included.
+    /// Any value, including `null`.
     Any,
     Provider,
     Reason,
 }
 
-use Kind::{Any, Bool, Provider, Reason, Text};
+use FieldType::{Any, Bool, Provider, Reason, Text};
 
-/// The fields of a chunk: name, what it must be, whether it must be there.
-fn fields(kind: &str, version: u8) -> Option<Vec<(&'static str, Kind, bool)>> {
-    let pm = ("providerMetadata", Provider, false);
+/// Fields of a chunk: name, type, and true if required.
+fn fields(kind: &str, version: u8) -> Option<Vec<(&'static str, FieldType, bool)>> {
+    let provider_metadata = ("providerMetadata", Provider, false);
     let id = ("id", Text, true);
     let call = ("toolCallId", Text, true);
     let name = ("toolName", Text, true);
     let dynamic = ("dynamic", Bool, false);
-    let remote = ("providerExecuted", Bool, false);
+    let executed = ("providerExecuted", Bool, false);
     let title = ("title", Text, false);
     Some(match kind {
         "start" => vec![("messageId", Text, false), ("messageMetadata", Any, false)],
         "start-step" | "finish-step" => vec![],
-        "text-start" | "text-end" | "reasoning-start" | "reasoning-end" => vec![id, pm],
-        "text-delta" | "reasoning-delta" => vec![id, ("delta", Text, true), pm],
-        "tool-input-start" if version > 5 => vec![call, name, remote, dynamic, title],
-        "tool-input-start" => vec![call, name, remote, dynamic],
+        "text-start" | "text-end" | "reasoning-start" | "reasoning-end" => vec![id, provider_metadata],
+        "text-delta" | "reasoning-delta" => vec![id, ("delta", Text, true), provider_metadata],
+        "tool-input-start" if version > 5 => vec![call, name, executed, dynamic, title],
+        "tool-input-start" => vec![call, name, executed, dynamic],
         "tool-input-delta" => vec![call, ("inputTextDelta", Text, true)],
         "tool-input-available" if version > 5 => {
-            vec![call, name, ("input", Any, true), remote, pm, dynamic, title]
+            vec![call, name, ("input", Any, true), executed, provider_metadata, dynamic, title]
         }
-        "tool-input-available" => vec![call, name, ("input", Any, true), remote, pm, dynamic],
+        "tool-input-available" => {
+            vec![call, name, ("input", Any, true), executed, provider_metadata, dynamic]
+        }
         "tool-input-error" if version > 5 => {
-            vec![call, name, ("input", Any, true), remote, pm, dynamic, ("errorText", Text, true), title]
+            vec![
+                call,
+                name,
+                ("input", Any, true),
+                executed,
+                provider_metadata,
+                dynamic,
+                ("errorText", Text, true),
+                title,
+            ]
         }
         "tool-output-available" if version > 5 => {
-            vec![call, ("output", Any, true), remote, dynamic, ("preliminary", Bool, false)]
+            vec![call, ("output", Any, true), executed, dynamic, ("preliminary", Bool, false)]
         }
-        "tool-output-available" => vec![call, ("output", Any, true), remote, dynamic],
-        "tool-output-error" => vec![call, ("errorText", Text, true), remote, dynamic],
+        "tool-output-available" => vec![call, ("output", Any, true), executed, dynamic],
+        "tool-output-error" => vec![call, ("errorText", Text, true), executed, dynamic],
         "tool-output-denied" if version > 5 => vec![call],
         "tool-approval-request" if version > 5 => vec![("approvalId", Text, true), call],
-        "source-url" => vec![("sourceId", Text, true), ("url", Text, true), ("title", Text, false), pm],
+        "source-url" => {
+            vec![("sourceId", Text, true), ("url", Text, true), ("title", Text, false), provider_metadata]
+        }
         "source-document" => vec![
             ("sourceId", Text, true),
             ("mediaType", Text, true),
             ("title", Text, true),
             ("filename", Text, false),
-            pm,
+            provider_metadata,
         ],
-        "file" => vec![("url", Text, true), ("mediaType", Text, true), pm],
+        "file" => vec![("url", Text, true), ("mediaType", Text, true), provider_metadata],
         "message-metadata" => vec![("messageMetadata", Any, true)],
         "finish" if version > 5 => vec![("finishReason", Reason, false), ("messageMetadata", Any, false)],
         "finish" => vec![("messageMetadata", Any, false)],
         "abort" => vec![],
         "error" => vec![("errorText", Text, true)],
-        "custom" if version > 6 => vec![("kind", Text, true), pm],
+        "custom" if version > 6 => vec![("kind", Text, true), provider_metadata],
         kind if kind.starts_with("data-") => {
             vec![("id", Text, false), ("data", Any, true), ("transient", Bool, false)]
         }
@@ -75,21 +88,21 @@ fn fields(kind: &str, version: u8) -> Option<Vec<(&'static str, Kind, bool)>> {
     })
 }
 
-/// What a client holds in the end.
+/// Content that a client holds at the end of a response.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Held {
-    /// Texts and thoughts by the message ids in their provider metadata.
+pub(super) struct ClientContent {
+    /// Text and reasoning by the message ids in their provider metadata.
     pub(super) texts: BTreeMap<String, String>,
-    pub(super) thoughts: BTreeMap<String, String>,
-    /// Calls: name, input.
+    pub(super) reasoning: BTreeMap<String, String>,
+    /// Name and input of calls.
     pub(super) calls: BTreeMap<String, (String, Value)>,
-    /// Outputs and errors.
+    /// Outputs and errors by call.
     pub(super) outputs: BTreeMap<String, Value>,
     pub(super) state: Option<Value>,
 }
 
 #[derive(Default)]
-struct Part {
+struct ToolPart {
     dynamic: bool,
     step: usize,
     streaming: bool,
@@ -98,32 +111,32 @@ struct Part {
     arguments: String,
 }
 
-/// Reads a response as the strictest client of `version` would, and panics where it would fail.
-pub(super) fn receive(version: u8, body: &str) -> Held {
-    let mut held = Held::default();
+/// Reads a response as the strictest client of `version`; panics where that client would fail.
+pub(super) fn receive(version: u8, body: &str) -> ClientContent {
+    let mut content = ClientContent::default();
     let mut texts: HashMap<String, String> = HashMap::new();
-    let mut thoughts: HashMap<String, String> = HashMap::new();
-    let mut tools: HashMap<String, Part> = HashMap::new();
-    let (mut step, mut in_step, mut over, mut done) = (0, false, false, false);
-    let mut first = true;
+    let mut reasoning: HashMap<String, String> = HashMap::new();
+    let mut tools: HashMap<String, ToolPart> = HashMap::new();
+    let (mut step, mut in_step, mut is_over, mut is_done) = (0, false, false, false);
+    let mut is_first = true;
     for frame in body.split_terminator("\n\n") {
         let data = frame.strip_prefix("data: ").unwrap_or_else(|| panic!("not a frame: {frame}"));
-        assert!(!done, "nothing follows [DONE]: {frame}");
+        assert!(!is_done, "nothing follows [DONE]: {frame}");
         if data == "[DONE]" {
-            done = true;
+            is_done = true;
             continue;
         }
         assert!(!data.contains('\n'), "one line per frame");
         let chunk: Value = serde_json::from_str(data).unwrap_or_else(|error| panic!("{error}: {data}"));
-        refuse_prototypes(&chunk);
+        check_keys(&chunk);
         let kind = chunk["type"].as_str().expect("a chunk has a type");
         check_fields(kind, version, &chunk);
         let text = |key: &str| chunk[key].as_str().unwrap_or_default().to_owned();
-        assert_eq!(kind == "start", first, "start comes first, once: {chunk}");
-        first = false;
-        if over {
-            // A further run in the same response, or the tail of an error.
-            over = kind == "finish";
+        assert_eq!(kind == "start", is_first, "start comes first, once: {chunk}");
+        is_first = false;
+        if is_over {
+            // Another run in the same response, or the `finish` after an error.
+            is_over = kind == "finish";
         }
         let message = || chunk["providerMetadata"]["agentwire"]["messageId"].as_str().map(str::to_owned);
         match kind {
@@ -133,34 +146,34 @@ pub(super) fn receive(version: u8, body: &str) -> Held {
             }
             "finish-step" => {
                 assert!(in_step, "a step was begun");
-                assert!(texts.is_empty() && thoughts.is_empty(), "text never spans a step");
+                assert!(texts.is_empty() && reasoning.is_empty(), "text never spans a step");
                 assert!(!tools.values().any(|part| part.streaming), "arguments never span a step");
                 in_step = false;
             }
             "text-start" | "reasoning-start" => {
                 assert!(in_step, "parts lie in steps: {chunk}");
-                let open = if kind == "text-start" { &mut texts } else { &mut thoughts };
+                let open = if kind == "text-start" { &mut texts } else { &mut reasoning };
                 let message = message().expect("our parts name their message");
                 assert_eq!(open.insert(text("id"), message), None, "the part was not open");
             }
             "text-delta" => {
                 let message = texts.get(&text("id")).unwrap_or_else(|| panic!("text is open: {chunk}"));
-                held.texts.entry(message.clone()).or_default().push_str(&text("delta"));
+                content.texts.entry(message.clone()).or_default().push_str(&text("delta"));
             }
             "reasoning-delta" => {
-                let message = thoughts.get(&text("id")).unwrap_or_else(|| panic!("it is open: {chunk}"));
-                held.thoughts.entry(message.clone()).or_default().push_str(&text("delta"));
+                let message = reasoning.get(&text("id")).unwrap_or_else(|| panic!("it is open: {chunk}"));
+                content.reasoning.entry(message.clone()).or_default().push_str(&text("delta"));
             }
             "text-end" => assert!(texts.remove(&text("id")).is_some(), "text is open: {chunk}"),
-            "reasoning-end" => assert!(thoughts.remove(&text("id")).is_some(), "it is open: {chunk}"),
+            "reasoning-end" => assert!(reasoning.remove(&text("id")).is_some(), "it is open: {chunk}"),
             "tool-input-start" => {
                 let dynamic = chunk["dynamic"] == true;
                 let name = text("toolName");
                 tools.insert(
                     text("toolCallId"),
-                    Part { dynamic, step, streaming: true, name, ..Part::default() },
+                    ToolPart { dynamic, step, streaming: true, name, ..ToolPart::default() },
                 );
-                held.outputs.remove(&text("toolCallId"));
+                content.outputs.remove(&text("toolCallId"));
             }
             "tool-input-delta" => {
                 let part = tools.get_mut(&text("toolCallId")).expect("a call that streams");
@@ -169,14 +182,17 @@ pub(super) fn receive(version: u8, body: &str) -> Held {
             }
             "tool-input-available" | "tool-input-error" => {
                 let dynamic = chunk["dynamic"] == true;
-                let part =
-                    tools.entry(text("toolCallId")).or_insert(Part { dynamic, step, ..Part::default() });
+                let part = tools.entry(text("toolCallId")).or_insert(ToolPart {
+                    dynamic,
+                    step,
+                    ..ToolPart::default()
+                });
                 assert_eq!(part.dynamic, dynamic, "dynamic stays: {chunk}");
                 assert!(!part.streaming || part.step == step, "a call is completed in its step: {chunk}");
                 part.streaming = false;
-                held.calls.insert(text("toolCallId"), (text("toolName"), chunk["input"].clone()));
+                content.calls.insert(text("toolCallId"), (text("toolName"), chunk["input"].clone()));
                 if kind == "tool-input-error" {
-                    held.outputs.insert(text("toolCallId"), chunk["errorText"].clone());
+                    content.outputs.insert(text("toolCallId"), chunk["errorText"].clone());
                 }
             }
             "tool-output-error" if chunk["errorText"] == wire::UNFINISHED => {
@@ -185,7 +201,7 @@ pub(super) fn receive(version: u8, body: &str) -> Held {
                 assert_eq!(part.dynamic, chunk["dynamic"] == true, "dynamic is repeated: {chunk}");
                 part.streaming = false;
                 let input = encode::tool_input(&part.arguments).to_value();
-                held.calls.insert(text("toolCallId"), (part.name.clone(), input));
+                content.calls.insert(text("toolCallId"), (part.name.clone(), input));
             }
             "tool-output-available" | "tool-output-error" | "tool-output-denied" => {
                 let part = tools.get(&text("toolCallId")).unwrap_or_else(|| panic!("no call: {chunk}"));
@@ -197,23 +213,23 @@ pub(super) fn receive(version: u8, body: &str) -> Held {
                 }
                 let output =
                     if kind == "tool-output-available" { &chunk["output"] } else { &chunk["errorText"] };
-                held.outputs.insert(text("toolCallId"), output.clone());
+                content.outputs.insert(text("toolCallId"), output.clone());
             }
             "tool-approval-request" => {
                 let part = tools.get_mut(&text("toolCallId")).expect("a call to approve");
                 part.approval = true;
             }
             "finish" | "abort" | "error" => {
-                assert!(texts.is_empty() && thoughts.is_empty(), "everything is closed at the end");
+                assert!(texts.is_empty() && reasoning.is_empty(), "everything is closed at the end");
                 assert!(!in_step, "the step has ended");
-                over = true;
+                is_over = true;
             }
-            "data-state" if chunk["id"] == "state" => held.state = Some(chunk["data"].clone()),
+            "data-state" if chunk["id"] == "state" => content.state = Some(chunk["data"].clone()),
             _ => {}
         }
     }
-    assert!(over && done, "the response has an end");
-    held
+    assert!(is_over && is_done, "the response has an end");
+    content
 }
 
 fn check_fields(kind: &str, version: u8, chunk: &Value) {
@@ -227,7 +243,7 @@ fn check_fields(kind: &str, version: u8, chunk: &Value) {
             .iter()
             .find(|(name, ..)| name == key)
             .unwrap_or_else(|| panic!("`{kind}.{key}` is unknown to version {version}: {chunk}"));
-        let right = match wanted {
+        let is_valid = match wanted {
             Text => value.is_string(),
             Bool => value.is_boolean(),
             Any => true,
@@ -237,49 +253,49 @@ fn check_fields(kind: &str, version: u8, chunk: &Value) {
                 value.as_str().is_some_and(|word| words.contains(&word))
             }
         };
-        assert!(right, "`{kind}.{key}` is wrong: {chunk}");
+        assert!(is_valid, "`{kind}.{key}` is wrong: {chunk}");
     }
-    for (name, _, needed) in known {
-        assert!(!needed || object.contains_key(name), "`{kind}.{name}` is missing: {chunk}");
+    for (name, _, is_required) in known {
+        assert!(!is_required || object.contains_key(name), "`{kind}.{name}` is missing: {chunk}");
     }
 }
 
-/// The SDK's parser refuses these.
-fn refuse_prototypes(value: &Value) {
+/// Panics on keys that the SDK's parser refuses.
+fn check_keys(value: &Value) {
     match value {
         Value::Object(map) => {
             assert!(!map.contains_key("__proto__"), "__proto__");
             if let Some(constructor) = map.get("constructor") {
                 assert!(!constructor.is_null() && constructor.get("prototype").is_none(), "constructor");
             }
-            map.values().for_each(refuse_prototypes);
+            map.values().for_each(check_keys);
         }
-        Value::Array(list) => list.iter().for_each(refuse_prototypes),
+        Value::Array(list) => list.iter().for_each(check_keys),
         _ => {}
     }
 }
 
-/// Reads a response of the data stream as the client of version 4 would, and panics where it would fail.
-pub(super) fn receive4(body: &str) -> Held {
-    let mut held = Held::default();
+/// Reads a data stream as the client of version 4; panics where that client would fail.
+pub(super) fn receive4(body: &str) -> ClientContent {
+    let mut content = ClientContent::default();
     let mut streaming = HashSet::new();
-    let mut known = HashSet::new();
+    let mut calls = HashSet::new();
     let mut in_step = false;
-    let (mut text, mut thought) = (String::new(), String::new());
+    let (mut text, mut reasoning) = (String::new(), String::new());
     for line in body.split_terminator('\n') {
         let (code, json) = line.split_once(':').expect("a line has a code");
         let value: Value = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {line}"));
         let call = || value["toolCallId"].as_str().expect("a tool call id").to_owned();
         match code {
             "0" => text.push_str(value.as_str().expect("text")),
-            "g" => thought.push_str(value.as_str().expect("reasoning")),
+            "g" => reasoning.push_str(value.as_str().expect("reasoning")),
             "3" => assert!(value.is_string()),
             "2" | "8" => assert!(value.is_array()),
             "b" => {
                 assert!(value["toolName"].is_string());
                 streaming.insert(call());
-                known.insert(call());
-                held.outputs.remove(&call());
+                calls.insert(call());
+                content.outputs.remove(&call());
             }
             "c" => assert!(streaming.contains(&call()) && value["argsTextDelta"].is_string(), "{line}"),
             "9" => {
@@ -287,17 +303,17 @@ pub(super) fn receive4(body: &str) -> Held {
                     value["toolName"].is_string()
                         && matches!(value["args"], Value::Object(_) | Value::Array(_) | Value::Null)
                 );
-                known.insert(call());
+                calls.insert(call());
                 let name = value["toolName"].as_str().unwrap_or_default().to_owned();
-                held.calls.insert(call(), (name, value["args"].clone()));
+                content.calls.insert(call(), (name, value["args"].clone()));
             }
             "a" => {
-                assert!(known.contains(&call()), "a result follows its call: {line}");
+                assert!(calls.contains(&call()), "a result follows its call: {line}");
                 let result = value.get("result").expect("a result");
                 if result["error"] == wire::UNFINISHED {
                     continue;
                 }
-                held.outputs.insert(call(), result.clone());
+                content.outputs.insert(call(), result.clone());
             }
             "f" => {
                 assert!(!in_step && value["messageId"].is_string(), "{line}");
@@ -315,7 +331,7 @@ pub(super) fn receive4(body: &str) -> Held {
             other => panic!("the data stream has no code `{other}`"),
         }
     }
-    held.texts.insert(String::new(), text);
-    held.thoughts.insert(String::new(), thought);
-    held
+    content.texts.insert(String::new(), text);
+    content.reasoning.insert(String::new(), reasoning);
+    content
 }

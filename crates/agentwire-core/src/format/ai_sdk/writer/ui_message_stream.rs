@@ -73,7 +73,7 @@ fn write_delta_chunk(out: &mut Frames, kind: &str, head: &[u8], id: &str, key: &
 
 /// Members of every chunk about a tool part.
 fn write_tool_members(w: &mut ObjectWriter<'_>, call: &WrittenToolCall) {
-    // SdkVersion 5 searches the dynamic parts only if the chunk contains this flag.
+    // Version 5 searches the dynamic parts only if the chunk contains this flag.
     if !call.is_static {
         w.bool("dynamic", true);
     }

@@ -1,4 +1,4 @@
-//! What a response means, whatever the spelling of its chunks.
+//! Converts decoded chunks to canonical events, independent of the protocol.
 
 mod terminal;
 mod text_parts;
@@ -9,15 +9,13 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use serde_json::Value;
 
+use self::{terminal::ResponseEnd, text_parts::TextParts, tool_calls::ReadToolCalls};
 use super::{
     decode,
-    metadata::{self, ReceivedMetadata},
+    metadata::{self, ReceivedMetadata, agentwire_member},
 };
 use crate::{
-    event::{
-        Body, Event, Interner, Interrupt, InterruptId, MessageId, RunId, RunStarted, SubagentId, ThreadId,
-        ToolCallId, Usage,
-    },
+    event::{Body, Event, Interner, MessageId, RunId, RunStarted, ThreadId},
     format::{
         Setup,
         ai_sdk::wire::{self, AGENTWIRE, native},
@@ -26,195 +24,175 @@ use crate::{
     tally::Tally,
 };
 
-/// The most parts of one kind that may be open at once, as many as the order guard allows.
+/// Limit of open parts of one kind, the same as in the order guard.
 const MAX_OPEN: usize = 16_384;
+
+/// Limit of remembered collaborations, the same as in the writer; beyond it a collaboration starts again.
+const MAX_COLLABORATIONS: usize = 4096;
 
 /// Builds canonical events.
 #[derive(Debug)]
-pub(super) struct Builder {
+pub(super) struct EventBuilder {
     pub(super) tally: Tally,
     pub(super) ids: Interner,
+    response: ResponseInfo,
+    text_parts: TextParts,
+    steps: ReadSteps,
+    tools: ReadToolCalls,
+    end: ResponseEnd,
+    file_count: u64,
+    /// Collaborations by id: number of tasks so far, and true once ended.
+    collaborations: HashMap<Box<str>, (usize, bool)>,
+}
+
+/// The response and its UI message.
+#[derive(Debug)]
+struct ResponseInfo {
     thread: ThreadId,
     run: RunId,
-    /// The id of the SDK's message; ids that must be made derive from it.
-    base: Option<Box<str>>,
-    /// The start of the run told it.
-    named: bool,
-    /// What the start said about the message.
-    about: Option<Object>,
-    started: bool,
-    ended: bool,
+    /// Id of the UI message; generated ids derive from it.
+    message_id: Option<Box<str>>,
+    /// RUN_STARTED contained the message id.
+    is_message_named: bool,
+    /// Message metadata of the start.
+    start_metadata: Option<Object>,
+    is_started: bool,
+    is_ended: bool,
     /// agentwire wrote this stream.
-    pub(super) own: bool,
-
-    texts: HashMap<Box<str>, Open>,
-    thoughts: HashMap<Box<str>, Open>,
-    /// The text that spoke last: its id on the wire and its message.
-    last: Option<(Box<str>, MessageId)>,
-    text_count: u64,
-    thought_count: u64,
-    pub(super) file_count: u64,
-
-    steps: u64,
-    step_open: bool,
-    /// The text message of this step, which holds its calls.
-    holder: Option<MessageId>,
-
-    pub(super) calls: IndexMap<ToolCallId, Call>,
-    interrupts: IndexMap<InterruptId, Interrupt>,
-    usage: Vec<Usage>,
-    reason: Option<Box<str>>,
-    native_reason: Option<Box<str>>,
-    result: Option<Json>,
-    pending: Vec<ToolCallId>,
-    error_code: Option<Box<str>>,
-    /// An error of the letter dialect, which may be a tool's and not the run's.
-    maybe_error: Option<Box<str>>,
-    /// It is the letter dialect, whose root says when it is done.
-    pub(super) dialect: bool,
-    /// Nodes of the letter dialect: their ids and names.
-    nodes: IndexMap<Box<str>, Box<str>>,
-    /// Hand-overs: how many tasks were told, and whether the end was.
-    pub(super) hand_overs: HashMap<Box<str>, (usize, bool)>,
+    is_from_agentwire: bool,
+    /// The stream is in the LangChain dialect, which has an explicit end.
+    is_dialect: bool,
 }
 
-/// An open text or reasoning part.
-#[derive(Debug)]
-struct Open {
-    message: MessageId,
-    subagent: Option<SubagentId>,
-    /// A reasoning message begins with its first character.
-    begun: bool,
-    /// What its start will say.
-    metadata: Option<Object>,
-}
-
-/// A call.
+/// Steps of the response.
 #[derive(Debug, Default)]
-pub(super) struct Call {
-    pub(super) open: bool,
-    /// The arguments so far.
-    text: String,
-    answered: bool,
-    /// Its arguments were bad, which the SDK tells twice.
-    failed: bool,
-    remote: bool,
-    subagent: Option<SubagentId>,
-    /// A server refused it by itself: the approval that it asked itself for, and why.
-    refused: Option<(InterruptId, Option<Box<str>>)>,
+struct ReadSteps {
+    count: u64,
+    is_open: bool,
+    /// Text message of the current step; it is the parent of the step's calls.
+    parent: Option<MessageId>,
+    /// Open nodes of the LangChain dialect: names by id.
+    nodes: IndexMap<Box<str>, Box<str>>,
 }
 
-impl Builder {
+impl EventBuilder {
     pub(super) fn new(setup: &Setup<'_>) -> Self {
         Self {
             tally: Tally::default(),
             ids: Interner::default(),
-            thread: setup.thread.clone(),
-            run: setup.run.clone(),
-            base: None,
-            named: false,
-            about: None,
-            started: false,
-            ended: false,
-            own: false,
-            texts: HashMap::new(),
-            thoughts: HashMap::new(),
-            last: None,
-            text_count: 0,
-            thought_count: 0,
+            response: ResponseInfo {
+                thread: setup.thread.clone(),
+                run: setup.run.clone(),
+                message_id: None,
+                is_message_named: false,
+                start_metadata: None,
+                is_started: false,
+                is_ended: false,
+                is_from_agentwire: false,
+                is_dialect: false,
+            },
+            text_parts: TextParts::default(),
+            steps: ReadSteps::default(),
+            tools: ReadToolCalls::default(),
+            end: ResponseEnd::default(),
             file_count: 0,
-            steps: 0,
-            step_open: false,
-            holder: None,
-            calls: IndexMap::new(),
-            interrupts: IndexMap::new(),
-            usage: Vec::new(),
-            reason: None,
-            native_reason: None,
-            result: None,
-            pending: Vec::new(),
-            error_code: None,
-            maybe_error: None,
-            dialect: false,
-            nodes: IndexMap::new(),
-            hand_overs: HashMap::new(),
+            collaborations: HashMap::new(),
         }
     }
 
-    // Beginning.
+    // Start.
 
-    /// The response names its message.
-    pub(super) fn name_message(&mut self, id: &str) {
-        if self.base.is_none() {
-            self.base = Some(id.into());
+    /// Sets the id of the UI message, unless it is already known.
+    pub(super) fn set_message_id(&mut self, id: &str) {
+        if self.response.message_id.is_none() {
+            self.response.message_id = Some(id.into());
         }
     }
 
-    /// agentwire wrote this, in that run.
-    pub(super) fn recognise(&mut self, thread: Option<String>, run: Option<String>) {
-        if self.started {
+    /// Marks the stream as written by agentwire, for the given run.
+    pub(super) fn set_agentwire_run(&mut self, thread: Option<String>, run: Option<String>) {
+        if self.response.is_started {
             return;
         }
         if let (Some(thread), Some(run)) = (thread, run) {
-            self.own = true;
-            self.thread = thread.into();
-            self.run = run.into();
+            self.response.is_from_agentwire = true;
+            self.response.thread = thread.into();
+            self.response.run = run.into();
         }
     }
 
-    /// The response begins, and says something about its message.
+    pub(super) fn is_from_agentwire(&self) -> bool {
+        self.response.is_from_agentwire
+    }
+
+    /// Marks the stream as one of the LangChain dialect.
+    pub(super) fn set_dialect(&mut self) {
+        self.response.is_dialect = true;
+    }
+
+    /// Starts the response with the metadata of its message.
     ///
-    /// What it says stands on the run, so that a writer can begin with it as well, and behind it, for all who do
-    /// not look there.
+    /// The metadata is attached to RUN_STARTED, so that a writer can start with it too, and emitted as a CUSTOM event, for
+    /// consumers that do not read it there.
     pub(super) fn start(&mut self, metadata: Option<Json>, out: &mut Vec<Event>) {
-        let news = metadata.and_then(|metadata| self.understand(metadata, false));
-        if !self.started {
-            self.about = news.clone().and_then(Json::into_object);
-        } else if !self.named {
+        let rest = metadata.and_then(|metadata| self.consume_metadata(metadata, false));
+        if !self.response.is_started {
+            self.response.start_metadata = rest.clone().and_then(Json::into_object);
+        } else if !self.response.is_message_named {
             self.tally.note("not expressible", "the name of a message that has begun");
         }
-        self.begin(None, out);
-        if let Some(news) = news {
-            self.custom(wire::MESSAGE_METADATA, news, None, out);
+        self.ensure_started(None, out);
+        if let Some(rest) = rest {
+            self.custom(wire::MESSAGE_METADATA, rest, None, out);
         }
     }
 
-    pub(super) fn begin(&mut self, mut metadata: Option<Object>, out: &mut Vec<Event>) {
-        if self.started {
+    /// Emits RUN_STARTED, unless that was done before.
+    pub(super) fn ensure_started(&mut self, mut metadata: Option<Object>, out: &mut Vec<Event>) {
+        let response = &mut self.response;
+        if response.is_started {
             return;
         }
-        self.started = true;
-        self.named = self.base.is_some();
-        // A message that nobody named has the name of its run.
-        if let Some(message) = self.base.as_deref().filter(|base| *base != self.run.as_str()) {
-            metadata = Some(metadata::with_native(metadata, native::MESSAGE_ID, Json::string(message)));
+        response.is_started = true;
+        response.is_message_named = response.message_id.is_some();
+        // A message without an id of its own has that of the run.
+        if let Some(id) = response.message_id.as_deref().filter(|id| *id != response.run.as_str()) {
+            metadata = Some(metadata::with_native(metadata, native::MESSAGE_ID, Json::string(id)));
         }
-        if let Some(about) = self.about.take() {
-            metadata = Some(metadata::with_native(metadata, native::MESSAGE_METADATA, about.into()));
+        if let Some(start) = response.start_metadata.take() {
+            metadata = Some(metadata::with_native(metadata, native::MESSAGE_METADATA, start.into()));
         }
-        let started = RunStarted::new(self.thread.clone(), self.run.clone());
+        let started = RunStarted::new(response.thread.clone(), response.run.clone());
         out.push(Event::new(Body::RunStarted(Box::new(started))).with_metadata(metadata));
     }
 
-    pub(super) fn base(&self) -> &str {
-        self.base.as_deref().unwrap_or(&self.run)
+    /// Id from which generated ids derive.
+    fn base_id(&self) -> &str {
+        self.response.message_id.as_deref().unwrap_or(&self.response.run)
+    }
+
+    /// Generates the id of the next file or source.
+    pub(super) fn next_file_id(&mut self, kind: &str) -> String {
+        self.file_count += 1;
+        decode::derived_id(self.base_id(), kind, self.file_count)
     }
 
     // Steps.
 
-    /// A step begins, and says which message it is part of, if it does.
+    /// Starts a step; `message` is the id of the message that it belongs to, if the chunk contains one.
     pub(super) fn step_start(&mut self, message: Option<&str>, out: &mut Vec<Event>) {
-        if self.step_open {
+        if self.steps.is_open {
             self.step_finish(out);
         }
-        self.holder = None;
-        self.steps += 1;
-        self.step_open = true;
-        // Our own writer names the steps of the source in data parts; the others are its own doing.
-        if !self.own {
+        self.steps.parent = None;
+        self.steps.count += 1;
+        self.steps.is_open = true;
+        // agentwire's writer sends the steps of the source as data parts; other steps in its streams carry no information.
+        if !self.response.is_from_agentwire {
             let mut metadata = metadata::with_native(None, native::UNNAMED, metadata::json_true());
-            if let Some(message) = message.filter(|message| !self.named || *message != self.base()) {
-                metadata = metadata::with_native(Some(metadata), native::MESSAGE_ID, Json::string(message));
+            let is_news = |id: &&str| !self.response.is_message_named || *id != self.base_id();
+            if let Some(id) = message.filter(is_news) {
+                metadata = metadata::with_native(Some(metadata), native::MESSAGE_ID, Json::string(id));
             }
             let started = Event::new(Body::StepStarted { name: self.step_name() });
             out.push(started.with_metadata(Some(metadata)));
@@ -222,76 +200,78 @@ impl Builder {
     }
 
     pub(super) fn step_finish(&mut self, out: &mut Vec<Event>) {
-        self.quiet(out);
-        self.leave_step(out);
+        self.end_all_text(out);
+        self.step_finish_keeping_text(out);
     }
 
-    /// The step ends, and its text goes on in the next one.
-    pub(super) fn leave_step(&mut self, out: &mut Vec<Event>) {
-        self.holder = None;
-        if std::mem::take(&mut self.step_open) && !self.own {
+    /// Finishes the step without ending its text, which continues in the next step.
+    pub(super) fn step_finish_keeping_text(&mut self, out: &mut Vec<Event>) {
+        self.steps.parent = None;
+        if std::mem::take(&mut self.steps.is_open) && !self.response.is_from_agentwire {
             out.push(Event::new(Body::StepFinished { name: self.step_name() }));
         }
     }
 
-    /// A node of the letter dialect begins.
+    /// Adds an open node of the LangChain dialect.
     pub(super) fn node_started(&mut self, id: String, name: Box<str>) {
-        if self.nodes.len() < MAX_OPEN {
-            self.nodes.insert(id.into(), name);
+        if self.steps.nodes.len() < MAX_OPEN {
+            self.steps.nodes.insert(id.into(), name);
         }
     }
 
-    /// The name of a node of the letter dialect that ends.
+    /// Removes a node of the LangChain dialect and returns its name.
     pub(super) fn node_finished(&mut self, id: &str) -> Option<Box<str>> {
-        self.nodes.shift_remove(id)
+        self.steps.nodes.shift_remove(id)
     }
 
     fn step_name(&self) -> Box<str> {
-        format!("step-{}", self.steps).into()
+        format!("step-{}", self.steps.count).into()
     }
 
     // Metadata.
 
-    /// Metadata of the message: what is not understood is told.
-    pub(super) fn metadata(&mut self, metadata: Json, out: &mut Vec<Event>) {
-        let ours = metadata.clone().into_object().is_some_and(|it| it.member(AGENTWIRE).is_some());
-        if let Some(news) = self.understand(metadata, ours) {
-            self.custom(wire::MESSAGE_METADATA, news, None, out);
+    /// Reads message metadata; emits the members without a canonical equivalent.
+    pub(super) fn message_metadata(&mut self, metadata: Json, out: &mut Vec<Event>) {
+        let is_ours = agentwire_member(metadata.clone().into_object().as_ref()).is_some();
+        self.emit_metadata(metadata, is_ours, out);
+    }
+
+    /// Reads the message metadata of the end.
+    pub(super) fn final_metadata(&mut self, metadata: Json, out: &mut Vec<Event>) {
+        self.emit_metadata(metadata, true, out);
+    }
+
+    fn emit_metadata(&mut self, metadata: Json, is_ours: bool, out: &mut Vec<Event>) {
+        if let Some(rest) = self.consume_metadata(metadata, is_ours) {
+            self.custom(wire::MESSAGE_METADATA, rest, None, out);
         }
     }
 
-    /// Metadata that came with the end.
-    pub(super) fn last_metadata(&mut self, metadata: Json, out: &mut Vec<Event>) {
-        if let Some(news) = self.understand(metadata, true) {
-            self.custom(wire::MESSAGE_METADATA, news, None, out);
-        }
-    }
-
-    /// Metadata of the message: ours is understood, usage is kept for the end, the rest comes back. Where our own writer
-    /// speaks, usage and reason are in it for everybody's sake; elsewhere they are the application's.
-    fn understand(&mut self, metadata: Json, ours: bool) -> Option<Json> {
+    /// Stores agentwire's members and usage for the end; returns the rest. agentwire's writer adds usage and finish reason
+    /// for all clients, so they are removed from its streams; elsewhere they belong to the application.
+    fn consume_metadata(&mut self, metadata: Json, is_ours: bool) -> Option<Json> {
         let Some(object) = metadata.clone().into_object() else {
             return (!metadata.is_null()).then_some(metadata);
         };
         let value = object.to_value();
-        let own = &value[AGENTWIRE];
-        let detailed =
-            own["usage"].as_array().map(|list| list.iter().filter_map(decode::read_usage).collect());
-        let plain = ["usage", "totalUsage"].iter().find_map(|key| decode::read_usage(&value[*key]));
-        if let Some(usage) = detailed.or_else(|| plain.map(|usage| vec![usage])) {
-            self.usage = usage;
+        let members = &value[AGENTWIRE];
+        let entries =
+            members["usage"].as_array().map(|list| list.iter().filter_map(decode::read_usage).collect());
+        let total = ["usage", "totalUsage"].iter().find_map(|key| decode::read_usage(&value[*key]));
+        if let Some(usage) = entries.or_else(|| total.map(|usage| vec![usage])) {
+            self.end.usage = usage;
         }
-        let text = |key: &str| own[key].as_str().map(Box::from);
-        self.native_reason = text("finishReason").or(self.native_reason.take());
-        self.error_code = text("errorCode").or(self.error_code.take());
-        if let Some(result) = own.get("result").filter(|it| !it.is_null()) {
-            self.result = Some(Json::from(result));
+        let text = |key: &str| members[key].as_str().map(Box::from);
+        self.end.native_reason = text("finishReason").or(self.end.native_reason.take());
+        self.end.error_code = text("errorCode").or(self.end.error_code.take());
+        if let Some(result) = members.get("result").filter(|it| !it.is_null()) {
+            self.end.result = Some(Json::from(result));
         }
-        if let Some(pending) = own["pendingToolCallIds"].as_array() {
-            self.pending = pending.iter().filter_map(Value::as_str).map(Into::into).collect();
+        if let Some(pending) = members["pendingToolCallIds"].as_array() {
+            self.end.pending = pending.iter().filter_map(Value::as_str).map(Into::into).collect();
         }
         let mut rest = object.without(AGENTWIRE);
-        if self.own && ours {
+        if self.response.is_from_agentwire && is_ours {
             rest = rest.without("usage").without("finishReason");
         }
         (!rest.is_empty()).then(|| rest.into())
@@ -300,5 +280,19 @@ impl Builder {
     pub(super) fn custom(&mut self, name: &str, value: Json, metadata: Option<Object>, out: &mut Vec<Event>) {
         let body = Body::Custom { name: name.into(), value };
         out.push(Event::new(body).with_metadata(metadata));
+    }
+
+    // Collaborations.
+
+    /// Number of tasks so far and true once ended; `None` for a new collaboration.
+    pub(super) fn collaboration(&self, id: &str) -> Option<(usize, bool)> {
+        self.collaborations.get(id).copied()
+    }
+
+    pub(super) fn set_collaboration(&mut self, id: &str, tasks: usize, is_ended: bool) {
+        if self.collaborations.len() >= MAX_COLLABORATIONS {
+            self.collaborations.clear();
+        }
+        self.collaborations.insert(id.into(), (tasks, is_ended));
     }
 }

@@ -1,107 +1,122 @@
-//! How a response ends, which is told once, after everything that is open was closed.
+//! End of a response: emits one terminal event after closing everything that is open.
 
-use super::{Builder, ReceivedMetadata};
+use super::{EventBuilder, ReceivedMetadata};
 use crate::{
-    event::{Body, Event, Outcome, RunError, RunFinished, Usage},
+    event::{Body, Event, Outcome, RunError, RunFinished, ToolCallId, Usage},
     json::Json,
 };
 
-impl Builder {
-    pub(in super::super) fn add_usage(&mut self, usage: Usage) {
-        self.usage = vec![usage];
+/// Data collected for the terminal event.
+#[derive(Debug, Default)]
+pub(super) struct ResponseEnd {
+    pub(super) usage: Vec<Usage>,
+    pub(super) reason: Option<Box<str>>,
+    /// Finish reason in the spelling of agentwire's source.
+    pub(super) native_reason: Option<Box<str>>,
+    pub(super) result: Option<Json>,
+    pub(super) pending: Vec<ToolCallId>,
+    pub(super) error_code: Option<Box<str>>,
+    /// Error of the LangChain dialect: that of the run if nothing follows it, otherwise that of a tool.
+    pub(super) deferred_error: Option<Box<str>>,
+}
+
+impl EventBuilder {
+    pub(in super::super) fn set_usage(&mut self, usage: Usage) {
+        self.end.usage = vec![usage];
     }
 
-    pub(in super::super) fn reason(&mut self, reason: &str) {
-        self.reason = Some(reason.into());
+    pub(in super::super) fn set_finish_reason(&mut self, reason: &str) {
+        self.end.reason = Some(reason.into());
     }
 
     pub(in super::super) fn finish(&mut self, out: &mut Vec<Event>) {
-        if std::mem::replace(&mut self.ended, true) {
+        if std::mem::replace(&mut self.response.is_ended, true) {
             return;
         }
         self.close(out);
-        let reason = match (self.native_reason.take(), self.reason.take()) {
+        let is_from_agentwire = self.response.is_from_agentwire;
+        let reason = match (self.end.native_reason.take(), self.end.reason.take()) {
             (Some(native), _) => Some(native),
-            // Our writer always gives a reason; only one that the source gave is news.
-            (None, told) => told.filter(|_| !self.own),
+            // agentwire's writer always writes a reason; only the native one is that of the source.
+            (None, reason) => reason.filter(|_| !is_from_agentwire),
         };
-        let waiting = reason.as_deref() == Some("tool-calls");
+        let is_waiting_for_tools = reason.as_deref() == Some("tool-calls");
         if let Some(reason) = reason {
             out.push(Event::new(Body::FinishReason { message: None, reason }));
         }
-        let outcome = if !self.interrupts.is_empty() {
-            let interrupts = self.interrupts.drain(..).map(|(_, interrupt)| interrupt).collect();
+        let outcome = if !self.tools.interrupts.is_empty() {
+            let interrupts = self.tools.interrupts.drain(..).map(|(_, interrupt)| interrupt).collect();
             Some(Outcome::Interrupt { interrupts })
-        } else if !self.pending.is_empty() {
-            Some(Outcome::Success { pending: std::mem::take(&mut self.pending) })
-        } else if waiting && !self.own {
-            let open = self.calls.iter().filter(|(_, call)| !call.answered && !call.remote);
-            let pending: Vec<_> = open.map(|(id, _)| id.clone()).collect();
+        } else if !self.end.pending.is_empty() {
+            Some(Outcome::Success { pending: std::mem::take(&mut self.end.pending) })
+        } else if is_waiting_for_tools && !is_from_agentwire {
+            let pending = self.tools.unanswered();
             (!pending.is_empty()).then_some(Outcome::Success { pending })
         } else {
             None
         };
-        self.finished(outcome, out);
+        self.emit_run_finished(outcome, out);
     }
 
-    fn finished(&mut self, outcome: Option<Outcome>, out: &mut Vec<Event>) {
-        let mut finished = RunFinished::new(self.thread.clone(), self.run.clone());
+    fn emit_run_finished(&mut self, outcome: Option<Outcome>, out: &mut Vec<Event>) {
+        let mut finished = RunFinished::new(self.response.thread.clone(), self.response.run.clone());
         finished.outcome = outcome;
-        finished.result = self.result.take();
-        finished.usage = std::mem::take(&mut self.usage);
+        finished.result = self.end.result.take();
+        finished.usage = std::mem::take(&mut self.end.usage);
         out.push(Event::new(Body::RunFinished(Box::new(finished))));
     }
 
     pub(in super::super) fn abort(&mut self, out: &mut Vec<Event>) {
-        if !std::mem::replace(&mut self.ended, true) {
+        if !std::mem::replace(&mut self.response.is_ended, true) {
             self.close(out);
-            self.finished(Some(Outcome::Cancelled), out);
+            self.emit_run_finished(Some(Outcome::Cancelled), out);
         }
     }
 
     pub(in super::super) fn error(&mut self, message: &str, out: &mut Vec<Event>) {
-        if !std::mem::replace(&mut self.ended, true) {
+        if !std::mem::replace(&mut self.response.is_ended, true) {
             self.close(out);
-            let mut error = RunError::new(message, self.error_code.as_deref());
-            error.usage = std::mem::take(&mut self.usage);
+            let mut error = RunError::new(message, self.end.error_code.as_deref());
+            error.usage = std::mem::take(&mut self.end.usage);
             out.push(Event::new(Body::RunError(Box::new(error))));
         }
     }
 
-    /// An error after which the run may go on: it is the run's own if nothing follows.
-    pub(in super::super) fn maybe_error(&mut self, message: &str) {
-        self.maybe_error = Some(message.into());
+    /// Stores an error after which the run may continue: it is that of the run only if nothing follows.
+    pub(in super::super) fn defer_error(&mut self, message: &str) {
+        self.end.deferred_error = Some(message.into());
     }
 
-    /// Whether a response that ends here may have said everything: a text of the data stream has no end.
-    pub(in super::super) fn is_settled(&self) -> bool {
-        let quiet = self.texts.keys().all(|id| id.is_empty()) && self.thoughts.keys().all(|id| id.is_empty());
-        let open = self.step_open || !self.nodes.is_empty() || self.calls.values().any(|call| call.open);
-        self.started && !self.own && !self.dialect && quiet && !open
+    /// Returns true if a response may be complete at this point. Texts of the data stream (id "") have no explicit end.
+    pub(in super::super) fn may_end_here(&self) -> bool {
+        let response = &self.response;
+        let is_open = self.steps.is_open
+            || !self.steps.nodes.is_empty()
+            || self.tools.has_open()
+            || self.text_parts.has_open_with_id();
+        response.is_started && !response.is_from_agentwire && !response.is_dialect && !is_open
     }
 
-    /// Something follows.
-    pub(in super::super) fn not_the_end(&mut self, out: &mut Vec<Event>) {
-        if let Some(message) = self.maybe_error.take() {
+    /// Emits a deferred error as a CUSTOM event, because the stream continues.
+    pub(in super::super) fn continue_after_deferred_error(&mut self, out: &mut Vec<Event>) {
+        if let Some(message) = self.end.deferred_error.take() {
             self.custom("error", Json::string(&message), None, out);
         }
     }
 
-    /// Nothing follows.
-    pub(in super::super) fn end(&mut self, out: &mut Vec<Event>) {
-        if let Some(message) = self.maybe_error.take() {
+    /// Emits a deferred error as RUN_ERROR, because the stream has ended.
+    pub(in super::super) fn emit_deferred_error(&mut self, out: &mut Vec<Event>) {
+        if let Some(message) = self.end.deferred_error.take() {
             self.error(&message, out);
         }
     }
 
     fn close(&mut self, out: &mut Vec<Event>) {
-        self.quiet(out);
-        let open: Vec<_> =
-            self.calls.iter().filter(|(_, call)| call.open).map(|(id, _)| id.clone()).collect();
-        for call in open {
+        self.end_all_text(out);
+        for call in self.tools.open() {
             self.tool_call(&call, "", None, ReceivedMetadata::default(), out);
         }
-        if self.step_open {
+        if self.steps.is_open {
             self.step_finish(out);
         }
     }

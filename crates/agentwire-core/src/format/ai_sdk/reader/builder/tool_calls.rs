@@ -1,11 +1,15 @@
-//! Calls of tools: each has one end, one result, whatever a server tells twice or leaves out.
+//! Tool calls: each gets one end and one result, even if a server repeats or omits them.
+
+use indexmap::IndexMap;
 
 use super::{
     super::{decode, metadata},
-    Builder, Call, ReceivedMetadata,
+    EventBuilder, ReceivedMetadata,
 };
 use crate::{
-    event::{Body, Content, EncryptedEntity, Event, Interrupt, ToolCallId, ToolResult},
+    event::{
+        Body, Content, EncryptedEntity, Event, Interrupt, InterruptId, SubagentId, ToolCallId, ToolResult,
+    },
     format::ai_sdk::{
         wire::{self, native},
         writer::encode,
@@ -14,92 +18,138 @@ use crate::{
     json::{Json, Object},
 };
 
-/// The most calls that are remembered; what was forgotten is taken for a call that never started.
+/// Limit of remembered calls; a forgotten one is treated as a call that never started.
 const MAX_CALLS: usize = 16_384;
 
-/// The most argument text that is collected for one call, to compare it with the arguments that follow it: what one
-/// frame may hold.
+/// Limit of argument text that is collected per call, for the comparison with the input that follows it: the size limit of
+/// one frame.
 const MAX_ARGUMENTS: usize = DEFAULT_MAX_FRAME;
 
-/// The most interrupts of one response: a person answers them one by one.
+/// Limit of interrupts per response: a person answers them one by one.
 const MAX_INTERRUPTS: usize = 1024;
 
-impl Builder {
+/// Tool calls and interrupts of the response.
+#[derive(Debug, Default)]
+pub(super) struct ReadToolCalls {
+    calls: IndexMap<ToolCallId, ReadToolCall>,
+    pub(super) interrupts: IndexMap<InterruptId, Interrupt>,
+}
+
+/// A tool call.
+#[derive(Debug, Default)]
+struct ReadToolCall {
+    is_open: bool,
+    /// Argument text so far.
+    arguments: String,
+    has_result: bool,
+    /// Its input was invalid; the SDK reports that in two chunks.
+    has_input_error: bool,
+    is_provider_executed: bool,
+    subagent: Option<SubagentId>,
+    /// The server denied the call itself: id of the approval request and reason.
+    denial: Option<(InterruptId, Option<Box<str>>)>,
+}
+
+impl ReadToolCalls {
+    /// Returns true while the arguments of any call are streaming.
+    pub(super) fn has_open(&self) -> bool {
+        self.calls.values().any(|call| call.is_open)
+    }
+
+    /// Calls whose arguments are streaming.
+    pub(super) fn open(&self) -> Vec<ToolCallId> {
+        self.calls.iter().filter(|(_, call)| call.is_open).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Calls that wait for a result from outside of the provider.
+    pub(super) fn unanswered(&self) -> Vec<ToolCallId> {
+        let unanswered = self.calls.iter().filter(|(_, call)| !call.has_result && !call.is_provider_executed);
+        unanswered.map(|(id, _)| id.clone()).collect()
+    }
+
+    fn is_open(&self, call: &ToolCallId) -> bool {
+        self.calls.get(call).is_some_and(|state| state.is_open)
+    }
+}
+
+impl EventBuilder {
     pub(in super::super) fn tool_start(
         &mut self,
         call: &ToolCallId,
         name: &str,
-        facts: &ReceivedMetadata,
+        received: &ReceivedMetadata,
         out: &mut Vec<Event>,
     ) {
-        if self.calls.get(call).is_some_and(|call| call.open) {
+        if self.tools.is_open(call) {
             return self.tally.note("out of order", "tool-input-start of an open call");
         }
-        self.forget_calls();
-        let state = Call { open: true, subagent: facts.subagent.clone(), ..Call::default() };
-        self.calls.insert(call.clone(), state);
-        let parent = facts.message.clone().or_else(|| self.holder.clone());
+        self.evict_oldest_calls();
+        let subagent = received.subagent.clone();
+        let state = ReadToolCall { is_open: true, subagent: subagent.clone(), ..ReadToolCall::default() };
+        self.tools.calls.insert(call.clone(), state);
+        let parent = received.message.clone().or_else(|| self.steps.parent.clone());
         let start = Body::ToolStart { call: call.clone(), name: name.into(), parent };
-        out.push(Event::new(start).by(facts.subagent.clone()).with_metadata(facts.metadata.clone()));
+        out.push(Event::new(start).by(subagent).with_metadata(received.metadata.clone()));
     }
 
     pub(in super::super) fn tool_delta(&mut self, call: &ToolCallId, delta: &str, out: &mut Vec<Event>) {
-        let Some(state) = self.calls.get_mut(call).filter(|state| state.open) else {
+        let Some(state) = self.tools.calls.get_mut(call).filter(|state| state.is_open) else {
             return self.tally.note("out of order", "tool-input-delta of a call that is not open");
         };
-        if state.text.len() + delta.len() <= MAX_ARGUMENTS {
-            state.text.push_str(delta);
+        if state.arguments.len() + delta.len() <= MAX_ARGUMENTS {
+            state.arguments.push_str(delta);
         }
         let body = Body::ToolArgs { call: call.clone(), delta: delta.into() };
         out.push(Event::new(body).by(state.subagent.clone()));
     }
 
-    /// The arguments are complete; they are told whole if they did not stream.
+    /// Ends a call; its arguments are emitted whole if they were not streamed.
     pub(in super::super) fn tool_call(
         &mut self,
         call: &ToolCallId,
         name: &str,
         input: Option<&Json>,
-        mut facts: ReceivedMetadata,
+        mut received: ReceivedMetadata,
         out: &mut Vec<Event>,
     ) {
-        if !self.calls.get(call).is_some_and(|call| call.open) {
-            self.tool_start(call, name, &facts, out);
-            facts.metadata = None;
+        if !self.tools.is_open(call) {
+            self.tool_start(call, name, &received, out);
+            received.metadata = None;
         }
-        // Its start has said so.
-        facts.metadata = facts.metadata.and_then(|told| metadata::without_native(&told, &[native::PART]));
-        let Some(state) = self.calls.get_mut(call) else { return };
-        state.open = false;
+        // The start of the call contained this member.
+        received.metadata = received.metadata.and_then(|it| metadata::without_native(&it, &[native::PART]));
+        let Some(state) = self.tools.calls.get_mut(call) else { return };
+        state.is_open = false;
         let subagent = state.subagent.clone();
-        let mut say = |body| out.push(Event::new(body).by(subagent.clone()));
-        let mut text = std::mem::take(&mut state.text);
+        let mut push = |body| out.push(Event::new(body).by(subagent.clone()));
+        let mut arguments = std::mem::take(&mut state.arguments);
         if let Some(input) = input {
-            if text.is_empty() {
-                text = decode::argument_text(input);
-                if !text.is_empty() {
-                    say(Body::ToolArgs { call: call.clone(), delta: text.as_str().into() });
+            if arguments.is_empty() {
+                arguments = decode::argument_text(input);
+                if !arguments.is_empty() {
+                    push(Body::ToolArgs { call: call.clone(), delta: arguments.as_str().into() });
                 }
             }
-            if encode::tool_input(&text) != *input {
-                facts.metadata = Some(metadata::with_native(facts.metadata, native::INPUT, input.clone()));
+            if encode::tool_input(&arguments) != *input {
+                received.metadata =
+                    Some(metadata::with_native(received.metadata, native::INPUT, input.clone()));
             }
         }
-        if let Some(value) = facts.encrypted {
-            say(Body::ReasoningEncrypted { entity: EncryptedEntity::ToolCall(call.clone()), value });
+        if let Some(value) = received.encrypted {
+            push(Body::ReasoningEncrypted { entity: EncryptedEntity::ToolCall(call.clone()), value });
         }
         let end = Event::new(Body::ToolEnd { call: call.clone() });
-        out.push(end.by(subagent).with_metadata(facts.metadata));
+        out.push(end.by(subagent).with_metadata(received.metadata));
     }
 
-    /// The provider runs this call: nobody waits for it.
-    pub(in super::super) fn remote_call(&mut self, call: &ToolCallId) {
-        if let Some(state) = self.calls.get_mut(call) {
-            state.remote = true;
+    /// Marks a call as run by its provider: it is never pending.
+    pub(in super::super) fn set_provider_executed(&mut self, call: &ToolCallId) {
+        if let Some(state) = self.tools.calls.get_mut(call) {
+            state.is_provider_executed = true;
         }
     }
 
-    /// An output, which the canonical model has only as text.
+    /// Emits a result from an output. Canonical results are text, so the type of the output goes into the metadata.
     pub(in super::super) fn tool_output(
         &mut self,
         call: &ToolCallId,
@@ -108,8 +158,8 @@ impl Builder {
         out: &mut Vec<Event>,
     ) {
         let content = decode::tool_result_content(output);
-        if let Some(kind) = encode::output_type(output, &encode::tool_output(&content)) {
-            metadata = Some(metadata::with_native(metadata, native::OUTPUT_TYPE, Json::string(kind)));
+        if let Some(output_type) = encode::output_type(output, &encode::tool_output(&content)) {
+            metadata = Some(metadata::with_native(metadata, native::OUTPUT_TYPE, Json::string(output_type)));
         }
         self.tool_result(call, content, None, metadata, out);
     }
@@ -122,18 +172,18 @@ impl Builder {
         metadata: Option<Object>,
         out: &mut Vec<Event>,
     ) {
-        if self.calls.get(call).is_some_and(|state| state.open) {
+        if self.tools.is_open(call) {
             self.tool_call(call, "", None, ReceivedMetadata::default(), out);
         }
         let mut subagent = None;
-        match self.calls.get_mut(call) {
+        match self.tools.calls.get_mut(call) {
             Some(state) => {
-                state.answered = true;
+                state.has_result = true;
                 subagent = state.subagent.clone();
             }
             None => self.tally.note("out of order", "a result without its call"),
         }
-        self.interrupts.retain(|_, interrupt| interrupt.tool_call.as_ref() != Some(call));
+        self.tools.interrupts.retain(|_, interrupt| interrupt.tool_call.as_ref() != Some(call));
         let result = ToolResult {
             message: decode::result_message_id(call).into(),
             call: call.clone(),
@@ -145,69 +195,75 @@ impl Builder {
         out.push(event.by(subagent).with_metadata(metadata));
     }
 
-    /// The arguments of a call cannot be used.
-    pub(in super::super) fn bad_input(&mut self, call: &ToolCallId, error: Box<str>, out: &mut Vec<Event>) {
+    /// Emits the error of a call with invalid input as its result.
+    pub(in super::super) fn input_error(&mut self, call: &ToolCallId, error: Box<str>, out: &mut Vec<Event>) {
         self.tool_result(call, (*error).into(), Some(error), None, out);
-        if let Some(state) = self.calls.get_mut(call) {
-            state.failed = true;
+        if let Some(state) = self.tools.calls.get_mut(call) {
+            state.has_input_error = true;
         }
     }
 
-    /// Whether the error stands for a call that our own writer would not let a page run: the agent said none.
-    pub(in super::super) fn failed_unsaid(
+    /// Ends a call that agentwire's writer marked as unfinished, to keep pages from running it: the agent sent no result.
+    /// Returns false for all other errors.
+    pub(in super::super) fn end_unfinished_call(
         &mut self,
         call: &ToolCallId,
         error: &str,
         out: &mut Vec<Event>,
     ) -> bool {
-        let unsaid =
-            self.own && error == wire::UNFINISHED && self.calls.get(call).is_some_and(|state| state.open);
-        if unsaid {
+        let is_unfinished =
+            self.response.is_from_agentwire && error == wire::UNFINISHED && self.tools.is_open(call);
+        if is_unfinished {
             self.tool_call(call, "", None, ReceivedMetadata::default(), out);
         }
-        unsaid
+        is_unfinished
     }
 
-    /// Whether the error of this call was told as one of its arguments.
-    pub(in super::super) fn has_failed(&self, call: &ToolCallId) -> bool {
-        self.calls.get(call).is_some_and(|state| state.failed)
+    /// Returns true if the error of this call was already reported as an input error.
+    pub(in super::super) fn has_input_error(&self, call: &ToolCallId) -> bool {
+        self.tools.calls.get(call).is_some_and(|state| state.has_input_error)
     }
 
-    pub(in super::super) fn denied(&mut self, call: &ToolCallId, out: &mut Vec<Event>) {
+    pub(in super::super) fn tool_denied(&mut self, call: &ToolCallId, out: &mut Vec<Event>) {
         let mut metadata = metadata::with_native(None, native::DENIED, metadata::json_true());
-        let refused = self.calls.get_mut(call).and_then(|state| state.refused.take());
-        let asked = self.interrupts.values().find(|it| it.tool_call.as_ref() == Some(call));
-        let (asked, reason) = match refused {
-            Some((asked, reason)) => (Some(asked), reason),
-            None => (asked.map(|asked| asked.id.clone()), None),
+        let denial = self.tools.calls.get_mut(call).and_then(|state| state.denial.take());
+        let open_request = self.tools.interrupts.values().find(|it| it.tool_call.as_ref() == Some(call));
+        let (request, reason) = match denial {
+            Some((request, reason)) => (Some(request), reason),
+            None => (open_request.map(|request| request.id.clone()), None),
         };
-        if let Some(asked) = asked {
-            metadata = metadata::with_native(Some(metadata), native::APPROVAL, Json::string(&asked));
+        if let Some(request) = request {
+            metadata = metadata::with_native(Some(metadata), native::APPROVAL, Json::string(&request));
         }
         let error = reason.unwrap_or_else(|| wire::DENIED.into());
         self.tool_result(call, (*error).into(), Some(error), Some(metadata), out);
     }
 
-    /// Forgets the older half of the calls once there are too many.
-    fn forget_calls(&mut self) {
-        if self.calls.len() >= MAX_CALLS {
-            self.calls.drain(..MAX_CALLS / 2);
+    /// Bounds the table: removes the older half of the calls.
+    fn evict_oldest_calls(&mut self) {
+        if self.tools.calls.len() >= MAX_CALLS {
+            self.tools.calls.drain(..MAX_CALLS / 2);
         }
     }
 
     pub(in super::super) fn interrupt(&mut self, interrupt: Interrupt) {
-        if self.interrupts.len() >= MAX_INTERRUPTS {
+        if self.tools.interrupts.len() >= MAX_INTERRUPTS {
             return self.tally.note("too many", "interrupts");
         }
-        self.interrupts.entry(interrupt.id.clone()).or_insert(interrupt);
+        self.tools.interrupts.entry(interrupt.id.clone()).or_insert(interrupt);
     }
 
-    /// The answer came in the same response.
-    pub(in super::super) fn answered(&mut self, interrupt: &str, approved: bool, reason: Option<Box<str>>) {
-        let Some(asked) = self.interrupts.shift_remove(interrupt) else { return };
-        if let Some(state) = asked.tool_call.and_then(|call| self.calls.get_mut(&call)).filter(|_| !approved)
-        {
-            state.refused = Some((asked.id, reason));
+    /// Handles an approval response within the same response.
+    pub(in super::super) fn approval_response(
+        &mut self,
+        interrupt: &str,
+        is_approved: bool,
+        reason: Option<Box<str>>,
+    ) {
+        let Some(request) = self.tools.interrupts.shift_remove(interrupt) else { return };
+        let call = request.tool_call.and_then(|call| self.tools.calls.get_mut(&call));
+        if let Some(state) = call.filter(|_| !is_approved) {
+            state.denial = Some((request.id, reason));
         }
     }
 }
