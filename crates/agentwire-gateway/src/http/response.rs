@@ -53,7 +53,7 @@ pub(crate) fn hai_face(
     input: Option<&RunInput>,
 ) -> Result<OutputFormat, ApiError> {
     let mut tally = agentwire_core::Tally::default();
-    let wishes = input.map(|input| hai::input::wishes(input, &mut tally)).unwrap_or_default();
+    let wishes = input.map(|input| hai::input::output_preferences(input, &mut tally)).unwrap_or_default();
     let format = if accepts(headers, hai::proto::CONTENT_TYPE) { &hai::proto::FORMAT } else { &hai::FORMAT };
     let name = match format.profiles.len() {
         1 => "",

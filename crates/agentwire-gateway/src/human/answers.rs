@@ -253,7 +253,7 @@ fn take(input: &mut RunInput, items: &[Pending], is_question: impl Fn(&Pending) 
     let meant: Vec<_> = asked.iter().map(|item| InterruptId::from(item.id.as_str())).collect();
     let said: Vec<Given> = input.messages.iter().filter_map(result_of).collect();
     let known: Vec<_> = input.resume.iter().flatten().map(|entry| entry.interrupt.clone()).collect();
-    hai::input::answers(input, &meant);
+    hai::input::move_answers_to_resume(input, &meant);
     for entry in input.resume.iter_mut().flatten().filter(|entry| !known.contains(&entry.interrupt)) {
         let item = asked.iter().rev().find(|item| item.id.as_str() == entry.interrupt.as_str());
         let text = said.iter().rfind(|(call, ..)| call.as_str() == entry.interrupt.as_str());

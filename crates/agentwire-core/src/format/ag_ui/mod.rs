@@ -23,7 +23,7 @@ mod tests;
 use self::{
     options::OPTIONS,
     reader::AgUiReader,
-    writer::{AgUiWriter, Encoding},
+    writer::{AgUiEncoding, AgUiWriter},
 };
 pub use self::{
     reader::messages::{messages_from_json, patch_from_json},
@@ -66,7 +66,7 @@ pub static FORMAT: Format = Format {
     ordered: true,
     options: OPTIONS,
     reader: Some(|setup| Box::new(AgUiReader::new(setup))),
-    writer: Some(|profile, _| Box::new(AgUiWriter::new(profile, Encoding::Json))),
+    writer: Some(|profile, _| Box::new(AgUiWriter::new(profile, AgUiEncoding::Json))),
     strict_options: &["old_shapes=refuse"],
     ..Format::EMPTY
 };

@@ -3,7 +3,7 @@
 
 use super::reader::json::{Decoded, decode_event};
 pub(crate) use super::{
-    input::{read_input, read_resume_entry, write_input},
+    input::{read_input, read_resume_entry, write_context, write_input, write_tools},
     reader::{
         json::{ReadContext, read_outcome, read_usage},
         messages::{read_message, read_parts, read_tool_call},

@@ -22,7 +22,7 @@ pub(crate) const MAX_INTEGER: i64 = 9_007_199_254_740_991;
 
 /// A TEXT_MESSAGE_CHUNK, TOOL_CALL_CHUNK or REASONING_MESSAGE_CHUNK.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Chunk {
+pub(crate) struct EventChunk {
     pub(crate) kind: ChunkKind,
     /// `messageId` or `toolCallId`.
     pub(crate) id: Option<Box<str>>,
@@ -44,7 +44,7 @@ pub(crate) enum ChunkKind {
     Reasoning,
 }
 
-impl Chunk {
+impl EventChunk {
     pub(crate) fn new(kind: ChunkKind) -> Self {
         Self {
             kind,

@@ -1,12 +1,12 @@
-//! What a backend builds its stream with, after the standard's own sample.
+//! Builds HAI events in a backend, after the sample of the standard.
 //!
-//! Names, parameters and defaults are those of the sample's `BaseChatOutput`, so that a backend written after it
-//! has its counterpart here, line by line. What is a keyword argument there is a method on the result here:
+//! Names, parameters and defaults are those of the sample's `BaseChatOutput`, so a backend can be ported line by
+//! line. Keyword arguments of the sample are methods of the built event:
 //!
 //! ```
 //! use agentwire_core::format::hai::Builder;
 //!
-//! // The time is the caller's: SystemTime in a server, a fixed number in a test.
+//! // The caller provides the clock: SystemTime in a server, a fixed number in a test.
 //! let outputer = Builder::new(|| 1_620_000_000_500);
 //! let frame = outputer.build_sse_data(
 //!     outputer
@@ -26,12 +26,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{delta::without_hazard, wire::ASSISTANT};
+use super::{delta::escape_brace_pairs, wire::ASSISTANT};
 use crate::{event::Message, json::ArrayWriter};
 
 /// Builds HAI events.
 ///
-/// Every event gets the default fields that were set once for the builder, unless it has a field of that name.
+/// Every event gets the default fields of the builder, unless it has a field of the same name.
 pub struct Builder {
     clock: Box<dyn Fn() -> i64 + Send + Sync>,
     defaults: Map<String, Value>,
@@ -44,21 +44,21 @@ impl std::fmt::Debug for Builder {
     }
 }
 
-/// An event that was built. Keyword arguments of the sample are its methods.
+/// A built event. Its methods are the keyword arguments of the sample.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Built(Map<String, Value>);
+pub struct BuiltEvent(Map<String, Value>);
 
-/// What [`Builder::build_sse_data`] frames: a string as it is, or an event.
+/// The input of [`Builder::build_sse_data`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChatInfo {
-    /// Text that is framed as it is.
+    /// Text, framed unchanged.
     Text(String),
     /// An event.
-    Event(Built),
+    Event(BuiltEvent),
 }
 
-impl From<Built> for ChatInfo {
-    fn from(event: Built) -> Self {
+impl From<BuiltEvent> for ChatInfo {
+    fn from(event: BuiltEvent) -> Self {
         Self::Event(event)
     }
 }
@@ -75,50 +75,50 @@ impl From<String> for ChatInfo {
     }
 }
 
-impl Built {
+impl BuiltEvent {
     fn new(event_type: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> Self {
-        let own = [("type", Value::from(event_type))].into_iter().chain(fields);
-        Self(own.map(|(key, value)| (key.to_owned(), value)).collect())
+        let members = [("type", Value::from(event_type))].into_iter().chain(fields);
+        Self(members.map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
-    /// Sets any field; the sample's builders ignore keyword arguments that they do not know, this one keeps them.
+    /// Sets any field. Unlike the sample, which ignores unknown keyword arguments, this keeps unknown fields.
     #[must_use]
     pub fn field(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Who speaks, instead of `assistant`.
+    /// The role; `assistant` by default.
     #[must_use]
     pub fn role(self, role: &str) -> Self {
         self.field("role", role)
     }
 
-    /// Milliseconds since the epoch, instead of now.
+    /// The timestamp in milliseconds since the epoch; now by default.
     #[must_use]
     pub fn timestamp(self, timestamp: i64) -> Self {
         self.field("timestamp", timestamp)
     }
 
-    /// Where the output goes: `{x, y}`. Nothing happens if it is empty, as in the sample.
+    /// The position of the output: `{x, y}`. An empty value is ignored, as in the sample.
     #[must_use]
     pub fn layout(self, layout: Value) -> Self {
-        self.placed("layout", layout, false)
+        self.place("layout", layout, false)
     }
 
-    /// The block that the output belongs to. Nothing happens if it is empty.
+    /// The block of the output. An empty value is ignored.
     #[must_use]
     pub fn block_id(self, block_id: &str) -> Self {
-        self.placed("blockId", block_id.into(), true)
+        self.place("blockId", block_id.into(), true)
     }
 
-    /// How the output is drawn. Nothing happens if it is empty.
+    /// The style of the output. An empty value is ignored.
     #[must_use]
     pub fn style(self, style: Value) -> Self {
-        self.placed("style", style, true)
+        self.place("style", style, true)
     }
 
-    /// The value before a change of state, or the source of a `move` or `copy`.
+    /// The previous value of a state change, or the source of a `move` or `copy`.
     #[must_use]
     pub fn from_value(mut self, from: &str) -> Self {
         if let Some(Value::Array(operations)) = self.0.get_mut("delta") {
@@ -129,8 +129,8 @@ impl Built {
         self
     }
 
-    /// Puts a member into the delta, where the reference client looks for it, and beside it if the sample does.
-    fn placed(mut self, key: &str, value: Value, beside: bool) -> Self {
+    /// Sets a member of the delta, where the reference client expects it, and of the event if the sample does.
+    fn place(mut self, key: &str, value: Value, beside: bool) -> Self {
         let empty = match &value {
             Value::Null | Value::Bool(false) => true,
             Value::String(text) => text.is_empty(),
@@ -158,21 +158,21 @@ impl Built {
 }
 
 impl Builder {
-    /// A builder that asks `clock` for the time, in milliseconds since the epoch.
+    /// A builder with a clock in milliseconds since the epoch.
     #[must_use]
     pub fn new(clock: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
         Self { clock: Box::new(clock), defaults: Map::new(), objects: false }
     }
 
-    /// Sets a field that every event gets unless it has one of that name.
+    /// Sets a default field of every event.
     #[must_use]
     pub fn default_field(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.defaults.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Leaves deltas as the objects that they are, as the standard's builder does. Otherwise they are framed
-    /// as strings, as its reference server does and its client needs.
+    /// Writes deltas as objects, like the standard's builder. By default they are written as strings, like the
+    /// reference server, which the reference client requires.
     #[must_use]
     pub fn object_deltas(mut self) -> Self {
         self.objects = true;
@@ -183,8 +183,8 @@ impl Builder {
         (self.clock)().into()
     }
 
-    fn built(&self, event_type: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> Built {
-        let mut built = Built::new(event_type, fields);
+    fn build(&self, event_type: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> BuiltEvent {
+        let mut built = BuiltEvent::new(event_type, fields);
         for (key, value) in &self.defaults {
             if !built.0.contains_key(key) {
                 built.0.insert(key.clone(), value.clone());
@@ -193,18 +193,18 @@ impl Builder {
         built
     }
 
-    /// `data: …` and a blank line. Fields that are null are dropped; nothing is escaped to ASCII.
+    /// Frames an event: `data: …` and a blank line. Null fields are dropped; text is not escaped to ASCII.
     #[must_use]
     pub fn build_sse_data(&self, chat_info: impl Into<ChatInfo>) -> String {
         let text = match chat_info.into() {
             ChatInfo::Text(text) => text,
-            ChatInfo::Event(Built(mut event)) => {
+            ChatInfo::Event(BuiltEvent(mut event)) => {
                 event.retain(|_, value| !value.is_null());
                 let is_patch = event.get("type").is_some_and(|name| name == "STATE_DELTA");
                 if let Some(delta) = event.get_mut("delta") {
                     let is_args = matches!(delta, Value::Object(_)) && !is_patch && !self.objects;
                     if is_args {
-                        *delta = without_hazard(&delta.to_string()).into_owned().into();
+                        *delta = escape_brace_pairs(&delta.to_string()).into_owned().into();
                     }
                 }
                 Value::Object(event).to_string()
@@ -215,61 +215,61 @@ impl Builder {
 
     /// RUN_STARTED.
     #[must_use]
-    pub fn build_run_started(&self, message_id: &str) -> Built {
+    pub fn build_run_started(&self, message_id: &str) -> BuiltEvent {
         let fields =
             [("messageId", message_id.into()), ("role", ASSISTANT.into()), ("timestamp", self.now())];
-        self.built("RUN_STARTED", fields)
+        self.build("RUN_STARTED", fields)
     }
 
     /// RUN_FINISHED.
     #[must_use]
-    pub fn build_run_finished(&self, message_id: &str) -> Built {
+    pub fn build_run_finished(&self, message_id: &str) -> BuiltEvent {
         let fields =
             [("messageId", message_id.into()), ("role", ASSISTANT.into()), ("timestamp", self.now())];
-        self.built("RUN_FINISHED", fields)
+        self.build("RUN_FINISHED", fields)
     }
 
     /// RUN_ERROR.
     #[must_use]
-    pub fn build_run_error(&self, message: &str, code: Option<&str>) -> Built {
+    pub fn build_run_error(&self, message: &str, code: Option<&str>) -> BuiltEvent {
         let fields = [("message", message.into()), ("code", code.into()), ("timestamp", self.now())];
-        self.built("RUN_ERROR", fields)
+        self.build("RUN_ERROR", fields)
     }
 
     /// STEP_STARTED.
     #[must_use]
-    pub fn build_step_started(&self, step_name: &str) -> Built {
-        self.built("STEP_STARTED", [("stepName", step_name.into())])
+    pub fn build_step_started(&self, step_name: &str) -> BuiltEvent {
+        self.build("STEP_STARTED", [("stepName", step_name.into())])
     }
 
     /// STEP_FINISHED.
     #[must_use]
-    pub fn build_step_finished(&self, step_name: &str) -> Built {
-        self.built("STEP_FINISHED", [("stepName", step_name.into())])
+    pub fn build_step_finished(&self, step_name: &str) -> BuiltEvent {
+        self.build("STEP_FINISHED", [("stepName", step_name.into())])
     }
 
     /// BUSINESS_DATA_START.
     #[must_use]
-    pub fn build_business_data_start(&self, message_id: &str) -> Built {
+    pub fn build_business_data_start(&self, message_id: &str) -> BuiltEvent {
         let fields =
             [("messageId", message_id.into()), ("role", ASSISTANT.into()), ("timestamp", self.now())];
-        self.built("BUSINESS_DATA_START", fields)
+        self.build("BUSINESS_DATA_START", fields)
     }
 
     /// BUSINESS_DATA_CONTENT; see [`Built::layout`], [`Built::block_id`] and [`Built::style`].
     #[must_use]
-    pub fn build_business_data_content(&self, output: impl Into<Value>, message_id: &str) -> Built {
+    pub fn build_business_data_content(&self, output: impl Into<Value>, message_id: &str) -> BuiltEvent {
         let delta = json!({ "output": output.into() });
         let fields = [("messageId", message_id.into()), ("delta", delta), ("timestamp", self.now())];
-        self.built("BUSINESS_DATA_CONTENT", fields)
+        self.build("BUSINESS_DATA_CONTENT", fields)
     }
 
     /// BUSINESS_DATA_END.
     #[must_use]
-    pub fn build_business_data_end(&self, message_id: &str) -> Built {
+    pub fn build_business_data_end(&self, message_id: &str) -> BuiltEvent {
         let fields =
             [("messageId", message_id.into()), ("role", ASSISTANT.into()), ("timestamp", self.now())];
-        self.built("BUSINESS_DATA_END", fields)
+        self.build("BUSINESS_DATA_END", fields)
     }
 
     /// AGENT_COLLABORATIVE_MESSAGE_START.
@@ -279,112 +279,115 @@ impl Builder {
         from_agent: &str,
         to_agent: &str,
         message_id: &str,
-    ) -> Built {
+    ) -> BuiltEvent {
         let fields = [
             ("from", from_agent.into()),
             ("to", to_agent.into()),
             ("messageId", message_id.into()),
             ("timestamp", self.now()),
         ];
-        self.built("AGENT_COLLABORATIVE_MESSAGE_START", fields)
+        self.build("AGENT_COLLABORATIVE_MESSAGE_START", fields)
     }
 
     /// AGENT_COLLABORATIVE_MESSAGE_CONTENT; a task has an `id` and a `name`.
     #[must_use]
-    pub fn build_agent_collaborative_message_content(&self, task: Value, message_id: &str) -> Built {
+    pub fn build_agent_collaborative_message_content(&self, task: Value, message_id: &str) -> BuiltEvent {
         let delta = json!({ "task": task });
         let fields = [("delta", delta), ("messageId", message_id.into()), ("timestamp", self.now())];
-        self.built("AGENT_COLLABORATIVE_MESSAGE_CONTENT", fields)
+        self.build("AGENT_COLLABORATIVE_MESSAGE_CONTENT", fields)
     }
 
     /// AGENT_COLLABORATIVE_MESSAGE_END.
     #[must_use]
-    pub fn build_agent_collaborative_message_end(&self, message_id: &str) -> Built {
+    pub fn build_agent_collaborative_message_end(&self, message_id: &str) -> BuiltEvent {
         let fields = [("messageId", message_id.into()), ("timestamp", self.now())];
-        self.built("AGENT_COLLABORATIVE_MESSAGE_END", fields)
+        self.build("AGENT_COLLABORATIVE_MESSAGE_END", fields)
     }
 
     /// STATE_DELTA with one operation; see [`Built::from_value`].
     #[must_use]
-    pub fn build_state_delta(&self, op: &str, path: &str, value: impl Into<Value>) -> Built {
+    pub fn build_state_delta(&self, op: &str, path: &str, value: impl Into<Value>) -> BuiltEvent {
         let delta = json!([{ "op": op, "path": path, "value": value.into(), "from": "" }]);
-        self.built("STATE_DELTA", [("delta", delta), ("timestamp", self.now())])
+        self.build("STATE_DELTA", [("delta", delta), ("timestamp", self.now())])
     }
 
     /// STATE_SNAPSHOT.
     #[must_use]
-    pub fn build_state_snapshot(&self, snapshot: Value) -> Built {
-        self.built("STATE_SNAPSHOT", [("snapshot", snapshot), ("timestamp", self.now())])
+    pub fn build_state_snapshot(&self, snapshot: Value) -> BuiltEvent {
+        self.build("STATE_SNAPSHOT", [("snapshot", snapshot), ("timestamp", self.now())])
     }
 
-    /// MESSAGE_SNAPSHOT. Messages for developers are left out: they are not for end users.
+    /// MESSAGE_SNAPSHOT, without developer messages, which are not for end users.
     #[must_use]
-    pub fn build_message_snapshot(&self, messages: &[Message]) -> Built {
+    pub fn build_message_snapshot(&self, messages: &[Message]) -> BuiltEvent {
         let mut out = bytes::BytesMut::new();
         let mut list = ArrayWriter::new(&mut out);
-        let writing =
-            super::writer::messages::Writing { wrapped: !self.objects, developer: false, activity: true };
-        super::writer::messages::write(&mut list, messages, writing);
+        let options = super::writer::messages::MessageOptions {
+            wrapped: !self.objects,
+            developer: false,
+            activity: true,
+        };
+        super::writer::messages::write_list(&mut list, messages, options);
         list.end();
         let messages: Value = serde_json::from_slice(&out).unwrap_or_default();
-        self.built("MESSAGE_SNAPSHOT", [("messages", messages), ("timestamp", self.now())])
+        self.build("MESSAGE_SNAPSHOT", [("messages", messages), ("timestamp", self.now())])
     }
 
-    /// TOOL_CALL_START. The parent is the message that the call belongs to; an empty one is left out.
+    /// TOOL_CALL_START. The parent is the message of the call; an empty one is left out.
     #[must_use]
     pub fn build_tool_call_start(
         &self,
         tool_call_id: &str,
         tool_call_name: &str,
         parent_message_id: &str,
-    ) -> Built {
+    ) -> BuiltEvent {
         let parent = Some(parent_message_id).filter(|parent| !parent.is_empty());
         let fields = [
             ("toolCallId", tool_call_id.into()),
             ("toolCallName", tool_call_name.into()),
             ("parentMessageId", parent.into()),
         ];
-        self.built("TOOL_CALL_START", fields)
+        self.build("TOOL_CALL_START", fields)
     }
 
-    /// TOOL_CALL_ARGS. An object is framed as a string; a string is a piece of one.
+    /// TOOL_CALL_ARGS. An object is serialized to a string; a string is a part of the arguments.
     #[must_use]
-    pub fn build_tool_call_args(&self, tool_call_id: &str, delta: impl Into<Value>) -> Built {
+    pub fn build_tool_call_args(&self, tool_call_id: &str, delta: impl Into<Value>) -> BuiltEvent {
         let delta = match delta.into() {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        self.built("TOOL_CALL_ARGS", [("toolCallId", tool_call_id.into()), ("delta", delta.into())])
+        self.build("TOOL_CALL_ARGS", [("toolCallId", tool_call_id.into()), ("delta", delta.into())])
     }
 
     /// TOOL_CALL_END.
     #[must_use]
-    pub fn build_tool_call_end(&self, tool_call_id: &str) -> Built {
-        self.built("TOOL_CALL_END", [("toolCallId", tool_call_id.into())])
+    pub fn build_tool_call_end(&self, tool_call_id: &str) -> BuiltEvent {
+        self.build("TOOL_CALL_END", [("toolCallId", tool_call_id.into())])
     }
 
     /// TOOL_CALL_RESULT.
     #[must_use]
-    pub fn build_tool_call_result(&self, message_id: &str, tool_call_id: &str, content: &str) -> Built {
+    pub fn build_tool_call_result(&self, message_id: &str, tool_call_id: &str, content: &str) -> BuiltEvent {
         let fields = [
             ("messageId", message_id.into()),
             ("toolCallId", tool_call_id.into()),
             ("content", content.into()),
             ("role", "tool".into()),
         ];
-        self.built("TOOL_CALL_RESULT", fields)
+        self.build("TOOL_CALL_RESULT", fields)
     }
 
     /// CUSTOM.
     #[must_use]
-    pub fn build_custom(&self, name: &str, value: Value) -> Built {
-        self.built("CUSTOM", [("name", name.into()), ("value", value), ("timestamp", self.now())])
+    pub fn build_custom(&self, name: &str, value: Value) -> BuiltEvent {
+        self.build("CUSTOM", [("name", name.into()), ("value", value), ("timestamp", self.now())])
     }
 
     /// RAW.
     #[must_use]
-    pub fn build_raw(&self, event: Value, source: Option<&str>) -> Built {
-        self.built("RAW", [("event", event), ("source", source.into()), ("timestamp", self.now())])
+    pub fn build_raw(&self, event: Value, source: Option<&str>) -> BuiltEvent {
+        self.build("RAW", [("event", event), ("source", source.into()), ("timestamp", self.now())])
     }
 
     /// A text output.
@@ -393,49 +396,49 @@ impl Builder {
         json!({ "type": "text", "content": content })
     }
 
-    /// The same; the standard's sample calls it so.
+    /// The same, under its name in the standard's sample.
     #[must_use]
     pub fn build_text(&self, content: &str) -> Value {
         self.build_text_output(content)
     }
 
-    /// A thinking output: 10 seconds, still thinking, collapsed. [`Thinking`] changes that.
+    /// A thinking output; by default 10 seconds, not finished, collapsed.
     #[must_use]
-    pub fn build_thinking_output(&self, content: &str) -> Thinking {
-        Thinking { content: content.into(), elapsed: 10, thinking: true, collapse: true }
+    pub fn build_thinking_output(&self, content: &str) -> ThinkingOutput {
+        ThinkingOutput { content: content.into(), elapsed: 10, thinking: true, collapse: true }
     }
 
-    /// A fold output: the start of a section that is not folded. [`Fold`] changes that.
+    /// A fold output; by default the start of an expanded section.
     #[must_use]
-    pub fn build_fold_output(&self, title: &str) -> Fold {
-        Fold { title: title.into(), fold: false, position: "start".into() }
+    pub fn build_fold_output(&self, title: &str) -> FoldOutput {
+        FoldOutput { title: title.into(), fold: false, position: "start".into() }
     }
 
-    /// An image output. [`Media`] says where it is.
+    /// An image output.
     #[must_use]
-    pub fn build_image_output(&self, mime_type: &str) -> Media {
-        Media::new("image", mime_type)
+    pub fn build_image_output(&self, mime_type: &str) -> MediaOutput {
+        MediaOutput::new("image", mime_type)
     }
 
     /// An audio output.
     #[must_use]
-    pub fn build_audio_output(&self, mime_type: &str) -> Media {
-        Media::new("audio", mime_type)
+    pub fn build_audio_output(&self, mime_type: &str) -> MediaOutput {
+        MediaOutput::new("audio", mime_type)
     }
 
     /// A video output.
     #[must_use]
-    pub fn build_video_output(&self, mime_type: &str) -> Media {
-        Media::new("video", mime_type)
+    pub fn build_video_output(&self, mime_type: &str) -> MediaOutput {
+        MediaOutput::new("video", mime_type)
     }
 
     /// A file output.
     #[must_use]
-    pub fn build_file_output(&self, mime_type: &str) -> Media {
-        Media::new("file", mime_type)
+    pub fn build_file_output(&self, mime_type: &str) -> MediaOutput {
+        MediaOutput::new("file", mime_type)
     }
 
-    /// A button output: a click is sent as a user message of that name.
+    /// A button output; a click sends its name as a user message.
     #[must_use]
     pub fn build_button_output(&self, name: &str) -> Value {
         json!({ "type": "button", "data": { "name": name } })
@@ -447,38 +450,38 @@ impl Builder {
         json!({ "type": "icon", "data": { "icon": icon, "color": color } })
     }
 
-    /// A list of tool calls; one of the same id is added to, tool by tool.
+    /// A list of tool calls; updates the list of the same id tool by tool.
     #[must_use]
     pub fn build_tool_call_show_output(&self, id: &str, title: &str, icon: &str, tools: Vec<Value>) -> Value {
         json!({ "type": "toolCallShow", "id": id, "data": { "title": title, "icon": icon, "tools": tools } })
     }
 }
 
-/// A thinking output in the making.
+/// A thinking output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Thinking {
+pub struct ThinkingOutput {
     content: String,
     elapsed: i64,
     thinking: bool,
     collapse: bool,
 }
 
-impl Thinking {
-    /// Whole seconds since the thinking began.
+impl ThinkingOutput {
+    /// Whole seconds since the start of the thinking.
     #[must_use]
     pub fn elapsed(mut self, seconds: i64) -> Self {
         self.elapsed = seconds;
         self
     }
 
-    /// Whether it goes on.
+    /// Whether the thinking continues.
     #[must_use]
     pub fn thinking(mut self, thinking: bool) -> Self {
         self.thinking = thinking;
         self
     }
 
-    /// Whether the box is drawn closed.
+    /// Whether the box is collapsed.
     #[must_use]
     pub fn collapse(mut self, collapse: bool) -> Self {
         self.collapse = collapse;
@@ -486,23 +489,23 @@ impl Thinking {
     }
 }
 
-impl From<Thinking> for Value {
-    fn from(output: Thinking) -> Self {
-        let Thinking { content, elapsed, thinking, collapse } = output;
+impl From<ThinkingOutput> for Value {
+    fn from(output: ThinkingOutput) -> Self {
+        let ThinkingOutput { content, elapsed, thinking, collapse } = output;
         json!({ "type": "thinking", "data": { "content": content, "elapsed": elapsed, "thinking": thinking, "collapse": collapse } })
     }
 }
 
-/// A fold output in the making.
+/// A fold output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fold {
+pub struct FoldOutput {
     title: String,
     fold: bool,
     position: String,
 }
 
-impl Fold {
-    /// Whether the section is drawn closed.
+impl FoldOutput {
+    /// Whether the section is collapsed.
     #[must_use]
     pub fn fold(mut self, fold: bool) -> Self {
         self.fold = fold;
@@ -517,21 +520,21 @@ impl Fold {
     }
 }
 
-impl From<Fold> for Value {
-    fn from(output: Fold) -> Self {
-        let Fold { title, fold, position } = output;
+impl From<FoldOutput> for Value {
+    fn from(output: FoldOutput) -> Self {
+        let FoldOutput { title, fold, position } = output;
         json!({ "type": "fold", "data": { "title": title, "fold": fold, "position": position } })
     }
 }
 
-/// An image, audio, video or file output in the making.
+/// An image, audio, video or file output.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Media {
+pub struct MediaOutput {
     kind: &'static str,
     data: Map<String, Value>,
 }
 
-impl Media {
+impl MediaOutput {
     fn new(kind: &'static str, mime_type: &str) -> Self {
         Self { kind, data: Map::from_iter([("mimeType".to_owned(), mime_type.into())]) }
     }
@@ -541,33 +544,33 @@ impl Media {
         self
     }
 
-    /// Where it is.
+    /// The URL.
     #[must_use]
     pub fn url(self, url: &str) -> Self {
         self.with("url", url)
     }
 
-    /// What it is, in base64.
+    /// The data in base64.
     #[must_use]
     pub fn data(self, base64: &str) -> Self {
         self.with("data", base64)
     }
 
-    /// What to call it.
+    /// The display name.
     #[must_use]
     pub fn name(self, name: &str) -> Self {
         self.with("name", name)
     }
 
-    /// What to say where it cannot be shown.
+    /// The alternative text.
     #[must_use]
     pub fn alt(self, alt: &str) -> Self {
         self.with("alt", alt)
     }
 }
 
-impl From<Media> for Value {
-    fn from(output: Media) -> Self {
+impl From<MediaOutput> for Value {
+    fn from(output: MediaOutput) -> Self {
         json!({ "type": output.kind, "data": output.data })
     }
 }

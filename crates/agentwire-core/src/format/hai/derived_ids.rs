@@ -1,9 +1,9 @@
-//! Names for what HAI does not name.
+//! Ids for items that have none in HAI.
 //!
-//! A HAI message holds text, thinking and any number of other outputs, and its id may come back after its end.
-//! In the canonical model each of these is a thing of its own and needs an id. The reader derives them here,
-//! from the message's id and a count. The writer keeps the same ledger of the frames that it writes, so it
-//! knows which id a reader will derive, and says the real one (in `agui`) only where that is another.
+//! A HAI message contains text, thinking and any number of other outputs, and its id may be reused after its
+//! end. In the canonical model each of these is an item with an id. The reader derives the ids here, from the
+//! id of the message and a count. The writer counts the frames that it writes in the same way, so it can predict
+//! the id that a reader will derive, and writes the real one (in `agui`) only where it differs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,27 +13,27 @@ use crate::{
     patch::{Op, Patch, PatchOp, escape_token},
 };
 
-/// Messages that are counted at once; the table starts anew beyond that, as that of the interner does. A run
-/// rarely has a hundred.
+/// Limit of counted messages; beyond it the table is cleared, like that of the interner. A run rarely has a
+/// hundred.
 const MAX_MESSAGES: usize = 4096;
 
-/// Block ids of one message that are told apart; beyond that, each output is counted.
+/// Limit of distinct block ids per message; beyond it each output is counted.
 const MAX_BLOCK_IDS: usize = 4096;
 
-/// Lists of tool calls (`toolCallShow`) that can be added to, and tools in one of them. The reference client
-/// draws them all, so nobody sends this many.
-const MAX_SHOWS: usize = 256;
+/// Limits of `toolCallShow` lists that can be updated, and of the tools in one of them. The reference client
+/// renders all of them, so real streams stay far below.
+const MAX_TOOL_LISTS: usize = 256;
 const MAX_TOOLS: usize = 4096;
 
-/// What has been counted so far.
+/// Counts of the items in each message.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    messages: HashMap<Box<str>, Counts>,
-    shows: HashMap<String, Show>,
+pub(crate) struct DerivedIds {
+    messages: HashMap<Box<str>, MessageCounts>,
+    tool_lists: HashMap<String, ToolList>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct MessageCounts {
     starts: u32,
     texts: u32,
     thoughts: u32,
@@ -42,158 +42,169 @@ struct Counts {
     block_ids: HashSet<Box<str>>,
 }
 
-/// A list of tool calls on the screen.
+/// A `toolCallShow` list as displayed.
 #[derive(Clone, Debug)]
-struct Show {
+struct ToolList {
     activity: MessageId,
-    /// Everything but the tools, as paths into the activity's content.
+    /// All values except the tools, by path in the content of the activity.
     members: Vec<(String, Json)>,
     tools: Vec<String>,
 }
 
-/// What an output that is neither text nor thinking is to the canonical model.
+/// The canonical form of an output that is neither text nor thinking.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Drawn {
-    /// Something new.
-    Block(MessageId),
-    /// More of a list of tool calls.
-    More(MessageId, Patch),
+pub(crate) enum BlockTarget {
+    /// A new block.
+    New(MessageId),
+    /// A change to an existing tool list.
+    Update(MessageId, Patch),
 }
 
-impl Ledger {
-    fn counts(&mut self, message: &str) -> &mut Counts {
+impl DerivedIds {
+    fn counts(&mut self, message: &str) -> &mut MessageCounts {
         if !self.messages.contains_key(message) {
             if self.messages.len() >= MAX_MESSAGES {
                 self.messages.clear();
             }
-            self.messages.insert(message.into(), Counts::default());
+            self.messages.insert(message.into(), MessageCounts::default());
         }
-        self.messages.get_mut(message).expect("it was made if it was not there")
+        self.messages.get_mut(message).expect("inserted above")
     }
 
-    fn count(&self, message: &str, of: impl Fn(&Counts) -> u32) -> u32 {
+    fn count(&self, message: &str, of: impl Fn(&MessageCounts) -> u32) -> u32 {
         self.messages.get(message).map_or(0, of)
     }
 
-    /// A message opens.
-    pub(crate) fn start(&mut self, message: &str) {
+    /// Counts the start of a message.
+    pub(crate) fn note_start(&mut self, message: &str) {
         self.counts(message).starts += 1;
     }
 
-    /// Whether a message was ever opened.
+    /// Whether the message was ever started.
     pub(crate) fn is_used(&self, message: &str) -> bool {
         self.count(message, |counts| counts.starts) > 0
     }
 
-    /// The id of the next text in a message. A second use of the message's id makes a second text.
-    pub(crate) fn text(&self, message: &str) -> MessageId {
+    /// The id of the next text in a message. Reuse of the message id yields a second text.
+    pub(crate) fn next_text(&self, message: &str) -> MessageId {
         match self.count(message, |counts| counts.texts) {
             0 => message.into(),
             texts => format!("{message}#{}", texts + 1).into(),
         }
     }
 
-    /// That text has begun.
-    pub(crate) fn took_text(&mut self, message: &str) {
+    /// Counts a started text.
+    pub(crate) fn count_text(&mut self, message: &str) {
         self.counts(message).texts += 1;
     }
 
-    /// The id of the next thought in a message.
-    pub(crate) fn thought(&self, message: &str) -> MessageId {
+    /// The id of the next thinking span in a message.
+    pub(crate) fn next_thought(&self, message: &str) -> MessageId {
         format!("{message}:thinking:{}", self.count(message, |counts| counts.thoughts)).into()
     }
 
-    /// That thought has begun.
-    pub(crate) fn took_thought(&mut self, message: &str) {
+    /// Counts a started thinking span.
+    pub(crate) fn count_thought(&mut self, message: &str) {
         self.counts(message).thoughts += 1;
     }
 
-    /// The id of the next hand-over under a message's id.
-    pub(crate) fn collaboration(&self, message: &str) -> MessageId {
+    /// The id of the next collaboration with this message id.
+    pub(crate) fn next_collaboration(&self, message: &str) -> MessageId {
         format!("{message}:collaboration:{}", self.count(message, |counts| counts.collaborations)).into()
     }
 
-    /// That hand-over has begun.
-    pub(crate) fn took_collaboration(&mut self, message: &str) {
+    /// Counts a started collaboration.
+    pub(crate) fn count_collaboration(&mut self, message: &str) {
         self.counts(message).collaborations += 1;
     }
 
-    /// What an output of a message will be.
-    pub(crate) fn drawn(&self, message: &str, output: &Object, place: Placed<'_>) -> Drawn {
-        if let Some(shown) = Shown::of(output, place)
-            && let Some(show) = self.shows.get(&shown.id)
-            && show.tools.len() + shown.tools.len() <= MAX_TOOLS
+    /// The canonical form of the next output of a message.
+    pub(crate) fn next_block(
+        &self,
+        message: &str,
+        output: &Object,
+        placement: PlacementRef<'_>,
+    ) -> BlockTarget {
+        if let Some(output_list) = ToolListOutput::of(output, placement)
+            && let Some(list) = self.tool_lists.get(&output_list.id)
+            && list.tools.len() + output_list.tools.len() <= MAX_TOOLS
         {
-            return Drawn::More(show.activity.clone(), show.patch(&shown));
+            return BlockTarget::Update(list.activity.clone(), list.patch(&output_list));
         }
         let count = self.count(message, |counts| counts.blocks);
-        let known = |id: &str| {
+        let is_taken = |id: &str| {
             self.messages.get(message).is_some_and(|counts| {
                 counts.block_ids.contains(id) || counts.block_ids.len() >= MAX_BLOCK_IDS
             })
         };
-        Drawn::Block(match place.block_id {
-            Some(id) if known(id) || is_countlike(id) => format!("{message}:{id}:{count}").into(),
+        BlockTarget::New(match placement.block_id {
+            Some(id) if is_taken(id) || ends_in_number(id) => format!("{message}:{id}:{count}").into(),
             Some(id) => format!("{message}:{id}").into(),
             None => format!("{message}:{count}").into(),
         })
     }
 
-    /// That output has been drawn.
-    pub(crate) fn took_drawn(&mut self, message: &str, output: &Object, place: Placed<'_>, drawn: &Drawn) {
-        let shown = Shown::of(output, place);
-        match drawn {
-            Drawn::More(..) => {
-                if let Some(shown) = shown
-                    && let Some(show) = self.shows.get_mut(&shown.id)
+    /// Counts a written or read output.
+    pub(crate) fn count_block(
+        &mut self,
+        message: &str,
+        output: &Object,
+        placement: PlacementRef<'_>,
+        target: &BlockTarget,
+    ) {
+        let output_list = ToolListOutput::of(output, placement);
+        match target {
+            BlockTarget::Update(..) => {
+                if let Some(output_list) = output_list
+                    && let Some(list) = self.tool_lists.get_mut(&output_list.id)
                 {
-                    show.take(&shown);
+                    list.apply(&output_list);
                 }
             }
-            Drawn::Block(id) => {
+            BlockTarget::New(id) => {
                 let counts = self.counts(message);
                 counts.blocks += 1;
-                if let Some(block) = place.block_id
+                if let Some(block) = placement.block_id
                     && counts.block_ids.len() < MAX_BLOCK_IDS
                 {
                     counts.block_ids.insert(block.into());
                 }
-                if let Some(shown) = shown
-                    && self.shows.len() < MAX_SHOWS
+                if let Some(output_list) = output_list
+                    && self.tool_lists.len() < MAX_TOOL_LISTS
                 {
-                    let mut show = Show { activity: id.clone(), members: Vec::new(), tools: Vec::new() };
-                    show.take(&shown);
-                    self.shows.insert(shown.id, show);
+                    let mut list = ToolList { activity: id.clone(), members: Vec::new(), tools: Vec::new() };
+                    list.apply(&output_list);
+                    self.tool_lists.insert(output_list.id, list);
                 }
             }
         }
     }
 }
 
-/// Whether `id` could be mistaken for one that ends in a count.
-fn is_countlike(id: &str) -> bool {
+/// Whether `id` could be confused with an id that ends in a count.
+fn ends_in_number(id: &str) -> bool {
     let last = id.rsplit(':').next().unwrap_or(id);
     !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Where an output is placed, as far as names depend on it.
+/// The placement of an output, as far as ids depend on it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Placed<'p> {
+pub(crate) struct PlacementRef<'p> {
     pub(crate) layout: Option<&'p Json>,
     pub(crate) block_id: Option<&'p str>,
     pub(crate) style: Option<&'p Json>,
 }
 
-/// A `toolCallShow` output taken apart: to be added to the one of the same `id`, tool by tool.
-struct Shown {
+/// A parsed `toolCallShow` output, which updates the list of the same `id` tool by tool.
+struct ToolListOutput {
     id: String,
     members: Vec<(String, Json)>,
     tools: Vec<(String, Json)>,
 }
 
-impl Shown {
-    fn of(output: &Object, place: Placed<'_>) -> Option<Self> {
-        // A quick look first: hardly any output is one of these.
+impl ToolListOutput {
+    fn of(output: &Object, placement: PlacementRef<'_>) -> Option<Self> {
+        // Cheap test first: few outputs are of this type.
         if !output.get().contains("\"toolCallShow\"") || output.get_str("type")? != "toolCallShow" {
             return None;
         }
@@ -203,7 +214,7 @@ impl Shown {
         for (key, value) in output.entries() {
             match key.as_str() {
                 "type" | "id" => {}
-                // The activity has these names for something else.
+                // These names have another meaning in the activity.
                 "layout" | "style" => return None,
                 "data" => {
                     for (key, value) in value.into_object()?.entries() {
@@ -211,7 +222,7 @@ impl Shown {
                             let tools = tools.insert(Vec::new());
                             for tool in value.elements()? {
                                 let id = tool.clone().into_object()?.get_str("id")?;
-                                if tools.len() >= MAX_TOOLS || tools.iter().any(|(known, _)| *known == id) {
+                                if tools.len() >= MAX_TOOLS || tools.iter().any(|(other, _)| *other == id) {
                                     return None;
                                 }
                                 tools.push((id, tool));
@@ -224,19 +235,19 @@ impl Shown {
                 _ => members.push((format!("/{}", escape_token(&key)), value)),
             }
         }
-        let placed = [("/layout", place.layout), ("/style", place.style)];
+        let placed = [("/layout", placement.layout), ("/style", placement.style)];
         members
             .extend(placed.into_iter().filter_map(|(path, value)| Some((path.to_owned(), value?.clone()))));
         Some(Self { id, members, tools: tools? })
     }
 }
 
-impl Show {
-    /// What must change so that the list shows `next` too.
-    fn patch(&self, next: &Shown) -> Patch {
+impl ToolList {
+    /// The patch that adds `next` to the list.
+    fn patch(&self, next: &ToolListOutput) -> Patch {
         let mut operations = Vec::new();
         for (path, value) in &next.members {
-            match self.members.iter().find(|(known, _)| known == path) {
+            match self.members.iter().find(|(other, _)| other == path) {
                 Some((_, old)) if old == value => {}
                 Some(_) => operations.push(PatchOp::replace(path.as_str(), value.clone())),
                 None => operations.push(PatchOp::with_value(Op::Add, path.as_str(), value.clone())),
@@ -244,7 +255,7 @@ impl Show {
         }
         let mut tools: Vec<&str> = self.tools.iter().map(String::as_str).collect();
         for (id, tool) in &next.tools {
-            match tools.iter().position(|known| known == id) {
+            match tools.iter().position(|other| other == id) {
                 Some(index) => {
                     operations.push(PatchOp::replace(format!("/data/tools/{index}"), tool.clone()));
                 }
@@ -257,9 +268,9 @@ impl Show {
         Patch(operations)
     }
 
-    fn take(&mut self, next: &Shown) {
+    fn apply(&mut self, next: &ToolListOutput) {
         for (path, value) in &next.members {
-            match self.members.iter_mut().find(|(known, _)| known == path) {
+            match self.members.iter_mut().find(|(other, _)| other == path) {
                 Some((_, old)) => *old = value.clone(),
                 None => self.members.push((path.clone(), value.clone())),
             }
@@ -280,20 +291,20 @@ mod tests {
         Json::parse(text).unwrap().into_object().unwrap()
     }
 
-    fn draw(ledger: &mut Ledger, output: &str, block_id: Option<&str>) -> Drawn {
-        let (output, place) = (object(output), Placed { block_id, ..Placed::default() });
-        let drawn = ledger.drawn("m", &output, place);
-        ledger.took_drawn("m", &output, place, &drawn);
-        drawn
+    fn count_next(derived_ids: &mut DerivedIds, output: &str, block_id: Option<&str>) -> BlockTarget {
+        let (output, placement) = (object(output), PlacementRef { block_id, ..PlacementRef::default() });
+        let target = derived_ids.next_block("m", &output, placement);
+        derived_ids.count_block("m", &output, placement, &target);
+        target
     }
 
     #[test]
-    fn every_block_has_an_id_of_its_own() {
-        let ledger = &mut Ledger::default();
+    fn every_block_has_a_unique_id() {
+        let derived_ids = &mut DerivedIds::default();
         let mut ids = Vec::new();
         for block in [None, Some("b"), Some("b"), Some("1"), Some("b:2"), None, Some("0")] {
-            match draw(ledger, r#"{"type":"icon"}"#, block) {
-                Drawn::Block(id) => ids.push(id.to_string()),
+            match count_next(derived_ids, r#"{"type":"icon"}"#, block) {
+                BlockTarget::New(id) => ids.push(id.to_string()),
                 other => panic!("{other:?}"),
             }
         }
@@ -301,31 +312,31 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_tools_grows_by_tool() {
-        let ledger = &mut Ledger::default();
-        let show = |title: &str, tools: &str| {
+    fn tool_list_is_updated_tool_by_tool() {
+        let derived_ids = &mut DerivedIds::default();
+        let list = |title: &str, tools: &str| {
             format!(r#"{{"type":"toolCallShow","id":"s","data":{{"title":"{title}","tools":[{tools}]}}}}"#)
         };
-        let first = draw(ledger, &show("T", r#"{"id":"a","progress":1}"#), None);
-        assert_eq!(first, Drawn::Block("m:0".into()));
-        let next = draw(ledger, &show("U", r#"{"id":"a","progress":2},{"id":"b"}"#), None);
+        let first = count_next(derived_ids, &list("T", r#"{"id":"a","progress":1}"#), None);
+        assert_eq!(first, BlockTarget::New("m:0".into()));
+        let next = count_next(derived_ids, &list("U", r#"{"id":"a","progress":2},{"id":"b"}"#), None);
         let wanted = Patch(vec![
             PatchOp::replace("/data/title", Json::string("U")),
             PatchOp::replace("/data/tools/0", object(r#"{"id":"a","progress":2}"#).into()),
             PatchOp::add("/data/tools/-", object(r#"{"id":"b"}"#).into()),
         ]);
-        assert_eq!(next, Drawn::More("m:0".into(), wanted));
-        let last = draw(ledger, &show("U", r#"{"id":"b","progress":1}"#), None);
+        assert_eq!(next, BlockTarget::Update("m:0".into(), wanted));
+        let last = count_next(derived_ids, &list("U", r#"{"id":"b","progress":1}"#), None);
         let wanted =
             Patch(vec![PatchOp::replace("/data/tools/1", object(r#"{"id":"b","progress":1}"#).into())]);
-        assert_eq!(last, Drawn::More("m:0".into(), wanted));
+        assert_eq!(last, BlockTarget::Update("m:0".into(), wanted));
     }
 
     #[test]
-    fn a_reused_message_id_makes_another_text() {
-        let ledger = &mut Ledger::default();
-        assert_eq!(&*ledger.text("m"), "m");
-        ledger.took_text("m");
-        assert_eq!(&*ledger.text("m"), "m#2");
+    fn reused_message_id_yields_another_text() {
+        let derived_ids = &mut DerivedIds::default();
+        assert_eq!(&*derived_ids.next_text("m"), "m");
+        derived_ids.count_text("m");
+        assert_eq!(&*derived_ids.next_text("m"), "m#2");
     }
 }

@@ -1,4 +1,4 @@
-//! Lenient access to JSON members.
+//! Lenient access to JSON members: HAI servers send `null` for absent members, and numbers or objects for strings.
 
 use serde_json::value::RawValue;
 
@@ -7,19 +7,19 @@ use crate::{
     tally::Tally,
 };
 
-/// A string; `null` is the same as nothing.
+/// An optional string; `null` counts as absent.
 pub(crate) fn id(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Option<String>, ReadError> {
     let path = f.path();
     let path = Path::Key(&path, key);
     f.take_unless_null(key).map(|raw| Ok(crate::json::text(raw, path, tally)?.into_owned())).transpose()
 }
 
-/// A string that must be there.
+/// A required string.
 pub(crate) fn need(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<String, ReadError> {
     id(f, key, tally)?.ok_or_else(|| f.missing(key, "a string"))
 }
 
-/// An object; `null` is the same as nothing.
+/// An optional object; `null` counts as absent.
 pub(crate) fn object(
     f: &mut Fields<'_, '_>,
     key: &str,
@@ -34,7 +34,7 @@ pub(crate) fn object(
     }
 }
 
-/// Any JSON; `null` is the same as nothing.
+/// Any JSON value; `null` counts as absent.
 pub(crate) fn some_json(
     f: &mut Fields<'_, '_>,
     key: &str,
@@ -44,7 +44,7 @@ pub(crate) fn some_json(
     f.take_unless_null(key).map(|raw| json(raw, Path::Key(&path, key), tally)).transpose()
 }
 
-/// `blockId`; the empty string is the same as nothing, and a number is a name too.
+/// `blockId`; the empty string counts as absent, a number is accepted as an id.
 pub(crate) fn block_id(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Box<str>>, ReadError> {
     let path = f.path();
     let path = Path::Key(&path, "blockId");
@@ -58,7 +58,7 @@ pub(crate) fn block_id(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Opti
     }
 }
 
-/// A string as it is, anything else as JSON text.
+/// The content of a string, or the JSON text of any other value.
 pub(crate) fn text_or_json(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Box<str>, ReadError> {
     if raw.get().starts_with('"') {
         Ok(text(raw, path, tally)?.into())

@@ -1,13 +1,13 @@
-//! Members of HAI frames that are kept in metadata `hai`.
+//! The metadata key `hai`: which members of HAI events and messages are stored under it.
 
 use super::wire::{AGUI, MESSAGES_SNAPSHOT};
 
 /// Members that every event may have.
 const BASE: &[&str] = &["type", "timestamp", "subagentRunId", "metadata", "rawEvent", AGUI];
 
-/// Keys of metadata `hai` that have a meaning of their own. A member of an event that has such a name, and is
-/// not what the name means, is kept elsewhere.
-const MEANINGFUL: &[&str] = &[
+/// Keys of metadata `hai` with a defined meaning. A member of an event that has such a name with another meaning
+/// is stored among the unknown members instead.
+const RESERVED: &[&str] = &[
     "messageId",
     "role",
     "layout",
@@ -27,8 +27,8 @@ const MEANINGFUL: &[&str] = &[
     "name",
 ];
 
-/// The members of an event that the reader understands; any other is kept in metadata `hai`.
-fn members(event_type: &str) -> &'static [&'static str] {
+/// The members of an event that the reader interprets; all others are stored in metadata `hai`.
+fn interpreted(event_type: &str) -> &'static [&'static str] {
     match event_type {
         "RUN_STARTED" => {
             &["threadId", "runId", "parentRunId", "protocolVersion", "input", "messageId", "role"]
@@ -55,12 +55,13 @@ fn members(event_type: &str) -> &'static [&'static str] {
     }
 }
 
-/// Whether an event may carry `key` of metadata `hai` as a plain member, so that the reader puts it back there.
+/// Whether the entry `key` of metadata `hai` can be written as a member of the event, from which the reader
+/// restores it.
 pub(crate) fn is_free(event_type: &str, key: &str) -> bool {
-    !BASE.contains(&key) && !members(event_type).contains(&key) && !MEANINGFUL.contains(&key)
+    !BASE.contains(&key) && !interpreted(event_type).contains(&key) && !RESERVED.contains(&key)
 }
 
-/// Whether `key`, a member of an event that nobody understands, may live in metadata `hai`.
+/// Whether an unknown member `key` can be stored in metadata `hai`.
 pub(crate) fn is_foreign(key: &str) -> bool {
-    !MEANINGFUL.contains(&key)
+    !RESERVED.contains(&key)
 }

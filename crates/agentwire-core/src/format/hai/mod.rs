@@ -1,19 +1,19 @@
-//! HAI, the human–agent interaction protocol: all of the standard, both ways.
+//! HAI, the human–agent interaction protocol: the whole standard, read and written.
 //!
-//! Written after the standard's text, its builder sample, and what its public reference server and client put
-//! on the wire (September 2025). HAI descends from AG-UI; its own are *business data*, messages made of outputs
-//! (text, thinking, fold, button, icon, toolCallShow, media and whatever else an application draws) in place of
-//! text messages, and hand-overs between agents. The canonical model has events for both.
+//! Based on the text of the standard, its builder sample, and traffic of its public reference server and client
+//! (September 2025). HAI descends from AG-UI. It replaces text messages by *business data*, messages made of
+//! outputs (text, thinking, fold, button, icon, toolCallShow, media, application-defined ones), and adds
+//! collaborations, the handover of tasks between agents. The canonical model has events for both.
 //!
-//! A stream that came from AG-UI comes back as the same stream. What HAI has no place for is sent as a plain
-//! member (`subagentRunId`, `metadata`, `rawEvent`), in the member `agui` that says which event a frame stands
-//! for, or as a CUSTOM event `agui.…`; HAI's clients ignore all three. The other way round, what only HAI
-//! has lives in metadata `hai`.
+//! AG-UI → HAI → AG-UI restores the same stream. Values that HAI has no member for are written as additional
+//! members (`subagentRunId`, `metadata`, `rawEvent`), in the member `agui`, which names the AG-UI event that a
+//! frame represents, or as a CUSTOM event `agui.…`; HAI clients ignore all three. In the other direction,
+//! values that only HAI has are stored in metadata `hai`.
 //!
-//! Lost in translation: the order of keys; ids that are the empty string, which count as missing ones; a
-//! message's start and end where nothing but blocks stands in it (they are put back around the blocks); messages
-//! for developers, unless asked for; times that the source did not give, because every HAI event has one; with
-//! `tool_args=whole` the pieces that arguments came in; in the binary form integers beyond 2^53.
+//! Lost in translation: the order of keys; empty ids, which count as missing; the start and end of a message
+//! that contains only blocks (the writer emits them around the blocks); developer messages, unless requested;
+//! the absence of a timestamp, because every HAI event has one; with `tool_args=whole` the split of the arguments
+//! into deltas; in the binary form integers beyond 2^53.
 
 pub mod builder;
 mod delta;
@@ -35,7 +35,7 @@ pub use self::builder::Builder;
 use self::{
     options::OPTIONS,
     reader::HaiReader,
-    writer::{Encoding, HaiWriter},
+    writer::{HaiEncoding, HaiWriter},
 };
 use super::{Format, Profile};
 use crate::framing::Framing;
@@ -74,7 +74,7 @@ pub static FORMAT: Format = Format {
     ordered: false,
     options: OPTIONS,
     reader: Some(|setup| Box::new(HaiReader::new(setup))),
-    writer: Some(|profile, setup| Box::new(HaiWriter::new(profile, setup, Encoding::Json))),
+    writer: Some(|profile, setup| Box::new(HaiWriter::new(profile, setup, HaiEncoding::Json))),
     time_option: Some("stamp"),
     ..Format::EMPTY
 };

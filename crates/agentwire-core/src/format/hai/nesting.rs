@@ -1,8 +1,8 @@
-//! Limits of nesting.
+//! Nesting limits: a value that is embedded in another document must stay within [`MAX_DEPTH`].
 
 use crate::json::{Json, MAX_DEPTH, Object};
 
-/// Whether `value` can travel `levels` deeper than it is and still be read.
+/// Whether `value` stays within [`MAX_DEPTH`] when nested `levels` deeper.
 pub(crate) fn fits(value: &str, levels: usize) -> bool {
     let (mut depth, mut deepest) = (0_usize, 0);
     let bytes = value.as_bytes();
@@ -27,7 +27,7 @@ pub(crate) fn fits(value: &str, levels: usize) -> bool {
     deepest + levels <= MAX_DEPTH
 }
 
-/// The object of those members that are not nested too deep to be members.
+/// An object of the entries that are not nested too deep to be members.
 pub(crate) fn compose<'k>(entries: impl IntoIterator<Item = (&'k str, Json)>) -> Object {
     Object::from_entries(entries.into_iter().filter(|(_, value)| fits(value.get(), 1)))
 }

@@ -1,4 +1,4 @@
-//! Options of HAI: `-O key=value`.
+//! The options of HAI (`-O key=value`) and their parsed form.
 
 use super::wire::MESSAGES_SNAPSHOT;
 use crate::format::{OptionSpec, Options, WHOLE_NUMBER};

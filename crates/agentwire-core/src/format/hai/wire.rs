@@ -1,6 +1,6 @@
-//! HAI's own words.
+//! Names and keys of HAI.
 
-/// The 20 events of the standard, each with its number in the binary form.
+/// The 20 event types of the standard, with their numbers in the binary form.
 pub(crate) const EVENTS: [(&str, u64); 20] = [
     ("RUN_STARTED", 1),
     ("RUN_FINISHED", 2),
@@ -24,24 +24,24 @@ pub(crate) const EVENTS: [(&str, u64); 20] = [
     ("CUSTOM", 20),
 ];
 
-/// AG-UI's name for MESSAGE_SNAPSHOT, and the one that the standard's prose uses.
+/// The AG-UI name of MESSAGE_SNAPSHOT, which the text of the standard uses too.
 pub(crate) const MESSAGES_SNAPSHOT: &str = "MESSAGES_SNAPSHOT";
 
-/// The member of an event or message that says which AG-UI event it stands for, where HAI's own members do
-/// not say it all. Clients ignore it; the reader restores the very same event from it.
+/// The member of an event or message that describes the AG-UI event it represents, where the members of HAI
+/// are not sufficient. Clients ignore it; the reader restores the identical event from it.
 pub(crate) const AGUI: &str = "agui";
 
-/// The member of [`AGUI`] by which a frame is for HAI clients only: the reader passes over it.
+/// The member of [`AGUI`] that marks a frame as meant for HAI clients only: the reader skips it.
 pub(crate) const SKIP: &str = "skip";
 
-/// The key of an event's metadata under which the members live that only HAI has.
+/// The metadata key under which HAI-specific members are stored.
 pub(crate) const HAI: &str = "hai";
 
-/// The CUSTOM event that carries an output in profile `@text`.
+/// The name of the CUSTOM event that carries an output in profile `@text`.
 pub(crate) const OUTPUT: &str = "hai.output";
 
-/// The `source` of a RAW event that holds a HAI event of an unknown type.
+/// The `source` of a RAW event that contains a HAI event of an unknown type.
 pub(crate) const SOURCE: &str = "hai";
 
-/// The role of a message unless it says otherwise.
+/// The default role of a message.
 pub(crate) const ASSISTANT: &str = "assistant";

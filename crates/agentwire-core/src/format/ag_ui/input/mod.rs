@@ -134,8 +134,16 @@ pub(crate) fn write_input(w: &mut ObjectWriter<'_>, input: &RunInput) {
             list.object(|w| writer::messages::write_message(w, message));
         }
     });
+    write_tools(w, &input.tools);
+    write_context(w, &input.context);
+    w.opt_json("forwardedProps", input.forwarded.as_ref());
+    writer::json::write_resume(w, input.resume.as_deref());
+}
+
+/// Writes the list `tools`.
+pub(crate) fn write_tools(w: &mut ObjectWriter<'_>, tools: &[Tool]) {
     w.array("tools", |list| {
-        for tool in &input.tools {
+        for tool in tools {
             list.object(|w| {
                 w.str("name", &tool.name)
                     .str("description", &tool.description)
@@ -144,13 +152,15 @@ pub(crate) fn write_input(w: &mut ObjectWriter<'_>, input: &RunInput) {
             });
         }
     });
+}
+
+/// Writes the list `context`.
+pub(crate) fn write_context(w: &mut ObjectWriter<'_>, entries: &[Context]) {
     w.array("context", |list| {
-        for context in &input.context {
+        for entry in entries {
             list.object(|w| {
-                w.str("description", &context.description).str("value", &context.value);
+                w.str("description", &entry.description).str("value", &entry.value);
             });
         }
     });
-    w.opt_json("forwardedProps", input.forwarded.as_ref());
-    writer::json::write_resume(w, input.resume.as_deref());
 }

@@ -27,7 +27,7 @@ use super::{
         AgUiReader,
         json::{self as json_reader, Decoded, ReadContext},
     },
-    writer::{AgUiWriter, Encoding, json as json_writer},
+    writer::{AgUiEncoding, AgUiWriter, json as json_writer},
 };
 use crate::{
     format::{Format, Profile},
@@ -64,7 +64,7 @@ pub static FORMAT: Format = Format {
     ordered: true,
     options: &[],
     reader: Some(|setup| Box::new(AgUiReader::new(setup))),
-    writer: Some(|profile, _| Box::new(AgUiWriter::new(profile, Encoding::Proto))),
+    writer: Some(|profile, _| Box::new(AgUiWriter::new(profile, AgUiEncoding::Proto))),
     ..Format::EMPTY
 };
 

@@ -36,7 +36,7 @@ enum FieldKind {
     /// A `Struct`.
     Object,
     /// A list of messages.
-    List(fn(&Message<'_>, &mut JsonOut<'_>) -> Result<Element, ReadError>, EmptyList),
+    List(fn(&Message<'_>, &mut JsonOut<'_>) -> Result<ListElement, ReadError>, EmptyList),
     /// A list of strings; left out when empty.
     Strs,
 }
@@ -50,7 +50,7 @@ enum EmptyList {
 
 /// The result of reading a list element.
 #[derive(PartialEq)]
-enum Element {
+enum ListElement {
     Read,
     /// A variant of a later version; left out.
     Unknown,
@@ -308,7 +308,7 @@ impl JsonOut<'_> {
         &mut self,
         key: &str,
         elements: impl Iterator<Item = &'a [u8]>,
-        read: fn(&Message<'_>, &mut JsonOut<'_>) -> Result<Element, ReadError>,
+        read: fn(&Message<'_>, &mut JsonOut<'_>) -> Result<ListElement, ReadError>,
     ) -> Result<(), ReadError> {
         self.key(key);
         self.text.put_u8(b'[');
@@ -323,7 +323,7 @@ impl JsonOut<'_> {
             let mut out = JsonOut { text: self.text, tally: self.tally, first: true };
             let element = read(&message, &mut out)?;
             self.text.put_u8(b'}');
-            if element == Element::Unknown {
+            if element == ListElement::Unknown {
                 self.text.truncate(mark);
             } else {
                 first = false;
@@ -351,7 +351,7 @@ fn malformed(path: &str) -> ReadError {
     ReadError::new(path, "expected a protobuf message, found other bytes")
 }
 
-fn operation(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
+fn operation(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
     let op = match from.varint(1).unwrap_or(0) {
         0 => "add",
         1 => "remove",
@@ -361,7 +361,7 @@ fn operation(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadE
         5 => "test",
         unknown => {
             out.tally.note("unknown patch operation", &unknown.to_string());
-            return Ok(Element::Unknown);
+            return Ok(ListElement::Unknown);
         }
     };
     out.string("op", op.as_bytes());
@@ -369,35 +369,35 @@ fn operation(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadE
         from,
         &[(2, "path", FieldKind::Str), (3, "from", FieldKind::OptStr), (4, "value", FieldKind::Json)],
     )?;
-    Ok(Element::Read)
+    Ok(ListElement::Read)
 }
 
-fn usage(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
+fn usage(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
     out.members(from, table("usage"))?;
-    Ok(Element::Read)
+    Ok(ListElement::Read)
 }
 
-fn interrupt(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
+fn interrupt(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
     out.members(from, table("interrupt"))?;
-    Ok(Element::Read)
+    Ok(ListElement::Read)
 }
 
-fn tool(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
+fn tool(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
     out.members(from, table("tool"))?;
-    Ok(Element::Read)
+    Ok(ListElement::Read)
 }
 
-fn context(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
+fn context(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
     out.members(from, table("context"))?;
-    Ok(Element::Read)
+    Ok(ListElement::Read)
 }
 
-fn resume(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
+fn resume(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
     out.members(from, table("resume"))?;
-    Ok(Element::Read)
+    Ok(ListElement::Read)
 }
 
-fn tool_call(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
+fn tool_call(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
     out.members(from, table("toolCall"))?;
     if let Some(bytes) = from.message(3) {
         let function = Message::parse(&bytes).map_err(|_| malformed("/toolCalls/function"))?;
@@ -405,10 +405,10 @@ fn tool_call(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadE
             out.members(&function, &[(1, "name", FieldKind::Str), (2, "arguments", FieldKind::Str)])
         })?;
     }
-    Ok(Element::Read)
+    Ok(ListElement::Read)
 }
 
-fn message(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
+fn message(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
     out.members(from, table("message"))?;
     let role = from.bytes(2).unwrap_or_default();
     let has_parts = from.repeated(8).next().is_some();
@@ -446,16 +446,16 @@ fn message(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadErr
         (None, None) if takes_parts => out.list("content", from.repeated(8), part)?,
         (None, None) => {}
     }
-    Ok(Element::Read)
+    Ok(ListElement::Read)
 }
 
-fn part(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError> {
+fn part(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
     const KINDS: [&str; 5] = ["text", "image", "audio", "video", "document"];
     let (arm, bytes) = match one_arm(from, 1..=5, "a content part")? {
         Some(found) => found,
         None => {
             out.tally.note("unknown content part", "(binary)");
-            return Ok(Element::Unknown);
+            return Ok(ListElement::Unknown);
         }
     };
     let inner = Message::parse(&bytes).map_err(|_| malformed("/content"))?;
@@ -465,13 +465,13 @@ fn part(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError>
             &inner,
             &[(1, "text", FieldKind::Str), (2, "id", FieldKind::OptStr), (3, "metadata", FieldKind::Json)],
         )?;
-        return Ok(Element::Read);
+        return Ok(ListElement::Read);
     }
     if let Some(bytes) = inner.message(1) {
         let source = Message::parse(&bytes).map_err(|_| malformed("/content/source"))?;
         let Some((arm, bytes)) = one_arm(&source, 1..=3, "a source")? else {
             out.tally.note("unknown part source", "(binary)");
-            return Ok(Element::Unknown);
+            return Ok(ListElement::Unknown);
         };
         let inner = Message::parse(&bytes).map_err(|_| malformed("/content/source"))?;
         let (name, table): (_, FieldTable) = match arm {
@@ -492,7 +492,7 @@ fn part(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<Element, ReadError>
         })?;
     }
     out.members(&inner, &[(2, "metadata", FieldKind::Json), (3, "id", FieldKind::OptStr)])?;
-    Ok(Element::Read)
+    Ok(ListElement::Read)
 }
 
 /// The set field of a `oneof` and its bytes.

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 
 use super::super::{
     carried_events,
-    wire::{Chunk, ChunkKind, EVENTS, FINISH_REASON, PROTOCOL_VERSION},
+    wire::{ChunkKind, EVENTS, EventChunk, FINISH_REASON, PROTOCOL_VERSION},
     writer::json::{CarriedMetadata, chunk_metadata, resume_status},
 };
 use crate::{
@@ -270,7 +270,7 @@ fn put_body(out: &mut BytesMut, body: &Body, subagent: Option<&str>) {
 }
 
 /// Appends a chunk as one `Event` message.
-pub(crate) fn write_chunk(out: &mut BytesMut, chunk: &Chunk) {
+pub(crate) fn write_chunk(out: &mut BytesMut, chunk: &EventChunk) {
     let extra = chunk.extra.as_deref();
     let base = BaseEvent {
         timestamp: chunk.timestamp,

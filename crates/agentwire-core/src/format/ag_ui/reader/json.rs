@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::{
     super::{
         carried_events, input,
-        wire::{CARRIER, Chunk, ChunkKind, EVENTS, FINISH_REASON, MAX_INTEGER, WRAPPED_PREFIX},
+        wire::{CARRIER, ChunkKind, EVENTS, EventChunk, FINISH_REASON, MAX_INTEGER, WRAPPED_PREFIX},
     },
     messages, v0,
 };
@@ -39,7 +39,7 @@ pub(crate) enum Decoded {
     /// An event with a canonical counterpart.
     Event(Event),
     /// A shorthand, to be expanded.
-    Chunk(Box<Chunk>),
+    Chunk(Box<EventChunk>),
     /// A retired event without an id; the reader assigns one.
     Thinking(ThinkingEvent, Event),
     /// A short name for several events.
@@ -216,7 +216,7 @@ fn decode_full(
         }
         "TEXT_MESSAGE_END" => Body::TextEnd { message: f.need_id("messageId", tally)? }.into(),
         "TEXT_MESSAGE_CHUNK" => {
-            let mut chunk = Chunk::new(ChunkKind::Text);
+            let mut chunk = EventChunk::new(ChunkKind::Text);
             chunk.id = f.boxed("messageId", tally)?;
             chunk.role = text_role(f, tally)?;
             chunk.name = f.boxed("name", tally)?;
@@ -235,7 +235,7 @@ fn decode_full(
         }
         "TOOL_CALL_END" => Body::ToolEnd { call: f.need_id("toolCallId", tally)? }.into(),
         "TOOL_CALL_CHUNK" => {
-            let mut chunk = Chunk::new(ChunkKind::Tool);
+            let mut chunk = EventChunk::new(ChunkKind::Tool);
             chunk.id = f.boxed("toolCallId", tally)?;
             chunk.name = f.boxed("toolCallName", tally)?;
             chunk.parent = parent_message(f, tally)?.map(Into::into);
@@ -306,7 +306,7 @@ fn decode_full(
             Body::ReasoningMessageEnd { message: f.need_id("messageId", tally)? }.into()
         }
         "REASONING_MESSAGE_CHUNK" => {
-            let mut chunk = Chunk::new(ChunkKind::Reasoning);
+            let mut chunk = EventChunk::new(ChunkKind::Reasoning);
             chunk.id = f.boxed("messageId", tally)?;
             chunk.delta = f.boxed("delta", tally)?;
             chunk.into()
@@ -504,8 +504,8 @@ impl From<Body> for Decoded {
     }
 }
 
-impl From<Chunk> for Decoded {
-    fn from(chunk: Chunk) -> Self {
+impl From<EventChunk> for Decoded {
+    fn from(chunk: EventChunk) -> Self {
         Self::Chunk(Box::new(chunk))
     }
 }

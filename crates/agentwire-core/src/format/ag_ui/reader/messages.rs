@@ -306,8 +306,8 @@ pub fn patch_from_json(text: &str) -> Result<Patch, ReadError> {
     let mut operations = Vec::new();
     for (index, raw) in array(text, "a list of JSON Patch operations")?.into_iter().enumerate() {
         let path = Path::Index(&Path::Root, index);
-        let known = read_operation(raw, path, &mut Tally::default())?;
-        operations.push(known.ok_or_else(|| {
+        let read = read_operation(raw, path, &mut Tally::default())?;
+        operations.push(read.ok_or_else(|| {
             let wanted = "expected one of `add`, `remove`, `replace`, `move`, `copy`, `test`";
             Path::Key(&path, "op").error(wanted)
         })?);

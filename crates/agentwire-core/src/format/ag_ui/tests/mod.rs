@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{
     FORMAT, input, proto,
     reader::json::{self as json_reader, Decoded, ReadContext},
-    wire::{Chunk, ChunkKind},
+    wire::{ChunkKind, EventChunk},
     writer::json as json_writer,
 };
 use crate::{
@@ -400,7 +400,7 @@ fn deeply_nested_protobuf_is_rejected() {
 
 #[test]
 fn chunk_is_written_with_all_members() {
-    let mut chunk = Chunk::new(ChunkKind::Tool);
+    let mut chunk = EventChunk::new(ChunkKind::Tool);
     (chunk.id, chunk.name) = (Some("c".into()), Some("n".into()));
     (chunk.parent, chunk.delta) = (Some("m".into()), Some("{}".into()));
     chunk.subagent = Some("s".into());

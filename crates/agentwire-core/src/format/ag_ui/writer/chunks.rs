@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::super::{
     reader::chunks::{ChunkOwner, EndedStreams, ended_streams},
-    wire::{Chunk, ChunkKind},
+    wire::{ChunkKind, EventChunk},
 };
 use crate::{
     event::{Body, Event},
@@ -18,7 +18,7 @@ type ItemKey = (ChunkKind, Box<str>);
 #[derive(Clone, Debug)]
 struct OpenItem {
     /// The first chunk, for reopening.
-    opener: Chunk,
+    opener: EventChunk,
     /// Whether the client is assembling it.
     is_assembling: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) struct ChunkJoiner {
 /// The chunk form of an event.
 pub(crate) enum JoinedEvent {
     /// A chunk; reopening if it ends an interleaved message.
-    Chunk { chunk: Box<Chunk>, is_reopening: bool },
+    Chunk { chunk: Box<EventChunk>, is_reopening: bool },
     /// The explicit event.
     Unchanged,
     /// Nothing: the end of a message is implied.
@@ -59,7 +59,7 @@ impl ChunkJoiner {
     }
 
     /// The kind and owner of the message or call that `event` appends to, if the client is assembling it. Such
-    /// events change no state here, so the writer can write them without building a [`Chunk`].
+    /// events change no state here, so the writer can write them without building a [`EventChunk`].
     pub(crate) fn continued_stream(&self, event: &Event) -> Option<(ChunkKind, &ChunkOwner)> {
         let (kind, id): (_, &str) = match &event.body {
             _ if event.extra.is_some() => return None,
@@ -100,7 +100,7 @@ impl ChunkJoiner {
             }
         };
         let key = (kind, Box::<str>::from(id));
-        let mut chunk = Chunk::new(kind);
+        let mut chunk = EventChunk::new(kind);
         chunk.id = Some(id.into());
         (chunk.subagent, chunk.timestamp) = (event.subagent.clone(), event.timestamp);
         chunk.extra.clone_from(&event.extra);
@@ -133,7 +133,7 @@ impl ChunkJoiner {
         }
     }
 
-    fn open_item(&mut self, key: ItemKey, mut chunk: Chunk) -> JoinedEvent {
+    fn open_item(&mut self, key: ItemKey, mut chunk: EventChunk) -> JoinedEvent {
         let mut opener = chunk.clone();
         opener.extra = None;
         match self.assembling.iter().find(|(_, item)| *item == key) {
@@ -149,7 +149,7 @@ impl ChunkJoiner {
         JoinedEvent::Chunk { chunk: Box::new(chunk), is_reopening: false }
     }
 
-    fn continue_item(&mut self, key: &ItemKey, mut chunk: Chunk) -> JoinedEvent {
+    fn continue_item(&mut self, key: &ItemKey, mut chunk: EventChunk) -> JoinedEvent {
         let Some(open) = self.open.get_mut(key) else {
             return JoinedEvent::Chunk { chunk: Box::new(chunk), is_reopening: false };
         };
@@ -171,7 +171,7 @@ impl ChunkJoiner {
     }
 
     /// Records that the client assembles the item of `chunk`.
-    fn assemble(&mut self, chunk: &Chunk) {
+    fn assemble(&mut self, chunk: &EventChunk) {
         self.release(&chunk.subagent);
         let id = chunk.id.clone().unwrap_or_default();
         self.assembling.push((chunk.subagent.clone(), (chunk.kind, id)));

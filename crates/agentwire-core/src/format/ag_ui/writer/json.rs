@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 use super::{
     super::{
         carried_events, input,
-        wire::{CARRIER, Chunk, ChunkKind, FINISH_REASON},
+        wire::{CARRIER, ChunkKind, EventChunk, FINISH_REASON},
     },
     messages,
 };
@@ -291,7 +291,7 @@ fn write_base_members(
 }
 
 /// Appends a chunk as one JSON object.
-pub(crate) fn write_chunk(out: &mut BytesMut, chunk: &Chunk) {
+pub(crate) fn write_chunk(out: &mut BytesMut, chunk: &EventChunk) {
     let mut w = ObjectWriter::new(out);
     w.str("type", chunk.kind.event_type());
     let (id, name) = match chunk.kind {

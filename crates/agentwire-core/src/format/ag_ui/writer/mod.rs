@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use self::chunks::{ChunkJoiner, JoinedEvent};
 use super::{
     proto,
-    wire::{Chunk, PROTOCOL_VERSION},
+    wire::{EventChunk, PROTOCOL_VERSION},
 };
 use crate::{
     event::{Body, Event},
@@ -20,12 +20,12 @@ use crate::{
 
 /// The byte encoding of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub(crate) enum AgUiEncoding {
     Json,
     Proto,
 }
 
-impl Encoding {
+impl AgUiEncoding {
     fn write_event(self, event: &Event, out: &mut BytesMut) {
         match self {
             Self::Json => json::write_event(out, event),
@@ -33,7 +33,7 @@ impl Encoding {
         }
     }
 
-    fn write_chunk(self, chunk: &Chunk, out: &mut BytesMut) {
+    fn write_chunk(self, chunk: &EventChunk, out: &mut BytesMut) {
         match self {
             Self::Json => json::write_chunk(out, chunk),
             Self::Proto => proto::write_chunk(out, chunk),
@@ -44,7 +44,7 @@ impl Encoding {
 /// Writes AG-UI.
 #[derive(Debug)]
 pub(crate) struct AgUiWriter {
-    encoding: Encoding,
+    encoding: AgUiEncoding,
     profile: ProfileWriter,
 }
 
@@ -59,7 +59,7 @@ enum ProfileWriter {
 }
 
 impl AgUiWriter {
-    pub(crate) fn new(profile: &Profile, encoding: Encoding) -> Self {
+    pub(crate) fn new(profile: &Profile, encoding: AgUiEncoding) -> Self {
         let profile = match profile.name {
             "0" => ProfileWriter::V0(v0::V0Writer::default()),
             "chunks" => ProfileWriter::Chunks(ChunkJoiner::default()),
@@ -68,7 +68,7 @@ impl AgUiWriter {
         Self { encoding, profile }
     }
 
-    fn put(encoding: Encoding, event: &Event, out: &mut Frames) -> Fidelity {
+    fn put(encoding: AgUiEncoding, event: &Event, out: &mut Frames) -> Fidelity {
         encoding.write_event(event, out.begin(event.kind()));
         out.commit();
         Fidelity::Exact
@@ -85,11 +85,11 @@ impl Writer for AgUiWriter {
                 if started.protocol_version.as_deref() != Some(PROTOCOL_VERSION)
                     && !matches!(self.profile, ProfileWriter::V0(_)) =>
             {
-                let mut own = event.clone();
-                if let Body::RunStarted(started) = &mut own.body {
+                let mut copy = event.clone();
+                if let Body::RunStarted(started) = &mut copy.body {
                     started.protocol_version = Some(PROTOCOL_VERSION.into());
                 }
-                declared = own;
+                declared = copy;
                 &declared
             }
             _ => event,
@@ -97,7 +97,7 @@ impl Writer for AgUiWriter {
         match &mut self.profile {
             ProfileWriter::V1 => Self::put(encoding, event, out),
             ProfileWriter::Chunks(joiner) => {
-                if encoding == Encoding::Json
+                if encoding == AgUiEncoding::Json
                     && let Some((kind, owner)) = joiner.continued_stream(event)
                 {
                     json::write_chunk_delta(out.begin(kind.event_type()), event, owner.as_ref());

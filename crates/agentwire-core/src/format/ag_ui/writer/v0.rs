@@ -117,9 +117,9 @@ impl V0Writer {
             },
             Body::MessagesSnapshot { messages } => {
                 let (kept, changed) = v0_messages(messages);
-                let mut own = event.clone();
-                own.body = Body::MessagesSnapshot { messages: kept };
-                write_unchanged(&own, out);
+                let mut copy = event.clone();
+                copy.body = Body::MessagesSnapshot { messages: kept };
+                write_unchanged(&copy, out);
                 if changed {
                     Fidelity::Approximated("old clients know neither media, activity nor reasoning messages")
                 } else {
@@ -127,11 +127,11 @@ impl V0Writer {
                 }
             }
             Body::RunStarted(started) => {
-                let mut own = event.clone();
-                if let Body::RunStarted(own) = &mut own.body {
-                    (own.protocol_version, own.input, own.parent_run) = (None, None, None);
+                let mut copy = event.clone();
+                if let Body::RunStarted(started) = &mut copy.body {
+                    (started.protocol_version, started.input, started.parent_run) = (None, None, None);
                 }
-                write_unchanged(&own, out);
+                write_unchanged(&copy, out);
                 if started.input.is_some() || started.parent_run.is_some() {
                     Fidelity::Approximated("old clients read only the ids of RUN_STARTED")
                 } else {
@@ -167,9 +167,9 @@ impl V0Writer {
     fn finish(&mut self, event: &Event, finished: &RunFinished, out: &mut Frames) -> Fidelity {
         (self.spans, self.has_implicit_span) = (0, false);
         self.messages.clear();
-        let mut own = event.clone();
+        let mut copy = event.clone();
         let mut fidelity = Fidelity::Exact;
-        if let Body::RunFinished(own) = &mut own.body {
+        if let Body::RunFinished(copied) = &mut copy.body {
             if let Some(Outcome::Interrupt { interrupts }) = &finished.outcome {
                 for interrupt in interrupts {
                     let payload = interrupt
@@ -185,9 +185,9 @@ impl V0Writer {
             } else if finished.outcome.is_some() {
                 fidelity = Fidelity::Approximated("old clients know no outcome");
             }
-            own.outcome = None;
+            copied.outcome = None;
         }
-        write_unchanged(&own, out);
+        write_unchanged(&copy, out);
         fidelity
     }
 }

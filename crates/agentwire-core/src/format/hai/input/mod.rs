@@ -1,9 +1,9 @@
-//! RunAgentInput as HAI's clients send it, to and from the canonical [`RunInput`].
+//! `RunAgentInput` of HAI clients, to and from the canonical [`RunInput`].
 //!
-//! The standard's sample and its reference client leave out, empty or repeat what AG-UI requires: ids, state,
-//! the messages themselves; `context` is a list of messages; an attachment hides in a message's `extra`. All of
-//! it is understood. A person's answer comes back as the result of a front-end tool; [`answers`] turns the
-//! ones that answer interrupts into what AG-UI calls `resume`.
+//! The standard's sample and its reference client omit, empty or repeat members that AG-UI requires: ids, state,
+//! messages; `context` is a list of messages; attachments are in the `extra` of a message. All of these are
+//! accepted. A person's answer arrives as the result of a front-end tool; [`move_answers_to_resume`] converts
+//! answers to interrupts to resume entries.
 
 use bytes::BytesMut;
 use serde_json::{Value, value::RawValue};
@@ -12,8 +12,8 @@ use super::{
     FORMAT,
     fields::{id, need, object, some_json, text_or_json},
     options::OPTIONS,
-    reader::messages::{self as message_reader, Reading},
-    writer::messages::{self as message_writer, Writing},
+    reader::messages::{self as message_reader, MessagePurpose},
+    writer::messages::{self as message_writer, MessageOptions},
 };
 use crate::{
     event::{Context, InterruptId, MessageBody, ResumeEntry, ResumeStatus, RunId, RunInput, ThreadId, Tool},
@@ -22,7 +22,7 @@ use crate::{
     tally::Tally,
 };
 
-/// Reads a request body. The ids are used where it names none.
+/// Reads a request body; `thread` and `run` are the defaults of its ids.
 ///
 /// ```
 /// use agentwire_core::{Tally, format::hai::input};
@@ -47,17 +47,17 @@ pub fn from_json(
     input.parent_run = id(&mut f, "parentRunId", tally)?.map(Into::into);
     input.protocol_version = id(&mut f, "protocolVersion", tally)?.map(Into::into);
     input.state = some_json(&mut f, "state", tally)?;
-    input.messages = message_reader::list(&mut f, Reading::Request, &input.run, tally)?;
+    input.messages = message_reader::read_list(&mut f, MessagePurpose::Request, &input.run, tally)?;
     if let Some(raw) = f.take_unless_null("tools") {
         let path = Path::Key(&Path::Root, "tools");
         for (index, raw) in elements(raw, path)?.into_iter().enumerate() {
-            input.tools.push(tool(raw, Path::Index(&path, index), tally)?);
+            input.tools.push(read_tool(raw, Path::Index(&path, index), tally)?);
         }
     }
     if let Some(raw) = f.take_unless_null("context") {
         let path = Path::Key(&Path::Root, "context");
         for (index, raw) in elements(raw, path)?.into_iter().enumerate() {
-            input.context.push(context(raw, Path::Index(&path, index), tally)?);
+            input.context.push(read_context(raw, Path::Index(&path, index), tally)?);
         }
     }
     input.forwarded = some_json(&mut f, "forwardedProps", tally)?;
@@ -77,7 +77,7 @@ pub fn from_json(
     Ok(input)
 }
 
-fn tool(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Tool, ReadError> {
+fn read_tool(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Tool, ReadError> {
     let mut f = Fields::of(raw, path)?;
     let tool = Tool {
         name: need(&mut f, "name", tally)?.into(),
@@ -89,8 +89,8 @@ fn tool(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Tool, ReadE
     Ok(tool)
 }
 
-/// What the agent should know: AG-UI's `{description, value}`, or a message as in the reference server.
-fn context(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Context, ReadError> {
+/// Reads a context entry: AG-UI's `{description, value}`, or a message as in the reference server.
+fn read_context(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Context, ReadError> {
     let mut f = Fields::of(raw, path)?;
     let value = |f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally| {
         let raw = f.take_unless_null(key);
@@ -118,28 +118,13 @@ pub fn to_json(input: &RunInput) -> String {
         .str("runId", &input.run)
         .opt_str("parentRunId", input.parent_run.as_deref())
         .opt_str("protocolVersion", input.protocol_version.as_deref());
-    let writing = Writing { wrapped: false, developer: true, activity: false };
+    let options = MessageOptions { wrapped: false, developer: true, activity: false };
     w.array("messages", |list| {
-        message_writer::write(list, &input.messages, writing);
+        message_writer::write_list(list, &input.messages, options);
     });
-    w.array("context", |list| {
-        for context in &input.context {
-            list.object(|w| {
-                w.str("description", &context.description).str("value", &context.value);
-            });
-        }
-    });
-    w.array("tools", |list| {
-        for tool in &input.tools {
-            list.object(|w| {
-                w.str("name", &tool.name)
-                    .str("description", &tool.description)
-                    .opt_json("parameters", tool.parameters.as_ref())
-                    .opt_object("metadata", tool.metadata.as_ref());
-            });
-        }
-    });
-    // The reference server wants an object here, and the client always sends one.
+    shapes::write_context(&mut w, &input.context);
+    shapes::write_tools(&mut w, &input.tools);
+    // The reference server requires an object, and the client always sends one.
     match &input.forwarded {
         Some(forwarded) => w.json("forwardedProps", forwarded),
         None => w.nested("forwardedProps", |_| {}),
@@ -153,33 +138,33 @@ pub fn to_json(input: &RunInput) -> String {
     String::from_utf8(out.into()).expect("JSON text is UTF-8")
 }
 
-/// What a person's answer means: `true` and `false` are what they say, JSON is parsed, anything else is text.
+/// The value of a person's answer: JSON (`true` and `false` included) is parsed, any other content is a string.
 ///
 /// ```
-/// use agentwire_core::format::hai::input::answer;
-/// assert_eq!(answer("true").get(), "true");
-/// assert_eq!(answer(r#" {"ok": 1}"#).get(), r#"{"ok":1}"#);
-/// assert_eq!(answer("maybe").get(), r#""maybe""#);
+/// use agentwire_core::format::hai::input::parse_answer;
+/// assert_eq!(parse_answer("true").get(), "true");
+/// assert_eq!(parse_answer(r#" {"ok": 1}"#).get(), r#"{"ok":1}"#);
+/// assert_eq!(parse_answer("maybe").get(), r#""maybe""#);
 /// ```
 #[must_use]
-pub fn answer(content: &str) -> Json {
+pub fn parse_answer(content: &str) -> Json {
     Json::parse(content).unwrap_or_else(|_| Json::string(content))
 }
 
-/// Takes the tool messages that answer `open` interrupts out of the request and into its `resume`.
+/// Moves the answers to the interrupts `open` from the tool messages of the request to its `resume` entries.
 ///
-/// An interrupt was shown as a call of a front-end tool whose id is the interrupt's, so its answer looks like
-/// that tool's result. Of several the last one counts: an agent may ask again under the same id. An entry that the
-/// request has for the same interrupt already wins.
-pub fn answers(input: &mut RunInput, open: &[InterruptId]) {
+/// An interrupt is written as a call of a front-end tool with the interrupt's id, so its answer is a tool message
+/// with that call id. The last of several is used: an agent may repeat a question under the same id. A failed tool
+/// cancels the interrupt. An existing resume entry for the same interrupt takes precedence.
+pub fn move_answers_to_resume(input: &mut RunInput, open: &[InterruptId]) {
     let mut found: Vec<ResumeEntry> = Vec::new();
     input.messages.retain(|message| {
         let MessageBody::Tool { call, content, error } = &message.body else { return true };
         let Some(interrupt) = open.iter().find(|interrupt| ***interrupt == **call) else { return true };
         let payload = match error {
-            // A tool that failed to ask has no answer.
+            // A tool that failed has no answer.
             Some(_) => None,
-            None => Some(answer(&content.text())).filter(|answer| !answer.is_null()),
+            None => Some(parse_answer(&content.text())).filter(|answer| !answer.is_null()),
         };
         let status = if error.is_some() { ResumeStatus::Cancelled } else { ResumeStatus::Resolved };
         found.retain(|earlier| earlier.interrupt != *interrupt);
@@ -191,48 +176,49 @@ pub fn answers(input: &mut RunInput, open: &[InterruptId]) {
     }
     let resume = input.resume.get_or_insert_default();
     for entry in found {
-        if resume.iter().all(|known| known.interrupt != entry.interrupt) {
+        if resume.iter().all(|existing| existing.interrupt != entry.interrupt) {
             resume.push(entry);
         }
     }
 }
 
-/// What a request asks of the writer in `forwardedProps.hai`.
+/// The output preferences of a request, from `forwardedProps.hai`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
-    /// The profile: `hai.delta`.
+pub struct OutputPreferences {
+    /// The profile, from `hai.delta`.
     pub profile: Option<&'static str>,
-    /// Options as `key=value`.
+    /// Options as `key=value` pairs.
     pub options: Vec<String>,
 }
 
-/// Reads `forwardedProps.hai`. What is unknown or not allowed is counted and has no effect.
+/// Reads `forwardedProps.hai`. Unknown and forbidden entries are counted and ignored.
 #[must_use]
-pub fn wishes(input: &RunInput, tally: &mut Tally) -> Wishes {
-    let mut wishes = Wishes::default();
+pub fn output_preferences(input: &RunInput, tally: &mut Tally) -> OutputPreferences {
+    let mut preferences = OutputPreferences::default();
     let hai = input.forwarded.clone().and_then(Json::into_object).and_then(|props| props.member("hai"));
     for (key, value) in hai.and_then(Json::into_object).iter().flat_map(crate::json::Object::entries) {
-        let word = match value.to_value() {
-            Value::String(word) => word,
+        let text = match value.to_value() {
+            Value::String(text) => text,
             other => other.to_string(),
         };
         if key == "delta" {
-            wishes.profile = FORMAT.profiles.iter().map(|profile| profile.name).find(|name| *name == word);
-            if wishes.profile.is_none() {
-                tally.note("unknown wish", &format!("delta={word}"));
+            preferences.profile =
+                FORMAT.profiles.iter().map(|profile| profile.name).find(|name| *name == text);
+            if preferences.profile.is_none() {
+                tally.note("unknown wish", &format!("delta={text}"));
             }
             continue;
         }
-        // A client may choose how things look, not what it may see or when they happened.
+        // A client may choose the presentation, but neither access to developer messages nor timestamps.
         let spec = OPTIONS
             .iter()
             .find(|spec| spec.name == key && !matches!(key.as_str(), "include_developer" | "stamp"));
         match spec {
-            Some(spec) if spec.allows(&word) => {
-                wishes.options.push(format!("{key}={word}"));
+            Some(spec) if spec.allows(&text) => {
+                preferences.options.push(format!("{key}={text}"));
             }
-            _ => tally.note("unknown wish", &format!("{key}={word}")),
+            _ => tally.note("unknown wish", &format!("{key}={text}")),
         }
     }
-    wishes
+    preferences
 }

@@ -1,9 +1,9 @@
-//! HAI as protobuf: "HTTP binary, for high performance", of which the standard says no more.
+//! HAI as protobuf. The standard mentions "HTTP binary, for high performance" without a definition.
 //!
 //! The schema is `docs/formats/hai.proto`: one message whose fields are the members of the JSON form, and a
-//! `Struct` for every member that has no field, so that JSON → protobuf → JSON gives the same object up to the
-//! order of keys. Both directions therefore go through JSON, and one reader and one writer know the rules.
-//! Integers beyond 2^53 cannot be told in a `Struct`; a member that holds one is left out and reported.
+//! `Struct` for members without a field, so that JSON → protobuf → JSON yields the same object except for the
+//! order of keys. Both directions go through JSON, so one reader and one writer implement the rules. A `Struct`
+//! cannot represent integers beyond 2^53; a member that contains one is left out and reported.
 
 pub(crate) mod reader;
 pub(crate) mod writer;
@@ -15,7 +15,7 @@ use super::{
     options::OPTIONS,
     reader::HaiReader,
     wire::MESSAGES_SNAPSHOT,
-    writer::{Encoding, HaiWriter},
+    writer::{HaiEncoding, HaiWriter},
 };
 use crate::{
     format::{Format, Profile},
@@ -41,14 +41,14 @@ pub static FORMAT: Format = Format {
     ordered: false,
     options: OPTIONS,
     reader: Some(|setup| Box::new(HaiReader::new(setup))),
-    writer: Some(|profile, setup| Box::new(HaiWriter::new(profile, setup, Encoding::Proto))),
+    writer: Some(|profile, setup| Box::new(HaiWriter::new(profile, setup, HaiEncoding::Proto))),
     time_option: Some("stamp"),
     ..Format::EMPTY
 };
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum MemberKind {
     Str,
     Int,
     Value,
@@ -60,45 +60,45 @@ enum Kind {
 }
 
 /// The fields: number, JSON member, kind. In the order of their numbers, which is the order on the wire.
-const FIELDS: &[(u32, &str, Kind)] = &[
-    (2, "timestamp", Kind::Int),
-    (3, "threadId", Kind::Str),
-    (4, "runId", Kind::Str),
-    (5, "messageId", Kind::Str),
-    (6, "role", Kind::Str),
-    (7, "delta", Kind::Str),
-    (8, "stepName", Kind::Str),
-    (9, "from", Kind::Str),
-    (10, "to", Kind::Str),
-    (11, "toolCallId", Kind::Str),
-    (12, "toolCallName", Kind::Str),
-    (13, "parentMessageId", Kind::Str),
-    (14, "content", Kind::Str),
-    (15, "message", Kind::Str),
-    (16, "code", Kind::Str),
-    (17, "name", Kind::Str),
-    (18, "value", Kind::Value),
-    (19, "source", Kind::Str),
-    (20, "snapshot", Kind::Value),
-    (21, "delta", Kind::Patch),
-    (22, "messages", Kind::Structs),
-    (23, "blockId", Kind::Str),
-    (24, "style", Kind::Struct),
+const FIELDS: &[(u32, &str, MemberKind)] = &[
+    (2, "timestamp", MemberKind::Int),
+    (3, "threadId", MemberKind::Str),
+    (4, "runId", MemberKind::Str),
+    (5, "messageId", MemberKind::Str),
+    (6, "role", MemberKind::Str),
+    (7, "delta", MemberKind::Str),
+    (8, "stepName", MemberKind::Str),
+    (9, "from", MemberKind::Str),
+    (10, "to", MemberKind::Str),
+    (11, "toolCallId", MemberKind::Str),
+    (12, "toolCallName", MemberKind::Str),
+    (13, "parentMessageId", MemberKind::Str),
+    (14, "content", MemberKind::Str),
+    (15, "message", MemberKind::Str),
+    (16, "code", MemberKind::Str),
+    (17, "name", MemberKind::Str),
+    (18, "value", MemberKind::Value),
+    (19, "source", MemberKind::Str),
+    (20, "snapshot", MemberKind::Value),
+    (21, "delta", MemberKind::Patch),
+    (22, "messages", MemberKind::Structs),
+    (23, "blockId", MemberKind::Str),
+    (24, "style", MemberKind::Struct),
 ];
 
 const UNKNOWN_TYPE: u32 = 30;
 const EXTRA: u32 = 31;
 
-/// Whether a list in this field is part of events of that type; an empty one is then the same as none.
-fn lists(kind: Kind, event_type: &str) -> bool {
+/// Whether events of this type have a list in this field; an absent one then counts as empty.
+fn is_list_of(kind: MemberKind, event_type: &str) -> bool {
     match kind {
-        Kind::Patch => event_type == "STATE_DELTA",
-        Kind::Structs => matches!(event_type, "MESSAGE_SNAPSHOT" | MESSAGES_SNAPSHOT),
+        MemberKind::Patch => event_type == "STATE_DELTA",
+        MemberKind::Structs => matches!(event_type, "MESSAGE_SNAPSHOT" | MESSAGES_SNAPSHOT),
         _ => false,
     }
 }
 
-/// The member of JSON that a field is in events of that type: RAW's event is a `value`.
+/// The JSON member of a field in events of this type: the `event` of RAW is in the field `value`.
 fn member<'k>(key: &'k str, event_type: &str) -> &'k str {
     if key == "value" && event_type == "RAW" { "event" } else { key }
 }

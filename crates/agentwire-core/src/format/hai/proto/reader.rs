@@ -1,8 +1,8 @@
-//! Protobuf to JSON.
+//! Protobuf to JSON events.
 
 use bytes::{BufMut, BytesMut};
 
-use super::{super::wire::EVENTS, EXTRA, FIELDS, Kind, UNKNOWN_TYPE, lists, member};
+use super::{super::wire::EVENTS, EXTRA, FIELDS, MemberKind, UNKNOWN_TYPE, is_list_of, member};
 use crate::{
     format::protobuf::{
         value::{lossy, struct_to_json, value_to_json},
@@ -12,7 +12,7 @@ use crate::{
     tally::Tally,
 };
 
-/// The JSON text of one message.
+/// The JSON text of one event.
 pub(crate) fn to_json(bytes: &[u8], tally: &mut Tally) -> Result<String, ReadError> {
     let message = Message::parse(bytes).map_err(|_| ReadError::new("", "not a protobuf message"))?;
     let number = message.varint(1).unwrap_or(0);
@@ -39,37 +39,37 @@ pub(crate) fn to_json(bytes: &[u8], tally: &mut Tally) -> Result<String, ReadErr
         write_str(&mut out, name);
         out.put_u8(b':');
         let bad = |bad: crate::format::protobuf::value::Bad| bad.at(&format!("/{name}"));
-        let there = match kind {
-            Kind::Str => match message.bytes(field) {
+        let is_present = match kind {
+            MemberKind::Str => match message.bytes(field) {
                 Some(text) => {
                     write_str(&mut out, &lossy(text, tally));
                     true
                 }
                 None => false,
             },
-            Kind::Int => match message.varint(field) {
+            MemberKind::Int => match message.varint(field) {
                 Some(value) => {
                     out.put_slice((value as i64).to_string().as_bytes());
                     true
                 }
                 None => false,
             },
-            Kind::Value => match message.message(field) {
+            MemberKind::Value => match message.message(field) {
                 Some(value) => value_to_json(&value, &mut out, 0, tally).map_err(bad)?,
                 None => false,
             },
-            Kind::Struct => match message.message(field) {
+            MemberKind::Struct => match message.message(field) {
                 Some(value) => {
                     struct_to_json(&value, &mut out, 1, tally).map_err(bad)?;
                     true
                 }
                 None => false,
             },
-            Kind::Patch | Kind::Structs => {
-                let there = message.repeated(field).next().is_some();
-                // An empty list has no bytes; where a list belongs, nothing means that, unless it went another way.
-                let missing = !lists(kind, &event_type) || extra_member(&message, name, tally);
-                if !there && missing {
+            MemberKind::Patch | MemberKind::Structs => {
+                let is_present = message.repeated(field).next().is_some();
+                // An empty list has no bytes: an absent list is empty, unless `extra` contains it.
+                let missing = !is_list_of(kind, &event_type) || extra_member(&message, name, tally);
+                if !is_present && missing {
                     false
                 } else {
                     out.put_u8(b'[');
@@ -77,7 +77,7 @@ pub(crate) fn to_json(bytes: &[u8], tally: &mut Tally) -> Result<String, ReadErr
                         if index > 0 {
                             out.put_u8(b',');
                         }
-                        if kind == Kind::Patch {
+                        if kind == MemberKind::Patch {
                             operation_to_json(element, &mut out, tally)
                                 .map_err(|bad| bad.at(&format!("/{name}/{index}")))?;
                         } else {
@@ -90,7 +90,7 @@ pub(crate) fn to_json(bytes: &[u8], tally: &mut Tally) -> Result<String, ReadErr
                 }
             }
         };
-        if there && !written.contains(&name) {
+        if is_present && !written.contains(&name) {
             written.push(name);
         } else {
             out.truncate(mark);
@@ -113,7 +113,7 @@ pub(crate) fn to_json(bytes: &[u8], tally: &mut Tally) -> Result<String, ReadErr
     Ok(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
 }
 
-/// Whether `extra` holds a member of that name.
+/// Whether `extra` contains a member of this name.
 fn extra_member(message: &Message<'_>, name: &str, tally: &mut Tally) -> bool {
     let Some(extra) = message.message(EXTRA) else { return false };
     let Ok(extra) = Message::parse(&extra) else { return false };

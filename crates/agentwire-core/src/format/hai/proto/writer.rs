@@ -1,8 +1,8 @@
-//! JSON to protobuf.
+//! JSON events to protobuf.
 
 use bytes::BytesMut;
 
-use super::{super::wire::EVENTS, EXTRA, FIELDS, Kind, UNKNOWN_TYPE, lists, member};
+use super::{super::wire::EVENTS, EXTRA, FIELDS, MemberKind, UNKNOWN_TYPE, is_list_of, member};
 use crate::{
     format::protobuf::{
         value::{put_json as put_value, put_opt_struct},
@@ -12,50 +12,50 @@ use crate::{
     json::{Json, members},
 };
 
-/// How much of an event the binary form could hold.
+/// How much of an event the binary form can represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Held {
-    /// Nothing: what makes the event would be missing.
-    Nothing,
-    /// Not every member.
-    Less,
-    /// All of it.
-    Whole,
+pub(crate) enum Coverage {
+    /// Nothing: an essential member cannot be represented.
+    None,
+    /// Some members.
+    Partial,
+    /// All members.
+    Full,
 }
 
-/// Members without which an event would say something else.
+/// Members without which an event has another meaning.
 const ESSENTIAL: &[&str] = &["snapshot", "delta", "messages", "value", "event"];
 
-/// Writes an event, given as JSON, as one frame, without members that hold an integer beyond 2^53.
-pub(crate) fn put_json(out: &mut Frames, event_type: &str, text: &str) -> Held {
+/// Writes a JSON event as one frame, without members that contain an integer beyond 2^53.
+pub(crate) fn put_json(out: &mut Frames, event_type: &str, text: &str) -> Coverage {
     let mut message = BytesMut::new();
-    let held = from_text(text, &mut message);
-    if held > Held::Nothing {
+    let coverage = encode_json(text, &mut message);
+    if coverage > Coverage::None {
         out.begin(event_type).extend_from_slice(&message);
         out.commit();
     }
-    held
+    coverage
 }
 
-/// Appends an event, given as the text of a JSON object, as one message.
-pub(crate) fn from_text(text: &str, out: &mut BytesMut) -> Held {
+/// Appends a JSON event as one message.
+pub(crate) fn encode_json(text: &str, out: &mut BytesMut) -> Coverage {
     let Some(mut members) = members(text) else {
-        return Held::Nothing;
+        return Coverage::None;
     };
-    let large = |(key, value): &(String, Json)| key != "timestamp" && holds_large_integer(value.get());
-    let mut held = Held::Whole;
+    let large = |(key, value): &(String, Json)| key != "timestamp" && has_large_integer(value.get());
+    let mut coverage = Coverage::Full;
     if members.iter().any(large) {
-        held = Held::Less;
+        coverage = Coverage::Partial;
         if members.iter().any(|member| large(member) && ESSENTIAL.contains(&member.0.as_str())) {
-            return Held::Nothing;
+            return Coverage::None;
         }
         members.retain(|member| !large(member));
     }
-    let mut take = |key: &str, fit: &dyn Fn(&Json) -> bool| {
+    let mut remove = |key: &str, fit: &dyn Fn(&Json) -> bool| {
         let at = members.iter().rposition(|(name, value)| name == key && fit(value))?;
         Some(members.remove(at).1)
     };
-    let event_type = take("type", &|value| value.get().starts_with('"')).and_then(|value| value.as_str());
+    let event_type = remove("type", &|value| value.get().starts_with('"')).and_then(|value| value.as_str());
     let event_type = event_type.unwrap_or_default();
     let number = EVENTS.iter().find(|(name, _)| *name == event_type).map(|(_, number)| *number);
     if let Some(number) = number {
@@ -64,31 +64,31 @@ pub(crate) fn from_text(text: &str, out: &mut BytesMut) -> Held {
     for &(field, key, kind) in FIELDS {
         let key = member(key, &event_type);
         match kind {
-            Kind::Str => {
+            MemberKind::Str => {
                 if let Some(text) =
-                    take(key, &|value| value.get().starts_with('"')).and_then(|value| value.as_str())
+                    remove(key, &|value| value.get().starts_with('"')).and_then(|value| value.as_str())
                 {
                     put_str(out, field, &text);
                 }
             }
-            Kind::Int => {
+            MemberKind::Int => {
                 let integer = |value: &Json| value.get().parse::<i64>().is_ok();
-                if let Some(value) = take(key, &integer) {
+                if let Some(value) = remove(key, &integer) {
                     put_int(out, field, value.get().parse::<i64>().unwrap_or_default() as u64);
                 }
             }
-            Kind::Value => {
-                if let Some(value) = take(key, &|_| true) {
+            MemberKind::Value => {
+                if let Some(value) = remove(key, &|_| true) {
                     put_value(out, field, &value);
                 }
             }
-            Kind::Struct => {
-                if let Some(value) = take(key, &|value| value.get().starts_with('{')) {
+            MemberKind::Struct => {
+                if let Some(value) = remove(key, &|value| value.get().starts_with('{')) {
                     put_opt_struct(out, field, value.into_object().as_ref());
                 }
             }
-            Kind::Patch if lists(kind, &event_type) => {
-                let patch = take(key, &|value| operations(value).is_some());
+            MemberKind::Patch if is_list_of(kind, &event_type) => {
+                let patch = remove(key, &|value| operations(value).is_some());
                 for [op, path, from, value] in patch.and_then(|patch| operations(&patch)).unwrap_or_default()
                 {
                     put_message(out, field, |out| {
@@ -104,17 +104,17 @@ pub(crate) fn from_text(text: &str, out: &mut BytesMut) -> Held {
                     });
                 }
             }
-            Kind::Structs if lists(kind, &event_type) => {
+            MemberKind::Structs if is_list_of(kind, &event_type) => {
                 let objects = |value: &Json| {
                     let elements = value.elements()?;
                     elements.into_iter().map(Json::into_object).collect::<Option<Vec<_>>>()
                 };
-                let list = take(key, &|value| objects(value).is_some());
+                let list = remove(key, &|value| objects(value).is_some());
                 for object in list.and_then(|list| objects(&list)).unwrap_or_default() {
                     put_opt_struct(out, field, Some(&object));
                 }
             }
-            Kind::Patch | Kind::Structs => {}
+            MemberKind::Patch | MemberKind::Structs => {}
         }
     }
     if number.is_none() {
@@ -130,10 +130,10 @@ pub(crate) fn from_text(text: &str, out: &mut BytesMut) -> Held {
             }
         });
     }
-    held
+    coverage
 }
 
-/// The operations of a patch, if they have no members but those with fields.
+/// The operations of a patch, if all of their members have fields.
 fn operations(patch: &Json) -> Option<Vec<[Option<Json>; 4]>> {
     let mut operations = Vec::new();
     for operation in patch.elements()? {
@@ -153,8 +153,8 @@ fn operations(patch: &Json) -> Option<Vec<[Option<Json>; 4]>> {
     Some(operations)
 }
 
-/// Whether a number in `text` is an integer that a double cannot hold.
-pub(crate) fn holds_large_integer(text: &str) -> bool {
+/// Whether `text` contains an integer that a double cannot represent.
+pub(crate) fn has_large_integer(text: &str) -> bool {
     const LARGEST: u64 = 1 << 53;
     let bytes = text.as_bytes();
     let mut at = 0;

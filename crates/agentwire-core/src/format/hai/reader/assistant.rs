@@ -1,8 +1,8 @@
-//! What an assistant's string is made of, under the ids that a stream of it would get.
+//! Splits the content of an assistant message into text, reasoning and blocks.
 
 use super::super::{
-    delta::{Delta, Output},
-    derived_ids::{Drawn, Ledger, Placed},
+    delta::{DeltaOutput, OutputDelta},
+    derived_ids::{BlockTarget, DerivedIds},
 };
 use crate::{
     event::{Block, Message, MessageBody, MessageId},
@@ -11,75 +11,74 @@ use crate::{
     patch::{self, Limits},
 };
 
-/// A piece of what an assistant said.
-pub(crate) enum Part {
+/// A part of an assistant message.
+pub(crate) enum AssistantPart {
     Text(String),
     Thought(MessageId, String),
-    /// An activity.
-    Drawn(Box<Message>),
-    /// No text, but calls that need a message to hold them.
+    /// A block, as an activity message.
+    Block(Box<Message>),
+    /// Tool calls without text.
     Calls,
 }
 
-/// Takes joined outputs apart, under the ids that a stream of them gets.
-pub(crate) fn take_apart(own: &MessageId, outputs: &[Delta<'_>]) -> Vec<Part> {
-    let mut ledger = Ledger::default();
-    let mut parts: Vec<Part> = Vec::new();
+/// Splits joined outputs into parts, with the ids that a stream would give them.
+pub(crate) fn split_outputs(message_id: &MessageId, outputs: &[OutputDelta<'_>]) -> Vec<AssistantPart> {
+    let mut derived_ids = DerivedIds::default();
+    let mut parts: Vec<AssistantPart> = Vec::new();
     let mut thinking = false;
-    for Delta { output, place } in outputs {
+    for OutputDelta { output, placement } in outputs {
         match output {
-            Output::Text { content, .. } => {
+            DeltaOutput::Text { content, .. } => {
                 thinking = false;
                 let text = parts.iter_mut().find_map(|part| match part {
-                    Part::Text(text) => Some(text),
+                    AssistantPart::Text(text) => Some(text),
                     _ => None,
                 });
                 match text {
                     Some(text) => text.push_str(content),
-                    None => parts.push(Part::Text(content.clone().into_owned())),
+                    None => parts.push(AssistantPart::Text(content.clone().into_owned())),
                 }
             }
-            Output::Thinking { content, thinking: flag, .. } => {
+            DeltaOutput::Thinking { content, thinking: flag, .. } => {
                 match parts.last_mut() {
-                    Some(Part::Thought(_, text)) if thinking => text.push_str(content),
+                    Some(AssistantPart::Thought(_, text)) if thinking => text.push_str(content),
                     _ => {
-                        parts.push(Part::Thought(ledger.thought(own), content.clone().into_owned()));
-                        ledger.took_thought(own);
+                        parts.push(AssistantPart::Thought(
+                            derived_ids.next_thought(message_id),
+                            content.clone().into_owned(),
+                        ));
+                        derived_ids.count_thought(message_id);
                     }
                 }
                 thinking = *flag != Some(false);
             }
-            Output::Block(output) => {
+            DeltaOutput::Block(output) => {
                 thinking = false;
-                let names = Placed {
-                    layout: place.layout.as_ref(),
-                    block_id: place.block_id.as_deref(),
-                    style: place.style.as_ref(),
-                };
-                let drawn = ledger.drawn(own, output, names);
-                ledger.took_drawn(own, output, names, &drawn);
-                match drawn {
-                    Drawn::Block(id) => {
+                let position = placement.by_ref();
+                let target = derived_ids.next_block(message_id, output, position);
+                derived_ids.count_block(message_id, output, position, &target);
+                match target {
+                    BlockTarget::New(id) => {
                         let block = Block {
                             id: id.clone(),
-                            message: own.clone(),
+                            message: message_id.clone(),
                             output: output.clone(),
-                            layout: place.layout.clone(),
-                            block_id: place.block_id.clone(),
-                            style: place.style.clone(),
+                            layout: placement.layout.clone(),
+                            block_id: placement.block_id.clone(),
+                            style: placement.style.clone(),
                         };
                         let (kind, content, metadata) = carrier::block_content(&block);
                         let body = MessageBody::Activity { kind: kind.into(), content };
                         let mut message = Message::new(id, body);
                         message.metadata = Some(metadata);
-                        parts.push(Part::Drawn(Box::new(message)));
+                        parts.push(AssistantPart::Block(Box::new(message)));
                     }
-                    Drawn::More(id, patch) => {
-                        let known = parts.iter_mut().find_map(|part| match part {
-                            Part::Drawn(message) if message.id == id => Some(message),
+                    BlockTarget::Update(id, patch) => {
+                        let block = parts.iter_mut().find_map(|part| match part {
+                            AssistantPart::Block(message) if message.id == id => Some(message),
                             _ => None,
                         });
-                        if let Some(message) = known
+                        if let Some(message) = block
                             && let MessageBody::Activity { content, .. } = &mut message.body
                         {
                             let mut value = content.to_value();

@@ -1,4 +1,4 @@
-//! Attachments, which HAI has in `extra` beside the content that they are a part of.
+//! Reads attachments: HAI stores them in `extra`, apart from the content.
 
 use serde_json::value::RawValue;
 
@@ -9,12 +9,10 @@ use crate::{
     tally::Tally,
 };
 
-/// Content with the attachments of `extra` behind it; and what stays of `extra`.
-///
-/// `extra` is kept whole, so that the way back finds the attachments where they were.
-pub(crate) fn with_parts(content: Content, extra: Option<Json>) -> (Content, Option<Json>) {
+/// The content with the attachments in `extra` appended, and the remainder of `extra`.
+pub(crate) fn append_attachments(content: Content, extra: Option<Json>) -> (Content, Option<Json>) {
     let attachments = extra.clone().and_then(Json::into_object).and_then(|extra| extra.member("attachments"));
-    let Some(parts) = attachments.and_then(|list| original_parts(&list, &mut Tally::default())) else {
+    let Some(parts) = attachments.and_then(|list| parse_parts(&list, &mut Tally::default())) else {
         return (content, extra);
     };
     if parts.is_empty() {
@@ -29,25 +27,25 @@ pub(crate) fn with_parts(content: Content, extra: Option<Json>) -> (Content, Opt
     (Content::Parts(all), without_attachments(extra))
 }
 
-/// As [`with_parts`], with all parts given if they could not be told from that.
-pub(crate) fn with_original(
+/// As [`append_attachments`]; `parts` are the original parts, present if they cannot be derived.
+pub(crate) fn restore_parts(
     content: Content,
     extra: Option<Json>,
     parts: Option<Json>,
     tally: &mut Tally,
 ) -> (Content, Option<Json>) {
-    match parts.and_then(|parts| original_parts(&parts, tally)) {
+    match parts.and_then(|parts| parse_parts(&parts, tally)) {
         Some(parts) => (Content::Parts(parts), without_attachments(extra)),
-        None => with_parts(content, extra),
+        None => append_attachments(content, extra),
     }
 }
 
-fn original_parts(list: &Json, tally: &mut Tally) -> Option<Vec<ContentPart>> {
+fn parse_parts(list: &Json, tally: &mut Tally) -> Option<Vec<ContentPart>> {
     let raw: &RawValue = serde_json::from_str(list.get()).ok()?;
     shapes::read_parts(raw, Path::Root, tally).ok()
 }
 
-/// `extra` without what the parts say already.
+/// `extra` without its attachments.
 fn without_attachments(extra: Option<Json>) -> Option<Json> {
     let Some(object) = extra.clone().and_then(Json::into_object) else {
         return extra;

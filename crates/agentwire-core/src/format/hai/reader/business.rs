@@ -1,4 +1,4 @@
-//! BUSINESS_DATA_*: messages that hold text, thinking and blocks.
+//! Reads BUSINESS_DATA_*: messages of text, thinking and blocks.
 
 use std::borrow::Cow;
 
@@ -7,15 +7,15 @@ use serde_json::value::RawValue;
 
 use super::{
     super::{
-        delta::{self, Delta, Output, Place},
-        derived_ids::{Drawn, Placed},
+        delta::{self, DeltaOutput, OutputDelta, Placement},
+        derived_ids::BlockTarget,
         fields::{block_id, id, some_json},
         nesting::compose,
         wire::ASSISTANT,
     },
     HaiReader,
-    members::Base,
-    partial_documents::{MAX_HELD, Piece, Pieces},
+    members::FrameMembers,
+    partial_documents::{BufferedFrame, MAX_BUFFERED, PartialDocument},
 };
 use crate::{
     event::{Block, Body, Event, MessageId, Role},
@@ -23,49 +23,49 @@ use crate::{
     json::{Fields, Json, Object, Path, ReadError},
 };
 
-/// Messages that may be open at once, as many as the guard allows. Beyond that the oldest is closed.
+/// Limit of open messages, the same as in the guard. Beyond it the oldest is closed.
 const MAX_OPEN: usize = 16_384;
 
 /// A message that is open on the wire.
 #[derive(Debug, Default)]
-pub(crate) struct Message {
+pub(crate) struct OpenMessage {
     role: Option<Role>,
     name: Option<Box<str>>,
-    /// What came with the start, for the text that it will open.
-    start: Base,
-    /// The text, once it has begun.
+    /// Members of the start, for the text that it opens.
+    start: FrameMembers,
+    /// The open text.
     text: Option<MessageId>,
-    /// The thinking box that is being written.
-    thought: Option<Thought>,
-    /// The beginning of a document that has no end yet.
-    pieces: Option<Box<Pieces>>,
-    /// Whether there was plain text. No shapes are mixed, so its braces are its own.
-    plain: bool,
-    /// Whether there were documents as strings. White space between those says nothing.
-    documents: bool,
-    /// Whether other outputs came before any text.
-    delayed: bool,
-    /// Whether the text's start says in which message it stands. Its words then say it too wherever they say
-    /// anything, because metadata `hai` replaces what was there before.
-    hosted: bool,
-    /// A role that text cannot have, and so could not be kept as one.
+    /// The open thinking span.
+    thought: Option<OpenThought>,
+    /// An incomplete document.
+    partial: Option<Box<PartialDocument>>,
+    /// Whether plain text was read. Shapes are not mixed, so later braces are text.
+    has_plain_text: bool,
+    /// Whether documents as strings were read. White space between them is ignored.
+    has_documents: bool,
+    /// Whether other outputs preceded the text.
+    has_earlier_output: bool,
+    /// Whether the start of the text names its message in metadata `hai`. Deltas with metadata `hai` then repeat
+    /// it, because new metadata replaces the former.
+    names_message: bool,
+    /// A role that is invalid for text.
     odd_role: Option<Json>,
 }
 
-/// Consecutive thinking outputs.
+/// A span of consecutive thinking outputs.
 #[derive(Debug)]
-struct Thought {
+struct OpenThought {
     id: MessageId,
-    /// The message that it stands in.
+    /// The message that contains it.
     wire: MessageId,
     elapsed: Option<Json>,
     collapse: Option<Json>,
 }
 
-/// A content event of the fast lane.
+/// A content event on the fast path.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Content<'a> {
+struct ContentFrame<'a> {
     #[serde(rename = "type", borrow)]
     _type: Cow<'a, str>,
     #[serde(borrow)]
@@ -76,18 +76,18 @@ struct Content<'a> {
     timestamp: Option<i64>,
 }
 
-/// A delta of the fast lane that is a string.
+/// A string delta on the fast path.
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+struct StringDelta<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// What stands around the words of a text output that is a JSON document in a string.
-const AROUND: (&str, &str) = (r#""{\"output\":{\"type\":\"text\",\"content\":\""#, r#"\"}}""#);
+/// The prefix and suffix of a text output as a JSON document in a string.
+const TEXT_DOCUMENT: (&str, &str) = (r#""{\"output\":{\"type\":\"text\",\"content\":\""#, r#"\"}}""#);
 
-/// A structured delta of the fast lane.
+/// A structured delta on the fast path.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TextDelta<'a> {
+struct TextDocument<'a> {
     #[serde(borrow)]
     output: TextOutput<'a>,
 }
@@ -102,50 +102,50 @@ struct TextOutput<'a> {
 }
 
 impl HaiReader {
-    /// Text that appends to an open text: nine tenths of a stream. Says whether this frame was one.
-    pub(crate) fn fast(&mut self, text: &str, out: &mut Vec<Event>) -> bool {
+    /// The fast path: text that appends to an open text, nine tenths of a stream. Returns whether it applied.
+    pub(crate) fn read_fast(&mut self, text: &str, out: &mut Vec<Event>) -> bool {
         if !text.starts_with(r#"{"type":"BUSINESS_DATA_CONTENT","#) {
             return false;
         }
-        let Ok(Content { message_id, delta, timestamp, .. }) = serde_json::from_str(text) else {
+        let Ok(ContentFrame { message_id, delta, timestamp, .. }) = serde_json::from_str(text) else {
             return false;
         };
         let raw = delta.get();
-        // Without a backslash there is nothing to unescape, neither in the document nor in the string around it.
-        let words = raw.strip_prefix(AROUND.0).and_then(|rest| rest.strip_suffix(AROUND.1));
-        if let Some(words) = words.filter(|words| memchr::memchr(b'\\', words.as_bytes()).is_none()) {
-            return self.fast_text(&message_id, words.into(), true, timestamp, out);
+        // Without a backslash there is nothing to unescape, neither in the document nor in the string.
+        let content = raw.strip_prefix(TEXT_DOCUMENT.0).and_then(|rest| rest.strip_suffix(TEXT_DOCUMENT.1));
+        if let Some(content) = content.filter(|content| memchr::memchr(b'\\', content.as_bytes()).is_none()) {
+            return self.append_text(&message_id, content.into(), true, timestamp, out);
         }
         if raw.starts_with('{') {
-            return self.fast_document(&message_id, raw, timestamp, out);
+            return self.read_fast_document(&message_id, raw, timestamp, out);
         }
-        let Ok(Text(delta)) = serde_json::from_str(raw) else {
+        let Ok(StringDelta(delta)) = serde_json::from_str(raw) else {
             return false;
         };
         if delta.starts_with('{') {
-            return self.fast_document(&message_id, &delta, timestamp, out);
+            return self.read_fast_document(&message_id, &delta, timestamp, out);
         }
-        !delta.trim_start().starts_with('{') && self.fast_text(&message_id, delta, false, timestamp, out)
+        !delta.trim_start().starts_with('{') && self.append_text(&message_id, delta, false, timestamp, out)
     }
 
-    /// A structured delta that is text and nothing else.
-    fn fast_document(
+    /// Reads a structured delta that contains only text.
+    fn read_fast_document(
         &mut self,
         wire: &str,
         document: &str,
         timestamp: Option<i64>,
         out: &mut Vec<Event>,
     ) -> bool {
-        match serde_json::from_str::<TextDelta<'_>>(document) {
-            Ok(TextDelta { output }) if output.kind == "text" => {
-                self.fast_text(wire, output.content, true, timestamp, out)
+        match serde_json::from_str::<TextDocument<'_>>(document) {
+            Ok(TextDocument { output }) if output.kind == "text" => {
+                self.append_text(wire, output.content, true, timestamp, out)
             }
             _ => false,
         }
     }
 
-    /// Appends to an open text, if there is one that nothing stands in the way of.
-    fn fast_text(
+    /// Appends to the open text of a message, unless a thinking span or partial document is open.
+    fn append_text(
         &mut self,
         wire: &str,
         delta: Cow<'_, str>,
@@ -157,12 +157,12 @@ impl HaiReader {
         if timestamp.is_some_and(|time| time.unsigned_abs() > limit) {
             return false;
         }
-        let Some((id, Message { text: Some(message), thought: None, pieces: None, documents, .. })) =
+        let Some((id, OpenMessage { text: Some(message), thought: None, partial: None, has_documents, .. })) =
             self.messages.get_key_value(wire)
         else {
             return false;
         };
-        if *documents && !is_document {
+        if *has_documents && !is_document {
             return false;
         }
         let message = message.clone();
@@ -174,11 +174,11 @@ impl HaiReader {
         true
     }
 
-    /// The message that a frame names, or the one that it must mean.
+    /// The message id of a frame, or a default.
     fn wire_id(&mut self, f: &mut Fields<'_, '_>, event_type: &str) -> Result<MessageId, ReadError> {
         let tally = &mut self.context.tally;
         let given = id(f, "messageId", tally)?.filter(|id| !id.is_empty());
-        // With one id for the whole run, the message's own is beside it.
+        // Where all messages share the id of the run, this is the id of the message.
         let source = id(f, "sourceMessageId", tally)?.filter(|id| !id.is_empty());
         if let Some(id) = source.or(given) {
             return Ok(self.context.interner.get(&id));
@@ -190,17 +190,17 @@ impl HaiReader {
         })
     }
 
-    /// The message, opened if it is not. A stream that forgets a start is understood.
-    fn message(&mut self, wire: &MessageId, out: &mut Vec<Event>) -> &mut Message {
+    /// The open message; opened if the stream has no start for it.
+    fn message(&mut self, wire: &MessageId, out: &mut Vec<Event>) -> &mut OpenMessage {
         if !self.messages.contains_key(wire) {
             if self.messages.len() >= MAX_OPEN {
                 self.close_oldest(out);
             }
-            self.ledger.start(wire);
-            self.messages.insert(wire.clone(), Message::default());
+            self.derived_ids.note_start(wire);
+            self.messages.insert(wire.clone(), OpenMessage::default());
         }
         self.last_message = Some(wire.clone());
-        self.messages.get_mut(wire).expect("it was made if it was not there")
+        self.messages.get_mut(wire).expect("inserted above")
     }
 
     fn close_oldest(&mut self, out: &mut Vec<Event>) {
@@ -208,22 +208,22 @@ impl HaiReader {
         self.flush(&oldest, out);
         if let Some(message) = self.messages.shift_remove(&oldest) {
             self.context.tally.note("too many open messages", "closed the oldest");
-            close(oldest, message, &Base::default(), out);
+            close(message, &FrameMembers::default(), out);
         }
     }
 
     pub(crate) fn business_start(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
-        const WHAT: &str = "BUSINESS_DATA_START";
-        let wire = self.wire_id(&mut f, WHAT)?;
+        const EVENT_TYPE: &str = "BUSINESS_DATA_START";
+        let wire = self.wire_id(&mut f, EVENT_TYPE)?;
         let tally = &mut self.context.tally;
         let role = id(&mut f, "role", tally)?;
         let name = id(&mut f, "name", tally)?.map(Box::from);
-        let base = base.finish(&mut f, WHAT, tally)?;
+        let base = base.with_rest(&mut f, EVENT_TYPE, tally)?;
         let parsed = role.as_deref().and_then(Role::parse).filter(|role| role.is_textual());
         let odd_role = role.filter(|_| parsed.is_none()).map(|role| {
             tally.note("role of a message", &role);
@@ -238,7 +238,7 @@ impl HaiReader {
         {
             close_thought(message, &base, out);
         }
-        match base.stands_for().as_deref() {
+        match base.represented_type().as_deref() {
             Some("REASONING_MESSAGE_START") => {
                 if let Some(message) = base.agui_str("messageId") {
                     let body = Body::ReasoningMessageStart { message: message.into() };
@@ -253,23 +253,24 @@ impl HaiReader {
                 if explicit.is_some() {
                     hai.push(("messageId", Json::string(&wire)));
                 }
-                let hosted = explicit.is_some();
+                let names_message = explicit.is_some();
                 let text = explicit.unwrap_or_else(|| wire.clone());
                 hai.extend(odd_role.clone().map(|role| ("role", role)));
                 let body = Body::TextStart { message: text.clone(), role: parsed, name };
                 out.push(base.event(body, &hai, tally));
                 let message = self.message(&wire, out);
                 (message.text, message.role, message.odd_role) = (Some(text), parsed, odd_role);
-                message.hosted = hosted;
-                self.ledger.took_text(&wire);
+                message.names_message = names_message;
+                self.derived_ids.count_text(&wire);
             }
             _ => {
                 if self.messages.contains_key(&wire) {
-                    tally.note("repeated start", WHAT);
+                    tally.note("repeated start", EVENT_TYPE);
                     return Ok(());
                 }
                 let message = self.message(&wire, out);
-                *message = Message { role: parsed, name, start: base, odd_role, ..Message::default() };
+                *message =
+                    OpenMessage { role: parsed, name, start: base, odd_role, ..OpenMessage::default() };
             }
         }
         Ok(())
@@ -278,49 +279,52 @@ impl HaiReader {
     pub(crate) fn business_content(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
-        const WHAT: &str = "BUSINESS_DATA_CONTENT";
-        let wire = self.wire_id(&mut f, WHAT)?;
+        const EVENT_TYPE: &str = "BUSINESS_DATA_CONTENT";
+        let wire = self.wire_id(&mut f, EVENT_TYPE)?;
         let tally = &mut self.context.tally;
         let raw = f.take_unless_null("delta").ok_or_else(|| f.missing("delta", "a string or an object"))?;
-        let outer = Place {
+        let outer = Placement {
             layout: some_json(&mut f, "layout", tally)?,
             block_id: block_id(&mut f, tally)?,
             style: some_json(&mut f, "style", tally)?,
             more: None,
         };
-        let base = base.finish(&mut f, WHAT, tally)?;
+        let base = base.with_rest(&mut f, EVENT_TYPE, tally)?;
         if base.agui.is_none() && raw.get().starts_with('"') {
             let content = crate::json::text(raw, Path::Key(&Path::Root, "delta"), tally)?;
-            self.joined(&wire, &content, outer, base, out);
+            self.read_string(&wire, &content, outer, base, out);
             return Ok(());
         }
         self.flush(&wire, out);
         let tally = &mut self.context.tally;
         let literal = base.agui.as_ref().is_some_and(|agui| agui.member("literal").is_some());
         let deltas = if literal && raw.get().starts_with('"') {
-            // Text that looks like a document, and is not.
+            // Text that looks like a document.
             let content = crate::json::text(raw, Path::Key(&Path::Root, "delta"), tally)?;
-            vec![Delta { output: Output::Text { content, more: None }, place: Place::default() }]
+            vec![OutputDelta {
+                output: DeltaOutput::Text { content, more: None },
+                placement: Placement::default(),
+            }]
         } else {
-            delta::read(raw, Path::Key(&Path::Root, "delta"), tally)?
+            delta::read_delta(raw, Path::Key(&Path::Root, "delta"), tally)?
         };
         for delta in deltas {
-            let delta = Delta { place: delta.place.or(&outer), ..delta };
-            match base.stands_for() {
+            let delta = OutputDelta { placement: delta.placement.or(&outer), ..delta };
+            match base.represented_type() {
                 Some(kind) => {
                     let message = self.message(&wire, out);
                     let named = base.agui_str("messageId");
                     let thought = message.thought.as_ref().map(|thought| thought.id.as_str());
                     if kind == "REASONING_MESSAGE_END" && thought.is_some() && thought == named.as_deref() {
-                        // The frame says itself that this one ends.
+                        // This frame represents its end.
                         message.thought = None;
                     }
-                    // A thinking box that the source left open ends with whatever comes next.
+                    // An open thinking span ends at the next output.
                     close_thought(message, &base, out);
-                    if self.restore(&kind, &delta, &base, out).is_none() {
+                    if self.restore_event(&kind, &delta, &base, out).is_none() {
                         self.output(&wire, delta, &base, out);
                     }
                 }
@@ -330,183 +334,196 @@ impl HaiReader {
         Ok(())
     }
 
-    /// A string: text, documents, or a piece of one.
-    fn joined(&mut self, wire: &MessageId, content: &str, place: Place, base: Base, out: &mut Vec<Event>) {
+    /// Reads a string delta: text, documents, or part of one.
+    fn read_string(
+        &mut self,
+        wire: &MessageId,
+        content: &str,
+        placement: Placement,
+        base: FrameMembers,
+        out: &mut Vec<Event>,
+    ) {
         let message = self.message(wire, out);
-        let plain = message.plain;
-        if message.documents && message.pieces.is_none() && content.trim().is_empty() {
+        let has_plain_text = message.has_plain_text;
+        if message.has_documents && message.partial.is_none() && content.trim().is_empty() {
             return;
         }
-        let held = message.pieces.take().unwrap_or_default();
-        self.held -= held.weight();
+        let buffered = message.partial.take().unwrap_or_default();
+        self.buffered_bytes -= buffered.size();
         let tally = &mut self.context.tally;
-        // Quotes inside a document's string are escaped, so whole documents are no part of another.
-        let whole = held.is_waiting().then(|| delta::deltas(content, tally)).flatten();
-        let mut pieces = held;
+        // Quotes inside the strings of a document are escaped, so complete documents are not part of another one.
+        let whole = buffered.is_waiting().then(|| delta::parse_documents(content, tally)).flatten();
+        let mut partial = buffered;
         let deltas = match whole {
             Some(deltas) => {
-                self.unfold(wire, std::mem::take(&mut pieces).into_frames(), out);
+                self.emit_as_text(wire, std::mem::take(&mut partial).into_frames(), out);
                 deltas
             }
-            None => match pieces.push(content, tally) {
-                Some(deltas) if !(plain && pieces.is_waiting()) => deltas,
+            None => match partial.push(content, tally) {
+                Some(deltas) if !(has_plain_text && partial.is_waiting()) => deltas,
                 _ => {
-                    let frames = pieces.into_frames();
+                    let frames = partial.into_frames();
                     if !frames.is_empty() {
-                        self.unfold(wire, frames, out);
-                        return self.joined(wire, content, place, base, out);
+                        self.emit_as_text(wire, frames, out);
+                        return self.read_string(wire, content, placement, base, out);
                     }
-                    self.unfold(wire, vec![Piece { content: content.to_owned(), place, base }], out);
+                    self.emit_as_text(
+                        wire,
+                        vec![BufferedFrame { content: content.to_owned(), placement, base }],
+                        out,
+                    );
                     return;
                 }
             },
         };
-        self.message(wire, out).documents |= !deltas.is_empty();
+        self.message(wire, out).has_documents |= !deltas.is_empty();
         for delta in deltas {
-            let delta = Delta { place: delta.place.or(&place), ..delta };
+            let delta = OutputDelta { placement: delta.placement.or(&placement), ..delta };
             self.output(wire, delta, &base, out);
         }
-        if !pieces.is_waiting() {
+        if !partial.is_waiting() {
             return;
         }
-        pieces.keep(content, place, base);
-        if self.held + pieces.weight() > MAX_HELD {
+        partial.keep(content, placement, base);
+        if self.buffered_bytes + partial.size() > MAX_BUFFERED {
             self.context.tally.note("delta in pieces", "too large to be joined");
-            return self.unfold(wire, pieces.into_frames(), out);
+            return self.emit_as_text(wire, partial.into_frames(), out);
         }
-        self.held += pieces.weight();
-        self.message(wire, out).pieces = Some(pieces);
+        self.buffered_bytes += partial.size();
+        self.message(wire, out).partial = Some(partial);
     }
 
-    /// What waits for its rest in a message is text after all.
+    /// Emits the partial document of a message as text.
     fn flush(&mut self, wire: &MessageId, out: &mut Vec<Event>) {
-        let pieces = self.messages.get_mut(wire).and_then(|message| message.pieces.take());
-        if let Some(pieces) = pieces {
-            self.held -= pieces.weight();
-            self.unfold(wire, pieces.into_frames(), out);
+        let partial = self.messages.get_mut(wire).and_then(|message| message.partial.take());
+        if let Some(partial) = partial {
+            self.buffered_bytes -= partial.size();
+            self.emit_as_text(wire, partial.into_frames(), out);
         }
     }
 
-    /// The same for all messages.
+    /// Emits the partial documents of all messages as text.
     pub(crate) fn flush_all(&mut self, out: &mut Vec<Event>) {
-        if self.held == 0 {
+        if self.buffered_bytes == 0 {
             return;
         }
-        let waiting = self.messages.iter().filter(|(_, message)| message.pieces.is_some());
+        let waiting = self.messages.iter().filter(|(_, message)| message.partial.is_some());
         for wire in waiting.map(|(wire, _)| wire.clone()).collect::<Vec<_>>() {
             self.flush(&wire, out);
         }
     }
 
-    /// Frames that are text.
-    fn unfold(&mut self, wire: &MessageId, frames: Vec<Piece>, out: &mut Vec<Event>) {
-        for Piece { content, place, base } in frames {
-            let plain = !content.is_empty();
-            let output = Output::Text { content: content.into(), more: None };
-            self.output(wire, Delta { output, place }, &base, out);
-            self.message(wire, out).plain |= plain;
+    /// Emits buffered frames as text.
+    fn emit_as_text(&mut self, wire: &MessageId, frames: Vec<BufferedFrame>, out: &mut Vec<Event>) {
+        for BufferedFrame { content, placement, base } in frames {
+            let has_plain_text = !content.is_empty();
+            let output = DeltaOutput::Text { content: content.into(), more: None };
+            self.output(wire, OutputDelta { output, placement }, &base, out);
+            self.message(wire, out).has_plain_text |= has_plain_text;
         }
     }
 
-    /// An output that means what it says.
-    fn output(&mut self, wire: &MessageId, delta: Delta<'_>, base: &Base, out: &mut Vec<Event>) {
+    /// Emits the events of an output.
+    fn output(
+        &mut self,
+        wire: &MessageId,
+        delta: OutputDelta<'_>,
+        base: &FrameMembers,
+        out: &mut Vec<Event>,
+    ) {
         let _ = self.message(wire, out);
-        let Self { messages, ledger, context, .. } = self;
-        let message = messages.get_mut(wire).expect("it was opened above");
+        let Self { messages, derived_ids, context, .. } = self;
+        let message = messages.get_mut(wire).expect("opened above");
         let tally = &mut context.tally;
-        let Delta { output, place } = delta;
-        let mut hai = placed(&place);
+        let OutputDelta { output, placement } = delta;
+        let mut hai = placement_entries(&placement);
         match output {
-            Output::Text { content, more } => {
+            DeltaOutput::Text { content, more } => {
                 close_thought(message, base, out);
                 let text = match &message.text {
                     Some(text) => text.clone(),
                     None => {
-                        let text = ledger.text(wire);
-                        ledger.took_text(wire);
-                        message.hosted = message.delayed || text != *wire;
+                        let text = derived_ids.next_text(wire);
+                        derived_ids.count_text(wire);
+                        message.names_message = message.has_earlier_output || text != *wire;
                         out.push(open_text(message, wire, &text, base, tally));
                         message.text.insert(text).clone()
                     }
                 };
                 hai.extend(more.map(|more| ("output", more.into())));
-                if message.hosted && (!hai.is_empty() || base.rest.is_some()) {
+                if message.names_message && (!hai.is_empty() || base.rest.is_some()) {
                     hai.push(("messageId", Json::string(wire)));
                 }
                 let body = Body::TextDelta { message: text, delta: content.into() };
                 out.push(base.event(body, &hai, tally));
             }
-            Output::Thinking { content, elapsed, thinking, collapse, data, more } => {
+            DeltaOutput::Thinking { content, elapsed, thinking, collapse, data, more } => {
                 if message.thought.is_none() {
-                    let id = ledger.thought(wire);
-                    ledger.took_thought(wire);
-                    let mut host = vec![("messageId", Json::string(wire))];
-                    let bare = Base {
+                    let id = derived_ids.next_thought(wire);
+                    derived_ids.count_thought(wire);
+                    let mut entries = vec![("messageId", Json::string(wire))];
+                    let bare = FrameMembers {
                         timestamp: base.timestamp,
                         subagent: base.subagent.clone(),
-                        ..Base::default()
+                        ..FrameMembers::default()
                     };
                     let body = Body::ReasoningMessageStart { message: id.clone() };
-                    let start = bare.event(body, &host, tally);
-                    host.extend(start_said(message).map(|said| ("start", said)));
+                    let start = bare.event(body, &entries, tally);
+                    entries.extend(start_details(message).map(|details| ("start", details)));
                     let body = Body::ReasoningStart { message: id.clone(), title: None };
-                    out.push(bare.event(body, &host, tally));
+                    out.push(bare.event(body, &entries, tally));
                     out.push(start);
                     let wire = wire.clone();
-                    message.thought = Some(Thought { id, wire, elapsed: None, collapse: None });
+                    message.thought = Some(OpenThought { id, wire, elapsed: None, collapse: None });
                 }
-                message.delayed |= message.text.is_none();
-                let thought = message.thought.as_mut().expect("it was made if it was not there");
+                message.has_earlier_output |= message.text.is_none();
+                let thought = message.thought.as_mut().expect("inserted above");
                 thought.elapsed.clone_from(&elapsed);
                 thought.collapse.clone_from(&collapse);
                 let flag = thinking.map(|thinking| Json::from(serde_json::Value::from(thinking)));
-                let said = [
+                let entries = [
                     ("elapsed", elapsed),
                     ("thinking", flag),
                     ("collapse", collapse),
                     ("data", data.map(Json::from)),
                     ("output", more.map(Json::from)),
                 ];
-                hai.extend(said.into_iter().filter_map(|(key, value)| Some((key, value?))));
+                hai.extend(entries.into_iter().filter_map(|(key, value)| Some((key, value?))));
                 if !hai.is_empty() || base.rest.is_some() {
                     hai.push(("messageId", Json::string(wire)));
                 }
                 let body = Body::ReasoningDelta { message: thought.id.clone(), delta: content.into() };
                 out.push(base.event(body, &hai, tally));
                 if thinking == Some(false)
-                    && let Some(Thought { id, .. }) = message.thought.take()
+                    && let Some(OpenThought { id, .. }) = message.thought.take()
                 {
-                    out.push(base.bare(Body::ReasoningMessageEnd { message: id.clone() }));
-                    out.push(base.bare(Body::ReasoningEnd { message: id }));
+                    out.push(base.bare_event(Body::ReasoningMessageEnd { message: id.clone() }));
+                    out.push(base.bare_event(Body::ReasoningEnd { message: id }));
                 }
             }
-            Output::Block(output) => {
+            DeltaOutput::Block(output) => {
                 close_thought(message, base, out);
-                let names = Placed {
-                    layout: place.layout.as_ref(),
-                    block_id: place.block_id.as_deref(),
-                    style: place.style.as_ref(),
-                };
-                let drawn = ledger.drawn(wire, &output, names);
-                ledger.took_drawn(wire, &output, names, &drawn);
-                match drawn {
-                    Drawn::Block(id) => {
+                let position = placement.by_ref();
+                let target = derived_ids.next_block(wire, &output, position);
+                derived_ids.count_block(wire, &output, position, &target);
+                match target {
+                    BlockTarget::New(id) => {
                         let mut hai: Vec<_> =
-                            place.more.map(|more| ("delta", more.into())).into_iter().collect();
-                        if !message.delayed && message.text.is_none() {
-                            hai.extend(start_said(message).map(|said| ("start", said)));
+                            placement.more.map(|more| ("delta", more.into())).into_iter().collect();
+                        if !message.has_earlier_output && message.text.is_none() {
+                            hai.extend(start_details(message).map(|details| ("start", details)));
                         }
                         let block = Block {
                             id,
                             message: wire.clone(),
                             output,
-                            layout: place.layout,
-                            block_id: place.block_id,
-                            style: place.style,
+                            layout: placement.layout,
+                            block_id: placement.block_id,
+                            style: placement.style,
                         };
                         out.push(base.event(Body::Block(Box::new(block)), &hai, tally));
                     }
-                    Drawn::More(activity, patch) => {
+                    BlockTarget::Update(activity, patch) => {
                         hai.push(("messageId", Json::string(wire)));
                         hai.push(("output", output.into()));
                         let body =
@@ -514,7 +531,7 @@ impl HaiReader {
                         out.push(base.event(body, &hai, tally));
                     }
                 }
-                message.delayed |= message.text.is_none();
+                message.has_earlier_output |= message.text.is_none();
             }
         }
     }
@@ -522,18 +539,18 @@ impl HaiReader {
     pub(crate) fn business_end(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
-        const WHAT: &str = "BUSINESS_DATA_END";
-        let wire = self.wire_id(&mut f, WHAT)?;
+        const EVENT_TYPE: &str = "BUSINESS_DATA_END";
+        let wire = self.wire_id(&mut f, EVENT_TYPE)?;
         let tally = &mut self.context.tally;
         let role = id(&mut f, "role", tally)?;
-        let base = base.finish(&mut f, WHAT, tally)?;
+        let base = base.with_rest(&mut f, EVENT_TYPE, tally)?;
         self.flush(&wire, out);
         let tally = &mut self.context.tally;
         let Some(mut message) = self.messages.shift_remove(&wire) else {
-            tally.note("end without a start", WHAT);
+            tally.note("end without a start", EVENT_TYPE);
             return Ok(());
         };
         if self.last_message.as_ref() == Some(&wire) {
@@ -543,17 +560,17 @@ impl HaiReader {
         if let Some(text) = message.text {
             let expected = message.role.map_or(ASSISTANT, Role::as_str);
             let odd_role = message.odd_role.as_ref().and_then(Json::as_str);
-            let known =
+            let is_expected =
                 |role: &String| role == expected || role == ASSISTANT || odd_role.as_ref() == Some(role);
-            let odd = role.filter(|role| !known(role));
-            let hai: Vec<_> = odd.map(|role| ("role", Json::string(&role))).into_iter().collect();
+            let unexpected = role.filter(|role| !is_expected(role));
+            let hai: Vec<_> = unexpected.map(|role| ("role", Json::string(&role))).into_iter().collect();
             out.push(base.event(Body::TextEnd { message: text }, &hai, tally));
         }
         Ok(())
     }
 
-    /// A text has ended otherwise than with its message.
-    pub(crate) fn ended(&mut self, text: &MessageId) {
+    /// Records that a text has ended before its message.
+    pub(crate) fn note_text_end(&mut self, text: &MessageId) {
         for message in self.messages.values_mut() {
             if message.text.as_ref() == Some(text) {
                 message.text = None;
@@ -561,32 +578,38 @@ impl HaiReader {
         }
     }
 
-    /// Closes what is open before a run ends.
-    pub(crate) fn close_all(&mut self, base: &Base, out: &mut Vec<Event>) {
+    /// Closes all messages before the run ends.
+    pub(crate) fn close_all(&mut self, base: &FrameMembers, out: &mut Vec<Event>) {
         self.flush_all(out);
-        for (wire, message) in std::mem::take(&mut self.messages) {
-            close(wire, message, base, out);
+        for (_, message) in std::mem::take(&mut self.messages) {
+            close(message, base, out);
         }
         self.last_message = None;
     }
 
-    /// The AG-UI event that an output stands for.
-    fn restore(&mut self, kind: &str, delta: &Delta<'_>, base: &Base, out: &mut Vec<Event>) -> Option<()> {
+    /// Restores the AG-UI event that an output represents.
+    fn restore_event(
+        &mut self,
+        kind: &str,
+        delta: &OutputDelta<'_>,
+        base: &FrameMembers,
+        out: &mut Vec<Event>,
+    ) -> Option<()> {
         let agui = base.agui.as_ref()?;
         let message = || agui.get_str("messageId").map(MessageId::from);
         let body = match (kind, &delta.output) {
-            ("TEXT_MESSAGE_CONTENT", Output::Text { content, more }) => {
-                let mut hai = placed(&delta.place);
+            ("TEXT_MESSAGE_CONTENT", DeltaOutput::Text { content, more }) => {
+                let mut hai = placement_entries(&delta.placement);
                 hai.extend(more.clone().map(|more| ("output", more.into())));
                 let body = Body::TextDelta { message: message()?, delta: content.as_ref().into() };
                 out.push(base.event(body, &hai, &mut self.context.tally));
                 return Some(());
             }
-            ("REASONING_MESSAGE_CONTENT", Output::Thinking { content, .. }) => {
+            ("REASONING_MESSAGE_CONTENT", DeltaOutput::Thinking { content, .. }) => {
                 Body::ReasoningDelta { message: message()?, delta: content.as_ref().into() }
             }
             ("REASONING_MESSAGE_END", _) => Body::ReasoningMessageEnd { message: message()? },
-            ("REASONING_START", Output::Block(output)) => {
+            ("REASONING_START", DeltaOutput::Block(output)) => {
                 let title = output.member("data")?.into_object()?.get_str("title")?.into();
                 Body::ReasoningStart { message: message()?, title: Some(title) }
             }
@@ -594,22 +617,22 @@ impl HaiReader {
             ("ACTIVITY_SNAPSHOT", output) => {
                 let output = output.to_object();
                 let Some(activity) = agui.get_str("activityType") else {
-                    // A block whose id is not the one that would be derived.
+                    // A block whose id differs from the derived one.
                     let block = Block {
                         id: message()?,
                         message: agui.get_str("blockMessageId")?.into(),
                         output,
-                        layout: delta.place.layout.clone(),
-                        block_id: delta.place.block_id.clone(),
-                        style: delta.place.style.clone(),
+                        layout: delta.placement.layout.clone(),
+                        block_id: delta.placement.block_id.clone(),
+                        style: delta.placement.style.clone(),
                     };
                     let hai: Vec<_> =
-                        delta.place.more.clone().map(|more| ("delta", more.into())).into_iter().collect();
+                        delta.placement.more.clone().map(|more| ("delta", more.into())).into_iter().collect();
                     out.push(base.event(Body::Block(Box::new(block)), &hai, &mut self.context.tally));
                     return Some(());
                 };
                 if agui.member("content").is_some() {
-                    // The whole event, because the output shows it in another form.
+                    // The complete event, because the output has another form.
                     out.push(shapes::read_event(agui.get(), &mut self.context)?);
                     return Some(());
                 }
@@ -637,50 +660,50 @@ impl HaiReader {
     }
 }
 
-/// Where an output is placed, for the metadata.
-fn placed(place: &Place) -> Vec<(&'static str, Json)> {
-    let said = [
-        ("layout", place.layout.clone()),
-        ("blockId", place.block_id.as_deref().map(Json::string)),
-        ("style", place.style.clone()),
-        ("delta", place.more.clone().map(Json::from)),
+/// The placement of an output as entries of metadata `hai`.
+fn placement_entries(placement: &Placement) -> Vec<(&'static str, Json)> {
+    let entries = [
+        ("layout", placement.layout.clone()),
+        ("blockId", placement.block_id.as_deref().map(Json::string)),
+        ("style", placement.style.clone()),
+        ("delta", placement.more.clone().map(Json::from)),
     ];
-    said.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    entries.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
-/// What a start said beyond its id: kept by the first thing in the message, for the way back.
-fn start_said(message: &Message) -> Option<Json> {
-    if message.delayed || message.text.is_some() {
+/// The details of a start besides its id, stored with the first item in the message for the writer.
+fn start_details(message: &OpenMessage) -> Option<Json> {
+    if message.has_earlier_output || message.text.is_some() {
         return None;
     }
     let role = message.role.filter(|role| *role != Role::Assistant).map(|role| Json::string(role.as_str()));
-    let said = [
+    let entries = [
         ("role", role.or_else(|| message.odd_role.clone())),
         ("name", message.name.as_deref().map(Json::string)),
         ("rest", message.start.rest.clone().map(Json::from)),
         ("metadata", message.start.metadata.clone().map(Json::from)),
     ];
-    let said = compose(said.into_iter().filter_map(|(key, value)| Some((key, value?))));
-    (!said.is_empty()).then(|| said.into())
+    let entries = compose(entries.into_iter().filter_map(|(key, value)| Some((key, value?))));
+    (!entries.is_empty()).then(|| entries.into())
 }
 
-/// The start of a message's text.
+/// The start event of the text in a message.
 fn open_text(
-    message: &Message,
+    message: &OpenMessage,
     wire: &MessageId,
     text: &MessageId,
-    base: &Base,
+    base: &FrameMembers,
     tally: &mut crate::tally::Tally,
 ) -> Event {
     let mut hai = Vec::new();
-    if message.hosted {
+    if message.names_message {
         hai.push(("messageId", Json::string(wire)));
     }
     hai.extend(message.odd_role.clone().map(|role| ("role", role)));
     let body = Body::TextStart { message: text.clone(), role: message.role, name: message.name.clone() };
     let mut event = message.start.event(body, &hai, tally);
-    // A text that opens late opens with the output that it opens for.
-    if message.delayed || event.timestamp.is_none() {
+    // A text that follows other outputs has the timestamp of its first output.
+    if message.has_earlier_output || event.timestamp.is_none() {
         event.timestamp = base.timestamp;
     }
     if event.subagent.is_none() {
@@ -689,27 +712,28 @@ fn open_text(
     event
 }
 
-/// Closes a thinking box that the source never said was finished.
-fn close_thought(message: &mut Message, base: &Base, out: &mut Vec<Event>) {
-    let Some(Thought { id, wire, elapsed, collapse }) = message.thought.take() else {
+/// Closes a thinking span that the source left open.
+fn close_thought(message: &mut OpenMessage, base: &FrameMembers, out: &mut Vec<Event>) {
+    let Some(OpenThought { id, wire, elapsed, collapse }) = message.thought.take() else {
         return;
     };
-    let said = [
+    let entries = [
         ("elapsed", elapsed),
         ("thinking", Some(Json::from(serde_json::Value::from(true)))),
         ("collapse", collapse),
         ("messageId", Some(Json::string(&wire))),
     ];
-    let hai = compose(said.into_iter().filter_map(|(key, value)| Some((key, value?))));
+    let hai = compose(entries.into_iter().filter_map(|(key, value)| Some((key, value?))));
     let metadata = Object::from_entries([(super::super::wire::HAI, hai.into())]);
-    let end = base.bare(Body::ReasoningMessageEnd { message: id.clone() });
+    let end = base.bare_event(Body::ReasoningMessageEnd { message: id.clone() });
     out.push(end.with_metadata(Some(metadata)));
-    out.push(base.bare(Body::ReasoningEnd { message: id }));
+    out.push(base.bare_event(Body::ReasoningEnd { message: id }));
 }
 
-fn close(_wire: MessageId, mut message: Message, base: &Base, out: &mut Vec<Event>) {
+/// Closes the open thinking span and text of a message.
+fn close(mut message: OpenMessage, base: &FrameMembers, out: &mut Vec<Event>) {
     close_thought(&mut message, base, out);
     if let Some(text) = message.text {
-        out.push(base.bare(Body::TextEnd { message: text }));
+        out.push(base.bare_event(Body::TextEnd { message: text }));
     }
 }

@@ -1,4 +1,4 @@
-//! AGENT_COLLABORATIVE_MESSAGE_*: one agent hands work to another.
+//! Reads AGENT_COLLABORATIVE_MESSAGE_*: one agent hands tasks to another.
 
 use serde_json::value::RawValue;
 
@@ -8,7 +8,7 @@ use super::{
         nesting::compose,
     },
     HaiReader,
-    members::Base,
+    members::FrameMembers,
 };
 use crate::{
     event::{Body, Event, MessageId},
@@ -17,33 +17,33 @@ use crate::{
     tally::Tally,
 };
 
-/// Hand-overs that may be open at once; beyond that the oldest can no longer be continued. The reference
-/// server leaves one open now and then, and never has two that go on.
+/// Limit of open collaborations; beyond it the oldest can no longer be continued. The reference server sometimes
+/// leaves one open, and never continues two at a time.
 const MAX_OPEN: usize = 256;
 
-/// The longest text of a task that comes in pieces: a task is an id and a name.
-const MAX_PIECES: usize = 1 << 20;
+/// Limit of the text of a task that is split over frames: a task is an id and a name.
+const MAX_TASK_TEXT: usize = 1 << 20;
 
-/// A hand-over that is open on the wire.
+/// An open collaboration.
 #[derive(Debug)]
-pub(crate) struct Open {
-    /// The message id on the wire, if there is one.
+pub(crate) struct OpenCollaboration {
+    /// Its message id on the wire.
     wire: Option<MessageId>,
     id: MessageId,
-    /// The text of a task that is not complete yet: the client joins the pieces, so a server may cut it.
-    pieces: String,
+    /// The text of an incomplete task: the client joins deltas, so a server may split it.
+    task_text: String,
 }
 
 impl HaiReader {
     pub(crate) fn collaboration_start(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
-        const WHAT: &str = "AGENT_COLLABORATIVE_MESSAGE_START";
-        if base.stands_for().as_deref() == Some("SUBAGENT_STARTED") {
-            let agui = base.agui.as_ref().expect("it stands for something");
+        const EVENT_TYPE: &str = "AGENT_COLLABORATIVE_MESSAGE_START";
+        if base.represented_type().as_deref() == Some("SUBAGENT_STARTED") {
+            let agui = base.agui.as_ref().expect("it represents an event");
             if let Some(event) = shapes::read_event(agui.get(), &mut self.context) {
                 out.push(event);
                 return Ok(());
@@ -53,18 +53,22 @@ impl HaiReader {
         let from = need(&mut f, "from", tally)?;
         let to = need(&mut f, "to", tally)?;
         let wire = id(&mut f, "messageId", tally)?.filter(|id| !id.is_empty()).map(MessageId::from);
-        let base = base.finish(&mut f, WHAT, tally)?;
+        let base = base.with_rest(&mut f, EVENT_TYPE, tally)?;
         if wire.is_none() {
-            tally.note("missing id", WHAT);
+            tally.note("missing id", EVENT_TYPE);
         }
         let explicit = base.agui_str("messageId").map(MessageId::from);
         let named =
             explicit.is_none() || base.agui.as_ref().is_none_or(|agui| agui.member("unnamed").is_none());
         let id = match explicit {
             Some(id) => id,
-            None => self.name_collaboration(wire.as_ref()),
+            None => self.derive_id(wire.as_ref()),
         };
-        self.open_collaboration(Open { wire: wire.clone(), id: id.clone(), pieces: String::new() });
+        self.open_collaboration(OpenCollaboration {
+            wire: wire.clone(),
+            id: id.clone(),
+            task_text: String::new(),
+        });
         let body = Body::CollaborationStart {
             id,
             message: wire.filter(|_| named),
@@ -75,25 +79,25 @@ impl HaiReader {
         Ok(())
     }
 
-    fn name_collaboration(&mut self, wire: Option<&MessageId>) -> MessageId {
+    fn derive_id(&mut self, wire: Option<&MessageId>) -> MessageId {
         let holder = wire.map_or_else(|| self.run.to_string(), ToString::to_string);
-        let id = self.ledger.collaboration(&holder);
-        self.ledger.took_collaboration(&holder);
+        let id = self.derived_ids.next_collaboration(&holder);
+        self.derived_ids.count_collaboration(&holder);
         id
     }
 
-    fn open_collaboration(&mut self, open: Open) {
+    fn open_collaboration(&mut self, open: OpenCollaboration) {
         if self.collaborations.len() >= MAX_OPEN {
             self.collaborations.remove(0);
         }
         self.collaborations.push(open);
     }
 
-    /// Which open hand-over a frame means: the one that it names, else the latest.
+    /// The open collaboration of a frame: by id, else the latest.
     fn find_collaboration(
         &mut self,
         f: &mut Fields<'_, '_>,
-        base: &Base,
+        base: &FrameMembers,
     ) -> Result<(Option<MessageId>, Option<usize>), ReadError> {
         let wire =
             id(f, "messageId", &mut self.context.tally)?.filter(|id| !id.is_empty()).map(MessageId::from);
@@ -103,7 +107,7 @@ impl HaiReader {
             (None, Some(wire)) => open.wire.as_ref() == Some(wire),
             (None, None) => true,
         });
-        // A frame that names a message none of the hand-overs has may still mean one that has none.
+        // A frame with an unknown message id may belong to a collaboration without one.
         let found = found.or_else(|| {
             self.collaborations.iter().rposition(|open| explicit.is_none() && open.wire.is_none())
         });
@@ -113,22 +117,22 @@ impl HaiReader {
     pub(crate) fn collaboration_content(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
-        const WHAT: &str = "AGENT_COLLABORATIVE_MESSAGE_CONTENT";
+        const EVENT_TYPE: &str = "AGENT_COLLABORATIVE_MESSAGE_CONTENT";
         let (wire, found) = self.find_collaboration(&mut f, &base)?;
         let tally = &mut self.context.tally;
         let path = Path::Key(&Path::Root, "delta");
         let raw = f.take_unless_null("delta").ok_or_else(|| f.missing("delta", "a task"))?;
-        let base = base.finish(&mut f, WHAT, tally)?;
+        let base = base.with_rest(&mut f, EVENT_TYPE, tally)?;
         let at = match found {
             Some(at) => at,
             None => {
-                tally.note("content without a start", WHAT);
+                tally.note("content without a start", EVENT_TYPE);
                 let id = match base.agui_str("messageId") {
                     Some(id) => id.into(),
-                    None => self.name_collaboration(wire.as_ref()),
+                    None => self.derive_id(wire.as_ref()),
                 };
                 let body = Body::CollaborationStart {
                     id: id.clone(),
@@ -136,8 +140,8 @@ impl HaiReader {
                     from: "".into(),
                     to: "".into(),
                 };
-                out.push(base.bare(body));
-                self.open_collaboration(Open { wire, id, pieces: String::new() });
+                out.push(base.bare_event(body));
+                self.open_collaboration(OpenCollaboration { wire, id, task_text: String::new() });
                 self.collaborations.len() - 1
             }
         };
@@ -146,16 +150,16 @@ impl HaiReader {
         let mut tasks = Vec::new();
         match raw.get().as_bytes().first() {
             Some(b'"') => {
-                open.pieces.push_str(&text(raw, path, tally)?);
-                if let Some(whole) = whole(&open.pieces, tally) {
-                    tasks = whole;
-                    open.pieces.clear();
-                } else if open.pieces.len() > MAX_PIECES {
+                open.task_text.push_str(&text(raw, path, tally)?);
+                if let Some(complete) = parse_tasks(&open.task_text, tally) {
+                    tasks = complete;
+                    open.task_text.clear();
+                } else if open.task_text.len() > MAX_TASK_TEXT {
                     tally.note("task too long", "left out");
-                    open.pieces.clear();
+                    open.task_text.clear();
                 }
             }
-            _ => tasks.push(task(raw, path, tally)?),
+            _ => tasks.push(read_task(raw, path, tally)?),
         }
         for (task, more) in tasks {
             let body = Body::CollaborationTask { id: open.id.clone(), task };
@@ -168,41 +172,41 @@ impl HaiReader {
     pub(crate) fn collaboration_end(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
-        const WHAT: &str = "AGENT_COLLABORATIVE_MESSAGE_END";
+        const EVENT_TYPE: &str = "AGENT_COLLABORATIVE_MESSAGE_END";
         let (_, found) = self.find_collaboration(&mut f, &base)?;
         let tally = &mut self.context.tally;
-        let base = base.finish(&mut f, WHAT, tally)?;
+        let base = base.with_rest(&mut f, EVENT_TYPE, tally)?;
         let Some(at) = found else {
-            tally.note("end without a start", WHAT);
+            tally.note("end without a start", EVENT_TYPE);
             return Ok(());
         };
         let open = self.collaborations.remove(at);
-        if !open.pieces.is_empty() {
-            // Not JSON after all: the text is the task.
-            let task = Json::string(&open.pieces);
-            out.push(base.bare(Body::CollaborationTask { id: open.id.clone(), task }));
+        if !open.task_text.is_empty() {
+            // Not JSON: the text is the task.
+            let task = Json::string(&open.task_text);
+            out.push(base.bare_event(Body::CollaborationTask { id: open.id.clone(), task }));
         }
         out.push(base.event(Body::CollaborationEnd { id: open.id }, &[], tally));
         Ok(())
     }
 }
 
-type Task = (Json, Option<Json>);
+type TaskDelta = (Json, Option<Json>);
 
-/// The tasks that the pieces make up, once they are whole.
-fn whole(pieces: &str, tally: &mut Tally) -> Option<Vec<Task>> {
+/// The tasks in the joined text, if it is complete.
+fn parse_tasks(task_text: &str, tally: &mut Tally) -> Option<Vec<TaskDelta>> {
     let mut tasks = Vec::new();
-    for document in serde_json::Deserializer::from_str(pieces).into_iter::<&RawValue>() {
-        tasks.push(task(document.ok()?, Path::Root, tally).ok()?);
+    for document in serde_json::Deserializer::from_str(task_text).into_iter::<&RawValue>() {
+        tasks.push(read_task(document.ok()?, Path::Root, tally).ok()?);
     }
     (!tasks.is_empty()).then_some(tasks)
 }
 
-/// The task in a delta, and what else the delta holds.
-fn task(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Task, ReadError> {
+/// Reads the task in a delta, and the other members of the delta.
+fn read_task(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<TaskDelta, ReadError> {
     let whole = json(raw, path, tally)?;
     let Some(delta) = whole.clone().into_object() else {
         return Ok((whole, None));

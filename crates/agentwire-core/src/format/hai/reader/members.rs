@@ -1,8 +1,8 @@
-//! What every HAI event may carry besides its own members, read and written.
+//! Members that every HAI event may have, read.
 //!
-//! HAI has no metadata and says nothing about members that it does not define. What AG-UI has for every event
-//! (`subagentRunId`, `metadata`, `rawEvent`) is therefore sent as plain members, and members that nobody here
-//! understands live in the canonical event's metadata under `hai`, from where they go back onto the wire.
+//! HAI has no metadata and no rule for undefined members. The common members of AG-UI events (`subagentRunId`,
+//! `metadata`, `rawEvent`) are therefore additional members, and unknown members are stored in the metadata of
+//! the canonical event under `hai`, from which the writer restores them.
 
 use super::super::{
     fields::{id, object, some_json},
@@ -17,20 +17,20 @@ use crate::{
     tally::Tally,
 };
 
-/// The common members of an event that was read.
+/// The common members of a frame.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Base {
+pub(crate) struct FrameMembers {
     pub(crate) timestamp: Option<i64>,
     pub(crate) subagent: Option<SubagentId>,
     pub(crate) metadata: Option<Object>,
     pub(crate) raw: Option<Json>,
     pub(crate) agui: Option<Object>,
-    /// Members that nobody understands.
+    /// Unknown members.
     pub(crate) rest: Option<Object>,
 }
 
-impl Base {
-    pub(crate) fn take(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Self, ReadError> {
+impl FrameMembers {
+    pub(crate) fn read(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Self, ReadError> {
         Ok(Self {
             timestamp: timestamp(f, tally)?,
             subagent: id(f, "subagentRunId", tally)?.map(SubagentId::from),
@@ -41,25 +41,24 @@ impl Base {
         })
     }
 
-    /// Keeps what is left of the event's members.
-    pub(crate) fn finish(
+    /// Adds the remaining members of the event.
+    pub(crate) fn with_rest(
         mut self,
         f: &mut Fields<'_, '_>,
-        what: &str,
+        event_type: &str,
         tally: &mut Tally,
     ) -> Result<Self, ReadError> {
-        // A member that is null is one that its sender forgot to drop, and every event may say that it is the
-        // assistant's.
+        // A null member counts as absent, and every event may have the default role.
         self.rest = f
-            .rest(what, tally)?
+            .rest(event_type, tally)?
             .map(|rest| {
                 let entries = rest.entries();
                 Object::from_entries(
                     entries
                         .iter()
                         .filter(|(key, value)| {
-                            let said = key == "role" && value.get() == "\"assistant\"";
-                            !said && !value.is_null()
+                            let is_default_role = key == "role" && value.get() == "\"assistant\"";
+                            !is_default_role && !value.is_null()
                         })
                         .map(|(key, value)| (key.as_str(), value.clone())),
                 )
@@ -68,55 +67,55 @@ impl Base {
         Ok(self)
     }
 
-    /// The `type` of the AG-UI event that this frame stands for.
-    pub(crate) fn stands_for(&self) -> Option<String> {
+    /// The `type` of the AG-UI event that this frame represents.
+    pub(crate) fn represented_type(&self) -> Option<String> {
         self.agui.as_ref()?.get_str("type")
     }
 
-    /// A string of [`AGUI`].
+    /// A string member of [`AGUI`].
     pub(crate) fn agui_str(&self, key: &str) -> Option<String> {
         self.agui.as_ref()?.get_str(key)
     }
 
-    /// The bytes of what came along.
-    pub(crate) fn weight(&self) -> usize {
+    /// The size of all members in bytes.
+    pub(crate) fn size(&self) -> usize {
         let objects = [&self.metadata, &self.agui, &self.rest].into_iter().flatten();
         let raw = self.raw.as_ref().map_or(0, |raw| raw.get().len());
         objects.map(|object| object.get().len()).sum::<usize>() + raw
     }
 
-    /// An event with no more than its time and its owner.
-    pub(crate) fn bare(&self, body: Body) -> Event {
+    /// An event with timestamp and subagent only.
+    pub(crate) fn bare_event(&self, body: Body) -> Event {
         Event::new(body).by(self.subagent.clone()).at(self.timestamp)
     }
 
-    /// An event with everything that came along, and with `hai` in its metadata.
+    /// An event with all common members, and with `hai` in its metadata.
     pub(crate) fn event(&self, body: Body, hai: &[(&str, Json)], tally: &mut Tally) -> Event {
-        // These two say their own ids in metadata `hai` when they travel as activities.
-        let apart = matches!(body, Body::Block(_) | Body::CollaborationStart { .. });
-        let mut event = self.bare(body);
+        // Carried as activities, these two use metadata `hai` for their own ids.
+        let uses_hai = matches!(body, Body::Block(_) | Body::CollaborationStart { .. });
+        let mut event = self.bare_event(body);
         let mut extra = Extra {
             metadata: self.metadata.clone(),
             raw: self.raw.clone(),
             unknown: self.agui.as_ref().and_then(|agui| agui.member("unknown")).and_then(Json::into_object),
         };
         let rest = self.rest.as_ref().map(Object::entries).unwrap_or_default();
-        let mut own = Vec::new();
+        let mut hai_entries = Vec::new();
         let mut unknown = Vec::new();
         for (key, value) in &rest {
-            let kept = if apart || metadata::is_foreign(key) { &mut own } else { &mut unknown };
+            let kept = if uses_hai || metadata::is_foreign(key) { &mut hai_entries } else { &mut unknown };
             kept.push((key.as_str(), value.clone()));
         }
-        own.extend(hai.iter().cloned());
-        own.retain(|(key, value)| fitting(key, value, tally));
-        unknown.retain(|(key, value)| fitting(key, value, tally));
-        if apart {
-            unknown.append(&mut own);
+        hai_entries.extend(hai.iter().cloned());
+        hai_entries.retain(|(key, value)| fits_metadata(key, value, tally));
+        unknown.retain(|(key, value)| fits_metadata(key, value, tally));
+        if uses_hai {
+            unknown.append(&mut hai_entries);
         }
-        if !own.is_empty() {
+        if !hai_entries.is_empty() {
             let given = extra.metadata.take().unwrap_or_else(Object::empty);
             let before = given.member(HAI).and_then(Json::into_object).unwrap_or_else(Object::empty);
-            let hai = before.merged(&Object::from_entries(own));
+            let hai = before.merged(&Object::from_entries(hai_entries));
             extra.metadata = Some(given.with(HAI, hai.into()));
         }
         if !unknown.is_empty() {
@@ -130,16 +129,16 @@ impl Base {
     }
 }
 
-/// Whether a member can be kept inside metadata `hai`, and inside AG-UI's metadata behind that.
-fn fitting(key: &str, value: &Json, tally: &mut Tally) -> bool {
-    let fitting = fits(value.get(), 4);
-    if !fitting {
+/// Whether a member can be stored in metadata `hai`, itself nested in AG-UI metadata.
+fn fits_metadata(key: &str, value: &Json, tally: &mut Tally) -> bool {
+    let is_fitting = fits(value.get(), 4);
+    if !is_fitting {
         tally.note("nested too deep to be kept", key);
     }
-    fitting
+    is_fitting
 }
 
-/// Milliseconds since the epoch. Servers that forget to round are understood.
+/// Milliseconds since the epoch. A fraction is truncated.
 fn timestamp(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<i64>, ReadError> {
     let Some(raw) = f.take_unless_null("timestamp") else {
         return Ok(None);

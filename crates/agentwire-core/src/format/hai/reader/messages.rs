@@ -1,18 +1,22 @@
-//! Messages of HAI on their way in: what its servers leave out is made up for, what only we wrote is found again.
+//! Reads messages (BaseMessage) of snapshots and requests.
+//!
+//! The content of a HAI message is a string. For an assistant message it is the joined deltas of its events, so
+//! it is split like those: into text, reasoning and blocks, with the ids that a stream would give them. The
+//! original string is stored with the first of them, and the writer restores it. Missing ids are derived.
 
 use serde_json::value::RawValue;
 
 use super::{
     super::{
-        delta::deltas,
+        delta::parse_documents,
         fields::{id, object, some_json, text_or_json},
         metadata::is_foreign,
         nesting::fits,
         wire::{AGUI, HAI},
-        writer::messages::wrapped,
+        writer::messages::wrap_text,
     },
-    assistant::{Part, take_apart},
-    attachments::with_original,
+    assistant::{AssistantPart, split_outputs},
+    attachments::restore_parts,
 };
 use crate::{
     event::{Content, Message, MessageBody, MessageId, Role, SubagentId, ToolCall, ToolCallId},
@@ -21,19 +25,19 @@ use crate::{
     tally::Tally,
 };
 
-/// What messages are read for.
+/// The purpose of the messages, which decides whether activities are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
-    /// To show them: everything counts.
+pub(crate) enum MessagePurpose {
+    /// For display: complete.
     Snapshot,
-    /// To hand them to an agent, which never sees what was only drawn.
+    /// For an agent: without activities.
     Request,
 }
 
-/// The list `messages`. Without one there are none.
-pub(crate) fn list(
+/// Reads the list `messages`, empty if it is absent.
+pub(crate) fn read_list(
     f: &mut Fields<'_, '_>,
-    reading: Reading,
+    purpose: MessagePurpose,
     owner: &str,
     tally: &mut Tally,
 ) -> Result<Vec<Message>, ReadError> {
@@ -42,17 +46,17 @@ pub(crate) fn list(
     let path = Path::Key(&path, "messages");
     if let Some(raw) = f.take_unless_null("messages") {
         for (index, raw) in elements(raw, path)?.into_iter().enumerate() {
-            message(raw, Path::Index(&path, index), index, reading, owner, tally, &mut messages)?;
+            read_message(raw, Path::Index(&path, index), index, purpose, owner, tally, &mut messages)?;
         }
     }
     Ok(messages)
 }
 
-fn message(
+fn read_message(
     raw: &RawValue,
     path: Path<'_>,
     index: usize,
-    reading: Reading,
+    purpose: MessagePurpose,
     owner: &str,
     tally: &mut Tally,
     messages: &mut Vec<Message>,
@@ -63,7 +67,7 @@ fn message(
         tally.note("unknown role", &name);
         return Ok(());
     };
-    let own = match id(&mut f, "id", tally)?.filter(|id| !id.is_empty()) {
+    let message_id = match id(&mut f, "id", tally)?.filter(|id| !id.is_empty()) {
         Some(id) => MessageId::from(id),
         None => {
             tally.note("missing id", "message");
@@ -73,23 +77,23 @@ fn message(
     let mut extra = some_json(&mut f, "extra", tally)?;
     let agui = match object(&mut f, AGUI, tally)? {
         Some(agui) => Some(agui),
-        None => take_agui(&mut extra),
+        None => remove_agui(&mut extra),
     };
     if let Some(agui) = &agui
         && agui.member("message").is_some()
-        && let Some(restored) = restore(agui, tally)
+        && let Some(restored) = restore_message(agui, tally)
     {
-        if reading == Reading::Snapshot || restored.role() != Role::Activity {
+        if purpose == MessagePurpose::Snapshot || restored.role() != Role::Activity {
             messages.push(restored);
         }
         return Ok(());
     }
     if matches!(role, Role::Activity | Role::Reasoning) {
-        // AG-UI's own shape, which HAI has no role for.
+        // The AG-UI shape: HAI has no such role.
         messages.extend(shapes::read_message(raw, path, tally)?);
         return Ok(());
     }
-    let mut said = Said {
+    let mut members = MessageMembers {
         name: id(&mut f, "name", tally)?.map(Into::into),
         subagent: id(&mut f, "subagentRunId", tally)?.map(Into::into),
         encrypted: id(&mut f, "encryptedValue", tally)?.map(Into::into),
@@ -97,7 +101,7 @@ fn message(
         hai: Vec::new(),
     };
     if let Some(timestamp) = some_json(&mut f, "timestamp", tally)? {
-        said.hai.push(("timestamp".into(), timestamp));
+        members.hai.push(("timestamp".into(), timestamp));
     }
     let content = match f.take_unless_null("content") {
         None => None,
@@ -113,12 +117,12 @@ fn message(
         let path = Path::Key(&path, "toolCalls");
         let list = calls.insert(Vec::new());
         for (index, raw) in elements(raw, path)?.into_iter().enumerate() {
-            list.push(tool_call(raw, Path::Index(&path, index), tally)?);
+            list.push(read_tool_call(raw, Path::Index(&path, index), tally)?);
         }
     }
     for (key, value) in f.rest("message", tally)?.iter().flat_map(Object::entries) {
         if is_foreign(&key) && fits(value.get(), 4) {
-            said.hai.push((key, value));
+            members.hai.push((key, value));
         }
     }
     let plain = || content.as_ref().map(Content::text).unwrap_or_default().into();
@@ -128,7 +132,7 @@ fn message(
         Role::User | Role::Tool => {
             let content = content.clone().unwrap_or_else(|| Content::Text("".into()));
             let parts = agui.as_ref().and_then(|agui| agui.member("parts"));
-            let (content, kept) = with_original(content, extra, parts, tally);
+            let (content, kept) = restore_parts(content, extra, parts, tally);
             extra = kept;
             if role == Role::User {
                 MessageBody::User { content }
@@ -138,19 +142,19 @@ fn message(
             }
         }
         _ => {
-            said.hai.extend(extra.map(|extra| ("extra".to_owned(), extra)));
+            members.hai.extend(extra.map(|extra| ("extra".to_owned(), extra)));
             let content = content.as_ref().map(Content::text);
-            assistant(&own, content, calls, said, reading, tally, messages);
+            push_assistant(&message_id, content, calls, members, purpose, tally, messages);
             return Ok(());
         }
     };
-    said.hai.extend(extra.map(|extra| ("extra".to_owned(), extra)));
-    messages.push(said.dress(Message::new(own, body)));
+    members.hai.extend(extra.map(|extra| ("extra".to_owned(), extra)));
+    messages.push(members.apply_to(Message::new(message_id, body)));
     Ok(())
 }
 
-/// What a message says besides its content.
-struct Said {
+/// The members of a message besides its content.
+struct MessageMembers {
     name: Option<Box<str>>,
     subagent: Option<SubagentId>,
     encrypted: Option<Box<str>>,
@@ -158,8 +162,8 @@ struct Said {
     hai: Vec<(String, Json)>,
 }
 
-impl Said {
-    fn dress(self, message: Message) -> Message {
+impl MessageMembers {
+    fn apply_to(self, message: Message) -> Message {
         let named = !matches!(message.role(), Role::Tool | Role::Activity | Role::Reasoning);
         Message {
             name: self.name.filter(|_| named),
@@ -183,80 +187,82 @@ fn with_hai(metadata: Option<Object>, hai: Vec<(String, Json)>) -> Option<Object
     Some(metadata.with(HAI, before.merged(&hai).into()))
 }
 
-/// What an assistant said: plain text, or the joined deltas of its outputs.
-fn assistant(
-    own: &MessageId,
+/// Appends the messages of an assistant message: plain text, or the joined deltas of its outputs.
+fn push_assistant(
+    message_id: &MessageId,
     content: Option<String>,
     calls: Option<Vec<ToolCall>>,
-    said: Said,
-    reading: Reading,
+    members: MessageMembers,
+    purpose: MessagePurpose,
     tally: &mut Tally,
     messages: &mut Vec<Message>,
 ) {
-    let outputs = content.as_deref().and_then(|content| deltas(content, tally));
+    let outputs = content.as_deref().and_then(|content| parse_documents(content, tally));
     let Some(outputs) = outputs else {
         let body = MessageBody::Assistant { content: content.map(Into::into), tool_calls: calls };
-        messages.push(said.dress(Message::new(own.clone(), body)));
+        messages.push(members.apply_to(Message::new(message_id.clone(), body)));
         return;
     };
     let original = content.unwrap_or_default();
-    let mut taken = take_apart(own, &outputs);
-    // A text that can be wrapped up again the same way needs no original.
-    let plain = match &taken[..] {
-        [Part::Text(text)] => wrapped(text) == original,
+    let mut parts = split_outputs(message_id, &outputs);
+    // A single text that wraps to the same string needs no original.
+    let plain = match &parts[..] {
+        [AssistantPart::Text(text)] => wrap_text(text) == original,
         _ => false,
     };
-    if calls.is_some() && !taken.iter().any(|part| matches!(part, Part::Text(_))) {
-        taken.push(Part::Calls);
+    if calls.is_some() && !parts.iter().any(|part| matches!(part, AssistantPart::Text(_))) {
+        parts.push(AssistantPart::Calls);
     }
-    let mut said = Some(said);
+    let mut members = Some(members);
     let mut calls = calls;
     let first = messages.len();
-    let has_text = taken.iter().any(|part| matches!(part, Part::Text(_) | Part::Calls));
-    for part in taken {
-        let host = || vec![("messageId".to_owned(), Json::string(own))];
+    let has_text = parts.iter().any(|part| matches!(part, AssistantPart::Text(_) | AssistantPart::Calls));
+    for part in parts {
+        let parent = || vec![("messageId".to_owned(), Json::string(message_id))];
         match part {
-            Part::Text(_) | Part::Calls => {
-                let content = if let Part::Text(text) = part { Some(text.into()) } else { None };
+            AssistantPart::Text(_) | AssistantPart::Calls => {
+                let content = if let AssistantPart::Text(text) = part { Some(text.into()) } else { None };
                 let body = MessageBody::Assistant { content, tool_calls: calls.take() };
-                let message = Message::new(own.clone(), body);
-                messages.push(match said.take() {
-                    Some(said) => said.dress(message),
+                let message = Message::new(message_id.clone(), body);
+                messages.push(match members.take() {
+                    Some(members) => members.apply_to(message),
                     None => message,
                 });
             }
-            Part::Thought(id, content) => {
+            AssistantPart::Thought(id, content) => {
                 let mut message = Message::new(id, MessageBody::Reasoning { content: content.into() });
-                message.metadata = with_hai(None, host());
+                message.metadata = with_hai(None, parent());
                 messages.push(message);
             }
-            Part::Drawn(_) if reading == Reading::Request => {}
-            Part::Drawn(mut message) => {
-                message.metadata = with_hai(message.metadata, host());
+            AssistantPart::Block(_) if purpose == MessagePurpose::Request => {}
+            AssistantPart::Block(mut message) => {
+                message.metadata = with_hai(message.metadata, parent());
                 messages.push(*message);
             }
         }
     }
     if messages.len() == first {
-        // Nothing that an agent could be told: keep the turn.
+        // Nothing is left for an agent: keep the turn.
         let body = MessageBody::Assistant { content: Some("".into()), tool_calls: calls.take() };
-        messages.push(Message::new(own.clone(), body));
+        messages.push(Message::new(message_id.clone(), body));
     }
     if plain {
         return;
     }
-    let mut hai =
-        vec![("messageId".to_owned(), Json::string(own)), ("content".to_owned(), Json::string(&original))];
-    if !has_text && let Some(said) = said.take() {
-        hai.extend(said.hai);
-        hai.extend(said.name.map(|name| ("name".to_owned(), Json::string(&name))));
+    let mut hai = vec![
+        ("messageId".to_owned(), Json::string(message_id)),
+        ("content".to_owned(), Json::string(&original)),
+    ];
+    if !has_text && let Some(members) = members.take() {
+        hai.extend(members.hai);
+        hai.extend(members.name.map(|name| ("name".to_owned(), Json::string(&name))));
     }
     let message = &mut messages[first];
     message.metadata = with_hai(message.metadata.take(), hai);
 }
 
-/// A tool call of an assistant, as AG-UI has it; arguments may be an object.
-fn tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<ToolCall, ReadError> {
+/// Reads a tool call in the AG-UI shape; arguments may be an object.
+fn read_tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<ToolCall, ReadError> {
     let mut f = Fields::of(raw, path)?;
     let Some(function) = f.peek("function") else {
         return shapes::read_tool_call(raw, path, tally);
@@ -274,8 +280,8 @@ fn tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<ToolCa
     }
 }
 
-/// Takes our own carrier out of `extra`.
-fn take_agui(extra: &mut Option<Json>) -> Option<Object> {
+/// Removes our carrier from `extra`.
+fn remove_agui(extra: &mut Option<Json>) -> Option<Object> {
     let object = extra.clone().and_then(Json::into_object)?;
     let agui = object.member(AGUI)?.into_object()?;
     let rest = object.without(AGUI);
@@ -283,8 +289,8 @@ fn take_agui(extra: &mut Option<Json>) -> Option<Object> {
     Some(agui)
 }
 
-/// A message that HAI has no role for, from the carrier in its `extra`.
-fn restore(agui: &Object, tally: &mut Tally) -> Option<Message> {
+/// Restores a message that HAI has no role for from the carrier in its `extra`.
+fn restore_message(agui: &Object, tally: &mut Tally) -> Option<Message> {
     let message = agui.member("message")?;
     let raw: &RawValue = serde_json::from_str(message.get()).ok()?;
     shapes::read_message(raw, Path::Root, tally).ok().flatten()

@@ -1,10 +1,10 @@
 //! HAI frames to canonical events.
 //!
-//! A HAI message is a container: text, thinking and other outputs follow one another inside it, and its id may
-//! come back after its end. This reader takes them apart. Text opens with the first text output, so that a
-//! message of other outputs makes no empty text; consecutive thinking outputs are one span of reasoning; every
-//! other output is a block. Ids come from the [`Ledger`]. A frame that an AG-UI stream was written to says in
-//! `agui` which event it stands for, and is that event again.
+//! A HAI message is a container for a sequence of text, thinking and other outputs, and its id may be reused
+//! after its end. This reader splits it into items. A text starts with the first text output, so a message of
+//! other outputs has no empty text; consecutive thinking outputs are one span of reasoning; every other output
+//! is a block. Ids come from `DerivedIds`. A frame that our writer wrote for an AG-UI event describes that event
+//! in `agui`, and is restored from it.
 
 pub(crate) mod assistant;
 pub(crate) mod attachments;
@@ -19,9 +19,9 @@ use std::borrow::Cow;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use self::{business::Message, collaboration::Open, members::Base};
+use self::{business::OpenMessage, collaboration::OpenCollaboration, members::FrameMembers};
 use super::{
-    derived_ids::Ledger,
+    derived_ids::DerivedIds,
     fields::{id, need, some_json, text_or_json},
     proto,
     wire::{ASSISTANT, MESSAGES_SNAPSHOT, SKIP, SOURCE},
@@ -41,7 +41,7 @@ use crate::{
     tally::Tally,
 };
 
-/// How often a frame may be wrapped into a string: the standard's sample does it once.
+/// How often a frame may be nested in a string: once in the standard's sample.
 const MAX_WRAPPING: usize = 2;
 
 /// Reads HAI, as JSON or protobuf.
@@ -50,24 +50,24 @@ pub(crate) struct HaiReader {
     context: ReadContext,
     thread: ThreadId,
     run: RunId,
-    /// The message id that the run's own events carry.
+    /// The message id of run events.
     run_message: String,
-    ledger: Ledger,
-    /// The messages that are open, by the id on the wire.
-    messages: IndexMap<MessageId, Message>,
-    /// The last message that was opened, for frames that name none.
+    derived_ids: DerivedIds,
+    /// Open messages by wire id.
+    messages: IndexMap<MessageId, OpenMessage>,
+    /// The last active message, for frames without a message id.
     last_message: Option<MessageId>,
-    /// What the pieces of documents in these messages take.
-    held: usize,
-    /// The hand-overs that are open, oldest first.
-    collaborations: Vec<Open>,
-    /// The last call that was opened, for frames that name none.
+    /// Size of the partial documents in these messages.
+    buffered_bytes: usize,
+    /// Open collaborations, oldest first.
+    collaborations: Vec<OpenCollaboration>,
+    /// The last started tool call, for frames without a call id.
     last_call: Option<ToolCallId>,
-    /// How many calls had to be named.
-    calls: u64,
+    /// Number of tool calls without an id.
+    unnamed_calls: u64,
 }
 
-/// The message id of a run's own events where the source names none.
+/// The default message id of run events.
 pub(crate) fn run_message(run: &str) -> String {
     format!("run-msg-{run}")
 }
@@ -79,13 +79,13 @@ impl HaiReader {
             thread: setup.thread.clone(),
             run: setup.run.clone(),
             run_message: run_message(&setup.run),
-            ledger: Ledger::default(),
+            derived_ids: DerivedIds::default(),
             messages: IndexMap::new(),
             last_message: None,
-            held: 0,
+            buffered_bytes: 0,
             collaborations: Vec::new(),
             last_call: None,
-            calls: 0,
+            unnamed_calls: 0,
         }
     }
 
@@ -93,8 +93,8 @@ impl HaiReader {
         &mut self.context.tally
     }
 
-    /// Reads one JSON text: an event, or a string that holds framed events.
-    fn text(
+    /// Reads one JSON text: an event, or a string that contains framed events.
+    fn read_text(
         &mut self,
         text: &str,
         named: Option<&str>,
@@ -102,7 +102,7 @@ impl HaiReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         if text.trim_start().starts_with('"') && wrapping < MAX_WRAPPING {
-            return self.wrapped(text, wrapping, out);
+            return self.read_wrapped(text, wrapping, out);
         }
         let mut f = Fields::parse(text, Path::Root)?;
         let tally = &mut self.context.tally;
@@ -119,7 +119,7 @@ impl HaiReader {
         if event_type.is_empty() {
             return Err(ReadError::new("/type", "expected an event type, found the empty string"));
         }
-        let base = Base::take(&mut f, tally)?;
+        let base = FrameMembers::read(&mut f, tally)?;
         if base.agui.as_ref().is_some_and(|agui| agui.member(SKIP).is_some_and(|skip| skip.get() == "true")) {
             return Ok(());
         }
@@ -137,18 +137,19 @@ impl HaiReader {
             "TOOL_CALL_START" | "TOOL_CALL_ARGS" | "TOOL_CALL_END" => self.tool(&event_type, f, base, out),
             "TOOL_CALL_RESULT" => self.tool_result(f, base, out),
             "STATE_SNAPSHOT" => {
-                // The standard drops members that are null, and null may be a state.
+                // The standard drops null members, and null is a valid state.
                 let tally = &mut self.context.tally;
                 let snapshot = f.json("snapshot", tally)?.unwrap_or_else(Json::null);
-                let base = base.finish(&mut f, &event_type, tally)?;
+                let base = base.with_rest(&mut f, &event_type, tally)?;
                 out.push(base.event(Body::StateSnapshot { snapshot }, &[], tally));
                 Ok(())
             }
             "STATE_DELTA" => self.state_delta(f, base, out),
             "MESSAGE_SNAPSHOT" | MESSAGES_SNAPSHOT => {
                 let tally = &mut self.context.tally;
-                let messages = messages::list(&mut f, messages::Reading::Snapshot, &self.run, tally)?;
-                let base = base.finish(&mut f, &event_type, tally)?;
+                let messages =
+                    messages::read_list(&mut f, messages::MessagePurpose::Snapshot, &self.run, tally)?;
+                let base = base.with_rest(&mut f, &event_type, tally)?;
                 out.push(base.event(Body::MessagesSnapshot { messages }, &[], tally));
                 Ok(())
             }
@@ -156,7 +157,7 @@ impl HaiReader {
                 let tally = &mut self.context.tally;
                 let event = f.json("event", tally)?.unwrap_or_else(Json::null);
                 let source = id(&mut f, "source", tally)?.map(Into::into);
-                let base = base.finish(&mut f, &event_type, tally)?;
+                let base = base.with_rest(&mut f, &event_type, tally)?;
                 out.push(base.event(Body::Raw { event, source }, &[], tally));
                 Ok(())
             }
@@ -173,21 +174,21 @@ impl HaiReader {
                 {
                     event = object.with("type", Json::string(unknown)).into();
                 }
-                out.push(base.bare(Body::Raw { event, source: Some(SOURCE.into()) }));
+                out.push(base.bare_event(Body::Raw { event, source: Some(SOURCE.into()) }));
                 Ok(())
             }
         }
     }
 
-    /// A frame whose data is a string: the standard's sample frames its events twice.
-    fn wrapped(&mut self, whole: &str, wrapping: usize, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    /// Reads a frame whose data is a string: the standard's sample frames its events twice.
+    fn read_wrapped(&mut self, whole: &str, wrapping: usize, out: &mut Vec<Event>) -> Result<(), ReadError> {
         let raw: &RawValue = serde_json::from_str(whole)
             .map_err(|error| ReadError::new("", format!("not valid JSON: {error}")))?;
         let inner = text(raw, Path::Root, &mut self.context.tally)?;
         let trimmed = inner.trim();
         if trimmed.starts_with('{') {
             self.tally_mut().note("old shape", "event as a string");
-            return self.text(trimmed, None, wrapping + 1, out);
+            return self.read_text(trimmed, None, wrapping + 1, out);
         }
         if !trimmed.starts_with("data:") && !trimmed.starts_with("event:") {
             return Err(Path::Root.expected("an event", raw));
@@ -202,7 +203,7 @@ impl HaiReader {
             let named = frame.lines().rev().find_map(|line| field(line, "event"));
             let data: Vec<String> = frame.lines().filter_map(|line| field(line, "data")).collect();
             if !data.is_empty() {
-                self.text(&data.join("\n"), named.as_deref(), wrapping + 1, out)?;
+                self.read_text(&data.join("\n"), named.as_deref(), wrapping + 1, out)?;
             }
         }
         Ok(())
@@ -211,11 +212,11 @@ impl HaiReader {
     fn run_started(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
-        // Empty ids are those of a client that did not set them.
+        // An empty id means that the client set none.
         let filled = |id: Option<String>| id.filter(|id| !id.is_empty());
         if let Some(thread) = filled(id(&mut f, "threadId", tally)?) {
             self.thread = thread.into();
@@ -238,8 +239,8 @@ impl HaiReader {
             hai.push(("messageId", Json::string(&message)));
             self.run_message = message;
         }
-        role(&mut f, &mut hai, tally)?;
-        let base = base.finish(&mut f, "RUN_STARTED", tally)?;
+        read_odd_role(&mut f, &mut hai, tally)?;
+        let base = base.with_rest(&mut f, "RUN_STARTED", tally)?;
         self.flush_all(out);
         let tally = &mut self.context.tally;
         out.push(base.event(Body::RunStarted(Box::new(started)), &hai, tally));
@@ -252,7 +253,7 @@ impl HaiReader {
     fn run_finished(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
@@ -273,8 +274,8 @@ impl HaiReader {
         if let Some(message) = id(&mut f, "messageId", tally)?.filter(|id| *id != self.run_message) {
             hai.push(("messageId", Json::string(&message)));
         }
-        role(&mut f, &mut hai, tally)?;
-        let base = base.finish(&mut f, "RUN_FINISHED", tally)?;
+        read_odd_role(&mut f, &mut hai, tally)?;
+        let base = base.with_rest(&mut f, "RUN_FINISHED", tally)?;
         self.close_all(&base, out);
         out.push(base.event(Body::RunFinished(Box::new(finished)), &hai, self.tally_mut()));
         Ok(())
@@ -283,12 +284,12 @@ impl HaiReader {
     fn run_error(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
         let mut error = RunError::new("", None);
-        // The standard names the event and none of its members.
+        // The standard defines no members of this event.
         error.message = match id(&mut f, "message", tally)? {
             Some(message) => message.into(),
             None => {
@@ -306,18 +307,19 @@ impl HaiReader {
         };
         error.usage = shapes::read_usage(&mut f, tally)?;
         let mut hai = Vec::new();
-        let known = [
+        let current = [
             ("threadId", self.thread.as_str()),
             ("runId", self.run.as_str()),
             ("messageId", self.run_message.as_str()),
         ];
-        for (key, known) in known {
-            if let Some(given) = id(&mut f, key, tally)?.filter(|given| !given.is_empty() && given != known) {
+        for (key, current) in current {
+            if let Some(given) = id(&mut f, key, tally)?.filter(|given| !given.is_empty() && given != current)
+            {
                 hai.push((key, Json::string(&given)));
             }
         }
-        role(&mut f, &mut hai, tally)?;
-        let base = base.finish(&mut f, "RUN_ERROR", tally)?;
+        read_odd_role(&mut f, &mut hai, tally)?;
+        let base = base.with_rest(&mut f, "RUN_ERROR", tally)?;
         self.close_all(&base, out);
         out.push(base.event(Body::RunError(Box::new(error)), &hai, self.tally_mut()));
         Ok(())
@@ -327,7 +329,7 @@ impl HaiReader {
         &mut self,
         event_type: &str,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
@@ -338,12 +340,12 @@ impl HaiReader {
             Body::StepFinished { name }
         };
         let mut hai = Vec::new();
-        for (key, known) in [("threadId", self.thread.as_str()), ("runId", self.run.as_str())] {
-            if let Some(given) = id(&mut f, key, tally)?.filter(|given| given != known) {
+        for (key, current) in [("threadId", self.thread.as_str()), ("runId", self.run.as_str())] {
+            if let Some(given) = id(&mut f, key, tally)?.filter(|given| given != current) {
                 hai.push((key, Json::string(&given)));
             }
         }
-        let base = base.finish(&mut f, event_type, tally)?;
+        let base = base.with_rest(&mut f, event_type, tally)?;
         out.push(base.event(body, &hai, tally));
         Ok(())
     }
@@ -352,7 +354,7 @@ impl HaiReader {
         &mut self,
         event_type: &str,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
@@ -367,8 +369,8 @@ impl HaiReader {
             }
             (None, _) => {
                 tally.note("missing id", event_type);
-                self.calls += 1;
-                format!("{}:call:{}", self.run, self.calls - 1).into()
+                self.unnamed_calls += 1;
+                format!("{}:call:{}", self.run, self.unnamed_calls - 1).into()
             }
         };
         let body = match event_type {
@@ -385,7 +387,7 @@ impl HaiReader {
             }
             _ => Body::ToolEnd { call },
         };
-        let base = base.finish(&mut f, event_type, tally)?;
+        let base = base.with_rest(&mut f, event_type, tally)?;
         out.push(base.event(body, &[], tally));
         Ok(())
     }
@@ -393,7 +395,7 @@ impl HaiReader {
     fn tool_result(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
@@ -403,7 +405,7 @@ impl HaiReader {
                 tally.note("missing id", "TOOL_CALL_RESULT");
                 last.clone()
             }
-            // Empty, and there was no call that could be meant: then it is the id.
+            // No call was started, so the empty id is the id.
             (Some(empty), None) => empty.into(),
             (None, None) => return Err(f.missing("toolCallId", "a string")),
         };
@@ -427,7 +429,7 @@ impl HaiReader {
         let mut hai = Vec::new();
         let extra = some_json(&mut f, "extra", tally)?;
         let parts = base.agui.as_ref().and_then(|agui| agui.member("parts"));
-        let (content, extra) = attachments::with_original(content, extra, parts, tally);
+        let (content, extra) = attachments::restore_parts(content, extra, parts, tally);
         if let Some(extra) = extra {
             hai.push(("extra", extra));
         }
@@ -437,7 +439,7 @@ impl HaiReader {
             hai.push(("role", Json::string(role)));
         }
         let result = ToolResult { message, call, content, error, explicit_role: given_role.is_some() };
-        let base = base.finish(&mut f, "TOOL_CALL_RESULT", tally)?;
+        let base = base.with_rest(&mut f, "TOOL_CALL_RESULT", tally)?;
         out.push(base.event(Body::ToolResult(Box::new(result)), &hai, tally));
         Ok(())
     }
@@ -445,7 +447,7 @@ impl HaiReader {
     fn state_delta(
         &mut self,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
@@ -453,7 +455,7 @@ impl HaiReader {
         let raw = f
             .take_unless_null("delta")
             .ok_or_else(|| f.missing("delta", "a list of JSON Patch operations"))?;
-        // The reference server turns deltas into strings, and a careless one this delta too.
+        // The reference server serializes deltas to strings; some servers do so for patches too.
         let unwrapped: Option<Box<RawValue>> = if raw.get().starts_with('"') {
             let inner = text(raw, path, tally)?;
             let parsed = serde_json::from_str(&inner);
@@ -470,13 +472,13 @@ impl HaiReader {
         match raw.get().as_bytes().first() {
             Some(b'{') => {
                 tally.note("old shape", "patch as one object");
-                let (operation, original) = operation(raw, path, tally)?;
+                let (operation, original) = read_operation(raw, path, tally)?;
                 operations.extend(operation);
                 originals.push(original);
             }
             _ => {
                 for (index, raw) in crate::json::elements(raw, path)?.into_iter().enumerate() {
-                    let (operation, original) = operation(raw, Path::Index(&path, index), tally)?;
+                    let (operation, original) = read_operation(raw, Path::Index(&path, index), tally)?;
                     if operation.is_some() {
                         originals.push(original);
                     }
@@ -496,7 +498,7 @@ impl HaiReader {
             };
             hai.push(("from", Json::from(from)));
         }
-        let base = base.finish(&mut f, "STATE_DELTA", tally)?;
+        let base = base.with_rest(&mut f, "STATE_DELTA", tally)?;
         out.push(base.event(Body::StateDelta { patch: Patch(operations) }, &hai, tally));
         Ok(())
     }
@@ -505,19 +507,19 @@ impl HaiReader {
         &mut self,
         whole: &str,
         mut f: Fields<'_, '_>,
-        base: Base,
+        base: FrameMembers,
         wrapping: usize,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
         let name = need(&mut f, "name", tally)?;
         if name.starts_with(WRAPPED_PREFIX) || name == FINISH_REASON {
-            // AG-UI knows what its own carriers hold.
+            // The AG-UI reader unwraps its own carrier events.
             if let Some(event) = shapes::read_event(whole, &mut self.context)
                 && !matches!(event.body, Body::Custom { .. })
             {
                 if let Body::TextEnd { message } = &event.body {
-                    self.ended(message);
+                    self.note_text_end(message);
                 }
                 out.push(event);
                 return Ok(());
@@ -532,16 +534,16 @@ impl HaiReader {
             }
             out.truncate(mark);
         }
-        let base = base.finish(&mut f, "CUSTOM", self.tally_mut())?;
+        let base = base.with_rest(&mut f, "CUSTOM", self.tally_mut())?;
         out.push(base.event(Body::Custom { name: name.into(), value }, &[], self.tally_mut()));
         Ok(())
     }
 
-    /// The BUSINESS_DATA_CONTENT that a CUSTOM event carries.
+    /// Reads the BUSINESS_DATA_CONTENT in a CUSTOM event.
     fn carried_output(
         &mut self,
         value: &Json,
-        base: &Base,
+        base: &FrameMembers,
         wrapping: usize,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
@@ -554,12 +556,12 @@ impl HaiReader {
         if let (Some(time), None) = (base.timestamp, event.member("timestamp")) {
             event = event.with("timestamp", Json::from(serde_json::Value::from(time)));
         }
-        self.text(event.get(), None, wrapping + 1, out)
+        self.read_text(event.get(), None, wrapping + 1, out)
     }
 }
 
-/// `role` of a run's own event, which says nothing unless it is an odd one.
-fn role(
+/// The `role` of a run event, stored only if it is not the default.
+fn read_odd_role(
     f: &mut Fields<'_, '_>,
     hai: &mut Vec<(&'static str, Json)>,
     tally: &mut Tally,
@@ -570,9 +572,8 @@ fn role(
     Ok(())
 }
 
-/// One operation, and the `from` that says nothing about it: the standard's builder puts the value before the
-/// change there.
-fn operation(
+/// Reads an operation, and the previous value, which the standard's builder puts into `from`.
+fn read_operation(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
@@ -605,7 +606,7 @@ fn operation(
         tally.note("old shape", "patch operation without its null value");
         value = Some(Json::null());
     }
-    // The builder sends a value with `remove` too.
+    // The builder includes a value in `remove` operations.
     if !op.needs_value() {
         value = value.filter(|value| !value.is_null());
     }
@@ -618,23 +619,23 @@ impl Reader for HaiReader {
         self.context.tally.at_frame(frame.index + 1);
         match frame.data {
             Payload::Text(text) => {
-                if self.fast(text, out) {
+                if self.read_fast(text, out) {
                     return Ok(());
                 }
-                self.text(text, frame.event, 0, out)
+                self.read_text(text, frame.event, 0, out)
             }
             Payload::Bytes(bytes) => {
                 let text = proto::reader::to_json(bytes, &mut self.context.tally)?;
-                if self.fast(&text, out) {
+                if self.read_fast(&text, out) {
                     return Ok(());
                 }
-                self.text(&text, None, 0, out)
+                self.read_text(&text, None, 0, out)
             }
         }
     }
 
     fn end(&mut self, _end: &StreamEnd, out: &mut Vec<Event>) {
-        // A stream that ends before its run is truncated, and that is what the guard says of it.
+        // The guard reports a stream that ends before its run as truncated.
         self.flush_all(out);
     }
 

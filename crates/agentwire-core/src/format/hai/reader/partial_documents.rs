@@ -1,98 +1,99 @@
-//! Documents that come in pieces.
+//! Structured deltas that are split over several frames.
 //!
-//! The standard's client joins the deltas of a message before it parses them, so a server may cut a document
-//! wherever it likes: inside a string, inside an escape, between `}` and `{`. A piece that can be the beginning
-//! of a structured delta waits here for its rest. If the rest never comes, the pieces were text.
+//! The standard's client joins the deltas of a message before it parses them, so a server may split a document
+//! anywhere: inside a string, inside an escape, between `}` and `{`. A possible prefix of a structured delta is
+//! buffered until it is complete. If it is never completed, it was text.
 
 use super::{
-    super::delta::{self, Delta, Place},
-    members::Base,
+    super::delta::{self, OutputDelta, Placement},
+    members::FrameMembers,
 };
 use crate::{framing::DEFAULT_MAX_FRAME, tally::Tally};
 
-/// The most that all pieces of a stream may take together: as much as a document may that comes in one frame.
-pub(crate) const MAX_HELD: usize = DEFAULT_MAX_FRAME;
+/// Limit of all buffered bytes of a stream: the limit of a document in one frame.
+pub(crate) const MAX_BUFFERED: usize = DEFAULT_MAX_FRAME;
 
-/// What a piece takes besides its text.
-const OVERHEAD: usize = 256;
+/// Overhead of a buffered frame in bytes.
+const FRAME_OVERHEAD: usize = 256;
 
-/// The members that a structured delta can begin with.
-const MEMBERS: [&str; 4] = ["output", "layout", "blockId", "style"];
+/// Members that a structured delta can start with.
+const DELTA_MEMBERS: [&str; 4] = ["output", "layout", "blockId", "style"];
 
-/// The beginning of a structured delta.
+/// A prefix of a structured delta.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
+pub(crate) struct PartialDocument {
     text: String,
-    scan: Scan,
-    /// What each frame brought, in case it was text.
-    frames: Vec<Piece>,
-    weight: usize,
+    scanner: DocumentScanner,
+    /// The frames it came in, in case it is text.
+    frames: Vec<BufferedFrame>,
+    size: usize,
 }
 
-/// What one frame brought.
+/// The content of one frame.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct BufferedFrame {
     pub(crate) content: String,
-    pub(crate) place: Place,
-    pub(crate) base: Base,
+    pub(crate) placement: Placement,
+    pub(crate) base: FrameMembers,
 }
 
-impl Pieces {
-    /// The documents that `content` completes; what is left of it waits. `None` when all of it is text.
-    pub(crate) fn push(&mut self, content: &str, tally: &mut Tally) -> Option<Vec<Delta<'static>>> {
+impl PartialDocument {
+    /// The documents that `content` completes; the remainder is buffered. `None` if all of it is text.
+    pub(crate) fn push(&mut self, content: &str, tally: &mut Tally) -> Option<Vec<OutputDelta<'static>>> {
         if self.text.is_empty() && !content.trim_start().starts_with('{') {
             return None;
         }
         self.text.push_str(content);
-        let (mut deltas, mut noticed, mut from) = (Vec::new(), Tally::default(), 0);
-        for end in self.scan.ends(&self.text) {
-            deltas.push(delta::document(&self.text[from..end], &mut noticed)?);
+        let (mut deltas, mut noted, mut from) = (Vec::new(), Tally::default(), 0);
+        for end in self.scanner.ends(&self.text) {
+            deltas.push(delta::parse_document(&self.text[from..end], &mut noted)?);
             from = end;
         }
         let rest = self.text[from..].trim_start();
-        if !rest.is_empty() && !is_beginning(rest) {
+        if !rest.is_empty() && !is_delta_prefix(rest) {
             return None;
         }
         if !deltas.is_empty() {
             self.frames.clear();
-            self.weight = 0;
+            self.size = 0;
             self.text = rest.to_owned();
-            self.scan.at = self.text.len();
+            self.scanner.at = self.text.len();
         }
-        noticed.iter().for_each(|(what, name, count)| tally.add(what, name, count.times));
+        noted.iter().for_each(|(category, name, count)| tally.add(category, name, count.times));
         Some(deltas)
     }
 
-    /// Whether something waits.
+    /// Whether a prefix is buffered.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.text.is_empty()
     }
 
-    /// Keeps what the last frame brought, `content` if it completed nothing.
-    pub(crate) fn keep(&mut self, content: &str, place: Place, base: Base) {
+    /// Buffers the last frame: `content`, or its remainder if it completed a document.
+    pub(crate) fn keep(&mut self, content: &str, placement: Placement, base: FrameMembers) {
         let content = if self.frames.is_empty() && self.text.len() < content.len() {
             self.text.clone()
         } else {
             content.to_owned()
         };
-        let place_weight = [&place.layout, &place.style].into_iter().flatten().map(|json| json.get().len());
-        let named = place.block_id.as_deref().map_or(0, str::len);
-        self.weight += content.len() + place_weight.sum::<usize>() + named + base.weight() + OVERHEAD;
-        self.frames.push(Piece { content, place, base });
+        let placement_size =
+            [&placement.layout, &placement.style].into_iter().flatten().map(|json| json.get().len());
+        let named = placement.block_id.as_deref().map_or(0, str::len);
+        self.size += content.len() + placement_size.sum::<usize>() + named + base.size() + FRAME_OVERHEAD;
+        self.frames.push(BufferedFrame { content, placement, base });
     }
 
-    /// The bytes that it takes.
-    pub(crate) fn weight(&self) -> usize {
-        self.weight
+    /// The buffered size in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.size
     }
 
-    pub(crate) fn into_frames(self) -> Vec<Piece> {
+    pub(crate) fn into_frames(self) -> Vec<BufferedFrame> {
         self.frames
     }
 }
 
-/// Whether an unfinished object can be a structured delta.
-fn is_beginning(text: &str) -> bool {
+/// Whether `text` is a possible prefix of a structured delta.
+fn is_delta_prefix(text: &str) -> bool {
     let Some(inside) = text.strip_prefix('{').map(str::trim_start) else {
         return false;
     };
@@ -100,21 +101,21 @@ fn is_beginning(text: &str) -> bool {
         return inside.is_empty();
     };
     match key.split_once('"') {
-        Some((key, _)) => MEMBERS.contains(&key),
-        None => MEMBERS.iter().any(|member| member.starts_with(key)),
+        Some((key, _)) => DELTA_MEMBERS.contains(&key),
+        None => DELTA_MEMBERS.iter().any(|member| member.starts_with(key)),
     }
 }
 
-/// Finds the ends of documents, a byte at a time and each byte once, however the documents are cut.
+/// Finds the ends of documents incrementally; scans each byte once.
 #[derive(Debug, Default)]
-struct Scan {
+struct DocumentScanner {
     at: usize,
     depth: usize,
     in_string: bool,
     escaped: bool,
 }
 
-impl Scan {
+impl DocumentScanner {
     fn ends(&mut self, text: &str) -> Vec<usize> {
         let mut ends = Vec::new();
         for byte in &text.as_bytes()[self.at..] {
@@ -166,29 +167,31 @@ mod tests {
     }
 
     /// The text of the message.
-    fn words(deltas: &[&str]) -> String {
-        let mut words = String::new();
+    fn text_of(deltas: &[&str]) -> String {
+        let mut text = String::new();
         for event in read(deltas) {
             if let crate::event::Body::TextDelta { delta, .. } = event.body {
-                words.push_str(&delta);
+                text.push_str(&delta);
             }
         }
-        words
+        text
     }
 
-    fn document((kind, words): (u8, String)) -> String {
+    fn document((kind, content): (u8, String)) -> String {
         let document = match kind % 5 {
-            0 | 1 => json!({"output": {"type": "text", "content": words}}),
-            2 => json!({"output": {"type": "thinking", "data": {"content": words, "thinking": kind > 99}}}),
-            3 => json!({"layout": {"x": 1}, "blockId": words, "output": {"type": "text", "content": words}}),
-            _ => json!({"output": {"type": "button", "data": {"name": [words, {}]}}, "style": {}}),
+            0 | 1 => json!({"output": {"type": "text", "content": content}}),
+            2 => json!({"output": {"type": "thinking", "data": {"content": content, "thinking": kind > 99}}}),
+            3 => {
+                json!({"layout": {"x": 1}, "blockId": content, "output": {"type": "text", "content": content}})
+            }
+            _ => json!({"output": {"type": "button", "data": {"name": [content, {}]}}, "style": {}}),
         };
         format!("{}{document}", [" ", ""][usize::from(kind > 127)])
     }
 
     proptest! {
         #[test]
-        fn however_documents_are_cut_they_say_the_same(
+        fn split_documents_read_as_the_same_events(
             documents in proptest::collection::vec((any::<u8>(), "[{}\"\\\\,a你\n]{0,12}").prop_map(document), 1..5),
             cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..8),
         ) {
@@ -200,14 +203,14 @@ mod tests {
             cuts.dedup();
             let pieces: Vec<_> = cuts.windows(2).map(|range| &whole[range[0]..range[1]]).collect();
             let documents: Vec<_> = documents.iter().map(String::as_str).collect();
-            // A piece of nothing but white space before anything else is text; so says the shape.
+            // Leading white space alone is text.
             prop_assume!(!pieces[0].trim().is_empty());
             prop_assert_eq!(lines(&read(&pieces)), lines(&read(&documents)), "{:?}", pieces);
         }
     }
 
     #[test]
-    fn what_never_becomes_a_document_is_text_in_its_order() {
+    fn incomplete_documents_are_text_in_order() {
         for text in [
             &["{", "}"][..],
             &["{\"out", "come\": 1}"],
@@ -216,32 +219,32 @@ mod tests {
             &["so: ", "{\"output\":{\"type\":\"te", "xt\"}}"],
             &["{\"output\":{}} and ", "more"],
         ] {
-            assert_eq!(words(text), text.concat(), "{text:?}");
+            assert_eq!(text_of(text), text.concat(), "{text:?}");
         }
     }
 
     #[test]
-    fn a_lost_rest_does_not_take_the_next_documents_along() {
+    fn incomplete_document_does_not_absorb_the_next_ones() {
         let next = r#"{"output":{"type":"text","content":"b"}}"#;
-        assert_eq!(words(&[r#"{"output":{"type":"text","content":"a"#, next, next]), {
+        assert_eq!(text_of(&[r#"{"output":{"type":"text","content":"a"#, next, next]), {
             r#"{"output":{"type":"text","content":"abb"#
         });
     }
 
     #[test]
-    fn pieces_beyond_the_bound_are_text() {
-        let (first, more) = (r#"{"output":{"type":"text","content":""#, "x".repeat(MAX_HELD / 4));
+    fn document_beyond_the_limit_is_text() {
+        let (first, more) = (r#"{"output":{"type":"text","content":""#, "x".repeat(MAX_BUFFERED / 4));
         let pieces = [first, &more, &more, &more, &more, "\"}}"];
-        assert_eq!(words(&pieces), pieces.concat());
+        assert_eq!(text_of(&pieces), pieces.concat());
     }
 
     #[test]
-    fn beginnings_are_told_from_other_objects() {
+    fn prefixes_of_deltas_are_recognized() {
         for text in ["{", "{ ", "{\"", "{\"out", "{\"output\"", "{\"layout\":{}", "{\n \"blockId\": 1"] {
-            assert!(is_beginning(text), "{text}");
+            assert!(is_delta_prefix(text), "{text}");
         }
         for text in ["{a", "{\"a", "{\"outputs\":", "{}", "[", "x", "{\"outputt"] {
-            assert!(!is_beginning(text), "{text}");
+            assert!(!is_delta_prefix(text), "{text}");
         }
     }
 }

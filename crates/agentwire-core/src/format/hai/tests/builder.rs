@@ -1,11 +1,11 @@
-//! The builder.
+//! The builder compared to the standard.
 
 use super::{super::Builder, *};
 use crate::event::Message;
 
-/// The standard's backend sample, line by line, and the events that it must become.
+/// The standard's backend sample, line by line, yields the events of the sample's stream.
 #[test]
-fn the_builder_builds_the_standards_sample() {
+fn builder_reproduces_the_sample() {
     let outputer = Builder::new(|| 1_758_000_000_000);
     let id = "msgId-001";
     let task = json!({"id": "task-1", "name": "回答问题"});
@@ -30,7 +30,7 @@ fn the_builder_builds_the_standards_sample() {
     assert_eq!(failure, None);
     let (sample, _) = read(&FORMAT, &fixture("builder_sample.sse"), usize::MAX, &[]);
     let untimed = |events: &[Event]| {
-        let mut events = plain(events);
+        let mut events = without_default_roles(events);
         for event in &mut events {
             event.as_object_mut().unwrap().shift_remove("timestamp");
         }
@@ -39,9 +39,9 @@ fn the_builder_builds_the_standards_sample() {
     assert_eq!(untimed(&events), untimed(&sample));
 }
 
-/// Fields and defaults as in the standard, one helper after the other.
+/// Fields and defaults of every builder method.
 #[test]
-fn the_builders_fields_are_the_standards() {
+fn fields_and_defaults_are_those_of_the_standard() {
     let b = Builder::new(|| 5);
     let wanted = [
         (
@@ -143,7 +143,7 @@ fn the_builders_fields_are_the_standards() {
 }
 
 #[test]
-fn a_built_event_drops_nulls_and_takes_default_fields() {
+fn null_fields_are_dropped_and_default_fields_added() {
     let b = Builder::new(|| 5).default_field("agent", "gardener").default_field("role", "system");
     let error = b.build_sse_data(b.build_run_error("no", None));
     assert_eq!(

@@ -1,11 +1,11 @@
-//! Requests.
+//! Request bodies.
 
 use super::{super::input, *};
 use crate::{event::Message, tally::Tally};
 
 #[test]
-fn requests_of_hai_clients_are_understood() {
-    // The standard's sample, the reference server's context of messages, and what clients leave out.
+fn requests_of_hai_clients_are_read() {
+    // The standard's sample, the context of the reference server, and omissions of clients.
     let body = json!({
         "threadId": "", "runId": null,
         "messages": [
@@ -29,13 +29,13 @@ fn requests_of_hai_clients_are_understood() {
     assert_eq!(context, [("user", "Bern"), ("tz", "CET"), ("n", "3")]);
     assert_eq!(&*input.tools[0].description, "");
     assert_eq!(input.unknown.as_ref().unwrap().get(), r#"{"extension":{"kept":true}}"#);
-    let wishes = input::wishes(&input, tally);
-    assert_eq!(wishes.profile, Some("text"));
-    assert_eq!(wishes.options, ["tool_args=whole"]);
+    let preferences = input::output_preferences(&input, tally);
+    assert_eq!(preferences.profile, Some("text"));
+    assert_eq!(preferences.options, ["tool_args=whole"]);
     assert_eq!(
         tally.count("unknown wish", "include_developer=yes"),
         1,
-        "what a client may see is not its choice"
+        "a client cannot request developer messages"
     );
 
     let written = value(&input::to_json(&input));
@@ -50,21 +50,21 @@ fn requests_of_hai_clients_are_understood() {
 }
 
 #[test]
-fn malformed_requests_are_refused_with_the_path() {
-    let refused = |body: Value| {
+fn malformed_requests_are_rejected_with_the_path() {
+    let rejected = |body: Value| {
         input::from_json(&body.to_string(), &"t".into(), &"r".into(), &mut Tally::default())
             .unwrap_err()
             .to_string()
     };
-    assert_eq!(refused(json!({"messages": 7})), "at `/messages`: expected an array, found the number 7");
+    assert_eq!(rejected(json!({"messages": 7})), "at `/messages`: expected an array, found the number 7");
     assert_eq!(
-        refused(json!({"messages": [{"id": "m"}]})),
+        rejected(json!({"messages": [{"id": "m"}]})),
         "at `/messages/0`: `role` is missing, expected a role"
     );
     assert_eq!(
-        refused(json!({"messages": [{"role": "tool", "content": "x"}]})),
+        rejected(json!({"messages": [{"role": "tool", "content": "x"}]})),
         "at `/messages/0`: `toolCallId` is missing, expected a string"
     );
-    assert_eq!(refused(json!({"tools": [{}]})), "at `/tools/0`: `name` is missing, expected a string");
-    assert_eq!(refused(json!([])), "expected an object, found an array");
+    assert_eq!(rejected(json!({"tools": [{}]})), "at `/tools/0`: `name` is missing, expected a string");
+    assert_eq!(rejected(json!([])), "expected an object, found an array");
 }

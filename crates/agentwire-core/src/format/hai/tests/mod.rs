@@ -1,4 +1,4 @@
-//! Claims about HAI.
+//! HAI: fixtures, and helpers of the tests by topic.
 
 mod builder;
 mod input;
@@ -35,7 +35,7 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(format!("{}/{FIXTURES}/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// The events of every fixture in a folder that a format can read to its end.
+/// The events of every fixture in a folder.
 fn all_fixtures(format: &Format, folder: &str) -> Vec<(String, Vec<Event>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"))).unwrap() {
@@ -55,10 +55,9 @@ fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// Events as AG-UI objects, without the two words that mean nothing: who speaks unless told, and that a tool's
-/// answer is a tool's.
-fn plain(events: &[Event]) -> Vec<Value> {
-    let plain = |line: &str| {
+/// Events as AG-UI objects, without the two redundant roles: the default role of text, and that of tool results.
+fn without_default_roles(events: &[Event]) -> Vec<Value> {
+    let normalize = |line: &str| {
         let mut event = value(line);
         let default = match event["type"].as_str().unwrap() {
             "TEXT_MESSAGE_START" => "assistant",
@@ -70,13 +69,13 @@ fn plain(events: &[Event]) -> Vec<Value> {
         }
         event
     };
-    lines(events).lines().map(plain).collect()
+    lines(events).lines().map(normalize).collect()
 }
 
-/// What a writer of HAI must not lose. Times that the source did not give are HAI's to add.
+/// Asserts that events are equal. Timestamps that the source did not have may be added.
 #[track_caller]
-fn same(name: &str, given: &[Event], back: &[Event]) {
-    let (given, mut back) = (plain(given), plain(back));
+fn assert_same(name: &str, given: &[Event], back: &[Event]) {
+    let (given, mut back) = (without_default_roles(given), without_default_roles(back));
     for (given, back) in given.iter().zip(&mut back) {
         if given["timestamp"].is_null() {
             back.as_object_mut().unwrap().shift_remove("timestamp");
@@ -86,17 +85,17 @@ fn same(name: &str, given: &[Event], back: &[Event]) {
     assert_eq!(back.len(), given.len(), "{name}");
 }
 
-fn through(events: &[Event], profile: &str, options: &[&str]) -> Vec<Event> {
+fn round_trip(events: &[Event], profile: &str, options: &[&str]) -> Vec<Event> {
     let bytes = write(&FORMAT, profile, None, events, options);
     let (back, failure) = read_framed(&FORMAT, Framing::Sse, &bytes, usize::MAX, &[]);
-    assert_eq!(failure, None, "our own output is refused: {}", String::from_utf8_lossy(&bytes));
+    assert_eq!(failure, None, "our own output is rejected: {}", String::from_utf8_lossy(&bytes));
     back
 }
 
-fn through_proto(events: &[Event]) -> Vec<Event> {
+fn round_trip_proto(events: &[Event]) -> Vec<Event> {
     let bytes = write(&proto::FORMAT, "", None, events, &["include_developer=yes"]);
     let (back, failure) = read_framed(&proto::FORMAT, Framing::Prefixed, &bytes, usize::MAX, &[]);
-    assert_eq!(failure, None, "our own output is refused");
+    assert_eq!(failure, None, "our own output is rejected");
     back
 }
 
@@ -106,13 +105,13 @@ fn frames(bytes: &[u8]) -> Vec<Value> {
     text.lines().filter_map(|line| line.strip_prefix("data: ")).map(value).collect()
 }
 
-/// Few cases in everyday runs, as many as PROPTEST_CASES says in others.
+/// 48 cases by default; PROPTEST_CASES sets another number.
 fn config() -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    ProptestConfig { cases: asked.unwrap_or(48), failure_persistence: None, ..ProptestConfig::default() }
+    let requested = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig { cases: requested.unwrap_or(48), failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// The frames of events in the default profile.
+/// The written frames of events.
 fn written(events: &[Event], profile: &str, options: &[&str]) -> Vec<Value> {
     frames(&write(&FORMAT, profile, None, events, options))
 }
@@ -137,7 +136,7 @@ fn text(id: &str, deltas: &[&str]) -> Vec<Body> {
     bodies
 }
 
-/// What the standard's client does: join the deltas, put commas between the documents, parse.
+/// Parses like the standard's client: joins the deltas, inserts commas between the documents, parses the list.
 fn parsed(frames: &[Value], message: &str) -> Vec<Value> {
     let content = frames
         .iter()

@@ -1,11 +1,11 @@
-//! Events.
+//! Reading: malformed events, arbitrary bytes, missing ids.
 
 use super::*;
 use crate::order::Checker;
 
 #[test]
-fn malformed_events_are_refused_with_the_path() {
-    let refused = |event: Value| {
+fn malformed_events_are_rejected_with_the_path() {
+    let rejected = |event: Value| {
         let text = format!("{event}\n");
         read_framed(&FORMAT, Framing::Lines, text.as_bytes(), usize::MAX, &[]).1.unwrap()
     };
@@ -38,12 +38,12 @@ fn malformed_events_are_refused_with_the_path() {
             "at `/timestamp`: expected milliseconds since the epoch, found the string \"now\"",
         ),
     ] {
-        assert_eq!(refused(event), format!("line 1 at byte 0: {wanted}"));
+        assert_eq!(rejected(event), format!("line 1 at byte 0: {wanted}"));
     }
 }
 
 #[test]
-fn any_bytes_give_a_valid_stream() {
+fn any_bytes_yield_a_valid_event_sequence() {
     proptest!(config(), |(text in "(data: )?[\\[{\"a-z:,0-9\\\\}\\]\n]{0,80}")| {
         for framing in [Framing::Sse, Framing::Lines] {
             let (events, _) = read_framed(&FORMAT, framing, text.as_bytes(), usize::MAX, &[]);
@@ -56,7 +56,7 @@ fn any_bytes_give_a_valid_stream() {
 }
 
 #[test]
-fn a_thought_that_says_nothing_but_its_words_needs_no_carrier() {
+fn plain_thinking_is_written_without_markers() {
     let stream = [
         r#"{"type":"RUN_STARTED","messageId":"m","role":"assistant","timestamp":1}"#,
         r#"{"type":"BUSINESS_DATA_START","messageId":"m","role":"assistant","timestamp":1}"#,
@@ -74,7 +74,7 @@ fn a_thought_that_says_nothing_but_its_words_needs_no_carrier() {
 }
 
 #[test]
-fn content_without_an_id_belongs_to_the_message_that_spoke_last() {
+fn content_without_an_id_belongs_to_the_last_active_message() {
     let stream = [
         r#"{"type":"RUN_STARTED","messageId":"a","role":"assistant"}"#,
         r#"{"type":"BUSINESS_DATA_START","messageId":"a"}"#,
@@ -85,9 +85,9 @@ fn content_without_an_id_belongs_to_the_message_that_spoke_last() {
         r#"{"type":"BUSINESS_DATA_CONTENT","delta":"4"}"#,
     ];
     let (events, _) = read(&FORMAT, stream.join("\n").as_bytes(), usize::MAX, &[]);
-    let said = events.iter().filter_map(|event| match &event.body {
+    let deltas = events.iter().filter_map(|event| match &event.body {
         Body::TextDelta { message, delta } => Some((message.as_str(), &**delta)),
         _ => None,
     });
-    assert_eq!(said.collect::<Vec<_>>(), [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")]);
+    assert_eq!(deltas.collect::<Vec<_>>(), [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")]);
 }

@@ -1,11 +1,11 @@
-//! HAI to AG-UI and back.
+//! Round trips: HAI to AG-UI and back, AG-UI to HAI and back, JSON and binary.
 
 use super::*;
 use crate::{fold::arbitrary, tally::Tally};
 
-/// What a frame of HAI shows: outputs and where they go, hand-overs, tasks, state, calls, steps. Empty `from`s
-/// mean nothing, and neither does the shape of a delta.
-fn shown(frame: &Value) -> Option<Value> {
+/// The displayed content of a frame: outputs and their placement, collaborations, tasks, state, calls, steps. Empty
+/// `from`s and the shape of a delta are ignored.
+fn displayed(frame: &Value) -> Option<Value> {
     let delta = match &frame["delta"] {
         Value::String(text) => serde_json::from_str(text)
             .unwrap_or_else(|_| json!({"output": {"type": "text", "content": text}})),
@@ -41,15 +41,15 @@ fn shown(frame: &Value) -> Option<Value> {
 }
 
 #[test]
-fn a_hai_stream_survives_ag_ui_frame_by_frame() {
+fn hai_frames_round_trip_through_ag_ui() {
     for name in ["reference_chat.sse", "reference_task.sse", "builder_sample.sse"] {
         let (events, failure) = read(&FORMAT, &fixture(name), usize::MAX, &[]);
         assert_eq!(failure, None);
         let ag_ui = write(&ag_ui::FORMAT, "1", None, &events, &[]);
         let (events, _) = read_framed(&ag_ui::FORMAT, Framing::Sse, &ag_ui, usize::MAX, &[]);
         let written = write(&FORMAT, "", None, &events, &[]);
-        let ours: Vec<_> = frames(&written).iter().map(shown).collect();
-        let theirs: Vec<_> = frames(&fixture(name)).iter().map(shown).collect();
+        let ours: Vec<_> = frames(&written).iter().map(displayed).collect();
+        let theirs: Vec<_> = frames(&fixture(name)).iter().map(displayed).collect();
         for (ours, theirs) in ours.iter().zip(&theirs) {
             let strip = |frame: &Option<Value>| {
                 let mut frame = frame.clone();
@@ -65,32 +65,32 @@ fn a_hai_stream_survives_ag_ui_frame_by_frame() {
 }
 
 #[test]
-fn hai_to_ag_ui_to_hai_loses_nothing() {
+fn hai_events_round_trip_through_ag_ui() {
     for (name, events) in all_fixtures(&FORMAT, FIXTURES) {
         let ag_ui = write(&ag_ui::FORMAT, "1", None, &events, &[]);
         let (events, _) = read_framed(&ag_ui::FORMAT, Framing::Sse, &ag_ui, usize::MAX, &[]);
         for profile in PROFILES {
-            let back = through(&events, profile, &["include_developer=yes"]);
-            same(&format!("{name} {profile}"), &events, &back);
+            let back = round_trip(&events, profile, &["include_developer=yes"]);
+            assert_same(&format!("{name} {profile}"), &events, &back);
         }
     }
 }
 
 #[test]
-fn ag_ui_to_hai_to_ag_ui_loses_nothing() {
+fn ag_ui_events_round_trip_through_hai() {
     for (name, events) in all_fixtures(&ag_ui::FORMAT, AG_UI_FIXTURES) {
         for profile in PROFILES {
             for ids in ["per-message", "per-run"] {
                 let ids = format!("message_ids={ids}");
-                let back = through(&events, profile, &["include_developer=yes", &ids]);
-                same(&format!("{name} {profile} {ids}"), &events, &back);
+                let back = round_trip(&events, profile, &["include_developer=yes", &ids]);
+                assert_same(&format!("{name} {profile} {ids}"), &events, &back);
             }
         }
     }
 }
 
 #[test]
-fn binary_equals_json() {
+fn binary_form_equals_json() {
     let mut all = all_fixtures(&FORMAT, FIXTURES);
     all.extend(all_fixtures(&ag_ui::FORMAT, AG_UI_FIXTURES));
     for (name, events) in all {
@@ -104,36 +104,37 @@ fn binary_equals_json() {
             binary.push(value(&proto::reader::to_json(message, &mut Tally::default()).unwrap()));
             rest = after;
         }
-        // Numbers are doubles there, and 1.0 is 1.
+        // Numbers are doubles in the binary form, and 1.0 equals 1.
         let json =
-            json.iter().filter(|frame| !proto::writer::holds_large_integer(&frame.to_string())).map(doubled);
+            json.iter().filter(|frame| !proto::writer::has_large_integer(&frame.to_string())).map(doubled);
         for (index, json) in json.enumerate() {
             assert_eq!(binary.get(index).map(doubled), Some(json), "{name}");
         }
-        let refused = |event: &&Event| !proto::writer::holds_large_integer(&lines(&[(*event).clone()]));
-        let held: Vec<_> = events.iter().filter(refused).cloned().collect();
-        same(&name, &held, &through_proto(&held));
+        let is_representable =
+            |event: &&Event| !proto::writer::has_large_integer(&lines(&[(*event).clone()]));
+        let representable: Vec<_> = events.iter().filter(is_representable).cloned().collect();
+        assert_same(&name, &representable, &round_trip_proto(&representable));
     }
 }
 
 proptest! {
     #![proptest_config(config())]
 
-    /// Canonical → HAI → canonical: everything comes back, in every profile.
+    /// Canonical → HAI → canonical, in every profile.
     #[test]
-    fn any_stream_survives(events in arbitrary::streams(60), profile in 0..3_usize, per_run in any::<bool>()) {
+    fn any_stream_round_trips(events in arbitrary::streams(60), profile in 0..3_usize, per_run in any::<bool>()) {
         let ids = if per_run { "message_ids=per-run" } else { "message_ids=per-message" };
-        let back = through(&events, PROFILES[profile], &["include_developer=yes", ids]);
-        same(PROFILES[profile], &events, &back);
+        let back = round_trip(&events, PROFILES[profile], &["include_developer=yes", ids]);
+        assert_same(PROFILES[profile], &events, &back);
     }
 
     #[test]
-    fn any_stream_survives_the_binary_form(events in arbitrary::streams(40)) {
-        same("proto", &events, &through_proto(&events));
+    fn any_stream_round_trips_in_binary_form(events in arbitrary::streams(40)) {
+        assert_same("proto", &events, &round_trip_proto(&events));
     }
 }
 
-/// A frame as a HAI server might send it, told by four numbers.
+/// A frame of a HAI server, generated from four numbers.
 fn frame([kind, a, b, c]: [u8; 4]) -> Value {
     let message = format!("m{}", a % 3);
     let mut layout = json!({});
@@ -201,8 +202,8 @@ fn frame([kind, a, b, c]: [u8; 4]) -> Value {
     }
 }
 
-/// HAI → AG-UI → HAI: the same outputs, blocks, tasks and state, whatever a server sends.
-fn hai_survives_ag_ui(script: impl IntoIterator<Item = [u8; 4]>, profile: &str) {
+/// HAI → AG-UI → HAI: the same outputs, blocks, tasks and state.
+fn assert_hai_round_trip(script: impl IntoIterator<Item = [u8; 4]>, profile: &str) {
     let run = json!({"type": "RUN_STARTED", "messageId": "m0"});
     let end = json!({"type": "RUN_FINISHED", "messageId": "m0"});
     let frames = [run].into_iter().chain(script.into_iter().map(frame)).chain([end]);
@@ -212,25 +213,25 @@ fn hai_survives_ag_ui(script: impl IntoIterator<Item = [u8; 4]>, profile: &str) 
     let ag_ui = write(&ag_ui::FORMAT, "1", None, &events, &[]);
     let (there, failure) = read_framed(&ag_ui::FORMAT, Framing::Sse, &ag_ui, usize::MAX, &[]);
     assert_eq!(failure, None);
-    same("there", &events, &there);
-    same("back", &events, &through(&there, profile, &[]));
+    assert_same("there", &events, &there);
+    assert_same("back", &events, &round_trip(&there, profile, &[]));
 }
 
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn any_hai_stream_survives_ag_ui(
+    fn any_hai_stream_round_trips(
         script in proptest::collection::vec(any::<[u8; 4]>(), 1..40),
         profile in 0..3_usize,
     ) {
-        hai_survives_ag_ui(script, PROFILES[profile]);
+        assert_hai_round_trip(script, PROFILES[profile]);
     }
 }
 
-/// Messages that interleave, thoughts that nobody ends, starts that say more than an id.
+/// Regressions: interleaved messages, thinking without an end, starts with more members than an id.
 #[test]
-fn hai_streams_that_once_came_back_otherwise() {
+fn formerly_failing_hai_streams_round_trip() {
     let scripts: [&[[u8; 4]]; 8] = [
         &[[6, 0, 0, 0], [6, 145, 0, 0], [211, 123, 0, 0], [18, 0, 0, 0]],
         &[[150, 0, 0, 11], [131, 0, 0, 0]],
@@ -251,7 +252,7 @@ fn hai_streams_that_once_came_back_otherwise() {
     ];
     for script in scripts {
         for profile in PROFILES {
-            hai_survives_ag_ui(script.iter().copied(), profile);
+            assert_hai_round_trip(script.iter().copied(), profile);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Frames.
+//! Written frames: message ids, timestamps, tool calls, interrupts, snapshots, collaborations.
 
 use super::{super::input, *};
 use crate::{
@@ -10,26 +10,26 @@ use crate::{
 };
 
 #[test]
-fn braces_in_text_survive_the_standards_client() {
+fn braces_in_text_are_safe_for_the_reference_client() {
     let deltas = ["a}{b", "}{", "}", "{", "\"}{\\", "中文 }{ 😀\n\t\u{1}"];
     let bytes = write(&FORMAT, "", None, &run(text("m", &deltas)), &[]);
     assert!(String::from_utf8(bytes.clone()).unwrap().contains("中文"), "nothing is escaped to ASCII");
-    let said: String = parsed(&frames(&bytes), "m")
+    let text: String = parsed(&frames(&bytes), "m")
         .iter()
         .map(|document| document["output"]["content"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(said, deltas.concat());
+    assert_eq!(text, deltas.concat());
 }
 
 #[test]
-fn an_empty_message_is_something_to_parse() {
+fn empty_message_has_parsable_content() {
     let frames = written(&run(text("m", &[])), "", &[]);
     assert_eq!(parsed(&frames, "m"), [json!({"output": {"type": "text", "content": ""}})]);
-    same("empty", &run(text("m", &[])), &through(&run(text("m", &[])), "", &[]));
+    assert_same("empty", &run(text("m", &[])), &round_trip(&run(text("m", &[])), "", &[]));
 }
 
 #[test]
-fn a_result_whose_call_has_an_empty_id_reads_back() {
+fn result_with_empty_call_id_round_trips() {
     let result = crate::event::ToolResult {
         message: "m".into(),
         call: "".into(),
@@ -39,12 +39,12 @@ fn a_result_whose_call_has_an_empty_id_reads_back() {
     };
     let events = run([Body::ToolResult(Box::new(result))]);
     for profile in PROFILES {
-        same(profile, &events, &through(&events, profile, &[]));
+        assert_same(profile, &events, &round_trip(&events, profile, &[]));
     }
 }
 
 #[test]
-fn every_event_has_a_time_once_there_is_one() {
+fn events_inherit_the_latest_timestamp() {
     let mut events = run(text("m", &["a"]));
     let unstamped = written(&events, "", &[]);
     assert!(unstamped.iter().all(|frame| frame["timestamp"].is_null()));
@@ -57,7 +57,7 @@ fn every_event_has_a_time_once_there_is_one() {
 }
 
 #[test]
-fn all_messages_of_a_run_can_share_one_id() {
+fn messages_of_a_run_can_share_one_id() {
     let events = run(text("m1", &["a"]).into_iter().chain(text("m2", &["b"])));
     let frames = written(&events, "", &["message_ids=per-run"]);
     let business: Vec<_> =
@@ -77,20 +77,20 @@ fn call(id: &str, name: &str, pieces: &[&str]) -> Vec<Body> {
 }
 
 #[test]
-fn arguments_can_go_out_whole() {
+fn arguments_can_be_written_whole() {
     let events = run(call("c", "f", &[r#"{"a":"}"#, r#"{","id":1}"#]));
     let streamed = written(&events, "", &[]);
     assert_eq!(streamed.iter().filter(|frame| frame["type"] == "TOOL_CALL_ARGS").count(), 2);
     let whole = written(&events, "", &["tool_args=whole"]);
     let args: Vec<_> = whole.iter().filter(|frame| frame["type"] == "TOOL_CALL_ARGS").collect();
     assert_eq!(args.len(), 1);
-    // The reference client's parser, commas and all.
+    // Parsed like the reference client, which inserts commas.
     let delta = args[0]["delta"].as_str().unwrap().replace("}{", "},{");
     assert_eq!(value(&format!("[{delta}]")), json!([{"a": "}{", "id": 1}]));
 }
 
 #[test]
-fn backend_calls_can_be_shown() {
+fn backend_calls_can_be_displayed() {
     let mut input = RunInput::new("t", "r");
     input.tools.push(Tool { name: "ask".into(), description: "".into(), parameters: None, metadata: None });
     let mut started = RunStarted::new("t", "r");
@@ -120,24 +120,23 @@ fn backend_calls_can_be_shown() {
         if let Some(last) = shown.last() {
             assert_eq!(last["output"]["data"]["tools"][0]["progress"], "done");
         }
-        same(&option, &events, &through(&events, "", &[&option]));
+        assert_same(&option, &events, &round_trip(&events, "", &[&option]));
     }
-    // An answer that comes before the arguments are complete ends what is shown, and nothing else; a second
-    // answer is one too.
+    // A result before the end of the arguments closes the display only; a second result is written too.
     let [start, args, end] = [2, 3, 4].map(|at| events[at - 1].clone());
     let result = events[4].clone();
     let odd: Vec<_> = [&events[0], &start, &args, &result, &args, &end, &result, events.last().unwrap()]
         .into_iter()
         .cloned()
         .collect();
-    same("answered early", &odd, &through(&odd, "", &["tool_display=show"]));
-    // Without knowing what the front end offers, nothing is hidden from it.
+    assert_same("early result", &odd, &round_trip(&odd, "", &["tool_display=show"]));
+    // If the front-end tools are unknown, no call is hidden.
     let frames = written(&run(call("d", "ask", &["{}"])), "", &["tool_display=show"]);
     assert_eq!(kinds(&frames).iter().filter(|kind| kind.starts_with("TOOL_CALL")).count(), 3);
 }
 
 #[test]
-fn an_interrupt_is_a_call_that_a_front_end_answers() {
+fn interrupt_is_written_as_a_front_end_call() {
     let mut interrupt = Interrupt::new("i1", "confirmation");
     interrupt.message = Some("Deploy?".into());
     interrupt.metadata =
@@ -155,7 +154,7 @@ fn an_interrupt_is_a_call_that_a_front_end_answers() {
     assert_eq!(arguments, json!({"action": "Deploy?", "importance": "high", "env": "production"}));
     assert_eq!(value(frames[5]["delta"].as_str().unwrap()), json!({"action": "input_required"}));
     assert_eq!(frames[7]["outcome"]["interrupts"][0]["id"], "i1");
-    same("interrupt", &events, &through(&events, "", &[]));
+    assert_same("interrupt", &events, &round_trip(&events, "", &[]));
 
     let body = json!({"threadId": "t", "runId": "r2", "messages": [
         {"id": "u", "role": "user", "content": "go"},
@@ -164,16 +163,16 @@ fn an_interrupt_is_a_call_that_a_front_end_answers() {
     ]});
     let mut input =
         input::from_json(&body.to_string(), &"x".into(), &"y".into(), &mut Tally::default()).unwrap();
-    input::answers(&mut input, &["i1".into(), "i2".into()]);
+    input::move_answers_to_resume(&mut input, &["i1".into(), "i2".into()]);
     let resume = input.resume.unwrap();
     assert_eq!(resume.len(), 1);
     assert_eq!((&*resume[0].interrupt, resume[0].status), ("i1", ResumeStatus::Resolved));
     assert_eq!(resume[0].payload.as_ref().unwrap().get(), "true");
-    assert_eq!(input.messages.len(), 2, "only the answer left the messages");
+    assert_eq!(input.messages.len(), 2, "only the answer is removed from the messages");
 }
 
 #[test]
-fn a_call_that_waits_is_not_called_twice() {
+fn interrupt_of_a_call_is_not_written_as_another_call() {
     let mut events = run(call("c", "approve", &["{}"]));
     let mut finished = RunFinished::new("t", "r");
     finished.outcome = Some(Outcome::Interrupt { interrupts: vec![Interrupt::new("c", "tool_call")] });
@@ -183,7 +182,7 @@ fn a_call_that_waits_is_not_called_twice() {
 }
 
 #[test]
-fn developer_messages_are_not_for_end_users() {
+fn developer_messages_are_left_out_of_snapshots() {
     let developer = Message::new("d", MessageBody::Developer { content: "trace".into() });
     let messages = vec![developer, Message::assistant("a", "hi")];
     let event = Event::new(Body::MessagesSnapshot { messages });
@@ -205,7 +204,7 @@ fn developer_messages_are_not_for_end_users() {
 }
 
 #[test]
-fn a_subagent_and_a_hand_over_are_told_to_the_reference_client() {
+fn subagents_and_collaborations_are_written_for_the_reference_client() {
     let task = |id: &str| Json::from(json!({"id": id, "name": "n"}));
     let bodies = [
         Body::CollaborationStart { id: "x".into(), message: None, from: "A".into(), to: "B".into() },
@@ -227,7 +226,7 @@ fn a_subagent_and_a_hand_over_are_told_to_the_reference_client() {
     events.insert(1, Event::new(body).by(Some("s".into())));
     events.insert(1, Event::new(Body::SubagentStarted(Box::new(started))).by(Some("s".into())));
     let frames = written(&events, "", &[]);
-    // The client joins what came since the start and parses it at the end, as one document.
+    // The client joins the content since the start and parses it at the end, as one document.
     let mut buffer = String::new();
     let mut tasks = Vec::new();
     for frame in &frames {
@@ -239,5 +238,5 @@ fn a_subagent_and_a_hand_over_are_told_to_the_reference_client() {
         }
     }
     assert_eq!(tasks, ["s", "1", "2", "y"]);
-    same("hand-overs", &events, &through(&events, "", &[]));
+    assert_same("collaborations", &events, &round_trip(&events, "", &[]));
 }

@@ -1,18 +1,18 @@
-//! Everything that is drawn and is neither text nor thinking: blocks, activities, sources, files.
+//! Writes outputs that are neither text nor thinking: blocks, activities, sources, files.
 
 use serde_json::Value;
 
 use super::{
     super::{
-        delta::{self, Place, Shape},
-        derived_ids::{Drawn, Placed},
+        delta::{self, DeltaShape, Placement},
+        derived_ids::BlockTarget,
         nesting::{compose, fits},
     },
     HaiWriter, TOO_DEEP, agui_event,
-    business::Start,
-    companions::{Companions, marker},
-    stands_for,
-    text::take_place,
+    business::MessageStart,
+    marker_entries,
+    members::{EventMembers, build_marker},
+    text::remove_placement,
 };
 use crate::{
     event::{Block, Body, Event, File, MediaKind, MessageId, PartSource, Source},
@@ -23,60 +23,56 @@ use crate::{
     patch::{self, Limits, Patch},
 };
 
-/// Activities whose content is remembered, so that a patch can be shown; and how long a content may be. A user
-/// interface shows a handful, and one frame holds no more.
+/// Limits of the activities whose content is stored to apply patches, and of the size of a content. A user
+/// interface displays few, and a frame has no more.
 const MAX_ACTIVITIES: usize = 256;
 const MAX_CONTENT: usize = 1 << 20;
 
 impl HaiWriter {
     pub(crate) fn activity_snapshot(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         let Body::ActivitySnapshot { message, kind, content, replace } = &event.body else {
-            unreachable!("asked for an activity")
+            unreachable!("called for ACTIVITY_SNAPSHOT only")
         };
-        if *replace != Some(false) || !self.business.activities.contains_key(message) {
-            self.remember(message, content);
+        if *replace != Some(false) || !self.open.activities.contains_key(message) {
+            self.remember_activity(message, content);
         }
         self.activity(event, message, kind, content, out)
     }
 
     pub(crate) fn source(&mut self, event: &Event, source: &Source, out: &mut Frames) -> Fidelity {
         let content = carrier::source_content(source);
-        self.drawn_as(event, &source.id, source.message.as_ref(), "source", content.into(), out)
+        self.write_as_output(event, &source.id, source.message.as_ref(), "source", content.into(), out)
     }
 
     pub(crate) fn file(&mut self, event: &Event, file: &File, out: &mut Frames) -> Fidelity {
         let (kind, data) = file_output(file);
-        self.drawn_as(event, &file.id, file.message.as_ref(), kind, data, out)
+        self.write_as_output(event, &file.id, file.message.as_ref(), kind, data, out)
     }
 
     pub(crate) fn block(&mut self, event: &Event, block: &Block, out: &mut Frames) -> Fidelity {
-        let mut companions = self.companions(event);
-        let bare = companions.bare();
-        // In profile `@text` there is no start to say it again.
-        let said = if self.shape == Shape::Text { None } else { companions.take_object("start") };
-        let place = Place {
+        let mut members = self.members(event);
+        let bare = members.bare();
+        // Profile `@text` writes no start that could repeat them.
+        let details = if self.shape == DeltaShape::Text { None } else { members.remove_object("start") };
+        let placement = Placement {
             layout: block.layout.clone().filter(|layout| !layout.is_null()),
             block_id: block.block_id.clone().filter(|id| !id.is_empty()),
             style: block.style.clone().filter(|style| !style.is_null()),
-            more: companions.take_object("delta"),
+            more: members.remove_object("delta"),
         };
-        self.host_said(&block.message, said.as_ref(), &bare, out);
-        let placed = Placed {
-            layout: place.layout.as_ref(),
-            block_id: place.block_id.as_deref(),
-            style: place.style.as_ref(),
-        };
-        let drawn = self.ledger.drawn(&block.message, &block.output, placed);
-        let marked = if drawn == Drawn::Block(block.id.clone()) && delta::is_block(&block.output) {
-            self.ledger.took_drawn(&block.message, &block.output, placed, &drawn);
+        self.open_with_details(&block.message, details.as_ref(), &bare, out);
+        let position = placement.by_ref();
+        let target = self.derived_ids.next_block(&block.message, &block.output, position);
+        let marker = if target == BlockTarget::New(block.id.clone()) && delta::is_block(&block.output) {
+            self.derived_ids.count_block(&block.message, &block.output, position, &target);
             None
         } else {
-            let mut marked = stands_for("ACTIVITY_SNAPSHOT");
-            marked.push(("messageId", Json::string(&block.id)));
-            marked.push(("blockMessageId", Json::string(&block.message)));
-            marker(marked)
+            let mut entries = marker_entries("ACTIVITY_SNAPSHOT");
+            entries.push(("messageId", Json::string(&block.id)));
+            entries.push(("blockMessageId", Json::string(&block.message)));
+            build_marker(entries)
         };
-        self.content(&block.message, &block.output, &place, companions, marked, out);
+        self.content(&block.message, &block.output, &placement, members, marker, out);
         Fidelity::Exact
     }
 
@@ -88,40 +84,36 @@ impl HaiWriter {
         patch: &Patch,
         out: &mut Frames,
     ) -> Fidelity {
-        let mut companions = self.companions(event);
+        let mut members = self.members(event);
         if kind == "hai.toolCallShow"
-            && let Some(host) = companions.take_str("messageId").map(MessageId::from)
-            && let Some(output) = companions.take_object("output")
+            && let Some(host) = members.remove_str("messageId").map(MessageId::from)
+            && let Some(output) = members.remove_object("output")
         {
-            let place = take_place(&mut companions);
-            let placed = Placed {
-                layout: place.layout.as_ref(),
-                block_id: place.block_id.as_deref(),
-                style: place.style.as_ref(),
-            };
-            let drawn = self.ledger.drawn(&host, &output, placed);
-            if drawn == Drawn::More(message.clone(), patch.clone()) {
-                self.ledger.took_drawn(&host, &output, placed, &drawn);
-                let bare = companions.bare();
-                self.host_lazily(&host, Start::default(), &bare, out);
-                self.content(&host, &output, &place, companions, None, out);
+            let placement = remove_placement(&mut members);
+            let position = placement.by_ref();
+            let target = self.derived_ids.next_block(&host, &output, position);
+            if target == BlockTarget::Update(message.clone(), patch.clone()) {
+                self.derived_ids.count_block(&host, &output, position, &target);
+                let bare = members.bare();
+                self.open_idle(&host, MessageStart::default(), &bare, out);
+                self.content(&host, &output, &placement, members, None, out);
                 return Fidelity::Exact;
             }
         }
-        let Some(content) = self.business.activities.get_mut(message) else {
-            return self.carry(event, out);
+        let Some(content) = self.open.activities.get_mut(message) else {
+            return self.write_wrapped(event, out);
         };
         let applied = patch::apply(content, patch, &Limits::default()).is_ok() && content.is_object();
         let Some(content) =
             Object::from_value(content).filter(|content| applied && content.get().len() <= MAX_CONTENT)
         else {
-            return self.carry(event, out);
+            return self.write_wrapped(event, out);
         };
         self.activity(event, message, kind, &content, out)
     }
 
-    fn remember(&mut self, message: &MessageId, content: &Object) {
-        let activities = &mut self.business.activities;
+    fn remember_activity(&mut self, message: &MessageId, content: &Object) {
+        let activities = &mut self.open.activities;
         if content.get().len() > MAX_CONTENT {
             activities.shift_remove(message);
             return;
@@ -132,7 +124,7 @@ impl HaiWriter {
         activities.insert(message.clone(), content.to_value());
     }
 
-    /// An activity, whole: as a block of its own kind.
+    /// Writes a complete activity as a block whose type is its kind.
     fn activity(
         &mut self,
         event: &Event,
@@ -142,29 +134,29 @@ impl HaiWriter {
         out: &mut Frames,
     ) -> Fidelity {
         if !fits(content.get(), 2) {
-            return self.carry(event, out);
+            return self.write_wrapped(event, out);
         }
         let output = compose([("type", Json::string(kind)), ("data", content.clone().into())]);
-        let companions = self.companions(event);
-        let marked = match &event.body {
+        let members = self.members(event);
+        let marker = match &event.body {
             Body::ActivitySnapshot { replace, .. } => {
-                let mut marked = stands_for("ACTIVITY_SNAPSHOT");
-                marked.push(("messageId", Json::string(message)));
-                marked.push(("activityType", Json::string(kind)));
-                marked.extend(replace.map(|replace| ("replace", Json::from(Value::from(replace)))));
-                marker(marked)
+                let mut entries = marker_entries("ACTIVITY_SNAPSHOT");
+                entries.push(("messageId", Json::string(message)));
+                entries.push(("activityType", Json::string(kind)));
+                entries.extend(replace.map(|replace| ("replace", Json::from(Value::from(replace)))));
+                build_marker(entries)
             }
             body => agui_event(&Event::new(body.clone()), 1),
         };
-        if marked.is_none() {
-            return self.carry(event, out);
+        if marker.is_none() {
+            return self.write_wrapped(event, out);
         }
-        self.drawn(message, None, &output, companions, marked, out);
+        self.write_output(message, None, &output, members, marker, out);
         Fidelity::Exact
     }
 
-    /// Something that AG-UI carries as an activity and HAI shows in another form.
-    fn drawn_as(
+    /// Writes an event that AG-UI carries as an activity and HAI displays in another form.
+    fn write_as_output(
         &mut self,
         event: &Event,
         id: &MessageId,
@@ -177,63 +169,63 @@ impl HaiWriter {
             return TOO_DEEP;
         };
         let output = compose([("type", Json::string(kind)), ("data", data)]);
-        let companions = self.companions(event).bare();
-        self.drawn(id, message, &output, companions, Some(whole), out);
+        let members = self.members(event).bare();
+        self.write_output(id, message, &output, members, Some(whole), out);
         Fidelity::Exact
     }
 
-    /// Draws an output in the message that it belongs to, if that is open, else in the latest one, else in one
-    /// of its own.
-    fn drawn(
+    /// Writes an output into the message it belongs to if that is open, else into the latest one, else into a
+    /// new one.
+    fn write_output(
         &mut self,
         id: &MessageId,
         message: Option<&MessageId>,
         output: &Object,
-        companions: Companions,
-        marked: Option<Object>,
+        members: EventMembers,
+        marker: Option<Object>,
         out: &mut Frames,
     ) {
-        let place = Place { block_id: Some(id.as_str().into()), ..Place::default() };
-        let texts = &self.business.texts;
+        let placement = Placement { block_id: Some(id.as_str().into()), ..Placement::default() };
+        let texts = &self.open.texts;
         let named = message.and_then(|message| texts.get(message));
         let host = named.or_else(|| texts.values().next_back()).map(|text| text.wire.clone());
         if let Some(host) = host {
-            self.content(&host, output, &place, companions, marked, out);
+            self.content(&host, output, &placement, members, marker, out);
             return;
         }
-        let own = self.fresh(id);
-        let bare = companions.bare();
-        self.join_wire(&own, &bare, out);
-        self.content(&own, output, &place, companions, marked, out);
-        self.leave_wire(&own, &bare, out);
+        let message = self.unused_id(id);
+        let bare = members.bare();
+        self.join_wire(&message, &bare, out);
+        self.content(&message, output, &placement, members, marker, out);
+        self.leave_wire(&message, &bare, out);
     }
 
-    /// Shows a tool call in a message of its own, which stays open until [`HaiWriter::hide`].
-    pub(crate) fn show(
+    /// Writes a tool list into a separate message, open until [`HaiWriter::close_tool_list`].
+    pub(crate) fn write_tool_list(
         &mut self,
         message: &MessageId,
         output: &Object,
-        companions: Companions,
-        marked: Option<Object>,
+        members: EventMembers,
+        marker: Option<Object>,
         out: &mut Frames,
     ) {
-        let bare = companions.bare();
+        let bare = members.bare();
         self.rejoin(message, &bare, out);
-        self.content(message, output, &Place::default(), companions, marked, out);
+        self.content(message, output, &Placement::default(), members, marker, out);
     }
 
-    /// Closes what [`HaiWriter::show`] opened.
-    pub(crate) fn hide(&mut self, message: &MessageId, companions: &Companions, out: &mut Frames) {
-        self.leave_wire(message, companions, out);
+    /// Closes the message of [`HaiWriter::write_tool_list`].
+    pub(crate) fn close_tool_list(&mut self, message: &MessageId, members: &EventMembers, out: &mut Frames) {
+        self.leave_wire(message, members, out);
     }
 
-    /// An id for a message of that name which no message has had.
-    pub(crate) fn fresh_message(&self, id: &str) -> MessageId {
-        self.fresh(&id.into())
+    /// An unused message id, `id` if possible.
+    pub(crate) fn unused_message_id(&self, id: &str) -> MessageId {
+        self.unused_id(&id.into())
     }
 }
 
-/// A file as an output: its kind, and its `data`.
+/// The type and `data` of the output for a file.
 fn file_output(file: &File) -> (&'static str, Json) {
     let kind = match file.kind {
         MediaKind::Image => "image",

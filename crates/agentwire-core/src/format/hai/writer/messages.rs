@@ -1,80 +1,77 @@
-//! Messages of HAI on their way out: as they came where they still say the same, wrapped anew where they do not.
+//! Writes messages: with their original content string where it is unchanged, else with wrapped content.
 
 use bytes::BytesMut;
 
 use super::{
     super::{
-        delta::{self, deltas},
+        delta::{self, parse_documents},
         metadata::is_foreign,
         nesting::{compose, fits},
-        reader::{
-            assistant::{Part, take_apart},
-            attachments::with_parts,
-        },
+        reader::assistant::{AssistantPart, split_outputs},
         wire::{AGUI, HAI},
     },
-    attachments::parts_json,
+    attachments::with_attachments,
 };
 use crate::{
-    event::{Content, ContentPart, Message, MessageBody, Role},
+    event::{Content, Message, MessageBody, Role},
     format::ag_ui::shapes,
     json::{ArrayWriter, Json, Object, ObjectWriter},
     tally::Tally,
 };
 
-/// How messages are written.
+/// Options for writing messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Writing {
-    /// Whether an assistant's text is wrapped like a delta, for a client that parses it.
+pub(crate) struct MessageOptions {
+    /// Whether assistant text is wrapped like a delta, for clients that parse it.
     pub(crate) wrapped: bool,
-    /// Whether messages for developers are written: they are not for end users.
+    /// Whether developer messages are written; they are not for end users.
     pub(crate) developer: bool,
-    /// Whether activities are written: an agent never sees them.
+    /// Whether activities are written; agents do not receive them.
     pub(crate) activity: bool,
 }
 
-/// Writes messages; says whether all of them could be.
-pub(crate) fn write(list: &mut ArrayWriter<'_>, messages: &[Message], writing: Writing) -> bool {
+/// Writes messages. Returns whether all of them are complete.
+pub(crate) fn write_list(list: &mut ArrayWriter<'_>, messages: &[Message], options: MessageOptions) -> bool {
     let mut complete = true;
     let mut at = 0;
     while at < messages.len() {
         let message = &messages[at];
         at += 1;
-        if let Some((own, original)) = original(messages, at - 1) {
-            // The parts that follow are in it.
+        if let Some((message_id, original)) = unchanged_original(messages, at - 1) {
+            // It contains the following parts.
             let mut holder = message;
             while let Some(next) = messages.get(at)
-                && belongs(next, &own)
+                && is_part_of(next, &message_id)
             {
                 if next.role() == Role::Assistant {
                     holder = next;
                 }
                 at += 1;
             }
-            list.object(|w| write_assistant(w, &own, &original, holder, message));
+            list.object(|w| write_assistant(w, &message_id, &original, holder, message));
             continue;
         }
         match &message.body {
-            MessageBody::Developer { .. } if !writing.developer => complete = false,
-            MessageBody::Activity { .. } if !writing.activity => {}
+            MessageBody::Developer { .. } if !options.developer => complete = false,
+            MessageBody::Activity { .. } if !options.activity => {}
             _ => {
-                list.object(|w| complete &= write_message(w, message, writing));
+                list.object(|w| complete &= write_message(w, message, options));
             }
         }
     }
     complete
 }
 
-/// The string that a message and those behind it were taken from, if they still say the same.
-fn original(messages: &[Message], at: usize) -> Option<(String, String)> {
+/// The HAI message id and original content of a message and the following ones, if they are unchanged.
+fn unchanged_original(messages: &[Message], at: usize) -> Option<(String, String)> {
     let hai = messages[at].metadata.as_ref()?.member(HAI)?.into_object()?;
-    let (own, original) = (hai.get_str("messageId")?, hai.get_str("content")?);
-    let outputs = deltas(&original, &mut Tally::default())?;
-    let parts = take_apart(&own.as_str().into(), &outputs);
-    // Activities are not always there, and how they look now is not for the source to say.
-    let now: Vec<_> = messages[at..]
+    let (message_id, original) = (hai.get_str("messageId")?, hai.get_str("content")?);
+    let outputs = parse_documents(&original, &mut Tally::default())?;
+    let parts = split_outputs(&message_id.as_str().into(), &outputs);
+    // Activities are ignored: they may be absent, and may have changed.
+    let current: Vec<_> = messages[at..]
         .iter()
-        .take_while(|message| belongs(message, &own))
+        .take_while(|message| is_part_of(message, &message_id))
         .filter_map(|message| match &message.body {
             MessageBody::Assistant { content, .. } => {
                 Some((&*message.id, &**content.as_ref()?)).filter(|(_, text)| !text.is_empty())
@@ -83,32 +80,40 @@ fn original(messages: &[Message], at: usize) -> Option<(String, String)> {
             _ => None,
         })
         .collect();
-    let then: Vec<_> = parts
+    let expected: Vec<_> = parts
         .iter()
         .filter_map(|part| match part {
-            Part::Text(text) => Some((own.as_str(), text.as_str())).filter(|(_, text)| !text.is_empty()),
-            Part::Thought(id, text) => Some((&**id, text.as_str())),
-            Part::Drawn(_) | Part::Calls => None,
+            AssistantPart::Text(text) => {
+                Some((message_id.as_str(), text.as_str())).filter(|(_, text)| !text.is_empty())
+            }
+            AssistantPart::Thought(id, text) => Some((&**id, text.as_str())),
+            AssistantPart::Block(_) | AssistantPart::Calls => None,
         })
         .collect();
-    (now == then).then_some((own, original))
+    (current == expected).then_some((message_id, original))
 }
 
 /// Whether a message is part of the HAI message `own`.
-fn belongs(message: &Message, own: &str) -> bool {
-    let host = || message.metadata.as_ref()?.member(HAI)?.into_object()?.get_str("messageId");
+fn is_part_of(message: &Message, message_id: &str) -> bool {
+    let parent = || message.metadata.as_ref()?.member(HAI)?.into_object()?.get_str("messageId");
     match message.role() {
-        Role::Assistant => *message.id == *own,
-        Role::Reasoning | Role::Activity => host().as_deref() == Some(own),
+        Role::Assistant => *message.id == *message_id,
+        Role::Reasoning | Role::Activity => parent().as_deref() == Some(message_id),
         _ => false,
     }
 }
 
-fn write_assistant(w: &mut ObjectWriter<'_>, own: &str, original: &str, holder: &Message, first: &Message) {
-    w.str("id", own).str("role", "assistant").str("content", original);
-    let mut rest = Rest::of(holder);
+fn write_assistant(
+    w: &mut ObjectWriter<'_>,
+    message_id: &str,
+    original: &str,
+    holder: &Message,
+    first: &Message,
+) {
+    w.str("id", message_id).str("role", "assistant").str("content", original);
+    let mut rest = MessageExtras::of(holder);
     if holder.role() != Role::Assistant {
-        rest = Rest::of(first);
+        rest = MessageExtras::of(first);
         rest.metadata = None;
     }
     for key in ["messageId", "content", "blockId", "output"] {
@@ -118,13 +123,13 @@ fn write_assistant(w: &mut ObjectWriter<'_>, own: &str, original: &str, holder: 
     rest.write(w, holder, None);
 }
 
-/// What a message says besides its content, on its way out.
-struct Rest {
+/// The members of a message besides its content.
+struct MessageExtras {
     metadata: Option<Object>,
     hai: Vec<(String, Json)>,
 }
 
-impl Rest {
+impl MessageExtras {
     fn of(message: &Message) -> Self {
         let metadata = message.metadata.clone();
         let hai = metadata.as_ref().and_then(|metadata| metadata.member(HAI)).and_then(Json::into_object);
@@ -139,18 +144,18 @@ impl Rest {
         }
     }
 
-    fn take(&mut self, key: &str) -> Option<Json> {
+    fn remove(&mut self, key: &str) -> Option<Json> {
         let at = self.hai.iter().rposition(|(name, value)| name == key && !value.is_null())?;
         Some(self.hai.remove(at).1)
     }
 
-    /// Writes everything but id, role and content. `carrier` goes into `extra`.
+    /// Writes all members but id, role and content. `carrier` is stored in `extra`.
     fn write(mut self, w: &mut ObjectWriter<'_>, message: &Message, carrier: Option<Object>) {
-        let name = self.take("name").and_then(|name| name.as_str());
+        let name = self.remove("name").and_then(|name| name.as_str());
         w.opt_str("name", message.name.as_deref().or(name.as_deref()));
-        let timestamp = self.take("timestamp");
+        let timestamp = self.remove("timestamp");
         w.opt_json("timestamp", timestamp.as_ref());
-        let extra = self.take("extra");
+        let extra = self.remove("extra");
         let carrier = carrier.filter(|carrier| fits(carrier.get(), 1));
         match (extra.clone().and_then(Json::into_object), extra, carrier) {
             (_, None, Some(carrier)) => {
@@ -212,12 +217,12 @@ fn write_calls(w: &mut ObjectWriter<'_>, message: &Message) {
     }
 }
 
-/// Writes one message; says whether all of it could be.
-fn write_message(w: &mut ObjectWriter<'_>, message: &Message, writing: Writing) -> bool {
+/// Writes one message. Returns whether it is complete.
+fn write_message(w: &mut ObjectWriter<'_>, message: &Message, options: MessageOptions) -> bool {
     w.str("id", &message.id);
     let mut complete = true;
     let mut carrier = None;
-    let mut rest = Rest::of(message);
+    let mut rest = MessageExtras::of(message);
     match &message.body {
         MessageBody::Developer { content } | MessageBody::System { content } => {
             w.str("role", message.role().as_str()).str("content", content);
@@ -225,9 +230,9 @@ fn write_message(w: &mut ObjectWriter<'_>, message: &Message, writing: Writing) 
         MessageBody::Assistant { content, .. } => {
             w.str("role", "assistant");
             if let Some(content) = content {
-                // Raw text that looks like a document would be taken for one.
-                if writing.wrapped || deltas(content, &mut Tally::default()).is_some() {
-                    w.str("content", &wrapped(content));
+                // The reader would parse plain text that looks like a document.
+                if options.wrapped || parse_documents(content, &mut Tally::default()).is_some() {
+                    w.str("content", &wrap_text(content));
                 } else {
                     w.str("content", content);
                 }
@@ -247,18 +252,20 @@ fn write_message(w: &mut ObjectWriter<'_>, message: &Message, writing: Writing) 
         MessageBody::Reasoning { content } => {
             let collapse = Json::from(serde_json::Value::from(true));
             let output = delta::thinking_output(content, None, Some(false), Some(collapse), None, None);
-            w.str("role", "assistant").str("content", &document(&output));
-            carrier = whole(message, &mut complete);
-            rest = Rest { metadata: None, hai: Vec::new() };
+            w.str("role", "assistant").str("content", &delta_document(&output));
+            carrier = message_carrier(message, &mut complete);
+            rest = MessageExtras { metadata: None, hai: Vec::new() };
         }
         MessageBody::Activity { kind, content } => {
             let output = match kind.strip_prefix("hai.") {
-                Some(own) if content.get_str("type").as_deref() == Some(own) => content.clone(),
+                Some(output_type) if content.get_str("type").as_deref() == Some(output_type) => {
+                    content.clone()
+                }
                 _ => compose([("type", Json::string(kind)), ("data", content.clone().into())]),
             };
-            w.str("role", "assistant").str("content", &document(&output));
-            carrier = whole(message, &mut complete);
-            rest = Rest { metadata: None, hai: Vec::new() };
+            w.str("role", "assistant").str("content", &delta_document(&output));
+            carrier = message_carrier(message, &mut complete);
+            rest = MessageExtras { metadata: None, hai: Vec::new() };
         }
     }
     if carrier.as_ref().is_some_and(|carrier| carrier.member("message").is_some()) {
@@ -272,7 +279,7 @@ fn write_message(w: &mut ObjectWriter<'_>, message: &Message, writing: Writing) 
 }
 
 /// The carrier of a message that HAI has no role for.
-fn whole(message: &Message, complete: &mut bool) -> Option<Object> {
+fn message_carrier(message: &Message, complete: &mut bool) -> Option<Object> {
     let mut out = BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
     shapes::write_message(&mut w, message);
@@ -285,41 +292,30 @@ fn whole(message: &Message, complete: &mut bool) -> Option<Object> {
     Some(Object::from_entries([("message", Json::trusted(text))]))
 }
 
-/// Writes content as a string, with media beside it in `extra.attachments`. Says what cannot be told from that.
-fn write_content(w: &mut ObjectWriter<'_>, content: &Content, rest: &mut Rest) -> Option<Object> {
-    let Content::Parts(parts) = content else {
-        w.str("content", &content.text());
-        return None;
-    };
+/// Writes content as a string, with media in `extra.attachments`. Returns the carrier of the original parts, if
+/// the reader cannot derive them.
+fn write_content(w: &mut ObjectWriter<'_>, content: &Content, rest: &mut MessageExtras) -> Option<Object> {
     w.str("content", &content.text());
-    let media: Vec<&ContentPart> =
-        parts.iter().filter(|part| matches!(part, ContentPart::Media { .. })).collect();
-    let extra = rest.take("extra");
-    let attachments = parts_json(media.iter().copied());
-    let extra = match extra.clone().and_then(Json::into_object) {
-        Some(extra) => Some(extra.with("attachments", attachments).into()),
-        None if extra.is_none() && !media.is_empty() => {
-            Some(Object::from_entries([("attachments", attachments)]).into())
-        }
-        None => extra,
-    };
-    let told = with_parts(Content::Text(content.text().into()), extra.clone()).0 == *content;
+    if matches!(content, Content::Text(_)) {
+        return None;
+    }
+    let extra = rest.remove("extra");
+    let (extra, parts) = with_attachments(content, extra);
     rest.hai.extend(extra.map(|extra| ("extra".to_owned(), extra)));
-    let all = parts_json(parts);
-    (!told).then(|| compose([("parts", all)]))
+    parts.map(|parts| compose([("parts", parts)]))
 }
 
-/// `text` as the one output of a message.
-pub(crate) fn wrapped(text: &str) -> String {
-    document(&delta::text_output(text, None))
+/// `text` as the only output of a message.
+pub(crate) fn wrap_text(text: &str) -> String {
+    delta_document(&delta::text_output(text, None))
 }
 
-/// An output as a structured delta in the form that the standard's client parses.
-fn document(output: &Object) -> String {
+/// An output as a structured delta, in the form that the standard's client parses.
+fn delta_document(output: &Object) -> String {
     let mut out = BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
-    delta::write(&mut w, output, &delta::Place::default());
+    delta::write_delta(&mut w, output, &delta::Placement::default());
     w.end();
     let text = String::from_utf8(out.into()).expect("JSON text is UTF-8");
-    delta::without_hazard(&text).into_owned()
+    delta::escape_brace_pairs(&text).into_owned()
 }

@@ -1,14 +1,14 @@
-//! Canonical events to HAI frames, in three shapes of delta and both encodings.
+//! Canonical events to HAI frames, in three delta shapes and two encodings.
 //!
-//! Everything that HAI can show is written the way its clients expect it. Where that alone would not tell a
-//! reader of ours which event it was, the frame says so in `agui`, which clients ignore; what HAI cannot show
-//! at all travels inside a CUSTOM event. The [`Ledger`] knows what a reader would make of a plain frame.
+//! Events that HAI can display are written as its clients expect them. Where our reader could not restore the
+//! event from such a frame, the member `agui` describes it, which clients ignore. Events that HAI cannot display
+//! are wrapped in CUSTOM events. `DerivedIds` predicts the ids that the reader derives from a plain frame.
 
 mod attachments;
 mod blocks;
 mod business;
 mod collaboration;
-mod companions;
+mod members;
 pub(crate) mod messages;
 mod reasoning;
 mod text;
@@ -17,18 +17,18 @@ mod tools;
 use bytes::BytesMut;
 
 use self::{
-    business::Business,
+    business::OpenMessages,
     collaboration::Collaborations,
-    companions::{Companions, marker},
-    messages::Writing,
-    tools::Tools,
+    members::{EventMembers, build_marker},
+    messages::MessageOptions,
+    tools::ToolCalls,
 };
 use super::{
-    delta::Shape,
-    derived_ids::Ledger,
+    delta::DeltaShape,
+    derived_ids::DerivedIds,
     nesting::{compose, fits},
     options::HaiOptions,
-    proto::writer::{Held, put_json},
+    proto::writer::{Coverage, put_json},
     reader::run_message,
     wire::{ASSISTANT, EVENTS, MESSAGES_SNAPSHOT, SKIP, SOURCE},
 };
@@ -43,46 +43,46 @@ use crate::{
     patch::{Patch, PatchOp},
 };
 
-/// How an event becomes bytes.
+/// The byte encoding of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub(crate) enum HaiEncoding {
     Json,
     Proto,
 }
 
 const TOO_DEEP: Fidelity = Fidelity::Dropped("nested too deep to travel inside another event");
-const NO_INTEGER: &str = "an integer beyond 2^53 cannot be told in protobuf";
+const LARGE_INTEGER: &str = "an integer beyond 2^53 cannot be told in protobuf";
 
 /// Writes HAI.
 #[derive(Debug)]
 pub(crate) struct HaiWriter {
-    frames: Framer,
-    shape: Shape,
-    /// Whether all messages of a run share its id.
-    per_run: bool,
+    frames: FrameWriter,
+    shape: DeltaShape,
+    /// Whether all messages of a run share one id.
+    shared_message_id: bool,
     snapshot_name: &'static str,
-    developer: bool,
+    include_developer: bool,
     thread: ThreadId,
     run: RunId,
     run_message: String,
-    /// The latest time that an event had: events without one get it, because HAI's have one.
-    clock: Option<i64>,
-    ledger: Ledger,
-    business: Business,
+    /// The latest timestamp; events without one get it, because every HAI event has a timestamp.
+    last_timestamp: Option<i64>,
+    derived_ids: DerivedIds,
+    open: OpenMessages,
     collaborations: Collaborations,
-    tools: Tools,
+    tools: ToolCalls,
 }
 
-/// Lays one event after the other into the output.
+/// Encodes events as frames.
 #[derive(Debug)]
-pub(crate) struct Framer {
-    encoding: Encoding,
+pub(crate) struct FrameWriter {
+    encoding: HaiEncoding,
     scratch: BytesMut,
-    /// How much of the current event the binary form could hold.
-    held: Held,
+    /// How much of the current event the binary form can represent.
+    coverage: Coverage,
 }
 
-impl Framer {
+impl FrameWriter {
     /// Writes an event.
     pub(crate) fn put(
         &mut self,
@@ -91,27 +91,27 @@ impl Framer {
         fill: impl FnOnce(&mut ObjectWriter<'_>),
     ) {
         match self.encoding {
-            Encoding::Json => {
+            HaiEncoding::Json => {
                 object(out.begin(event_type), event_type, fill);
                 out.commit();
             }
-            Encoding::Proto => {
+            HaiEncoding::Proto => {
                 self.scratch.clear();
                 object(&mut self.scratch, event_type, fill);
                 let text = std::str::from_utf8(&self.scratch).expect("JSON text is UTF-8");
-                self.held = self.held.min(put_json(out, event_type, text));
+                self.coverage = self.coverage.min(put_json(out, event_type, text));
             }
         }
     }
 
-    /// Writes an event that is JSON already.
+    /// Writes an event that is JSON text.
     fn put_text(&mut self, out: &mut Frames, event_type: &str, text: &str) {
         match self.encoding {
-            Encoding::Json => {
+            HaiEncoding::Json => {
                 out.begin(event_type).extend_from_slice(text.as_bytes());
                 out.commit();
             }
-            Encoding::Proto => self.held = self.held.min(put_json(out, event_type, text)),
+            HaiEncoding::Proto => self.coverage = self.coverage.min(put_json(out, event_type, text)),
         }
     }
 }
@@ -124,20 +124,25 @@ fn object(out: &mut BytesMut, event_type: &str, fill: impl FnOnce(&mut ObjectWri
 }
 
 /// The marker of a frame that is for HAI clients only.
-fn skipped() -> Option<Object> {
-    marker([(SKIP, Json::from(serde_json::Value::from(true)))])
+fn skip_marker() -> Option<Object> {
+    build_marker([(SKIP, json_true())])
 }
 
-fn yes() -> Json {
+fn json_true() -> Json {
     Json::from(serde_json::Value::from(true))
 }
 
-/// The marker of a frame that stands for an AG-UI event.
-fn stands_for(event_type: &str) -> Vec<(&'static str, Json)> {
+/// The marker of a frame that represents the AG-UI event `event_type` of a message.
+fn id_marker(event_type: &str, message: &str) -> Option<Object> {
+    build_marker([("type", Json::string(event_type)), ("messageId", Json::string(message))])
+}
+
+/// The first entries of the marker of a frame that represents an AG-UI event.
+fn marker_entries(event_type: &str) -> Vec<(&'static str, Json)> {
     vec![("type", Json::string(event_type))]
 }
 
-/// The event as AG-UI has it, if it can stand `levels` deep inside another.
+/// The event as an AG-UI object, if it can be nested `levels` deep.
 fn agui_event(event: &Event, levels: usize) -> Option<Object> {
     let mut out = BytesMut::new();
     shapes::write_event(&mut out, event);
@@ -146,44 +151,44 @@ fn agui_event(event: &Event, levels: usize) -> Option<Object> {
 }
 
 impl HaiWriter {
-    pub(crate) fn new(profile: &Profile, setup: &Setup<'_>, encoding: Encoding) -> Self {
+    pub(crate) fn new(profile: &Profile, setup: &Setup<'_>, encoding: HaiEncoding) -> Self {
         let options = HaiOptions::from(setup.options);
         let shape = match profile.name {
-            "object" => Shape::Object,
-            "text" => Shape::Text,
-            _ => Shape::JsonString,
+            "object" => DeltaShape::Object,
+            "text" => DeltaShape::Text,
+            _ => DeltaShape::JsonString,
         };
         Self {
-            frames: Framer { encoding, scratch: BytesMut::new(), held: Held::Whole },
+            frames: FrameWriter { encoding, scratch: BytesMut::new(), coverage: Coverage::Full },
             shape,
-            per_run: options.shared_message_id,
+            shared_message_id: options.shared_message_id,
             snapshot_name: options.snapshot_name,
-            developer: options.include_developer,
+            include_developer: options.include_developer,
             thread: setup.thread.clone(),
             run: setup.run.clone(),
             run_message: run_message(&setup.run),
-            clock: options.stamp,
-            ledger: Ledger::default(),
-            business: Business::default(),
+            last_timestamp: options.stamp,
+            derived_ids: DerivedIds::default(),
+            open: OpenMessages::default(),
             collaborations: Collaborations::default(),
-            tools: Tools::new(options),
+            tools: ToolCalls::new(options),
         }
     }
 
-    /// What the event carries besides its body, with a time if there is any.
-    fn companions(&mut self, event: &Event) -> Companions {
-        Companions::of(event, self.stamp(event))
+    /// The members of the event besides its body, with a timestamp if one is known.
+    fn members(&mut self, event: &Event) -> EventMembers {
+        EventMembers::of(event, self.stamp(event))
     }
 
     fn stamp(&mut self, event: &Event) -> Option<i64> {
         if event.timestamp.is_some() {
-            self.clock = event.timestamp;
+            self.last_timestamp = event.timestamp;
         }
-        self.clock
+        self.last_timestamp
     }
 
-    /// Sends the event whole inside a CUSTOM one.
-    fn carry(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+    /// Writes the event as the value of a CUSTOM event.
+    fn write_wrapped(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         let timestamp = self.stamp(event);
         let Some(inner) = agui_event(event, 1) else {
             return TOO_DEEP;
@@ -197,11 +202,11 @@ impl HaiWriter {
     }
 
     fn run_started(&mut self, event: &Event, started: &RunStarted, out: &mut Frames) -> Fidelity {
-        let mut companions = self.companions(event);
+        let mut members = self.members(event);
         (self.thread, self.run) = (started.thread.clone(), started.run.clone());
-        self.run_message = companions.take_str("messageId").unwrap_or_else(|| run_message(&started.run));
-        let role = companions.take_str("role");
-        self.business.reset();
+        self.run_message = members.remove_str("messageId").unwrap_or_else(|| run_message(&started.run));
+        let role = members.remove_str("role");
+        self.open.reset();
         self.collaborations.reset();
         self.tools.reset(started);
         let Self { frames, run_message, .. } = self;
@@ -215,22 +220,22 @@ impl HaiWriter {
             if let Some(input) = &started.input {
                 w.nested("input", |w| shapes::write_input(w, input));
             }
-            companions.write(w, "RUN_STARTED", None);
+            members.write(w, "RUN_STARTED", None);
         });
         Fidelity::Exact
     }
 
     fn run_finished(&mut self, event: &Event, finished: &RunFinished, out: &mut Frames) -> Fidelity {
         self.close_all(event, out);
-        let mut companions = self.companions(event);
+        let mut members = self.members(event);
         if let Some(Outcome::Interrupt { interrupts }) = &finished.outcome {
-            let timestamp = companions.timestamp();
+            let timestamp = members.timestamp();
             for interrupt in interrupts {
-                self.tools.show_interrupt(interrupt, timestamp, &mut self.frames, out);
+                self.tools.write_interrupt(interrupt, timestamp, &mut self.frames, out);
             }
         }
-        let message = companions.take_str("messageId").unwrap_or_else(|| self.run_message.clone());
-        let role = companions.take_str("role");
+        let message = members.remove_str("messageId").unwrap_or_else(|| self.run_message.clone());
+        let role = members.remove_str("role");
         self.frames.put(out, "RUN_FINISHED", |w| {
             w.str("messageId", &message)
                 .str("role", role.as_deref().unwrap_or(ASSISTANT))
@@ -241,19 +246,20 @@ impl HaiWriter {
                 w.nested("outcome", |w| shapes::write_outcome(w, outcome));
             }
             shapes::write_usage(w, &finished.usage);
-            companions.write(w, "RUN_FINISHED", None);
+            members.write(w, "RUN_FINISHED", None);
         });
         Fidelity::Exact
     }
 
     fn run_error(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
-        let Body::RunError(error) = &event.body else { unreachable!("asked for a RUN_ERROR") };
+        let Body::RunError(error) = &event.body else { unreachable!("called for RUN_ERROR only") };
         self.close_all(event, out);
-        let mut companions = self.companions(event);
-        let mut said = |key: &str, known: &str| companions.take_str(key).unwrap_or_else(|| known.to_owned());
-        let message = said("messageId", &self.run_message);
-        let (thread, run) = (said("threadId", &self.thread), said("runId", &self.run));
-        let role = companions.take_str("role");
+        let mut members = self.members(event);
+        let mut remove_or =
+            |key: &str, known: &str| members.remove_str(key).unwrap_or_else(|| known.to_owned());
+        let message = remove_or("messageId", &self.run_message);
+        let (thread, run) = (remove_or("threadId", &self.thread), remove_or("runId", &self.run));
+        let role = members.remove_str("role");
         self.frames.put(out, "RUN_ERROR", |w| {
             w.str("message", &error.message)
                 .opt_str("code", error.code.as_deref())
@@ -262,48 +268,53 @@ impl HaiWriter {
                 .str("threadId", &thread)
                 .str("runId", &run);
             shapes::write_usage(w, &error.usage);
-            companions.write(w, "RUN_ERROR", None);
+            members.write(w, "RUN_ERROR", None);
         });
         Fidelity::Exact
     }
 
     fn step(&mut self, event: &Event, name: &str, out: &mut Frames) -> Fidelity {
-        let mut companions = self.companions(event);
-        let (thread, run) = (companions.take_str("threadId"), companions.take_str("runId"));
+        let mut members = self.members(event);
+        let (thread, run) = (members.remove_str("threadId"), members.remove_str("runId"));
         self.frames.put(out, event.kind(), |w| {
             w.str("stepName", name).opt_str("threadId", thread.as_deref()).opt_str("runId", run.as_deref());
-            companions.write(w, event.kind(), None);
+            members.write(w, event.kind(), None);
         });
         Fidelity::Exact
     }
 
     fn state_delta(&mut self, event: &Event, patch: &Patch, out: &mut Frames) -> Fidelity {
-        let mut companions = self.companions(event);
-        // What the reader put aside: a word about each operation, or about the only one.
-        let from = companions.take("from", |from| originals(from, patch.0.len()).is_some());
-        let originals = from.and_then(|from| originals(&from, patch.0.len())).unwrap_or_default();
+        let mut members = self.members(event);
+        // The previous values of the operations, as the reader stored them.
+        let from = members.remove_if("from", |from| original_values(from, patch.0.len()).is_some());
+        let original_values = from.and_then(|from| original_values(&from, patch.0.len())).unwrap_or_default();
         self.frames.put(out, "STATE_DELTA", |w| {
             w.array("delta", |list| {
                 for (index, operation) in patch.0.iter().enumerate() {
-                    let original = originals.get(index).and_then(Option::as_deref);
+                    let original = original_values.get(index).and_then(Option::as_deref);
                     list.object(|w| write_operation(w, operation, original));
                 }
             });
-            companions.write(w, "STATE_DELTA", None);
+            members.write(w, "STATE_DELTA", None);
         });
         Fidelity::Exact
     }
 
     fn messages_snapshot(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
-        let Body::MessagesSnapshot { messages } = &event.body else { unreachable!("asked for a snapshot") };
-        let companions = self.companions(event);
-        let writing =
-            Writing { wrapped: self.shape != Shape::Text, developer: self.developer, activity: true };
+        let Body::MessagesSnapshot { messages } = &event.body else {
+            unreachable!("called for MESSAGES_SNAPSHOT only")
+        };
+        let members = self.members(event);
+        let options = MessageOptions {
+            wrapped: self.shape != DeltaShape::Text,
+            developer: self.include_developer,
+            activity: true,
+        };
         let mut complete = true;
         let name = self.snapshot_name;
         self.frames.put(out, name, |w| {
-            w.array("messages", |list| complete = messages::write(list, messages, writing));
-            companions.write(w, name, None);
+            w.array("messages", |list| complete = messages::write_list(list, messages, options));
+            members.write(w, name, None);
         });
         if complete {
             Fidelity::Exact
@@ -313,7 +324,7 @@ impl HaiWriter {
     }
 
     fn raw(&mut self, event: &Event, raw: &Json, source: Option<&str>, out: &mut Frames) -> Fidelity {
-        // An event of an unknown type goes on as it came.
+        // An event of an unknown type is written unchanged.
         if source == Some(SOURCE)
             && let Some(object) = raw.clone().into_object()
             && let Some(event_type) = object.get_str("type")
@@ -325,37 +336,37 @@ impl HaiWriter {
             self.frames.put_text(out, &event_type, raw.get());
             return Fidelity::Exact;
         }
-        let companions = self.companions(event);
+        let members = self.members(event);
         self.frames.put(out, "RAW", |w| {
             if !raw.is_null() {
                 w.json("event", raw);
             }
             w.opt_str("source", source);
-            companions.write(w, "RAW", None);
+            members.write(w, "RAW", None);
         });
         Fidelity::Exact
     }
 
     fn custom(&mut self, event: &Event, name: &str, value: &Json, out: &mut Frames) -> Fidelity {
-        let companions = self.companions(event);
+        let members = self.members(event);
         self.frames.put(out, "CUSTOM", |w| {
             w.str("name", name);
             if !value.is_null() {
                 w.json("value", value);
             }
-            companions.write(w, "CUSTOM", None);
+            members.write(w, "CUSTOM", None);
         });
         Fidelity::Exact
     }
 
-    /// Closes what is still open on the wire before a run ends.
+    /// Closes all open messages and collaborations before a run ends.
     fn close_all(&mut self, event: &Event, out: &mut Frames) {
         let timestamp = self.stamp(event);
         self.collaborations.close_all(timestamp, self.shape, &mut self.frames, out);
         self.close_messages(timestamp, out);
     }
 
-    fn one(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+    fn write_event(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         match &event.body {
             Body::RunStarted(started) => self.run_started(event, started, out),
             Body::RunFinished(finished) => self.run_finished(event, finished, out),
@@ -380,12 +391,12 @@ impl HaiWriter {
                 self.tool(event, out)
             }
             Body::StateSnapshot { snapshot } => {
-                let companions = self.companions(event);
+                let members = self.members(event);
                 self.frames.put(out, "STATE_SNAPSHOT", |w| {
                     if !snapshot.is_null() {
                         w.json("snapshot", snapshot);
                     }
-                    companions.write(w, "STATE_SNAPSHOT", None);
+                    members.write(w, "STATE_SNAPSHOT", None);
                 });
                 Fidelity::Exact
             }
@@ -396,7 +407,7 @@ impl HaiWriter {
             | Body::CollaborationEnd { .. }
             | Body::SubagentStarted(_) => self.collaboration(event, out),
             Body::ReasoningEncrypted { .. } | Body::SubagentFinished { .. } | Body::SubagentError { .. } => {
-                self.carry(event, out)
+                self.write_wrapped(event, out)
             }
             Body::Raw { event: raw, source } => self.raw(event, raw, source.as_deref(), out),
             Body::Custom { name, value } => self.custom(event, name, value, out),
@@ -409,8 +420,8 @@ impl HaiWriter {
     }
 }
 
-/// A word about each of `count` operations, as the reader keeps it.
-fn originals(from: &Json, count: usize) -> Option<Vec<Option<String>>> {
+/// The previous values of `count` operations, as the reader stores them.
+fn original_values(from: &Json, count: usize) -> Option<Vec<Option<String>>> {
     if count == 1 {
         return from.as_str().filter(|text| !text.is_empty()).map(|text| vec![Some(text)]);
     }
@@ -436,17 +447,17 @@ fn write_operation(w: &mut ObjectWriter<'_>, operation: &PatchOp, original: Opti
 
 impl Writer for HaiWriter {
     fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
-        if self.fast(event, out) {
+        if self.write_fast(event, out) {
             return Fidelity::Exact;
         }
-        self.settle(event, out);
-        let fidelity = self.one(event, out);
+        self.close_idle(event, out);
+        let fidelity = self.write_event(event, out);
         match fidelity {
             Fidelity::Dropped(_) => fidelity,
-            fidelity => match std::mem::replace(&mut self.frames.held, Held::Whole) {
-                Held::Whole => fidelity,
-                Held::Less => Fidelity::Approximated(NO_INTEGER),
-                Held::Nothing => Fidelity::Dropped(NO_INTEGER),
+            fidelity => match std::mem::replace(&mut self.frames.coverage, Coverage::Full) {
+                Coverage::Full => fidelity,
+                Coverage::Partial => Fidelity::Approximated(LARGE_INTEGER),
+                Coverage::None => Fidelity::Dropped(LARGE_INTEGER),
             },
         }
     }

@@ -1,18 +1,17 @@
-//! Reasoning, as thinking boxes.
+//! Writes reasoning as thinking boxes.
 
 use serde_json::Value;
 
 use super::{
     super::{
-        delta::{Place, Shape, thinking_output},
+        delta::{DeltaShape, Placement, thinking_output},
         nesting::compose,
     },
     HaiWriter,
-    business::{Span, Start, Thought},
-    companions::{Companions, marker},
-    stands_for,
-    text::take_place,
-    yes,
+    business::{MessageStart, ReasoningSpan, WrittenThought},
+    id_marker, json_true,
+    members::EventMembers,
+    text::remove_placement,
 };
 use crate::{
     event::{Event, MessageId, SubagentId},
@@ -22,36 +21,36 @@ use crate::{
 };
 
 impl HaiWriter {
-    /// Where reasoning shall stand, and whether that is a message of its own: where it says, if it can, else
-    /// under the heading that is open, else in the latest text of the same owner.
-    fn host(
+    /// The message for reasoning, and whether it is a new one: the requested message if possible, else that of the
+    /// open heading, else that of the latest text of the same subagent.
+    fn message_for(
         &self,
-        said: Option<MessageId>,
-        owner: Option<&SubagentId>,
-        own: &MessageId,
+        requested: Option<MessageId>,
+        subagent: Option<&SubagentId>,
+        default: &MessageId,
     ) -> (MessageId, bool) {
-        // More thinking would be taken for more of a thought that a reader finds by itself.
-        let natural = self.business.thoughts.values().filter(|thought| thought.natural);
-        let taken: Vec<_> = natural.map(|thought| self.wire_id(&thought.wire)).collect();
-        let free = |message: &MessageId| {
+        // The reader would append further thinking to an inferred thought.
+        let is_inferred = self.open.thoughts.values().filter(|thought| thought.is_inferred);
+        let taken: Vec<_> = is_inferred.map(|thought| self.wire_id(&thought.wire)).collect();
+        let is_free = |message: &MessageId| {
             let wire = self.wire_id(message);
-            self.business.wires.contains_key(&wire) && !taken.contains(&wire) && !self.is_unfinished(&wire)
+            self.open.wires.contains_key(&wire) && !taken.contains(&wire) && !self.is_unfinished(&wire)
         };
-        let titled = self.business.spans.values().rev().filter_map(|span| match span {
-            Span::Titled { wire, .. } => Some(wire),
-            Span::Natural(..) => None,
+        let titled = self.open.spans.values().rev().filter_map(|span| match span {
+            ReasoningSpan::Titled { wire, .. } => Some(wire),
+            ReasoningSpan::Inferred(..) => None,
         });
-        let texts = self.business.texts.values().rev().filter(|text| text.subagent.as_ref() == owner);
-        let places = said.iter().chain(titled).chain(texts.map(|text| &text.wire));
-        match places.into_iter().find(|place| free(place)) {
-            Some(place) => (place.clone(), false),
-            None => (self.fresh(own), true),
+        let texts = self.open.texts.values().rev().filter(|text| text.subagent.as_ref() == subagent);
+        let candidates = requested.iter().chain(titled).chain(texts.map(|text| &text.wire));
+        match candidates.into_iter().find(|message| is_free(message)) {
+            Some(message) => (message.clone(), false),
+            None => (self.unused_id(default), true),
         }
     }
 
-    /// Whether more thinking in this message would be taken for more of its last thought.
+    /// Whether the reader would append further thinking in this message to its last thought.
     pub(crate) fn is_unfinished(&self, wire: &MessageId) -> bool {
-        self.business.unfinished.contains(wire)
+        self.open.unfinished.contains(wire)
     }
 
     pub(crate) fn span_start(
@@ -61,46 +60,57 @@ impl HaiWriter {
         title: Option<&str>,
         out: &mut Frames,
     ) -> Fidelity {
-        let mut companions = self.companions(event);
-        if let Some(wire) = companions.take_str("messageId").map(MessageId::from) {
-            let start = companions.take_object("start");
-            let natural = title.is_none() && companions.is_empty() && self.ledger.thought(&wire) == *message;
-            // Without a message around it, a reader could not tell where a thought ends.
-            let mistaken = self.is_unfinished(&self.wire_id(&wire));
-            if natural && !mistaken && self.shape != Shape::Text {
-                self.business.spans.insert(message.clone(), Span::Natural(wire, start));
+        let mut members = self.members(event);
+        if let Some(wire) = members.remove_str("messageId").map(MessageId::from) {
+            let start = members.remove_object("start");
+            let is_inferred =
+                title.is_none() && members.is_empty() && self.derived_ids.next_thought(&wire) == *message;
+            // Outside of a message the reader could not detect the end of a thought.
+            let is_ambiguous = self.is_unfinished(&self.wire_id(&wire));
+            if is_inferred && !is_ambiguous && self.shape != DeltaShape::Text {
+                self.open.spans.insert(message.clone(), ReasoningSpan::Inferred(wire, start));
                 return Fidelity::Exact;
             }
-            return self.carry(event, out);
+            return self.write_wrapped(event, out);
         }
         let Some(title) = title else {
-            return self.carry(event, out);
+            return self.write_wrapped(event, out);
         };
-        let wire = self.host(None, event.subagent.as_ref(), message).0;
-        self.join_wire(&wire, &companions, out);
-        let mut marked = stands_for("REASONING_START");
-        marked.push(("messageId", Json::string(message)));
+        let wire = self.message_for(None, event.subagent.as_ref(), message).0;
+        self.join_wire(&wire, &members, out);
         let output = fold_output(title, "start");
-        self.content(&wire, &output, &Place::default(), companions, marker(marked), out);
-        self.business.spans.insert(message.clone(), Span::Titled { wire, title: title.into() });
+        self.content(
+            &wire,
+            &output,
+            &Placement::default(),
+            members,
+            id_marker("REASONING_START", message),
+            out,
+        );
+        self.open.spans.insert(message.clone(), ReasoningSpan::Titled { wire, title: title.into() });
         Fidelity::Exact
     }
 
     pub(crate) fn span_end(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
-        match self.business.spans.shift_remove(message) {
-            None => self.carry(event, out),
-            Some(Span::Natural(..)) => {
-                let companions = self.companions(event);
-                if companions.is_empty() { Fidelity::Exact } else { self.carry(event, out) }
+        match self.open.spans.shift_remove(message) {
+            None => self.write_wrapped(event, out),
+            Some(ReasoningSpan::Inferred(..)) => {
+                let members = self.members(event);
+                if members.is_empty() { Fidelity::Exact } else { self.write_wrapped(event, out) }
             }
-            Some(Span::Titled { wire, title }) => {
-                let companions = self.companions(event);
-                let bare = companions.bare();
-                let mut marked = stands_for("REASONING_END");
-                marked.push(("messageId", Json::string(message)));
+            Some(ReasoningSpan::Titled { wire, title }) => {
+                let members = self.members(event);
+                let bare = members.bare();
                 let output = fold_output(&title, "end");
                 self.rejoin(&wire, &bare, out);
-                self.content(&wire, &output, &Place::default(), companions, marker(marked), out);
+                self.content(
+                    &wire,
+                    &output,
+                    &Placement::default(),
+                    members,
+                    id_marker("REASONING_END", message),
+                    out,
+                );
                 self.leave_wire(&wire, &bare, out);
                 Fidelity::Exact
             }
@@ -108,34 +118,36 @@ impl HaiWriter {
     }
 
     pub(crate) fn thought_start(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
-        let mut companions = self.companions(event);
-        let began = companions.timestamp();
-        let mut thought = Thought { wire: message.clone(), natural: false, began, ended: false };
-        let said = companions.take_str("messageId").map(MessageId::from);
+        let mut members = self.members(event);
+        let started_at = members.timestamp();
+        let mut thought =
+            WrittenThought { wire: message.clone(), is_inferred: false, started_at, is_end_written: false };
+        let said = members.remove_str("messageId").map(MessageId::from);
         if let Some(wire) = said.clone()
-            && companions.is_empty()
-            && matches!(self.business.spans.get(message), Some(Span::Natural(host, _)) if *host == wire)
+            && members.is_empty()
+            && matches!(self.open.spans.get(message), Some(ReasoningSpan::Inferred(parent, _)) if *parent == wire)
         {
-            (thought.wire, thought.natural) = (wire, true);
-            self.business.thoughts.insert(message.clone(), thought);
+            (thought.wire, thought.is_inferred) = (wire, true);
+            self.open.thoughts.insert(message.clone(), thought);
             return Fidelity::Exact;
         }
-        let (wire, own) = self.host(said, event.subagent.as_ref(), message);
+        let (wire, is_new) = self.message_for(said, event.subagent.as_ref(), message);
         thought.wire = wire.clone();
         let fresh =
-            own && self.shape != Shape::Text && !self.business.wires.contains_key(&self.wire_id(&wire));
+            is_new && self.shape != DeltaShape::Text && !self.open.wires.contains_key(&self.wire_id(&wire));
         let fidelity = if fresh {
-            let companions = self.companions(event);
-            let mut marked = stands_for("REASONING_MESSAGE_START");
-            marked.push(("messageId", Json::string(message)));
-            let start = Start { marker: marker(marked), ..Start::default() };
-            self.open_wire(&wire, start, companions, out);
+            let members = self.members(event);
+            let start = MessageStart {
+                marker: id_marker("REASONING_MESSAGE_START", message),
+                ..MessageStart::default()
+            };
+            self.open_wire(&wire, start, members, out);
             Fidelity::Exact
         } else {
-            self.carry(event, out)
+            self.write_wrapped(event, out)
         };
-        self.join_wire(&wire, &Companions::at(began), out);
-        self.business.thoughts.insert(message.clone(), thought);
+        self.join_wire(&wire, &EventMembers::at(started_at), out);
+        self.open.thoughts.insert(message.clone(), thought);
         fidelity
     }
 
@@ -146,107 +158,126 @@ impl HaiWriter {
         delta: &str,
         out: &mut Frames,
     ) -> Fidelity {
-        let mut companions = self.companions(event);
-        let Some(Thought { wire, natural, began, .. }) = self.business.thoughts.get(message) else {
-            return self.carry(event, out);
+        let mut members = self.members(event);
+        let Some(WrittenThought { wire, is_inferred, started_at, .. }) = self.open.thoughts.get(message)
+        else {
+            return self.write_wrapped(event, out);
         };
-        let (wire, natural, began) = (wire.clone(), *natural, *began);
-        let bare = companions.bare();
-        if natural {
-            companions.take_redundant("messageId", &wire);
-            let place = take_place(&mut companions);
-            let flag = companions.take("thinking", |flag| matches!(flag.get(), "true" | "false"));
+        let (wire, is_inferred, started_at) = (wire.clone(), *is_inferred, *started_at);
+        let bare = members.bare();
+        if is_inferred {
+            members.remove_redundant("messageId", &wire);
+            let placement = remove_placement(&mut members);
+            let flag = members.remove_if("thinking", |flag| matches!(flag.get(), "true" | "false"));
             let flag = flag.map(|flag| flag.get() == "true");
             let output = thinking_output(
                 delta,
-                companions.take_some("elapsed"),
+                members.remove_non_null("elapsed"),
                 flag,
-                companions.take_some("collapse"),
-                companions.take_object("data").as_ref(),
-                companions.take_object("output").as_ref(),
+                members.remove_non_null("collapse"),
+                members.remove_object("data").as_ref(),
+                members.remove_object("output").as_ref(),
             );
-            let said = match self.business.spans.get(message) {
-                Some(Span::Natural(_, said)) => said.clone(),
+            let said = match self.open.spans.get(message) {
+                Some(ReasoningSpan::Inferred(_, said)) => said.clone(),
                 _ => None,
             };
-            if self.ledger.thought(&wire) == *message {
-                self.ledger.took_thought(&wire);
-                self.host_said(&wire, said.as_ref(), &bare, out);
+            if self.derived_ids.next_thought(&wire) == *message {
+                self.derived_ids.count_thought(&wire);
+                self.open_with_details(&wire, said.as_ref(), &bare, out);
             } else {
-                self.host_lazily(&wire, Start::default(), &bare, out);
+                self.open_idle(&wire, MessageStart::default(), &bare, out);
             }
-            if let Some(thought) = self.business.thoughts.get_mut(message) {
-                thought.ended = flag == Some(false);
+            if let Some(thought) = self.open.thoughts.get_mut(message) {
+                thought.is_end_written = flag == Some(false);
             }
-            self.content(&wire, &output, &place, companions, None, out);
+            self.content(&wire, &output, &placement, members, None, out);
             return Fidelity::Exact;
         }
         self.rejoin(&wire, &bare, out);
-        let output = thinking_output(delta, Some(elapsed(began, &bare)), Some(true), Some(yes()), None, None);
-        let mut marked = stands_for("REASONING_MESSAGE_CONTENT");
-        marked.push(("messageId", Json::string(message)));
-        self.content(&wire, &output, &Place::default(), companions, marker(marked), out);
+        let output = thinking_output(
+            delta,
+            Some(elapsed(started_at, &bare)),
+            Some(true),
+            Some(json_true()),
+            None,
+            None,
+        );
+        self.content(
+            &wire,
+            &output,
+            &Placement::default(),
+            members,
+            id_marker("REASONING_MESSAGE_CONTENT", message),
+            out,
+        );
         Fidelity::Exact
     }
 
     pub(crate) fn thought_end(&mut self, event: &Event, message: &MessageId, out: &mut Frames) -> Fidelity {
-        let companions = self.companions(event);
-        let Some(thought) = self.business.thoughts.remove(message) else {
-            return self.carry(event, out);
+        let members = self.members(event);
+        let Some(thought) = self.open.thoughts.remove(message) else {
+            return self.write_wrapped(event, out);
         };
-        let Thought { wire, natural, began, ended, .. } = thought;
-        let bare = companions.bare();
-        if natural {
-            // Said already, or never said: a reader finds the end by itself in both cases.
-            let mut said = self.companions(event);
-            said.take_redundant("messageId", &wire);
-            let open = said.take("thinking", |flag| flag.get() == "true").is_some();
+        let WrittenThought { wire, is_inferred, started_at, is_end_written, .. } = thought;
+        let bare = members.bare();
+        if is_inferred {
+            // The end is written already, or never: the reader infers it in both cases.
+            let mut said = self.members(event);
+            said.remove_redundant("messageId", &wire);
+            let open = said.remove_if("thinking", |flag| flag.get() == "true").is_some();
             if open {
-                let _ = (said.take_some("elapsed"), said.take_some("collapse"));
+                let _ = (said.remove_non_null("elapsed"), said.remove_non_null("collapse"));
             }
-            if (ended || open) && said.is_empty() {
+            if (is_end_written || open) && said.is_empty() {
                 let wire = self.wire_id(&wire);
-                if !ended && self.business.wires.contains_key(&wire) {
-                    self.business.unfinished.push(wire);
+                if !is_end_written && self.open.wires.contains_key(&wire) {
+                    self.open.unfinished.push(wire);
                 }
                 return Fidelity::Exact;
             }
-            // It ends where a reader would not expect it, so the frame says so, and so must the end of its span.
-            self.business.spans.shift_remove(message);
-            self.host_lazily(&wire, Start::default(), &bare, out);
-            self.put_thought_end(message, &wire, began, companions, out);
+            // The reader would not infer this end, so it and the end of its span are written with markers.
+            self.open.spans.shift_remove(message);
+            self.open_idle(&wire, MessageStart::default(), &bare, out);
+            self.put_thought_end(message, &wire, started_at, members, out);
             return Fidelity::Exact;
         }
         self.rejoin(&wire, &bare, out);
-        self.put_thought_end(message, &wire, began, companions, out);
+        self.put_thought_end(message, &wire, started_at, members, out);
         self.leave_wire(&wire, &bare, out);
         Fidelity::Exact
     }
 
-    /// Says that a thought has ended, and which.
+    /// Writes the end of a thought with a marker.
     fn put_thought_end(
         &mut self,
         message: &MessageId,
         wire: &MessageId,
-        began: Option<i64>,
-        companions: Companions,
+        started_at: Option<i64>,
+        members: EventMembers,
         out: &mut Frames,
     ) {
-        let elapsed = elapsed(began, &companions);
-        let output = thinking_output("", Some(elapsed), Some(false), Some(yes()), None, None);
-        let mut marked = stands_for("REASONING_MESSAGE_END");
-        marked.push(("messageId", Json::string(message)));
-        self.content(wire, &output, &Place::default(), companions, marker(marked), out);
+        let elapsed = elapsed(started_at, &members);
+        let output = thinking_output("", Some(elapsed), Some(false), Some(json_true()), None, None);
+        self.content(
+            wire,
+            &output,
+            &Placement::default(),
+            members,
+            id_marker("REASONING_MESSAGE_END", message),
+            out,
+        );
     }
 }
 
-/// Whole seconds since a thought began.
-fn elapsed(began: Option<i64>, now: &Companions) -> Json {
-    let elapsed = now.timestamp().zip(began).map_or(0, |(now, began)| now.saturating_sub(began) / 1000);
+/// Whole seconds since the start of a thought.
+fn elapsed(started_at: Option<i64>, now: &EventMembers) -> Json {
+    let elapsed =
+        now.timestamp().zip(started_at).map_or(0, |(now, started_at)| now.saturating_sub(started_at) / 1000);
     Json::from(Value::from(elapsed.max(0)))
 }
 
-/// The heading of a span of reasoning, or its end.
+/// The heading of a reasoning span, or its end.
 fn fold_output(title: &str, position: &str) -> Object {
     let data = [
         ("title", Json::string(title)),

@@ -1,7 +1,7 @@
-//! Tool calls: as events, as something to look at, or both; and interrupts as calls of a front-end tool.
+//! Writes tool calls as events, as `toolCallShow` outputs, or both; and interrupts as calls of a front-end tool.
 //!
-//! The standard has one way to ask a person, which is to call a tool that the front end offers. A run that
-//! waits for anything else shows it as such a call, and the answer to that call is the answer to the interrupt.
+//! The standard has one way to ask a person: a call of a front-end tool. Every interrupt is therefore written as
+//! such a call, and the result of that call is the answer to the interrupt.
 
 use std::collections::HashSet;
 
@@ -9,77 +9,78 @@ use indexmap::IndexMap;
 
 use super::{
     super::{
-        delta::without_hazard,
+        delta::escape_brace_pairs,
         nesting::{compose, fits},
         options::{HaiOptions, ToolDisplay},
-        reader::attachments::with_parts,
     },
-    Framer, HaiWriter, agui_event,
-    attachments::parts_json,
-    companions::{Companions, marker},
-    skipped, stands_for,
+    FrameWriter, HaiWriter, agui_event,
+    attachments::with_attachments,
+    marker_entries,
+    members::{EventMembers, build_marker},
+    skip_marker,
 };
 use crate::{
-    event::{Body, Content, ContentPart, Event, Interrupt, MessageId, RunStarted, ToolCallId, ToolResult},
+    event::{Body, Event, Interrupt, MessageId, RunStarted, ToolCallId, ToolResult},
     format::Fidelity,
     framing::{DEFAULT_MAX_FRAME, Frames},
     json::{Json, Object},
 };
 
-/// Arguments that are held back until they are whole; beyond that they go out in pieces after all. Escaped,
-/// this still fits into a frame.
+/// Limit of buffered arguments; beyond it they are written as deltas. Escaped, this fits into a frame.
 const MAX_ARGUMENTS: usize = DEFAULT_MAX_FRAME / 4;
 
-/// Calls that are remembered; a run has a few dozen.
+/// Limit of stored calls; a run has a few dozen.
 const MAX_CALLS: usize = 4096;
 
-/// The icon of a list of tool calls, from the set of the reference client.
+/// The icon of a tool list, from the icons of the reference client.
 const ICON: &str = "plx-setting";
 
 const JOINED: Fidelity = Fidelity::Approximated("the pieces of the arguments are joined");
 
+/// The tool calls of a run.
 #[derive(Debug)]
-pub(crate) struct Tools {
+pub(crate) struct ToolCalls {
     display: ToolDisplay,
-    /// Whether arguments go out whole.
+    /// Whether arguments are buffered until the call ends.
     whole: bool,
-    /// The front-end tool that an interrupt is shown as.
-    hitl: String,
-    /// The tools that the front end offered in this run, if that is known.
+    /// The front-end tool that represents an interrupt.
+    interrupt_tool: String,
+    /// The front-end tools of this run, if known.
     frontend: Option<HashSet<Box<str>>>,
-    calls: IndexMap<ToolCallId, Call>,
+    calls: IndexMap<ToolCallId, ToolCallState>,
 }
 
+/// A tool call that was started.
 #[derive(Debug)]
-struct Call {
+struct ToolCallState {
     name: Box<str>,
     arguments: String,
-    /// How many pieces they came in.
+    /// Number of argument deltas.
     pieces: u32,
-    /// The message that it is shown in.
-    shown: Option<MessageId>,
-    /// Whether it is shown and nothing else.
-    hidden: bool,
-    /// How many bytes of the arguments of a hidden call have been told.
-    told: usize,
+    /// The message that displays it.
+    display_message: Option<MessageId>,
+    /// Whether it is only displayed, without TOOL_CALL_* events.
+    is_hidden: bool,
+    /// Number of bytes of the arguments of a hidden call that are written.
+    written: usize,
 }
 
-impl Call {
-    /// The arguments of a hidden call that have not been told yet, as an event beside `event`.
-    fn untold(&mut self, call: &ToolCallId, event: &Event) -> Option<Event> {
-        let delta = self.arguments.get(self.told..).filter(|rest| !rest.is_empty())?.into();
-        self.told = self.arguments.len();
+impl ToolCallState {
+    /// The unwritten arguments of a hidden call, as an event with the members of `event`.
+    fn unwritten(&mut self, call: &ToolCallId, event: &Event) -> Option<Event> {
+        let delta = self.arguments.get(self.written..).filter(|rest| !rest.is_empty())?.into();
+        self.written = self.arguments.len();
         let body = Body::ToolArgs { call: call.clone(), delta };
         Some(Event::new(body).by(event.subagent.clone()).at(event.timestamp))
     }
 }
 
-impl Tools {
+impl ToolCalls {
     pub(crate) fn new(options: HaiOptions) -> Self {
         Self {
             display: options.tool_display,
             whole: options.whole_arguments,
-            hitl: options.interrupt_tool,
+            interrupt_tool: options.interrupt_tool,
             frontend: None,
             calls: IndexMap::new(),
         }
@@ -95,35 +96,35 @@ impl Tools {
         self.frontend.as_ref().is_some_and(|tools| tools.contains(name))
     }
 
-    /// Shows an interrupt as a call of a front-end tool, unless it is a call already.
-    pub(crate) fn show_interrupt(
+    /// Writes an interrupt as a call of a front-end tool, unless it belongs to a call.
+    pub(crate) fn write_interrupt(
         &self,
         interrupt: &Interrupt,
         timestamp: Option<i64>,
-        frames: &mut Framer,
+        frames: &mut FrameWriter,
         out: &mut Frames,
     ) {
         if self.calls.contains_key(&*interrupt.id) {
             return;
         }
-        let bare = || Companions::at(timestamp);
+        let bare = || EventMembers::at(timestamp);
         let arguments = interrupt_arguments(interrupt);
         frames.put(out, "TOOL_CALL_START", |w| {
-            w.str("toolCallId", &interrupt.id).str("toolCallName", &self.hitl);
-            bare().write(w, "TOOL_CALL_START", skipped());
+            w.str("toolCallId", &interrupt.id).str("toolCallName", &self.interrupt_tool);
+            bare().write(w, "TOOL_CALL_START", skip_marker());
         });
         frames.put(out, "TOOL_CALL_ARGS", |w| {
-            w.str("toolCallId", &interrupt.id).str("delta", &without_hazard(arguments.get()));
-            bare().write(w, "TOOL_CALL_ARGS", skipped());
+            w.str("toolCallId", &interrupt.id).str("delta", &escape_brace_pairs(arguments.get()));
+            bare().write(w, "TOOL_CALL_ARGS", skip_marker());
         });
         frames.put(out, "TOOL_CALL_END", |w| {
             w.str("toolCallId", &interrupt.id);
-            bare().write(w, "TOOL_CALL_END", skipped());
+            bare().write(w, "TOOL_CALL_END", skip_marker());
         });
     }
 }
 
-/// What a person is asked: `{action, importance?, …payload}`.
+/// The arguments of the call for an interrupt: `{action, importance?, …payload}`.
 fn interrupt_arguments(interrupt: &Interrupt) -> Object {
     let metadata = interrupt.metadata.as_ref();
     let member = |key: &str| metadata.and_then(|metadata| metadata.member(key));
@@ -146,123 +147,125 @@ impl HaiWriter {
     pub(crate) fn tool(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
         match &event.body {
             Body::ToolStart { call, name, parent } => {
-                let front = self.tools.is_frontend(name);
-                let display = if front { ToolDisplay::Events } else { self.tools.display };
-                // Without knowing the front end's tools, hiding a call might hide one that it must run.
-                let hidden = display == ToolDisplay::Show && self.tools.frontend.is_some();
-                if !hidden {
-                    let companions = self.companions(event);
+                let is_frontend = self.tools.is_frontend(name);
+                let display = if is_frontend { ToolDisplay::Events } else { self.tools.display };
+                // Unless the front-end tools are known, a hidden call could be one that the front end must run.
+                let is_hidden = display == ToolDisplay::Show && self.tools.frontend.is_some();
+                if !is_hidden {
+                    let members = self.members(event);
                     self.frames.put(out, "TOOL_CALL_START", |w| {
                         w.str("toolCallId", call)
                             .str("toolCallName", name)
                             .opt_str("parentMessageId", parent.as_deref());
-                        companions.write(w, "TOOL_CALL_START", None);
+                        members.write(w, "TOOL_CALL_START", None);
                     });
                 }
-                let shown =
-                    (display != ToolDisplay::Events).then(|| self.fresh_message(&format!("{call}:show")));
-                let new = Call {
+                let display_message =
+                    (display != ToolDisplay::Events).then(|| self.unused_message_id(&format!("{call}:show")));
+                let new = ToolCallState {
                     name: name.clone(),
                     arguments: String::new(),
                     pieces: 0,
-                    shown: shown.clone(),
-                    hidden,
-                    told: 0,
+                    display_message: display_message.clone(),
+                    is_hidden,
+                    written: 0,
                 };
                 if self.tools.calls.len() >= MAX_CALLS {
                     self.tools.calls.shift_remove_index(0);
                 }
                 self.tools.calls.insert(call.clone(), new);
-                if shown.is_some() {
-                    let marked = events_marker(hidden, event, std::slice::from_ref(event));
-                    self.show_call(call, "running", None, event, marked, out);
+                if display_message.is_some() {
+                    let marker = events_marker(is_hidden, event, std::slice::from_ref(event));
+                    self.write_call_entry(call, "running", None, event, marker, out);
                 }
                 Fidelity::Exact
             }
             Body::ToolArgs { call, delta } => self.tool_args(event, call, delta, out),
             Body::ToolEnd { call } => self.tool_end(event, call, out),
             Body::ToolResult(result) => self.tool_result(event, result, out),
-            _ => unreachable!("not a tool call"),
+            _ => unreachable!("called for tool events only"),
         }
     }
 
     fn tool_args(&mut self, event: &Event, call: &ToolCallId, delta: &str, out: &mut Frames) -> Fidelity {
         let whole = self.tools.whole;
         let mut pieces = 1;
-        let mut hold = false;
-        if let Some(known) = self.tools.calls.get_mut(call)
-            && (whole || known.hidden || known.shown.is_some())
+        let mut is_buffered = false;
+        if let Some(state) = self.tools.calls.get_mut(call)
+            && (whole || state.is_hidden || state.display_message.is_some())
         {
-            known.pieces = known.pieces.saturating_add(1);
-            pieces = known.pieces;
-            hold = whole || known.hidden;
-            if known.arguments.len() + delta.len() <= MAX_ARGUMENTS {
-                known.arguments.push_str(delta);
-            } else if known.hidden {
-                // Too long to be shown: told all the same.
-                if let Some(untold) = known.untold(call, event) {
-                    let _ = self.carry(&untold, out);
+            state.pieces = state.pieces.saturating_add(1);
+            pieces = state.pieces;
+            is_buffered = whole || state.is_hidden;
+            if state.arguments.len() + delta.len() <= MAX_ARGUMENTS {
+                state.arguments.push_str(delta);
+            } else if state.is_hidden {
+                // Too long to be displayed: wrapped in CUSTOM events.
+                if let Some(unwritten) = state.unwritten(call, event) {
+                    let _ = self.write_wrapped(&unwritten, out);
                 }
-                return self.carry(event, out);
+                return self.write_wrapped(event, out);
             } else if whole {
-                // Too long to be held back: from here on in pieces.
-                let held = std::mem::take(&mut known.arguments);
-                let companions = self.companions(event);
-                put_args(&mut self.frames, out, call, &held, companions.bare());
-                put_args(&mut self.frames, out, call, delta, companions);
+                // Too long to be buffered: further arguments are written as deltas.
+                let buffered = std::mem::take(&mut state.arguments);
+                let members = self.members(event);
+                put_args(&mut self.frames, out, call, &buffered, members.bare());
+                put_args(&mut self.frames, out, call, delta, members);
                 return JOINED;
             }
         }
-        let companions = self.companions(event);
-        if !hold {
-            put_args(&mut self.frames, out, call, delta, companions);
+        let members = self.members(event);
+        if !is_buffered {
+            put_args(&mut self.frames, out, call, delta, members);
             return Fidelity::Exact;
         }
-        if pieces > 1 || !companions.is_empty() { JOINED } else { Fidelity::Exact }
+        if pieces > 1 || !members.is_empty() { JOINED } else { Fidelity::Exact }
     }
 
     fn tool_end(&mut self, event: &Event, call: &ToolCallId, out: &mut Frames) -> Fidelity {
-        let companions = self.companions(event);
-        let Some(known) = self.tools.calls.get_mut(call) else {
-            put_end(&mut self.frames, out, call, companions);
+        let members = self.members(event);
+        let Some(state) = self.tools.calls.get_mut(call) else {
+            put_end(&mut self.frames, out, call, members);
             return Fidelity::Exact;
         };
-        let (hidden, shown) = (known.hidden, known.shown.is_some());
-        let arguments = if hidden { String::new() } else { known.arguments.clone() };
-        let untold = if hidden { known.untold(call, event) } else { None };
-        if !hidden {
+        let (is_hidden, is_displayed) = (state.is_hidden, state.display_message.is_some());
+        let arguments = if is_hidden { String::new() } else { state.arguments.clone() };
+        let unwritten = if is_hidden { state.unwritten(call, event) } else { None };
+        if !is_hidden {
             if self.tools.whole && !arguments.is_empty() {
-                // The reference client parses this, commas between braces and all.
+                // The reference client inserts commas between braces here too.
                 let valid = serde_json::from_str::<serde::de::IgnoredAny>(&arguments).is_ok();
-                let text = if valid { without_hazard(&arguments) } else { arguments.as_str().into() };
-                put_args(&mut self.frames, out, call, &text, companions.bare());
+                let text = if valid { escape_brace_pairs(&arguments) } else { arguments.as_str().into() };
+                put_args(&mut self.frames, out, call, &text, members.bare());
             }
-            put_end(&mut self.frames, out, call, companions);
+            put_end(&mut self.frames, out, call, members);
         }
-        let events: Vec<_> = untold.into_iter().chain([event.clone()]).collect();
-        if shown {
-            let marked = events_marker(hidden, event, &events);
-            self.show_call(call, "running", None, event, marked, out);
-        } else if hidden {
-            // Its answer came first, and ended what was shown.
+        let events: Vec<_> = unwritten.into_iter().chain([event.clone()]).collect();
+        if is_displayed {
+            let marker = events_marker(is_hidden, event, &events);
+            self.write_call_entry(call, "running", None, event, marker, out);
+        } else if is_hidden {
+            // The result came first and closed the display.
             for event in &events {
-                let _ = self.carry(event, out);
+                let _ = self.write_wrapped(event, out);
             }
         }
         Fidelity::Exact
     }
 
     fn tool_result(&mut self, event: &Event, result: &ToolResult, out: &mut Frames) -> Fidelity {
-        let known = self.tools.calls.get(&result.call);
-        let (hidden, shown) = known.map_or((false, None), |known| (known.hidden, known.shown.clone()));
-        // A second answer has nothing left to be shown in.
-        let hidden = hidden && shown.is_some();
-        if !hidden {
-            let mut companions = self.companions(event);
-            let role = companions.take_str("role");
-            let extra = companions.take_some("extra");
-            let (extra, parts) = result_extra(&result.content, extra);
-            let marked = parts.and_then(|parts| marker([("parts", parts)]));
+        let state = self.tools.calls.get(&result.call);
+        let (is_hidden, display_message) =
+            state.map_or((false, None), |state| (state.is_hidden, state.display_message.clone()));
+        // After the first result the display is closed.
+        let is_hidden = is_hidden && display_message.is_some();
+        if !is_hidden {
+            let mut members = self.members(event);
+            let role = members.remove_str("role");
+            let extra = members.remove_non_null("extra");
+            let (extra, parts) = with_attachments(&result.content, extra);
+            let parts = parts.filter(|parts| fits(parts.get(), 2));
+            let marker = parts.and_then(|parts| build_marker([("parts", parts)]));
             self.frames.put(out, "TOOL_CALL_RESULT", |w| {
                 w.str("messageId", &result.message)
                     .str("toolCallId", &result.call)
@@ -270,41 +273,41 @@ impl HaiWriter {
                     .str("role", role.as_deref().unwrap_or("tool"))
                     .opt_str("error", result.error.as_deref())
                     .opt_json("extra", extra.as_ref());
-                companions.write(w, "TOOL_CALL_RESULT", marked);
+                members.write(w, "TOOL_CALL_RESULT", marker);
             });
         }
-        if let Some(message) = shown {
+        if let Some(message) = display_message {
             let progress = if result.error.is_some() { "failed" } else { "done" };
-            let known = self.tools.calls.get_mut(&result.call).filter(|known| known.hidden);
-            let untold = known.and_then(|known| known.untold(&result.call, event));
-            let events: Vec<_> = untold.into_iter().chain([event.clone()]).collect();
-            let marked = events_marker(hidden, event, &events);
-            self.show_call(&result.call, progress, Some(result), event, marked, out);
-            let bare = self.companions(event).bare();
-            self.hide(&message, &bare, out);
-            if let Some(known) = self.tools.calls.get_mut(&result.call) {
-                known.shown = None;
+            let state = self.tools.calls.get_mut(&result.call).filter(|state| state.is_hidden);
+            let unwritten = state.and_then(|state| state.unwritten(&result.call, event));
+            let events: Vec<_> = unwritten.into_iter().chain([event.clone()]).collect();
+            let marker = events_marker(is_hidden, event, &events);
+            self.write_call_entry(&result.call, progress, Some(result), event, marker, out);
+            let bare = self.members(event).bare();
+            self.close_tool_list(&message, &bare, out);
+            if let Some(state) = self.tools.calls.get_mut(&result.call) {
+                state.display_message = None;
             }
         }
         Fidelity::Exact
     }
 
-    /// Draws a call as the list entry that it is.
-    fn show_call(
+    /// Writes the tool list entry of a call.
+    fn write_call_entry(
         &mut self,
         call: &ToolCallId,
         progress: &str,
         result: Option<&ToolResult>,
         event: &Event,
-        marked: Option<Object>,
+        marker: Option<Object>,
         out: &mut Frames,
     ) {
-        let Some(known) = self.tools.calls.get(call) else { return };
-        let Some(message) = known.shown.clone() else { return };
+        let Some(state) = self.tools.calls.get(call) else { return };
+        let Some(message) = state.display_message.clone() else { return };
         let mut tool = vec![
             ("id", Json::string(call)),
-            ("name", Json::string(&known.name)),
-            ("description", Json::string(&known.arguments)),
+            ("name", Json::string(&state.name)),
+            ("description", Json::string(&state.arguments)),
             ("progress", Json::string(progress)),
         ];
         if let Some(result) = result {
@@ -312,15 +315,15 @@ impl HaiWriter {
                 compose([("type", Json::string("text")), ("content", Json::string(&result.content.text()))]);
             let outputs = serde_json::json!([{ "output": output.to_value() }]);
             let data = [
-                ("title", Json::string(&known.name)),
-                ("description", Json::string(&known.arguments)),
+                ("title", Json::string(&state.name)),
+                ("description", Json::string(&state.arguments)),
                 ("data", Json::from(outputs)),
             ];
             tool.push(("data", compose(data).into()));
         }
         let tools = serde_json::json!([compose(tool).to_value()]);
         let data = [
-            ("title", Json::string(&known.name)),
+            ("title", Json::string(&state.name)),
             ("icon", Json::string(ICON)),
             ("tools", Json::from(tools)),
         ];
@@ -329,51 +332,34 @@ impl HaiWriter {
             ("id", Json::string(call)),
             ("data", compose(data).into()),
         ];
-        let companions = self.companions(event).bare();
-        self.show(&message, &compose(output), companions, marked, out);
+        let members = self.members(event).bare();
+        self.write_tool_list(&message, &compose(output), members, marker, out);
     }
 }
 
-/// The marker of a shown call: the events it stands for, or nothing that a reader should see.
-fn events_marker(hidden: bool, event: &Event, events: &[Event]) -> Option<Object> {
-    if !hidden {
-        return skipped();
+/// The marker of a displayed call: the events that it represents, or the skip marker.
+fn events_marker(is_hidden: bool, event: &Event, events: &[Event]) -> Option<Object> {
+    if !is_hidden {
+        return skip_marker();
     }
     let texts: Option<Vec<_>> = events.iter().map(|event| agui_event(event, 3)).collect();
-    let Some(texts) = texts else { return skipped() };
-    let mut marked = stands_for(event.kind());
+    let Some(texts) = texts else { return skip_marker() };
+    let mut entries = marker_entries(event.kind());
     let list: Vec<_> = texts.iter().map(Object::to_value).collect();
-    marked.push(("events", Json::from(serde_json::Value::from(list))));
-    marker(marked)
+    entries.push(("events", Json::from(serde_json::Value::from(list))));
+    build_marker(entries)
 }
 
-/// `extra` of a result whose content has media, and all of its parts if they cannot be told from that.
-fn result_extra(content: &Content, extra: Option<Json>) -> (Option<Json>, Option<Json>) {
-    let Content::Parts(parts) = content else {
-        return (extra, None);
-    };
-    let media: Vec<_> = parts.iter().filter(|part| matches!(part, ContentPart::Media { .. })).collect();
-    let attachments = parts_json(media.iter().copied());
-    let extra = match extra.clone().and_then(Json::into_object) {
-        Some(extra) => Some(extra.with("attachments", attachments).into()),
-        None if extra.is_none() && !media.is_empty() => Some(compose([("attachments", attachments)]).into()),
-        None => extra,
-    };
-    let told = with_parts(Content::Text(content.text().into()), extra.clone()).0 == *content;
-    let all = parts_json(parts);
-    (extra, (!told && fits(all.get(), 2)).then_some(all))
-}
-
-fn put_args(frames: &mut Framer, out: &mut Frames, call: &str, delta: &str, companions: Companions) {
+fn put_args(frames: &mut FrameWriter, out: &mut Frames, call: &str, delta: &str, members: EventMembers) {
     frames.put(out, "TOOL_CALL_ARGS", |w| {
         w.str("toolCallId", call).str("delta", delta);
-        companions.write(w, "TOOL_CALL_ARGS", None);
+        members.write(w, "TOOL_CALL_ARGS", None);
     });
 }
 
-fn put_end(frames: &mut Framer, out: &mut Frames, call: &str, companions: Companions) {
+fn put_end(frames: &mut FrameWriter, out: &mut Frames, call: &str, members: EventMembers) {
     frames.put(out, "TOOL_CALL_END", |w| {
         w.str("toolCallId", call);
-        companions.write(w, "TOOL_CALL_END", None);
+        members.write(w, "TOOL_CALL_END", None);
     });
 }

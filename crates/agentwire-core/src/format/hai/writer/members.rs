@@ -1,4 +1,4 @@
-//! What every HAI event may carry besides its own members, written.
+//! Members that every HAI event may have, written; the counterpart of `reader/members.rs`.
 
 use super::super::{
     metadata,
@@ -10,49 +10,49 @@ use crate::{
     json::{Json, Object, ObjectWriter},
 };
 
-/// What an event carries that is not its body, on its way out.
+/// The members of an event besides its body.
 #[derive(Debug, Default)]
-pub(crate) struct Companions {
+pub(crate) struct EventMembers {
     subagent: Option<SubagentId>,
     timestamp: Option<i64>,
     metadata: Option<Object>,
     raw: Option<Json>,
     unknown: Option<Object>,
-    /// Members of metadata `hai` that nobody has taken yet.
+    /// Entries of metadata `hai` that are not yet written as members.
     hai: Vec<(String, Json)>,
-    /// Whether those are among the unknown members instead, because metadata `hai` says something else.
-    apart: bool,
+    /// Whether those are stored among the unknown members, because the body uses metadata `hai` itself.
+    hai_in_unknown: bool,
 }
 
-impl Companions {
+impl EventMembers {
     pub(crate) fn of(event: &Event, timestamp: Option<i64>) -> Self {
-        let mut companions = Self { subagent: event.subagent.clone(), timestamp, ..Self::default() };
+        let mut members = Self { subagent: event.subagent.clone(), timestamp, ..Self::default() };
         let Some(extra) = event.extra.as_deref() else {
-            return companions;
+            return members;
         };
-        companions.raw = extra.raw.clone();
+        members.raw = extra.raw.clone();
         if matches!(event.body, Body::Block(_) | Body::CollaborationStart { .. }) {
-            companions.metadata = extra.metadata.clone();
-            companions.hai = extra.unknown.as_ref().map(Object::entries).unwrap_or_default();
-            companions.apart = true;
-            return companions;
+            members.metadata = extra.metadata.clone();
+            members.hai = extra.unknown.as_ref().map(Object::entries).unwrap_or_default();
+            members.hai_in_unknown = true;
+            return members;
         }
-        companions.unknown = extra.unknown.clone();
-        companions.metadata = extra.metadata.clone();
+        members.unknown = extra.unknown.clone();
+        members.metadata = extra.metadata.clone();
         let hai =
             extra.metadata.as_ref().and_then(|metadata| metadata.member(HAI)).and_then(Json::into_object);
         if let Some(hai) = hai.filter(|hai| !hai.is_empty()) {
-            companions.hai = hai.entries();
-            companions.metadata = extra
+            members.hai = hai.entries();
+            members.metadata = extra
                 .metadata
                 .as_ref()
                 .map(|metadata| metadata.without(HAI))
                 .filter(|metadata| !metadata.is_empty());
         }
-        companions
+        members
     }
 
-    /// Nothing but a time.
+    /// A timestamp only.
     pub(crate) fn at(timestamp: Option<i64>) -> Self {
         Self { timestamp, ..Self::default() }
     }
@@ -61,41 +61,41 @@ impl Companions {
         self.timestamp
     }
 
-    /// Takes a member of metadata `hai`, if it is there and fit.
-    pub(crate) fn take(&mut self, key: &str, fit: impl Fn(&Json) -> bool) -> Option<Json> {
+    /// Removes an entry of metadata `hai` that satisfies `fit`.
+    pub(crate) fn remove_if(&mut self, key: &str, fit: impl Fn(&Json) -> bool) -> Option<Json> {
         let at = self.hai.iter().rposition(|(name, value)| name == key && fit(value))?;
         Some(self.hai.remove(at).1)
     }
 
-    /// Takes a string.
-    pub(crate) fn take_str(&mut self, key: &str) -> Option<String> {
-        self.take(key, |value| value.get().starts_with('"')).and_then(|value| value.as_str())
+    /// Removes a string.
+    pub(crate) fn remove_str(&mut self, key: &str) -> Option<String> {
+        self.remove_if(key, |value| value.get().starts_with('"')).and_then(|value| value.as_str())
     }
 
-    /// Takes a string that a reader says by itself, if there is anything else beside which it says it.
-    pub(crate) fn take_redundant(&mut self, key: &str, known: &str) {
+    /// Removes a string that the reader restores whenever there are other entries.
+    pub(crate) fn remove_redundant(&mut self, key: &str, known: &str) {
         if self.hai.len() > 1 {
-            self.take(key, |value| value.as_str().as_deref() == Some(known));
+            self.remove_if(key, |value| value.as_str().as_deref() == Some(known));
         }
     }
 
-    /// Takes anything but `null`.
-    pub(crate) fn take_some(&mut self, key: &str) -> Option<Json> {
-        self.take(key, |value| !value.is_null())
+    /// Removes any value but `null`.
+    pub(crate) fn remove_non_null(&mut self, key: &str) -> Option<Json> {
+        self.remove_if(key, |value| !value.is_null())
     }
 
-    /// Takes an object.
-    pub(crate) fn take_object(&mut self, key: &str) -> Option<Object> {
-        self.take(key, |value| value.get().starts_with('{')).and_then(Json::into_object)
+    /// Removes an object.
+    pub(crate) fn remove_object(&mut self, key: &str) -> Option<Object> {
+        self.remove_if(key, |value| value.get().starts_with('{')).and_then(Json::into_object)
     }
 
-    /// Whether nothing is left that a frame would have to say.
+    /// Whether no member but subagent and timestamp is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.metadata.is_none() && self.raw.is_none() && self.unknown.is_none() && self.hai.is_empty()
     }
 
-    /// Whether this is what is left to say, and nothing else.
-    pub(crate) fn says(&self, metadata: Option<&Object>, hai: Option<&Object>) -> bool {
+    /// Whether the remaining members are exactly these.
+    pub(crate) fn equal(&self, metadata: Option<&Object>, hai: Option<&Object>) -> bool {
         let given = Object::from_entries(self.hai.iter().map(|(key, value)| (key.as_str(), value.clone())));
         self.raw.is_none()
             && self.unknown.is_none()
@@ -103,19 +103,19 @@ impl Companions {
             && given.to_value() == hai.map_or_else(|| Object::empty().to_value(), Object::to_value)
     }
 
-    /// The same, with nothing but owner and time.
+    /// A copy with subagent and timestamp only.
     pub(crate) fn bare(&self) -> Self {
         Self { subagent: self.subagent.clone(), timestamp: self.timestamp, ..Self::default() }
     }
 
-    /// Writes the common members of an event; `marker` says which AG-UI event it stands for.
+    /// Writes the common members of an event; `marker` describes the AG-UI event that it represents.
     pub(crate) fn write(self, w: &mut ObjectWriter<'_>, event_type: &str, marker: Option<Object>) {
         w.opt_int("timestamp", self.timestamp);
-        self.write_rest(w, event_type, marker);
+        self.write_untimed(w, event_type, marker);
     }
 
-    /// As [`Companions::write`], without the time.
-    pub(crate) fn write_rest(self, w: &mut ObjectWriter<'_>, event_type: &str, marker: Option<Object>) {
+    /// As [`EventMembers::write`], without the timestamp.
+    pub(crate) fn write_untimed(self, w: &mut ObjectWriter<'_>, event_type: &str, marker: Option<Object>) {
         w.opt_str("subagentRunId", self.subagent.as_deref());
         let (free, bound): (Vec<_>, Vec<_>) = self
             .hai
@@ -123,7 +123,7 @@ impl Companions {
             .partition(|(key, value)| metadata::is_free(event_type, key) && !value.is_null());
         let bound = compose(bound.iter().map(|(key, value)| (key.as_str(), value.clone())));
         let (mut metadata, mut unknown) = (self.metadata, self.unknown);
-        if !bound.is_empty() && self.apart {
+        if !bound.is_empty() && self.hai_in_unknown {
             unknown = Some(bound);
         } else if !bound.is_empty() && fits(bound.get(), 1) {
             metadata = Some(metadata.unwrap_or_else(Object::empty).with(HAI, bound.into()));
@@ -143,7 +143,7 @@ impl Companions {
     }
 }
 
-/// A marker: the members of [`AGUI`].
-pub(crate) fn marker<'k>(entries: impl IntoIterator<Item = (&'k str, Json)>) -> Option<Object> {
+/// A marker: the value of [`AGUI`].
+pub(crate) fn build_marker<'k>(entries: impl IntoIterator<Item = (&'k str, Json)>) -> Option<Object> {
     Some(compose(entries))
 }
