@@ -155,10 +155,10 @@ fn push_object<'a>(
             let id = text(block.id).map(|(text, _)| text).filter(|id| !id.is_empty());
             let signature = block.extras.and_then(BlockDetail::of).and_then(|extras| extras.signature);
             let encrypted = text(block.encrypted_content.or(signature)).map(|(text, _)| text);
-            let whole = text(block.reasoning.or(block.text));
+            let main_text = text(block.reasoning.or(block.text));
             let parts = block.summary.and_then(raw_json::elements).unwrap_or_default();
-            if whole.is_some() || encrypted.is_some() || parts.is_empty() {
-                pieces.push(reasoning(whole, None, id.clone()));
+            if main_text.is_some() || encrypted.is_some() || parts.is_empty() {
+                pieces.push(reasoning(main_text, None, id.clone()));
             }
             for (position, part) in parts.into_iter().enumerate() {
                 let Some(part) = BlockDetail::of(part) else { continue };

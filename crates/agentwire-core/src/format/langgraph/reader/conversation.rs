@@ -114,9 +114,9 @@ impl LangGraphReader {
         let body = match &self.state {
             None if state.as_object().is_some_and(Map::is_empty) => return,
             None => Body::StateSnapshot { snapshot: Json::from(&state) },
-            Some(known) if *known == state => return,
-            Some(known) => {
-                let patch = diff(known, &state);
+            Some(previous) if *previous == state => return,
+            Some(previous) => {
+                let patch = diff(previous, &state);
                 match &patch.0[..] {
                     [only] if only.path.is_empty() && only.op == Op::Replace => {
                         Body::StateSnapshot { snapshot: Json::from(&state) }

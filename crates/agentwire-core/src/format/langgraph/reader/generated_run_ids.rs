@@ -8,12 +8,14 @@ use super::super::wire::EventName;
 /// Bound on the runnables that are open.
 const MAX_OPEN: usize = 1024;
 
+/// Generates run ids and matches later events with their start.
 #[derive(Debug, Default)]
 pub(super) struct GeneratedRunIds {
     open: Vec<OpenRunnable>,
     count: u64,
 }
 
+/// A runnable that has started and not ended.
 #[derive(Debug)]
 struct OpenRunnable {
     kind: &'static str,

@@ -232,8 +232,8 @@ pub(super) fn reasoning_messages(raw: &RawValue, tally: &mut Tally) -> Vec<Messa
     let Some(id) = native.id(tally) else { return Vec::new() };
     let mut messages: Vec<Message> = Vec::new();
     let mut add = |message: MessageId, text: &str, encrypted: Option<Cow<'_, str>>| {
-        let known = messages.iter().position(|known| known.id == message);
-        let at = known.unwrap_or_else(|| {
+        let existing = messages.iter().position(|existing| existing.id == message);
+        let at = existing.unwrap_or_else(|| {
             let body = MessageBody::Reasoning { content: "".into() };
             messages.push(Message::new(message, body));
             messages.len() - 1

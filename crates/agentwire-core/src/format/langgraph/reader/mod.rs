@@ -92,7 +92,7 @@ pub(super) struct LangGraphReader {
 }
 
 /// The parts of the reader that its tables share while a frame is read.
-struct Cx<'c> {
+struct ReaderContext<'c> {
     options: &'c ReaderOptions,
     shown: &'c mut ShownMessages,
     calls: &'c mut ToolCalls,
@@ -101,7 +101,7 @@ struct Cx<'c> {
     out: &'c mut Vec<Event>,
 }
 
-impl Cx<'_> {
+impl ReaderContext<'_> {
     fn emit(&mut self, event: Event) {
         self.shown.apply(&event);
         self.out.push(event);
@@ -111,7 +111,7 @@ impl Cx<'_> {
 /// Borrows the shared parts of the reader, so that one table can be borrowed beside them.
 macro_rules! cx {
     ($reader:expr, $out:expr) => {
-        &mut $crate::format::langgraph::reader::Cx {
+        &mut $crate::format::langgraph::reader::ReaderContext {
             options: &$reader.options,
             shown: &mut $reader.shown,
             calls: &mut $reader.calls,

@@ -13,7 +13,7 @@ use super::{
         namespace::{node_of, outer},
         options::StepMode,
     },
-    Cx,
+    ReaderContext,
     messages::ShownIds,
 };
 use crate::{
@@ -130,7 +130,7 @@ impl NodeRuns {
     /// The subagent to which events at `ns` belong; starts it if needed.
     pub(super) fn subagent_at(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut ReaderContext<'_>,
         ns: &str,
         agent: Option<&str>,
     ) -> Option<SubagentId> {
@@ -140,8 +140,8 @@ impl NodeRuns {
         let mut parent: Option<SubagentId> = None;
         for (at, _) in ns.match_indices('|') {
             let graph_ns = &ns[..at];
-            if let Some(known) = self.subagents.get(graph_ns) {
-                parent = Some(known.clone());
+            if let Some(subagent) = self.subagents.get(graph_ns) {
+                parent = Some(subagent.clone());
                 continue;
             }
             if self.subagents.len() >= MAX_NODES {
@@ -172,7 +172,7 @@ impl NodeRuns {
         parent
     }
 
-    pub(super) fn start(&mut self, cx: &mut Cx<'_>, key: &str, mut node: NodeRun) {
+    pub(super) fn start(&mut self, cx: &mut ReaderContext<'_>, key: &str, mut node: NodeRun) {
         if self.running.len() >= MAX_NODES {
             cx.tally.note("too many nodes", &node.name);
             if let Some(oldest) = self.running.keys().next().cloned() {
@@ -187,7 +187,7 @@ impl NodeRuns {
     }
 
     /// Opens the step of a node, unless it is open.
-    pub(super) fn show_step(&mut self, cx: &mut Cx<'_>, key: &str) {
+    pub(super) fn show_step(&mut self, cx: &mut ReaderContext<'_>, key: &str) {
         let Some(node) = self.running.get(key) else { return };
         if node.is_hidden || node.step.is_some() || cx.options.steps == StepMode::None {
             return;
@@ -211,7 +211,7 @@ impl NodeRuns {
     }
 
     /// Ends a node, after the nodes and subagents inside it.
-    pub(super) fn finish(&mut self, cx: &mut Cx<'_>, key: &str) {
+    pub(super) fn finish(&mut self, cx: &mut ReaderContext<'_>, key: &str) {
         let Some(node) = self.running.get(key) else { return };
         if !node.ns.is_empty() {
             let inside = format!("{}|", node.ns);
@@ -236,7 +236,7 @@ impl NodeRuns {
         self.close_step(cx, key);
     }
 
-    fn close_step(&mut self, cx: &mut Cx<'_>, key: &str) {
+    fn close_step(&mut self, cx: &mut ReaderContext<'_>, key: &str) {
         if let Some(node) = self.running.shift_remove(key)
             && let Some(name) = node.step
         {
@@ -252,7 +252,7 @@ impl NodeRuns {
         }
     }
 
-    fn finish_subagent(&mut self, cx: &mut Cx<'_>, at: usize) {
+    fn finish_subagent(&mut self, cx: &mut ReaderContext<'_>, at: usize) {
         if let Some((_, id)) = self.subagents.shift_remove_index(at) {
             let body = Body::SubagentFinished { result: None, outcome: None };
             cx.emit(Event::new(body).by(Some(id)));
@@ -261,7 +261,7 @@ impl NodeRuns {
 
     /// Closes all steps, innermost first, at the end of the run. Returns the remaining subagents, whose outcome
     /// depends on that of the run.
-    pub(super) fn finish_all(&mut self, cx: &mut Cx<'_>) -> Vec<SubagentId> {
+    pub(super) fn finish_all(&mut self, cx: &mut ReaderContext<'_>) -> Vec<SubagentId> {
         while let Some(last) = self.running.keys().next_back().cloned() {
             self.close_step(cx, &last);
         }

@@ -206,7 +206,7 @@ impl ShownMessages {
     /// Records the native id of a shown call of the graph at `scope`.
     pub(super) fn alias_call(&mut self, native: &str, shown: &ToolCallId, scope: &str) {
         if let Some(uses) = self.call_aliases.get_mut(native) {
-            if !uses.iter().any(|(known, id)| **known == *scope && id == shown) {
+            if !uses.iter().any(|(ns, id)| **ns == *scope && id == shown) {
                 if uses.len() >= MAX_USES {
                     uses.remove(0);
                 }
@@ -222,7 +222,7 @@ impl ShownMessages {
         let uses = self.call_aliases.get(native).map(Vec::as_slice).unwrap_or_default();
         let mut scope = scope;
         let here = loop {
-            let here = uses.iter().rev().find(|(known, _)| **known == *scope);
+            let here = uses.iter().rev().find(|(ns, _)| **ns == *scope);
             if here.is_some() || scope.is_empty() || uses.len() < 2 {
                 break here;
             }
@@ -296,8 +296,8 @@ impl ShownIds for ShownMessages {
     }
 
     fn result_message_id(&self, native: Option<&str>, call: &str) -> MessageId {
-        if let Some(known) = self.result_ids.get(call) {
-            return known.clone();
+        if let Some(id) = self.result_ids.get(call) {
+            return id.clone();
         }
         match native {
             // The graph assigned a random id after the result was shown. The next run must use the shown id, so

@@ -11,7 +11,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     super::{raw_json, wire::NativeMessage},
-    Cx, content_blocks,
+    ReaderContext, content_blocks,
     messages::{self, ShownIds, default_result_id},
     native_message::MessageKind,
     node_output,
@@ -188,7 +188,7 @@ impl ToolCalls {
 
 /// Starts a call.
 pub(super) fn start_call(
-    cx: &mut Cx<'_>,
+    cx: &mut ReaderContext<'_>,
     id: &ToolCallId,
     name: &str,
     parent: Option<&MessageId>,
@@ -211,7 +211,7 @@ pub(super) fn start_call(
 }
 
 /// Emits a fragment of the arguments.
-pub(super) fn send_args(cx: &mut Cx<'_>, id: &ToolCallId, delta: &str) {
+pub(super) fn send_args(cx: &mut ReaderContext<'_>, id: &ToolCallId, delta: &str) {
     if delta.is_empty() {
         return;
     }
@@ -226,7 +226,7 @@ pub(super) fn send_args(cx: &mut Cx<'_>, id: &ToolCallId, delta: &str) {
 }
 
 /// Ends the arguments of a call.
-pub(super) fn end_call(cx: &mut Cx<'_>, id: &ToolCallId) {
+pub(super) fn end_call(cx: &mut ReaderContext<'_>, id: &ToolCallId) {
     let Some(call) = cx.calls.table.get(id) else { return };
     if !call.is_hidden {
         let owner = call.owner.clone();
@@ -235,7 +235,7 @@ pub(super) fn end_call(cx: &mut Cx<'_>, id: &ToolCallId) {
 }
 
 /// Counts a difference between the streamed and the final arguments.
-pub(super) fn compare_args(cx: &mut Cx<'_>, id: &ToolCallId, complete: &str) {
+pub(super) fn compare_args(cx: &mut ReaderContext<'_>, id: &ToolCallId, complete: &str) {
     let Some(call) = cx.calls.table.get(id) else { return };
     let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
     let differs = call.args.len() < MAX_ARGS && parse(&call.args) != parse(complete) && call.args != complete;
@@ -247,7 +247,7 @@ pub(super) fn compare_args(cx: &mut Cx<'_>, id: &ToolCallId, complete: &str) {
 
 /// Emits a complete call.
 pub(super) fn send_complete_call(
-    cx: &mut Cx<'_>,
+    cx: &mut ReaderContext<'_>,
     id: &ToolCallId,
     name: &str,
     arguments: &str,
@@ -282,7 +282,7 @@ impl NewToolResult {
 }
 
 /// Emits the result of a call, once.
-pub(super) fn send_result(cx: &mut Cx<'_>, id: &ToolCallId, new: NewToolResult) {
+pub(super) fn send_result(cx: &mut ReaderContext<'_>, id: &ToolCallId, new: NewToolResult) {
     let call = cx.calls.entry(id);
     if std::mem::replace(&mut call.has_result, true) || call.is_hidden {
         return;
@@ -306,7 +306,7 @@ pub(super) fn send_result(cx: &mut Cx<'_>, id: &ToolCallId, new: NewToolResult) 
 ///
 /// `listed` is the call before it in a list of messages; `scope` is the namespace of the graph of the tool.
 pub(super) fn send_result_message(
-    cx: &mut Cx<'_>,
+    cx: &mut ReaderContext<'_>,
     message: &NativeMessage<'_>,
     run: Option<&ToolCallId>,
     listed: Option<ToolCallId>,
@@ -316,13 +316,13 @@ pub(super) fn send_result_message(
     let call = match (&native, run) {
         // A tool that was started without a call id was shown under its run id.
         (Some(native), Some(run)) => {
-            let known = cx.shown.call_in_scope(native, scope);
-            if cx.calls.get(&known).is_some() {
+            let named = cx.shown.call_in_scope(native, scope);
+            if cx.calls.get(&named).is_some() {
                 // The start of the tool did not distinguish two equal calls.
-                if known != *run {
+                if named != *run {
                     cx.calls.release(run);
                 }
-                known
+                named
             } else {
                 cx.shown.alias_call(native, run, scope);
                 run.clone()
@@ -343,7 +343,12 @@ pub(super) fn send_result_message(
 
 /// Emits the output of a tool as the result of its call: a message, a `Command` that contains messages, or a bare
 /// value.
-pub(super) fn send_tool_output(cx: &mut Cx<'_>, run: &ToolCallId, output: Option<&RawValue>, scope: &str) {
+pub(super) fn send_tool_output(
+    cx: &mut ReaderContext<'_>,
+    run: &ToolCallId,
+    output: Option<&RawValue>,
+    scope: &str,
+) {
     if let Some(output) = output {
         let mut found = false;
         for raw in node_output::messages(output) {

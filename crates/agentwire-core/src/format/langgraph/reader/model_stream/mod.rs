@@ -23,7 +23,7 @@ use super::{
         raw_json,
         wire::{AdditionalKwargs, NativeCall, NativeMessage, ResponseMetadata},
     },
-    Cx,
+    ReaderContext,
     content_blocks::{self, ContentPiece, MediaPiece, ReasoningPiece},
     messages::{self, is_generated_id},
     tool_calls,
@@ -161,7 +161,7 @@ impl ModelStream {
     }
 
     /// Records the id that the source uses for the message.
-    pub(super) fn set_native_id(&mut self, id: Option<&str>, cx: &mut Cx<'_>) {
+    pub(super) fn set_native_id(&mut self, id: Option<&str>, cx: &mut ReaderContext<'_>) {
         let Some(id) = id else { return };
         let identity = &mut self.identity;
         if identity.native_id.as_deref() == Some(id) {
@@ -178,7 +178,7 @@ impl ModelStream {
     }
 
     /// The message id that the client sees; chosen on first use.
-    fn message_id(&mut self, cx: &mut Cx<'_>) -> MessageId {
+    fn message_id(&mut self, cx: &mut ReaderContext<'_>) -> MessageId {
         let identity = &mut self.identity;
         if let Some(message) = &identity.message {
             return message.clone();
@@ -198,7 +198,7 @@ impl ModelStream {
         identity.message.insert(message).clone()
     }
 
-    fn emit(&self, cx: &mut Cx<'_>, body: Body) {
+    fn emit(&self, cx: &mut ReaderContext<'_>, body: Body) {
         if !self.identity.is_hidden {
             cx.emit(Event::new(body).by(self.identity.owner.clone()));
         }
@@ -208,7 +208,7 @@ impl ModelStream {
     pub(super) fn read_chunk<'a>(
         &mut self,
         chunk: &NativeMessage<'a>,
-        cx: &mut Cx<'_>,
+        cx: &mut ReaderContext<'_>,
     ) -> Option<DeltaSlot<'a>> {
         let before = cx.out.len();
         let id = chunk.id(cx.tally);
@@ -282,7 +282,7 @@ impl ModelStream {
     }
 
     /// Reads the complete message: emits the content that was not streamed and compares the rest.
-    pub(super) fn read_complete(&mut self, message: &NativeMessage<'_>, cx: &mut Cx<'_>) {
+    pub(super) fn read_complete(&mut self, message: &NativeMessage<'_>, cx: &mut ReaderContext<'_>) {
         let id = message.id(cx.tally);
         self.set_native_id(id.as_deref(), cx);
         if let Some(response) = message.response_metadata {
@@ -334,7 +334,12 @@ impl ModelStream {
 
     /// Reads an accumulated message and emits the new part. Tool calls wait for the end of the message: their
     /// arguments are parsed anew in every frame and cannot be compared by length.
-    pub(super) fn read_accumulated(&mut self, raw: &RawValue, message: &NativeMessage<'_>, cx: &mut Cx<'_>) {
+    pub(super) fn read_accumulated(
+        &mut self,
+        raw: &RawValue,
+        message: &NativeMessage<'_>,
+        cx: &mut ReaderContext<'_>,
+    ) {
         let id = message.id(cx.tally);
         self.set_native_id(id.as_deref(), cx);
         self.received.count = self.received.count.saturating_add(1);
@@ -364,7 +369,7 @@ impl ModelStream {
     }
 
     /// Closes everything and returns the token usage.
-    pub(super) fn finish(&mut self, cx: &mut Cx<'_>) -> Option<Usage> {
+    pub(super) fn finish(&mut self, cx: &mut ReaderContext<'_>) -> Option<Usage> {
         self.close_reasoning(cx);
         for at in 0..self.calls.len() {
             self.show_call(at, None, cx);
@@ -387,7 +392,7 @@ impl ModelStream {
     }
 
     /// Emits text of the message.
-    pub(super) fn send_text(&mut self, text: &str, cx: &mut Cx<'_>) {
+    pub(super) fn send_text(&mut self, text: &str, cx: &mut ReaderContext<'_>) {
         if text.is_empty() {
             return;
         }
@@ -401,21 +406,21 @@ impl ModelStream {
     }
 
     /// Opens the message even if it is empty: it is part of the conversation.
-    pub(super) fn ensure_shown(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn ensure_shown(&mut self, cx: &mut ReaderContext<'_>) {
         let message = self.message_id(cx);
         if !cx.shown.contains(&message) {
             self.open_text(message, cx);
         }
     }
 
-    fn open_text(&mut self, message: MessageId, cx: &mut Cx<'_>) {
+    fn open_text(&mut self, message: MessageId, cx: &mut ReaderContext<'_>) {
         self.sent.is_text_open = true;
         let name = self.identity.author.clone();
         self.emit(cx, Body::TextStart { message, role: Some(Role::Assistant), name });
     }
 
     /// Emits the new part of text that every frame repeats from its start.
-    pub(super) fn send_accumulated_text(&mut self, text: &str, cx: &mut Cx<'_>) {
+    pub(super) fn send_accumulated_text(&mut self, text: &str, cx: &mut ReaderContext<'_>) {
         let sent = self.sent.text_bytes.saturating_sub(self.sent.text_bytes_before);
         match text.get(sent..) {
             Some(new) => self.send_text(new, cx),
@@ -441,7 +446,7 @@ impl ModelStream {
         self.sent.text_bytes += length;
     }
 
-    fn send_piece(&mut self, piece: ContentPiece<'_>, cx: &mut Cx<'_>) {
+    fn send_piece(&mut self, piece: ContentPiece<'_>, cx: &mut ReaderContext<'_>) {
         match piece {
             ContentPiece::Text { text, .. } => self.send_text(&text, cx),
             ContentPiece::Reasoning(reasoning) => self.send_reasoning(reasoning, cx),
@@ -453,7 +458,7 @@ impl ModelStream {
     }
 
     /// Emits the provider's signature of the text, if text is open.
-    fn send_text_signature(&mut self, value: &str, cx: &mut Cx<'_>) {
+    fn send_text_signature(&mut self, value: &str, cx: &mut ReaderContext<'_>) {
         if self.sent.is_text_open && !value.is_empty() && !cx.options.manual_reasoning {
             self.sent.is_text_signed = true;
             let entity = EncryptedEntity::Message(self.message_id(cx));
@@ -461,7 +466,7 @@ impl ModelStream {
         }
     }
 
-    fn send_file(&mut self, index: &str, media: MediaPiece<'_>, cx: &mut Cx<'_>) {
+    fn send_file(&mut self, index: &str, media: MediaPiece<'_>, cx: &mut ReaderContext<'_>) {
         let message = self.message_id(cx);
         self.sent.files += 1;
         let file = File {
@@ -474,7 +479,7 @@ impl ModelStream {
         self.emit(cx, Body::File(Box::new(file)));
     }
 
-    fn send_source(&mut self, raw: &RawValue, cx: &mut Cx<'_>) {
+    fn send_source(&mut self, raw: &RawValue, cx: &mut ReaderContext<'_>) {
         let Some(detail) = raw_json::json(raw, cx.tally).into_object() else { return };
         let message = self.message_id(cx);
         let first = |names: &[&str]| names.iter().find_map(|name| detail.get_str(name)).map(Box::from);
@@ -491,7 +496,7 @@ impl ModelStream {
         self.emit(cx, Body::Source(Box::new(source)));
     }
 
-    fn send_unknown_block(&mut self, raw: &RawValue, cx: &mut Cx<'_>) {
+    fn send_unknown_block(&mut self, raw: &RawValue, cx: &mut ReaderContext<'_>) {
         let message = self.message_id(cx);
         self.sent.unknown_blocks += 1;
         let block = raw_json::json(raw, cx.tally);

@@ -4,17 +4,15 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{
-    super::{
-        super::{
-            raw_json,
-            wire::{NativeBlock, NativeCall},
-        },
-        Cx,
+use super::{MAX_REASONING, ModelStream};
+use crate::format::langgraph::{
+    raw_json,
+    reader::{
+        ReaderContext,
         content_blocks::{self, ContentPiece, ReasoningPiece},
         messages,
     },
-    MAX_REASONING, ModelStream,
+    wire::{NativeBlock, NativeCall},
 };
 
 /// Bound on the text prefix that identifies a mixed message; messages differ earlier.
@@ -27,7 +25,7 @@ impl ModelStream {
         raw: &RawValue,
         index: Option<&RawValue>,
         is_complete: bool,
-        cx: &mut Cx<'_>,
+        cx: &mut ReaderContext<'_>,
     ) {
         let key = block_key(index);
         let kind = NativeBlock::of(raw)
@@ -76,7 +74,7 @@ impl ModelStream {
         &mut self,
         raw: &RawValue,
         index: Option<&RawValue>,
-        cx: &mut Cx<'_>,
+        cx: &mut ReaderContext<'_>,
     ) {
         let Some(delta) = NativeBlock::of(raw) else {
             return cx.tally.note("wrong type", "content-block-delta");
@@ -121,7 +119,12 @@ impl ModelStream {
     }
 
     /// Reads all blocks of a message at once; a prefix of its `text` may have been shown.
-    pub(in super::super) fn read_blocks(&mut self, blocks: &[Box<RawValue>], text: &str, cx: &mut Cx<'_>) {
+    pub(in super::super) fn read_blocks(
+        &mut self,
+        blocks: &[Box<RawValue>],
+        text: &str,
+        cx: &mut ReaderContext<'_>,
+    ) {
         for (index, raw) in blocks.iter().enumerate() {
             let index = serde_json::value::to_raw_value(&index).ok();
             let pieces = content_blocks::block_pieces(raw, cx.tally);

@@ -5,11 +5,13 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{
-    super::{Cx, content_blocks::ReasoningPiece, messages::default_reasoning_id},
-    MAX_REASONING, ModelStream,
+use super::{MAX_REASONING, ModelStream};
+use crate::{
+    event::{Body, EncryptedEntity, MessageId},
+    format::langgraph::reader::{
+        ReaderContext, content_blocks::ReasoningPiece, messages::default_reasoning_id,
+    },
 };
-use crate::event::{Body, EncryptedEntity, MessageId};
 
 /// The reasoning span that is open, and the message open inside it.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ pub(super) struct ReasoningPart {
 }
 
 impl ModelStream {
-    pub(super) fn send_reasoning(&mut self, reasoning: ReasoningPiece<'_>, cx: &mut Cx<'_>) {
+    pub(super) fn send_reasoning(&mut self, reasoning: ReasoningPiece<'_>, cx: &mut ReaderContext<'_>) {
         if cx.options.manual_reasoning {
             return;
         }
@@ -66,7 +68,11 @@ impl ModelStream {
     }
 
     /// The id of the reasoning message to which a piece belongs.
-    fn reasoning_message_id(&mut self, reasoning: &ReasoningPiece<'_>, cx: &mut Cx<'_>) -> MessageId {
+    fn reasoning_message_id(
+        &mut self,
+        reasoning: &ReasoningPiece<'_>,
+        cx: &mut ReaderContext<'_>,
+    ) -> MessageId {
         let mut same_block = self.sent.reasoning_parts.iter().filter(|part| *part.block == *reasoning.block);
         let first = same_block.clone().next().map(|part| part.id.clone());
         // Encrypted pieces name no part: they belong to the latest one of their block.
@@ -97,7 +103,7 @@ impl ModelStream {
         id
     }
 
-    fn open_reasoning(&mut self, id: &MessageId, cx: &mut Cx<'_>) {
+    fn open_reasoning(&mut self, id: &MessageId, cx: &mut ReaderContext<'_>) {
         let span = match self.sent.reasoning.take() {
             // Another part or block continues the same span.
             Some(open) => {
@@ -116,7 +122,7 @@ impl ModelStream {
         self.sent.reasoning = Some(OpenReasoning { span, message: id.clone() });
     }
 
-    pub(super) fn close_reasoning(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn close_reasoning(&mut self, cx: &mut ReaderContext<'_>) {
         if let Some(open) = self.sent.reasoning.take() {
             self.emit(cx, Body::ReasoningMessageEnd { message: open.message });
             self.emit(cx, Body::ReasoningEnd { message: open.span });
@@ -131,7 +137,7 @@ impl ModelStream {
         id: Option<Cow<'_, str>>,
         text: &str,
         encrypted: Option<Cow<'_, str>>,
-        cx: &mut Cx<'_>,
+        cx: &mut ReaderContext<'_>,
     ) {
         let mut parts = self.sent.reasoning_parts.iter();
         let known = parts.find(|known| *known.block == *block && known.part == part);

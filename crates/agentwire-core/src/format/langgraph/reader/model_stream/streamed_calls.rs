@@ -5,16 +5,19 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{
-    super::{
-        super::{raw_json, wire::NativeCall},
-        Cx, call_ids,
-        messages::{self, CompleteCall, default_call_id},
-        tool_calls,
+use super::ModelStream;
+use crate::{
+    event::{Body, EncryptedEntity, ToolCallId},
+    format::langgraph::{
+        raw_json,
+        reader::{
+            ReaderContext, call_ids,
+            messages::{self, CompleteCall, default_call_id},
+            tool_calls,
+        },
+        wire::NativeCall,
     },
-    ModelStream,
 };
-use crate::event::{Body, EncryptedEntity, ToolCallId};
 
 /// Bound on the tool calls of one message; models make a handful.
 const MAX_CALLS: usize = 512;
@@ -41,7 +44,7 @@ impl StreamedCall {
 
 impl ModelStream {
     /// Reads a chunk of a call: `{id?, name?, args, index}`.
-    pub(super) fn read_call_chunk(&mut self, chunk: &NativeCall<'_>, cx: &mut Cx<'_>) {
+    pub(super) fn read_call_chunk(&mut self, chunk: &NativeCall<'_>, cx: &mut ReaderContext<'_>) {
         let id = raw_json::non_empty(chunk.id, cx.tally);
         let name = raw_json::non_empty(chunk.name, cx.tally);
         let args = messages::arguments_text(chunk.args, cx.tally);
@@ -105,7 +108,7 @@ impl ModelStream {
         native: Option<&str>,
         index: usize,
         is_complete: bool,
-        cx: &mut Cx<'_>,
+        cx: &mut ReaderContext<'_>,
     ) -> ToolCallId {
         let message = self.message_id(cx);
         match native {
@@ -118,7 +121,7 @@ impl ModelStream {
     }
 
     /// Shows a call, if it is not shown yet.
-    pub(super) fn show_call(&mut self, at: usize, name: Option<&Cow<'_, str>>, cx: &mut Cx<'_>) {
+    pub(super) fn show_call(&mut self, at: usize, name: Option<&Cow<'_, str>>, cx: &mut ReaderContext<'_>) {
         let Some(buffered) = self.calls[at].buffered_args.take() else { return };
         let id = self.calls[at].id.clone();
         self.start_call(&id, name.map(|name| &**name).unwrap_or_default(), cx);
@@ -126,7 +129,7 @@ impl ModelStream {
         tool_calls::send_args(cx, &id, &buffered);
     }
 
-    fn start_call(&mut self, id: &ToolCallId, name: &str, cx: &mut Cx<'_>) {
+    fn start_call(&mut self, id: &ToolCallId, name: &str, cx: &mut ReaderContext<'_>) {
         let message = self.message_id(cx);
         self.close_reasoning(cx);
         let (owner, is_hidden) = (self.identity.owner.as_ref(), self.identity.is_hidden);
@@ -134,7 +137,12 @@ impl ModelStream {
     }
 
     /// Reads a call of the complete message.
-    pub(super) fn read_complete_call(&mut self, index: usize, call: &CompleteCall<'_>, cx: &mut Cx<'_>) {
+    pub(super) fn read_complete_call(
+        &mut self,
+        index: usize,
+        call: &CompleteCall<'_>,
+        cx: &mut ReaderContext<'_>,
+    ) {
         let streamed = match &call.id {
             Some(id) => self.calls.iter().position(|streamed| streamed.has_id(id)),
             None => None,
@@ -182,7 +190,7 @@ impl ModelStream {
     }
 
     /// Emits the provider's signatures of calls: `{CALL: SIGNATURE}`.
-    pub(super) fn send_call_signatures(&mut self, signatures: &RawValue, cx: &mut Cx<'_>) {
+    pub(super) fn send_call_signatures(&mut self, signatures: &RawValue, cx: &mut ReaderContext<'_>) {
         if cx.options.manual_reasoning {
             return;
         }

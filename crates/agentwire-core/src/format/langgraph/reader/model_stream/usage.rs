@@ -2,11 +2,13 @@
 
 use serde_json::value::RawValue;
 
-use super::super::super::{
-    raw_json,
-    wire::{TokenDetails, UsageMetadata},
+use crate::{
+    event::Usage,
+    format::langgraph::{
+        raw_json,
+        wire::{TokenDetails, UsageMetadata},
+    },
 };
-use crate::event::Usage;
 
 /// The token counts of one message or chunk.
 pub(super) fn read_usage(raw: &RawValue) -> Option<Usage> {

@@ -3,18 +3,20 @@
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use super::super::{
-    super::{
+use crate::{
+    event::{Body, Event, MessageId, ToolCallId},
+    format::langgraph::{
         namespace::outer,
         raw_json,
+        reader::{
+            LangGraphReader, cx,
+            messages::{self, CompleteCall, ShownIds},
+            native_message::MessageKind,
+            node_runs::NodeRun,
+        },
         wire::{EventData, EventMetadata, EventName, NativeCall, NativeFrame, NativeMessage, StreamMode},
     },
-    LangGraphReader, cx,
-    messages::{self, CompleteCall, ShownIds},
-    native_message::MessageKind,
-    node_runs::NodeRun,
 };
-use crate::event::{Body, Event, MessageId, ToolCallId};
 
 /// The tag of chains that LangChain hides from traces.
 const HIDDEN_TAG: &str = "langsmith:hidden";

@@ -83,12 +83,12 @@ impl LangGraphReader {
     ) -> bool {
         let parents = raw_json::strings(native.parent_ids, &mut self.tally);
         let root: &str = parents.first().map_or(run, |root| root);
-        if let Some(known) = self.run.root() {
+        if let Some(current) = self.run.root() {
             let is_foreign = match parents.first() {
-                Some(root) => **root != *known,
+                Some(root) => **root != *current,
                 // Old versions omit the parents. Then only a chain that is not a node can be another root.
                 None => {
-                    run != known
+                    run != current
                         && native.parent_ids.is_some()
                         && name == EventName::ChainStart
                         && native.metadata.and_then(EventMetadata::of).is_none_or(|meta| meta.node.is_none())

@@ -2,15 +2,14 @@
 
 use serde_json::value::RawValue;
 
-use super::super::{
-    super::{
+use crate::{
+    event::Event,
+    format::langgraph::{
         raw_json,
+        reader::{LangGraphReader, cx, model_stream::ModelStream},
         wire::{EventData, EventMetadata, NativeBlock, NativeFrame, NativeMessage},
     },
-    LangGraphReader, cx,
-    model_stream::ModelStream,
 };
-use crate::event::Event;
 
 impl LangGraphReader {
     pub(super) fn open_model_stream(&mut self, run: &str, native: &NativeFrame<'_>, out: &mut Vec<Event>) {

@@ -2,20 +2,22 @@
 
 use serde_json::value::RawValue;
 
-use super::super::{
-    super::{
+use crate::{
+    event::{Event, ToolCallId},
+    format::langgraph::{
         namespace::outer,
         options::StepMode,
         raw_json,
+        reader::{
+            LangGraphReader, cx,
+            ending::read_error,
+            messages::{self, ShownIds},
+            node_output,
+            tool_calls::{self, NewToolResult},
+        },
         wire::{EventData, NativeCall, NativeFrame, NativeMessage},
     },
-    LangGraphReader, cx,
-    ending::read_error,
-    messages::{self, ShownIds},
-    node_output,
-    tool_calls::{self, NewToolResult},
 };
-use crate::event::{Event, ToolCallId};
 
 /// Exceptions that stop a tool without being errors: interrupts, and commands to an outer graph.
 const CONTROL_FLOW: &[&str] = &["GraphInterrupt", "NodeInterrupt", "ParentCommand", "GraphBubbleUp"];
