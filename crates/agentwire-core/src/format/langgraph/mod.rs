@@ -25,7 +25,10 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-use self::{options::OPTIONS, reader::LangGraphReader};
+use self::{
+    options::OPTIONS,
+    reader::{LangGraphReader, is_earlier_id},
+};
 pub use self::{
     reader::thread_state,
     wire::{EventName, ProtocolMethod, StreamMode},
@@ -46,13 +49,3 @@ pub static FORMAT: Format = Format {
     is_earlier_id: Some(is_earlier_id),
     ..Format::EMPTY
 };
-
-/// Whether one event id precedes another. The server numbers events (`7`) or names them by the time in milliseconds
-/// and a counter (`1794794303715-0`).
-fn is_earlier_id(id: &str, other: &str) -> bool {
-    let parse = |id: &str| {
-        let (time, count) = id.split_once('-').unwrap_or((id, "0"));
-        Some((time.parse::<u64>().ok()?, count.parse::<u64>().ok()?))
-    };
-    matches!((parse(id), parse(other)), (Some(id), Some(other)) if id < other)
-}

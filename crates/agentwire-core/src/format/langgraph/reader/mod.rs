@@ -11,6 +11,7 @@ mod content_blocks;
 mod conversation;
 mod custom_events;
 mod ending;
+mod event_ids;
 mod frame_templates;
 mod generated_run_ids;
 mod interrupts;
@@ -44,7 +45,7 @@ use self::{
     shown_messages::ShownMessages,
     tool_calls::ToolCalls,
 };
-pub(super) use self::{interrupts::BREAKPOINT_ID, messages::is_generated_id};
+pub(super) use self::{event_ids::is_earlier_id, interrupts::BREAKPOINT_ID, messages::is_generated_id};
 use super::{
     namespace::outer,
     options::ReaderOptions,
