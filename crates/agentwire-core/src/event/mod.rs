@@ -5,12 +5,14 @@
 //! [`Body::Block`], the collaboration events, [`Body::FinishReason`]) has a typed variant of its own; each
 //! writer decides how to express it, and the reader of the same format restores it.
 
+mod answer;
 mod content;
 mod id;
 mod input;
 mod message;
 mod run;
 
+pub use answer::{GivenAnswer, GivenResult};
 pub use content::{Content, ContentPart, MediaKind, PartSource};
 pub use id::{Interner, InterruptId, MessageId, RunId, SubagentId, ThreadId, ToolCallId};
 pub use input::{Context, ResumeEntry, ResumeStatus, RunInput, Tool};

@@ -38,7 +38,7 @@ pub(crate) async fn status(
 }
 
 async fn shown(mount: &Mount, owner: &Owner, run: &Run) -> Result<Response, ApiError> {
-    let open = mount.gateway.open(owner, &run.thread).await?;
+    let open = mount.gateway.open_items(owner, &run.thread).await?;
     let open: Vec<_> = open.iter().filter(|item| item.run == run.run).map(pending::to_json).collect();
     let mut shown = json!({
         "threadId": run.thread.as_str(),

@@ -24,7 +24,7 @@ use crate::{
     agent::Recalled,
     codes,
     error::ApiError,
-    human::answers,
+    human::given::{self, AnswerProtocol},
     ops::audit::Record,
     run::{admission::RunRequest, input::messages_of},
     settings::History,
@@ -48,7 +48,7 @@ pub(crate) async fn ag_ui(
     let mut input = call.told(&mount, read())?;
     call.told(&mount, rename(&mount, &call, &mut input))?;
     let face = response::ag_ui_face(&call.parts.headers);
-    let wish = wish(&mount, &call, input);
+    let wish = wish(&mount, &call, input, AnswerProtocol::AgUi);
     run(&mount, &call, wish, face).await
 }
 
@@ -68,13 +68,9 @@ pub(crate) async fn hai(
     };
     let mut input = call.told(&mount, read())?;
     call.told(&mount, rename(&mount, &call, &mut input))?;
-    let mut wish = wish(&mount, &call, input);
-    let items = gateway.items_for(&wish).await?;
-    answers::take_results(&mut wish.input, &items);
-    // What stood for a question is no call of the agent's.
-    answers::forget_results(&mut wish.input, &items);
+    let mut wish = wish(&mount, &call, input, AnswerProtocol::Hai);
+    gateway.collect_answers(&mut wish).await?;
     let face = response::hai_face(&call.parts.headers, &mount.agent.settings, Some(&wish.input))?;
-    wish.items = Some(items);
     run(&mount, &call, wish, face).await
 }
 
@@ -96,19 +92,12 @@ pub(crate) async fn ai_sdk(
     let ai_sdk::input::ChatRequest { mut input, trigger, message, earlier_answers: earlier, .. } =
         call.told(&mount, read())?;
     call.told(&mount, rename(&mount, &call, &mut input))?;
-    let mut wish = wish(&mount, &call, input);
-    let items = gateway.items_for(&wish).await?;
-    let input = &mut wish.input;
-    answers::take_results(input, &items);
-    answers::take_earlier(input, earlier, &items, gateway.store().now());
-    if answers::asks_about_calls(&items) {
-        let stored = gateway.said(&call.owner, &input.thread).await?;
-        answers::take_outputs(input, &items, &stored);
-    }
+    let mut wish = wish(&mount, &call, input, AnswerProtocol::AiSdk { earlier });
+    gateway.collect_answers(&mut wish).await?;
     // Clients see what they sent; the agent hears nothing twice.
     let input = wish.input.clone();
     if mount.agent.settings.history != History::Client && ai_sdk::input::has_unnamed_messages(&input) {
-        let stored = gateway.said(&call.owner, &input.thread).await?;
+        let stored = gateway.stored_messages(&call.owner, &input.thread).await?;
         ai_sdk::input::remove_stored_messages(&mut wish.input, &stored);
     }
     let face = response::ai_sdk_face(call.query("profile").as_deref(), &mount.agent.settings)?;
@@ -121,8 +110,8 @@ pub(crate) async fn ai_sdk(
         _ => is_edit,
     };
     let cut = if anew { input.messages.last().map(|last| last.id.clone()) } else { None };
-    let run = mount.gateway.admit(RunRequest { cut, items: Some(items), one_message: true, ..wish }).await?;
-    response::follow(&mount, &call, &run, None, Some(&input), face).await
+    let admission = mount.gateway.admit(RunRequest { cut, one_message: true, ..wish }).await?;
+    response::follow(&mount, &call, admission.run(), None, Some(&input), face).await
 }
 
 /// `GET /api/chat/{id}/stream`: the answer that is going on, from its start, or 204.
@@ -212,16 +201,19 @@ fn rename(mount: &Mount, call: &Call, input: &mut RunInput) -> Result<(), ApiErr
     Ok(())
 }
 
-fn wish(mount: &Mount, call: &Call, input: RunInput) -> RunRequest {
+fn wish(mount: &Mount, call: &Call, input: RunInput, protocol: AnswerProtocol) -> RunRequest {
     RunRequest {
         agent: mount.agent.clone(),
         owner: call.owner.clone(),
         input,
+        protocol,
         cut: None,
         headers: call.forwarded(mount),
-        items: None,
         one_message: false,
         body: call.body.clone(),
+        items: None,
+        given: None,
+        answers: None,
     }
 }
 
@@ -239,7 +231,12 @@ fn understood(input: RunInput, tally: &Tally) -> Result<RunInput, ApiError> {
 }
 
 /// Starts, joins or syncs, and answers in AG-UI or HAI, where a refused run is a stream.
-async fn run(mount: &Mount, call: &Call, wish: RunRequest, face: OutputFormat) -> Result<Response, ApiError> {
+async fn run(
+    mount: &Mount,
+    call: &Call,
+    mut wish: RunRequest,
+    face: OutputFormat,
+) -> Result<Response, ApiError> {
     let input = wish.input.clone();
     let cursor = Cursor::of(call)?;
     if let Some(cursor) = cursor.as_ref().filter(|cursor| cursor.run != input.run) {
@@ -249,8 +246,9 @@ async fn run(mount: &Mount, call: &Call, wish: RunRequest, face: OutputFormat) -
     let after = cursor.map(|cursor| cursor.seq);
     // An empty answer is one, if there is something to answer.
     let is_sync = input.messages.is_empty() && {
-        let items = mount.gateway.items(&call.owner, &input).await?;
-        answers::answers_nothing(&input, &items, mount.gateway.store().now())
+        mount.gateway.load_items(&mut wish).await?;
+        let items = wish.items.as_deref().unwrap_or_default();
+        given::has_no_answer(&wish.input, wish.given.as_ref(), items, mount.gateway.store().now())
     };
     if is_sync {
         crate::run::admission::check_id("thread", &input.thread)?;
@@ -268,7 +266,7 @@ async fn run(mount: &Mount, call: &Call, wish: RunRequest, face: OutputFormat) -
         };
     }
     match mount.gateway.admit(wish).await {
-        Ok(run) => response::follow(mount, call, &run, after, Some(&input), face).await,
+        Ok(admission) => response::follow(mount, call, admission.run(), after, Some(&input), face).await,
         // The request is well formed and was understood, so it is answered in its own words.
         Err(refusal) if codes::is_answer(refusal.code) => {
             let events = refused(mount, &input, &refusal);

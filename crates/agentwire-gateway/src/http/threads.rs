@@ -260,11 +260,11 @@ pub(crate) async fn pending(
     let call = Call::without_body(&mount, &params, request)?;
     let thread = ThreadId::from(call.param("id"));
     let items = async {
-        let stored = mount.gateway.open(&call.owner, &thread).await;
+        let stored = mount.gateway.open_items(&call.owner, &thread).await;
         if stored.as_ref().is_ok_and(|items| !items.is_empty()) {
             return Ok(stored?);
         }
-        match mount.gateway.elsewhere(&mount.agent, mount.thread_request(&call, &thread)).await? {
+        match mount.gateway.items_elsewhere(&mount.agent, mount.thread_request(&call, &thread)).await? {
             Some(items) => Ok(items),
             None => Ok(stored?),
         }

@@ -1,13 +1,14 @@
-//! The approval gate: calls of some tools need a person's explicit yes before somebody outside the agent runs them.
+//! The approval gate: calls of configured tools need a person's explicit yes before anything outside the agent runs them.
 //!
-//! When a run would end with such a call open, it ends with a question about it instead, with the true arguments. The
-//! answer is a run of its own. A yes ends it at once with the call pending, so that the front end runs the tool, with
-//! the arguments as the person has changed them if they did; a no becomes the call's result, and the agent goes on with
-//! that. A long-running tool of the agent's is held likewise: a yes opens it for its result. Calls that
-//! the agent answers itself cannot be held: they are over when the gateway hears of them.
+//! A run that would end with such a call open ends with a question about it instead, which shows the true arguments. The
+//! answer starts a run of its own. A yes ends that run at once with the call pending, so that the front end runs the tool, with
+//! the arguments as the person edited them; a no becomes the result of the call, and the agent continues with it. A
+//! long-running tool of the agent's is treated alike: a yes opens it for its result. Calls that the agent executes
+//! itself cannot be gated: they are over when the gateway reads them.
 //!
-//! What the gate must remember between the question and the answer stands in the pending item, where neither the
-//! agent nor a client can put it.
+//! The gate's memory between question and answer ([`GateQuestion`]) is stored in the pending item, where neither the agent
+//! nor a client can write. The run receives it as [`CheckedAnswer::Gate`]; only in the stored run input, which a reattached
+//! run starts from, it is a member of the entry's metadata.
 
 use agentwire_core::{
     event::{
@@ -20,38 +21,66 @@ use agentwire_core::{
 use agentwire_store::Pending;
 use serde_json::{Value, json};
 
-use crate::{agent::pattern, human::pending};
+use super::{pending, validate::CheckedAnswer};
+use crate::agent::pattern;
 
-/// Begins the id of a question about a call.
+/// Prefix of the id of a question about a call.
 const PREFIX: &str = "approve:";
 
-/// The member of a pending item, and of the metadata of its answer, in which the gate remembers.
+/// The member of a pending item, and of the metadata of a stored answer, that contains the [`GateQuestion`].
 const MEMORY: &str = "gate";
 
-/// The member of a pending item with answers that wait for its own.
+/// The member of a pending item with the answers that the agent receives together with the answer to the item.
 const CARRIED: &str = "carried";
 
-/// What the gate did at the end of a run.
+/// A question of the gate: the call it is about, and the agent's own interrupt that the answer yes opens.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct GateQuestion {
+    call: ToolCallId,
+    /// The interrupt of a long-running tool, hidden until the call is approved.
+    behind: Option<Interrupt>,
+}
+
+impl GateQuestion {
+    /// The question of a pending item; `None` if it is not the gate's.
+    pub(crate) fn of(item: &Pending) -> Option<Self> {
+        serde_json::from_str::<Value>(&item.body).ok()?.get(MEMORY).map(Self::from_json)
+    }
+
+    fn from_json(memory: &Value) -> Self {
+        let behind = &memory["behind"];
+        Self {
+            call: memory["call"].as_str().unwrap_or_default().into(),
+            behind: behind["id"].as_str().map(|id| pending::interrupt_of(id, behind)),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let behind = self.behind.as_ref().map(|behind| {
+            let mut body = pending::body_of(behind, None, None);
+            body["id"] = behind.id.as_str().into();
+            body
+        });
+        json!({"call": self.call.as_str(), "behind": behind})
+    }
+}
+
+/// The effect of the gate on the end of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Gated {
-    /// The questions that it asks, each with the question of the agent's that stands behind it.
-    pub(crate) asked: Vec<(InterruptId, Option<Interrupt>)>,
+    /// The questions that it asks, by the id of the pending item.
+    pub(crate) asked: Vec<(InterruptId, GateQuestion)>,
     /// Calls that the front end may run now.
     pub(crate) allowed: Vec<ToolCallId>,
-    /// Answers that the agent gets once the rest is answered.
+    /// Answers that the agent receives once the open items are answered.
     pub(crate) carried: Vec<ResumeEntry>,
 }
 
 impl Gated {
-    /// What a pending item remembers for the gate.
+    /// Adds the gate's memory to the body of a pending item.
     pub(crate) fn remember(&self, id: &str, body: &mut Value) {
-        if let Some((_, behind)) = self.asked.iter().find(|(asked, _)| asked.as_str() == id) {
-            let behind = behind.as_ref().map(|behind| {
-                let mut body = pending::body_of(behind, None, None);
-                body["id"] = behind.id.as_str().into();
-                body
-            });
-            body[MEMORY] = json!({"call": body["toolCallId"], "behind": behind});
+        if let Some((_, question)) = self.asked.iter().find(|(asked, _)| asked.as_str() == id) {
+            body[MEMORY] = question.to_json();
         }
         if !self.carried.is_empty() {
             let carried = self.carried.iter().map(|entry| {
@@ -64,12 +93,12 @@ impl Gated {
     }
 }
 
-/// Whether a member of a pending item is the gate's, and nobody else's affair.
+/// Whether a member of a pending item is the gate's and hidden from clients.
 pub(crate) fn is_memory(member: &str) -> bool {
     member == MEMORY || member == CARRIED
 }
 
-/// What is asked instead, if a run that ended like this has calls open that need a yes.
+/// The outcome that replaces `outcome` if calls are open that need an approval.
 pub(crate) fn question(
     fold: &mut Fold,
     outcome: Option<&Outcome>,
@@ -82,7 +111,7 @@ pub(crate) fn question(
         Some(Outcome::Interrupt { interrupts }) => &interrupts[..],
         Some(_) => return None,
     };
-    let fits = |name: &str| patterns.iter().any(|pattern| pattern::matches(pattern, name));
+    let is_gated = |name: &str| patterns.iter().any(|pattern| pattern::matches(pattern, name));
     let mut gated = Gated::default();
     let mut interrupts = Vec::new();
     for interrupt in asked {
@@ -91,30 +120,31 @@ pub(crate) fn question(
             .as_ref()
             .filter(|_| pending::kind_of(interrupt) == pending::LONG_RUNNING_TOOL);
         let named = call.and_then(|call| Some((call, pending::call_of(fold, call)?)));
-        match named.filter(|(_, (name, _))| fits(name)) {
+        match named.filter(|(_, (name, _))| is_gated(name)) {
             Some((call, (name, arguments))) => {
                 let question = ask(call, &name, &arguments, None);
-                gated.asked.push((question.id.clone(), Some(interrupt.clone())));
+                let behind = Some(interrupt.clone());
+                gated.asked.push((question.id.clone(), GateQuestion { call: call.clone(), behind }));
                 interrupts.push(question);
             }
             None => interrupts.push(interrupt.clone()),
         }
     }
-    let guarded =
+    let is_guarded =
         |call: &ToolCallId| asked.iter().any(|interrupt| interrupt.tool_call.as_ref() == Some(call));
     for (call, name, arguments) in pending::open_calls(fold, outcome, input) {
-        if fits(&name) && !guarded(&call) {
+        if is_gated(&name) && !is_guarded(&call) {
             let tool = input.tools.iter().find(|tool| *tool.name == *name);
             let question =
                 ask(&call, &name, &arguments, Some(tool.and_then(|tool| tool.parameters.as_ref())));
-            gated.asked.push((question.id.clone(), None));
+            gated.asked.push((question.id.clone(), GateQuestion { call, behind: None }));
             interrupts.push(question);
         }
     }
     (!gated.asked.is_empty()).then_some((Outcome::Interrupt { interrupts }, gated))
 }
 
-/// A question about a call. `editable` are arguments that can be changed, with their schema if it is known.
+/// A question about a call. `editable`: the person may change the arguments; their schema, if it is known.
 fn ask(call: &ToolCallId, name: &str, arguments: &Value, editable: Option<Option<&Json>>) -> Interrupt {
     let mut interrupt = Interrupt::new(format!("{PREFIX}{call}"), "tool_call");
     interrupt.message = Some(format!("Allow `{name}`?").into());
@@ -133,22 +163,40 @@ fn ask(call: &ToolCallId, name: &str, arguments: &Value, editable: Option<Option
     interrupt
 }
 
-/// The answer to an item, with what the gate remembered about the item and nothing that a client says in its place.
-pub(crate) fn remembering(entry: &ResumeEntry, item: &Pending) -> ResumeEntry {
-    let mut members = entry.metadata.as_ref().map(Object::entries).unwrap_or_default();
-    members.retain(|(key, _)| key != MEMORY);
-    if let Ok(mut body) = serde_json::from_str::<Value>(&item.body)
-        && let Some(memory) = body.get_mut(MEMORY)
-    {
-        members.push((MEMORY.to_owned(), Json::from(memory.take())));
-    }
-    let mut entry = entry.clone();
-    let members = members.iter().map(|(key, value)| (key.as_str(), value.clone()));
-    entry.metadata = (members.len() > 0).then(|| Object::from_entries(members));
-    entry
+/// An entry without the metadata member that stands for the gate's memory in stored answers: a client could forge it.
+pub(crate) fn without_memory(entry: &ResumeEntry) -> ResumeEntry {
+    with_metadata(entry, None)
 }
 
-/// The answers that waited for the answer to this item.
+fn with_metadata(entry: &ResumeEntry, question: Option<&GateQuestion>) -> ResumeEntry {
+    let mut members = entry.metadata.as_ref().map(Object::entries).unwrap_or_default();
+    members.retain(|(key, _)| key != MEMORY);
+    members.extend(question.map(|question| (MEMORY.to_owned(), Json::from(question.to_json()))));
+    let members = members.iter().map(|(key, value)| (key.as_str(), value.clone()));
+    let metadata = (members.len() > 0).then(|| Object::from_entries(members));
+    ResumeEntry { metadata, ..entry.clone() }
+}
+
+/// A checked answer as an entry of the stored run input.
+pub(crate) fn to_stored(answer: &CheckedAnswer) -> ResumeEntry {
+    match answer {
+        CheckedAnswer::Agent(entry) => entry.clone(),
+        CheckedAnswer::Gate { entry, question } => with_metadata(entry, Some(question)),
+    }
+}
+
+/// The inverse of [`to_stored`]. Stored entries were validated, so their metadata is the gate's.
+pub(crate) fn from_stored(entry: ResumeEntry) -> CheckedAnswer {
+    match entry.metadata.as_ref().and_then(|metadata| metadata.member(MEMORY)) {
+        Some(memory) => CheckedAnswer::Gate {
+            question: GateQuestion::from_json(&memory.to_value()),
+            entry: without_memory(&entry),
+        },
+        None => CheckedAnswer::Agent(entry),
+    }
+}
+
+/// The answers that the agent receives together with the answer to this item.
 pub(crate) fn carried(item: &Pending) -> Vec<ResumeEntry> {
     let body: Value = serde_json::from_str(&item.body).unwrap_or_default();
     let entries = body[CARRIED].as_array().into_iter().flatten();
@@ -167,47 +215,51 @@ pub(crate) fn carried(item: &Pending) -> Vec<ResumeEntry> {
     entries.filter_map(entry).collect()
 }
 
-/// What people decided about held calls.
+/// The decisions about gated calls.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Decisions {
-    /// Calls that the front end may run now, with their arguments if somebody changed them.
+    /// Calls that the front end may run now, with the edited arguments if the person edited them.
     pub(crate) allowed: Vec<(ToolCallId, Option<Value>)>,
-    /// Questions of the agent's that may be answered now.
+    /// Interrupts of the agent's that may be answered now.
     pub(crate) opened: Vec<Interrupt>,
     /// Results of calls that must not run.
     pub(crate) denied: Vec<ToolResult>,
 }
 
 impl Decisions {
-    /// Whether somebody outside the agent has to do something first.
+    /// Whether a call has to run outside the agent before the agent continues.
     pub(crate) fn is_open(&self) -> bool {
         !self.allowed.is_empty() || !self.opened.is_empty()
     }
 }
 
-/// Takes the decisions about held calls out of a request; the agent never asked. A question of the agent's that must not be
-/// answered is answered with that.
-pub(crate) fn take_decisions(input: &mut RunInput) -> Decisions {
+/// Takes the answers to the gate's questions out of a run input: the agent did not ask them. A denied interrupt of the
+/// agent's is answered with the denial.
+pub(crate) fn take_decisions(input: &mut RunInput, answers: &[CheckedAnswer]) -> Decisions {
     let mut decisions = Decisions::default();
     let Some(entries) = input.resume.take() else { return decisions };
     let mut others = Vec::new();
     for entry in entries {
-        let Some(memory) = entry.metadata.as_ref().and_then(|metadata| metadata.member(MEMORY)) else {
+        let question = answers.iter().find_map(|answer| match answer {
+            CheckedAnswer::Gate { entry: asked, question } if asked.interrupt == entry.interrupt => {
+                Some(question)
+            }
+            _ => None,
+        });
+        let Some(GateQuestion { call, behind }) = question.cloned() else {
             others.push(entry);
             continue;
         };
-        let memory = memory.to_value();
         let answer = entry.payload.as_ref().map(Json::to_value).unwrap_or_default();
-        let said = [&answer, &answer["approved"], &answer["confirmed"]].map(Value::as_bool);
-        // One that says both is no yes.
-        let yes = said.contains(&Some(true)) && !said.contains(&Some(false));
-        let yes = entry.status == ResumeStatus::Resolved && yes;
+        let votes = [&answer, &answer["approved"], &answer["confirmed"]].map(Value::as_bool);
+        // A contradiction is no yes.
+        let is_yes = votes.contains(&Some(true)) && !votes.contains(&Some(false));
+        let is_yes = entry.status == ResumeStatus::Resolved && is_yes;
         let reason = || answer["reason"].as_str().unwrap_or("denied by the user").to_owned();
-        let call = ToolCallId::from(memory["call"].as_str().unwrap_or_default());
-        match (memory["behind"]["id"].as_str(), yes) {
-            (Some(id), true) => decisions.opened.push(pending::interrupt_of(id, &memory["behind"])),
-            (Some(id), false) => others.push(ResumeEntry {
-                interrupt: id.into(),
+        match (behind, is_yes) {
+            (Some(interrupt), true) => decisions.opened.push(interrupt),
+            (Some(interrupt), false) => others.push(ResumeEntry {
+                interrupt: interrupt.id,
                 status: ResumeStatus::Resolved,
                 payload: Some(Json::from(json!({"status": "denied", "reason": reason()}))),
                 metadata: None,
@@ -229,7 +281,7 @@ pub(crate) fn take_decisions(input: &mut RunInput) -> Decisions {
     decisions
 }
 
-/// The conversation with the arguments that people changed; `None` if they changed none.
+/// The conversation with the edited arguments; `None` if none were edited.
 pub(crate) fn edited(messages: &[Message], allowed: &[(ToolCallId, Option<Value>)]) -> Option<Vec<Message>> {
     let edits: Vec<_> = allowed.iter().filter_map(|(call, edited)| Some((call, edited.as_ref()?))).collect();
     if edits.is_empty() {
@@ -241,7 +293,7 @@ pub(crate) fn edited(messages: &[Message], allowed: &[(ToolCallId, Option<Value>
             MessageBody::Assistant { tool_calls, .. } => tool_calls.as_mut(),
             _ => None,
         });
-        // An id that was used again means the last call.
+        // A reused id means the last call.
         if let Some(call) = calls.flatten().rfind(|call| call.id == *edited) {
             call.arguments = arguments.to_string().into();
         }
@@ -249,7 +301,7 @@ pub(crate) fn edited(messages: &[Message], allowed: &[(ToolCallId, Option<Value>
     Some(messages)
 }
 
-/// A result as the message that it makes.
+/// The message of a tool result.
 pub(crate) fn message(result: &ToolResult) -> Message {
     let body = MessageBody::Tool {
         call: result.call.clone(),
@@ -263,54 +315,86 @@ pub(crate) fn message(result: &ToolResult) -> Message {
 mod tests {
     use super::*;
 
-    fn entry(id: &str, memory: Option<Value>, payload: Value) -> ResumeEntry {
-        ResumeEntry {
-            interrupt: id.into(),
-            status: ResumeStatus::Resolved,
-            payload: Some(Json::from(payload)),
-            metadata: memory.map(|memory| Object::from_entries([(MEMORY, Json::from(memory))])),
-        }
+    fn entry(id: &str, payload: Value) -> ResumeEntry {
+        let payload = Some(Json::from(payload));
+        ResumeEntry { interrupt: id.into(), status: ResumeStatus::Resolved, payload, metadata: None }
+    }
+
+    fn gate(call: &str, behind: Option<Interrupt>, payload: Value) -> CheckedAnswer {
+        let question = GateQuestion { call: call.into(), behind };
+        CheckedAnswer::Gate { entry: entry(&format!("{PREFIX}{call}"), payload), question }
+    }
+
+    fn decide(answers: &[CheckedAnswer]) -> (Decisions, Vec<ResumeEntry>) {
+        let mut input = RunInput::new("t", "r");
+        input.resume = Some(answers.iter().map(|answer| answer.entry().clone()).collect());
+        let decisions = take_decisions(&mut input, answers);
+        (decisions, input.resume.unwrap_or_default())
     }
 
     #[test]
-    fn a_yes_lets_the_call_go_and_a_no_answers_it() {
-        let held = |call: &str| Some(json!({"call": call, "behind": null}));
-        let mut input = RunInput::new("t", "r");
-        input.resume = Some(vec![
-            entry("approve:c1", held("c1"), json!({"approved": true})),
-            entry("approve:c2", held("c2"), json!({"approved": false, "reason": "too dear"})),
-            entry("approve:c3", held("c3"), json!("whatever")),
-            entry("approve:c4", held("c4"), json!({"approved": true, "editedArgs": {"n": 1}})),
-            entry("approve:c5", held("c5"), json!({"approved": true, "confirmed": false})),
-            entry("approve:mine", None, json!(1)),
+    fn a_yes_allows_the_call_and_a_no_becomes_its_result() {
+        let (decisions, left) = decide(&[
+            gate("c1", None, json!({"approved": true})),
+            gate("c2", None, json!({"approved": false, "reason": "too dear"})),
+            gate("c3", None, json!("whatever")),
+            gate("c4", None, json!({"approved": true, "editedArgs": {"n": 1}})),
+            gate("c5", None, json!({"approved": true, "confirmed": false})),
+            CheckedAnswer::Agent(entry("approve:mine", json!(1))),
         ]);
-        let decisions = take_decisions(&mut input);
         assert_eq!(decisions.allowed, [("c1".into(), None), ("c4".into(), Some(json!({"n": 1})))]);
         let denied: Vec<_> = decisions.denied.iter().map(|it| (&*it.call, it.error.as_deref())).collect();
         let no = Some("denied by the user");
         assert_eq!(denied, [("c2", Some("too dear")), ("c3", no), ("c5", no)]);
-        let left = input.resume.expect("the agent's own question, whatever it is called");
-        assert_eq!((left.len(), &*left[0].interrupt), (1, "approve:mine"));
+        assert_eq!(
+            left,
+            [entry("approve:mine", json!(1))],
+            "an interrupt of the agent's with such an id is its own"
+        );
+    }
+
+    fn long_running(id: &str) -> Interrupt {
+        let mut interrupt = Interrupt::new(id, "tool_call");
+        interrupt.tool_call = Some(id.into());
+        interrupt.message = Some("Well?".into());
+        interrupt
     }
 
     #[test]
-    fn a_yes_opens_a_question_of_the_agents_and_a_no_answers_it() {
-        let held = |id: &str| {
-            Some(
-                json!({"call": id, "behind": {"id": id, "reason": "tool_call", "toolCallId": id, "message": "Well?"}}),
-            )
-        };
-        let mut input = RunInput::new("t", "r");
-        input.resume = Some(vec![
-            entry("approve:l1", held("l1"), json!(true)),
-            entry("approve:l2", held("l2"), json!({"approved": false, "reason": "not now"})),
+    fn a_yes_opens_the_interrupt_behind_the_call_and_a_no_answers_it() {
+        let (decisions, left) = decide(&[
+            gate("l1", Some(long_running("l1")), json!(true)),
+            gate("l2", Some(long_running("l2")), json!({"approved": false, "reason": "not now"})),
         ]);
-        let decisions = take_decisions(&mut input);
-        let opened: Vec<_> = decisions.opened.iter().map(|it| (&*it.id, it.message.as_deref())).collect();
-        assert_eq!(opened, [("l1", Some("Well?"))]);
-        let left = input.resume.expect("the answer to the other one");
-        assert_eq!(&*left[0].interrupt, "l2");
-        let told = left[0].payload.as_ref().map(Json::to_value);
-        assert_eq!(told, Some(json!({"status": "denied", "reason": "not now"})));
+        assert_eq!(decisions.opened, [long_running("l1")]);
+        assert_eq!(left, [entry("l2", json!({"status": "denied", "reason": "not now"}))]);
+    }
+
+    /// A gateway of any version writes and reads this form when it reattaches to a run.
+    #[test]
+    fn stored_answers_restore_the_question_of_the_gate() {
+        let behind = json!({"reason": "tool_call", "message": "Well?", "toolCallId": "l1", "id": "l1"});
+        for (answer, stored) in [
+            (gate("c1", None, json!(true)), json!({"gate": {"call": "c1", "behind": null}})),
+            (
+                gate("l1", Some(long_running("l1")), json!(1)),
+                json!({"gate": {"call": "l1", "behind": behind}}),
+            ),
+        ] {
+            let entry = to_stored(&answer);
+            let metadata = entry.metadata.as_ref().map(|metadata| metadata.to_value().to_string());
+            assert_eq!(metadata, Some(stored.to_string()));
+            assert_eq!(from_stored(entry), answer);
+        }
+        let own = CheckedAnswer::Agent(entry("q", json!(1)));
+        assert_eq!(from_stored(to_stored(&own)), own);
+    }
+
+    #[test]
+    fn a_client_cannot_forge_the_memory_of_the_gate() {
+        let metadata = Object::from_value(&json!({"gate": {"call": "c", "behind": null}, "mine": 1}));
+        let forged = ResumeEntry { metadata, ..entry("q", json!(1)) };
+        let metadata = without_memory(&forged).metadata.map(|metadata| metadata.to_value());
+        assert_eq!(metadata, Some(json!({"mine": 1})));
     }
 }

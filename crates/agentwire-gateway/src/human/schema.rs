@@ -42,7 +42,7 @@ pub(super) fn check(item: &Pending, payload: Option<&Value>) -> Result<(), ApiEr
 
 /// What a text means that answers a question: JSON if it is some, unless the schema asks for the text itself. A
 /// postal code is a text although it looks like a number.
-pub(super) fn meant(item: &Pending, text: &str) -> Value {
+pub(super) fn value_of_text(item: &Pending, text: &str) -> Value {
     let Ok(value) = serde_json::from_str::<Value>(text) else { return text.into() };
     let itself = Value::from(text);
     match schema_of(item) {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use agentwire_core::{
-    event::{MessageBody, ResumeEntry, ResumeStatus, RunId, RunInput, ThreadId},
+    event::{Message, MessageBody, ResumeEntry, ResumeStatus, RunId, ThreadId},
     json::Json,
 };
 use agentwire_store::Owner;
@@ -71,12 +71,12 @@ impl Record {
     }
 
     /// A run that somebody wants, or an answer, and then what was decided about what.
-    pub(crate) fn start(owner: &Owner, input: &RunInput) -> Self {
-        let entries = input.resume.as_deref().unwrap_or_default().iter().map(|entry| {
+    pub(crate) fn start(owner: &Owner, entries: &[&ResumeEntry], messages: &[Message]) -> Self {
+        let entries = entries.iter().map(|entry| {
             let payload = entry.payload.as_ref().map_or("null", |payload| payload.get());
             json!({"item": entry.interrupt.as_str(), "decision": decision(entry), "payload": hash(payload.as_bytes())})
         });
-        let results = input.messages.iter().rev().map_while(|message| match &message.body {
+        let results = messages.iter().rev().map_while(|message| match &message.body {
             MessageBody::Tool { call, content, error } => {
                 let decision = if error.is_some() { "failed" } else { "result" };
                 Some(json!({"item": call.as_str(), "decision": decision, "payload": hash(content.text().as_bytes())}))
@@ -482,9 +482,8 @@ mod tests {
             (ResumeStatus::Resolved, json!("Monday"), "resolved"),
             (ResumeStatus::Cancelled, json!(true), "cancelled"),
         ] {
-            let mut input = RunInput::new("t", "r");
-            input.resume = Some(vec![entry(status, payload.clone())]);
-            let Record(record) = Record::start(&Owner::new("t", "u"), &input);
+            let entry = entry(status, payload.clone());
+            let Record(record) = Record::start(&Owner::new("t", "u"), &[&entry], &[]);
             assert_eq!(record["decisions"][0]["decision"], told, "{payload}");
         }
     }

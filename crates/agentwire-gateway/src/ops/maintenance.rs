@@ -19,6 +19,7 @@ use crate::{
     agent::{EventSink, Request},
     codes,
     gateway::Gateway,
+    human::approval,
     run::{Job, admission::ANEW, input::StartingData},
     settings::{AgentSettings, OnDisconnect},
     stream::{
@@ -177,11 +178,13 @@ impl Gateway {
         if run.status == RunStatus::Queued || lease.is_none_or(|lease| lease.run != run.run) {
             return Ok(false);
         }
-        let (input, cut) = self.asked(key, run).await?;
+        let (mut input, cut) = self.asked(key, run).await?;
         // A future that nobody polls does nothing; that there is one says that the agent can.
         if agent.agent.attach(Request::new(input.clone()), EventSink::new(1).0).is_none() {
             return Ok(false);
         }
+        let answers =
+            input.resume.take().unwrap_or_default().into_iter().map(approval::from_stored).collect();
         let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
         let limits = &self.settings().limits;
         let (live, commands) = LiveRun::new(key.clone(), run.thread.clone(), run.next_seq.0, limits, cancel);
@@ -193,6 +196,7 @@ impl Gateway {
             owner: key.owner.clone(),
             run: run.clone(),
             input,
+            answers,
             cut,
             // Whoever asked is gone.
             one_message: false,

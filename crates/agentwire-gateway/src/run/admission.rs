@@ -1,26 +1,27 @@
-//! Who gets to run: limits, the thread's lock, and the same run id twice.
+//! Admission: the decision whether a request to run starts a new run, joins an existing one, or is refused.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use agentwire_core::{
-    event::{Message, MessageBody, MessageId, RunId, RunInput, ThreadId},
+    event::{Message, MessageId, ResumeEntry, RunId, RunInput, ThreadId, ToolCallId},
     format::ag_ui,
 };
 use agentwire_store::{
-    AnswerSet, Conflict, NewRun, Owner, Pending, PendingFilter, PendingId, Run, Start, StartMode, StoreError,
+    AnswerSet, Conflict, Lease, NewRun, Owner, Pending, Run, Start, StartMode, StoreError,
 };
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
-    agent, codes,
+    codes,
     error::ApiError,
     gateway::{AgentEntry, Gateway},
-    human::{answers, pending},
+    human::{
+        approval,
+        given::{self, AnswerProtocol, Given},
+        pending,
+        validate::{self, CheckedAnswer},
+    },
     metrics,
     ops::audit::Record,
     run::{Job, input},
@@ -29,55 +30,85 @@ use crate::{
     thread::history,
 };
 
-/// The longest id: what fits into a header line with room for others.
+/// The longest id in bytes: it must fit into a header line beside others.
 const MAX_ID: usize = 512;
 
-/// Begins the cause of a run that takes the conversation up anew behind a message.
+/// Prefix of the cause of a run that continues the conversation after an earlier message; the message id follows.
 pub(crate) const ANEW: &str = "anew after ";
 
-/// How long `interrupt` waits for the run that it stops.
-const INTERRUPT_PATIENCE: Duration = Duration::from_secs(10);
+/// The longest wait of [`Busy::Interrupt`] for the run that it stops.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A run that somebody wants.
+/// A request to run, independent of its protocol.
 pub(crate) struct RunRequest {
     pub(crate) agent: Arc<AgentEntry>,
     pub(crate) owner: Owner,
+    /// The run input as the client sent it; without its answers once they are collected.
     pub(crate) input: RunInput,
-    /// A message after which the conversation shall go on anew.
+    /// Where its answers are.
+    pub(crate) protocol: AnswerProtocol,
+    /// The message after which the conversation continues anew: an edit, or a regenerated turn.
     pub(crate) cut: Option<MessageId>,
+    /// The headers that the agent's server gets.
     pub(crate) headers: Arc<[(String, String)]>,
-    /// What it may be about of what the thread waits or waited for, if that was read already.
-    pub(crate) items: Option<Vec<Pending>>,
-    /// The client holds all that the run says as one message, under the run's id.
+    /// The client shows all messages of the run as one, under the run's id.
     pub(crate) one_message: bool,
-    /// The request as it came, for the record.
+    /// The body as received, for the audit.
     pub(crate) body: Bytes,
+    /// The pending items that it can be about, once they are read.
+    pub(crate) items: Option<Vec<Pending>>,
+    /// Its answers, once they are collected.
+    pub(crate) given: Option<Given>,
+    /// Its answers, once they are validated.
+    pub(crate) answers: Option<Vec<CheckedAnswer>>,
 }
 
-/// How a run comes in.
-enum Entrance {
-    /// It was started before.
-    Known(RunId),
-    /// It is new, and answers this.
-    New(Option<AnswerSet>),
+impl RunRequest {
+    /// Its resume entries, as far as they are known.
+    fn entries(&self) -> Vec<&ResumeEntry> {
+        match (&self.answers, &self.given) {
+            (Some(answers), _) => answers.iter().map(CheckedAnswer::entry).collect(),
+            (None, Some(given)) => given.entries().collect(),
+            (None, None) => self.input.resume.iter().flatten().collect(),
+        }
+    }
+}
+
+/// The result of admission.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// The request started this run.
+    New(RunId),
+    /// The run was started before, by the same request or by the same answers.
+    Existing(RunId),
+}
+
+impl Admission {
+    pub(crate) fn run(&self) -> &RunId {
+        match self {
+            Self::New(run) | Self::Existing(run) => run,
+        }
+    }
 }
 
 impl Gateway {
-    /// Starts the run, or finds the one that was started before. The same id never runs an agent twice.
-    pub(crate) async fn admit(&self, mut wish: RunRequest) -> Result<RunId, ApiError> {
-        let (owner, thread, run) = (wish.owner.clone(), wish.input.thread.clone(), wish.input.run.clone());
-        let answering = self.may_start(&mut wish).await;
-        let record = self
-            .audit()
-            .is_on()
-            .then(|| Record::start(&owner, &wish.input).thread(&thread).run(&run).arguments(&wish.body));
-        let admitted = match answering {
-            Err(refusal) => Err(refusal),
-            Ok(Entrance::Known(run)) => Ok(run),
-            Ok(Entrance::New(answering)) => {
-                // Detached, so that a client that leaves right now does not leave a run behind that nobody drives.
+    /// Starts the run of a request, or finds the run that it started before. A run id never runs an agent twice.
+    pub(crate) async fn admit(&self, mut request: RunRequest) -> Result<Admission, ApiError> {
+        let (owner, thread, run) =
+            (request.owner.clone(), request.input.thread.clone(), request.input.run.clone());
+        let decided = self.decide(&mut request).await;
+        let record = self.audit().is_on().then(|| {
+            let record = Record::start(&owner, &request.entries(), &request.input.messages);
+            record.thread(&thread).run(&run).arguments(&request.body)
+        });
+        let admitted = match decided {
+            Err(error) => Err(error),
+            Ok(Decision::Join(run)) => Ok(Admission::Existing(run)),
+            Ok(Decision::Start(answering)) => {
+                // In a task of its own: a client that disconnects now must not leave a stored run that no task drives.
                 let gateway = self.clone();
-                let started = self.tasks().spawn(async move { gateway.start(wish, answering).await }).await;
+                let started =
+                    self.tasks().spawn(async move { gateway.start(request, answering).await }).await;
                 let failed = || ApiError::new(codes::INTERNAL, "the gateway failed; its log has more");
                 started.unwrap_or_else(|_| Err(failed()))
             }
@@ -88,57 +119,143 @@ impl Gateway {
         admitted
     }
 
-    /// Whether a run may start, and what it answers. Changes nothing.
-    async fn may_start(&self, wish: &mut RunRequest) -> Result<Entrance, ApiError> {
-        check_id("thread", &wish.input.thread)?;
-        check_id("run", &wish.input.run)?;
-        if self.live_run(&wish.owner, &wish.input.run).is_none() {
-            if self.is_draining() {
-                return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down").retry_after(5));
-            }
-            if self.live_run_count() >= self.settings().limits.runs {
-                return Err(ApiError::new(codes::OVERLOADED, "too many runs at once").retry_after(5));
-            }
+    /// Decides about a request without side effects:
+    ///
+    /// 1. its ids are valid;
+    /// 2. the gateway accepts new runs, unless the run is running here;
+    /// 3. a run that exists is joined, whatever else the request contains;
+    /// 4. its answers are valid (see [`crate::human`]).
+    async fn decide(&self, request: &mut RunRequest) -> Result<Decision, ApiError> {
+        let RunRequest { owner, input, .. } = &*request;
+        check_id("thread", &input.thread)?;
+        check_id("run", &input.run)?;
+        if self.live_run(owner, &input.run).is_none() {
+            self.check_capacity()?;
         }
-        // Known already: joined, whatever else the request says.
-        if let Ok(run) = self.store().run(&wish.owner, &wish.input.run).await
-            && run.thread == wish.input.thread
+        if let Ok(run) = self.store().run(owner, &input.run).await
+            && run.thread == input.thread
         {
-            return Ok(Entrance::Known(run.run));
+            return Ok(Decision::Join(run.run));
         }
-        Ok(Entrance::New(self.answers(wish).await?))
+        Ok(Decision::Start(self.check_answers(request).await?))
     }
 
-    async fn start(&self, wish: RunRequest, answering: Option<AnswerSet>) -> Result<RunId, ApiError> {
-        let busy = wish.agent.settings.busy;
-        let mut tries = 0;
-        let began = Instant::now();
+    fn check_capacity(&self) -> Result<(), ApiError> {
+        if self.is_draining() {
+            return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down").retry_after(5));
+        }
+        if self.live_run_count() >= self.settings().limits.runs {
+            return Err(ApiError::new(codes::OVERLOADED, "too many runs at once").retry_after(5));
+        }
+        Ok(())
+    }
+
+    /// Steps 2 to 4 of an answer's path (see [`crate::human`]).
+    async fn check_answers(&self, request: &mut RunRequest) -> Result<Option<AnswerSet>, ApiError> {
+        self.collect_answers(request).await?;
+        let items = request.items.take().unwrap_or_default();
+        let mut given = request.given.take().unwrap_or_default();
+        let now = self.store().now();
+        let input = &mut request.input;
+        given::add_results(&mut given, input, &items, now);
+        let given = request.given.insert(given);
+        // The agent's own results may stand beside those of the client; few requests make this read necessary.
+        let is_item = |call: &ToolCallId| pending::find(&items, call).is_some();
+        let settled = match ag_ui::input::trailing_results(&input.messages).iter().all(|it| is_item(&it.call))
+        {
+            true => HashMap::new(),
+            false => history::results(&self.stored_messages(&request.owner, &input.thread).await?),
+        };
+        let checked = validate::validate(given, &items, &settled, now, request.owner.user.as_str())?;
+        for interrupt in &checked.unknown_interrupts {
+            tracing::warn!(%interrupt, thread = %input.thread, "an answer to an unknown interrupt was ignored");
+        }
+        given::remove_unknown_results(&mut input.messages, &checked.unknown_results);
+        given::remove_guarded_results(&mut input.messages, &items);
+        request.answers = Some(checked.for_run);
+        Ok(checked.for_store)
+    }
+
+    /// Loads the pending items that a request can be about and collects its answers, once. Routes that depend on the result
+    /// call this before [`Gateway::admit`].
+    pub(crate) async fn collect_answers(&self, request: &mut RunRequest) -> Result<(), ApiError> {
+        if request.given.is_some() {
+            return Ok(());
+        }
+        self.load_items(request).await?;
+        let items = request.items.as_deref().unwrap_or_default();
+        let is_ai_sdk = matches!(request.protocol, AnswerProtocol::AiSdk { .. });
+        let stored = match is_ai_sdk && given::asks_about_calls(items) {
+            true => self.stored_messages(&request.owner, &request.input.thread).await?,
+            false => Vec::new(),
+        };
+        let now = self.store().now();
+        let (input, protocol) = (&mut request.input, &mut request.protocol);
+        request.given = Some(given::entries(input, protocol, items, &stored, now));
+        Ok(())
+    }
+
+    /// Reads the pending items that a request can be about, once.
+    pub(crate) async fn load_items<'r>(
+        &self,
+        request: &'r mut RunRequest,
+    ) -> Result<&'r [Pending], ApiError> {
+        if request.items.is_none() {
+            let RunRequest { agent, owner, input, headers, .. } = request;
+            request.items = Some(self.items_for(agent, owner, input, headers).await?);
+        }
+        Ok(request.items.as_deref().unwrap_or_default())
+    }
+
+    /// The stored messages of a thread; none if the thread is unknown.
+    pub(crate) async fn stored_messages(
+        &self,
+        owner: &Owner,
+        thread: &ThreadId,
+    ) -> Result<Vec<Message>, StoreError> {
+        match self.store().messages(owner, thread).await {
+            Ok(stored) => Ok(stored.map_or_else(Vec::new, |text| input::messages_of(&text))),
+            Err(StoreError::NotFound(_)) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates the run in the store, together with its answers, and starts it. If the thread is taken, the agent's `busy`
+    /// setting decides.
+    async fn start(
+        &self,
+        mut request: RunRequest,
+        answering: Option<AnswerSet>,
+    ) -> Result<Admission, ApiError> {
         let mut new = NewRun {
-            thread: wish.input.thread.clone(),
-            run: wish.input.run.clone(),
-            agent: (&*wish.agent.name).into(),
-            input: ag_ui::input::to_json(&wish.input).into(),
-            cause: wish.cut.as_ref().map(|cut| format!("{ANEW}{cut}").into()),
+            thread: request.input.thread.clone(),
+            run: request.input.run.clone(),
+            agent: (&*request.agent.name).into(),
+            input: stored_input(&mut request).into(),
+            cause: request.cut.as_ref().map(|cut| format!("{ANEW}{cut}").into()),
             claim: self.claim(),
-            mode: match busy {
+            mode: match request.agent.settings.busy {
                 Busy::Enqueue { limit } => StartMode::Queue { limit },
                 _ => StartMode::Now,
             },
             answers: answering,
         };
+        let mut wait = BusyWait { busy: request.agent.settings.busy, tries: 0, since: Instant::now() };
         loop {
             let freed = self.run_ended().notified();
-            let started = self.store().start(&wish.owner, new.clone()).await;
+            let started = self.store().start(&request.owner, new.clone()).await;
             self.note_store_result(&started);
             let lease = match started {
-                Ok(Start::Created(run)) => return Ok(self.begin(wish, run)),
-                Ok(Start::Exists(run)) if run.thread == wish.input.thread => return Ok(run.run),
+                Ok(Start::Created(run)) => return Ok(Admission::New(self.spawn_run(request, run))),
+                Ok(Start::Exists(run)) if run.thread == request.input.thread => {
+                    return Ok(Admission::Existing(run.run));
+                }
                 Ok(Start::Exists(_)) => {
                     return Err(ApiError::new(codes::RUN_ID_TAKEN, "the run id was used in another thread"));
                 }
-                Ok(Start::Answered(run)) => match self.store().run(&wish.owner, &run).await {
-                    Ok(run) => return Ok(run.run),
-                    // Whoever recorded the answer died before the run began.
+                Ok(Start::Answered(run)) => match self.store().run(&request.owner, &run).await {
+                    Ok(run) => return Ok(Admission::Existing(run.run)),
+                    // The process that recorded the answer died before it created the run.
                     Err(_) => {
                         new.answers = None;
                         continue;
@@ -159,149 +276,55 @@ impl Gateway {
                 }
                 Err(error) => return Err(error.into()),
             };
-            let locked = || {
-                ApiError::new(codes::THREAD_IS_LOCKED, "another run has the thread")
-                    .hint("try again when it has ended, or stop it")
-                    .retry_after(1)
-            };
             self.metrics().lock_waits.inc();
-            match busy {
-                Busy::Reject | Busy::Enqueue { .. } => return Err(locked()),
-                Busy::Wait { retries, interval } => {
-                    if tries >= retries {
-                        return Err(locked());
-                    }
-                    tries += 1;
-                    tokio::time::sleep(interval).await;
-                }
-                Busy::Interrupt => {
-                    if began.elapsed() > INTERRUPT_PATIENCE {
-                        return Err(locked());
-                    }
-                    if let Some(live) = self.live_run(&wish.owner, &lease.run) {
-                        let _ = live.commands.send(Command::Stop("another run took its place")).await;
-                    }
-                    let _ = tokio::time::timeout(Duration::from_millis(100), freed).await;
-                }
-            }
-            // Whoever had the thread may have left a question behind.
-            if let Some(open) = self.unanswered(&wish.owner, &wish.input.thread, new.answers.as_ref()).await?
-            {
-                return Err(answers::unanswered(open.as_str()));
+            self.wait_for_thread(&mut wait, &request.owner, &lease, freed).await?;
+            // The run that had the thread may have left a question.
+            let answers = new.answers.as_ref().map_or(&[][..], |given| &given.answers);
+            let open = self.unanswered_item(&request.owner, &request.input.thread, answers).await?;
+            if let Some(open) = open {
+                return Err(validate::unanswered(open.as_str()));
             }
         }
     }
 
-    /// A question of a thread that nobody answers here.
-    pub(crate) async fn unanswered(
+    /// Waits before the next attempt to get a thread that another run has, or refuses.
+    async fn wait_for_thread(
         &self,
+        wait: &mut BusyWait,
         owner: &Owner,
-        thread: &ThreadId,
-        answering: Option<&AnswerSet>,
-    ) -> Result<Option<PendingId>, StoreError> {
-        let open = match self.open(owner, thread).await {
-            Err(StoreError::NotFound(_)) => return Ok(None),
-            open => open?,
+        lease: &Lease,
+        freed: impl Future<Output = ()>,
+    ) -> Result<(), ApiError> {
+        let locked = || {
+            ApiError::new(codes::THREAD_IS_LOCKED, "another run has the thread")
+                .hint("try again when it has ended, or stop it")
+                .retry_after(1)
         };
-        let is_answered = |item: &Pending| {
-            answering.is_some_and(|answering| answering.answers.iter().any(|answer| answer.id == item.id))
-        };
-        let left = open.into_iter().find(|item| answers::must_be_answered(item) && !is_answered(item));
-        Ok(left.map(|item| item.id))
-    }
-
-    /// The answers to open items that a request brings.
-    async fn answers(&self, wish: &mut RunRequest) -> Result<Option<AnswerSet>, ApiError> {
-        let items = match wish.items.take() {
-            Some(items) => items,
-            None => self.items_for(wish).await?,
-        };
-        let RunRequest { owner, input, .. } = wish;
-        answers::take_old_answer(input, &items);
-        answers::take_questions(input, &items);
-        // Beside what a client answers may stand what the agent answered itself; few requests make it worth looking.
-        let settled = match answers::has_unasked_result(input, &items) {
-            true => history::results(&self.said(owner, &input.thread).await?),
-            false => HashMap::new(),
-        };
-        answers::answers(input, &items, &settled, self.store().now(), owner.user.as_str())
-    }
-
-    /// What was said in a thread, as far as this gateway knows; nothing in one that it does not know.
-    pub(crate) async fn said(&self, owner: &Owner, thread: &ThreadId) -> Result<Vec<Message>, StoreError> {
-        match self.store().messages(owner, thread).await {
-            Ok(stored) => Ok(stored.map_or_else(Vec::new, |text| input::messages_of(&text))),
-            Err(StoreError::NotFound(_)) => Ok(Vec::new()),
-            Err(error) => Err(error),
+        match wait.busy {
+            Busy::Reject | Busy::Enqueue { .. } => return Err(locked()),
+            Busy::Wait { retries, interval } => {
+                if wait.tries >= retries {
+                    return Err(locked());
+                }
+                wait.tries += 1;
+                tokio::time::sleep(interval).await;
+            }
+            Busy::Interrupt => {
+                if wait.since.elapsed() > INTERRUPT_TIMEOUT {
+                    return Err(locked());
+                }
+                if let Some(live) = self.live_run(owner, &lease.run) {
+                    let _ = live.commands.send(Command::Stop("another run took its place")).await;
+                }
+                let _ = tokio::time::timeout(Duration::from_millis(100), freed).await;
+            }
         }
+        Ok(())
     }
 
-    /// What a thread waits for.
-    pub(crate) async fn open(&self, owner: &Owner, thread: &ThreadId) -> Result<Vec<Pending>, StoreError> {
-        let items = self.asked_under(owner, thread, HashSet::new()).await?;
-        let now = self.store().now();
-        let is_open = |item: &&Pending| item.answer.is_none() && item.expires.is_none_or(|until| until > now);
-        Ok(pending::current(&items).filter(is_open).cloned().collect())
-    }
-
-    /// What a request may be about: what its thread waits for, and whatever it names that the thread has waited for.
-    pub(crate) async fn items(&self, owner: &Owner, input: &RunInput) -> Result<Vec<Pending>, ApiError> {
-        let results = input.messages.iter().filter_map(|message| match &message.body {
-            MessageBody::Tool { call, .. } => Some(PendingId::from(call.as_str())),
-            _ => None,
-        });
-        let entries = input.resume.iter().flatten().map(|entry| PendingId::from(entry.interrupt.as_str()));
-        match self.asked_under(owner, &input.thread, results.chain(entries).collect()).await {
-            Ok(items) => Ok(items),
-            Err(StoreError::NotFound(_)) => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// What was asked in a thread under the ids that are named or have no answer yet, every time that it was: what has no
-    /// answer may have been asked again, and then the last time counts.
-    async fn asked_under(
-        &self,
-        owner: &Owner,
-        thread: &ThreadId,
-        mut named: HashSet<PendingId>,
-    ) -> Result<Vec<Pending>, StoreError> {
-        let items = self.store().pending(owner, thread, PendingFilter::Unanswered(named.clone())).await?;
-        let known = named.len();
-        named.extend(items.iter().map(|item| item.id.clone()));
-        if named.len() == known {
-            return Ok(items);
-        }
-        self.store().pending(owner, thread, PendingFilter::Unanswered(named)).await
-    }
-
-    /// The same for a request, which may answer what waits on the agent's side alone.
-    pub(crate) async fn items_for(&self, wish: &RunRequest) -> Result<Vec<Pending>, ApiError> {
-        let RunRequest { agent, owner, input, headers, .. } = wish;
-        let items = self.items(owner, input).await?;
-        if !items.is_empty() || !answers::answers_something(input) {
-            return Ok(items);
-        }
-        let about = agent.thread_request(owner.clone(), &input.thread, headers.clone());
-        Ok(self.elsewhere(agent, about).await?.unwrap_or_default())
-    }
-
-    /// What waits for an answer in a thread in which nothing was said here; `None` if it is not one of the agent's side
-    /// either.
-    pub(crate) async fn elsewhere(
-        &self,
-        agent: &AgentEntry,
-        about: agent::Request,
-    ) -> Result<Option<Vec<Pending>>, ApiError> {
-        if !self.said(&about.owner, &about.input.thread).await?.is_empty() {
-            return Ok(None);
-        }
-        let Some(recalled) = agent.agent.recall(about) else { return Ok(None) };
-        Ok(recalled.await?.map(|recalled| pending::elsewhere(recalled, self.store().now())))
-    }
-
-    fn begin(&self, wish: RunRequest, run: Run) -> RunId {
-        let RunRequest { agent, owner, input, cut, headers, one_message, .. } = wish;
+    fn spawn_run(&self, request: RunRequest, run: Run) -> RunId {
+        let RunRequest { agent, owner, input, answers, cut, headers, one_message, .. } = request;
+        let answers = answers.unwrap_or_default();
         let id = run.run.clone();
         let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
         let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
@@ -313,15 +336,52 @@ impl Gateway {
         tracing::info!(run = %id, thread = %run.thread, agent = %agent.name, "run started");
         let logged = None;
         let gateway = self.clone();
-        let job =
-            Job { gateway, agent, owner, run, input, cut, one_message, headers, live, commands, logged };
+        let job = Job {
+            gateway,
+            agent,
+            owner,
+            run,
+            input,
+            answers,
+            cut,
+            one_message,
+            headers,
+            live,
+            commands,
+            logged,
+        };
         self.tasks().spawn(job.drive());
         id
     }
 }
 
-/// Ids are anybody's words, but they must fit into headers and lines.
-pub(crate) fn check_id(what: &str, id: &str) -> Result<(), ApiError> {
+/// A decision about a request.
+enum Decision {
+    /// The run exists.
+    Join(RunId),
+    /// The run is new; these answers are recorded with it.
+    Start(Option<AnswerSet>),
+}
+
+/// The state of a wait for a thread that another run has.
+struct BusyWait {
+    busy: Busy,
+    tries: u32,
+    since: Instant,
+}
+
+/// The run input as it is stored, with the validated answers. A gateway that reattaches to the run starts from it.
+fn stored_input(request: &mut RunRequest) -> String {
+    let RunRequest { input, answers, .. } = request;
+    let entries: Vec<_> = answers.iter().flatten().map(approval::to_stored).collect();
+    input.resume = (!entries.is_empty()).then_some(entries);
+    let stored = ag_ui::input::to_json(input);
+    input.resume = None;
+    stored
+}
+
+/// Checks an id, which clients choose freely: it must fit into headers and lines. `BAD_ID`.
+pub(crate) fn check_id(name: &str, id: &str) -> Result<(), ApiError> {
     let problem = if id.is_empty() {
         "is empty".to_owned()
     } else if id.len() > MAX_ID {
@@ -331,5 +391,5 @@ pub(crate) fn check_id(what: &str, id: &str) -> Result<(), ApiError> {
     } else {
         return Ok(());
     };
-    Err(ApiError::new(codes::BAD_ID, format!("the {what} id {problem}")))
+    Err(ApiError::new(codes::BAD_ID, format!("the {name} id {problem}")))
 }

@@ -8,14 +8,14 @@ use agentwire_core::{
     format::ag_ui,
     json::{Json, Object},
 };
-use agentwire_store::{Owner, StoreError};
+use agentwire_store::{Owner, StoreError, Time};
 use serde_json::Value;
 
 use crate::{
     agent::{EventSink, Recalled, Request},
     error::RunFailure,
     gateway::{AgentEntry, Gateway},
-    human::answers,
+    human::{given, pending, validate},
     settings::{AgentSettings, History},
     thread::history,
 };
@@ -67,8 +67,12 @@ pub(crate) async fn recall(
 ) -> Result<Request, RunFailure> {
     let Some(recalled) = agent.agent.recall(request.clone()) else { return Ok(request) };
     let Some(Recalled { messages: old, state, interrupts }) = recalled.await? else { return Ok(request) };
-    if let (Some(open), false) = (interrupts.first(), answers::answers_something(&request.input)) {
-        return Err(Box::new(answers::unanswered(&open.id)).into());
+    if !interrupts.is_empty() && !given::has_answer(&request.input) {
+        // The agent enforces the deadlines of its own interrupts, so none of them is expired here.
+        let items = pending::elsewhere(old.clone(), &interrupts, Time(0));
+        if let Some(open) = pending::first_unanswered(&items, &[], Time(0)) {
+            return Err(Box::new(validate::unanswered(open.id.as_str())).into());
+        }
     }
     let input = Arc::make_mut(&mut request.input);
     let mut events = Vec::new();

@@ -50,9 +50,9 @@ use crate::{
     gateway::{AgentEntry, Gateway},
     hooks::{HeldLock, RunContext},
     human::{
-        answers,
         approval::{self, Decisions, Gated},
         pending,
+        validate::{self, CheckedAnswer},
     },
     metrics,
     stream::{
@@ -76,8 +76,10 @@ pub(crate) struct Job {
     pub(crate) agent: Arc<AgentEntry>,
     pub(crate) owner: Owner,
     pub(crate) run: Run,
-    /// The request as the client sent it.
+    /// The run input of the client, without its answers.
     pub(crate) input: RunInput,
+    /// The answers that started the run.
+    pub(crate) answers: Vec<CheckedAnswer>,
     /// A message after which the client wants the conversation to go on anew.
     pub(crate) cut: Option<MessageId>,
     /// The client holds all that the run says as one message, under the run's id.
@@ -131,8 +133,8 @@ impl Job {
 
     async fn go(self, lock: Option<Arc<HeldLock>>) {
         let context = self.agent.hooks.is_some().then(|| self.context());
-        let Self { gateway, agent, owner, run, input, cut, one_message, headers, live, mut commands, logged } =
-            self;
+        let Self { gateway, agent, owner, run, input, answers, cut, one_message, headers, .. } = self;
+        let (live, mut commands, logged) = (self.live, self.commands, self.logged);
         let (thread, id) = (run.thread.clone(), run.run.clone());
         let mut recorder = RunRecorder {
             guard: Guard::new(thread.clone(), id.clone()),
@@ -170,8 +172,9 @@ impl Job {
             live,
             gateway,
         };
-        let result =
-            recorder.answer(&owner, input, cut.as_ref(), headers, &mut commands, logged, context).await;
+        let result = recorder
+            .answer(&owner, input, &answers, cut.as_ref(), headers, &mut commands, logged, context)
+            .await;
         if let Err(broken) = result {
             recorder.gateway.mark_log_failed(&recorder.live, broken);
         }
@@ -261,6 +264,7 @@ impl RunRecorder {
         &mut self,
         owner: &Owner,
         input: RunInput,
+        answers: &[CheckedAnswer],
         cut: Option<&MessageId>,
         headers: Arc<[(String, String)]>,
         commands: &mut mpsc::Receiver<Command>,
@@ -274,8 +278,8 @@ impl RunRecorder {
         }
         // Whoever had the thread, since this was looked at before, may have left a question behind, and an agent that waits
         // takes nothing else.
-        if let Ok(Some(open)) = self.gateway.unanswered(&self.owner, &self.run.thread, None).await {
-            let failure = Box::new(answers::unanswered(open.as_str()));
+        if let Ok(Some(open)) = self.gateway.unanswered_item(&self.owner, &self.run.thread, &[]).await {
+            let failure = Box::new(validate::unanswered(open.as_str()));
             return self.finish(Ending::Failed(failure.into())).await;
         }
         if let Some(ending) = self.admit_by_hooks(context.as_ref(), commands).await? {
@@ -285,13 +289,14 @@ impl RunRecorder {
             Ok(input) => input,
             Err(error) => return self.finish(Ending::Failed((&error).into())).await,
         };
+        input.resume = validate::resume_of(answers);
         if self.hooks.is_some() {
             input = match self.convert_input(input).await {
                 Ok(input) => input,
                 Err(failure) => return self.finish(Ending::Failed(failure)).await,
             };
         }
-        let mut decisions = approval::take_decisions(&mut input);
+        let mut decisions = approval::take_decisions(&mut input, answers);
         for result in decisions.denied.drain(..) {
             input.messages.push(approval::message(&result));
             self.stage(Event::new(Body::ToolResult(Box::new(result))));

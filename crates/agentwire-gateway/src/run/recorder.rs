@@ -60,7 +60,7 @@ impl RunRecorder {
                 }
                 let now = self.gateway.store().now();
                 let open = pending::left_open(fold, finished.outcome.as_ref(), &self.input, &self.gated, now);
-                too_much = pending::too_much(&open);
+                too_much = pending::exceeded_limit(&open);
                 if let (None | Some(Outcome::Success { .. }), false) = (&finished.outcome, open.is_empty()) {
                     // An agent need not say which of its calls are the front end's; clients are told.
                     let pending = open.iter().map(|item| item.id.as_str().into()).collect();

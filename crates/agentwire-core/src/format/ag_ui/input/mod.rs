@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::{reader, wire::PROTOCOL_VERSION, writer};
 use crate::{
-    event::{Context, ResumeEntry, ResumeStatus, RunInput, Tool},
-    json::{Fields, ObjectWriter, Path, ReadError, json},
+    event::{Context, GivenResult, Message, MessageBody, ResumeEntry, ResumeStatus, RunInput, Tool},
+    json::{Fields, Json, ObjectWriter, Path, ReadError, json},
     tally::Tally,
 };
 
@@ -109,6 +109,38 @@ pub(crate) fn read_resume_entry(
     let metadata = f.object("metadata", tally)?;
     f.rest("resume", tally)?;
     Ok(ResumeEntry { interrupt, status, payload, metadata })
+}
+
+/// The tool results at the end of a conversation, the last one first; one per call. Activities and reasoning may stand
+/// between them. A client sends older results along with the conversation, so only these can be new.
+#[must_use]
+pub fn trailing_results(messages: &[Message]) -> Vec<GivenResult> {
+    let mut found: Vec<GivenResult> = Vec::new();
+    for message in messages.iter().rev() {
+        match (GivenResult::of(message), &message.body) {
+            (Some(result), _) if found.iter().all(|later| later.call != result.call) => found.push(result),
+            (Some(_), _) | (_, MessageBody::Activity { .. } | MessageBody::Reasoning { .. }) => {}
+            _ => break,
+        }
+    }
+    found
+}
+
+/// The result that a conversation contains for a call: the last one after the call itself, whose id may have been used
+/// before.
+#[must_use]
+pub fn result_of_call(messages: &[Message], call: &str) -> Option<GivenResult> {
+    let is_call = |message: &Message| message.tool_calls().iter().any(|made| made.id.as_str() == call);
+    let from = messages.iter().rposition(is_call).map_or(0, |index| index + 1);
+    messages[from..].iter().rev().filter_map(GivenResult::of).find(|result| result.call.as_str() == call)
+}
+
+/// `forwardedProps.command.resume`: the answer of front ends that predate `resume`. It names no interrupt, or is an
+/// object with one answer per interrupt id.
+#[must_use]
+pub fn command_answer(input: &RunInput) -> Option<Json> {
+    let command = input.forwarded.clone()?.into_object()?.member("command")?;
+    command.into_object()?.member("resume")
 }
 
 /// Writes a request body that declares [`PROTOCOL_VERSION`].

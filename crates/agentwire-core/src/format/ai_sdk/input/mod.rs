@@ -20,7 +20,8 @@ pub use self::ui_messages::ui_messages;
 use super::{reader::metadata, wire::native, writer::encode};
 use crate::{
     event::{
-        Message, MessageBody, MessageId, ResumeEntry, RunId, RunInput, ThreadId, Tool, ToolCall, ToolCallId,
+        GivenResult, Message, MessageBody, MessageId, ResumeEntry, RunId, RunInput, ThreadId, Tool, ToolCall,
+        ToolCallId,
     },
     framing::DEFAULT_MAX_FRAME,
     json::{Fields, Json, ObjectWriter, Path, ReadError},
@@ -234,6 +235,15 @@ pub(super) fn trailing_turn(messages: &[Message]) -> &[Message] {
 #[must_use]
 pub fn before_last_turn(messages: &[Message]) -> &[Message] {
     &messages[..messages.len() - trailing_turn(messages).len()]
+}
+
+/// The tool outputs of the last assistant turn, the last one first. The person may have written something after it, and
+/// the agent may have said something after the call.
+#[must_use]
+pub fn outputs_of_last_turn(messages: &[Message]) -> Vec<GivenResult> {
+    let is_user = |message: &&Message| matches!(message.body, MessageBody::User { .. });
+    let turn = messages.iter().rev().skip_while(is_user).take_while(|message| !is_user(message));
+    turn.filter_map(GivenResult::of).collect()
 }
 
 /// Returns true if the client repeats messages under generated ids. Version 4 does not keep the ids of the messages within a

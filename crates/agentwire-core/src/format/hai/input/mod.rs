@@ -2,8 +2,8 @@
 //!
 //! The standard's sample and its reference client omit, empty or repeat members that AG-UI requires: ids, state,
 //! messages; `context` is a list of messages; attachments are in the `extra` of a message. All of these are
-//! accepted. A person's answer arrives as the result of a front-end tool; [`move_answers_to_resume`] converts
-//! answers to interrupts to resume entries.
+//! accepted. A person's answer arrives as the result of a front-end tool; [`take_answers`] finds
+//! those that answer interrupts.
 
 use bytes::BytesMut;
 use serde_json::{Value, value::RawValue};
@@ -16,7 +16,7 @@ use super::{
     writer::messages::{self as message_writer, MessageOptions},
 };
 use crate::{
-    event::{Context, InterruptId, MessageBody, ResumeEntry, ResumeStatus, RunId, RunInput, ThreadId, Tool},
+    event::{Context, GivenResult, InterruptId, Message, MessageBody, RunId, RunInput, ThreadId, Tool},
     format::ag_ui::shapes,
     json::{Fields, Json, ObjectWriter, Path, ReadError, elements},
     tally::Tally,
@@ -151,35 +151,22 @@ pub fn parse_answer(content: &str) -> Json {
     Json::parse(content).unwrap_or_else(|_| Json::string(content))
 }
 
-/// Moves the answers to the interrupts `open` from the tool messages of the request to its `resume` entries.
+/// Removes the tool messages that answer `interrupts` from a conversation and returns the last one for each.
 ///
-/// An interrupt is written as a call of a front-end tool with the interrupt's id, so its answer is a tool message
-/// with that call id. The last of several is used: an agent may repeat a question under the same id. A failed tool
-/// cancels the interrupt. An existing resume entry for the same interrupt takes precedence.
-pub fn move_answers_to_resume(input: &mut RunInput, open: &[InterruptId]) {
-    let mut found: Vec<ResumeEntry> = Vec::new();
-    input.messages.retain(|message| {
-        let MessageBody::Tool { call, content, error } = &message.body else { return true };
-        let Some(interrupt) = open.iter().find(|interrupt| ***interrupt == **call) else { return true };
-        let payload = match error {
-            // A tool that failed has no answer.
-            Some(_) => None,
-            None => Some(parse_answer(&content.text())).filter(|answer| !answer.is_null()),
-        };
-        let status = if error.is_some() { ResumeStatus::Cancelled } else { ResumeStatus::Resolved };
-        found.retain(|earlier| earlier.interrupt != *interrupt);
-        found.push(ResumeEntry { interrupt: interrupt.clone(), status, payload, metadata: None });
+/// An interrupt is shown as a call of a front-end tool with the interrupt's id, so its answer has the form of that
+/// tool's result. Of several results the last one counts: an agent may ask again under the same id.
+pub fn take_answers(messages: &mut Vec<Message>, interrupts: &[InterruptId]) -> Vec<GivenResult> {
+    let mut found: Vec<GivenResult> = Vec::new();
+    messages.retain(|message| {
+        let MessageBody::Tool { call, .. } = &message.body else { return true };
+        if !interrupts.iter().any(|interrupt| **interrupt == **call) {
+            return true;
+        }
+        found.retain(|earlier| earlier.call != *call);
+        found.extend(GivenResult::of(message));
         false
     });
-    if found.is_empty() {
-        return;
-    }
-    let resume = input.resume.get_or_insert_default();
-    for entry in found {
-        if resume.iter().all(|existing| existing.interrupt != entry.interrupt) {
-            resume.push(entry);
-        }
-    }
+    found
 }
 
 /// The output preferences of a request, from `forwardedProps.hai`.

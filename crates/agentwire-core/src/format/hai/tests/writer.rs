@@ -2,7 +2,7 @@
 
 use super::{super::input, *};
 use crate::{
-    event::{Interrupt, Message, MessageBody, Outcome, ResumeStatus, RunInput, Tool},
+    event::{Interrupt, Message, MessageBody, Outcome, RunInput, Tool},
     format::{Fidelity, Options, Setup},
     framing::Frames,
     json::Json,
@@ -163,11 +163,10 @@ fn interrupt_is_written_as_a_front_end_call() {
     ]});
     let mut input =
         input::from_json(&body.to_string(), &"x".into(), &"y".into(), &mut Tally::default()).unwrap();
-    input::move_answers_to_resume(&mut input, &["i1".into(), "i2".into()]);
-    let resume = input.resume.unwrap();
-    assert_eq!(resume.len(), 1);
-    assert_eq!((&*resume[0].interrupt, resume[0].status), ("i1", ResumeStatus::Resolved));
-    assert_eq!(resume[0].payload.as_ref().unwrap().get(), "true");
+    let answers = input::take_answers(&mut input.messages, &["i1".into(), "i2".into()]);
+    assert_eq!(answers.len(), 1);
+    assert_eq!((&*answers[0].call, answers[0].error.as_deref()), ("i1", None));
+    assert_eq!(input::parse_answer(&answers[0].content).get(), "true");
     assert_eq!(input.messages.len(), 2, "only the answer is removed from the messages");
 }
 

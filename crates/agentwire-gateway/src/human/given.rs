@@ -1,0 +1,295 @@
+//! Collects the answers of a request from the places in which its protocol carries them.
+//!
+//! Every protocol ends in the same two forms: resume entries, and tool results. An answer that is no part of the
+//! conversation (in HAI, every answer to a question has the form of a tool result) is removed from it.
+
+use agentwire_core::{
+    event::{
+        GivenAnswer, GivenResult, InterruptId, Message, MessageBody, ResumeEntry, ResumeStatus, RunInput,
+        ToolCallId,
+    },
+    format::{ag_ui, ai_sdk, hai},
+    json::Json,
+};
+use agentwire_store::{Pending, Time};
+use serde_json::Value;
+
+use super::{
+    pending::{self, APPROVAL, FRONTEND_TOOL, LONG_RUNNING_TOOL},
+    schema,
+};
+
+/// The protocol of a request, with the answers for which the run input has no place.
+#[derive(Debug, Default)]
+pub(crate) enum AnswerProtocol {
+    #[default]
+    AgUi,
+    Hai,
+    AiSdk {
+        /// Answers given before the user's last message. The page repeats them with every request, so they count only
+        /// while their items are open.
+        earlier: Vec<ResumeEntry>,
+    },
+}
+
+/// The answers of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Given {
+    pub(crate) answers: Vec<GivenAnswer>,
+    /// The request has a `resume` list, which may be empty.
+    pub(crate) has_list: bool,
+}
+
+impl Given {
+    /// Whether the request has a `resume` list and no entries.
+    pub(crate) fn is_empty_list(&self) -> bool {
+        self.has_list && self.entries().next().is_none()
+    }
+
+    /// The resume entries among the answers.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &ResumeEntry> {
+        self.answers.iter().filter_map(|answer| match answer {
+            GivenAnswer::Entry(entry) => Some(entry),
+            _ => None,
+        })
+    }
+
+    /// The tool results among the answers.
+    pub(crate) fn results(&self) -> impl Iterator<Item = &GivenResult> {
+        self.answers.iter().filter_map(|answer| match answer {
+            GivenAnswer::Result(result) => Some(result),
+            _ => None,
+        })
+    }
+}
+
+/// Collects the resume entries of a request, including those made from tool results, and leaves `input.resume` empty.
+/// `stored` are the messages of the thread, needed if [`asks_about_calls`].
+///
+/// The order matters where a request has several forms: in AG-UI `command` counts before tool results, in the other
+/// protocols only if there is no other answer ([`add_results`]).
+pub(crate) fn entries(
+    input: &mut RunInput,
+    protocol: &mut AnswerProtocol,
+    items: &[Pending],
+    stored: &[Message],
+    now: Time,
+) -> Given {
+    let resume = input.resume.take();
+    let has_list = resume.is_some();
+    let mut entries = resume.unwrap_or_default();
+    match protocol {
+        AnswerProtocol::AgUi => {
+            if !has_list {
+                entries = command_entries(input, items);
+            }
+            // The result of a long-running tool is a tool result, and stays in the conversation as one.
+            let is_question =
+                |item: &Pending| *item.kind != *FRONTEND_TOOL && *item.kind != *LONG_RUNNING_TOOL;
+            take_results_of_questions(input, items, &mut entries, is_question);
+        }
+        AnswerProtocol::Hai => {
+            take_results_of_questions(input, items, &mut entries, pending::is_required);
+            remove_answered_questions(&mut input.messages, items);
+        }
+        AnswerProtocol::AiSdk { earlier } => {
+            take_results_of_questions(input, items, &mut entries, pending::is_required);
+            let is_open = |entry: &ResumeEntry| {
+                let item = pending::find(items, &entry.interrupt);
+                item.is_some_and(|item| pending::is_open(item, now))
+            };
+            entries.extend(std::mem::take(earlier).into_iter().filter(is_open));
+            take_outputs(input, items, stored, &mut entries);
+        }
+    }
+    Given { has_list, answers: entries.into_iter().map(GivenAnswer::Entry).collect() }
+}
+
+/// Adds `command`, if there is no entry, and the tool results that can be answers: those at the end of the conversation,
+/// and the results of open calls wherever they stand, since a person may answer and write a message in one request.
+pub(crate) fn add_results(given: &mut Given, input: &RunInput, items: &[Pending], now: Time) {
+    if !given.has_list && given.answers.is_empty() {
+        given.answers.extend(command_entries(input, items).into_iter().map(GivenAnswer::Entry));
+    }
+    let messages = &input.messages;
+    let mut results = ag_ui::input::trailing_results(messages);
+    for item in items.iter().filter(|item| pending::is_open(item, now) && is_call(item)) {
+        let id = item.id.as_str();
+        let is_known = results.iter().any(|result| result.call.as_str() == id);
+        if !is_known && (!is_asked_again(item, items) || has_call(messages, id)) {
+            results.extend(ag_ui::input::result_of_call(messages, id));
+        }
+    }
+    given.answers.extend(results.into_iter().map(GivenAnswer::Result));
+}
+
+/// Whether a request contains an answer, to any item.
+pub(crate) fn has_answer(input: &RunInput) -> bool {
+    input.resume.as_ref().is_some_and(|entries| !entries.is_empty())
+        || !ag_ui::input::trailing_results(&input.messages).is_empty()
+        || ag_ui::input::command_answer(input).is_some()
+}
+
+/// Whether a request without messages answers nothing that is open here, so that it asks for the current state of the
+/// thread. An empty list of answers is an (insufficient) answer if an item is open.
+pub(crate) fn has_no_answer(input: &RunInput, given: Option<&Given>, items: &[Pending], now: Time) -> bool {
+    let listed = input.resume.as_ref().map(Vec::len);
+    let listed = given.map_or(listed, |given| {
+        let count = given.entries().count();
+        (given.has_list || count > 0).then_some(count)
+    });
+    let mut open = items.iter().filter(|item| pending::is_open(item, now) && !pending::is_elsewhere(item));
+    match listed {
+        Some(0) => open.next().is_none(),
+        Some(_) => false,
+        None => ag_ui::input::command_answer(input).is_none() || !open.any(pending::is_required),
+    }
+}
+
+/// Whether an open item asks about a call of the agent's.
+pub(crate) fn asks_about_calls(items: &[Pending]) -> bool {
+    items.iter().any(|item| {
+        pending::is_required(item) && item.answer.is_none() && pending::guarded_call(item).is_some()
+    })
+}
+
+/// The entries of `forwardedProps.command.resume`: the answer to the only open question, or an object with an answer to
+/// each under its id.
+fn command_entries(input: &RunInput, items: &[Pending]) -> Vec<ResumeEntry> {
+    let Some(answer) = ag_ui::input::command_answer(input) else { return Vec::new() };
+    let open: Vec<_> = pending::current(items)
+        .filter(|item| item.answer.is_none() && pending::is_required(item))
+        .map(|item| InterruptId::from(item.id.as_str()))
+        .collect();
+    let by_id = |answer: &Json| {
+        let answers = answer.clone().into_object()?;
+        open.iter().map(|id| Some(resolved(id, answers.member(id)?))).collect::<Option<Vec<_>>>()
+    };
+    match &open[..] {
+        [only] => by_id(&answer).unwrap_or_else(|| vec![resolved(only, answer)]),
+        _ => by_id(&answer).unwrap_or_default(),
+    }
+}
+
+/// Turns the tool results that answer questions into entries and removes them from the conversation. The whole
+/// conversation comes with every request, so a result for a question that has an answer counts only at its end, where it
+/// is the same answer sent again. An entry of the request itself takes precedence.
+fn take_results_of_questions(
+    input: &mut RunInput,
+    items: &[Pending],
+    entries: &mut Vec<ResumeEntry>,
+    is_question: impl Fn(&Pending) -> bool,
+) {
+    let last = ag_ui::input::trailing_results(&input.messages);
+    let is_answered_here = |item: &&Pending| {
+        let is_last = last.iter().any(|result| result.call.as_str() == item.id.as_str());
+        is_question(item) && (is_last || (item.answer.is_none() && !is_asked_again(item, items)))
+    };
+    let questions: Vec<_> = items.iter().filter(is_answered_here).collect();
+    let ids: Vec<_> = questions.iter().map(|item| InterruptId::from(item.id.as_str())).collect();
+    for GivenResult { call, content, error } in hai::input::take_answers(&mut input.messages, &ids) {
+        if entries.iter().any(|entry| entry.interrupt.as_str() == call.as_str()) {
+            continue;
+        }
+        let item = questions.iter().rev().find(|item| item.id.as_str() == call.as_str());
+        let interrupt = InterruptId::from(call.as_str());
+        entries.extend(item.map(|item| match error {
+            None => resolved(&interrupt, Json::from(schema::value_of_text(item, &content))),
+            // A tool that failed to ask has no answer.
+            Some(_) => {
+                ResumeEntry { interrupt, status: ResumeStatus::Cancelled, payload: None, metadata: None }
+            }
+        }));
+    }
+}
+
+/// Turns the output that an AI SDK page gives to a guarded call into the answer to the question about the call. The SDK's
+/// approvals have no room for anything but yes, no and a reason; an output has. Where a yes or no is asked for, the output
+/// must contain one. An output in `stored` is the agent's own.
+fn take_outputs(input: &mut RunInput, items: &[Pending], stored: &[Message], entries: &mut Vec<ResumeEntry>) {
+    const MEMBERS: &[&str] = &["approved", "confirmed", "reason", "editedArgs", "payload"];
+    if !asks_about_calls(items) {
+        return;
+    }
+    let is_decision = |answer: &Value| {
+        answer.as_object().is_some_and(|answer| {
+            ["approved", "confirmed"].iter().any(|key| answer.get(*key).is_some_and(Value::is_boolean))
+                && answer.keys().all(|key| MEMBERS.contains(&key.as_str()))
+        })
+    };
+    let is_stored = |output: &GivenResult| {
+        let same = |it: GivenResult| it.call == output.call && it.content == output.content;
+        stored.iter().filter_map(GivenResult::of).any(same)
+    };
+    for output in ai_sdk::input::outputs_of_last_turn(&input.messages) {
+        let asks = |item: &&Pending| {
+            pending::is_required(item)
+                && item.answer.is_none()
+                && pending::guarded_call(item).as_deref() == Some(output.call.as_str())
+        };
+        let Some(item) = items.iter().rev().find(asks) else { continue };
+        if output.error.is_some() || is_stored(&output) {
+            continue;
+        }
+        let answer = schema::value_of_text(item, &output.content);
+        if *item.kind != *APPROVAL || is_decision(&answer) {
+            remove_results(&mut input.messages, |call| *call == output.call);
+            entries.push(resolved(&item.id.as_str().into(), Json::from(answer)));
+        }
+    }
+}
+
+/// Removes results that answered a question in an earlier request: in HAI they are no results of the agent's calls.
+fn remove_answered_questions(messages: &mut Vec<Message>, items: &[Pending]) {
+    remove_results(messages, |call| {
+        items.iter().any(|item| pending::is_required(item) && item.id.as_str() == call.as_str())
+    });
+}
+
+/// Removes results of calls that neither the thread nor the conversation of the client contains.
+pub(crate) fn remove_unknown_results(messages: &mut Vec<Message>, unknown: &[ToolCallId]) {
+    let forged: Vec<_> = unknown.iter().filter(|call| !has_call(messages, call)).collect();
+    remove_results(messages, |call| forged.contains(&call));
+}
+
+/// Removes results of calls about which a question is open. Such a call runs only after the answer is yes, so nothing can
+/// have produced the result; the agent would believe it whatever the answer is.
+pub(crate) fn remove_guarded_results(messages: &mut Vec<Message>, items: &[Pending]) {
+    for item in items.iter().filter(|item| item.answer.is_none()) {
+        let Some(call) = pending::guarded_call(item) else { continue };
+        while let Some(forged) = ag_ui::input::result_of_call(messages, &call) {
+            let is_forged = |message: &Message| GivenResult::of(message).as_ref() == Some(&forged);
+            let Some(index) = messages.iter().rposition(is_forged) else { break };
+            messages.remove(index);
+        }
+    }
+}
+
+fn remove_results(messages: &mut Vec<Message>, is_removed: impl Fn(&ToolCallId) -> bool) {
+    messages.retain(|message| !matches!(&message.body, MessageBody::Tool { call, .. } if is_removed(call)));
+}
+
+fn resolved(interrupt: &InterruptId, payload: Json) -> ResumeEntry {
+    ResumeEntry {
+        interrupt: interrupt.clone(),
+        status: ResumeStatus::Resolved,
+        payload: Some(payload).filter(|payload| !payload.is_null()),
+        metadata: None,
+    }
+}
+
+/// Whether an item is a call that waits for its result.
+fn is_call(item: &Pending) -> bool {
+    *item.kind == *FRONTEND_TOOL || *item.kind == *LONG_RUNNING_TOOL
+}
+
+/// Whether an item of the same id was answered before: a LangGraph node that asks until the answer is acceptable asks under
+/// one id. A result that is not at the end of the conversation may then be the old answer.
+fn is_asked_again(item: &Pending, items: &[Pending]) -> bool {
+    items.iter().any(|other| other.id == item.id && other.answer.is_some())
+}
+
+/// Whether a conversation contains a call.
+fn has_call(messages: &[Message], call: &str) -> bool {
+    messages.iter().flat_map(|message| message.tool_calls()).any(|made| made.id.as_str() == call)
+}
