@@ -1,4 +1,4 @@
-//! `agentwire check`: names each breach of a stream, from a file, a pipe or a running server.
+//! `agentwire check`: lists the violations in a stream from a file, a pipe or a running server.
 
 use std::{fmt::Display, path::Path, process::ExitCode};
 
@@ -19,18 +19,18 @@ use crate::{
     print, remote,
 };
 
-/// Breaches beyond this are counted, not printed.
-const SHOWN: u64 = 100;
+/// Maximum number of printed violations; further ones are only counted.
+const MAX_PRINTED: u64 = 100;
 
 pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     let format = formats::reader(&arguments.format)?;
-    let inspection = if is_address(&arguments.input) {
+    let inspection = if is_url(&arguments.input) {
         remote::check(arguments, format)?
     } else {
         let mut input = Input::open(Path::new(&arguments.input))?;
         let framing = match input.framing(format.reads) {
             Ok(framing) => framing,
-            // Nothing is a stream that lacks all that it must have, and that is for the rules to say.
+            // An empty input is checked as an empty stream, so that the missing events are reported as violations.
             Err(foreign) if foreign.is_empty() => format.reads.first().copied().unwrap_or(Framing::Lines),
             Err(foreign) => {
                 let message = format!("`{}` is not valid {}: {foreign}", input.name, format.name);
@@ -51,10 +51,10 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
     Ok(inspection.conclude())
 }
 
-/// Whether the input is a server. Schemes are the same in capitals.
-fn is_address(input: &str) -> bool {
+/// Whether the input is the URL of a server. Schemes are case-insensitive.
+fn is_url(input: &str) -> bool {
     let scheme = input.split_once("://").map_or("", |(scheme, _)| scheme);
-    ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+    ["http", "https"].iter().any(|name| scheme.eq_ignore_ascii_case(name))
 }
 
 /// A stream under inspection.
@@ -65,10 +65,11 @@ pub(crate) struct Inspection {
     unit: &'static str,
     events: Vec<Event>,
     seen: u64,
-    breaches: u64,
-    carriage_return: bool,
-    /// The thread and run that the server was asked for, and those that it last started.
-    asked: Option<(ThreadId, RunId)>,
+    violations: u64,
+    has_carriage_return: bool,
+    /// The requested thread and run, for the response of a server.
+    requested: Option<(ThreadId, RunId)>,
+    /// The last started thread and run.
     started: Option<(ThreadId, RunId)>,
 }
 
@@ -84,31 +85,31 @@ impl Inspection {
             unit: if framing == Framing::Lines { "line" } else { "frame" },
             events: Vec::new(),
             seen: 0,
-            breaches: 0,
-            carriage_return: false,
-            asked: None,
+            violations: 0,
+            has_carriage_return: false,
+            requested: None,
             started: None,
         }
     }
 
-    /// What comes is the answer to a request for this run.
-    pub(crate) fn ask(&mut self, thread: ThreadId, run: RunId) {
-        self.asked = Some((thread, run));
+    /// Sets the thread and run that the stream should belong to.
+    pub(crate) fn expect_run(&mut self, thread: ThreadId, run: RunId) {
+        self.requested = Some((thread, run));
     }
 
-    /// Prints a breach.
-    pub(crate) fn breach(&mut self, place: impl Display, rule: &str, what: impl Display) {
-        self.breaches += 1;
-        if self.breaches <= SHOWN {
-            print::line_or(format_args!("{place}: {rule}: {what}"), Class::Breaches as i32);
+    /// Counts and prints a violation.
+    pub(crate) fn report(&mut self, position: impl Display, rule: &str, message: impl Display) {
+        self.violations += 1;
+        if self.violations <= MAX_PRINTED {
+            print::line_or_exit(format_args!("{position}: {rule}: {message}"), Class::Violations as i32);
         }
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        if self.framing == Framing::Sse && !self.carriage_return && bytes.contains(&b'\r') {
-            self.carriage_return = true;
-            let what = "expected lines that end with LF, found a carriage return: the official client finds no frame";
-            self.breach("stream", "line-ends", what);
+        if self.framing == Framing::Sse && !self.has_carriage_return && bytes.contains(&b'\r') {
+            self.has_carriage_return = true;
+            let message = "expected lines that end with LF, found a carriage return: the official client finds no frame";
+            self.report("stream", "line-ends", message);
         }
         self.source.push(bytes);
         self.read_frames();
@@ -118,10 +119,10 @@ impl Inspection {
         self.source.finish();
         self.read_frames();
         self.source.end(&StreamEnd::Closed, &mut self.events);
-        self.judge("end");
-        if let Some(breach) = self.checker.as_mut().and_then(Checker::end) {
-            let what = format!("expected {}, found {}", breach.expected, breach.found);
-            self.breach("end", &rule_label(breach.rule), what);
+        self.check_events("end");
+        if let Some(violation) = self.checker.as_mut().and_then(Checker::end) {
+            let message = format!("expected {}, found {}", violation.expected, violation.found);
+            self.report("end", &rule_label(violation.rule), message);
         }
     }
 
@@ -133,59 +134,62 @@ impl Inspection {
                 Some(Err(error)) => (error.index, error.offset, Err(error)),
                 Some(Ok(frame)) => (frame.index, frame.offset, reader.read_frame(&frame, &mut self.events)),
             };
-            let place = format!("{} {} (byte {offset})", self.unit, index + 1);
+            let position = format!("{} {} (byte {offset})", self.unit, index + 1);
             if let Err(error) = result {
                 let rule = match error.problem {
                     InputProblem::Event(_) | InputProblem::Incomplete(_) => "malformed",
                     _ => "frame",
                 };
-                self.breach(&place, rule, error.problem);
+                self.report(&position, rule, error.problem);
             }
-            self.judge(&place);
+            self.check_events(&position);
         }
     }
 
-    /// Checks the events that the last frame gave.
-    fn judge(&mut self, place: &str) {
+    /// Checks the events of the last frame.
+    fn check_events(&mut self, position: &str) {
         for event in std::mem::take(&mut self.events) {
             self.seen += 1;
-            if let (Some(_), Body::RunStarted(started)) = (&self.asked, &event.body) {
+            if let (Some(_), Body::RunStarted(started)) = (&self.requested, &event.body) {
                 self.started = Some((started.thread.clone(), started.run.clone()));
             }
-            let Some(breach) = self.checker.as_mut().and_then(|checker| checker.check(&event)) else {
+            let Some(violation) = self.checker.as_mut().and_then(|checker| checker.check(&event)) else {
                 continue;
             };
-            let what = format!("expected {}, found {}", breach.expected, breach.found);
-            self.breach(place, &rule_label(breach.rule), what);
+            let message = format!("expected {}, found {}", violation.expected, violation.found);
+            self.report(position, &rule_label(violation.rule), message);
         }
     }
 
-    /// Prints what was tolerated and the verdict.
+    /// Prints the tolerated deviations and the summary; returns the exit code.
     pub(crate) fn conclude(self) -> ExitCode {
         print_notes(self.source.tally());
-        // The last run of a stream is the one that was asked for. The official client takes any ids, and so do
-        // servers that play a recording; but a client that looks for its run will not find it.
-        if let (Some(asked), Some(started)) = (&self.asked, &self.started)
-            && asked != started
+        // The last run of a stream should be the requested one. The official client accepts any ids, and servers that
+        // play a recording send others; but a client that looks for its run by id does not find it.
+        if let (Some(requested), Some(started)) = (&self.requested, &self.started)
+            && requested != started
         {
             let (thread, run) = started;
-            eprintln!("note: the answer is thread `{thread}` and run `{run}`, not those of the request");
+            eprintln!("note: the response is thread `{thread}` and run `{run}`, not those of the request");
         }
         if self.source.replaced_bytes() > 0 {
             eprintln!("note: {} bytes are not UTF-8", self.source.replaced_bytes());
         }
-        if self.breaches > SHOWN {
-            print::line_or(format_args!("… and {} more", self.breaches - SHOWN), Class::Breaches as i32);
+        if self.violations > MAX_PRINTED {
+            print::line_or_exit(
+                format_args!("… and {} more", self.violations - MAX_PRINTED),
+                Class::Violations as i32,
+            );
         }
-        match self.breaches {
+        match self.violations {
             0 => {
                 eprintln!("ok: {}", counted(self.seen, "event"));
                 ExitCode::SUCCESS
             }
-            breaches => {
-                let breaches = counted(breaches, "breach");
-                eprintln!("{breaches} in {}", counted(self.seen, "event"));
-                ExitCode::from(Class::Breaches as u8)
+            violations => {
+                let violations = counted(violations, "violation");
+                eprintln!("{violations} in {}", counted(self.seen, "event"));
+                ExitCode::from(Class::Violations as u8)
             }
         }
     }
@@ -196,19 +200,15 @@ fn rule_label(rule: agentwire_core::order::Rule) -> String {
 }
 
 fn print_notes(tally: &Tally) {
-    for (what, name, count) in tally.iter() {
+    for (category, name, count) in tally.iter() {
         let times = counted(count.times, "time");
-        eprintln!("note: {what} `{name}`, {times}, first in frame {}", count.first_frame);
+        eprintln!("note: {category} `{name}`, {times}, first in frame {}", count.first_frame);
     }
 }
 
-/// A number of things in words.
-fn counted(number: u64, what: &str) -> String {
-    match (number, what) {
-        (1, _) => format!("1 {what}"),
-        (_, "breach") => format!("{number} breaches"),
-        _ => format!("{number} {what}s"),
-    }
+/// A number with its noun, in singular or plural.
+fn counted(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
 /// The error for a server that cannot be checked.

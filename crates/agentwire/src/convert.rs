@@ -1,4 +1,4 @@
-//! `agentwire convert`.
+//! `agentwire convert`: translates a stream between formats and reports losses and repairs.
 
 use std::{
     fs::File,
@@ -24,14 +24,14 @@ use crate::{
     progress,
 };
 
-/// The code of a run whose input could not be read to its end.
+/// Error code of a run whose input could not be read to its end.
 const UNREADABLE: &str = "INPUT_UNREADABLE";
 
 pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     let from = formats::reader(&arguments.from)?;
     let (to, profile) = formats::writer(&arguments.to)?;
     let mut pairs = arguments.options.clone();
-    // The time of events whose source gives none, for formats whose events all have one.
+    // For formats that require a time: the time of events whose source has none.
     if let Some(option) = to.time_option
         && !pairs.iter().any(|pair| pair.split_once('=').is_some_and(|(name, _)| name == option))
     {
@@ -81,17 +81,17 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
         None => Ok(()),
     };
     loop {
-        let mut ended = result.is_err();
-        if !ended {
+        let mut is_done = result.is_err();
+        if !is_done {
             result = match input.read(&mut chunk) {
                 Ok(0) => {
-                    ended = true;
+                    is_done = true;
                     converter.end(&StreamEnd::Closed)
                 }
                 Ok(read) => converter.push(&chunk[..read]),
-                // The stream is whole even if its source is not.
+                // The output is a complete stream even if the input is not.
                 Err(error) => {
-                    ended = true;
+                    is_done = true;
                     let (code, message) = (UNREADABLE.into(), error.message.as_str().into());
                     unreadable = Some(error);
                     converter.end(&StreamEnd::Failed { code, message })
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
         if !converter.output().drain(|bytes| output.write(bytes)).map_err(|error| output.failed(&error))? {
             return Ok(ExitCode::SUCCESS);
         }
-        if ended || result.is_err() {
+        if is_done || result.is_err() {
             break;
         }
     }
@@ -117,8 +117,8 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
         Err(failed) => {
             let error =
                 Error::new(Class::Input, format!("`{}` is not valid {}: {failed}", input.name, from.name));
-            let foreign = matches!(failed.problem, InputProblem::Foreign(_));
-            Err(if foreign {
+            let is_foreign = matches!(failed.problem, InputProblem::Foreign(_));
+            Err(if is_foreign {
                 error.hint("the output is a run that ends with RUN_ERROR")
             } else if arguments.lenient {
                 error
@@ -129,7 +129,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     }
 }
 
-/// Whether writing would destroy what is still to be read, by whatever names the file goes.
+/// Whether input and output are the same file, also under different names: writing would destroy the input.
 fn is_same_file(input: &Path, output: &Path) -> bool {
     let input = if input == Path::new("-") { Path::new("/dev/stdin") } else { input };
     if output == Path::new("-") {
@@ -138,7 +138,7 @@ fn is_same_file(input: &Path, output: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
-        // Devices and pipes keep nothing that could be destroyed.
+        // Devices and pipes have no contents to destroy.
         let identity = |path: &Path| {
             let metadata = path.metadata().ok().filter(|metadata| metadata.is_file())?;
             Some((metadata.dev(), metadata.ino()))
@@ -151,7 +151,7 @@ fn is_same_file(input: &Path, output: &Path) -> bool {
     }
 }
 
-/// Where the bytes go.
+/// The output file or stdout.
 struct Output {
     sink: Box<dyn Write>,
     name: String,
@@ -169,7 +169,7 @@ impl Output {
         }
     }
 
-    /// Writes and flushes; says `false` when the reader of a pipe has left, which is no failure of ours.
+    /// Writes and flushes; returns `false` on a closed pipe, which is not an error.
     fn write(&mut self, bytes: &[u8]) -> io::Result<bool> {
         match progress::suspend(|| self.sink.write_all(bytes).and_then(|()| self.sink.flush())) {
             Ok(()) => Ok(true),
@@ -202,9 +202,9 @@ fn report_text(report: &Report) -> String {
         }
         text.push_str(title);
         text.push('\n');
-        for (name, times, why) in rows {
-            let why = if why.is_empty() { String::new() } else { format!("  {why}") };
-            text.push_str(&format!("  {times:>8}  {name}{why}\n"));
+        for (name, times, reason) in rows {
+            let reason = if reason.is_empty() { String::new() } else { format!("  {reason}") };
+            text.push_str(&format!("  {times:>8}  {name}{reason}\n"));
         }
     };
     let exact = report.exact.iter().map(|(kind, times)| ((*kind).to_owned(), *times, String::new()));
@@ -220,8 +220,8 @@ fn report_text(report: &Report) -> String {
     let mut tolerated: Vec<_> = report
         .tolerated
         .iter()
-        .map(|(what, name, count)| {
-            (format!("{what} `{name}`"), count.times, format!("first in frame {}", count.first_frame))
+        .map(|(category, name, count)| {
+            (format!("{category} `{name}`"), count.times, format!("first in frame {}", count.first_frame))
         })
         .collect();
     if report.replaced_bytes > 0 {
@@ -250,9 +250,9 @@ fn report_json(report: &Report) -> serde_json::Value {
     let tolerated: Vec<_> = report
         .tolerated
         .iter()
-        .map(|(what, name, count)| {
+        .map(|(category, name, count)| {
             let (times, first) = (count.times, count.first_frame);
-            serde_json::json!({"what": what, "name": name, "times": times, "firstFrame": first})
+            serde_json::json!({"what": category, "name": name, "times": times, "firstFrame": first})
         })
         .collect();
     serde_json::json!({

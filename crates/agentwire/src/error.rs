@@ -6,7 +6,7 @@ use std::{fmt, process::ExitCode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// `check` found violations.
-    Breaches = 1,
+    Violations = 1,
     /// The command was used wrongly; clap uses the same number.
     Usage = 2,
     /// The input is malformed.

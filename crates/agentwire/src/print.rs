@@ -18,11 +18,11 @@ macro_rules! println {
 }
 
 pub(crate) fn line(text: fmt::Arguments<'_>) {
-    line_or(text, 0);
+    line_or_exit(text, 0);
 }
 
 /// Prints a line; on a closed pipe, exits with `code`, for commands whose result is already known.
-pub(crate) fn line_or(text: fmt::Arguments<'_>, code: i32) {
+pub(crate) fn line_or_exit(text: fmt::Arguments<'_>, code: i32) {
     match progress::suspend(|| writeln!(anstream::stdout(), "{text}")) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(code),

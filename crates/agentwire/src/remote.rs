@@ -66,21 +66,21 @@ async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
         return Err(server_error(format!("`{url}` answered {status}: {}", excerpt(&mut response).await)));
     }
     let mut inspection = Inspection::new(format, framing, arguments.max_frame);
-    inspection.ask(input.thread, input.run);
+    inspection.expect_run(input.thread, input.run);
     let content_type = response.headers().get("content-type").and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or("none").to_owned();
     let plain = content_type.split(';').next().unwrap_or_default().trim();
     if (framing == Framing::Prefixed && content_type != accept) || plain != accept {
-        let what = format!("expected `{accept}`, found `{content_type}`");
-        inspection.breach("response", "content-type", what);
+        let message = format!("expected `{accept}`, found `{content_type}`");
+        inspection.report("response", "content-type", message);
     }
     loop {
         match response.chunk().await {
             Ok(Some(bytes)) => inspection.push(&bytes),
             Ok(None) => break,
             Err(error) => {
-                let what = format!("expected the end of the run, found {}", innermost(&error));
-                inspection.breach("response", "connection", what);
+                let message = format!("expected the end of the run, found {}", innermost(&error));
+                inspection.report("response", "connection", message);
                 break;
             }
         }
