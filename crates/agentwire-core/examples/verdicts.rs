@@ -1,7 +1,7 @@
 //! Judges many AG-UI streams in one process, for the comparison with the official client in `e2e/ag-ui`.
 //!
 //! Reads JSON lines `{"name", "stream"}` on stdin, where `stream` is the text of an SSE body, and answers each
-//! with `{"name", "breaches": [{"rule", "client"}], "malformed", "outputs": {"ag-ui@1", …}}`: what `agentwire
+//! with `{"name", "violations": [{"rule", "client"}], "malformed", "outputs": {"ag-ui@1", …}}`: what `agentwire
 //! check` would say, and what `agentwire convert` would write, in hex where it is binary. One process per
 //! stream would spend nine tenths of its time on starting.
 
@@ -12,7 +12,7 @@ use agentwire_core::{
     event::StreamEnd,
     format::{Format, Options, Setup},
     framing::{DEFAULT_MAX_FRAME, Decoder, Framing},
-    order::{Breach, Checker},
+    order::{Checker, Violation},
     source::{GuardedSource, SourceOptions},
 };
 use serde_json::{Map, Value, json};
@@ -25,30 +25,30 @@ fn main() -> io::Result<()> {
     for line in io::stdin().lock().lines() {
         let line: Value = serde_json::from_str(&line?)?;
         let stream = line["stream"].as_str().unwrap_or_default();
-        let (breaches, malformed) = check(stream.as_bytes());
+        let (violations, malformed) = check(stream.as_bytes());
         let outputs: Map<_, _> =
             TARGETS.iter().map(|target| ((*target).to_owned(), convert(stream.as_bytes(), target))).collect();
-        let breaches: Vec<_> = breaches
+        let violations: Vec<_> = violations
             .iter()
-            .map(|breach| json!({"rule": breach.rule.name(), "client": breach.rule.enforced_by_client()}))
+            .map(|violation| json!({"rule": violation.rule.name(), "client": violation.rule.enforced_by_client()}))
             .collect();
         let answer = json!({
-            "name": line["name"], "breaches": breaches, "malformed": malformed, "outputs": outputs,
+            "name": line["name"], "violations": violations, "malformed": malformed, "outputs": outputs,
         });
         writeln!(stdout, "{answer}")?;
     }
     stdout.flush()
 }
 
-/// The breaches and the first malformed frame, as `agentwire check` finds them.
-fn check(stream: &[u8]) -> (Vec<Breach>, Option<String>) {
+/// The violations and the first malformed frame, as `agentwire check` finds them.
+fn check(stream: &[u8]) -> (Vec<Violation>, Option<String>) {
     let format = Format::find("ag-ui").expect("the format is built in");
     let options = Options::parse(["old_shapes=refuse"], format.options).expect("the option is known");
     let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
     let mut reader = format.reader.expect("the format has a reader")(&setup);
     let mut decoder = Decoder::new(Framing::Sse, DEFAULT_MAX_FRAME);
     let mut checker = Checker::new();
-    let (mut breaches, mut malformed, mut events) = (Vec::new(), None, Vec::new());
+    let (mut violations, mut malformed, mut events) = (Vec::new(), None, Vec::new());
     decoder.push(stream);
     decoder.finish();
     while let Some(frame) = decoder.next_frame() {
@@ -60,12 +60,12 @@ fn check(stream: &[u8]) -> (Vec<Breach>, Option<String>) {
             Err(error) => Some(error.to_string()),
         };
         malformed = malformed.or(problem);
-        breaches.extend(events.drain(..).filter_map(|event| checker.check(&event)));
+        violations.extend(events.drain(..).filter_map(|event| checker.check(&event)));
     }
     reader.end(&StreamEnd::Closed, &mut events);
-    breaches.extend(events.drain(..).filter_map(|event| checker.check(&event)));
-    breaches.extend(checker.end());
-    (breaches, malformed)
+    violations.extend(events.drain(..).filter_map(|event| checker.check(&event)));
+    violations.extend(checker.end());
+    (violations, malformed)
 }
 
 /// The stream in another profile: text, or hex where it is binary.

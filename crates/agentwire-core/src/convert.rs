@@ -104,7 +104,7 @@ impl Converter {
         })
     }
 
-    /// Takes in bytes; what comes of them waits in [`Converter::output`].
+    /// Adds bytes; the encoded frames are in [`Converter::output`].
     ///
     /// # Errors
     /// When a frame is malformed; the output then ends with RUN_ERROR.
@@ -118,7 +118,7 @@ impl Converter {
         result
     }
 
-    /// The input has ended.
+    /// Ends the input.
     ///
     /// # Errors
     /// When the last frame is malformed; the output then ends with RUN_ERROR.
@@ -133,7 +133,7 @@ impl Converter {
         result
     }
 
-    /// The input is something else than a stream of this format; the output is a run that ends with RUN_ERROR.
+    /// Refuses an input that is not a stream of this format: the output is a run that ends with RUN_ERROR.
     pub fn refuse(&mut self, foreign: Foreign) -> InputError {
         let Self { source, writer, out, written } = self;
         let error = source.refuse(foreign, &mut |event| written.write(&mut **writer, &event, out));
@@ -142,12 +142,12 @@ impl Converter {
         error
     }
 
-    /// What waits to be written.
+    /// The encoded frames.
     pub fn output(&mut self) -> &mut Frames {
         &mut self.out
     }
 
-    /// What happened so far.
+    /// The report so far.
     #[must_use]
     pub fn report(&self) -> Report {
         let Written { exact, approximated, dropped } = &self.written;
@@ -166,7 +166,7 @@ impl Converter {
                 .source
                 .tally()
                 .iter()
-                .map(|(what, name, count)| (what, name.into(), count))
+                .map(|(kind, name, count)| (kind, name.into(), count))
                 .collect(),
             replaced_bytes: self.source.replaced_bytes(),
         }
@@ -186,7 +186,7 @@ impl Written {
     }
 }
 
-/// What a conversion did, event kind by event kind.
+/// The result of a conversion, by kind of event.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Whole frames read.
@@ -201,19 +201,19 @@ pub struct Report {
     pub dropped: Vec<Loss>,
     /// Repairs of the guard.
     pub repaired: Vec<(Rule, u64)>,
-    /// What the reader tolerated: what, name, how often and where first.
+    /// Deviations that the reader tolerated: kind, name and count.
     pub tolerated: Vec<(&'static str, String, Count)>,
     /// Bytes that were not UTF-8.
     pub replaced_bytes: u64,
 }
 
-/// Something that could not be expressed exactly.
+/// A kind of event that was not expressed exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The kind of event.
     pub kind: &'static str,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
-    /// How often.
+    /// The number of events.
     pub times: u64,
 }

@@ -1,10 +1,10 @@
-//! Counts what was tolerated, so that nothing is lost silently.
+//! Counts of tolerated deviations, so that no loss is silent.
 
 use std::collections::BTreeMap;
 
-/// How often each kind of thing was tolerated, and where first.
+/// Counts of tolerated deviations by kind and name, each with its first frame.
 ///
-/// Distinct entries are bounded: a hostile stream can name as many unknown events as it likes. Beyond
+/// Distinct entries are bounded, because a hostile stream can contain any number of unknown names. Beyond
 /// [`Tally::LIMIT`], further names are counted together as `(others)`.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
@@ -16,9 +16,9 @@ pub struct Tally {
 /// One line of a [`Tally`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// How often.
+    /// The number of occurrences.
     pub times: u64,
-    /// The frame in which it was seen first, counting from 1; 0 if no frame was involved.
+    /// The first frame that contains it, counting from 1; 0 if no frame is involved.
     pub first_frame: u64,
 }
 
@@ -26,55 +26,55 @@ impl Tally {
     /// Enough for every honest stream, small enough for a report.
     pub const LIMIT: usize = 256;
 
-    /// A tally for a reader that tolerates only what the official client of its format does.
+    /// A tally for a reader that tolerates no more than the official client of its format.
     pub(crate) fn strict() -> Self {
         Self { strict: true, ..Self::default() }
     }
 
-    /// Whether old shapes that the official client refuses are to be refused.
+    /// Whether the reader refuses old shapes that the official client refuses.
     pub(crate) fn is_strict(&self) -> bool {
         self.strict
     }
 
-    /// Says which frame (counting from 1) is being read.
+    /// Sets the frame that is being read, counting from 1.
     pub fn at_frame(&mut self, frame: u64) {
         self.frame = frame;
     }
 
-    /// Counts one `name` of kind `what`.
-    pub fn note(&mut self, what: &'static str, name: &str) {
-        self.add(what, name, 1);
+    /// Counts one `name` of `kind`.
+    pub fn note(&mut self, kind: &'static str, name: &str) {
+        self.add(kind, name, 1);
     }
 
-    /// Counts several.
-    pub fn add(&mut self, what: &'static str, name: &str, times: u64) {
-        // A name comes from the peer: keep it short.
+    /// Counts several occurrences of `name`.
+    pub fn add(&mut self, kind: &'static str, name: &str, times: u64) {
+        // The name comes from the peer, so its length is bounded.
         let mut name: String = name.chars().take(80).collect();
-        let known = self.entries.contains_key(&(what, name.clone()));
-        if !known && self.entries.len() >= Self::LIMIT {
+        let is_known = self.entries.contains_key(&(kind, name.clone()));
+        if !is_known && self.entries.len() >= Self::LIMIT {
             name = "(others)".into();
         }
         let frame = self.frame;
-        let entry = self.entries.entry((what, name)).or_insert(Count { times: 0, first_frame: frame });
+        let entry = self.entries.entry((kind, name)).or_insert(Count { times: 0, first_frame: frame });
         entry.times += times;
     }
 
-    /// Adds what another tally has counted.
+    /// Adds the counts of another tally.
     pub fn absorb(&mut self, other: &Self) {
-        for (what, name, count) in other.iter() {
-            self.add(what, name, count.times);
+        for (kind, name, count) in other.iter() {
+            self.add(kind, name, count.times);
         }
     }
 
-    /// How often `name` of kind `what` was counted.
+    /// The count of `name` of `kind`.
     #[must_use]
-    pub fn count(&self, what: &'static str, name: &str) -> u64 {
-        self.entries.get(&(what, name.to_owned())).map_or(0, |count| count.times)
+    pub fn count(&self, kind: &'static str, name: &str) -> u64 {
+        self.entries.get(&(kind, name.to_owned())).map_or(0, |count| count.times)
     }
 
     /// All entries, by kind and name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str, Count)> {
-        self.entries.iter().map(|((what, name), count)| (*what, name.as_str(), *count))
+        self.entries.iter().map(|((kind, name), count)| (*kind, name.as_str(), *count))
     }
 
     /// Whether nothing was counted.

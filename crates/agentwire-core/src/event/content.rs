@@ -1,8 +1,8 @@
-//! What a message body is made of: plain text, or parts with media.
+//! Message content: plain text, or parts with media.
 
 use crate::json::Json;
 
-/// The body of a user message or of a tool's answer.
+/// The content of a user message or a tool result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
     /// Plain text.
@@ -11,7 +11,7 @@ pub enum Content {
     Parts(Vec<ContentPart>),
 }
 
-/// One part of a body.
+/// One part of a message's content.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ContentPart {
@@ -19,7 +19,7 @@ pub enum ContentPart {
     Text {
         /// The text.
         text: Box<str>,
-        /// Reserved by AG-UI; carried, never read.
+        /// Reserved by AG-UI; passed on without being read.
         id: Option<Box<str>>,
         /// Any JSON but `null`.
         metadata: Option<Json>,
@@ -28,18 +28,18 @@ pub enum ContentPart {
     Media {
         /// Image, audio, video or document.
         kind: MediaKind,
-        /// Where its bytes are.
+        /// The location of its bytes.
         source: PartSource,
-        /// Reserved by AG-UI; carried, never read.
+        /// Reserved by AG-UI; passed on without being read.
         id: Option<Box<str>>,
         /// Any JSON but `null`.
         metadata: Option<Json>,
     },
 }
 
-/// What kind of media.
+/// The kind of media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it all")]
+#[expect(missing_docs, reason = "the names are sufficient")]
 pub enum MediaKind {
     Image,
     Audio,
@@ -47,7 +47,7 @@ pub enum MediaKind {
     Document,
 }
 
-/// Where the bytes of a media part are.
+/// The location of the bytes of a media part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartSource {
     /// Inline.
@@ -57,14 +57,14 @@ pub enum PartSource {
         /// Media type.
         mime_type: Box<str>,
     },
-    /// Behind an address.
+    /// At an address.
     Url {
         /// The address.
         value: Box<str>,
         /// Media type, where known.
         mime_type: Option<Box<str>>,
     },
-    /// At a provider that issued a handle; only that provider can resolve it.
+    /// At a provider; only that provider can resolve the handle.
     File {
         /// The handle.
         value: Box<str>,
@@ -76,7 +76,7 @@ pub enum PartSource {
 }
 
 impl Content {
-    /// The text of the body: all of it, or the text parts joined.
+    /// The text: all of it, or the text parts joined.
     #[must_use]
     pub fn text(&self) -> String {
         match self {

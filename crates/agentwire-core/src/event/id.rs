@@ -1,15 +1,25 @@
-//! Names of things: cheap to clone, impossible to mix up.
+//! Ids: opaque strings, one type per kind, cheap to clone.
 //!
-//! Every id is an opaque string of whoever made it. A clone is a counter, not a copy, because a text
-//! delta names its message and must not allocate more than its own text.
+//! A clone counts a reference instead of copying the text, because every text delta holds the id of its message and
+//! must not allocate more than its own text.
 
-use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
+use std::sync::Arc;
 
-macro_rules! ids {
+/// Defines id types: shared strings that cannot be mixed up with each other.
+///
+/// ```
+/// agentwire_core::string_id! {
+///     /// The id of a tenant.
+///     TenantId;
+/// }
+/// assert_eq!(TenantId::from("acme").as_str(), "acme");
+/// ```
+#[macro_export]
+macro_rules! string_id {
     ($($(#[$doc:meta])* $name:ident;)+) => {$(
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(Arc<str>);
+        pub struct $name(::std::sync::Arc<str>);
 
         impl $name {
             /// The id as text.
@@ -28,60 +38,60 @@ macro_rules! ids {
                 Self(text.into())
             }
         }
-        impl From<Arc<str>> for $name {
-            fn from(text: Arc<str>) -> Self {
+        impl From<::std::sync::Arc<str>> for $name {
+            fn from(text: ::std::sync::Arc<str>) -> Self {
                 Self(text)
             }
         }
-        impl From<$name> for Arc<str> {
+        impl From<$name> for ::std::sync::Arc<str> {
             fn from(id: $name) -> Self {
                 id.0
             }
         }
-        impl Deref for $name {
+        impl ::std::ops::Deref for $name {
             type Target = str;
             fn deref(&self) -> &str {
                 &self.0
             }
         }
-        impl Borrow<str> for $name {
+        impl ::std::borrow::Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
             }
         }
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&*self.0, f)
+        impl ::std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Debug::fmt(&*self.0, f)
             }
         }
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.write_str(&self.0)
             }
         }
     )+};
 }
 
-ids! {
+string_id! {
     /// A conversation.
     ThreadId;
     /// One request in a thread, together with its events.
     RunId;
     /// A message: text, reasoning, tool result or activity.
     MessageId;
-    /// A call of a tool, named by the model that made it.
+    /// A tool call; the model chooses the id.
     ToolCallId;
     /// One invocation of a subagent.
     SubagentId;
-    /// Something a run waits for.
+    /// An interrupt: a question that a run waits for.
     InterruptId;
 }
 
-/// Hands out one shared allocation per distinct id.
+/// Returns one shared allocation per distinct id.
 ///
-/// A stream names the same few ids over and over. The last one is compared first, which is all that a long
-/// answer ever needs. The table is emptied at [`Interner::LIMIT`] entries or [`Interner::MAX_SIZE`] bytes: an id
-/// seen again after that costs one more allocation and is otherwise the same id.
+/// A stream repeats the same few ids. The last one is compared first, which suffices for a long text. The table is
+/// emptied at [`Interner::LIMIT`] entries or [`Interner::MAX_SIZE`] bytes: a repeated id then costs one more
+/// allocation and is otherwise the same id.
 #[derive(Debug, Default)]
 pub struct Interner {
     last: Option<Arc<str>>,
@@ -90,9 +100,9 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// Beyond this many distinct ids the table starts anew; a run rarely has a hundred.
+    /// The most distinct ids in the table; a run rarely has a hundred.
     pub const LIMIT: usize = 4096;
-    /// Beyond this many bytes of ids as well; [`Interner::LIMIT`] ids of 100 bytes take less.
+    /// The most bytes of ids in the table; [`Interner::LIMIT`] ids of 100 bytes take less.
     pub const MAX_SIZE: usize = 1 << 20;
 
     /// The shared form of `text`.

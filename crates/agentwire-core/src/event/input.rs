@@ -1,4 +1,4 @@
-//! The canonical request: what a user interface asks of an agent.
+//! The canonical request to run an agent.
 
 use super::{InterruptId, Message, RunId, ThreadId};
 use crate::json::{Json, Object};
@@ -8,7 +8,7 @@ use crate::json::{Json, Object};
 pub struct RunInput {
     /// The conversation.
     pub thread: ThreadId,
-    /// The run that shall answer.
+    /// The requested run.
     pub run: RunId,
     /// The run that spawned this one.
     pub parent_run: Option<RunId>,
@@ -20,13 +20,13 @@ pub struct RunInput {
     pub messages: Vec<Message>,
     /// Tools that the user interface can run.
     pub tools: Vec<Tool>,
-    /// What the agent should know beside the conversation.
+    /// Further information for the agent.
     pub context: Vec<Context>,
-    /// Passed through untouched; never `null`.
+    /// Passed on unchanged; never `null`.
     pub forwarded: Option<Json>,
-    /// Answers to interrupts of an earlier run; `Some(vec![])` was said, `None` was not.
+    /// Answers to interrupts of an earlier run; `Some(vec![])` and `None` differ on the wire.
     pub resume: Option<Vec<ResumeEntry>>,
-    /// Properties of the native request that the model has no place for.
+    /// Properties of the native request that the model lacks.
     pub unknown: Option<Object>,
 }
 
@@ -35,7 +35,7 @@ pub struct RunInput {
 pub struct Tool {
     /// Its name.
     pub name: Box<str>,
-    /// What it does, for the model.
+    /// Its description, for the model.
     pub description: Box<str>,
     /// JSON Schema of its arguments.
     pub parameters: Option<Json>,
@@ -46,7 +46,7 @@ pub struct Tool {
 /// A piece of ambient information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
-    /// What it is.
+    /// Its description.
     pub description: Box<str>,
     /// The information.
     pub value: Box<str>,
@@ -57,7 +57,7 @@ pub struct Context {
 pub struct ResumeEntry {
     /// The interrupt.
     pub interrupt: InterruptId,
-    /// Answered or abandoned.
+    /// Resolved or cancelled.
     pub status: ResumeStatus,
     /// The answer; never `null`.
     pub payload: Option<Json>,
@@ -65,16 +65,16 @@ pub struct ResumeEntry {
     pub metadata: Option<Object>,
 }
 
-/// Whether an interrupt was answered or abandoned.
+/// Whether an interrupt was answered or cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it all")]
+#[expect(missing_docs, reason = "the names are sufficient")]
 pub enum ResumeStatus {
     Resolved,
     Cancelled,
 }
 
 impl RunInput {
-    /// A request with nothing but its ids.
+    /// A request with only its ids.
     #[must_use]
     pub fn new(thread: impl Into<ThreadId>, run: impl Into<RunId>) -> Self {
         Self {

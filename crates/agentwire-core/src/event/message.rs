@@ -1,11 +1,11 @@
-//! Messages: what a conversation holds once its events have been folded.
+//! Messages: the conversation after its events have been folded.
 
 use super::{Content, MessageId, SubagentId, ToolCallId};
 use crate::json::Object;
 
-/// Who speaks.
+/// The role of a message's author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names say it all")]
+#[expect(missing_docs, reason = "the names are sufficient")]
 pub enum Role {
     Developer,
     System,
@@ -21,11 +21,11 @@ pub enum Role {
 pub struct Message {
     /// Its id.
     pub id: MessageId,
-    /// What the role says.
+    /// The content, by role.
     pub body: MessageBody,
     /// The speaker's name (not on tool, activity and reasoning messages).
     pub name: Option<Box<str>>,
-    /// Which subagent made it.
+    /// The subagent that produced it.
     pub subagent: Option<SubagentId>,
     /// Open key/value data.
     pub metadata: Option<Object>,
@@ -33,7 +33,7 @@ pub struct Message {
     pub encrypted: Option<Box<str>>,
 }
 
-/// What a message of each role carries.
+/// The content of a message, by role.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum MessageBody {
@@ -47,22 +47,22 @@ pub enum MessageBody {
         /// The text.
         content: Box<str>,
     },
-    /// What the agent said and which tools it called.
+    /// Text and tool calls of the agent.
     Assistant {
         /// The text, where the turn has one.
         content: Option<Box<str>>,
-        /// The calls; `Some(vec![])` and `None` mean the same and are kept apart only to fold exactly as
-        /// the official client does.
+        /// The calls; `Some(vec![])` and `None` mean the same and differ only to fold exactly as the official client
+        /// does.
         tool_calls: Option<Vec<ToolCall>>,
     },
-    /// What a person said.
+    /// A message of the user.
     User {
         /// Text or parts.
         content: Content,
     },
-    /// What a tool returned.
+    /// The outcome of a tool call.
     Tool {
-        /// The call it answers.
+        /// The tool call.
         call: ToolCallId,
         /// Text or parts.
         content: Content,
@@ -71,7 +71,7 @@ pub enum MessageBody {
     },
     /// Structured progress; never sent to the agent.
     Activity {
-        /// What kind of activity.
+        /// The kind of activity.
         kind: Box<str>,
         /// The structured content.
         content: Object,
@@ -99,7 +99,7 @@ pub struct ToolCall {
 }
 
 impl Message {
-    /// A message with nothing but id and body.
+    /// A message with only an id and a body.
     #[must_use]
     pub fn new(id: impl Into<MessageId>, body: MessageBody) -> Self {
         Self { id: id.into(), body, name: None, subagent: None, metadata: None, encrypted: None }
@@ -142,7 +142,7 @@ impl Message {
 }
 
 impl ToolCall {
-    /// A call with nothing but id, tool and arguments.
+    /// A call with only an id, a tool and arguments.
     #[must_use]
     pub fn new(id: impl Into<ToolCallId>, name: impl Into<Box<str>>, arguments: impl Into<Box<str>>) -> Self {
         Self {

@@ -1,9 +1,8 @@
-//! The canonical model: what every reader produces and every writer understands.
+//! Canonical events, messages and requests: the model between all readers and writers.
 //!
-//! It is AG-UI 1.0's meaning, closed under what the other formats can say. Chunk shorthands never occur
-//! here: readers expand them. What AG-UI has no event for ([`Body::Source`], [`Body::File`],
-//! [`Body::Block`], the collaboration events, [`Body::FinishReason`]) has a typed variant of its own; each
-//! writer decides how to express it, and the reader of the same format restores it.
+//! Its meaning is that of AG-UI 1.0, extended by the events of other formats that AG-UI lacks: [`Body::Source`],
+//! [`Body::File`], [`Body::Block`], the collaboration events and [`Body::FinishReason`]. Each writer decides how to
+//! express those, and the reader of the same format restores them. Chunk shorthands do not occur: readers expand them.
 
 mod answer;
 mod content;
@@ -29,42 +28,42 @@ use crate::{
 /// One canonical event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of event and its data.
     pub body: Body,
-    /// Which subagent invocation produced it; absent means the main agent. The subagent lifecycle events
-    /// name their subagent here too.
+    /// The subagent invocation that produced it; absent means the main agent. The subagent lifecycle events name their
+    /// subagent here too.
     pub subagent: Option<SubagentId>,
-    /// Milliseconds since the Unix epoch, as the source or the gateway gave it.
+    /// Milliseconds since the Unix epoch, set by the source or the gateway.
     pub timestamp: Option<i64>,
-    /// What few events carry; boxed so that the others stay small.
+    /// Rarely used data; boxed so that other events stay small.
     pub extra: Option<Box<Extra>>,
 }
 
-/// The rarely used companions of an event.
+/// The rarely used data of an event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Extra {
     /// Open key/value data; merges into the message, tool call or activity that the event builds.
     pub metadata: Option<Object>,
-    /// The native event this was translated from.
+    /// The native event that this was decoded from.
     pub raw: Option<Json>,
-    /// Properties of the native event that the canonical model has no place for. They build nothing; a
-    /// writer whose format has metadata keeps them there.
+    /// Properties of the native event that the canonical model lacks. They do not affect messages; a writer whose
+    /// format has metadata keeps them there.
     pub unknown: Option<Object>,
 }
 
 /// The kinds of canonical events.
 ///
-/// The grammar that orders them is in [`crate::order`].
+/// The rules for their order are in [`crate::order`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Body {
-    /// A run begins.
+    /// A run starts.
     RunStarted(Box<RunStarted>),
     /// A run ends without failure.
     RunFinished(Box<RunFinished>),
     /// A run fails. Nothing of the run follows.
     RunError(Box<RunError>),
-    /// A named step begins; the name is its identity within its owner.
+    /// A named step starts; the name identifies it within its owner.
     StepStarted {
         /// The step's name.
         name: Box<str>,
@@ -75,11 +74,11 @@ pub enum Body {
         name: Box<str>,
     },
 
-    /// A text message opens (or opens again: content then appends).
+    /// A text message opens, or reopens: further text is then appended.
     TextStart {
         /// The message.
         message: MessageId,
-        /// Who speaks; absent means the assistant. Never [`Role::Tool`], `Activity` or `Reasoning`.
+        /// The role of the speaker; absent means the assistant. Never [`Role::Tool`], `Activity` or `Reasoning`.
         role: Option<Role>,
         /// The speaker's name.
         name: Option<Box<str>>,
@@ -118,7 +117,7 @@ pub enum Body {
         /// The call.
         call: ToolCallId,
     },
-    /// What a tool returned.
+    /// The outcome of a tool call.
     ToolResult(Box<ToolResult>),
 
     /// Replaces the state.
@@ -131,7 +130,7 @@ pub enum Body {
         /// RFC 6902 operations.
         patch: Patch,
     },
-    /// Restates the conversation.
+    /// Replaces the conversation.
     MessagesSnapshot {
         /// All messages, oldest first.
         messages: Vec<Message>,
@@ -141,7 +140,7 @@ pub enum Body {
     ActivitySnapshot {
         /// The activity message.
         message: MessageId,
-        /// What kind of activity.
+        /// The kind of activity.
         kind: Box<str>,
         /// The structured content.
         content: Object,
@@ -152,15 +151,15 @@ pub enum Body {
     ActivityDelta {
         /// The activity message.
         message: MessageId,
-        /// What kind of activity.
+        /// The kind of activity.
         kind: Box<str>,
         /// RFC 6902 operations on the content.
         patch: Patch,
     },
 
-    /// A span of reasoning opens. It builds nothing; messages inside it do.
+    /// A span of reasoning opens. It creates no message; the messages inside it do.
     ReasoningStart {
-        /// The span; a name space of its own.
+        /// The span; its ids are separate from those of messages.
         message: MessageId,
         /// A heading, where the source has one.
         title: Option<Box<str>>,
@@ -187,36 +186,36 @@ pub enum Body {
         /// The span.
         message: MessageId,
     },
-    /// An opaque artefact of the provider that must come back unchanged.
+    /// An opaque artefact that must be sent back to the provider unchanged.
     ReasoningEncrypted {
-        /// What it belongs to.
+        /// The message or call that it belongs to.
         entity: EncryptedEntity,
         /// The artefact.
         value: Box<str>,
     },
 
-    /// A subagent begins; [`Event::subagent`] names it.
+    /// A subagent starts; [`Event::subagent`] names it.
     SubagentStarted(Box<SubagentStarted>),
     /// A subagent ends.
     SubagentFinished {
-        /// What it returned; never `null`.
+        /// The returned value; never `null`.
         result: Option<Json>,
         /// Absent means success.
         outcome: Option<SubagentOutcome>,
     },
-    /// A subagent fails. The run goes on.
+    /// A subagent fails. The run continues.
     SubagentError {
-        /// What went wrong.
+        /// The explanation for a person.
         message: Box<str>,
         /// A stable code.
         code: Option<Box<str>>,
     },
 
-    /// A native event that nobody translated.
+    /// A native event without a canonical form.
     Raw {
         /// The event.
         event: Json,
-        /// Where it came from.
+        /// Its origin.
         source: Option<Box<str>>,
     },
     /// An application's own event.
@@ -235,13 +234,13 @@ pub enum Body {
     Block(Box<Block>),
     /// One agent hands work to another (HAI's agent collaboration).
     CollaborationStart {
-        /// This hand-over; unique in the run.
+        /// The id of the hand-over; unique in the run.
         id: MessageId,
-        /// The message id that the source used for it (sources repeat them).
+        /// The native message id, which sources repeat.
         message: Option<MessageId>,
-        /// Who hands over.
+        /// The agent that hands over.
         from: Box<str>,
-        /// Who takes over.
+        /// The agent that takes over.
         to: Box<str>,
     },
     /// A task of an open hand-over.
@@ -256,7 +255,7 @@ pub enum Body {
         /// The hand-over.
         id: MessageId,
     },
-    /// Why a model stopped, in the source's own word.
+    /// The reason why a model stopped, as the source spells it.
     FinishReason {
         /// The message it ended, where known.
         message: Option<MessageId>,
@@ -265,7 +264,7 @@ pub enum Body {
     },
 }
 
-/// What a [`Body::ReasoningEncrypted`] value belongs to.
+/// The owner of a [`Body::ReasoningEncrypted`] value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EncryptedEntity {
     /// A message of any kind.
@@ -274,18 +273,18 @@ pub enum EncryptedEntity {
     ToolCall(ToolCallId),
 }
 
-/// What a tool returned.
+/// The outcome of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolResult {
-    /// The tool message that this result creates.
+    /// The id of the tool message that this result creates.
     pub message: MessageId,
-    /// The call it answers.
+    /// The tool call.
     pub call: ToolCallId,
-    /// The answer.
+    /// The returned content.
     pub content: Content,
     /// Set when the tool failed.
     pub error: Option<Box<str>>,
-    /// Whether the source spelt out `role: "tool"`; means nothing, but keeps bytes equal.
+    /// Whether the source contains `role: "tool"`, which has no meaning but keeps the bytes equal.
     pub explicit_role: bool,
 }
 
@@ -296,15 +295,15 @@ pub struct Source {
     pub id: MessageId,
     /// The message it supports.
     pub message: Option<MessageId>,
-    /// Where to find it.
+    /// Its address.
     pub url: Option<Box<str>>,
-    /// What to call it.
+    /// Its display name.
     pub title: Option<Box<str>>,
     /// The media type of a document.
     pub media_type: Option<Box<str>>,
     /// The file name of a document.
     pub filename: Option<Box<str>>,
-    /// Everything else the provider said (spans, snippets, scores).
+    /// Further data of the provider: spans, snippets, scores.
     pub detail: Option<Object>,
 }
 
@@ -317,9 +316,9 @@ pub struct File {
     pub message: Option<MessageId>,
     /// Image, audio, video or document.
     pub kind: MediaKind,
-    /// Where its bytes are.
+    /// The location of its bytes.
     pub source: PartSource,
-    /// What to call it.
+    /// Its display name.
     pub name: Option<Box<str>>,
 }
 
@@ -332,11 +331,11 @@ pub struct Block {
     pub message: MessageId,
     /// The output object, its `type` included.
     pub output: Object,
-    /// Where to place it.
+    /// Its position in the page.
     pub layout: Option<Json>,
-    /// Outputs with the same block id, one after the other, are one block.
+    /// Consecutive outputs with the same block id form one block.
     pub block_id: Option<Box<str>>,
-    /// How to draw it.
+    /// Its appearance.
     pub style: Option<Json>,
 }
 
@@ -349,20 +348,20 @@ impl Block {
 }
 
 impl Event {
-    /// An event of the main agent with nothing but its body.
+    /// An event of the main agent with only a body.
     #[must_use]
     pub fn new(body: Body) -> Self {
         Self { body, subagent: None, timestamp: None, extra: None }
     }
 
-    /// The same event, attributed.
+    /// The same event with a subagent.
     #[must_use]
     pub fn by(mut self, subagent: Option<SubagentId>) -> Self {
         self.subagent = subagent;
         self
     }
 
-    /// The same event, stamped.
+    /// The same event with a timestamp.
     #[must_use]
     pub fn at(mut self, timestamp: Option<i64>) -> Self {
         self.timestamp = timestamp;
@@ -384,13 +383,13 @@ impl Event {
         self.extra.as_ref()?.metadata.as_ref()
     }
 
-    /// The native event this was translated from.
+    /// The native event that this was decoded from.
     #[must_use]
     pub fn raw(&self) -> Option<&Json> {
         self.extra.as_ref()?.raw.as_ref()
     }
 
-    /// Native properties that have no place in the model.
+    /// Native properties that the model lacks.
     #[must_use]
     pub fn unknown(&self) -> Option<&Object> {
         self.extra.as_ref()?.unknown.as_ref()
@@ -416,6 +415,25 @@ impl From<Body> for Event {
 }
 
 impl Body {
+    /// Whether the event changes no message, state, interrupt or pending call when it is folded.
+    #[must_use]
+    pub fn builds_nothing(&self) -> bool {
+        matches!(
+            self,
+            Self::RunError(_)
+                | Self::StepStarted { .. }
+                | Self::StepFinished { .. }
+                | Self::ReasoningStart { .. }
+                | Self::ReasoningEnd { .. }
+                | Self::SubagentStarted(_)
+                | Self::SubagentFinished { .. }
+                | Self::SubagentError { .. }
+                | Self::Raw { .. }
+                | Self::Custom { .. }
+                | Self::FinishReason { .. }
+        )
+    }
+
     /// The name of this kind of event in reports: AG-UI's where AG-UI has one.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -463,7 +481,7 @@ impl Body {
 mod tests {
     use super::*;
 
-    /// The hot events must stay small: a run's log holds thousands of them.
+    /// A run has thousands of events in memory, so they must stay small.
     #[test]
     fn an_event_fits_in_two_cache_lines() {
         assert!(size_of::<Event>() <= 128, "{}", size_of::<Event>());

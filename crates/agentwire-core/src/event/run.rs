@@ -1,9 +1,9 @@
-//! How runs and subagents begin and end.
+//! The start and end of runs and subagents.
 
 use super::{InterruptId, MessageId, RunId, RunInput, SubagentId, ThreadId, ToolCallId};
 use crate::json::{Json, Object};
 
-/// A run begins.
+/// The start of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunStarted {
     /// The conversation.
@@ -18,68 +18,68 @@ pub struct RunStarted {
     pub input: Option<Box<RunInput>>,
 }
 
-/// A run ends without failure.
+/// The end of a run that did not fail.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFinished {
     /// The conversation.
     pub thread: ThreadId,
     /// This run.
     pub run: RunId,
-    /// What it returned; never `null`.
+    /// The returned value; never `null`.
     pub result: Option<Json>,
-    /// How it ended; absent means success with nothing said about pending calls.
+    /// The outcome; absent means success without a list of pending calls.
     pub outcome: Option<Outcome>,
-    /// What it cost, one entry per provider and model.
+    /// Token usage, one entry per provider and model.
     pub usage: Vec<Usage>,
 }
 
-/// A run fails.
+/// The failure of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunError {
-    /// What went wrong, for a person.
+    /// The explanation for a person.
     pub message: Box<str>,
-    /// What went wrong, for a program.
+    /// A stable code for a program.
     pub code: Option<Box<str>>,
-    /// What it cost all the same.
+    /// Token usage until the failure.
     pub usage: Vec<Usage>,
 }
 
-/// How a run that did not fail ended.
+/// The outcome of a run that did not fail.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// It completed.
     Success {
-        /// Calls that this run started and did not answer, in call order; empty means "derive it".
+        /// Calls of this run without a result, in call order; empty means that the reader derives them.
         pending: Vec<ToolCallId>,
     },
-    /// It waits for something outside; at least one entry.
+    /// It waits for answers; at least one entry.
     Interrupt {
-        /// What it waits for.
+        /// The open interrupts.
         interrupts: Vec<Interrupt>,
     },
-    /// It was stopped on purpose.
+    /// It was cancelled.
     Cancelled,
 }
 
-/// Something a run waits for.
+/// A question that a run waits for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interrupt {
     /// Unique in the run.
     pub id: InterruptId,
-    /// An open word: `tool_call`, `input_required`, `confirmation`, or `<framework>:<name>`.
+    /// An open vocabulary: `tool_call`, `input_required`, `confirmation`, or `<framework>:<name>`.
     pub reason: Box<str>,
-    /// For a person.
+    /// The question for a person.
     pub message: Option<Box<str>>,
-    /// The call it guards.
+    /// The tool call that waits for it.
     pub tool_call: Option<ToolCallId>,
     /// JSON Schema of the answer.
     pub response_schema: Option<Object>,
     /// ISO 8601 by convention.
     pub expires_at: Option<Box<str>>,
-    /// Open key/value data; a payload travels here.
+    /// Open key/value data, which may hold a payload.
     pub metadata: Option<Object>,
-    /// Which subagent raised it.
+    /// The subagent that raised it.
     pub subagent: Option<SubagentId>,
 }
 
@@ -102,7 +102,7 @@ pub enum StreamEnd {
 ///
 /// `input` and `output` are totals; the others are parts of them, `total` is their sum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it all")]
+#[expect(missing_docs, reason = "the names are sufficient")]
 pub struct Usage {
     pub provider: Option<Box<str>>,
     pub model: Option<Box<str>>,
@@ -114,12 +114,12 @@ pub struct Usage {
     pub cache_write_input: Option<u64>,
 }
 
-/// A subagent begins.
+/// The start of a subagent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubagentStarted {
-    /// What to call it.
+    /// Its display name.
     pub name: Box<str>,
-    /// What it is for.
+    /// Its purpose.
     pub description: Option<Box<str>>,
     /// The subagent that called it.
     pub parent_subagent: Option<SubagentId>,
@@ -129,13 +129,13 @@ pub struct SubagentStarted {
     pub parent_message: Option<MessageId>,
 }
 
-/// How a subagent that did not fail ended.
+/// The outcome of a subagent that did not fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubagentOutcome {
     /// It completed.
     Success,
-    /// It waits; a later run may continue it.
+    /// It waits; a later run may resume it.
     Suspended {
         /// The interrupts it raised itself.
         interrupts: Vec<InterruptId>,
@@ -143,7 +143,7 @@ pub enum SubagentOutcome {
 }
 
 impl Interrupt {
-    /// An interrupt with nothing but id and reason.
+    /// An interrupt with only an id and a reason.
     #[must_use]
     pub fn new(id: impl Into<InterruptId>, reason: impl Into<Box<str>>) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl Interrupt {
 }
 
 impl RunStarted {
-    /// The start of a run with nothing but its ids.
+    /// The start of a run with only its ids.
     #[must_use]
     pub fn new(thread: impl Into<ThreadId>, run: impl Into<RunId>) -> Self {
         Self { thread: thread.into(), run: run.into(), parent_run: None, protocol_version: None, input: None }
@@ -168,7 +168,7 @@ impl RunStarted {
 }
 
 impl RunFinished {
-    /// The end of a run with nothing but its ids.
+    /// The end of a run with only its ids.
     #[must_use]
     pub fn new(thread: impl Into<ThreadId>, run: impl Into<RunId>) -> Self {
         Self { thread: thread.into(), run: run.into(), result: None, outcome: None, usage: Vec::new() }

@@ -1,8 +1,7 @@
-//! How the things that AG-UI has no event for travel as activities.
+//! Activity messages that carry sources, files, blocks and hand-overs, for which AG-UI has no event.
 //!
-//! A source, a file, an output block and a hand-over between agents have canonical events of their own. AG-UI
-//! carries them as activity messages, so a client holds them as such and the fold must build the same. These
-//! functions are the one place that knows the shape, for writing and for reading back.
+//! They have canonical events of their own. AG-UI carries them as activity messages, so a client holds them as such and
+//! the fold must build the same. These functions define that shape, for writing and for reading.
 
 use crate::{
     event::{Block, File, MediaKind, MessageId, PartSource, Source},
@@ -16,9 +15,9 @@ pub(crate) const SOURCE: &str = "agentwire.source";
 pub(crate) const FILE: &str = "agentwire.file";
 /// The activity type of a hand-over between agents.
 pub(crate) const COLLABORATION: &str = "hai.agent_collaboration";
-/// What the activity type of a [`Block`] begins with; its output's `type` follows.
+/// The prefix of a [`Block`]'s activity type; its output's `type` follows.
 const BLOCK_PREFIX: &str = "hai.";
-/// The metadata key under which HAI's own ids travel.
+/// The metadata key of HAI's own ids.
 const HAI: &str = "hai";
 
 /// A [`Source`] as the content of an activity.
@@ -72,10 +71,10 @@ pub(crate) fn file_from(id: &MessageId, content: &Object) -> Option<File> {
     })
 }
 
-/// A [`Block`] as an activity: its type, its content, and what goes into the metadata.
+/// A [`Block`] as an activity: its type, its content, and its metadata.
 ///
-/// `layout` and `style` of the block stand behind the members of its output. An output that has a member of
-/// one of these names itself travels whole in the metadata as well, so that it can be told apart.
+/// `layout` and `style` of the block follow the members of its output. An output that has a member of one of these names
+/// is also stored whole in the metadata, so that the two can be distinguished.
 pub(crate) fn block_content(block: &Block) -> (String, Object, Object) {
     let Block { id: _, message, output, layout, block_id, style } = block;
     let entries = output.entries();
@@ -118,7 +117,7 @@ pub(crate) fn block_from(id: &MessageId, kind: &str, content: &Object, metadata:
     })
 }
 
-/// A new hand-over as the content of an activity, and what goes into the metadata.
+/// A new hand-over as the content of an activity, and its metadata.
 pub(crate) fn collaboration_content(
     from: &str,
     to: &str,
@@ -137,12 +136,12 @@ pub(crate) fn collaboration_content(
     (content, metadata)
 }
 
-/// What a task changes in its hand-over.
+/// The patch of a hand-over for a task.
 pub(crate) fn collaboration_task(task: &Json) -> Patch {
     Patch(vec![PatchOp::add("/tasks/-", task.clone())])
 }
 
-/// What the end changes in its hand-over.
+/// The patch of a hand-over for its end.
 pub(crate) fn collaboration_end() -> Patch {
     Patch(vec![PatchOp::replace("/status", Json::string("done"))])
 }
@@ -175,12 +174,12 @@ fn part_source_from(object: &Object) -> Option<PartSource> {
     })
 }
 
-/// An object of those members that are there.
+/// An object of the present members.
 fn members<'k>(entries: impl IntoIterator<Item = (&'k str, Option<Json>)>) -> Object {
     Object::from_entries(entries.into_iter().filter_map(|(key, value)| Some((key, value?))))
 }
 
-/// A member that is absent or a string; `None` when it is something else.
+/// A member that is absent or a string; `None` when it has another type.
 fn optional_text(object: &Object, key: &str) -> Option<Option<Box<str>>> {
     match object.member(key) {
         None => Some(None),
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_shape_does_not_come_back() {
+    fn activities_of_another_shape_are_not_decoded() {
         let id = MessageId::from("x");
         assert_eq!(source_from(&id, &parse(r#"{"url":7}"#)), None);
         assert_eq!(source_from(&id, &parse(r#"{"detail":[]}"#)), None);

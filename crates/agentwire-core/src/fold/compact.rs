@@ -1,11 +1,10 @@
-//! Shortens the events of stored runs without changing what they fold to.
+//! Compaction: shortens the events of stored runs without changing the result of folding them.
 //!
-//! A run is mostly deltas. [`compact`] joins those of one message or call into the first of them, and all
-//! state events of a run into one. Whatever history the events are folded onto, the result is the same as
-//! before: a delta is only moved across events that cannot tell whether it has come yet. Starts, ends and all
-//! other events stay where they are, so a valid stream stays valid.
+//! A run is mostly deltas. [`compact`] joins those of one message or call into the first of them, and all state events
+//! of a run into one. The result of folding is the same on any history: a delta is only moved across events that do not
+//! depend on it. Starts, ends and all other events keep their positions, so a valid stream stays valid.
 //!
-//! Lost are the times and native events of deltas that were joined to an earlier one.
+//! The timestamps and native events of joined deltas are lost.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,31 +37,31 @@ use crate::{
 pub fn compact(events: &[Event]) -> Vec<Event> {
     let mut compactor = Compactor::default();
     for event in events {
-        compactor.take(event);
+        compactor.add(event);
     }
     compactor.finish()
 }
 
 #[derive(Default)]
 struct Compactor {
-    /// What has been taken so far; `None` where an event was joined into another.
+    /// The events so far; `None` for an event that was joined into another.
     out: Vec<Option<Event>>,
-    /// The text of deltas that others were joined into, by place.
+    /// The text of deltas that others were joined into, by index.
     grown: HashMap<usize, String>,
     /// The delta of each message that the next one can join.
     messages: HashMap<MessageId, usize>,
     /// The delta of each call that the next one can join.
     calls: HashMap<ToolCallId, usize>,
-    /// Messages that exist for certain, whatever the history.
+    /// Messages that exist on any history.
     existing: HashSet<MessageId>,
-    /// The places of the state events of this run.
+    /// The indices of the state events of this run.
     window: Vec<usize>,
     /// The state before the window, where it is known.
     state: Option<Value>,
 }
 
 impl Compactor {
-    fn take(&mut self, event: &Event) {
+    fn add(&mut self, event: &Event) {
         match &event.body {
             Body::TextDelta { message, delta } | Body::ReasoningDelta { message, delta } => {
                 if let Some(&place) = self.messages.get(message)
@@ -70,8 +69,8 @@ impl Compactor {
                 {
                     return;
                 }
-                // Text for a message that may not exist is dropped until an event creates it; only where it
-                // exists does it not matter what comes in between.
+                // Text for a message that may not exist is dropped until an event creates it; only if it exists can
+                // deltas be joined across other events.
                 if self.existing.contains(message) {
                     self.messages.insert(message.clone(), self.out.len());
                 }
@@ -95,20 +94,20 @@ impl Compactor {
                 self.calls.remove(call);
             }
             Body::ToolResult(result) => {
-                // May come to stand before a message of the same id and take over what is meant for that.
+                // It may be inserted before a message of the same id and then receive that message's text.
                 self.messages.remove(&result.message);
             }
             Body::StateSnapshot { .. } | Body::StateDelta { .. } => self.window.push(self.out.len()),
 
             Body::RunStarted(_) | Body::RunFinished(_) | Body::RunError(_) => {
                 self.close_window();
-                self.bar();
+                self.stop_joining();
             }
             Body::MessagesSnapshot { messages } => {
-                self.bar();
+                self.stop_joining();
                 self.existing = messages.iter().map(|message| message.id.clone()).collect();
             }
-            // An activity can take the place of any message, and of the calls in it; the others are few.
+            // An activity can replace any message and its calls; the other events are rare.
             Body::ActivitySnapshot { .. }
             | Body::ActivityDelta { .. }
             | Body::ReasoningEncrypted { .. }
@@ -117,19 +116,9 @@ impl Compactor {
             | Body::Block(_)
             | Body::CollaborationStart { .. }
             | Body::CollaborationTask { .. }
-            | Body::CollaborationEnd { .. } => self.bar(),
+            | Body::CollaborationEnd { .. } => self.stop_joining(),
 
-            // These build nothing.
-            Body::StepStarted { .. }
-            | Body::StepFinished { .. }
-            | Body::ReasoningStart { .. }
-            | Body::ReasoningEnd { .. }
-            | Body::SubagentStarted(_)
-            | Body::SubagentFinished { .. }
-            | Body::SubagentError { .. }
-            | Body::Raw { .. }
-            | Body::Custom { .. }
-            | Body::FinishReason { .. } => {}
+            body => debug_assert!(body.builds_nothing(), "{}", body.kind()),
         }
         self.out.push(Some(event.clone()));
     }
@@ -152,8 +141,8 @@ impl Compactor {
         true
     }
 
-    /// Nothing that follows is joined to anything before.
-    fn bar(&mut self) {
+    /// Prevents joining of later deltas to earlier ones.
+    fn stop_joining(&mut self) {
         self.messages.clear();
         self.calls.clear();
     }
@@ -170,7 +159,7 @@ impl Compactor {
         self.out.into_iter().flatten().collect()
     }
 
-    /// Joins the state events of a run. The result stands where the last of them stood.
+    /// Joins the state events of a run, at the position of the last of them.
     fn close_window(&mut self) {
         let places = mem::take(&mut self.window);
         let events: Vec<Event> = places.iter().filter_map(|&place| self.out[place].take()).collect();
@@ -183,7 +172,7 @@ impl Compactor {
 
     fn join_state(&mut self, events: Vec<Event>) -> Vec<Event> {
         let last_snapshot = events.iter().rposition(|event| matches!(event.body, Body::StateSnapshot { .. }));
-        // What comes before a snapshot is not seen any more.
+        // A snapshot replaces the changes before it.
         let from = last_snapshot.unwrap_or(0);
         let mut snapshot = None;
         for event in &events[from..] {
@@ -215,13 +204,13 @@ impl Compactor {
     }
 }
 
-/// The value as text, unless it would read back as another one: the last bit of a number can get lost.
+/// The value as text, unless parsing it gives another value: the last bit of a number can get lost.
 fn exact(value: &Value) -> Option<Json> {
     let json = Json::from(value);
     (json.to_value() == *value).then_some(json)
 }
 
-/// Joins changes of a state that is not known.
+/// Joins changes of an unknown state.
 fn join_deltas(events: Vec<Event>) -> Vec<Event> {
     let mut groups: Vec<(Vec<Event>, Joined)> = Vec::new();
     for event in events {
@@ -243,10 +232,10 @@ fn join_deltas(events: Vec<Event>) -> Vec<Event> {
     groups.into_iter().map(join).collect()
 }
 
-/// One event for several: attributed if they all were attributed alike, and as late as the last of them.
+/// One event for several, with their common subagent and the timestamp of the last.
 fn join_all(events: Vec<Event>, body: Body) -> Event {
     let mut events = events.into_iter();
-    let mut joined = events.next().expect("there is something to join");
+    let mut joined = events.next().expect("there are events to join");
     for event in events {
         if joined.subagent != event.subagent {
             joined.subagent = None;
@@ -258,13 +247,13 @@ fn join_all(events: Vec<Event>, body: Body) -> Event {
     joined
 }
 
-/// Takes over what a joined event carried beside its body.
+/// Merges the metadata and unknown properties of a joined event.
 fn join_extra(earlier: &mut Event, event: &Event) {
     if earlier.extra.is_none() && event.extra.is_none() {
         return;
     }
     let extra = earlier.extra.get_or_insert_default();
-    // A native event stands for one event, not for several.
+    // A native event belongs to one event, not to several.
     extra.raw = None;
     if let Some(later) = &event.extra {
         merge_metadata(&mut extra.metadata, later.metadata.as_ref());

@@ -1,9 +1,8 @@
-//! Lets a reader come in in the middle of a run.
+//! Preludes for readers that join a run late.
 //!
-//! A strict client refuses a delta for a message that was never opened, and a client that was here before
-//! still holds an old copy of what was said. [`Join`] has seen the run from its start and can say, at any
-//! point, what such a client must hear before the live events go on: the messages and the state as they are,
-//! and a start for everything that is still open.
+//! A strict client refuses a delta for a message that was never opened, and a returning client holds an old copy of the
+//! messages. [`Join`] follows the run from its start and makes, at any point, the events that such a client needs before
+//! the live ones: the current messages and state, and a start for every open item.
 
 use std::collections::HashMap;
 
@@ -20,13 +19,13 @@ use crate::{
     json::{Json, Object},
 };
 
-/// The id and activity type of messages that are there for the length of a prelude.
+/// The id and activity type of placeholder messages within a prelude.
 const PLACEHOLDER: &str = "agentwire.join";
 
-/// Follows a run so that others can join it.
+/// Follows a run so that readers can join it.
 ///
-/// It holds what a client of the thread holds, and of the run itself what is open, who owns what and which
-/// subagents there were; so it grows with the messages, not with the events.
+/// It holds the messages and state of the thread, and the open items, owners and subagents of the run; so it grows with
+/// the messages, not with the events.
 ///
 /// ```
 /// use agentwire_core::{
@@ -48,14 +47,14 @@ pub struct Join {
     run: Option<Run>,
 }
 
-/// What is known of the current run beside its messages and state.
+/// The current run, without its messages and state.
 #[derive(Clone, Debug, Default)]
 struct Run {
-    /// How it started, without the echo of the request. Absent for a run that failed before it did.
+    /// Its start, without the echo of the request. Absent for a run that failed before its start.
     started: Option<Event>,
-    /// How it ended. A failure may still follow a success.
+    /// Its end. A failure may still follow a success.
     ended: Vec<Event>,
-    /// All that was said of subagents: one that has ended may still be named as the parent of another.
+    /// All subagent events: a subagent that has ended may still be the parent of another.
     subagents: Vec<Event>,
     steps: IndexMap<(Option<SubagentId>, Box<str>), Event>,
     spans: IndexMap<MessageId, Event>,
@@ -65,7 +64,7 @@ struct Run {
     owners: Owners,
 }
 
-/// Who opened what, as the order rules remember it; `None` is the main agent.
+/// The owners of items, as the order rules track them; `None` is the main agent.
 #[derive(Clone, Debug, Default)]
 struct Owners {
     messages: HashMap<MessageId, Option<SubagentId>>,
@@ -75,35 +74,35 @@ struct Owners {
 }
 
 impl Join {
-    /// Follows from here on; `fold` is what clients of the thread hold now.
+    /// Follows from here on; `fold` holds the current messages and state of the thread.
     #[must_use]
     pub fn new(fold: Fold) -> Self {
         Self { fold, run: None }
     }
 
-    /// What clients hold.
+    /// The messages and state.
     #[must_use]
     pub fn fold(&self) -> &Fold {
         &self.fold
     }
 
-    /// What clients hold, to be asked what needs it settled.
+    /// The messages and state, for methods that need `&mut`.
     pub fn fold_mut(&mut self) -> &mut Fold {
         &mut self.fold
     }
 
-    /// The messages that clients hold.
+    /// The messages.
     pub fn messages(&mut self) -> &[Message] {
         self.fold.messages()
     }
 
-    /// What clients hold, for keeping.
+    /// The messages and state, for storage.
     #[must_use]
     pub fn into_fold(self) -> Fold {
         self.fold
     }
 
-    /// Takes one event in.
+    /// Applies one event.
     pub fn apply(&mut self, event: &Event) {
         self.fold.apply(event);
         match &event.body {
@@ -123,19 +122,19 @@ impl Join {
         }
     }
 
-    /// What a reader must hear before the events that follow. Empty before the first run.
+    /// The prelude for a reader that continues with the next event. Empty before the first run.
     ///
     /// RUN_STARTED without the echo of the request, MESSAGES_SNAPSHOT, STATE_SNAPSHOT; then the subagents of the
     /// run, and a start for each step, reasoning span, reasoning message, text message and call that is open. If
     /// the run has ended: its end instead of the starts.
     ///
-    /// The prelude and what follows keep the order rules, and fold to the same messages and state as the whole
-    /// stream: for a client that holds nothing, and for one that holds a copy that it took at any time since
-    /// this began to follow. For the latter, a snapshot that forgets part of the messages comes before the other
-    /// where their order has changed since.
+    /// The prelude and the following events keep the order rules, and fold to the same messages and state as the whole
+    /// stream: for a new client, and for one with a copy from any time since
+    /// this started to follow. For the latter, if the order of messages has changed since, another snapshot that drops
+    /// part of the messages comes first.
     ///
     /// One exception: a message that the run continues under another owner than it was made with is attributed
-    /// to the one who continues it, since strict clients would refuse the rest.
+    /// to the continuing owner, since strict clients would refuse the rest.
     pub fn prelude(&mut self) -> Vec<Event> {
         let Some(run) = &self.run else { return Vec::new() };
         let Some(started) = &run.started else {
@@ -218,8 +217,8 @@ impl Run {
         }
     }
 
-    /// Opens what is open but was dropped by a snapshot of the messages. It must be open, since its end is
-    /// still to come, and it must not be there: so it is opened before the snapshot, which drops it again.
+    /// Opens open items that a snapshot of the messages dropped. They must be open, since their end is still to come, and
+    /// they must not exist: so they are opened before the snapshot, which drops them again.
     fn open_ghosts(&self, fold: &Fold, prelude: &mut Vec<Event>) {
         let owners = &self.owners;
         for (id, event) in &self.reasonings {
@@ -239,7 +238,7 @@ impl Run {
         }
     }
 
-    /// Opens again what is open.
+    /// Reopens the open items.
     fn reopen(&self, fold: &Fold, prelude: &mut Vec<Event>) {
         let owners = &self.owners;
         prelude.extend(self.subagents.iter().cloned());
@@ -247,7 +246,7 @@ impl Run {
         for (id, event) in &self.spans {
             prelude.push(event.clone().by(owners.reasonings.get(id).cloned().flatten()));
         }
-        // A snapshot says who owns a message, except to those who know it as something else.
+        // A snapshot sets the owner of a message, except where the client holds the id as another kind of message.
         let owner =
             |id: &MessageId, roles: fn(Role) -> bool, owners: &HashMap<MessageId, Option<SubagentId>>| {
                 let message = fold.list.get(fold.list.find(id)?);
@@ -277,7 +276,7 @@ impl Run {
                 body: Body::ToolStart {
                     call: id.clone(),
                     name: holder.tool_calls()[index].name.clone(),
-                    // The message that holds it, which need not be the one that was asked for.
+                    // The message that contains it, which need not be the requested parent.
                     parent: parent.as_ref().map(|_| holder.id.clone()),
                 },
                 ..event.clone().by(holder.subagent.clone())
@@ -328,7 +327,7 @@ impl Owners {
         }
     }
 
-    /// Notes who owns a message and its calls; `anew` even if somebody is known to.
+    /// Records the owner of a message and its calls; `anew` replaces a known owner.
     fn of_message(&mut self, message: &Message, anew: bool) {
         fn note<I: Eq + std::hash::Hash + Clone>(
             owners: &mut HashMap<I, Option<SubagentId>>,
@@ -354,7 +353,7 @@ impl Owners {
         }
     }
 
-    /// Who owns a message of that role.
+    /// The owner table for messages of that role.
     fn owner(&self, role: Role, id: &MessageId) -> Option<&SubagentId> {
         let bucket = match role {
             Role::Reasoning => &self.reasonings,
@@ -365,10 +364,10 @@ impl Owners {
     }
 }
 
-/// The messages and the state as they are.
+/// Snapshots of the messages and the state.
 ///
-/// A snapshot of the messages never reorders, so a client whose old copy stands in another order must first
-/// forget the part that does.
+/// A snapshot of the messages never reorders, so a client whose old copy has another order must first drop the reordered
+/// part.
 fn snapshots(fold: &mut Fold, owners: &Owners, forget_all: bool, prelude: &mut Vec<Event>) {
     let settled = if forget_all { 0 } else { fold.list.settled_order() };
     let mut messages = fold.messages().to_vec();
@@ -383,8 +382,8 @@ fn snapshots(fold: &mut Fold, owners: &Owners, forget_all: bool, prelude: &mut V
         if first.iter().any(is_reasoning) || !(fold.list.has_reasoned() || forget_all) {
             prelude.push(messages_snapshot(first));
         } else {
-            // Reasoning is only dropped by a snapshot that holds some, so this one does. The next drops that
-            // again, if it holds reasoning itself; otherwise that must not be reasoning any more.
+            // Only a snapshot with reasoning drops reasoning, so this one contains a placeholder. The next snapshot drops
+            // that if it contains reasoning itself; otherwise the placeholder must not be reasoning.
             let id = unused_id(fold);
             first.push(Message::new(id.clone(), MessageBody::Reasoning { content: Box::default() }));
             prelude.push(messages_snapshot(first));
@@ -398,7 +397,7 @@ fn snapshots(fold: &mut Fold, owners: &Owners, forget_all: bool, prelude: &mut V
     prelude.push(Event::new(Body::StateSnapshot { snapshot: Json::from(fold.state()) }));
 }
 
-/// A snapshot that declares that it is complete, activities included.
+/// A snapshot that is declared complete, activities included.
 fn messages_snapshot(messages: Vec<Message>) -> Event {
     let authority = Object::from_entries([(AUTHORITY, Json::null())]);
     let metadata = Object::from_entries([(CLIENT, authority.into())]);
@@ -413,12 +412,12 @@ fn unused_id(fold: &Fold) -> MessageId {
     id.into()
 }
 
-/// A start without metadata: that has been merged, and would undo what was merged since.
+/// A start without metadata: that has been merged already, and would overwrite later values.
 fn bare(event: &Event) -> Event {
     Event { extra: None, ..event.clone() }
 }
 
-/// The end of a run with its pending calls named, as a reader that comes now has not seen them start.
+/// The end of a run with its pending calls listed, because a late reader has not seen their starts.
 fn with_pending(event: &Event, fold: &Fold) -> Event {
     let mut event = event.clone();
     if let Body::RunFinished(finished) = &mut event.body {

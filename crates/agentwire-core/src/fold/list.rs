@@ -1,12 +1,11 @@
-//! The messages of a conversation while they grow.
+//! The messages of a conversation while they stream.
 //!
-//! A [`Message`] holds finished text, which is the right form to keep and the wrong one to append to. So text
-//! that streams lives in a buffer beside its message and moves into it when somebody looks or the text ends;
-//! a delta then costs its own length, however long the message and the conversation are.
+//! A [`Message`] holds finished text, which is compact but slow to append to. So streaming text lives in a buffer beside
+//! its message and moves into it when the messages are read or the text ends; a delta costs its own length, regardless of
+//! the length of the message and the conversation.
 //!
-//! A tool's answer goes right behind its call, in the middle of the list. Messages are therefore linked: they
-//! lie in the order in which they were made, `next` knows the order in which they stand, and only a look at
-//! the whole list brings the two together again.
+//! A tool result follows its call, in the middle of the list. Messages are therefore linked: they are stored in order of
+//! creation, `next` holds the order of the conversation, and reading the whole list sorts the storage.
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
@@ -21,13 +20,13 @@ use crate::{
     patch::{self, Limits, Patch},
 };
 
-/// Where a message lies. Holds until messages are reordered or dropped.
+/// The index of a message. Valid until messages are reordered or dropped.
 pub(super) type Slot = usize;
 
-/// Where a tool call lies: its message, and its place among the calls of that message.
+/// The position of a tool call: its message, and its index among the calls of that message.
 pub(super) type CallSlot = (Slot, usize);
 
-/// Behind the last message.
+/// The end of the list.
 const END: Slot = Slot::MAX;
 
 /// Messages in order, found by id. Of several with one id, the first in order counts.
@@ -36,20 +35,20 @@ pub(super) struct List {
     messages: Vec<Message>,
     next: Vec<Slot>,
     last: Slot,
-    /// Whether the messages lie in the order in which they stand.
+    /// Whether the storage is in the order of the conversation.
     in_order: bool,
     by_id: HashMap<MessageId, Slot>,
     by_call: HashMap<ToolCallId, CallSlot>,
-    /// Growing text, taken out of its message.
+    /// Streaming text, by message.
     texts: HashMap<Slot, String>,
-    /// Growing arguments, taken out of their call.
+    /// Streaming arguments, by call.
     arguments: HashMap<CallSlot, String>,
-    /// The content of activities that are being patched; what the message holds is out of date.
+    /// The content of activities that are being patched; that of the message is stale.
     contents: HashMap<Slot, Value>,
-    /// Whether there ever was a reasoning message.
+    /// Whether the list has ever contained a reasoning message.
     has_reasoned: bool,
-    /// Messages before this one were only ever appended to, so that every earlier copy of the list begins
-    /// as this one does.
+    /// Messages before this one have kept their positions, so that every earlier copy of the list starts with the same
+    /// messages.
     settled_order: usize,
 }
 
@@ -82,17 +81,17 @@ impl List {
         self.by_call.get(id).copied()
     }
 
-    /// A message, whose text, arguments and activity content may be out of date.
+    /// A message, whose text, arguments and activity content may be stale.
     pub(super) fn get(&self, slot: Slot) -> &Message {
         &self.messages[slot]
     }
 
-    /// A message to change anything of but its id, text, calls and activity content.
+    /// Mutable access to a message, but for its id, text, calls and activity content.
     pub(super) fn get_mut(&mut self, slot: Slot) -> &mut Message {
         &mut self.messages[slot]
     }
 
-    /// A call to change anything of but its id and arguments.
+    /// Mutable access to a call, but for its id and arguments.
     pub(super) fn call_mut(&mut self, (slot, index): CallSlot) -> &mut ToolCall {
         let calls = calls_mut(&mut self.messages[slot]).expect("the index names assistant messages only");
         &mut calls.get_or_insert_default()[index]
@@ -113,8 +112,8 @@ impl List {
         slot
     }
 
-    /// Puts the answer of a tool right behind the message that holds its call and the answers already there.
-    pub(super) fn insert_answer(&mut self, holder: Slot, answer: Message) {
+    /// Inserts a tool result after the message with its call and the results that follow it.
+    pub(super) fn insert_tool_result(&mut self, holder: Slot, answer: Message) {
         let mut before = holder;
         while let Some(message) = self.messages.get(self.next[before])
             && message.role() == Role::Tool
@@ -151,14 +150,14 @@ impl List {
         self.messages.len() - 1
     }
 
-    /// Puts another message of the same id in the place of one. Slots taken before may not hold afterwards.
+    /// Replaces a message by another one of the same id. Invalidates earlier slots.
     pub(super) fn replace(&mut self, slot: Slot, message: Message) {
         debug_assert_eq!(message.id, self.messages[slot].id);
         self.texts.remove(&slot);
         self.contents.remove(&slot);
         let old = mem::replace(&mut self.messages[slot], message);
         if !old.tool_calls().is_empty() || !self.messages[slot].tool_calls().is_empty() {
-            // The same call may stand in another message too, which then is the first to hold it.
+            // Another message may contain the same call, and is then the first to do so.
             self.arguments.retain(|(message, _), _| *message != slot);
             self.settle_buffers();
             self.arrange();
@@ -166,7 +165,7 @@ impl List {
         }
     }
 
-    /// Appends to the text of a message. What was no text becomes the text; an activity stays as it is.
+    /// Appends to the text of a message. Other content is replaced by the text; an activity is unchanged.
     pub(super) fn append_text(&mut self, slot: Slot, delta: &str) {
         if let Some(text) = self.texts.get_mut(&slot) {
             text.push_str(delta);
@@ -197,7 +196,7 @@ impl List {
         }
     }
 
-    /// Adds a call to an assistant message; says no to any other.
+    /// Adds a call to an assistant message; `None` for any other.
     pub(super) fn add_call(&mut self, slot: Slot, call: ToolCall) -> Option<CallSlot> {
         let calls = calls_mut(&mut self.messages[slot])?.get_or_insert_default();
         let place = (slot, calls.len());
@@ -224,10 +223,10 @@ impl List {
         }
     }
 
-    /// Patches the content of an activity, all or nothing; says whether it did.
+    /// Patches the content of an activity, all or nothing; returns whether it applied.
     ///
-    /// A patch that turns the content into something other than an object does not apply: the official client
-    /// would keep it and then hold a message that its own schema refuses.
+    /// A patch that turns the content into another type than an object does not apply: the official client would accept
+    /// it and then hold a message that its own schema refuses.
     pub(super) fn patch_content(&mut self, slot: Slot, patch: &Patch) -> bool {
         let MessageBody::Activity { content, .. } = &self.messages[slot].body else {
             return false;
@@ -245,7 +244,7 @@ impl List {
         false
     }
 
-    /// All messages in order, each as it is now.
+    /// All messages in order, up to date.
     pub(super) fn settle(&mut self) -> &mut Vec<Message> {
         self.settle_buffers();
         if !self.in_order {
@@ -269,7 +268,7 @@ impl List {
         }
     }
 
-    /// Keeps each message, in place and possibly as another one of the same id, or drops it; then appends.
+    /// Keeps, replaces or drops each message, then appends.
     pub(super) fn rebuild(
         &mut self,
         mut keep: impl FnMut(Message) -> Option<Message>,
@@ -289,19 +288,18 @@ impl List {
         self.index();
     }
 
-    /// Whether any copy of this list can hold a reasoning message.
+    /// Whether any copy of this list can contain a reasoning message.
     pub(super) fn has_reasoned(&self) -> bool {
         self.has_reasoned
     }
 
-    /// How many messages at the front stand there in every copy of this list that anybody ever took, as far
-    /// as the copy reaches.
+    /// The number of leading messages that every earlier copy of this list starts with, as far as the copy reaches.
     pub(super) fn settled_order(&mut self) -> usize {
         self.settle();
         let mut seen: HashMap<&str, usize> = HashMap::with_capacity(self.messages.len());
         let mut settled = self.settled_order.min(self.messages.len());
         for (position, message) in self.messages.iter().enumerate() {
-            // A copy cannot tell two messages of one id apart.
+            // A copy cannot distinguish two messages of one id.
             let first = *seen.entry(&message.id).or_insert(position);
             if first != position {
                 settled = settled.min(first);
@@ -310,8 +308,8 @@ impl List {
         settled
     }
 
-    /// Lays the messages down in the order in which they stand. Slots change, so buffers must be settled and
-    /// the index built anew.
+    /// Sorts the storage into the order of the conversation. Slots change, so buffers must be flushed and the index
+    /// rebuilt.
     fn arrange(&mut self) {
         let mut lying: Vec<_> = mem::take(&mut self.messages).into_iter().map(Some).collect();
         let mut slot = if lying.is_empty() { END } else { 0 };
@@ -325,7 +323,7 @@ impl List {
         }
     }
 
-    /// Builds links and index anew for messages that lie in order.
+    /// Rebuilds links and index for sorted storage.
     fn index(&mut self) {
         self.by_id.clear();
         self.by_call.clear();

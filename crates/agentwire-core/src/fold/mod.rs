@@ -1,14 +1,13 @@
-//! Events become messages and state: what a client holds after it has seen them.
+//! Folds events into messages and state, as a client holds them.
 //!
-//! [`Fold`] builds exactly what the official AG-UI client 1.0.0 builds from the same events, its odd corners
-//! included, because both sides of a wire must agree on what was said. [`compact()`] shortens a stored run
-//! without changing what it folds to, and [`Join`] lets a reader come in in the middle of one.
+//! [`Fold`] builds exactly the messages and state that the official AG-UI client 1.0.0 builds from the same events, edge
+//! cases included, because both ends must agree. [`compact()`] shortens a stored run without changing its result, and
+//! [`Join`] makes the prelude for a reader that joins a run late.
 //!
-//! Where this differs from the official client, on purpose:
+//! Intended differences from the official client:
 //!
-//! * of two messages with one id, one changes at a time (the official client can end up with one object that
-//!   stands in two places);
-//! * a patch that turns the content of an activity into something other than an object does not apply;
+//! * of two messages with one id, one changes at a time (the official client can hold one object at two positions);
+//! * a patch that turns the content of an activity into another type than an object does not apply;
 //! * events that AG-UI lacks (sources, files, blocks, hand-overs) fold to the activities that carry them there;
 //! * patches keep to the limits of [`crate::patch`].
 
@@ -64,10 +63,10 @@ pub struct Fold {
     interrupts: Vec<Interrupt>,
     /// The calls that the current run started, in order.
     started: IndexSet<ToolCallId>,
-    /// The calls that the current run answered.
+    /// The calls of the current run that have a result.
     answered: HashSet<ToolCallId>,
-    /// The calls that the run's end named as pending.
-    named: Vec<ToolCallId>,
+    /// The pending calls that the run's end lists.
+    listed_pending: Vec<ToolCallId>,
     skipped_patches: u64,
 }
 
@@ -78,13 +77,13 @@ impl Default for Fold {
 }
 
 impl Fold {
-    /// Nothing said yet, and the state `{}`.
+    /// No messages, and the state `{}`.
     #[must_use]
     pub fn new() -> Self {
         Self::from_history(Vec::new(), None)
     }
 
-    /// What a client holds when a run begins; absent state means `{}`.
+    /// The messages and state at the start of a run; absent state means `{}`.
     #[must_use]
     pub fn from_history(messages: Vec<Message>, state: Option<Value>) -> Self {
         Self {
@@ -93,15 +92,15 @@ impl Fold {
             interrupts: Vec::new(),
             started: IndexSet::new(),
             answered: HashSet::new(),
-            named: Vec::new(),
+            listed_pending: Vec::new(),
             skipped_patches: 0,
         }
     }
 
     /// The messages in order.
     ///
-    /// Takes `&mut self` because text that is still growing moves from its buffer into its message; that
-    /// costs the length of that text and nothing else.
+    /// Takes `&mut self` because text that is still streaming moves from its buffer into its message, which costs the
+    /// length of that text.
     pub fn messages(&mut self) -> &[Message] {
         self.list.settle()
     }
@@ -118,29 +117,29 @@ impl Fold {
         (std::mem::take(self.list.settle()), self.state)
     }
 
-    /// What the last run that ended without failure waits for.
+    /// The open interrupts of the last run that did not fail.
     #[must_use]
     pub fn interrupts(&self) -> &[Interrupt] {
         &self.interrupts
     }
 
-    /// The calls that wait for an answer from outside the current run, in call order: those that its end
-    /// named, otherwise those that it started and did not answer.
+    /// The calls that wait for a result from outside the current run, in call order: those that its end lists, otherwise
+    /// those that it started without a result.
     #[must_use]
     pub fn pending_tool_calls(&self) -> Vec<ToolCallId> {
-        if !self.named.is_empty() {
-            return self.named.clone();
+        if !self.listed_pending.is_empty() {
+            return self.listed_pending.clone();
         }
         self.started.iter().filter(|call| !self.answered.contains(*call)).cloned().collect()
     }
 
-    /// How many patches, of state or activity, did not apply and were skipped.
+    /// The number of patches, of state or activity, that did not apply and were skipped.
     #[must_use]
     pub fn skipped_patches(&self) -> u64 {
         self.skipped_patches
     }
 
-    /// Takes one event in.
+    /// Applies one event.
     pub fn apply(&mut self, event: &Event) {
         match &event.body {
             Body::RunStarted(started) => self.run_started(started),
@@ -154,13 +153,13 @@ impl Fold {
                 self.open(event, message, MessageBody::Reasoning { content: Box::default() }, None);
             }
             Body::TextDelta { message, delta } | Body::ReasoningDelta { message, delta } => {
-                if let Some(slot) = self.speaking(message) {
+                if let Some(slot) = self.text_target(message) {
                     self.list.append_text(slot, delta);
                     merge_metadata(&mut self.list.get_mut(slot).metadata, event.metadata());
                 }
             }
             Body::TextEnd { message } | Body::ReasoningMessageEnd { message } => {
-                if let Some(slot) = self.speaking(message) {
+                if let Some(slot) = self.text_target(message) {
                     self.list.settle_text(slot);
                     merge_metadata(&mut self.list.get_mut(slot).metadata, event.metadata());
                 }
@@ -222,25 +221,14 @@ impl Fold {
                 self.activity_delta(event, id, COLLABORATION, &carrier::collaboration_end());
             }
 
-            // A failure changes nothing: what was delivered stays.
-            Body::RunError(_)
-            | Body::StepStarted { .. }
-            | Body::StepFinished { .. }
-            | Body::ReasoningStart { .. }
-            | Body::ReasoningEnd { .. }
-            | Body::SubagentStarted(_)
-            | Body::SubagentFinished { .. }
-            | Body::SubagentError { .. }
-            | Body::Raw { .. }
-            | Body::Custom { .. }
-            | Body::FinishReason { .. } => {}
+            body => debug_assert!(body.builds_nothing(), "{}", body.kind()),
         }
     }
 
     fn run_started(&mut self, started: &RunStarted) {
         self.started.clear();
         self.answered.clear();
-        self.named.clear();
+        self.listed_pending.clear();
         for message in started.input.iter().flat_map(|input| &input.messages) {
             if self.list.find(&message.id).is_none() {
                 self.list.push(message.clone());
@@ -252,14 +240,14 @@ impl Fold {
         self.interrupts.clear();
         match &finished.outcome {
             Some(Outcome::Interrupt { interrupts }) => self.interrupts.clone_from(interrupts),
-            Some(Outcome::Success { pending }) => self.named.clone_from(pending),
+            Some(Outcome::Success { pending }) => self.listed_pending.clone_from(pending),
             Some(Outcome::Cancelled) | None => {}
         }
     }
 
-    /// The message that text of that id goes to. Ids are unique across the conversation, so an activity under
-    /// this id means that its producer used it twice; the text is dropped rather than the activity.
-    fn speaking(&self, id: &MessageId) -> Option<Slot> {
+    /// The message for text of that id. Ids are unique across the conversation, so an activity with this id means that
+    /// its producer used it twice; the text is dropped rather than the activity.
+    fn text_target(&self, id: &MessageId) -> Option<Slot> {
         self.list.find(id).filter(|slot| self.list.get(*slot).role() != Role::Activity)
     }
 
@@ -279,7 +267,7 @@ impl Fold {
     fn encrypted(&mut self, entity: &EncryptedEntity, value: &str) {
         match entity {
             EncryptedEntity::Message(id) => {
-                if let Some(slot) = self.speaking(id) {
+                if let Some(slot) = self.text_target(id) {
                     self.list.get_mut(slot).encrypted = Some(value.into());
                 }
             }
@@ -308,9 +296,9 @@ impl Fold {
         merge_metadata(&mut call.metadata, event.metadata());
     }
 
-    /// The assistant message that a new call goes to: its parent, or else a new one.
+    /// The assistant message for a new call: its parent, or else a new one.
     fn holder(&mut self, event: &Event, call: &ToolCallId, parent: Option<&MessageId>) -> Slot {
-        // The official client takes an empty parent for none.
+        // The official client treats an empty parent as absent.
         let parent = parent.filter(|parent| !parent.is_empty());
         let existing = parent.and_then(|parent| self.list.find(parent));
         if let Some(slot) = existing
@@ -322,7 +310,7 @@ impl Fold {
             Some(parent) if existing.is_none() => parent.clone(),
             _ => MessageId::from(call.as_str()),
         };
-        // A message that shares its id with an older one is not attributed: so the official client.
+        // The official client does not attribute a message that shares its id with an older one.
         let is_new = self.list.find(&id).is_none();
         let body = MessageBody::Assistant { content: None, tool_calls: Some(Vec::new()) };
         let subagent = event.subagent.clone().filter(|_| is_new);
@@ -339,7 +327,7 @@ impl Fold {
             ..Message::new(message.clone(), body)
         };
         match self.list.find_call(call) {
-            Some((holder, _)) => self.list.insert_answer(holder, answer),
+            Some((holder, _)) => self.list.insert_tool_result(holder, answer),
             None => {
                 self.list.push(answer);
             }
@@ -365,7 +353,7 @@ impl Fold {
         };
         let old = self.list.get_mut(slot);
         if old.role() == Role::Activity {
-            // Metadata builds up over the snapshots of an activity; all else is replaced.
+            // Metadata is merged over the snapshots of an activity; the rest is replaced.
             merge_metadata(&mut old.metadata, metadata);
             if replace {
                 let metadata = old.metadata.take();
@@ -393,7 +381,7 @@ impl Fold {
     }
 }
 
-/// A message of that role before its first word. A role that does not speak counts as the assistant.
+/// An empty message of that role. Roles without text count as the assistant.
 fn text_body(role: Role) -> MessageBody {
     let content = Box::default();
     match role {
@@ -406,7 +394,7 @@ fn text_body(role: Role) -> MessageBody {
     }
 }
 
-/// The event's metadata with the ids that a carrier adds.
+/// The event's metadata with the ids of a carrier.
 fn with_ids(event: &Event, ids: Option<Object>) -> Option<Object> {
     match (event.metadata(), ids) {
         (Some(metadata), Some(ids)) => Some(metadata.merged(&ids)),
@@ -414,7 +402,7 @@ fn with_ids(event: &Event, ids: Option<Object>) -> Option<Object> {
     }
 }
 
-/// Folds `incoming` over `target`, key by key, the last write winning.
+/// Merges `incoming` into `target`, key by key; the last write wins.
 fn merge_metadata(target: &mut Option<Object>, incoming: Option<&Object>) {
     if let Some(incoming) = incoming {
         *target = Some(match target {

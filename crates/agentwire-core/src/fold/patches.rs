@@ -1,11 +1,9 @@
-//! Joins patches into one where nobody can tell the difference.
+//! Joins patches into one where the result is the same on every document.
 //!
-//! A patch applies whole or not at all, so two patches may become one only if they share their fate: the
-//! second applies whenever the first did, and fails whenever the first failed. The state that they meet is
-//! unknown. What can be known is what each patch *needs* of it, and what it leaves behind. For additions,
-//! replacements and removals of object members, and for additions to the end of a list, the need is exact: the
-//! patch applies if and only if the state meets it. Everything else (tests, moves, list positions) is left
-//! alone.
+//! A patch applies whole or not at all, so two patches may become one only if the second applies exactly when the first
+//! does. The document is unknown, but the *requirements* of a patch and its effects are. For additions, replacements and
+//! removals of object members, and for additions to the end of a list, the requirements are exact: the patch applies if
+//! and only if the document meets them. All other operations (tests, moves, list positions) are not joined.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -19,38 +17,38 @@ use crate::{
 /// The most operations in a joined patch: a tenth of what one patch may have.
 const MAX_OPERATIONS: usize = 1000;
 
-/// The most bytes of paths and values in a joined patch: far below what a frame may carry and what one patch
-/// may add to a document, even where a number takes more room written out than it did on the wire.
+/// The most bytes of paths and values in a joined patch: far below the limits of a frame and of the growth by one patch,
+/// even where a number is longer after formatting than on the wire.
 const MAX_BYTES: usize = 256 * 1024;
 
 /// Patches that have become one.
 pub(super) struct Joined {
     patch: Patch,
     bytes: usize,
-    /// Absent where the need of the patch is not known.
+    /// Absent where the requirements of the patch are unknown.
     analysis: Option<Analysis>,
 }
 
 struct Analysis {
-    /// What the patch needs of the document: no more and no less.
+    /// The exact requirements of the patch on the document.
     need: Knowledge,
-    /// What is so once it has applied.
+    /// The known state after it has applied.
     after: Knowledge,
 }
 
-/// What is known of a value.
+/// The knowledge about a value.
 enum Knowledge {
-    /// Nothing, not even whether it is there.
+    /// Nothing, not even whether it exists.
     Nothing,
-    /// It is there.
+    /// It exists.
     Present,
     /// It is an object or an array.
     Container,
-    /// It is an object; of members that are not listed nothing is known.
+    /// It is an object; unlisted members are unknown.
     Object(BTreeMap<String, Self>),
-    /// It is this, because the patch wrote it.
+    /// It has this value, which the patch wrote.
     Written(Value),
-    /// It is not there, because the patch removed it.
+    /// It does not exist, because the patch removed it.
     Removed,
 }
 
@@ -63,7 +61,7 @@ impl Joined {
         self.patch
     }
 
-    /// Takes another patch in behind this one, if that changes nothing on any document.
+    /// Appends another patch, if the result is the same on every document.
     pub(super) fn join(&mut self, patch: &Patch) -> bool {
         if patch.0.is_empty() {
             return true;
@@ -114,7 +112,7 @@ impl Analysis {
 }
 
 impl Knowledge {
-    /// Whether whatever is known to be like this is also like `need`.
+    /// Whether every value like this also meets `need`.
     fn meets(&self, need: &Self) -> bool {
         match (self, need) {
             (_, Self::Nothing) => true,
@@ -143,8 +141,8 @@ impl Knowledge {
         }
     }
 
-    /// Follows one operation. What it needs and is not yet known goes into `need`, which stands where this
-    /// stood before the patch. `None` when the need cannot be told.
+    /// Applies one operation. Its unmet requirements go into `need`, which describes the same value before the patch. `None`
+    /// when the requirements are unknown.
     fn apply(&mut self, need: Option<&mut Self>, operation: &PatchOp) -> Option<()> {
         let path = &*operation.path;
         let levels = path.matches('/').count();
@@ -154,7 +152,7 @@ impl Knowledge {
         let new = match operation.op {
             Op::Add | Op::Replace => {
                 let value = operation.value.as_ref()?.to_value();
-                // Deeper documents are refused, and how deep this one is is not known.
+                // Deeper documents are refused, and the depth of this one is unknown.
                 if levels + depth(&value) > MAX_DEPTH {
                     return None;
                 }
@@ -179,7 +177,7 @@ impl Knowledge {
             None => (tokens, None),
         };
         let key = unescaped(first);
-        // The same name can mean a member of an object or a place in an array.
+        // The same token can be a member of an object or an index of an array.
         let is_key = is_plain(&key);
         if let Self::Written(value) = self {
             // Known exactly, so the operation can be tried.
@@ -230,7 +228,7 @@ impl Knowledge {
     }
 }
 
-/// What an operation does to the place that it names.
+/// The effect of an operation on its target.
 struct Change {
     op: Op,
     new: Option<Value>,
@@ -245,8 +243,8 @@ impl Change {
     }
 }
 
-/// Whether a token can only be the name of a member: no place in an array, and none of the names that the
-/// official client refuses or finds on every JavaScript object.
+/// Whether a token can only be the name of a member: no array index, and none of the names that the official client
+/// refuses or finds on every JavaScript object.
 fn is_plain(key: &str) -> bool {
     key.bytes().any(|byte| !byte.is_ascii_digit())
         && !matches!(key, "-" | "length" | "__proto__" | "constructor" | "prototype")
@@ -271,7 +269,7 @@ mod tests {
 
     use super::{super::arbitrary, *};
 
-    /// Documents that differ in everything that the patches of the generator look at.
+    /// Documents that differ in every value that the generated patches use.
     fn documents() -> Vec<Value> {
         let absent = || None;
         let mut documents = vec![json!(null), json!([]), json!([1]), json!("text")];
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_javascript_treats_specially_are_left_alone() {
+    fn special_javascript_names_are_not_joined() {
         let add = |path: &str| [PatchOp::add(path, json!(1).into())];
         assert!(joins(&[&add("/a"), &add("/b~1c")]));
         for name in ["/__proto__", "/constructor", "/prototype", "/0", "/12", "/"] {
@@ -330,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_break_a_limit_is_left_alone() {
+    fn patches_near_a_limit_are_not_joined() {
         let add = |value: Value| [PatchOp::add("/a", value.into())];
         assert!(!joins(&[&add(json!("x".repeat(MAX_BYTES / 2))), &add(json!("x".repeat(MAX_BYTES / 2)))]));
         let many = vec![PatchOp::add("/a", json!(1).into()); MAX_OPERATIONS];
@@ -346,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_operations_are_left_alone() {
+    fn malformed_operations_are_not_joined() {
         let add = [PatchOp::add("/a", json!(1).into())];
         let mut missing = PatchOp::add("/b", json!(1).into());
         missing.value = None;

@@ -1,8 +1,8 @@
-//! What a snapshot of all messages does to the messages that a client already holds.
+//! Reconciles a snapshot of all messages with the messages that a client holds.
 //!
-//! It never reorders: messages that both sides know are replaced in place, new ones go to the end, and what
-//! the snapshot leaves out is dropped. Reasoning and activities are the exception, since most agents do not
-//! keep them: they stay unless the snapshot shows that its author does.
+//! Messages are never reordered: those in both are replaced in place, new ones are appended, and those that the snapshot
+//! lacks are dropped. Reasoning and activities are the exception, since most agents do not keep them: they stay unless
+//! the snapshot shows that its author keeps them.
 
 use std::collections::HashMap;
 
@@ -14,12 +14,12 @@ use crate::{
 
 /// The metadata key of the official client's own conventions.
 pub(super) const CLIENT: &str = "@ag-ui/client";
-/// The member of it that says which activity types a snapshot is complete for.
+/// Its member that lists the activity types for which a snapshot is complete.
 pub(super) const AUTHORITY: &str = "authoritativeActivityTypes";
 
-/// Which activities a snapshot drops by leaving them out.
+/// The activities that a snapshot drops by omission.
 enum Authority {
-    /// Nothing was declared: all of them if it holds any, otherwise none.
+    /// Nothing was declared: all of them if it contains any, otherwise none.
     Inferred,
     /// All of them.
     All,
@@ -27,7 +27,7 @@ enum Authority {
     Types(Vec<String>),
 }
 
-/// Brings the list up to a snapshot.
+/// Applies a snapshot to the list.
 pub(super) fn reconcile(list: &mut List, snapshot: &[Message], metadata: Option<&Object>) {
     // Of several with one id the last counts, but all of them are appended where the id is new.
     let by_id: HashMap<&str, &Message> = snapshot.iter().map(|message| (&*message.id, message)).collect();
@@ -52,7 +52,7 @@ pub(super) fn reconcile(list: &mut List, snapshot: &[Message], metadata: Option<
     );
 }
 
-/// What the metadata of a snapshot declares. What is malformed grants nothing.
+/// The declaration in the metadata of a snapshot. A malformed one grants nothing.
 fn authority(metadata: Option<&Object>) -> Authority {
     let Some(client) = metadata.and_then(|metadata| metadata.member(CLIENT)) else {
         return Authority::Inferred;

@@ -1,9 +1,9 @@
-//! The test that every format shares: fixtures in, expected events out.
+//! Golden test of every format: fixtures in, expected events out.
 //!
-//! `fixtures/x.sse` (or `.jsonl`, `.json`, `.txt`, `.bin`) is what was on the wire, `fixtures/x.events.jsonl`
-//! the events it must become, one AG-UI 1.0 event per line. `UPDATE=1 cargo test` rewrites the latter; the
-//! difference is reviewed like code. Each fixture also has to give the same events however its bytes are
-//! cut, has to pass the checker, and has to survive AG-UI's own encodings.
+//! `fixtures/x.sse` (or `.jsonl`, `.json`, `.txt`, `.bin`) holds the recorded bytes, `fixtures/x.events.jsonl` the
+//! expected events, one AG-UI 1.0 event per line. `UPDATE=1 cargo test` rewrites the latter; the difference is
+//! reviewed like code. Each fixture must also give the same events for any split of its bytes, pass the checker, and
+//! survive a round trip through AG-UI's own encodings.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -22,7 +22,7 @@ pub(crate) fn read(
     cut: usize,
     pairs: &[&str],
 ) -> (Vec<Event>, Option<String>) {
-    let framing = detect(bytes, format.reads).expect("the framing of a fixture can be told");
+    let framing = detect(bytes, format.reads).expect("the framing of a fixture can be detected");
     read_framed(format, framing, bytes, cut, pairs)
 }
 

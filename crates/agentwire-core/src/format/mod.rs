@@ -1,8 +1,8 @@
-//! The formats: one folder per wire language, one table that lists them all.
+//! The formats: one folder per wire protocol, and one table of all.
 //!
-//! A format's knowledge stays in its folder. The rest of agentwire knows three things about it: its
-//! [`Format`] entry in [`FORMATS`], the [`Reader`] that turns its frames into canonical events, and the
-//! [`Writer`] that turns canonical events into its frames. To add one, add a folder and a line below.
+//! All knowledge of a format stays in its folder. The rest of agentwire uses its [`Format`] entry in [`FORMATS`],
+//! its [`Reader`], which turns frames into canonical events, and its [`Writer`], which turns canonical events into
+//! frames. To add a format, add a folder and a line below.
 
 pub mod adk;
 pub mod ag_ui;
@@ -36,21 +36,21 @@ pub static FORMATS: &[&Format] = &[
     &openai::FORMAT,
 ];
 
-/// What the rest of agentwire knows about a format.
+/// A format, as the rest of agentwire uses it.
 #[derive(Debug)]
 pub struct Format {
     /// The name in `--from` and `--to`.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// One line of description.
     pub about: &'static str,
     /// The framings it is read from, likeliest first. Empty if it has no reader.
     pub reads: &'static [Framing],
     /// The variants it is written in, the default one first. Empty if it has no writer.
     pub profiles: &'static [Profile],
-    /// Whether its streams follow the grammar of [`crate::order`] by themselves, so that a breach is the
-    /// producer's and not ours.
+    /// Whether its streams must follow the rules of [`crate::order`] by themselves, so that a violation is the
+    /// producer's fault.
     pub ordered: bool,
-    /// What `-O key=value` understands.
+    /// The options of `-O key=value`.
     pub options: &'static [OptionSpec],
     /// Makes a reader.
     pub reader: Option<MakeReader>,
@@ -79,66 +79,66 @@ pub type MakeWriter = fn(&Profile, &Setup<'_>) -> Box<dyn Writer>;
 pub struct Profile {
     /// The part behind the `@`.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// One line of description.
     pub about: &'static str,
-    /// How its events lie in bytes.
+    /// The framing of its events.
     pub framing: Framing,
     /// The response's `content-type`.
     pub content_type: &'static str,
     /// Further headers of the response.
     pub headers: &'static [(&'static str, &'static str)],
-    /// Options that it asks of a reader that knows them, unless somebody chose otherwise.
+    /// Default options for a reader of the source format, where that has them.
     pub asks: &'static [(&'static str, &'static str)],
 }
 
-/// What a reader or writer is told when it is made.
+/// The parameters of a new reader or writer.
 #[derive(Debug)]
 pub struct Setup<'s> {
-    /// The thread, for formats that do not say.
+    /// The thread id, for formats that contain none.
     pub thread: ThreadId,
-    /// The run, for formats that do not say; ids that must be made derive from it.
+    /// The run id, for formats that contain none; generated ids derive from it.
     pub run: RunId,
-    /// Checked options.
+    /// Validated options.
     pub options: &'s Options,
 }
 
-/// Understands one format: native frames in, canonical events out.
+/// Decodes one format: native frames in, canonical events out.
 ///
-/// A reader need not keep the order rules; the [`Guard`](crate::order::Guard) behind it does.
+/// A reader need not follow the order rules; the [`Guard`](crate::order::Guard) after it repairs violations.
 pub trait Reader: Send {
     /// Reads one frame.
     ///
     /// # Errors
-    /// When the frame is malformed. Unknown kinds are not an error: they are counted in the tally. After
-    /// an error the reader can go on with the next frame.
+    /// When the frame is malformed. Unknown kinds are not an error: they are counted in the tally. After an error
+    /// the reader can continue with the next frame.
     fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError>;
 
-    /// The native stream has ended: says what that means for the run.
+    /// Ends the native stream: emits the remaining events, and the end of the run where the format has none.
     fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>);
 
-    /// What was tolerated so far.
+    /// Counts of the tolerated deviations so far.
     fn tally(&self) -> &Tally;
 }
 
-/// Speaks one format: canonical events in, native frames out.
+/// Encodes one format: canonical events in, native frames out.
 pub trait Writer: Send {
-    /// Writes the event and says how well the format could express it.
+    /// Writes the event; returns how well the format could express it.
     fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity;
 
-    /// The stream is over: writes what the format wants at its end.
+    /// Ends the stream: writes the trailer of the format, if it has one.
     fn end(&mut self, out: &mut Frames) {
         let _ = out;
     }
 }
 
-/// How well a format could express an event.
+/// How well a format expressed an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fidelity {
     /// The same reader restores the same event.
     Exact,
-    /// Something changed; says what.
+    /// Part of the event was changed; the text names the change.
     Approximated(&'static str),
-    /// Nothing was written; says why.
+    /// Nothing was written; the text names the reason.
     Dropped(&'static str),
 }
 

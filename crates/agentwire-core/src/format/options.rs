@@ -1,22 +1,22 @@
-//! `-O key=value`: the few choices that a format leaves to its user.
+//! Options of formats: `-O key=value`.
 
 use std::collections::BTreeMap;
 
 use super::{Format, Profile};
 use crate::event::RunInput;
 
-/// An option that a format understands.
+/// An option of a format.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionSpec {
     /// The key.
     pub name: &'static str,
-    /// The allowed values, the default one first; empty if any text goes, [`WHOLE_NUMBER`] alone if any such number.
+    /// The allowed values, the default one first; empty for any text, [`WHOLE_NUMBER`] alone for any whole number.
     pub values: &'static [&'static str],
-    /// What it does, in one line.
+    /// One line of description.
     pub about: &'static str,
 }
 
-/// What stands for all whole numbers in [`OptionSpec::values`].
+/// The entry of [`OptionSpec::values`] that stands for all whole numbers.
 pub const WHOLE_NUMBER: &str = "a whole number";
 
 impl OptionSpec {
@@ -31,7 +31,7 @@ impl OptionSpec {
     }
 }
 
-/// Options that were checked against the [`OptionSpec`]s of a format.
+/// Options that were validated against the [`OptionSpec`]s of a format.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     chosen: BTreeMap<&'static str, String>,
@@ -39,7 +39,7 @@ pub struct Options {
     whole: bool,
 }
 
-/// Why an option was refused.
+/// An invalid option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
@@ -49,9 +49,9 @@ pub enum OptionError {
     /// No such option.
     #[error("unknown option `{name}` (known: {})", .known.join(", "))]
     UnknownName {
-        /// What was asked for.
+        /// The given text.
         name: String,
-        /// What there is.
+        /// The valid ones.
         known: Vec<&'static str>,
     },
     /// No such value.
@@ -59,15 +59,15 @@ pub enum OptionError {
     BadValue {
         /// The option.
         name: &'static str,
-        /// What was asked for.
+        /// The given text.
         value: String,
-        /// What there is.
+        /// The valid ones.
         allowed: Vec<&'static str>,
     },
 }
 
 impl Options {
-    /// Checks `key=value` pairs against `specs`.
+    /// Validates `key=value` pairs against `specs`.
     ///
     /// # Errors
     /// When a key or value is unknown.
@@ -95,29 +95,29 @@ impl Options {
         Ok(Self { chosen: options, request: None, whole: false })
     }
 
-    /// The same options for a stream whose request is known: that says what a reader cannot learn from the
-    /// stream, such as the conversation and the state before the run and the tools of the user interface.
+    /// The same options for a stream whose request is known. The request holds data that is not in the stream: the
+    /// conversation and the state before the run, and the tools of the user interface.
     #[must_use]
     pub fn for_request(mut self, request: RunInput) -> Self {
         self.request = Some(Box::new(request));
         self
     }
 
-    /// The same options for a client that holds nothing of the message that the stream may continue: a format whose
-    /// messages span runs tells it from its beginning.
+    /// The same options for a client without the message that the stream may continue: a format whose messages span
+    /// runs writes that message from its start.
     #[must_use]
     pub fn with_whole_message(mut self) -> Self {
         self.whole = true;
         self
     }
 
-    /// Whether a message that the stream continues is told from its beginning.
+    /// Whether a message that the stream continues is written from its start.
     pub(crate) fn whole_message(&self) -> bool {
         self.whole
     }
 
-    /// The same options for a stream that is written as `profile`: with what that asks of a reader of `format`, where
-    /// nothing was chosen.
+    /// The same options for a stream that is written as `profile`: adds the profile's default options for a reader of
+    /// `format`.
     #[must_use]
     pub fn for_profile(mut self, format: &Format, profile: &Profile) -> Self {
         for (name, value) in profile.asks {
@@ -128,13 +128,13 @@ impl Options {
         self
     }
 
-    /// The request that the stream answers, where it is known.
+    /// The request of the stream, where it is known.
     #[must_use]
     pub fn request(&self) -> Option<&RunInput> {
         self.request.as_deref()
     }
 
-    /// What was chosen for an option, if anything.
+    /// The chosen value of an option, if there is one.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.chosen.get(name).map(String::as_str)

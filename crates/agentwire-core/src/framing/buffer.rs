@@ -1,32 +1,32 @@
-//! What every decoder stands on: the bytes between a push and the frame they become.
+//! The byte buffer of all decoders.
 
 use std::ops::Range;
 
-/// How much memory a decoder keeps for the next frame after a large one. Two of the largest reads that HTTP
-/// clients commonly hand over (32 KiB) fit, so that ordinary traffic never allocates.
+/// The memory that a decoder keeps after a large frame. Two of the largest common reads of HTTP clients (32 KiB) fit,
+/// so that ordinary traffic never allocates.
 const RETAINED: usize = 64 * 1024;
 
-/// What a decoder may hold beyond `max_frame` before a frame is known to be too large: the longest
-/// undelivered head (`event: `, a length, a byte order mark), rounded up.
+/// The bytes beyond `max_frame` that a decoder may buffer before a frame is known to be too large: the longest prefix
+/// (`event: `, a length, a byte order mark), rounded up.
 const SLACK: usize = 16;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// The bytes that were pushed and are not used up yet.
+/// The pushed bytes that have not been consumed.
 ///
-/// If the decoder is drained before each push, this holds at most `max_frame`, [`SLACK`] and one push; the
-/// decoders see to it by dropping what can no longer become a frame.
+/// If all frames are taken before each push, this holds at most `max_frame`, [`SLACK`] and one push; the decoders
+/// ensure this by dropping bytes that cannot become a frame.
 #[derive(Debug)]
 pub(super) struct Buffer {
     bytes: Vec<u8>,
-    /// Everything before this is used up.
+    /// Bytes before this are consumed.
     start: usize,
     /// The stream offset of `start`.
     offset: u64,
     max_frame: usize,
-    /// The byte order mark has been dealt with.
+    /// The byte order mark has been handled.
     begun: bool,
-    /// The decoder has asked for more, so that no more than one frame can be left in here.
+    /// All whole frames have been taken, so that at most one incomplete frame is left.
     drained: bool,
     finished: bool,
 }
@@ -53,7 +53,7 @@ impl Buffer {
         self.push_keeping(bytes, 0..0);
     }
 
-    /// Appends bytes and preserves those in `kept`, which lie in the used part. Says where they are now.
+    /// Appends bytes and preserves those in `kept`, which are in the consumed part. Returns their new range.
     pub(super) fn push_keeping(&mut self, bytes: &[u8], kept: Range<usize>) -> Range<usize> {
         if self.finished || bytes.is_empty() {
             return kept;
@@ -65,8 +65,8 @@ impl Buffer {
         kept
     }
 
-    /// Closes the gaps of used bytes. In a drained buffer what moves is at most as long as the last push; in
-    /// one with a backlog the gaps are at least as long as what moves. So each byte moves about once.
+    /// Removes consumed bytes. In a drained buffer the moved bytes are at most as many as the last push; in one with a
+    /// backlog the gaps are at least as long as the moved part. So each byte moves about once.
     fn reclaim(&mut self, kept: Range<usize>) -> Range<usize> {
         let used = self.start - kept.len();
         if used == 0 || !(self.drained || used >= self.bytes.len() - used) {
@@ -87,7 +87,7 @@ impl Buffer {
         let needed = self.bytes.len().saturating_add(more);
         let capacity = self.bytes.capacity();
         if needed > capacity {
-            // Doubling would overshoot the bound that the callers are promised.
+            // Doubling would exceed the documented bound.
             let bound = self.max_frame.saturating_add(SLACK).saturating_add(more);
             let doubled = capacity.saturating_mul(2);
             let target = if needed <= bound { doubled.clamp(needed, bound) } else { doubled.max(needed) };
@@ -97,7 +97,7 @@ impl Buffer {
         }
     }
 
-    /// Says that no more bytes will come.
+    /// Marks the end of the bytes.
     pub(super) fn finish(&mut self) {
         self.finished = true;
     }
@@ -106,29 +106,29 @@ impl Buffer {
         self.finished
     }
 
-    /// Drops everything, now and later.
+    /// Drops all bytes, present and future.
     pub(super) fn close(&mut self) {
         self.bytes = Vec::new();
         self.start = 0;
         self.finished = true;
     }
 
-    /// Notes that what is left does not hold a whole frame.
+    /// Marks the rest as not containing a whole frame.
     pub(super) fn mark_drained(&mut self) {
         self.drained = true;
     }
 
-    /// The bytes that are not used up.
+    /// The unconsumed bytes.
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// Where the rest begins in the stream.
+    /// The stream offset of the rest.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Uses up the first `count` bytes of the rest and says where they are until the next push.
+    /// Consumes the first `count` bytes of the rest; returns their range, which is valid until the next push.
     pub(super) fn advance(&mut self, count: usize) -> Range<usize> {
         let start = self.start;
         self.start += count;
@@ -136,18 +136,18 @@ impl Buffer {
         start..self.start
     }
 
-    /// Uses up all of the rest.
+    /// Consumes all of the rest.
     pub(super) fn drop_rest(&mut self) {
         self.advance(self.rest().len());
     }
 
-    /// Bytes that [`advance`](Self::advance) has passed since the last push.
+    /// Bytes that [`advance`](Self::advance) has consumed since the last push.
     pub(super) fn get(&self, range: Range<usize>) -> &[u8] {
         &self.bytes[range]
     }
 
-    /// Moves `next` behind `first` with one `separator` between them. There must be room for it: at least
-    /// one byte between the two, or an empty `next` and at least one used byte behind `first`.
+    /// Moves `next` after `first` with one `separator` between them. There must be room for it: at least one byte between
+    /// the two, or an empty `next` and at least one consumed byte after `first`.
     pub(super) fn join(&mut self, first: Range<usize>, separator: u8, next: Range<usize>) -> Range<usize> {
         let end = first.end + 1 + next.len();
         self.bytes[first.end] = separator;
@@ -155,8 +155,7 @@ impl Buffer {
         first.start..end
     }
 
-    /// Skips a byte order mark at the very start of the stream. `false` as long as the bytes so far may still
-    /// turn out to be one.
+    /// Skips a byte order mark at the start of the stream. `false` while the bytes may be the start of one.
     pub(super) fn skip_byte_order_mark(&mut self) -> bool {
         if self.begun {
             return true;
@@ -177,7 +176,7 @@ impl Buffer {
     }
 }
 
-/// What `start` holds behind a byte order mark.
+/// `start` without a byte order mark.
 pub(super) fn without_byte_order_mark(start: &[u8]) -> &[u8] {
     start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start)
 }
@@ -187,7 +186,7 @@ pub(super) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Turns bytes into text, whatever they are, and counts what had to be replaced.
+/// Converts bytes to text, and counts the bytes that are not UTF-8.
 #[derive(Debug, Default)]
 pub(super) struct Lossy {
     scratch: String,
@@ -217,14 +216,14 @@ impl Lossy {
         }
     }
 
-    /// How many bytes were not UTF-8.
+    /// The number of bytes that were not UTF-8.
     pub(super) fn replaced(&self) -> u64 {
         self.replaced
     }
 }
 
-/// The bytes as text. From this length on the vectorised check is faster, and on text that is not ASCII it is
-/// several times as fast.
+/// The bytes as text. From this length on the vectorised check is faster, and several times as fast on text that is not
+/// ASCII.
 fn valid(bytes: &[u8]) -> Option<&str> {
     const VECTORISED: usize = 128;
     if bytes.len() < VECTORISED {
@@ -234,7 +233,7 @@ fn valid(bytes: &[u8]) -> Option<&str> {
     }
 }
 
-/// Empties a string, but does not keep the memory of an unusually long one.
+/// Empties a string and releases the memory of an unusually long one.
 fn empty(text: &mut String) {
     text.clear();
     text.shrink_to(RETAINED);

@@ -1,15 +1,15 @@
-//! Lays frames into one output buffer, so that a flush is one write.
+//! The frame encoder: one output buffer, so that a flush is one write.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::Framing;
 
-/// Frames on their way out.
+/// Encoded frames.
 ///
 /// A writer calls [`begin`](Self::begin), appends the payload to the buffer it gets, and calls
-/// [`commit`](Self::commit). Whoever drives the writer calls [`finish_event`](Self::finish_event) after each
-/// canonical event: one event may have become several SSE frames, and only the last of them may carry the
-/// position, so that a cursor never points into the middle of an event.
+/// [`commit`](Self::commit). The caller of the writer calls [`finish_event`](Self::finish_event) after each
+/// canonical event: an event may become several SSE frames, and only the last of them may carry the `id`, so that a
+/// cursor never points into the middle of an event.
 ///
 /// ```
 /// use agentwire_core::framing::{Frames, Framing};
@@ -24,7 +24,7 @@ pub struct Frames {
     out: BytesMut,
     framing: Framing,
     named: bool,
-    /// SSE: the last frame still lacks its blank line. Prefixed: where the length goes.
+    /// SSE: the last frame lacks its blank line. Prefixed: the offset of the length.
     open: Option<usize>,
 }
 
@@ -42,14 +42,14 @@ impl Frames {
         self
     }
 
-    /// How the frames are laid out.
+    /// The framing of the output.
     #[must_use]
     pub fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Starts a frame; the payload goes into the buffer. It must not hold a line break unless the framing is
-    /// length-prefixed or none.
+    /// Starts a frame; append the payload to the returned buffer. It must not contain a line break, unless the framing
+    /// is length-prefixed or plain text.
     pub fn begin(&mut self, event: &str) -> &mut BytesMut {
         match self.framing {
             Framing::Sse => {
@@ -112,7 +112,7 @@ impl Frames {
         }
     }
 
-    /// SSE: tells the client how long to wait before it comes back, with a word on why.
+    /// SSE: sets the client's reconnect delay, with a comment on the reason.
     pub fn retry(&mut self, millis: u64, why: &str) {
         if self.framing == Framing::Sse {
             self.finish_event(None);
@@ -123,25 +123,25 @@ impl Frames {
         }
     }
 
-    /// How many bytes wait.
+    /// The number of buffered bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether the buffer is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.out.is_empty()
     }
 
-    /// Everything that waits, to be written at once. Only between events.
+    /// Takes all buffered bytes. Only between events.
     pub fn take(&mut self) -> Bytes {
         self.finish_event(None);
         self.out.split().freeze()
     }
 
-    /// Hands everything that waits to `sink` and keeps the buffer for the next flush. Only between events.
+    /// Passes all buffered bytes to `sink` and keeps the buffer's memory. Only between events.
     pub fn drain<T>(&mut self, sink: impl FnOnce(&[u8]) -> T) -> T {
         self.finish_event(None);
         let result = sink(&self.out);

@@ -1,7 +1,7 @@
-//! Names what stands where a stream was expected: an error page, a line of text, nothing at all.
+//! Bodies that are not event streams: an error page, a line of text, an empty body.
 //!
-//! Servers and proxies answer with these when the agent behind them is gone. They hold no frame, so no decoder
-//! and no reader can say what is wrong with them; this is the one place that does.
+//! Servers and proxies respond with these when the agent is down. They contain no frame, so neither decoder nor reader
+//! can describe the problem.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::{
     detect,
 };
 
-/// How much of a foreign body is quoted: enough for a status line or the title of an error page.
+/// The quoted length of a foreign body: enough for a status line or the title of an error page.
 const QUOTED: usize = 120;
 
 /// A body that is in none of the framings that a format is read from.
@@ -24,14 +24,14 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Whether there was nothing at all.
+    /// Whether the body was empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.empty
     }
 }
 
-/// Which of `allowed` the stream that begins with `start` is in, like [`detect`], or what it is instead.
+/// The framing, one of `allowed`, of the stream that starts with `start`, like [`detect`], or a description of the body.
 ///
 /// ```
 /// use agentwire_core::framing::{Framing, recognize};
@@ -43,8 +43,8 @@ impl Foreign {
 /// ```
 ///
 /// # Errors
-/// When `start` holds nothing but white space, which is the whole of an empty body, or fits none of `allowed`.
-/// Text where binary was expected counts as well: four bytes of text are a length of more than 150 MB.
+/// When `start` is empty or white space, or fits none of `allowed`. Text instead of binary is an error too: four bytes of
+/// text would be a length of more than 150 MB.
 pub fn recognize(start: &[u8], allowed: &'static [Framing]) -> Result<Framing, Foreign> {
     let text = without_byte_order_mark(start);
     let text = &text[text.iter().position(|&byte| !is_blank(byte)).unwrap_or(text.len())..];
@@ -61,7 +61,7 @@ pub fn recognize(start: &[u8], allowed: &'static [Framing]) -> Result<Framing, F
     }
 }
 
-/// Whether a byte is of the kind that error pages begin with.
+/// Whether a byte may be part of the start of an error page.
 fn is_text(byte: &u8) -> bool {
     is_blank(*byte) || byte.is_ascii_graphic()
 }

@@ -1,8 +1,7 @@
-//! How events lie in bytes.
+//! Framings: the delimiting of events in bytes.
 //!
-//! Decoders are pushed bytes and hand out [`Frame`]s; they do no I/O, and any cut of the bytes gives the same
-//! frames. Each one buffers at most one frame and has a bound on its size. [`Frames`] is the other
-//! direction.
+//! A decoder takes bytes and returns [`Frame`]s. It does no I/O, and any split of the bytes gives the same frames. Each
+//! decoder buffers at most one frame, of bounded size. [`Frames`] is the encoder.
 
 mod array;
 mod buffer;
@@ -23,7 +22,7 @@ pub use self::{
     sse::SseDecoder,
 };
 
-/// A way to lay events into bytes.
+/// A way to delimit events in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Framing {
@@ -42,7 +41,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// What a person calls it.
+    /// Its name for a person.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,7 +60,7 @@ impl Framing {
 pub struct Frame<'a> {
     /// Counts the frames of the stream from 0.
     pub index: u64,
-    /// Where the frame begins in the stream, in bytes.
+    /// The byte offset of the frame in the stream.
     pub offset: u64,
     /// SSE: the `event` field, unless it is empty. Coded lines: the code.
     pub event: Option<&'a str>,
@@ -71,33 +70,33 @@ pub struct Frame<'a> {
     pub data: Payload<'a>,
 }
 
-/// What a frame holds.
+/// The payload of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
-    /// Text, always valid: bytes that were not UTF-8 have become U+FFFD and were counted.
+    /// Valid text: bytes that were not UTF-8 have been replaced by U+FFFD and counted.
     Text(&'a str),
     /// Binary.
     Bytes(&'a [u8]),
 }
 
-/// Why a frame could not be handed out.
+/// A frame that could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("frame {index} at byte {offset} {problem}")]
 pub struct FrameError {
-    /// Which frame, counting from 0.
+    /// The index of the frame, from 0.
     pub index: u64,
-    /// Where it begins in the stream, in bytes.
+    /// The byte offset of the frame in the stream.
     pub offset: u64,
-    /// What is wrong with it.
+    /// The kind of problem.
     pub problem: FrameProblem,
 }
 
-/// What is wrong with a frame.
+/// The kinds of problems of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameProblem {
-    /// It is larger than the decoder's bound. Text decoders skip it and go on with the next frame; the
-    /// length-prefixed one cannot trust what follows and stops.
+    /// It is larger than the decoder's bound. Text decoders skip it and continue with the next frame; the
+    /// length-prefixed one cannot trust the following bytes and stops.
     #[error("is larger than the limit of {limit} bytes")]
     TooLarge {
         /// The bound.
@@ -106,12 +105,12 @@ pub enum FrameProblem {
     /// The stream ended inside it.
     #[error("is cut off at the end of the stream")]
     Truncated,
-    /// The bytes between frames are not what the framing wants.
+    /// The bytes between frames are malformed.
     #[error("does not begin where a frame must begin")]
     Malformed,
 }
 
-/// The bound on a frame unless told otherwise: what the official AG-UI client allows.
+/// The default bound on a frame, which is that of the official AG-UI client.
 pub const DEFAULT_MAX_FRAME: usize = 10 * 1024 * 1024;
 
 /// A decoder of any framing.
@@ -138,7 +137,7 @@ impl Decoder {
         }
     }
 
-    /// Takes in bytes. Call [`Decoder::next_frame`] until it is empty before pushing more.
+    /// Adds bytes. Take all frames with [`Decoder::next_frame`] before adding more.
     pub fn push(&mut self, bytes: &[u8]) {
         match self {
             Self::Sse(decoder) => decoder.push(bytes),
@@ -148,7 +147,7 @@ impl Decoder {
         }
     }
 
-    /// Says that no more bytes will come, so that a last frame without its end can be handed out.
+    /// Marks the end of the bytes, so that a last frame without its delimiter is returned.
     pub fn finish(&mut self) {
         match self {
             Self::Sse(decoder) => decoder.finish(),
@@ -158,7 +157,7 @@ impl Decoder {
         }
     }
 
-    /// The next whole frame, if the bytes so far hold one.
+    /// The next whole frame, if there is one.
     pub fn next_frame(&mut self) -> Option<Result<Frame<'_>, FrameError>> {
         match self {
             Self::Sse(decoder) => decoder.next_frame(),
@@ -168,7 +167,7 @@ impl Decoder {
         }
     }
 
-    /// How many bytes that were not UTF-8 have been replaced.
+    /// The number of bytes that were not UTF-8 and have been replaced.
     #[must_use]
     pub fn replaced(&self) -> u64 {
         match self {

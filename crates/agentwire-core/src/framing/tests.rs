@@ -359,7 +359,7 @@ fn many_lines_in_one_frame_take_no_more_memory_than_a_frame() {
 }
 
 #[test]
-fn what_is_ignored_takes_no_memory_and_no_size() {
+fn ignored_lines_take_no_memory_and_no_size() {
     for filler in [&b": ping\n"[..], b":\n", b"unknown: field\r\n", b"x", b"retry: 1\n", b"id: 1\n"] {
         let (found, largest) = flood(
             Framing::Sse,
@@ -423,7 +423,7 @@ fn one_frame_taken_per_push_does_not_pile_up_memory() {
 }
 
 #[test]
-fn what_is_pushed_after_the_end_is_ignored() {
+fn bytes_after_the_end_are_ignored() {
     for framing in
         [Framing::Sse, Framing::Lines, Framing::Array, Framing::Prefixed, Framing::Coded, Framing::Text]
     {

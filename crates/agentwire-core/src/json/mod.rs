@@ -1,8 +1,8 @@
-//! JSON that is carried, not understood.
+//! JSON values carried as text.
 //!
-//! State, metadata, results and raw events pass through agentwire untouched. [`Json`] holds them as the text
-//! they came in: compact, on one line, checked once. Nothing is parsed until somebody needs to look inside,
-//! and numbers, key order and unknown members survive as they were.
+//! State, metadata, results and raw events pass through agentwire unchanged. [`Json`] holds them as compact text on one
+//! line, validated once. It is parsed only where a member is needed, so numbers, key order and unknown members stay as
+//! they were.
 
 mod error;
 mod normal;
@@ -33,19 +33,19 @@ pub struct Json(Arc<RawValue>);
 pub struct Object(Json);
 
 impl Json {
-    /// Checks `text` and keeps it in compact form.
+    /// Validates `text` and keeps it in compact form.
     ///
     /// # Errors
-    /// When the text is not JSON, is nested too deep or holds a number that no double can hold.
+    /// When the text is not JSON, is nested too deep or contains a number beyond the range of a double.
     pub fn parse(text: &str) -> Result<Self, Unfit> {
         let raw: &RawValue = serde_json::from_str(text).map_err(|error| Unfit::Syntax(error.to_string()))?;
         Self::from_raw(raw).map(|(json, _)| json)
     }
 
-    /// Takes over a value that a parser has found; also says how many lone surrogates were replaced.
+    /// Copies a value that a parser found; also returns the number of replaced lone surrogates.
     ///
     /// # Errors
-    /// When it is nested too deep or holds a number that no double can hold.
+    /// When it is nested too deep or contains a number beyond the range of a double.
     pub fn from_raw(raw: &RawValue) -> Result<(Self, usize), Unfit> {
         let (text, replaced) = normal::normalise(raw.get())?;
         let owned = match text {
@@ -55,7 +55,7 @@ impl Json {
         Ok((Self::trusted(owned), replaced))
     }
 
-    /// Text that is known to be compact, valid JSON: made by this crate.
+    /// A value from compact, valid JSON text that this crate made.
     pub(crate) fn trusted(text: String) -> Self {
         debug_assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
         let raw = RawValue::from_string(text).expect("JSON made by this crate is valid");
@@ -83,7 +83,7 @@ impl Json {
     /// The value, parsed.
     #[must_use]
     pub fn to_value(&self) -> Value {
-        serde_json::from_str(self.get()).expect("the text was checked when it came in")
+        serde_json::from_str(self.get()).expect("the text was validated")
     }
 
     /// Whether this is `null`.
@@ -161,7 +161,7 @@ impl Object {
         value.is_object().then(|| Self(Json::from(value)))
     }
 
-    /// The object that holds these members; a repeated key keeps its last value.
+    /// An object of these members; a repeated key keeps its last value.
     pub fn from_entries<'k>(entries: impl IntoIterator<Item = (&'k str, Json)>) -> Self {
         let mut map = indexmap::IndexMap::new();
         for (key, value) in entries {
@@ -203,8 +203,7 @@ impl Object {
     /// The members in order.
     #[must_use]
     pub fn entries(&self) -> Vec<(String, Json)> {
-        let map: object::RawMembers<'_> =
-            serde_json::from_str(self.get()).expect("the text was checked when it came in");
+        let map: object::RawMembers<'_> = serde_json::from_str(self.get()).expect("the text was validated");
         map.0.into_iter().map(|(key, raw)| (key.into_owned(), Json(raw.to_owned().into()))).collect()
     }
 
@@ -236,7 +235,7 @@ impl Object {
         Self::from_entries(kept.map(|(key, value)| (key.as_str(), value.clone())))
     }
 
-    /// `later` folded over this, key by key, without recursion: how metadata merges.
+    /// The members of both objects, those of `later` replacing equal keys, without recursion: the merge of metadata.
     #[must_use]
     pub fn merged(&self, later: &Self) -> Self {
         if self.is_empty() {
@@ -268,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_survives_as_it_came() {
+    fn keeps_numbers_and_key_order() {
         let json = Json::parse("{ \"b\" : 1.0, \"a\":[ 1e3 , 12345678901234567890123 ] }").unwrap();
         assert_eq!(json.get(), r#"{"b":1.0,"a":[1e3,12345678901234567890123]}"#);
     }
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_can_be_parsed() {
+    fn every_accepted_value_can_be_parsed() {
         let deep = "[".repeat(MAX_DEPTH) + &"]".repeat(MAX_DEPTH);
         let _ = Json::parse(&deep).unwrap().to_value();
         let _ = Json::parse(r#""\ud83d""#).unwrap().to_value();

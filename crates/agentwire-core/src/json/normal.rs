@@ -1,15 +1,15 @@
-//! Brings JSON text into the one form that is safe to pass on.
+//! Normalises JSON text to a form that every peer accepts.
 //!
-//! Three things are legal for a lenient parser and fatal further down the wire: white space (a line break
-//! would end an SSE line), half of a surrogate pair (most parsers refuse it), and numbers or nesting beyond
-//! what a peer can hold. The first two are repaired, the third is refused.
+//! Three deviations pass a lenient parser and fail at a peer: white space (a line break would end an SSE line), half of
+//! a surrogate pair (most parsers refuse it), and numbers or nesting beyond the peer's limits. The first two are
+//! repaired, the third is refused.
 
 use std::borrow::Cow;
 
-/// The deepest nesting that is passed on. serde_json refuses more than 128 levels, counting the document.
+/// The deepest nesting. serde_json refuses more than 128 levels, counting the document.
 pub const MAX_DEPTH: usize = 126;
 
-/// Why a JSON value cannot be carried.
+/// The reason why a JSON value cannot be carried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unfit {
@@ -19,16 +19,16 @@ pub enum Unfit {
     /// It is nested deeper than [`MAX_DEPTH`].
     #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// It holds a number that a double cannot hold.
+    /// It contains a number beyond the range of a double.
     #[error("number `{0}` is out of range")]
     NumberOutOfRange(String),
 }
 
-/// `text`, which must be valid JSON, without white space and lone surrogates; and how many of the latter
-/// were replaced by U+FFFD.
+/// The valid JSON `text` without white space and lone surrogates, and the number of the latter that were replaced by
+/// U+FFFD.
 pub(super) fn normalise(text: &str) -> Result<(Cow<'_, str>, usize), Unfit> {
     let bytes = text.as_bytes();
-    // Bytes up to `kept` are already in `out`, which exists only once something had to change.
+    // Bytes up to `kept` are already in `out`, which stays empty until the first change.
     let mut out = String::new();
     let mut kept = 0;
     let mut depth = 0;
@@ -101,7 +101,7 @@ pub(super) fn normalise(text: &str) -> Result<(Cow<'_, str>, usize), Unfit> {
     Ok((Cow::Owned(out), replaced))
 }
 
-/// `text`, a JSON document that a parser refused, with lone surrogates replaced; `None` if it has none.
+/// A JSON `text` that a parser refused, with lone surrogates replaced; `None` if it has none.
 pub(super) fn without_lone_surrogates(text: &str) -> Option<(String, usize)> {
     let bytes = text.as_bytes();
     let mut out = String::new();
@@ -132,7 +132,7 @@ enum Surrogate {
     Lone,
 }
 
-/// What the escape at the start of `bytes` is.
+/// The kind of the escape at the start of `bytes`.
 fn surrogate(bytes: &[u8]) -> Surrogate {
     match code_unit(bytes) {
         Some(0xD800..0xDC00) => match bytes.get(6..).and_then(code_unit) {
@@ -144,7 +144,7 @@ fn surrogate(bytes: &[u8]) -> Surrogate {
     }
 }
 
-/// The code unit that `\uXXXX` at the start of `bytes` stands for.
+/// The code unit of `\uXXXX` at the start of `bytes`.
 fn code_unit(bytes: &[u8]) -> Option<u16> {
     let hex = bytes.strip_prefix(b"\\u")?.get(..4)?;
     let mut unit = 0;

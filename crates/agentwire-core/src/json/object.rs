@@ -1,8 +1,8 @@
-//! Reads a JSON object field by field, strictly, and says exactly where it went wrong.
+//! Strict access to the members of a JSON object, with the exact location of every error.
 //!
-//! Wire objects follow two rules that derived deserialisers do not: *unknown is not an error, malformed is*,
-//! and *absent means absent* (a `null` is malformed unless a format says otherwise). [`Fields`] keeps the
-//! members as raw text, hands out each one checked, and knows at the end which ones nobody asked for.
+//! Wire objects follow two rules that derived deserialisers do not: an unknown member is no error but a malformed one is,
+//! and `null` is malformed, not absent, unless a format allows it. [`Fields`] keeps the members as raw text, validates
+//! each one on access, and returns the members that were not accessed at the end.
 
 use std::{borrow::Cow, fmt};
 
@@ -65,7 +65,7 @@ impl<'de> Deserialize<'de> for Key<'de> {
     }
 }
 
-/// Where in a document something is: built only on the way down, rendered only when something is wrong.
+/// A location in a document: built on the way down, rendered only for an error.
 #[derive(Clone, Copy, Debug)]
 pub enum Path<'p> {
     /// The document itself.
@@ -89,20 +89,20 @@ impl fmt::Display for Path<'_> {
 }
 
 impl Path<'_> {
-    /// An error at this place.
+    /// An error at this location.
     #[must_use]
     pub fn error(&self, problem: impl Into<String>) -> ReadError {
         ReadError::new(self.to_string(), problem)
     }
 
-    /// The error that names what was expected here and what stands here instead.
+    /// The error that names the expected kind of value and the one found.
     #[must_use]
     pub fn expected(&self, wanted: &str, raw: &RawValue) -> ReadError {
         self.error(format!("expected {wanted}, found {}", kind_of(raw.get())))
     }
 }
 
-/// A JSON object under inspection.
+/// The members of a JSON object that have not been accessed yet.
 #[derive(Debug)]
 pub struct Fields<'a, 'p> {
     path: Path<'p>,
@@ -110,18 +110,18 @@ pub struct Fields<'a, 'p> {
 }
 
 impl<'a, 'p> Fields<'a, 'p> {
-    /// The members of the object that `raw` must be.
+    /// The members of `raw`, which must be an object.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When it has another type.
     pub fn of(raw: &'a RawValue, path: Path<'p>) -> Result<Self, ReadError> {
         Self::parse(raw.get(), path).map_err(|_| path.expected("an object", raw))
     }
 
-    /// The members of the object that `text` must be.
+    /// The members of `text`, which must be an object.
     ///
     /// # Errors
-    /// When it is not JSON, or is something else.
+    /// When it is not JSON, or not an object.
     pub fn parse(text: &'a str, path: Path<'p>) -> Result<Self, ReadError> {
         let raw: RawMembers<'a> = serde_json::from_str(text).map_err(|error| {
             if error.is_data() && !text.trim_start().starts_with('{') {
@@ -134,13 +134,13 @@ impl<'a, 'p> Fields<'a, 'p> {
         Ok(Self { path, members })
     }
 
-    /// Where this object is.
+    /// The location of this object.
     #[must_use]
     pub fn path(&self) -> Path<'p> {
         self.path
     }
 
-    /// Takes a member out, raw. The last of several with one name counts, as in JavaScript.
+    /// Removes a member and returns its raw text. The last of several with one name counts, as in JavaScript.
     pub fn take(&mut self, key: &str) -> Option<&'a RawValue> {
         let mut found = None;
         for (name, value) in &mut self.members {
@@ -153,27 +153,27 @@ impl<'a, 'p> Fields<'a, 'p> {
         found
     }
 
-    /// Looks at a member without taking it.
+    /// The raw text of a member, which stays.
     #[must_use]
     pub fn peek(&self, key: &str) -> Option<&'a RawValue> {
         self.members.iter().rev().find(|(name, _)| name == key).and_then(|(_, value)| *value)
     }
 
-    /// Takes a member out, treating `null` as absent: for the few places where old peers send it.
+    /// Removes a member, treating `null` as absent: for the few members where old peers send it.
     pub fn take_unless_null(&mut self, key: &str) -> Option<&'a RawValue> {
         self.take(key).filter(|raw| raw.get() != "null")
     }
 
-    /// The error for a member that must be there.
+    /// The error for a required member.
     #[must_use]
     pub fn missing(&self, key: &str, wanted: &str) -> ReadError {
         self.path.error(format!("`{key}` is missing, expected {wanted}"))
     }
 
-    /// A string, if there.
+    /// A string if present.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When it has another type.
     pub fn str(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Cow<'a, str>>, ReadError> {
         let Some(raw) = self.take(key) else {
             return Ok(None);
@@ -181,31 +181,31 @@ impl<'a, 'p> Fields<'a, 'p> {
         text(raw, Path::Key(&self.path, key), tally).map(Some)
     }
 
-    /// A boxed string, if there.
+    /// A boxed string if present.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When it has another type.
     pub fn boxed(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Box<str>>, ReadError> {
         Ok(self.str(key, tally)?.map(Into::into))
     }
 
-    /// A string that must be there.
+    /// A string that is required.
     ///
     /// # Errors
-    /// When it is missing or something else.
+    /// When it is missing or has another type.
     pub fn need_str(&mut self, key: &str, tally: &mut Tally) -> Result<Cow<'a, str>, ReadError> {
         self.str(key, tally)?.ok_or_else(|| self.missing(key, "a string"))
     }
 
-    /// A boxed string that must be there.
+    /// A boxed string that is required.
     ///
     /// # Errors
-    /// When it is missing or something else.
+    /// When it is missing or has another type.
     pub fn need_boxed(&mut self, key: &str, tally: &mut Tally) -> Result<Box<str>, ReadError> {
         Ok(self.need_str(key, tally)?.into())
     }
 
-    /// An id, if there.
+    /// An id if present.
     ///
     /// # Errors
     /// When it is not a string.
@@ -213,7 +213,7 @@ impl<'a, 'p> Fields<'a, 'p> {
         Ok(self.str(key, tally)?.map(|text| I::from(text.into_owned())))
     }
 
-    /// An id that must be there.
+    /// An id that is required.
     ///
     /// # Errors
     /// When it is missing or not a string.
@@ -221,10 +221,10 @@ impl<'a, 'p> Fields<'a, 'p> {
         Ok(I::from(self.need_str(key, tally)?.into_owned()))
     }
 
-    /// A boolean, if there.
+    /// A boolean if present.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When it has another type.
     pub fn bool(&mut self, key: &str) -> Result<Option<bool>, ReadError> {
         let Some(raw) = self.take(key) else {
             return Ok(None);
@@ -236,10 +236,10 @@ impl<'a, 'p> Fields<'a, 'p> {
         }
     }
 
-    /// An integer in `range`, if there. `1.0` and `1e3` are integers, as for JavaScript.
+    /// An integer in `range` if present. `1.0` and `1e3` are integers, as for JavaScript.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When it has another type.
     pub fn integer(
         &mut self,
         key: &str,
@@ -255,7 +255,7 @@ impl<'a, 'p> Fields<'a, 'p> {
         })
     }
 
-    /// Any JSON, if there.
+    /// Any JSON if present.
     ///
     /// # Errors
     /// When it cannot be carried.
@@ -266,7 +266,7 @@ impl<'a, 'p> Fields<'a, 'p> {
         json(raw, Path::Key(&self.path, key), tally).map(Some)
     }
 
-    /// Any JSON but `null`, if there.
+    /// Any JSON but `null` if present.
     ///
     /// # Errors
     /// When it is `null` or cannot be carried.
@@ -280,10 +280,10 @@ impl<'a, 'p> Fields<'a, 'p> {
         }
     }
 
-    /// An open object, if there.
+    /// An open object if present.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When it has another type.
     pub fn object(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Object>, ReadError> {
         let Some(raw) = self.take(key) else {
             return Ok(None);
@@ -295,10 +295,10 @@ impl<'a, 'p> Fields<'a, 'p> {
         }
     }
 
-    /// Calls `each` for every element of an array; says whether the array is there.
+    /// Calls `each` for every element of an array; returns whether the array is present.
     ///
     /// # Errors
-    /// When it is something else, or `each` fails.
+    /// When it has another type, or `each` fails.
     pub fn array(
         &mut self,
         key: &str,
@@ -314,7 +314,7 @@ impl<'a, 'p> Fields<'a, 'p> {
         Ok(true)
     }
 
-    /// What nobody asked for, counted, as an object.
+    /// The members that were not accessed, counted in the tally, as an object.
     ///
     /// # Errors
     /// When a member cannot be carried.
@@ -333,8 +333,8 @@ impl<'a, 'p> Fields<'a, 'p> {
     }
 }
 
-/// The members of the object that `text` is, in order. Each is checked by itself, so the object may be one level
-/// deeper than any of them could be.
+/// The members of the object `text` in order. Each is validated by itself, so the object may be nested one level deeper
+/// than [`MAX_DEPTH`](super::MAX_DEPTH).
 pub(crate) fn members(text: &str) -> Option<Vec<(String, Json)>> {
     let raw: RawMembers<'_> = serde_json::from_str(text).ok()?;
     let member =
@@ -342,18 +342,18 @@ pub(crate) fn members(text: &str) -> Option<Vec<(String, Json)>> {
     raw.0.into_iter().map(member).collect()
 }
 
-/// The elements of the array that `raw` must be.
+/// The elements of `raw`, which must be an array.
 ///
 /// # Errors
-/// When it is something else.
+/// When it has another type.
 pub(crate) fn elements<'a>(raw: &'a RawValue, path: Path<'_>) -> Result<Vec<&'a RawValue>, ReadError> {
     serde_json::from_str(raw.get()).map_err(|_| path.expected("an array", raw))
 }
 
-/// The string that `raw` must be. Lone surrogates become U+FFFD and are counted.
+/// The text of `raw`, which must be a string. Lone surrogates become U+FFFD and are counted.
 ///
 /// # Errors
-/// When it is something else.
+/// When it has another type.
 pub(crate) fn text<'a>(
     raw: &'a RawValue,
     path: Path<'_>,
@@ -373,7 +373,7 @@ pub(crate) fn text<'a>(
     }
 }
 
-/// The value that `raw` is.
+/// The validated value of `raw`.
 ///
 /// # Errors
 /// When it cannot be carried.
@@ -389,7 +389,7 @@ pub(crate) fn json(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<
     }
 }
 
-/// The integer that a JSON number stands for, if it is one and a double holds it exactly.
+/// The value of a JSON number, if it is an integer that a double represents exactly.
 fn integer(text: &str) -> Option<i64> {
     if let Ok(number) = text.parse() {
         return Some(number);
@@ -398,7 +398,7 @@ fn integer(text: &str) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_991.0).then_some(number as i64)
 }
 
-/// What kind of value a JSON text is, for error messages.
+/// The kind of value of a JSON text, for error messages.
 #[must_use]
 pub fn kind_of(text: &str) -> String {
     match text.trim_start().bytes().next() {
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_place_wanted_and_found() {
+    fn errors_name_location_expected_and_found() {
         let tally = &mut Tally::default();
         let mut f = fields(r#"{"a/b":null,"n":1.5,"s":7}"#);
         assert_eq!(f.str("a/b", tally).unwrap_err().to_string(), "at `/a~1b`: expected a string, found null");
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn last_of_repeated_keys_counts() {
+    fn last_of_repeated_keys_wins() {
         let mut f = fields(r#"{"a":1,"b":2,"a":3}"#);
         assert_eq!(f.integer("a", 0..=9).unwrap(), Some(3));
         let tally = &mut Tally::default();

@@ -1,8 +1,7 @@
-//! Writes JSON straight into the output buffer.
+//! JSON writers for the output buffer.
 //!
-//! Wire objects have a handful of optional members each; serialising them through structs would mean one
-//! struct per event and profile. These two writers keep the member order visible at the place that decides
-//! it and allocate nothing.
+//! Wire objects have a handful of optional members each; serialising them through structs would need one struct per
+//! event and profile. These two writers keep the member order visible in the calling code and allocate nothing.
 
 use bytes::{BufMut, BytesMut};
 

@@ -1,4 +1,4 @@
-//! Names each breach of the grammar.
+//! Reports violations of the order rules.
 
 use std::fmt;
 
@@ -9,30 +9,30 @@ use super::{
 };
 use crate::event::{Body, Event};
 
-/// A place where a stream breaks a law.
+/// One broken rule of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Breach {
-    /// Which event, counting from 0; one past the last for what is missing at the end.
+pub struct Violation {
+    /// The index of the event, from 0; one past the last for an event that is missing at the end.
     pub position: u64,
-    /// Which law.
+    /// The broken rule.
     pub rule: Rule,
-    /// What the law wants here.
+    /// The event that the rule requires.
     pub expected: String,
-    /// What is here.
+    /// The event found.
     pub found: String,
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { position, rule, expected, found } = self;
         write!(f, "event {position}: {rule}: expected {expected}, found {found}")
     }
 }
 
-/// Reads a stream and names each breach.
+/// Checks a stream and reports each violation.
 ///
-/// After a breach it goes on as the [`Guard`] would, so that one mistake is named once and not again with
-/// every event that follows from it.
+/// After a violation it continues as the [`Guard`] would, so that one mistake is reported once and not for every
+/// event that depends on it.
 #[derive(Debug)]
 pub struct Checker {
     guard: Guard,
@@ -54,32 +54,32 @@ impl Checker {
     }
 
     /// Checks the next event.
-    pub fn check(&mut self, event: &Event) -> Option<Breach> {
+    pub fn check(&mut self, event: &Event) -> Option<Violation> {
         let verdict = self.guard.track.judge(event);
-        let breach = verdict.err().map(|rule| {
+        let violation = verdict.err().map(|rule| {
             let (expected, found) = explain(&self.guard.track, rule, event);
-            Breach { position: self.position, rule, expected, found }
+            Violation { position: self.position, rule, expected, found }
         });
         self.position += 1;
         match verdict {
-            // The client accepts a late failure and is then done with the run, so this goes on likewise.
+            // The client accepts a late failure and ends the run, so the checker does as well.
             Ok(()) | Err(Rule::OneTerminal) => self.guard.track.advance(event),
             Err(_) => {
                 self.guard.push(event.clone(), &mut self.scratch);
                 self.scratch.clear();
             }
         }
-        breach
+        violation
     }
 
-    /// The stream has ended.
-    pub fn end(&mut self) -> Option<Breach> {
+    /// Ends the stream.
+    pub fn end(&mut self) -> Option<Violation> {
         let found = match self.guard.track.phase {
             Phase::Finished | Phase::Errored => return None,
             Phase::Empty => "an empty stream",
             Phase::Active => "the end of the stream",
         };
-        Some(Breach {
+        Some(Violation {
             position: self.position,
             rule: Rule::NoTerminal,
             expected: "RUN_FINISHED or RUN_ERROR".into(),
@@ -87,14 +87,14 @@ impl Checker {
         })
     }
 
-    /// How many events were checked.
+    /// The number of checked events.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.position
     }
 }
 
-/// What `rule` wants at this place, and what `event` is.
+/// The expectation of `rule` and a description of `event`.
 fn explain(track: &Track, rule: Rule, event: &Event) -> (String, String) {
     let found = describe(event);
     let owner = |known: &Option<crate::event::SubagentId>| match known {
@@ -165,7 +165,7 @@ fn explain(track: &Track, rule: Rule, event: &Event) -> (String, String) {
     (expected, found)
 }
 
-/// The event with the id that matters.
+/// The kind of the event and its main id.
 fn describe(event: &Event) -> String {
     let name: &str = match &event.body {
         Body::RunStarted(started) => &started.run,

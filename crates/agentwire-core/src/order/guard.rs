@@ -1,9 +1,9 @@
-//! Makes any stream valid.
+//! Repairs violations of the order rules.
 
 use std::collections::BTreeMap;
 
 use super::{
-    registry::Door,
+    registry::Part,
     rule::Rule,
     track::{Phase, Track},
 };
@@ -12,11 +12,11 @@ use crate::event::{
     ThreadId,
 };
 
-/// Stands between every reader and everything else: any events in, a valid stream out.
+/// Any events in, a valid stream out.
 ///
-/// A valid stream with one terminal event per run passes unchanged. What is wrong is repaired where it can be
-/// placed (content without a start gets one, what is open is closed before the run ends, a tag that
-/// contradicts its owner is taken off) and dropped where it cannot. Every repair is counted by rule.
+/// A valid stream with one terminal event per run passes unchanged. A violation is repaired where possible (content
+/// without a start gets one, open items are closed before the run ends, a subagent id that contradicts the owner is
+/// removed); otherwise the event is dropped. Every repair is counted by rule.
 ///
 /// ```
 /// use agentwire_core::{event::{Body, Event, StreamEnd}, order::Guard};
@@ -32,48 +32,48 @@ pub struct Guard {
     pub(super) track: Track,
     thread: ThreadId,
     run: RunId,
-    /// Whether the active run was started by this guard.
-    made_up: bool,
+    /// Whether this guard inserted the start of the active run.
+    is_start_inserted: bool,
     repairs: BTreeMap<Rule, u64>,
 }
 
 impl Guard {
-    /// A guard for a stream; the ids are used if the stream does not begin with RUN_STARTED.
+    /// A guard for a stream; the ids are used if the stream does not start with RUN_STARTED.
     #[must_use]
     pub fn new(thread: impl Into<ThreadId>, run: impl Into<RunId>) -> Self {
         Self {
             track: Track::default(),
             thread: thread.into(),
             run: run.into(),
-            made_up: false,
+            is_start_inserted: false,
             repairs: BTreeMap::new(),
         }
     }
 
-    /// How often each rule needed a repair.
+    /// Counts of repairs by rule.
     pub fn repairs(&self) -> impl Iterator<Item = (Rule, u64)> {
         self.repairs.iter().map(|(rule, times)| (*rule, *times))
     }
 
-    /// Whether a run is active: more events may come, and a terminal one must.
+    /// Whether a run is active, so that a terminal event must follow.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.track.phase == Phase::Active
     }
 
-    /// Takes in an event and lets out what is valid.
+    /// Adds an event; valid events go to `out`.
     pub fn push(&mut self, event: Event, out: &mut Vec<Event>) {
         if matches!(event.body, Body::RunError(_)) && self.is_active() && self.track.has_open() {
             self.count(Rule::OpenAtError);
             self.close_all(&event, out);
         }
         let mut event = event;
-        // Each repair removes one reason; an event has a handful of them at most.
+        // Each repair resolves one violation; an event has a handful of them at most.
         for _ in 0..8 {
             match self.track.judge(&event) {
                 Ok(()) => {
                     if matches!(event.body, Body::RunStarted(_)) {
-                        self.made_up = false;
+                        self.is_start_inserted = false;
                     }
                     self.track.advance(&event);
                     out.push(event);
@@ -90,7 +90,7 @@ impl Guard {
         }
     }
 
-    /// The stream has ended: ends the run if nothing else did.
+    /// Ends the stream, and its run if that has no terminal event.
     pub fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>) {
         if matches!(self.track.phase, Phase::Finished | Phase::Errored) {
             return;
@@ -107,15 +107,15 @@ impl Guard {
         };
         let event = Event::new(Body::RunError(Box::new(error)));
         self.close_all(&event, out);
-        self.let_out(event, out);
+        self.emit(event, out);
     }
 
     fn count(&mut self, rule: Rule) {
         *self.repairs.entry(rule).or_default() += 1;
     }
 
-    /// Lets out an event that this guard made itself.
-    fn let_out(&mut self, event: Event, out: &mut Vec<Event>) {
+    /// Emits an event that this guard made.
+    fn emit(&mut self, event: Event, out: &mut Vec<Event>) {
         if self.track.judge(&event).is_ok() {
             self.track.advance(&event);
             out.push(event);
@@ -124,15 +124,15 @@ impl Guard {
 
     fn start_run(&mut self, timestamp: Option<i64>, out: &mut Vec<Event>) {
         let started = RunStarted::new(self.thread.clone(), self.run.clone());
-        self.let_out(Event::new(Body::RunStarted(Box::new(started))).at(timestamp), out);
-        self.made_up = true;
+        self.emit(Event::new(Body::RunStarted(Box::new(started))).at(timestamp), out);
+        self.is_start_inserted = true;
     }
 
-    /// Removes the reason for which `event` broke `rule`; `None` drops the event.
+    /// Repairs the violation of `rule` by `event`; `None` drops the event.
     fn repair(&mut self, mut event: Event, rule: Rule, out: &mut Vec<Event>) -> Option<Event> {
         match rule {
             Rule::RunFirst => {
-                // A RUN_FINISHED brings ids of its own, which are better than made-up ones.
+                // The ids of a RUN_FINISHED are better than the default ones.
                 if let Body::RunFinished(finished) = &event.body {
                     let RunFinished { thread, run, .. } = &**finished;
                     (self.thread, self.run) = (thread.clone(), run.clone());
@@ -143,8 +143,8 @@ impl Guard {
                 let Body::RunStarted(started) = &event.body else {
                     return None;
                 };
-                // A start that comes late starts what is already running.
-                if std::mem::take(&mut self.made_up) {
+                // A late start belongs to the run that this guard started.
+                if std::mem::take(&mut self.is_start_inserted) {
                     return None;
                 }
                 if self.track.run.as_ref().is_some_and(|(_, run)| *run == started.run) {
@@ -154,7 +154,7 @@ impl Guard {
                 let error = RunError::new(message, Some(RunError::STREAM_TRUNCATED));
                 let error = Event::new(Body::RunError(Box::new(error))).at(event.timestamp);
                 self.close_all(&error, out);
-                self.let_out(error, out);
+                self.emit(error, out);
             }
             Rule::OneThread => {
                 let thread = self.track.thread.clone()?;
@@ -199,7 +199,7 @@ impl Guard {
                 let Body::ToolArgs { call, .. } = &event.body else {
                     return None;
                 };
-                // Without a name the call cannot be placed.
+                // A call cannot be opened without a name.
                 let name = self.track.calls.get(call.as_str())?.label.clone()?;
                 self.reopen(Body::ToolStart { call: call.clone(), name, parent: None }, &event, out)?;
             }
@@ -243,7 +243,7 @@ impl Guard {
         Some(event)
     }
 
-    /// Lets out the start that `event` lacks. If the tag contradicts a known owner, the start goes without.
+    /// Emits the start that `event` lacks, without a subagent if that contradicts a known owner.
     fn reopen(&mut self, start: Body, event: &Event, out: &mut Vec<Event>) -> Option<()> {
         let mut start = Event::new(start).by(event.subagent.clone()).at(event.timestamp);
         if self.track.judge(&start) == Err(Rule::Owner) {
@@ -259,22 +259,22 @@ impl Guard {
     fn close_all(&mut self, ending: &Event, out: &mut Vec<Event>) {
         let mut closing = Vec::new();
         let track = &self.track;
-        for (call, owner) in track.calls.open_entries(Door::Main) {
+        for (call, owner) in track.calls.open_entries(Part::Main) {
             closing.push((Body::ToolEnd { call }, owner));
         }
-        for (message, owner) in track.messages.open_entries(Door::Main) {
+        for (message, owner) in track.messages.open_entries(Part::Main) {
             closing.push((Body::TextEnd { message }, owner));
         }
-        for (message, owner) in track.reasoning.open_entries(Door::Main) {
+        for (message, owner) in track.reasoning.open_entries(Part::Main) {
             closing.push((Body::ReasoningMessageEnd { message }, owner));
         }
-        for (message, owner) in track.reasoning.open_entries(Door::Span) {
+        for (message, owner) in track.reasoning.open_entries(Part::Span) {
             closing.push((Body::ReasoningEnd { message }, owner));
         }
-        for ((owner, name), _) in track.steps.open_entries(Door::Main) {
+        for ((owner, name), _) in track.steps.open_entries(Part::Main) {
             closing.push((Body::StepFinished { name }, owner));
         }
-        for (subagent, _) in track.subagents.open_entries(Door::Main) {
+        for (subagent, _) in track.subagents.open_entries(Part::Main) {
             let body = match &ending.body {
                 Body::RunError(error) => {
                     Body::SubagentError { message: error.message.clone(), code: error.code.clone() }
@@ -295,7 +295,7 @@ impl Guard {
             closing.push((body, Some(subagent)));
         }
         for (body, owner) in closing {
-            self.let_out(Event::new(body).by(owner).at(ending.timestamp), out);
+            self.emit(Event::new(body).by(owner).at(ending.timestamp), out);
         }
     }
 }

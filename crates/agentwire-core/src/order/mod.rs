@@ -1,11 +1,10 @@
-//! The grammar of a valid stream.
+//! The order rules of a valid stream, a checker and a guard.
 //!
-//! [`Rule`] names every law that an event can break. [`Checker`] reads a stream and names each breach.
-//! [`Guard`] stands between every reader and everything else: whatever goes in, what comes out is a valid
-//! stream. Both ask the same `Track`, so what the guard lets out is what the checker accepts.
+//! [`Rule`] lists the rules. [`Checker`] reports the violations of a stream. [`Guard`] repairs them: any events in, a
+//! valid stream out. Both use the same state machine, so the checker accepts every stream that passed the guard.
 //!
-//! The laws are those of the official AG-UI client, plus those of its specification that the client does not
-//! check yet; [`Rule::enforced_by_client`] tells them apart.
+//! The rules are those of the official AG-UI client, plus those of its specification that the client does not check
+//! yet; [`Rule::enforced_by_client`] distinguishes the two.
 
 mod checker;
 mod guard;
@@ -17,7 +16,7 @@ mod track;
 mod tests;
 
 pub use self::{
-    checker::{Breach, Checker},
+    checker::{Checker, Violation},
     guard::Guard,
     rule::Rule,
 };

@@ -1,8 +1,8 @@
-//! Remembers what a run has opened, and for whom.
+//! The items that a run has opened, and their owners.
 //!
-//! Owners count for the whole run, also after something has closed, so closed entries are kept. They are
-//! bounded, in number ([`KEPT`]) and in size ([`MAX_WEIGHT`]): beyond that the oldest closed ones are forgotten,
-//! and an event that continues a forgotten one is judged like one about something new.
+//! Owners apply to the whole run, even after an item has closed, so closed entries are kept. They are bounded in number
+//! ([`KEPT`]) and in size ([`MAX_WEIGHT`]): beyond that the oldest closed ones are evicted, and an event that continues
+//! an evicted item is treated like one of a new item.
 
 use std::{
     borrow::Borrow,
@@ -12,17 +12,17 @@ use std::{
 
 use crate::event::{MessageId, SubagentId, ToolCallId};
 
-/// How many closed entries of one kind are remembered. A run of a million messages stays below 10 MB.
+/// The most closed entries of one kind. A run of a million messages stays below 10 MB.
 pub(super) const KEPT: usize = 16_384;
 
-/// How many entries of one kind may be open at once. Honest runs have a few dozen.
+/// The most open entries of one kind. Ordinary runs have a few dozen.
 pub(super) const MAX_OPEN: usize = 16_384;
 
-/// How many bytes the ids, owners and names of one kind may take. [`KEPT`] ids of 100 bytes take less; an id of
-/// a megabyte is nobody's, but a frame has room for it.
+/// The most bytes of ids, owners and names of one kind. [`KEPT`] ids of 100 bytes take less; nobody uses ids of a
+/// megabyte, but a frame has room for one.
 pub(super) const MAX_WEIGHT: usize = 4 << 20;
 
-/// A key that knows how many bytes it takes beside the table's own.
+/// The heap size of a key in bytes.
 pub(super) trait Weigh {
     fn weight(&self) -> usize;
 }
@@ -45,63 +45,63 @@ impl Weigh for SubagentId {
     }
 }
 
-/// A step: whose it is, and its name.
+/// A step: its owner and its name.
 impl Weigh for (Option<SubagentId>, Box<str>) {
     fn weight(&self) -> usize {
         self.0.as_deref().map_or(0, str::len) + self.1.len()
     }
 }
 
-/// One thing of a run.
+/// One item of a run.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) owner: Option<SubagentId>,
-    /// When it was opened, counting; 0 if it is closed.
+    /// The sequence number of its opening; 0 if it is closed.
     opened: u64,
-    /// A reasoning span of the same id; messages and spans share owners but not doors.
+    /// The same for a reasoning span of this id; messages and spans share owners but open separately.
     span_opened: u64,
-    /// The tool's name, for calls that must be opened again.
+    /// The tool's name, for calls that must be reopened.
     pub(super) label: Option<Box<str>>,
 }
 
 impl Entry {
-    /// The bytes beside the key's.
+    /// The heap size without the key.
     fn weight(&self) -> usize {
         self.owner.as_deref().map_or(0, str::len) + self.label.as_deref().map_or(0, str::len)
     }
 }
 
-/// Which of the two doors of an entry.
+/// The message or the reasoning span of an entry; both can be open.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum Part {
     Main,
     Span,
 }
 
 impl Entry {
-    fn door(&mut self, door: Door) -> &mut u64 {
-        match door {
-            Door::Main => &mut self.opened,
-            Door::Span => &mut self.span_opened,
+    fn opened_at(&mut self, part: Part) -> &mut u64 {
+        match part {
+            Part::Main => &mut self.opened,
+            Part::Span => &mut self.span_opened,
         }
     }
 
-    pub(super) fn is_open(&self, door: Door) -> bool {
-        match door {
-            Door::Main => self.opened != 0,
-            Door::Span => self.span_opened != 0,
+    pub(super) fn is_open(&self, part: Part) -> bool {
+        match part {
+            Part::Main => self.opened != 0,
+            Part::Span => self.span_opened != 0,
         }
     }
 }
 
-/// The things of one kind.
+/// The items of one kind.
 #[derive(Debug)]
 pub(super) struct Registry<K> {
     entries: HashMap<K, Entry>,
     closed: VecDeque<K>,
     open: usize,
     clock: u64,
-    /// What the entries and the queue take, in bytes.
+    /// The heap size of the entries and the queue, in bytes.
     weight: usize,
 }
 
@@ -119,15 +119,15 @@ impl<K: Eq + Hash + Clone + Weigh> Registry<K> {
         self.entries.get(key)
     }
 
-    pub(super) fn is_open<Q: Eq + Hash + ?Sized>(&self, key: &Q, door: Door) -> bool
+    pub(super) fn is_open<Q: Eq + Hash + ?Sized>(&self, key: &Q, part: Part) -> bool
     where
         K: Borrow<Q>,
     {
-        self.get(key).is_some_and(|entry| entry.is_open(door))
+        self.get(key).is_some_and(|entry| entry.is_open(part))
     }
 
     pub(super) fn is_full(&self) -> bool {
-        // What is closed makes room, so beyond the bound it is the open ones that are too large.
+        // Closed entries are evicted first, so beyond the bound the open ones are too large.
         self.open >= MAX_OPEN || self.weight > MAX_WEIGHT
     }
 
@@ -135,8 +135,8 @@ impl<K: Eq + Hash + Clone + Weigh> Registry<K> {
         self.open > 0
     }
 
-    /// Opens an entry; the first opener fixes the owner and the latest the label.
-    pub(super) fn open(&mut self, key: &K, door: Door, owner: Option<&SubagentId>, label: Option<&str>) {
+    /// Opens an entry; the first opening sets the owner, the latest the label.
+    pub(super) fn open(&mut self, key: &K, part: Part, owner: Option<&SubagentId>, label: Option<&str>) {
         self.clock += 1;
         self.open += 1;
         let clock = self.clock;
@@ -147,7 +147,7 @@ impl<K: Eq + Hash + Clone + Weigh> Registry<K> {
             entry
         });
         *weight -= entry.weight();
-        *entry.door(door) = clock;
+        *entry.opened_at(part) = clock;
         if let Some(label) = label
             && entry.label.as_deref() != Some(label)
         {
@@ -157,17 +157,17 @@ impl<K: Eq + Hash + Clone + Weigh> Registry<K> {
         self.trim();
     }
 
-    pub(super) fn close(&mut self, key: &K, door: Door) {
+    pub(super) fn close(&mut self, key: &K, part: Part) {
         if let Some(entry) = self.entries.get_mut(key)
-            && entry.is_open(door)
+            && entry.is_open(part)
         {
-            *entry.door(door) = 0;
+            *entry.opened_at(part) = 0;
             self.open -= 1;
             self.retire(key.clone());
         }
     }
 
-    /// Records an owner without opening anything; `authoritative` replaces a known one.
+    /// Records an owner without opening the entry; `authoritative` replaces a known one.
     pub(super) fn own(&mut self, key: &K, owner: Option<&SubagentId>, authoritative: bool) {
         match self.entries.get_mut(key) {
             Some(entry) if authoritative => {
@@ -192,15 +192,15 @@ impl<K: Eq + Hash + Clone + Weigh> Registry<K> {
         self.trim();
     }
 
-    /// Forgets the oldest closed entries beyond the bounds.
+    /// Evicts the oldest closed entries beyond the bounds.
     fn trim(&mut self) {
         while (self.closed.len() > KEPT || self.weight > MAX_WEIGHT)
             && let Some(oldest) = self.closed.pop_front()
         {
             self.weight -= oldest.weight();
             if let Some(entry) = self.entries.get(&oldest)
-                && !entry.is_open(Door::Main)
-                && !entry.is_open(Door::Span)
+                && !entry.is_open(Part::Main)
+                && !entry.is_open(Part::Span)
             {
                 self.weight -= oldest.weight() + entry.weight();
                 self.entries.remove(&oldest);
@@ -208,17 +208,17 @@ impl<K: Eq + Hash + Clone + Weigh> Registry<K> {
         }
     }
 
-    /// What is open behind a door, the latest first.
-    pub(super) fn open_entries(&self, door: Door) -> Vec<(K, Option<SubagentId>)> {
+    /// The open entries, the latest first.
+    pub(super) fn open_entries(&self, part: Part) -> Vec<(K, Option<SubagentId>)> {
         if self.open == 0 {
             return Vec::new();
         }
         let mut open: Vec<_> = self
             .entries
             .iter()
-            .filter(|(_, entry)| entry.is_open(door))
+            .filter(|(_, entry)| entry.is_open(part))
             .map(|(key, entry)| {
-                let opened = if door == Door::Main { entry.opened } else { entry.span_opened };
+                let opened = if part == Part::Main { entry.opened } else { entry.span_opened };
                 (opened, key.clone(), entry.owner.clone())
             })
             .collect();
@@ -237,15 +237,15 @@ mod tests {
     use crate::event::MessageId;
 
     #[test]
-    fn forgets_the_oldest_closed_entries_only() {
+    fn evicts_the_oldest_closed_entries_only() {
         let mut registry = Registry::<MessageId>::default();
-        registry.open(&"stays".into(), Door::Main, None, None);
+        registry.open(&"open".into(), Part::Main, None, None);
         for n in 0..2 * KEPT {
             let id = MessageId::from(n.to_string());
-            registry.open(&id, Door::Main, None, None);
-            registry.close(&id, Door::Main);
+            registry.open(&id, Part::Main, None, None);
+            registry.close(&id, Part::Main);
         }
-        assert!(registry.is_open("stays", Door::Main));
+        assert!(registry.is_open("open", Part::Main));
         assert!(registry.get("0").is_none());
         assert!(registry.entries.len() <= KEPT + 1);
     }
@@ -255,25 +255,25 @@ mod tests {
         let mut registry = Registry::<MessageId>::default();
         let large = |n: usize| MessageId::from(format!("{n}{}", "x".repeat(MAX_WEIGHT / 8)));
         for n in 0..100 {
-            registry.open(&large(n), Door::Main, Some(&"owner".into()), Some("label"));
-            registry.close(&large(n), Door::Main);
+            registry.open(&large(n), Part::Main, Some(&"owner".into()), Some("label"));
+            registry.close(&large(n), Part::Main);
             registry.own(&large(n), None, true);
             assert!(!registry.is_full());
         }
         assert!(registry.entries.len() < 8 && registry.weight <= MAX_WEIGHT);
         let mut opened = 0;
         while !registry.is_full() {
-            registry.open(&large(1000 + opened), Door::Main, None, None);
+            registry.open(&large(1000 + opened), Part::Main, None, None);
             opened += 1;
         }
         assert!(opened < 12, "{opened}");
         for n in 0..opened {
-            registry.close(&large(1000 + n), Door::Main);
+            registry.close(&large(1000 + n), Part::Main);
         }
         assert!(!registry.is_full());
-        // One that takes all the room pushes out all others, and then weighs what it weighs.
+        // An entry as large as the bound evicts all others.
         let all = MessageId::from("y".repeat(MAX_WEIGHT));
-        registry.open(&all, Door::Main, None, None);
+        registry.open(&all, Part::Main, None, None);
         assert_eq!((registry.entries.len(), registry.weight), (1, MAX_WEIGHT));
     }
 }

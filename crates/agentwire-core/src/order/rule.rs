@@ -1,10 +1,10 @@
-//! The laws by name.
+//! The order rules by name.
 
 use std::fmt;
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $variant:ident $name:literal $about:literal $client:literal;)+) => {
-        /// A law that an event can break. The name is stable: reports, metrics and tests use it.
+        /// An order rule. Its name is stable: reports, metrics and tests use it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Rule {
@@ -21,14 +21,14 @@ macro_rules! rules {
                 match self { $(Self::$variant => $name),+ }
             }
 
-            /// The law itself.
+            /// The rule as a sentence.
             #[must_use]
             pub fn about(self) -> &'static str {
                 match self { $(Self::$variant => $about),+ }
             }
 
-            /// Whether the official client 1.0.0 rejects a stream that breaks this law. The others are in
-            /// the specification (or are limits of ours), and newer clients may enforce them.
+            /// Whether the official client 1.0.0 rejects a stream that breaks this rule. The others are in the
+            /// specification, or are limits of agentwire, and newer clients may enforce them.
             #[must_use]
             pub fn enforced_by_client(self) -> bool {
                 match self { $(Self::$variant => $client),+ }

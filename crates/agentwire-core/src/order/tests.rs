@@ -115,11 +115,11 @@ fn guarded(events: &[Event]) -> (Vec<Event>, Guard) {
     (out, guard)
 }
 
-fn breaches(events: &[Event]) -> Vec<String> {
+fn violations(events: &[Event]) -> Vec<String> {
     let mut checker = Checker::new();
-    let mut breaches: Vec<_> = events.iter().filter_map(|event| checker.check(event)).collect();
-    breaches.extend(checker.end());
-    breaches.iter().map(ToString::to_string).collect()
+    let mut violations: Vec<_> = events.iter().filter_map(|event| checker.check(event)).collect();
+    violations.extend(checker.end());
+    violations.iter().map(ToString::to_string).collect()
 }
 
 /// Between two RUN_STARTED there is exactly one terminal event, and it is the last.
@@ -144,7 +144,7 @@ proptest! {
     #[test]
     fn any_sequence_becomes_valid(events in prop::collection::vec(any_event(), 0..40)) {
         let (out, _) = guarded(&events);
-        prop_assert_eq!(breaches(&out), Vec::<String>::new());
+        prop_assert_eq!(violations(&out), Vec::<String>::new());
         assert_endings(&out);
     }
 
@@ -175,7 +175,7 @@ proptest! {
             }
         }
         let (out, _) = guarded(&stream);
-        prop_assert_eq!(breaches(&out), Vec::<String>::new());
+        prop_assert_eq!(violations(&out), Vec::<String>::new());
         assert_endings(&out);
     }
 }
@@ -193,7 +193,7 @@ fn finish() -> Event {
 }
 
 #[test]
-fn open_things_close_from_the_inside_out() {
+fn open_items_close_from_the_inside_out() {
     let subagent = Some(SubagentId::from("s"));
     let inner = |body| Event::new(body).by(subagent.clone());
     let events = [
@@ -251,7 +251,7 @@ fn a_run_ends_once() {
 }
 
 #[test]
-fn nothing_at_all_is_a_truncated_run() {
+fn empty_stream_is_a_truncated_run() {
     let (out, _) = guarded(&[]);
     assert_eq!(kinds(&out), ["RUN_STARTED", "RUN_ERROR"]);
     let Body::RunError(error) = &out[1].body else { panic!("{out:?}") };
@@ -283,7 +283,7 @@ fn text_after_its_end_is_kept_by_opening_the_message_again() {
     let deltas =
         out.iter().filter(|event| matches!(event.body, Body::TextDelta { .. } | Body::ToolArgs { .. }));
     assert_eq!(deltas.count(), 2, "only the call without a name cannot be placed");
-    assert_eq!(breaches(&out), Vec::<String>::new());
+    assert_eq!(violations(&out), Vec::<String>::new());
     let repairs: Vec<_> = guard.repairs().collect();
     assert_eq!(repairs, [(Rule::Unclosed, 1), (Rule::TextNotOpen, 1), (Rule::ToolNotOpen, 2)]);
 }
@@ -296,7 +296,7 @@ fn another_run_ends_the_one_before_it() {
 }
 
 #[test]
-fn a_start_that_comes_late_starts_what_already_runs() {
+fn late_start_belongs_to_the_running_run() {
     let early = Event::new(Body::Custom { name: "early".into(), value: Json::null() });
     let other = Event::new(Body::RunStarted(Box::new(RunStarted::new("t", "r9"))));
     let finish = Event::new(Body::RunFinished(Box::new(RunFinished::new("t", "r9"))));
@@ -305,7 +305,7 @@ fn a_start_that_comes_late_starts_what_already_runs() {
 }
 
 #[test]
-fn breaches_name_position_rule_expected_and_found() {
+fn violations_name_position_rule_expected_and_found() {
     let events = [
         start(),
         Event::new(Body::TextStart { message: "m1".into(), role: None, name: None }),
@@ -316,7 +316,7 @@ fn breaches_name_position_rule_expected_and_found() {
         finish(),
         finish(),
     ];
-    insta::assert_snapshot!(breaches(&events).join("\n"), @r"
+    insta::assert_snapshot!(violations(&events).join("\n"), @r"
     event 2: owner: expected the owner, the main agent, or no owner, found TEXT_MESSAGE_CONTENT `m1` of subagent `s1`
     event 3: tool-not-open: expected TOOL_CALL_START of the same id first, found TOOL_CALL_ARGS `c1`
     event 5: step-owner: expected the end of step `tools` by the main agent, found STEP_FINISHED `tools` of subagent `s1`
@@ -336,7 +336,7 @@ fn memory_stays_bounded_under_a_flood_of_openings() {
     }
     assert!(guard.repairs().any(|(rule, _)| rule == Rule::TooManyOpen));
     guard.end(&StreamEnd::Closed, &mut out);
-    assert_eq!(breaches(&out), Vec::<String>::new());
+    assert_eq!(violations(&out), Vec::<String>::new());
 }
 
 #[test]

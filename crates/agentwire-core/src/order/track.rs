@@ -1,12 +1,12 @@
 //! The state machine behind guard and checker.
 //!
-//! [`Track::judge`] says which law an event would break, and [`Track::advance`] moves on with an event that
-//! breaks none. Judging changes nothing, so a guard can try a repaired event again.
+//! [`Track::judge`] returns the rule that an event would break, and [`Track::advance`] applies an event that breaks
+//! none. Judging changes nothing, so a guard can judge a repaired event again.
 
 use std::collections::HashMap;
 
 use super::{
-    registry::{Door, Registry, Weigh},
+    registry::{Part, Registry, Weigh},
     rule::Rule,
 };
 use crate::event::{
@@ -14,10 +14,10 @@ use crate::event::{
     ThreadId, ToolCallId,
 };
 
-/// Where a stream stands.
+/// The phase of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nothing has come yet.
+    /// No event yet.
     #[default]
     Empty,
     /// A run is active.
@@ -31,7 +31,7 @@ pub(super) enum Phase {
 /// A step: its owner and its name.
 pub(super) type StepKey = (Option<SubagentId>, Box<str>);
 
-/// Everything that the laws depend on.
+/// The state that the rules depend on.
 #[derive(Debug, Default)]
 pub(super) struct Track {
     pub(super) phase: Phase,
@@ -49,31 +49,31 @@ pub(super) struct Track {
 }
 
 impl Track {
-    /// Which law `event` would break here.
+    /// The rule that `event` would break here.
     pub(super) fn judge(&self, event: &Event) -> Result<(), Rule> {
         self.judge_phase(&event.body)?;
         let tag = event.subagent.as_ref();
         match &event.body {
             Body::TextDelta { message, .. } | Body::TextEnd { message } => {
-                continues(&self.messages, message, Door::Main, tag, Rule::TextNotOpen)
+                continues(&self.messages, message, Part::Main, tag, Rule::TextNotOpen)
             }
             Body::ToolArgs { call, .. } | Body::ToolEnd { call } => {
-                continues(&self.calls, call, Door::Main, tag, Rule::ToolNotOpen)
+                continues(&self.calls, call, Part::Main, tag, Rule::ToolNotOpen)
             }
             Body::ReasoningDelta { message, .. } | Body::ReasoningMessageEnd { message } => {
-                continues(&self.reasoning, message, Door::Main, tag, Rule::ReasoningNotOpen)
+                continues(&self.reasoning, message, Part::Main, tag, Rule::ReasoningNotOpen)
             }
             Body::ReasoningEnd { message } => {
-                continues(&self.reasoning, message, Door::Span, tag, Rule::SpanNotOpen)
+                continues(&self.reasoning, message, Part::Span, tag, Rule::SpanNotOpen)
             }
             Body::TextStart { message, .. } => {
-                opens(&self.messages, message, Door::Main, tag, Rule::TextOpen)
+                opens(&self.messages, message, Part::Main, tag, Rule::TextOpen)
             }
             Body::ReasoningMessageStart { message } => {
-                opens(&self.reasoning, message, Door::Main, tag, Rule::ReasoningOpen)
+                opens(&self.reasoning, message, Part::Main, tag, Rule::ReasoningOpen)
             }
             Body::ReasoningStart { message, .. } => {
-                opens(&self.reasoning, message, Door::Span, tag, Rule::SpanOpen)
+                opens(&self.reasoning, message, Part::Span, tag, Rule::SpanOpen)
             }
             Body::ToolStart { call, parent, .. } => self.judge_tool_start(call, parent.as_ref(), tag),
             Body::ActivityDelta { message, .. }
@@ -88,7 +88,7 @@ impl Track {
             },
             Body::StepStarted { name } => {
                 let key = (tag.cloned(), name.clone());
-                if self.steps.is_open(&key, Door::Main) {
+                if self.steps.is_open(&key, Part::Main) {
                     Err(Rule::StepOpen)
                 } else if self.steps.is_full() {
                     Err(Rule::TooManyOpen)
@@ -98,7 +98,7 @@ impl Track {
             }
             Body::StepFinished { name } => {
                 let key = (tag.cloned(), name.clone());
-                if self.steps.is_open(&key, Door::Main) {
+                if self.steps.is_open(&key, Part::Main) {
                     Ok(())
                 } else if self.step_owners(name).is_empty() {
                     Err(Rule::StepNotOpen)
@@ -109,7 +109,7 @@ impl Track {
             Body::SubagentStarted(started) => {
                 let subagent = tag.ok_or(Rule::SubagentId)?;
                 match self.subagents.get(subagent.as_str()) {
-                    Some(entry) if entry.is_open(Door::Main) => return Err(Rule::SubagentOpen),
+                    Some(entry) if entry.is_open(Part::Main) => return Err(Rule::SubagentOpen),
                     Some(_) => return Err(Rule::SubagentReused),
                     None => {}
                 }
@@ -122,7 +122,7 @@ impl Track {
             }
             Body::SubagentFinished { .. } | Body::SubagentError { .. } => {
                 let subagent = tag.ok_or(Rule::SubagentId)?;
-                if self.subagents.is_open(subagent.as_str(), Door::Main) {
+                if self.subagents.is_open(subagent.as_str(), Part::Main) {
                     Ok(())
                 } else {
                     Err(Rule::SubagentNotOpen)
@@ -186,7 +186,7 @@ impl Track {
         parent: Option<&MessageId>,
         tag: Option<&SubagentId>,
     ) -> Result<(), Rule> {
-        if self.calls.is_open(call.as_str(), Door::Main) {
+        if self.calls.is_open(call.as_str(), Part::Main) {
             return Err(Rule::ToolOpen);
         }
         let holder = parent.and_then(|parent| self.messages.get(parent.as_str()));
@@ -208,7 +208,7 @@ impl Track {
         if self.calls.is_full() { Err(Rule::TooManyOpen) } else { Ok(()) }
     }
 
-    /// Moves on with an event that [`Track::judge`] accepted.
+    /// Applies an event that [`Track::judge`] accepted.
     pub(super) fn advance(&mut self, event: &Event) {
         let tag = event.subagent.as_ref();
         match &event.body {
@@ -241,19 +241,19 @@ impl Track {
                 self.reset();
                 self.phase = Phase::Errored;
             }
-            Body::TextStart { message, .. } => self.messages.open(message, Door::Main, tag, None),
-            Body::TextEnd { message } => self.messages.close(message, Door::Main),
+            Body::TextStart { message, .. } => self.messages.open(message, Part::Main, tag, None),
+            Body::TextEnd { message } => self.messages.close(message, Part::Main),
             Body::ToolStart { call, name, parent } => {
                 let holder = parent.as_ref().and_then(|parent| self.messages.get(parent.as_str()));
                 let owner = tag.cloned().or_else(|| holder.and_then(|holder| holder.owner.clone()));
-                self.calls.open(call, Door::Main, owner.as_ref(), Some(name));
+                self.calls.open(call, Part::Main, owner.as_ref(), Some(name));
             }
-            Body::ToolEnd { call } => self.calls.close(call, Door::Main),
+            Body::ToolEnd { call } => self.calls.close(call, Part::Main),
             Body::ToolResult(result) => self.messages.own(&result.message, tag, true),
-            Body::ReasoningMessageStart { message } => self.reasoning.open(message, Door::Main, tag, None),
-            Body::ReasoningMessageEnd { message } => self.reasoning.close(message, Door::Main),
-            Body::ReasoningStart { message, .. } => self.reasoning.open(message, Door::Span, tag, None),
-            Body::ReasoningEnd { message } => self.reasoning.close(message, Door::Span),
+            Body::ReasoningMessageStart { message } => self.reasoning.open(message, Part::Main, tag, None),
+            Body::ReasoningMessageEnd { message } => self.reasoning.close(message, Part::Main),
+            Body::ReasoningStart { message, .. } => self.reasoning.open(message, Part::Span, tag, None),
+            Body::ReasoningEnd { message } => self.reasoning.close(message, Part::Span),
             Body::ActivitySnapshot { message, replace, .. } => {
                 self.activities.own(message, tag, *replace != Some(false));
             }
@@ -262,24 +262,24 @@ impl Track {
             Body::Block(block) => self.activities.own(&block.id, tag, true),
             Body::CollaborationStart { id, .. } => self.activities.own(id, tag, true),
             Body::StepStarted { name } => {
-                self.steps.open(&(tag.cloned(), name.clone()), Door::Main, tag, None);
+                self.steps.open(&(tag.cloned(), name.clone()), Part::Main, tag, None);
             }
-            Body::StepFinished { name } => self.steps.close(&(tag.cloned(), name.clone()), Door::Main),
+            Body::StepFinished { name } => self.steps.close(&(tag.cloned(), name.clone()), Part::Main),
             Body::SubagentStarted(started) => {
                 if let Some(subagent) = tag {
-                    self.subagents.open(subagent, Door::Main, None, Some(&started.name));
+                    self.subagents.open(subagent, Part::Main, None, Some(&started.name));
                 }
             }
             Body::SubagentFinished { .. } | Body::SubagentError { .. } => {
                 if let Some(subagent) = tag {
-                    self.subagents.close(subagent, Door::Main);
+                    self.subagents.close(subagent, Part::Main);
                 }
             }
             Body::MessagesSnapshot { messages } => self.seed(messages, true),
         }
     }
 
-    /// Takes owners from replayed history. A snapshot restates them, a request's echo only adds.
+    /// Records the owners of a history. A snapshot replaces known owners, the echo of a request only adds.
     fn seed(&mut self, messages: &[Message], authoritative: bool) {
         for message in messages {
             let owner = message.subagent.as_ref();
@@ -304,7 +304,7 @@ impl Track {
         self.subagents.clear();
     }
 
-    /// Whether anything must be closed before a run may finish.
+    /// Whether items must be closed before the run may finish.
     pub(super) fn has_open(&self) -> bool {
         self.messages.has_open()
             || self.calls.has_open()
@@ -313,25 +313,25 @@ impl Track {
             || self.subagents.has_open()
     }
 
-    /// Whose steps of that name are open.
+    /// The owners of the open steps of that name.
     pub(super) fn step_owners(&self, name: &str) -> Vec<Option<SubagentId>> {
-        let open = self.steps.open_entries(Door::Main).into_iter();
+        let open = self.steps.open_entries(Part::Main).into_iter();
         open.filter(|((_, open_name), _)| **open_name == *name).map(|((owner, _), _)| owner).collect()
     }
 
-    /// What is open, for a person.
+    /// A list of the open items, for a person.
     pub(super) fn describe_open(&self) -> String {
         let mut open = Vec::new();
         let mut list = |kind: &str, names: Vec<String>| {
             open.extend(names.into_iter().rev().map(|name| format!("{kind} `{name}`")));
         };
-        list("text message", names(&self.messages, Door::Main));
-        list("tool call", names(&self.calls, Door::Main));
-        list("reasoning message", names(&self.reasoning, Door::Main));
-        list("reasoning span", names(&self.reasoning, Door::Span));
-        let steps = self.steps.open_entries(Door::Main);
+        list("text message", names(&self.messages, Part::Main));
+        list("tool call", names(&self.calls, Part::Main));
+        list("reasoning message", names(&self.reasoning, Part::Main));
+        list("reasoning span", names(&self.reasoning, Part::Span));
+        let steps = self.steps.open_entries(Part::Main);
         list("step", steps.into_iter().map(|((_, name), _)| name.into()).collect());
-        list("subagent", names(&self.subagents, Door::Main));
+        list("subagent", names(&self.subagents, Part::Main));
         const SHOWN: usize = 5;
         let more = open.len().saturating_sub(SHOWN);
         open.truncate(SHOWN);
@@ -345,12 +345,12 @@ impl Track {
 
 fn names<K: Eq + std::hash::Hash + Clone + Weigh + ToString>(
     registry: &Registry<K>,
-    door: Door,
+    part: Part,
 ) -> Vec<String> {
-    registry.open_entries(door).into_iter().map(|(key, _)| key.to_string()).collect()
+    registry.open_entries(part).into_iter().map(|(key, _)| key.to_string()).collect()
 }
 
-/// An absent tag agrees with every owner; a present one must be the owner's.
+/// An absent subagent id agrees with every owner; a present one must be the owner's.
 fn agrees<K, Q>(registry: &Registry<K>, key: &K, tag: Option<&SubagentId>) -> Result<(), Rule>
 where
     K: std::borrow::Borrow<Q> + std::ops::Deref<Target = Q> + Eq + std::hash::Hash + Clone + Weigh,
@@ -365,7 +365,7 @@ where
 fn opens<K, Q>(
     registry: &Registry<K>,
     key: &K,
-    door: Door,
+    part: Part,
     tag: Option<&SubagentId>,
     already: Rule,
 ) -> Result<(), Rule>
@@ -373,7 +373,7 @@ where
     K: std::borrow::Borrow<Q> + std::ops::Deref<Target = Q> + Eq + std::hash::Hash + Clone + Weigh,
     Q: Eq + std::hash::Hash + ?Sized,
 {
-    if registry.is_open::<Q>(key, door) {
+    if registry.is_open::<Q>(key, part) {
         return Err(already);
     }
     agrees(registry, key, tag)?;
@@ -383,7 +383,7 @@ where
 fn continues<K, Q>(
     registry: &Registry<K>,
     key: &K,
-    door: Door,
+    part: Part,
     tag: Option<&SubagentId>,
     absent: Rule,
 ) -> Result<(), Rule>
@@ -392,7 +392,7 @@ where
     Q: Eq + std::hash::Hash + ?Sized,
 {
     match registry.get::<Q>(key) {
-        Some(entry) if entry.is_open(door) => {
+        Some(entry) if entry.is_open(part) => {
             if tag.is_some() && entry.owner.as_ref() != tag {
                 Err(Rule::Owner)
             } else {

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_no_scalar_says_nothing() {
+    fn id_that_is_no_scalar_is_ignored() {
         for id in [json!(null), json!([1]), json!({}), json!(true)] {
             let (from, to) = (json!([{"id": id, "x": 1}, 7, 8]), json!([7, {"id": id, "x": 2}]));
             assert_eq!(aligned(from, to), (vec![Kept(1), Kept(2)], vec![0]));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_between_two_that_stay_is_paired() {
+    fn elements_between_two_fixed_ones_are_paired() {
         let (from, to) = (json!(["a", 1, 2, "b", 3]), json!(["a", 4, "b", 5, 6]));
         assert_eq!(aligned(from, to), (vec![Kept(0), Kept(1), Kept(3), Kept(4), New], vec![2]));
     }

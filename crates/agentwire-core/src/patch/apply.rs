@@ -42,16 +42,16 @@ pub const DEFAULT_MAX_OPERATIONS: usize = 10_000;
 /// `copy` can exceed it.
 pub const DEFAULT_MAX_SIZE_GROWTH: usize = 10 * 1024 * 1024;
 
-/// Bounds on what one patch may do.
+/// Bounds on one patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most operations in one patch.
     pub max_operations: usize,
     /// The most bytes by which the document, written as compact JSON, may have grown after any operation. All
     /// copies together may not make more than that either, even if they are removed again by the same patch,
-    /// because what was removed stays in memory until the patch is through.
+    /// because removed values stay in memory until the patch is complete.
     pub max_size_growth: usize,
-    /// The deepest nesting that an operation may lead to.
+    /// The deepest nesting after an operation.
     pub max_depth: usize,
 }
 
@@ -65,7 +65,7 @@ impl Default for Limits {
     }
 }
 
-/// Applies `patch` to `document`, all or nothing: after an error the document is byte for byte what it was.
+/// Applies `patch` to `document`, all or nothing: after an error the document is unchanged, byte for byte.
 ///
 /// ```
 /// use agentwire_core::patch::{Limits, Patch, PatchOp, apply};
@@ -105,11 +105,11 @@ struct Work<'d, 'p> {
     document: &'d mut Value,
     budget: Budget<'p>,
     undo: Vec<Undo<'p>>,
-    /// The value of a move that is being taken back, between its two places.
+    /// The value of a move that is being undone, between its two positions.
     hand: Value,
 }
 
-/// How to take a step back. The paths hold because steps are taken back in reverse order.
+/// The undo of one step. The paths are valid because steps are undone in reverse order.
 enum Undo<'p> {
     /// Something new is at `path`; in an array it has the index `position`. Goes into the hand.
     Added { path: &'p str, position: usize },
@@ -168,7 +168,7 @@ impl<'p> Work<'_, 'p> {
         Ok(())
     }
 
-    /// Moves what is at `from` to `path`.
+    /// Moves the value at `from` to `path`.
     fn relocate(&mut self, from: &'p str, path: &'p str) -> Result<(), Reason> {
         if path.strip_prefix(from).is_some_and(|rest| rest.starts_with('/')) {
             return Err(Reason::IntoItself);
@@ -196,7 +196,7 @@ impl<'p> Work<'_, 'p> {
         }
     }
 
-    /// Takes every step back, the last one first.
+    /// Undoes every step, the last one first.
     fn take_back(&mut self) {
         const KNOWN: &str = "the path led here when the operation was applied";
         while let Some(undo) = self.undo.pop() {
@@ -227,12 +227,12 @@ impl<'p> Work<'_, 'p> {
     }
 }
 
-/// What a patch has used up of its limits.
+/// The consumption of the limits by a patch.
 struct Budget<'p> {
     limits: &'p Limits,
-    /// By how many bytes the document is longer than at the start; negative once it is shorter.
+    /// The growth of the document in bytes; negative once it is shorter.
     growth: i64,
-    /// The bytes that copies have made, in the document or not.
+    /// The bytes of all copies, even of removed ones.
     copied: usize,
 }
 
@@ -292,11 +292,11 @@ impl Budget<'_> {
     }
 }
 
-/// Where a value is about to go.
+/// The target of a new value.
 enum Place<'v> {
-    /// In the place of this one.
+    /// Replaces this value.
     Taken(&'v mut Value),
-    /// A new member, behind the others.
+    /// A new member, after the others.
     Member(&'v mut Map<String, Value>, String),
     /// Before the element that has this index now, or at the end.
     Element(&'v mut Vec<Value>, usize),
@@ -333,7 +333,7 @@ impl<'v> Place<'v> {
         }
     }
 
-    /// By how many bytes the document grows when the place is filled, apart from the new value.
+    /// The growth of the document in bytes, without the new value.
     fn overhead(&self) -> i64 {
         match self {
             Self::Taken(old) => -length(old),
@@ -358,8 +358,7 @@ impl<'v> Place<'v> {
     }
 }
 
-/// Takes what is at `path` out of the document; also says in which position it was among its siblings and how
-/// many bytes go with it.
+/// Removes the value at `path`; also returns its position among its siblings and the number of further bytes removed.
 fn take(document: &mut Value, path: &str) -> Option<(Value, usize, i64)> {
     match parent(document, path)? {
         (Value::Object(members), key) => {
@@ -376,12 +375,12 @@ fn take(document: &mut Value, path: &str) -> Option<(Value, usize, i64)> {
     }
 }
 
-/// What one of `count` members takes besides its value: the key, a colon and, unless it is alone, a comma.
+/// The bytes of one of `count` members besides its value: the key, a colon and, unless it is alone, a comma.
 fn member_overhead(count: usize, key: &str) -> i64 {
     (json_len(key) + 1) as i64 + element_overhead(count)
 }
 
-/// What one of `count` elements takes besides its value: a comma, unless it is alone.
+/// The bytes of one of `count` elements besides its value: a comma, unless it is alone.
 fn element_overhead(count: usize) -> i64 {
     i64::from(count > 1)
 }
@@ -390,7 +389,7 @@ fn length(value: &Value) -> i64 {
     json_len(value) as i64
 }
 
-/// How many containers surround what `path` leads to.
+/// The number of containers around the value at `path`.
 fn nesting(path: &str) -> usize {
     path.matches('/').count()
 }
@@ -403,7 +402,7 @@ fn source(operation: &PatchOp) -> Result<&str, Reason> {
 
 /// The value that `path` leads to.
 fn find<'v>(document: &'v mut Value, path: &str) -> Option<&'v mut Value> {
-    // What stands before the first slash is the empty text that leads to the root.
+    // The text before the first slash is empty and denotes the root.
     path.split('/').skip(1).try_fold(document, |value, token| match value {
         Value::Object(members) => members.get_mut(&*unescape(token)),
         Value::Array(elements) => elements.get_mut(index(token)?),
@@ -411,7 +410,7 @@ fn find<'v>(document: &'v mut Value, path: &str) -> Option<&'v mut Value> {
     })
 }
 
-/// The value that holds what `path` leads to, and the last token; `None` for the root.
+/// The parent of the value at `path`, and the last token; `None` for the root.
 fn parent<'v, 'p>(document: &'v mut Value, path: &'p str) -> Option<(&'v mut Value, Cow<'p, str>)> {
     let (parent, token) = path.rsplit_once('/')?;
     Some((find(document, parent)?, unescape(token)))

@@ -1,8 +1,8 @@
-//! Finds a patch from one document to another that is worth sending.
+//! Finds a short patch from one document to another.
 //!
-//! Objects are compared member by member, arrays as [`align`](super::align) lines them up. On the way up every
-//! subtree is weighed: where its operations, written out, take more than its new value does, the value is sent
-//! instead. At the root this means that a patch never takes more than the document.
+//! Objects are compared member by member, arrays as [`align`](super::align) matches them. On the way up every
+//! subtree is weighed: where its operations are longer than its new value, the value is sent instead. At the root this
+//! means that a patch is never longer than the document.
 //!
 //! Operations are kept as references until the choice is made; only those that are sent are copied.
 
@@ -19,15 +19,15 @@ use super::{
 };
 use crate::json::Json;
 
-/// How many bytes of operations a subtree has before it is weighed for the first time; after that, whenever
-/// they have doubled. Weighing early keeps hopeless subtrees from piling up operations, weighing often would
-/// cost more than it saves: this is some 25 operations.
+/// The bytes of operations after which a subtree is weighed for the first time; after that, whenever they have doubled.
+/// Weighing early keeps operations of long subtrees from accumulating, weighing often would cost more than it saves:
+/// this is some 25 operations.
 const FIRST_WEIGHING: usize = 1024;
 
 /// A patch that turns `from` into `to`, up to the order of members. Written out, it is never longer than a
 /// `replace` of the whole document, and it has no more operations than [`DEFAULT_MAX_OPERATIONS`].
 ///
-/// Values are equal if [`Value`] says so: `1` and `1.0` differ, so that what is shown to people stays the same.
+/// Values are compared as [`Value`]: `1` and `1.0` differ, so that the displayed text stays the same.
 ///
 /// ```
 /// use agentwire_core::patch::diff;
@@ -61,9 +61,9 @@ struct Search<'v> {
     bytes: usize,
 }
 
-/// Where the edits of a subtree begin.
+/// The start of the edits of a subtree.
 struct Subtree<'v> {
-    /// What it should become.
+    /// Its new value.
     to: &'v Value,
     edits: usize,
     bytes: usize,
@@ -81,7 +81,7 @@ impl<'v> Search<'v> {
             _ => return self.push(Op::Replace, Some(to)),
         };
         if searched.is_continue() {
-            // Nothing is left to compare, whichever way it goes.
+            // No comparison is left.
             let _ = self.weigh(&subtree);
         }
     }
@@ -148,7 +148,7 @@ impl<'v> Search<'v> {
         ControlFlow::Continue(())
     }
 
-    /// Does something with the path one token longer.
+    /// Calls a function with the path extended by one token.
     fn at_key(&mut self, key: &str, act: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         self.path.push('/');
@@ -237,7 +237,7 @@ impl From<Edit<'_>> for PatchOp {
 /// element, how many there are now of it and of the new ones behind it.
 struct Positions {
     tree: Vec<usize>,
-    /// How many new elements come before the first old one.
+    /// The number of new elements before the first old one.
     leading: usize,
 }
 
@@ -247,7 +247,7 @@ impl Positions {
         Self { tree, leading: 0 }
     }
 
-    /// Takes the old element with that index away; says which position it had.
+    /// Removes the old element with that index; returns its position.
     fn remove(&mut self, index: usize) -> usize {
         let position = self.before(index);
         let mut node = index + 1;
@@ -258,7 +258,7 @@ impl Positions {
         position
     }
 
-    /// Adds a new element behind an old one and the new ones that are already there; says in which position.
+    /// Adds a new element after an old one and the new ones that follow it; returns its position.
     fn insert_behind(&mut self, index: Option<usize>) -> usize {
         let Some(index) = index else {
             self.leading += 1;
@@ -273,7 +273,7 @@ impl Positions {
         position
     }
 
-    /// How many elements come before the old one with that index.
+    /// The number of elements before the old one with that index.
     fn before(&self, index: usize) -> usize {
         let mut sum = self.leading;
         let mut node = index;

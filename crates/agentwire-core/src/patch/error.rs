@@ -1,4 +1,4 @@
-//! Why a patch did not apply.
+//! The error of a patch that does not apply.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use super::{Op, PatchOp};
 /// The most characters of a pointer that an error message shows; a pointer can be as long as a frame.
 const SHOWN_PATH: usize = 100;
 
-/// A patch that did not apply, and which of its operations is to blame. The document is as it was before.
+/// A patch that did not apply, and the operation that failed. The document is unchanged.
 ///
-/// Boxed, because the error travels in the result of every patch and is rarely there.
+/// Boxed, because every patch returns it in its result and errors are rare.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct PatchError(Box<Failure>);
@@ -22,7 +22,7 @@ struct Failure {
     reason: Reason,
 }
 
-/// What was wrong with an operation.
+/// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -44,24 +44,24 @@ pub enum Reason {
     /// There is nothing at `from`.
     #[error("`from` path `{0}` does not exist")]
     FromNotFound(Box<str>),
-    /// What should hold the new value is missing or a scalar.
+    /// The parent of the new value is missing or a scalar.
     #[error("there is no object or array to add to")]
     NoParent,
-    /// The last token of `path` names no place in an array.
+    /// The last token of `path` is no array index.
     #[error("`{0}` is not an array index")]
     NotAnIndex(Box<str>),
-    /// An add behind the end of an array.
+    /// An add beyond the end of an array.
     #[error("index `{index}` is beyond the end of an array of {length}")]
     BeyondEnd {
-        /// The index that was asked for.
+        /// The given index.
         index: Box<str>,
         /// The number of elements.
         length: usize,
     },
-    /// A move of a value to a place inside that value.
+    /// A move of a value into itself.
     #[error("a value cannot be moved into itself")]
     IntoItself,
-    /// The value at `path` is not the one that the test asks for.
+    /// The value at `path` differs from that of the test.
     #[error("the value is not the one tested for")]
     TestFailed,
     /// The patch is longer than [`Limits::max_operations`](super::Limits::max_operations).
@@ -80,25 +80,25 @@ impl PatchError {
         Self(Box::new(Failure { index, op: operation.op, path: operation.path.clone(), reason }))
     }
 
-    /// Which operation failed, counted from 0.
+    /// The index of the failed operation, from 0.
     #[must_use]
     pub fn index(&self) -> usize {
         self.0.index
     }
 
-    /// What the operation was to do.
+    /// The kind of the operation.
     #[must_use]
     pub fn op(&self) -> Op {
         self.0.op
     }
 
-    /// Where it was to do it.
+    /// The target of the operation.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.0.path
     }
 
-    /// Why it failed.
+    /// The reason.
     #[must_use]
     pub fn reason(&self) -> &Reason {
         &self.0.reason
@@ -113,7 +113,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// `path` as a message can show it: cut, and on one line.
+/// `path` for a message: shortened, and on one line.
 pub(super) fn shortened(path: &str) -> Box<str> {
     let mut shown = String::new();
     let mut chars = path.chars();

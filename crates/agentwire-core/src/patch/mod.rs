@@ -1,8 +1,7 @@
-//! JSON Patch (RFC 6902): how state and activities change.
+//! JSON Patch (RFC 6902): changes of state and activities.
 //!
-//! [`Patch`] is the operations as they travel, members that the RFC does not define included. [`apply`]
-//! changes a document, all or nothing, within [`Limits`]. [`diff`] finds a patch that is never larger than
-//! sending the whole document again.
+//! [`Patch`] holds the operations of the wire, including members that the RFC does not define. [`apply`] changes a
+//! document, all or nothing, within [`Limits`]. [`diff`] finds a patch that is never larger than the whole document.
 
 mod align;
 mod apply;
@@ -26,9 +25,9 @@ pub struct Patch(pub Vec<PatchOp>);
 /// One operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PatchOp {
-    /// What to do.
+    /// The kind of operation.
     pub op: Op,
-    /// Where, as a JSON pointer.
+    /// The target, as a JSON pointer.
     pub path: Box<str>,
     /// The source of a move or copy; carried but meaningless elsewhere.
     pub from: Option<Box<str>>,

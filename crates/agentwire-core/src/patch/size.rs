@@ -1,8 +1,7 @@
-//! How long a value is once written, without writing it.
+//! The length of a value as JSON text, without allocating it.
 //!
-//! Both halves of the module weigh JSON: [`apply`](super::apply) to see how much a document grows, and
-//! [`diff`](super::diff) to pick the shorter of two ways. The figures come from serde_json's own writer, so
-//! they are exact for every escape and every number.
+//! [`apply`](super::apply) measures the growth of a document, and [`diff`](super::diff) chooses the shorter of two
+//! patches. The lengths come from serde_json's own writer, so they are exact for every escape and every number.
 
 use std::io;
 
@@ -21,7 +20,7 @@ pub(super) fn json_len_within<T: Serialize + ?Sized>(value: &T, cap: usize) -> O
     Some(counter.length)
 }
 
-/// How many containers are nested in `value`, itself included; 0 for a scalar.
+/// The nesting depth of `value`, itself included; 0 for a scalar.
 pub(super) fn depth(value: &Value) -> usize {
     match value {
         Value::Array(elements) => 1 + elements.iter().map(depth).max().unwrap_or(0),

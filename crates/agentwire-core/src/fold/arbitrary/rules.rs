@@ -1,4 +1,4 @@
-//! The order rules once more, in the plainest form: what the generator must remember to stay within them.
+//! A second, simple form of the order rules: the state that the generator needs to follow them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -37,7 +37,7 @@ pub(super) enum Bucket {
 }
 
 impl Rules {
-    /// What is open now, to compare.
+    /// The open items, for comparison.
     pub(crate) fn open(&self) -> Vec<String> {
         let mut open = Vec::new();
         open.extend(sorted(&self.texts).into_iter().map(|id| format!("text {id}")));
@@ -49,7 +49,7 @@ impl Rules {
         open
     }
 
-    /// Takes one event in, or says which rule it breaks.
+    /// Applies one event, or returns the rule that it breaks.
     pub(crate) fn accept(&mut self, event: &Event) -> Result<(), String> {
         use Bucket::{Activity, Call, Message as Text, Reasoning};
         let tag = &event.subagent;

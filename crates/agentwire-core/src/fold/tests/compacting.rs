@@ -56,7 +56,7 @@ fn deltas_of_each_message_and_call_become_one() {
 }
 
 #[test]
-fn a_message_that_opens_again_stays_apart() {
+fn reopened_message_is_not_joined_with_its_first_part() {
     let events = [start("m"), delta("m", "a"), end("m"), start("m"), delta("m", "b"), end("m")];
     assert_eq!(compact(&events), events);
 }
@@ -68,7 +68,7 @@ fn text_and_reasoning_of_one_id_keep_their_order() {
 }
 
 #[test]
-fn nothing_moves_across_what_may_tell_the_difference() {
+fn deltas_do_not_move_across_dependent_events() {
     let seal = Body::ReasoningEncrypted { entity: EncryptedEntity::Message("m".into()), value: "x".into() };
     for barrier in [
         snapshot([Message::assistant("m", "restored")]),
@@ -87,14 +87,14 @@ fn nothing_moves_across_what_may_tell_the_difference() {
 }
 
 #[test]
-fn text_for_a_message_that_may_not_exist_stays_where_it_is() {
+fn text_for_a_possibly_missing_message_is_not_moved() {
     // The snapshot dropped `m`; the call makes it anew.
     let events = [start("m"), snapshot([]), delta("m", "a"), call("c", "x", Some("m")), delta("m", "b")];
     assert_eq!(compact(&events), events);
 }
 
 #[test]
-fn what_deltas_carry_is_joined_too() {
+fn metadata_of_joined_deltas_is_merged() {
     let raw =
         Box::new(Extra { raw: Some(Json::null()), unknown: Some(object(json!({"u": 1}))), metadata: None });
     let short = compact(&[
@@ -113,7 +113,7 @@ fn what_deltas_carry_is_joined_too() {
 }
 
 #[test]
-fn a_delta_that_is_alone_stays_as_it_is() {
+fn single_delta_is_unchanged() {
     let extra = Extra { raw: Some(json!({"native": 1}).into()), ..Extra::default() };
     let events = [start("m"), Event { extra: Some(Box::new(extra)), ..delta("m", "x") }];
     assert_eq!(compact(&events), events);
@@ -182,7 +182,7 @@ fn changes_of_an_unknown_state_become_one_change() {
 }
 
 #[test]
-fn changes_that_may_fail_apart_stay_apart() {
+fn changes_that_may_fail_separately_are_not_joined() {
     // Where there is no `/n`, only the first of them applies.
     let events = [state_delta([add("/a", json!(1))]), state_delta([replace("/n", json!(2))])];
     assert_eq!(compact(&events), events);
@@ -192,7 +192,7 @@ fn changes_that_may_fail_apart_stay_apart() {
 }
 
 #[test]
-fn what_is_open_at_the_end_stays_inside_the_run() {
+fn open_items_are_closed_inside_the_run() {
     let error = Event::new(Body::RunError(Box::new(RunError::new("broken", None))));
     let events = [
         run_started("1"),
@@ -225,7 +225,7 @@ proptest! {
     #[test]
     fn short_streams_keep_the_order_rules_and_cannot_be_shortened(events in untidy_streams(80)) {
         let short = compact(&events);
-        prop_assert_eq!(breach(&short), None);
+        prop_assert_eq!(violation(&short), None);
         prop_assert_eq!(compact(&short), short);
     }
 

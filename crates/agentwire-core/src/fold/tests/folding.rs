@@ -67,7 +67,7 @@ fn text_aimed_at_an_activity_is_ignored() {
 }
 
 #[test]
-fn text_for_nobody_is_ignored() {
+fn text_for_an_unknown_message_is_ignored() {
     assert_eq!(messages([delta("m", "a"), end("m"), reasoning("r", "b"), arguments("c", "{")]), []);
 }
 
@@ -212,7 +212,7 @@ fn a_call_that_starts_again_keeps_its_arguments_and_takes_the_new_name() {
 }
 
 #[test]
-fn an_answer_goes_right_behind_its_call_and_the_answers_already_there() {
+fn tool_result_follows_its_call_and_earlier_results() {
     let events = [
         call("c", "search", Some("m")),
         call("d", "search", Some("m")),
@@ -230,7 +230,7 @@ fn an_answer_goes_right_behind_its_call_and_the_answers_already_there() {
 }
 
 #[test]
-fn an_answer_to_nobody_goes_to_the_end() {
+fn result_of_an_unknown_call_is_appended() {
     assert_eq!(
         messages([start("m"), result("t", "c", "x")]),
         [Message::assistant("m", ""), tool("t", "c", "x")]
@@ -238,7 +238,7 @@ fn an_answer_to_nobody_goes_to_the_end() {
 }
 
 #[test]
-fn the_same_answer_twice_is_there_twice() {
+fn repeated_tool_result_is_kept_twice() {
     let events = [call("c", "search", Some("m")), start("n"), result("t", "c", "x"), result("t", "c", "x")];
     assert_eq!(ids(&messages(events)), ["m", "t", "t", "n"]);
 }
@@ -315,7 +315,7 @@ fn a_patch_that_does_not_apply_is_skipped_whole_and_counted() {
 }
 
 #[test]
-fn what_state_events_carry_reaches_no_message() {
+fn metadata_of_state_events_reaches_no_message() {
     let events =
         [start("m"), with(json!({"k": 1}), state(json!({}))), with(json!({"k": 1}), state_delta([]))];
     assert_eq!(messages(events), [Message::assistant("m", "")]);
@@ -335,7 +335,7 @@ fn a_snapshot_updates_in_place_appends_the_new_and_drops_the_rest() {
 }
 
 #[test]
-fn streaming_goes_on_after_a_snapshot() {
+fn streaming_continues_after_a_snapshot() {
     let events = [
         start("a"),
         delta("a", "x"),

@@ -42,7 +42,7 @@ fn restated(prelude: &[Event]) -> Vec<Vec<Message>> {
 }
 
 #[test]
-fn there_is_nothing_to_hear_before_the_first_run() {
+fn prelude_is_empty_before_the_first_run() {
     assert_eq!(prelude([]), []);
 }
 
@@ -122,7 +122,7 @@ fn subagents_that_have_ended_can_still_be_named_as_parents() {
     let done = by("a", Body::SubagentFinished { result: None, outcome: None }.into());
     let prelude = prelude([run_started("1"), subagent("a", None), subagent("b", Some("a")), done.clone()]);
     assert_eq!(prelude[3..], [subagent("a", None), subagent("b", Some("a")), done]);
-    assert_eq!(breach(prelude.iter().chain([&subagent("c", Some("a"))])), None);
+    assert_eq!(violation(prelude.iter().chain([&subagent("c", Some("a"))])), None);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_call_opens_again_in_the_message_that_holds_it() {
 }
 
 #[test]
-fn what_a_snapshot_dropped_while_it_was_open_does_not_come_back() {
+fn open_message_dropped_by_a_snapshot_stays_dropped() {
     let events = [run_started("1"), by("s", start("gone")), call("c", "x", Some("p")), snapshot([])];
     let prelude = prelude(events);
     assert_eq!(
@@ -160,12 +160,12 @@ fn what_a_snapshot_dropped_while_it_was_open_does_not_come_back() {
         call_end("c"),
         run_finished("1", None),
     ];
-    assert_eq!(breach(prelude.iter().chain(&tail)), None);
+    assert_eq!(violation(prelude.iter().chain(&tail)), None);
     assert_eq!(messages(prelude.into_iter().chain(tail)), []);
 }
 
 #[test]
-fn reasoning_that_a_snapshot_dropped_does_not_come_back_either() {
+fn open_reasoning_dropped_by_a_snapshot_stays_dropped() {
     // Reasoning went on in a text message, so the snapshot that dropped it holds none.
     let events = [run_started("1"), start("m"), end("m"), reasoning_start("m"), snapshot([])];
     let prelude = prelude(events);
@@ -174,12 +174,12 @@ fn reasoning_that_a_snapshot_dropped_does_not_come_back_either() {
         Body::ReasoningMessageEnd { message: "m".into() }.into(),
         run_finished("1", None),
     ];
-    assert_eq!(breach(prelude.iter().chain(&tail)), None);
+    assert_eq!(violation(prelude.iter().chain(&tail)), None);
     assert_eq!(messages(prelude.into_iter().chain(tail)), []);
 }
 
 #[test]
-fn an_old_copy_in_another_order_is_put_right() {
+fn old_copy_in_another_order_is_corrected() {
     let before = [run_started("1"), call("c", "x", None), reasoning_start("r"), call("d", "x", None)];
     let after = [result("tc", "c", ""), result("td", "d", "")];
     let prelude = prelude(before.iter().chain(&after).cloned());
@@ -191,7 +191,7 @@ fn an_old_copy_in_another_order_is_put_right() {
 }
 
 #[test]
-fn an_old_copy_forgets_the_activities_that_are_gone() {
+fn old_copy_drops_removed_activities() {
     let plan = [run_started("1"), activity("a", "plan", json!({}))];
     let metadata = json!({"@ag-ui/client": {"authoritativeActivityTypes": null}});
     let prelude = prelude(plan.iter().cloned().chain([with(metadata, snapshot([]))]));
@@ -203,11 +203,11 @@ fn the_owner_that_strict_clients_remember_goes_into_the_snapshot() {
     // The span says who reasons, the message in it does not.
     let span = Body::ReasoningStart { message: "r".into(), title: None };
     let prelude = prelude([run_started("1"), by("s", span.into()), reasoning_start("r")]);
-    assert_eq!(breach(prelude.iter().chain([&by("s", reasoning("r", "hm"))])), None);
+    assert_eq!(violation(prelude.iter().chain([&by("s", reasoning("r", "hm"))])), None);
 }
 
 #[test]
-fn a_run_that_has_ended_is_heard_to_its_end() {
+fn prelude_of_an_ended_run_includes_its_end() {
     let failed = || Event::new(Body::RunError(Box::new(RunError::new("broken", None))));
     let finished = run_finished("1", Some(Outcome::Cancelled));
     let events = [run_started("1"), start("m"), delta("m", "a"), end("m"), finished.clone()];
@@ -223,7 +223,7 @@ fn a_run_that_has_ended_is_heard_to_its_end() {
 }
 
 #[test]
-fn the_end_names_the_calls_that_a_late_reader_did_not_see_start() {
+fn end_lists_pending_calls_for_a_late_reader() {
     let prelude = prelude([run_started("1"), call("c", "x", None), call_end("c"), run_finished("1", None)]);
     assert_eq!(
         prelude.last(),
@@ -270,7 +270,7 @@ proptest! {
             if !cut.checked_sub(1).is_some_and(|last| events[last].is_terminal()) {
                 prop_assert_eq!(heard.open(), rules.open());
             }
-            prop_assert_eq!(breach(prelude.iter().chain(tail)), None, "in at {}", cut);
+            prop_assert_eq!(violation(prelude.iter().chain(tail)), None, "in at {}", cut);
             if let Some(event) = events.get(cut) {
                 join.apply(event);
                 prop_assert_eq!(rules.accept(event), Ok(()));

@@ -35,11 +35,14 @@ fn folded<'e>(mut fold: Fold, events: impl IntoIterator<Item = &'e Event>) -> Fo
     fold
 }
 
-/// The first breach of an order rule that the official client would not let pass.
-fn breach<'e>(events: impl IntoIterator<Item = &'e Event>) -> Option<String> {
+/// The first violation of an order rule that the official client would not let pass.
+fn violation<'e>(events: impl IntoIterator<Item = &'e Event>) -> Option<String> {
     let mut checker = Checker::new();
-    let breaches = events.into_iter().filter_map(|event| checker.check(event));
-    breaches.into_iter().find(|breach| breach.rule.enforced_by_client()).map(|breach| breach.to_string())
+    let violations = events.into_iter().filter_map(|event| checker.check(event));
+    violations
+        .into_iter()
+        .find(|violation| violation.rule.enforced_by_client())
+        .map(|violation| violation.to_string())
 }
 
 fn fold(events: impl IntoIterator<Item = Event>) -> Fold {
@@ -173,6 +176,6 @@ proptest! {
             prop_assert_eq!(checker.check(event), None);
         }
         prop_assert_eq!(checker.end(), None);
-        prop_assert_eq!(breach(&untidy), None);
+        prop_assert_eq!(violation(&untidy), None);
     }
 }

@@ -1,7 +1,7 @@
-//! Protobuf by hand: the wire, and JSON as `google.protobuf.Value`.
+//! Hand-written protobuf: the wire encoding, and JSON as `google.protobuf.Value`.
 //!
-//! Two formats have a binary form, both small and both defined by what their JSON form says, so they share
-//! this layer instead of generated code. What a message's fields mean is each format's own business.
+//! Two formats have a small binary form that mirrors their JSON form, so they share this layer instead of generated
+//! code. The meaning of the fields is in the folder of each format.
 
 pub(crate) mod value;
 pub(crate) mod wire;

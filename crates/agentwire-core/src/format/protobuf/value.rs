@@ -54,7 +54,7 @@ fn put_struct(out: &mut BytesMut, value: &Value) {
     }
 }
 
-/// Why a `Value` could not be read.
+/// The reason why a `Value` could not be read.
 pub(crate) enum Bad {
     Malformed,
     TooDeep,
@@ -75,7 +75,7 @@ impl Bad {
     }
 }
 
-/// Appends the JSON text of a `Value`; says whether it holds anything.
+/// Appends the JSON text of a `Value`; returns whether it holds a value.
 pub(crate) fn value_to_json(
     bytes: &[u8],
     out: &mut BytesMut,
@@ -134,7 +134,7 @@ pub(crate) fn struct_to_json(
     if depth > MAX_DEPTH {
         return Err(Bad::TooDeep);
     }
-    // A repeated key keeps its place and takes its last value, as in every map.
+    // A repeated key keeps its position and gets its last value, as in every map.
     let mut entries = indexmap::IndexMap::new();
     let message = Message::parse(bytes)?;
     for entry in message.repeated(1) {

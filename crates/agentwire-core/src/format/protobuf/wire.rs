@@ -1,4 +1,4 @@
-//! The protobuf wire: keys, varints, lengths.
+//! The protobuf wire encoding: keys, varints, lengths.
 
 use std::borrow::Cow;
 
@@ -50,8 +50,8 @@ pub(crate) fn put_double(out: &mut BytesMut, field: u32, value: f64) {
     out.put_f64_le(value);
 }
 
-/// A message. Its length is known only afterwards: one byte is kept for it, which is enough for most, and
-/// the rest is moved where it is not.
+/// A message. Its length is known only afterwards: one byte is reserved for it, which is enough for most messages;
+/// otherwise the payload is moved.
 pub(crate) fn put_message(out: &mut BytesMut, field: u32, fill: impl FnOnce(&mut BytesMut)) {
     put_key(out, field, 2);
     let at = out.len();
@@ -76,7 +76,7 @@ pub(crate) enum Field<'a> {
     Varint(u64),
     Fixed64([u8; 8]),
     Bytes(&'a [u8]),
-    /// A kind that no message of ours uses.
+    /// A kind that no supported message uses.
     Other,
 }
 
@@ -84,7 +84,7 @@ pub(crate) enum Field<'a> {
 #[derive(Debug)]
 pub(crate) struct Malformed;
 
-/// A message taken apart.
+/// The fields of a message.
 #[derive(Debug)]
 pub(crate) struct Message<'a>(Vec<(u32, Field<'a>)>);
 

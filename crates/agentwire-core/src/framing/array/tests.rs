@@ -102,7 +102,7 @@ fn a_stream_that_ends_inside_is_truncated() {
 }
 
 #[test]
-fn anything_else_is_malformed_and_ends_the_stream() {
+fn other_bytes_are_malformed_and_end_the_stream() {
     for (stream, frames, at) in [
         (&b"x[1]"[..], 0, 0),
         (b" \"a\"", 0, 1),
@@ -147,7 +147,7 @@ fn a_stream_that_ends_in_an_element_that_is_too_large_is_truncated() {
 }
 
 #[test]
-fn what_is_not_utf8_is_replaced_and_counted() {
+fn invalid_utf8_is_replaced_and_counted() {
     let (found, replaced) = decode_all_ways(Framing::Array, 64, b"[\"\xE4\xBD\",\"\xE4\xBD\xA0\"]");
     let data: Vec<_> = found.into_iter().map(|frame| frame.expect("frame").data).collect();
     assert_eq!(data, ["\"\u{fffd}\"".as_bytes(), "\"\u{4f60}\"".as_bytes()]);

@@ -164,7 +164,7 @@ fn a_zero_byte_begins_a_length() {
 }
 
 #[test]
-fn anything_else_is_unknown() {
+fn other_bytes_have_no_framing() {
     all_are(
         None,
         &[
@@ -188,7 +188,7 @@ fn anything_else_is_unknown() {
 }
 
 #[test]
-fn only_what_is_allowed_is_answered() {
+fn only_allowed_framings_are_detected() {
     assert_eq!(detect(b"{}", &[Framing::Sse, Framing::Array]), Some(Framing::Array));
     assert_eq!(detect(b"{}", &[Framing::Sse, Framing::Prefixed]), None);
     assert_eq!(detect(b"[1]", &[Framing::Sse, Framing::Array]), Some(Framing::Array));

@@ -32,7 +32,7 @@ fn a_byte_order_mark_is_skipped_once() {
 }
 
 #[test]
-fn what_is_not_utf8_is_replaced_and_counted() {
+fn invalid_utf8_is_replaced_and_counted() {
     let (found, replaced) = decode_all_ways(Framing::Lines, 64, b"\"\xE4\xBD\"\n\xFF\n\"\xE4\xBD\xA0\"");
     let data: Vec<_> = found.into_iter().map(|frame| frame.expect("frame").data).collect();
     assert_eq!(data, ["\"\u{fffd}\"".as_bytes(), "\u{fffd}".as_bytes(), "\"\u{4f60}\"".as_bytes()]);
@@ -94,7 +94,7 @@ fn pieces(max_frame: usize, chunks: &[&[u8]]) -> (Vec<String>, u64) {
 }
 
 #[test]
-fn text_comes_out_as_it_comes_in() {
+fn unframed_text_is_returned_at_once() {
     assert_eq!(
         pieces(64, &[b"Hel", b"", b"lo\n", b" \n", b"!"]),
         (["Hel", "lo\n", " \n", "!"].map(str::to_owned).to_vec(), 0)
@@ -102,7 +102,7 @@ fn text_comes_out_as_it_comes_in() {
 }
 
 #[test]
-fn a_character_that_is_cut_waits_for_its_rest() {
+fn incomplete_character_waits_for_its_rest() {
     assert_eq!(
         pieces(64, &[b"a\xF0", b"\x9F\x98", b"\x80b"]),
         (["a", "\u{1f600}b"].map(str::to_owned).to_vec(), 0)
@@ -114,7 +114,7 @@ fn a_character_that_is_cut_waits_for_its_rest() {
 }
 
 #[test]
-fn much_text_comes_out_in_pieces() {
+fn long_unframed_text_is_returned_in_pieces() {
     let text = "ab\u{4f60}\u{1f600}".repeat(10);
     for max_frame in 0..12 {
         let (found, replaced) = pieces(max_frame, &[text.as_bytes()]);

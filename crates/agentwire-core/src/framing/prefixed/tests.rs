@@ -21,7 +21,7 @@ fn a_length_above_the_bound_ends_the_stream() {
 }
 
 #[test]
-fn what_a_head_claims_is_not_allocated() {
+fn claimed_length_is_not_allocated() {
     for max_frame in [1024, usize::MAX] {
         let mut decoder = PrefixedDecoder::new(max_frame);
         decoder.push(b"\xFF\xFF\xFF\xFFabc");

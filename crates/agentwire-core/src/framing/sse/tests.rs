@@ -203,7 +203,7 @@ fn a_value_may_hold_colons_and_zero_bytes() {
 }
 
 #[test]
-fn what_is_not_utf8_is_replaced_and_counted() {
+fn invalid_utf8_is_replaced_and_counted() {
     let stream = b"event: \xFF\nid: \xC3\ndata: a\xE4\xBD\ndata: \xBDb\xFF\n\ndata: \xE4\xBD\xA0\n\n: \xFF\nx\xFF: \xFF\n\n";
     let (found, replaced) = decode_all_ways(Framing::Sse, 1024, stream);
     let first = found[0].clone().expect("frame");

@@ -365,7 +365,7 @@ fn errors_name_operation_and_reason() {
 }
 
 #[test]
-fn taking_back_restores_the_order_of_members() {
+fn undo_restores_the_order_of_members() {
     let document = json!({"a": 1, "b": {"x": 1, "y": 2, "z": 3}, "c": 3, "d": [1, 2, 3]});
     refuses(
         document,

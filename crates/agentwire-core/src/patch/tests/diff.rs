@@ -141,7 +141,7 @@ fn items_are_followed_by_id() {
 }
 
 #[test]
-fn repeated_ids_do_no_harm() {
+fn repeated_ids_give_a_valid_patch() {
     let item = |id: u32, text: &str| json!({"id": id, "text": text});
     let from = json!([item(1, "a"), item(1, "b"), item(2, "c"), item(1, "d")]);
     let to = json!([item(2, "c"), item(1, "b"), item(1, "x"), item(1, "a"), item(1, "b")]);
@@ -181,7 +181,7 @@ fn a_subtree_is_sent_whole_where_that_is_shorter() {
 }
 
 #[test]
-fn the_shorter_way_is_taken_to_the_byte() {
+fn shorter_patch_is_chosen_to_the_byte() {
     for length in 0..60 {
         let padding = "x".repeat(length);
         let (from, to) = (json!({"p": padding, "a": 1, "b": 2}), json!({"p": padding, "a": 3, "b": 4}));
@@ -216,7 +216,7 @@ fn a_patch_has_no_more_operations_than_are_applied() {
 }
 
 #[test]
-fn long_lists_are_searched_in_good_time() {
+fn long_lists_are_compared_in_bounded_time() {
     // A quadratic search would take 10⁹ steps here.
     let list = |count| (0..count).map(|at| json!({"id": at})).collect::<Vec<Value>>();
     let mut reversed = list(30_000);
@@ -239,7 +239,7 @@ fn long_keys_do_not_multiply() {
 }
 
 #[test]
-fn deep_documents_are_no_trouble() {
+fn deep_documents_are_compared() {
     let nested = |leaf| {
         (0..127).fold(json!(leaf), |inner, at| if at % 2 == 0 { json!([inner]) } else { json!({"k": inner}) })
     };

@@ -245,12 +245,12 @@ pub(crate) fn events_of(frames: &[Frame]) -> Vec<Event> {
 pub(crate) fn valid(frames: &[Frame]) {
     let mut checker = Checker::new();
     for event in events_of(frames) {
-        if let Some(breach) = checker.check(&event) {
-            panic!("{breach}\n{:#?}", types(frames));
+        if let Some(violation) = checker.check(&event) {
+            panic!("{violation}\n{:#?}", types(frames));
         }
     }
-    if let Some(breach) = checker.end() {
-        panic!("{breach}\n{:#?}", types(frames));
+    if let Some(violation) = checker.end() {
+        panic!("{violation}\n{:#?}", types(frames));
     }
     let ends = types(frames).iter().filter(|kind| *kind == "RUN_FINISHED" || *kind == "RUN_ERROR").count();
     assert_eq!(ends, 1, "one ending: {:#?}", types(frames));

@@ -1,6 +1,6 @@
-//! Tells framings apart by the first bytes of a stream.
+//! Detects the framing of a stream by its first bytes.
 //!
-//! Content types lie and files have none, so the bytes decide.
+//! Content types are unreliable and files have none, so the bytes decide.
 
 use serde::de::IgnoredAny;
 
@@ -9,12 +9,11 @@ use super::{
     buffer::{is_blank, without_byte_order_mark},
 };
 
-/// Which of `allowed` the stream that begins with `start` is in.
+/// The framing, one of `allowed`, of the stream that starts with `start`.
 ///
-/// `start` should be the first bytes of the stream up to 64 KiB: a whole first line makes the answer sure. A
-/// byte order mark and white space in front do not matter. If the bytes fit none of `allowed`, the answer is
-/// `None`, unless there was no choice to begin with. [`Framing::Text`] fits everything and is therefore only
-/// answered when it is the only choice.
+/// `start` should be the first bytes of the stream up to 64 KiB: a whole first line makes the result certain. A
+/// leading byte order mark and white space are ignored. If the bytes fit none of `allowed`, the result is `None`, unless
+/// `allowed` has a single entry. [`Framing::Text`] fits everything and is therefore only returned as the only choice.
 ///
 /// ```
 /// use agentwire_core::framing::{Framing, detect};
@@ -32,9 +31,9 @@ pub fn detect(start: &[u8], allowed: &[Framing]) -> Option<Framing> {
     candidates(start).iter().find(|framing| allowed.contains(framing)).copied()
 }
 
-/// The framings that can make sense of `start`, likeliest first.
+/// The framings that fit `start`, likeliest first.
 fn candidates(start: &[u8]) -> &'static [Framing] {
-    // The first byte of a length below 16 MiB. No text begins like this.
+    // The first byte of a length below 16 MiB. No text starts like this.
     if start.first() == Some(&0) {
         return &[Framing::Prefixed];
     }
@@ -71,13 +70,13 @@ fn array(start: &[u8]) -> &'static [Framing] {
     }
 }
 
-/// How far the JSON value goes with which a stream begins.
+/// The extent of the first JSON value of a stream.
 enum Extent {
     /// It takes several lines.
     SeveralLines,
-    /// It takes one line, and nothing that follows it is known.
+    /// It takes one line, with nothing after it so far.
     OneLine,
-    /// It takes one line, and there is more behind it.
+    /// It takes one line, and more follows.
     OneLineOfMore,
 }
 
@@ -93,7 +92,7 @@ impl Extent {
                 value.contains(&b'\n')
             }
             Some(Err(error)) if error.is_eof() => start.contains(&b'\n'),
-            // A broken document is still a document, but not if the second line begins all over again.
+            // A malformed document is still a document, unless the second line starts like the first.
             Some(Err(error)) => error.line() > 1 && second_line(start).first() != start.first(),
             None => false,
         };
@@ -105,8 +104,8 @@ fn second_line(start: &[u8]) -> &[u8] {
     start.splitn(3, |&byte| byte == b'\n').nth(1).unwrap_or_default()
 }
 
-/// Whether the first elements of an array show it to be one event: a mode, or a namespace and something that
-/// is not one.
+/// Whether the first elements of an array are those of one event: a mode, or a namespace and a value that is no
+/// namespace.
 fn is_tuple(start: &[u8]) -> bool {
     let first = first_of(&start[1..]);
     if first != Some(b'[') {

@@ -1,11 +1,10 @@
 //! Server-sent events, as the HTML standard parses them.
 //!
-//! Two things go beyond the standard. A last frame without its blank line is handed out, not discarded: agents
-//! that forget it are common, and the official clients forgive it. And a frame is bounded: one that is too large
-//! is skipped as it comes in, but its `id` and `retry` still count, because a client that did not move past it
-//! would ask for it again for ever.
+//! Two behaviours differ from the standard. A last frame without its blank line is returned, not discarded: agents that
+//! omit it are common, and the official clients accept it. And a frame is bounded: one that is too large is skipped, but
+//! its `id` and `retry` apply, because a client that did not advance past it would request it again forever.
 //!
-//! Data lines stay where they were pushed and are joined in place, so a frame costs no allocation.
+//! Data lines are joined in place in the buffer, so a frame costs no allocation.
 
 use std::ops::Range;
 
@@ -35,27 +34,27 @@ use super::{
 pub struct SseDecoder {
     buffer: Buffer,
     lossy: Lossy,
-    /// How many frames there were.
+    /// The number of frames so far.
     index: u64,
-    /// How much of the unfinished line is known to hold no line end.
+    /// The length of the unfinished line that has been searched for a line end.
     scanned: usize,
     /// The last line ended in CR, so that an LF would belong to it.
     after_return: bool,
-    /// What is left of the unfinished line means nothing.
+    /// The rest of the unfinished line is ignored.
     skipping: bool,
-    /// The frame whose blank line has not come yet.
+    /// The frame whose blank line is missing.
     open: Option<Open>,
-    /// The last `event` value, of `open` or of the frame that was handed out last.
+    /// The last `event` value, of `open` or of the last returned frame.
     event: String,
     id: Option<String>,
     retry: Option<u64>,
 }
 
-/// What is known about a frame before its blank line.
+/// The state of a frame before its blank line.
 #[derive(Debug)]
 struct Open {
     offset: u64,
-    /// Where the joined data lines are.
+    /// The range of the joined data lines.
     data: Option<Range<usize>>,
     /// `event` was given and not empty.
     named: bool,
@@ -71,13 +70,13 @@ enum Field {
     Retry,
 }
 
-/// What a line means.
+/// The kind of a line.
 enum Line {
-    /// A field whose value begins at this byte.
+    /// A field whose value starts at this byte.
     Field(Field, usize),
     /// A comment or an unknown field.
     Ignored,
-    /// The line is not complete and its name is not either.
+    /// The line is incomplete, and so is its name.
     Undecided,
 }
 
@@ -99,7 +98,7 @@ impl SseDecoder {
         }
     }
 
-    /// Takes in bytes. Call [`next_frame`](Self::next_frame) until it is empty before pushing more.
+    /// Adds bytes. Take all frames with [`next_frame`](Self::next_frame) before adding more.
     pub fn push(&mut self, bytes: &[u8]) {
         match self.open.as_mut().and_then(|open| open.data.as_mut()) {
             Some(data) => *data = self.buffer.push_keeping(bytes, data.clone()),
@@ -107,12 +106,12 @@ impl SseDecoder {
         }
     }
 
-    /// Says that no more bytes will come.
+    /// Marks the end of the bytes.
     pub fn finish(&mut self) {
         self.buffer.finish();
     }
 
-    /// The next whole frame, if the bytes so far hold one.
+    /// The next whole frame, if there is one.
     pub fn next_frame(&mut self) -> Option<Result<Frame<'_>, FrameError>> {
         let (open, data) = match self.step() {
             Some(Ok(frame)) => frame,
@@ -138,19 +137,19 @@ impl SseDecoder {
         self.buffer.capacity()
     }
 
-    /// How many bytes that were not UTF-8 have been replaced.
+    /// The number of bytes that were not UTF-8 and have been replaced.
     #[must_use]
     pub fn replaced(&self) -> u64 {
         self.lossy.replaced()
     }
 
-    /// How many milliseconds the server last asked to wait before a reconnect.
+    /// The last `retry` value: milliseconds to wait before a reconnect.
     #[must_use]
     pub fn retry(&self) -> Option<u64> {
         self.retry
     }
 
-    /// Goes through the lines until one ends a frame.
+    /// Processes lines until one ends a frame.
     fn step(&mut self) -> Option<Result<(Open, Range<usize>), FrameError>> {
         if !self.buffer.skip_byte_order_mark() {
             return None;
@@ -193,8 +192,8 @@ impl SseDecoder {
         Some((open, data))
     }
 
-    /// Takes in a line that is not blank. The last one may lack its end, and then says something only if the
-    /// colon is there: a stream that is cut inside the word `data` has no more data.
+    /// Processes a line that is not blank. The last one may lack its end, and then counts only with a colon: a stream
+    /// that is truncated inside the word `data` has no more data.
     fn take_line(&mut self, line: Range<usize>, offset: u64, complete: bool) -> Option<FrameError> {
         let open = self.open.get_or_insert_with(|| Open::at(offset));
         let Line::Field(field, from) = Line::of(self.buffer.get(line.clone()), complete) else {
@@ -208,7 +207,7 @@ impl SseDecoder {
         match field {
             Field::Data => {
                 open.size += range.len() + usize::from(open.data.is_some());
-                // The name `data` lies between two values, so there is room for the line feed.
+                // The name `data` is between two values, so there is room for the line feed.
                 open.data = Some(match open.data.take() {
                     Some(data) => self.buffer.join(data, b'\n', range),
                     None => range,
@@ -226,7 +225,7 @@ impl SseDecoder {
         None
     }
 
-    /// Decides whether the unfinished line is worth keeping.
+    /// Keeps the unfinished line, unless it is ignored or too large.
     fn hold(&mut self) -> Option<FrameError> {
         let rest = self.buffer.rest();
         if rest.is_empty() {
@@ -256,7 +255,7 @@ impl SseDecoder {
         error
     }
 
-    /// Gives up on the open frame; says so the first time.
+    /// Drops the open frame as too large; reports it the first time.
     fn refuse(&mut self) -> Option<FrameError> {
         let open = self.open.as_mut().filter(|open| !open.oversized)?;
         open.oversized = true;
@@ -273,8 +272,8 @@ impl Open {
         Self { offset, data: None, named: false, size: 0, oversized: false }
     }
 
-    /// Whether a value of `length` bytes or more may still be added. Never true for a longer value if it is
-    /// false for a shorter one, so that it does not matter when it is asked.
+    /// Whether a value of at least `length` bytes fits. False for a length implies false for every longer one, so the
+    /// moment of the call does not matter.
     fn admits(&self, field: Field, length: usize, max_frame: usize) -> bool {
         let held = match field {
             Field::Data | Field::Event if self.oversized => return false,
@@ -287,7 +286,7 @@ impl Open {
 }
 
 impl Line {
-    /// Reads the name of a line that is not empty. Whether more of the line may come is in `complete`.
+    /// Reads the name of a line that is not empty; `complete` means that the line has its end.
     fn of(line: &[u8], complete: bool) -> Self {
         const FIELDS: [(&[u8], Field); 4] =
             [(b"data", Field::Data), (b"event", Field::Event), (b"id", Field::Id), (b"retry", Field::Retry)];
@@ -306,7 +305,7 @@ impl Line {
     }
 }
 
-/// Where the line ends, if it does; the first `scanned` bytes have been looked at before.
+/// The end of the line, if it is there; the first `scanned` bytes have been searched before.
 fn line_end(rest: &[u8], scanned: usize) -> Option<usize> {
     match rest.first() {
         // Every frame ends in a blank line, which is not worth a vector search.

@@ -1,7 +1,7 @@
-//! A JSON array whose elements are the frames, handed out while the array is still coming in.
+//! JSON arrays whose elements are frames, decoded while the array is still arriving.
 //!
-//! The scanner only finds where an element ends: it knows strings and counts brackets. Whether an element is
-//! valid JSON is for its reader to say, who must parse it anyway.
+//! The scanner only finds the end of an element: it recognises strings and counts brackets. The format reader, which
+//! parses the element anyway, checks whether it is valid JSON.
 
 use std::ops::Range;
 
@@ -25,11 +25,11 @@ use super::{
 pub struct ArrayDecoder {
     buffer: Buffer,
     lossy: Lossy,
-    /// How many frames there were.
+    /// The number of frames so far.
     index: u64,
-    /// What may come next, behind `element` if there is one.
+    /// The token that may follow, after `element` if there is one.
     place: Place,
-    /// The element whose end has not come yet.
+    /// The incomplete element.
     element: Option<Element>,
 }
 
@@ -51,24 +51,24 @@ enum Place {
 struct Element {
     offset: u64,
     scan: Scan,
-    /// How many of the buffered bytes the scan has seen.
+    /// The number of buffered bytes that have been scanned.
     scanned: usize,
-    /// It was reported and its bytes are dropped.
+    /// It is too large, was reported, and its bytes are dropped.
     oversized: bool,
 }
 
-/// What the scanner must know to go on in the middle of an element.
+/// The state of the scanner inside an element.
 #[derive(Clone, Copy, Debug)]
 enum Scan {
     /// A number or a word.
     Scalar,
-    /// Outside strings, inside so many brackets.
+    /// Outside strings, at this bracket depth.
     Nested { depth: usize },
-    /// In a string inside so many brackets.
+    /// In a string at this bracket depth.
     Text { depth: usize, escaped: bool },
 }
 
-/// What next to hand out, and where it begins in the stream.
+/// The next item, and its offset in the stream.
 enum Step {
     Frame(u64, Range<usize>),
     Failed(u64, FrameProblem),
@@ -87,17 +87,17 @@ impl ArrayDecoder {
         }
     }
 
-    /// Takes in bytes. Call [`next_frame`](Self::next_frame) until it is empty before pushing more.
+    /// Adds bytes. Take all frames with [`next_frame`](Self::next_frame) before adding more.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.push(bytes);
     }
 
-    /// Says that no more bytes will come.
+    /// Marks the end of the bytes.
     pub fn finish(&mut self) {
         self.buffer.finish();
     }
 
-    /// The next whole frame, if the bytes so far hold one.
+    /// The next whole frame, if there is one.
     pub fn next_frame(&mut self) -> Option<Result<Frame<'_>, FrameError>> {
         let Some(step) = self.step() else {
             self.buffer.mark_drained();
@@ -119,7 +119,7 @@ impl ArrayDecoder {
         self.buffer.capacity()
     }
 
-    /// How many bytes that were not UTF-8 have been replaced.
+    /// The number of bytes that were not UTF-8 and have been replaced.
     #[must_use]
     pub fn replaced(&self) -> u64 {
         self.lossy.replaced()
@@ -160,7 +160,7 @@ impl ArrayDecoder {
         }
     }
 
-    /// Goes past a byte of the array itself.
+    /// Skips a byte of the array itself.
     fn pass(&mut self, place: Place) {
         self.buffer.advance(1);
         self.place = place;
@@ -172,7 +172,7 @@ impl ArrayDecoder {
         self.place = behind;
     }
 
-    /// Looks for the end of the element, and puts it back if that has not come yet.
+    /// Finds the end of the element; keeps the element if it is incomplete.
     fn step_element(&mut self, mut element: Element) -> Option<Step> {
         let limit = self.buffer.max_frame();
         let rest = self.buffer.rest();
@@ -196,7 +196,7 @@ impl ArrayDecoder {
         (oversized && !reported).then_some(Step::Failed(offset, FrameProblem::TooLarge { limit }))
     }
 
-    /// There is nothing more to look at: that is an error if it stays so inside the document.
+    /// Handles the end of the buffer, which is an error at the end of a stream inside the document.
     fn starve(&mut self) -> Option<Step> {
         if !self.buffer.is_finished() {
             return None;
@@ -209,7 +209,7 @@ impl ArrayDecoder {
         Some(self.fail(offset, FrameProblem::Truncated))
     }
 
-    /// Ends the stream: what follows cannot be told apart any more.
+    /// Ends the stream: frames cannot be delimited after an error.
     fn fail(&mut self, offset: u64, problem: FrameProblem) -> Step {
         self.buffer.close();
         self.element = None;
@@ -219,7 +219,7 @@ impl ArrayDecoder {
 }
 
 impl Scan {
-    /// Goes on with the scan and says how many of the bytes still belong to the element, if it ends in them.
+    /// Continues the scan; returns the number of bytes that belong to the element, if it ends in them.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -249,7 +249,7 @@ impl Scan {
     }
 }
 
-/// Whether a number, `true`, `false` or `null` may hold this byte.
+/// Whether a number, `true`, `false` or `null` may contain this byte.
 fn is_scalar(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
 }

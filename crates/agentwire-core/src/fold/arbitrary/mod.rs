@@ -1,7 +1,7 @@
-//! Streams to test with: every one keeps the order rules, and together they go through every corner.
+//! Generated test streams that follow the order rules and cover every kind of event.
 //!
-//! [`streams`] plays a script of random choices. Each choice asks for some event, and [`World`] makes one that
-//! is valid at that point, so a shorter script is again a valid stream and failures shrink well.
+//! [`streams`] plays a script of random choices. Each choice requests an event, and [`World`] makes one that is valid at
+//! that point, so a shorter script is again a valid stream and failures shrink well.
 
 mod rules;
 
@@ -23,8 +23,7 @@ use crate::{
     patch::{Op, Patch, PatchOp},
 };
 
-/// Valid streams of one or several whole runs of one thread: `size` events at most, and what it takes to end
-/// them.
+/// Valid streams of one or several whole runs of one thread: at most `size` events, and those that end the runs.
 pub(crate) fn streams(size: usize) -> impl Strategy<Value = Vec<Event>> {
     play(size, false)
 }
@@ -46,7 +45,7 @@ fn play(size: usize, untidy: bool) -> impl Strategy<Value = Vec<Event>> {
     })
 }
 
-/// What a client may hold before a stream of [`streams`], with some of the same ids.
+/// The messages of a client before a stream of [`streams`], with some of the same ids.
 pub(crate) fn histories() -> impl Strategy<Value = (Vec<Message>, Value)> {
     let message = any::<[u8; 4]>().prop_map(|[kind, id, b, c]| {
         let text = format!("old{b}");
@@ -85,13 +84,13 @@ const KINDS: [&str; 3] = ["plan", "search", "agentwire.source"];
 const SUBAGENTS: [&str; 4] = ["s0", "s1", "s2", ""];
 const STEPS: [&str; 3] = ["think", "act", "tools"];
 
-/// A thread in the making.
+/// A thread that is being generated.
 struct World {
     untidy: bool,
     events: Vec<Event>,
     rules: Rules,
     fold: Fold,
-    /// How many things of each kind have been named.
+    /// The number of ids of each kind.
     names: HashMap<char, usize>,
     run: String,
     started: Vec<ToolCallId>,
@@ -120,8 +119,8 @@ impl World {
 
     fn emit(&mut self, event: impl Into<Event>) {
         let event = event.into();
-        if let Err(breach) = self.rules.accept(&event) {
-            panic!("the generator broke a rule: {breach} at {event:?}");
+        if let Err(violation) = self.rules.accept(&event) {
+            panic!("the generator broke a rule: {violation} at {event:?}");
         }
         self.fold.apply(&event);
         self.events.push(event);
@@ -240,7 +239,7 @@ impl World {
         }
     }
 
-    /// Who owns a message: as the rules remember, as the message says, or as we like.
+    /// The owner of a message: as the rules track it, as the message has it, or a random one.
     fn owner(&mut self, bucket: Bucket, id: &str, choice: u8) -> Option<SubagentId> {
         if let Some(owner) = self.rules.owners.get(&(bucket, id.into())) {
             return owner.clone();
@@ -262,7 +261,7 @@ impl World {
         }
     }
 
-    /// Some message that there is.
+    /// One of the existing messages.
     fn message(&mut self, choice: u8) -> Option<Message> {
         pick(self.fold.messages(), choice).cloned()
     }
@@ -542,7 +541,7 @@ impl World {
         self.emit(Event::new(Body::SubagentStarted(Box::new(started))).by(Some(subagent)));
     }
 
-    /// Something that AG-UI carries as an activity.
+    /// An event that AG-UI carries as an activity.
     fn carried(&mut self, a: u8, b: u8, c: u8) {
         let id = MessageId::from(self.name('x'));
         let about = self.message(a).map(|message| message.id);

@@ -1,4 +1,4 @@
-//! One frame per line, or none at all: JSON lines, `code:json` lines and bare text.
+//! Line framings: JSON lines, `code:json` lines, and text without frames.
 //!
 //! Lines end in LF or CRLF. A lone CR is white space to JSON, so it must not end a line.
 
@@ -28,9 +28,9 @@ pub struct LineDecoder {
     buffer: Buffer,
     lossy: Lossy,
     mode: Mode,
-    /// How many frames there were.
+    /// The number of frames so far.
     index: u64,
-    /// How much of the unfinished line is known to hold no line end.
+    /// The length of the unfinished line that has been searched for a line end.
     scanned: usize,
     /// The unfinished line is too large and was reported.
     skipping: bool,
@@ -50,15 +50,15 @@ impl LineDecoder {
         Self::in_mode(Mode::Json, max_frame)
     }
 
-    /// `code:json` lines of at most `max_frame` bytes. The frame's event is what stands before the first
+    /// `code:json` lines of at most `max_frame` bytes. The frame's event is the text before the first
     /// colon; a line without a colon has none.
     #[must_use]
     pub fn coded(max_frame: usize) -> Self {
         Self::in_mode(Mode::Coded, max_frame)
     }
 
-    /// Text without framing: what was pushed comes out at once, except for a character that is still
-    /// incomplete. Nothing is too large; a push of more than `max_frame` bytes comes out in pieces.
+    /// Text without framing: added bytes are returned at once, except for an incomplete character. Nothing is too large;
+    /// more than `max_frame` bytes are returned in pieces.
     #[must_use]
     pub fn unframed(max_frame: usize) -> Self {
         Self::in_mode(Mode::Text, max_frame)
@@ -75,17 +75,17 @@ impl LineDecoder {
         }
     }
 
-    /// Takes in bytes. Call [`next_frame`](Self::next_frame) until it is empty before pushing more.
+    /// Adds bytes. Take all frames with [`next_frame`](Self::next_frame) before adding more.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.push(bytes);
     }
 
-    /// Says that no more bytes will come.
+    /// Marks the end of the bytes.
     pub fn finish(&mut self) {
         self.buffer.finish();
     }
 
-    /// The next whole frame, if the bytes so far hold one.
+    /// The next whole frame, if there is one.
     pub fn next_frame(&mut self) -> Option<Result<Frame<'_>, FrameError>> {
         let step = match self.mode {
             _ if !self.buffer.skip_byte_order_mark() => None,
@@ -118,14 +118,13 @@ impl LineDecoder {
         self.buffer.capacity()
     }
 
-    /// How many bytes that were not UTF-8 have been replaced.
+    /// The number of bytes that were not UTF-8 and have been replaced.
     #[must_use]
     pub fn replaced(&self) -> u64 {
         self.lossy.replaced()
     }
 
-    /// The next line that is not blank: where it begins in the stream and, unless it is too large, where it
-    /// lies.
+    /// The next line that is not blank: its offset in the stream and, unless it is too large, its range in the buffer.
     fn step_line(&mut self) -> Option<Result<(u64, Range<usize>), u64>> {
         loop {
             let rest = self.buffer.rest();
@@ -151,7 +150,7 @@ impl LineDecoder {
         }
     }
 
-    /// Keeps the unfinished line, or drops it and says where it began if it is too large.
+    /// Keeps the unfinished line, or drops it and returns its offset if it is too large.
     fn hold(&mut self) -> Option<u64> {
         let rest = self.buffer.rest();
         let oversized = without_return(rest).len() > self.buffer.max_frame();
@@ -188,10 +187,10 @@ fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// How many bytes there are before a last character that more bytes could complete.
+/// The number of bytes before an incomplete last character.
 fn whole_characters(bytes: &[u8]) -> usize {
     let tail = bytes.len().saturating_sub(3);
-    // A byte that is no continuation always begins a character, whatever stands before it.
+    // A byte that is no continuation byte always starts a character.
     let Some(lead) = bytes[tail..].iter().rposition(|byte| byte & 0b1100_0000 != 0b1000_0000) else {
         return bytes.len();
     };

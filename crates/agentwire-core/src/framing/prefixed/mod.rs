@@ -1,4 +1,4 @@
-//! Binary frames, each behind its length.
+//! Length-prefixed binary frames.
 
 use super::{Frame, FrameError, FrameProblem, Payload, buffer::Buffer};
 
@@ -7,8 +7,8 @@ const HEAD: usize = 4;
 
 /// Decodes frames of four bytes of big-endian length and that many bytes.
 ///
-/// A length above the bound ends the stream: such a length is most likely not one, and then neither is
-/// anything that follows. What a head claims is never allocated before it has come in.
+/// A length above the bound ends the stream: such bytes are most likely no length, and then the following bytes are no
+/// frames. Memory is allocated for received bytes only, not for the length that a prefix claims.
 ///
 /// ```
 /// use agentwire_core::framing::{Payload, PrefixedDecoder};
@@ -19,7 +19,7 @@ const HEAD: usize = 4;
 #[derive(Debug)]
 pub struct PrefixedDecoder {
     buffer: Buffer,
-    /// How many frames there were.
+    /// The number of frames so far.
     index: u64,
 }
 
@@ -30,17 +30,17 @@ impl PrefixedDecoder {
         Self { buffer: Buffer::new(max_frame), index: 0 }
     }
 
-    /// Takes in bytes. Call [`next_frame`](Self::next_frame) until it is empty before pushing more.
+    /// Adds bytes. Take all frames with [`next_frame`](Self::next_frame) before adding more.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.push(bytes);
     }
 
-    /// Says that no more bytes will come.
+    /// Marks the end of the bytes.
     pub fn finish(&mut self) {
         self.buffer.finish();
     }
 
-    /// The next whole frame, if the bytes so far hold one.
+    /// The next whole frame, if there is one.
     pub fn next_frame(&mut self) -> Option<Result<Frame<'_>, FrameError>> {
         let (index, offset) = (self.index, self.buffer.offset());
         let limit = self.buffer.max_frame();
