@@ -12,7 +12,6 @@
 //! Lost in translation: log probabilities, cache and live-session bookkeeping (`raw=attach` keeps them), and the run
 //! numbers in the names of workflow nodes, unless two instances of a node run at the same time.
 
-mod base64;
 pub mod input;
 mod options;
 mod reader;

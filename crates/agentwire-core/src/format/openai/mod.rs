@@ -35,6 +35,7 @@ pub static FORMAT: Format = Format {
     options: OPTIONS,
     reader: Some(|setup| Box::new(OpenAiReader::new(OpenAiReaderOptions::of(setup)))),
     writer: None,
+    // Some servers report a rejected request as an error object in the body where others send an error status.
     early_error_is_refusal: true,
     ..Format::EMPTY
 };

@@ -1,33 +1,34 @@
-//! The chunk that makes up nearly all of a stream, borrowed: one choice that says a piece of text or of thought.
+//! The shape of the chunk that makes up nearly all of a stream: one choice with a piece of text or reasoning.
 //!
-//! Whatever else a chunk holds makes this refuse it; the reader then takes it apart member by member.
+//! All values borrow from the frame. A chunk with any other member does not match this shape; the reader then decodes it
+//! member by member (`reader/chunk.rs`).
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, de::IgnoredAny};
 
-/// Text, borrowed where it has no escape.
+/// A string, borrowed unless it contains an escape.
 #[derive(Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+pub(super) struct ChunkText<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// Nothing but `null`.
+/// A member that must be `null` or missing.
 type Null = Option<()>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Chunk<'a> {
+pub(super) struct TextChunk<'a> {
     #[serde(borrow)]
-    pub(super) id: Text<'a>,
+    pub(super) id: ChunkText<'a>,
     #[serde(borrow, default)]
-    pub(super) model: Option<Text<'a>>,
+    pub(super) model: Option<ChunkText<'a>>,
     #[serde(borrow, default)]
-    pub(super) provider: Option<Text<'a>>,
+    pub(super) provider: Option<ChunkText<'a>>,
     #[serde(borrow)]
-    pub(super) choices: (Choice<'a>,),
+    pub(super) choices: (TextChoice<'a>,),
     #[serde(default, rename = "usage")]
     _usage: Null,
     #[serde(borrow)]
-    pub(super) object: Text<'a>,
+    pub(super) object: ChunkText<'a>,
     #[serde(default, rename = "created")]
     _created: IgnoredAny,
     #[serde(default, rename = "system_fingerprint")]
@@ -40,11 +41,11 @@ pub(super) struct Chunk<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Choice<'a> {
+pub(super) struct TextChoice<'a> {
     #[serde(default)]
     pub(super) index: u32,
     #[serde(borrow)]
-    pub(super) delta: Delta<'a>,
+    pub(super) delta: TextChoiceDelta<'a>,
     #[serde(default, rename = "logprobs")]
     _logprobs: IgnoredAny,
     #[serde(default, rename = "finish_reason")]
@@ -55,13 +56,13 @@ pub(super) struct Choice<'a> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Delta<'a> {
+pub(super) struct TextChoiceDelta<'a> {
     #[serde(borrow, default)]
-    pub(super) content: Option<Text<'a>>,
+    pub(super) content: Option<ChunkText<'a>>,
     #[serde(borrow, default)]
-    pub(super) reasoning: Option<Text<'a>>,
+    pub(super) reasoning: Option<ChunkText<'a>>,
     #[serde(borrow, default)]
-    pub(super) reasoning_content: Option<Text<'a>>,
+    pub(super) reasoning_content: Option<ChunkText<'a>>,
     #[serde(default, rename = "role")]
     _role: IgnoredAny,
     #[serde(default, rename = "refusal")]

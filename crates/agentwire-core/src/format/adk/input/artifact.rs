@@ -1,13 +1,25 @@
 //! Responses to artifact requests. Artifacts are named files that agents store outside of the conversation.
 
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+
 use crate::{
     format::adk::{
-        base64::decoded,
         reader::decode::{parse, parse_raw},
         wire::{AdkPart, AdkText},
     },
     json::{Path, ReadError},
 };
+
+/// The standard alphabet without padding. Bits after the last byte are ignored.
+const UNPADDED: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone),
+);
 
 /// One version of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +66,7 @@ pub fn read(body: &str) -> Result<Option<Artifact>, ReadError> {
     if let Some(blob) = &part.inline {
         let data = blob.data.as_ref().map_or("", AdkText::as_str);
         let bytes =
-            decoded(data).ok_or_else(|| ReadError::new("/inlineData/data", "not base64".to_owned()))?;
+            decode_base64(data).ok_or_else(|| ReadError::new("/inlineData/data", "not base64".to_owned()))?;
         return Ok(Some(Artifact::Content { mime_type: media_type(blob.mime_type.as_ref()), bytes }));
     }
     if let Some(text) = &part.text {
@@ -67,8 +79,23 @@ pub fn read(body: &str) -> Result<Option<Artifact>, ReadError> {
     }
 }
 
+/// Decodes base64 of either alphabet, with or without padding; `None` if it is malformed.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let digits = text.trim_end_matches('=');
+    if text.len() - digits.len() > 2 {
+        return None;
+    }
+    let standard = |digit| match digit {
+        b'-' => b'+',
+        b'_' => b'/',
+        other => other,
+    };
+    UNPADDED.decode(digits.bytes().map(standard).collect::<Vec<u8>>()).ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE};
     use proptest::prelude::*;
 
     use super::*;
@@ -107,7 +134,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn malformed_base64_is_rejected() {
+        for text in ["a", "abcde", "ab===", "a=b=", "ab c", "ä"] {
+            assert_eq!(decode_base64(text), None, "{text}");
+        }
+        assert_eq!(decode_base64("Zm9v="), Some(b"foo".to_vec()), "superfluous padding is ignored");
+        assert_eq!(decode_base64("Zh"), Some(b"f".to_vec()), "trailing bits are ignored");
+        assert_eq!(decode_base64("+_8"), Some(vec![0xfb, 0xff]), "the alphabets may be mixed");
+    }
+
     proptest! {
+        #[test]
+        fn encoded_bytes_are_decoded(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let text = URL_SAFE.encode(&bytes);
+            prop_assert_eq!(decode_base64(&text), Some(bytes.clone()));
+            prop_assert_eq!(decode_base64(text.trim_end_matches('=')), Some(bytes.clone()));
+            prop_assert_eq!(decode_base64(&STANDARD.encode(&bytes)), Some(bytes));
+        }
+
         #[test]
         fn arbitrary_bodies_do_not_panic(body in ".{0,80}") {
             let _ = (read(&body), read_names(&body));

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE};
 use serde_json::{Value, json};
 
 use super::{
@@ -10,7 +11,6 @@ use super::{
 };
 use crate::{
     event::{Content, ContentPart, MessageBody, PartSource, RunInput},
-    format::adk::base64,
     json::Json,
 };
 
@@ -117,7 +117,7 @@ fn part(part: &ContentPart) -> Option<Value> {
 
 /// Inline media, in the URL-safe alphabet that ADK reads and writes.
 fn inline_data(mime_type: &str, data: &str) -> Value {
-    json!({"inlineData": {"mimeType": mime_type, "data": base64::url_safe(data)}})
+    json!({"inlineData": {"mimeType": mime_type, "data": url_safe_base64(data)}})
 }
 
 /// The content of a `data:` URL. Its media type takes precedence over the declared one.
@@ -137,6 +137,26 @@ fn data_url(url: &str, declared: Option<&str>) -> Option<Value> {
     let bytes = percent_encoding::percent_decode_str(data).collect::<Vec<u8>>();
     Some(match is_base64 {
         true => inline_data(mime_type, &String::from_utf8_lossy(&bytes)),
-        false => inline_data(mime_type, &base64::encoded(&bytes)),
+        false => inline_data(mime_type, &URL_SAFE.encode(&bytes)),
     })
+}
+
+/// Converts base64 to the URL-safe alphabet. ADK rejects the line breaks that MIME allows.
+fn url_safe_base64(data: &str) -> String {
+    let translate = |digit| match digit {
+        '+' => '-',
+        '/' => '_',
+        other => other,
+    };
+    data.chars().filter(|c| !c.is_ascii_whitespace()).map(translate).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::url_safe_base64;
+
+    #[test]
+    fn base64_is_converted_to_the_url_safe_alphabet() {
+        assert_eq!(url_safe_base64("+/\n8="), "-_8=");
+    }
 }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn there_is_one_terminal_event_with_adks_code() {
+fn error_code_becomes_one_terminal_event() {
     for code in ["SAFETY", "MAX_TOKENS", "RECITATION", "MALFORMED_FUNCTION_CALL"] {
         let events = read(&[
             event(json!({"partial": true, "content": text("Half")})),
@@ -10,14 +10,14 @@ fn there_is_one_terminal_event_with_adks_code() {
                 json!({"content": text("Half"), "errorCode": code, "errorMessage": "why", "finishReason": code}),
             ),
         ]);
-        assert_eq!(said(&events), "Half");
+        assert_eq!(text_of(&events), "Half");
         assert_eq!(last(&events)["type"], "RUN_ERROR");
         assert_eq!((&last(&events)["code"], &last(&events)["message"]), (&json!(code), &json!("why")));
     }
 }
 
 #[test]
-fn a_partial_error_counts_if_no_closing_event_comes() {
+fn partial_error_counts_without_a_closing_event() {
     let events = read(&[event(json!({"partial": true, "errorCode": "SAFETY"}))]);
     assert_eq!(last(&events)["code"], "SAFETY");
     let events = read(&[
@@ -28,12 +28,12 @@ fn a_partial_error_counts_if_no_closing_event_comes() {
 }
 
 #[test]
-fn an_agent_that_fails_does_not_hide_what_the_next_one_says() {
+fn later_agent_is_read_after_a_failure() {
     let events = read(&[
         event(json!({"author": "a", "content": text("Cut"), "errorCode": "MAX_TOKENS"})),
         event(json!({"id": "e2", "author": "b", "content": text("Whole.")})),
     ]);
-    assert_eq!(said(&events), "CutWhole.");
+    assert_eq!(text_of(&events), "CutWhole.");
     assert_eq!(last(&events)["code"], "MAX_TOKENS");
     let events = read_with(
         &[event(json!({"content": text("Cut"), "errorCode": "MAX_TOKENS"}))],
@@ -43,7 +43,7 @@ fn an_agent_that_fails_does_not_hide_what_the_next_one_says() {
     assert_eq!(custom(&events, "adk.warning")[0]["code"], "MAX_TOKENS");
 }
 
-/// A workflow node that raises in the middle of a text, and what comes next.
+/// A workflow node that raises an error in the middle of a text, followed by the `next` events.
 fn raising(next: &[Value]) -> Vec<Value> {
     let at = |path: &str, id: &str, mut members: Value| {
         members["nodeInfo"] = json!({"path": path});
@@ -62,14 +62,14 @@ fn raising(next: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn a_node_that_is_tried_again_has_not_failed() {
+fn retried_node_does_not_fail_the_run() {
     let piece = json!({"partial": true, "content": text("Whole")});
     for next in [
         &[
             json!({"path": "w@1/a@1", "event": piece}),
             json!({"path": "w@1/a@1", "event": {"content": text("Whole")}}),
         ][..],
-        // The node above has caught the error.
+        // The parent node caught the error.
         &[json!({"path": "w@1", "event": {"content": text("Whole")}})],
     ] {
         let events = raising(next);
@@ -77,20 +77,20 @@ fn a_node_that_is_tried_again_has_not_failed() {
         assert_eq!(custom(&events, "adk.warning"), [&json!({"code": "ValueError", "message": "flaky"})]);
         let mut fold = crate::fold::Fold::new();
         golden_events(&events).iter().for_each(|event| fold.apply(event));
-        let said: Vec<_> = fold.messages().iter().map(|message| &message.body).collect();
+        let texts: Vec<_> = fold.messages().iter().map(|message| &message.body).collect();
         let whole = MessageBody::Assistant { content: Some("Whole".into()), tool_calls: None };
-        assert_eq!(said, [&whole], "the first attempt is not told");
+        assert_eq!(texts, [&whole], "the first attempt is retracted");
     }
 }
 
 #[test]
-fn a_node_that_nobody_tries_again_has_failed() {
+fn node_without_a_retry_fails_the_run() {
     let beside = json!({"path": "w@1/b@1", "event": {"content": text("Beside")}});
     for next in [&[beside][..], &[]] {
         let events = raising(next);
         assert_eq!(last(&events)["code"], "ValueError");
     }
-    // A prompt that was refused stays refused, whatever the agent adds to it.
+    // A blocked prompt is no exception, so a later event of the agent is no recovery.
     let at = |mut members: Value| {
         members["nodeInfo"] = json!({"path": "a@1"});
         event(members)
@@ -101,17 +101,17 @@ fn a_node_that_nobody_tries_again_has_failed() {
 }
 
 #[test]
-fn a_task_may_need_more_than_one_run() {
+fn delegated_task_may_stay_open() {
     let asks = json!({"id": "e2", "author": "t", "isolationScope": "c1", "content": text("Which?")});
     let events = read(&[event(json!({"modelVersion": "m", "content": call("c1", "t")})), event(asks)]);
     assert_eq!(last(&events)["type"], "RUN_FINISHED");
 }
 
 #[test]
-fn without_streaming_the_reason_alone_is_the_error() {
+fn finish_reason_alone_is_an_error_without_streaming() {
     for reason in ["MAX_TOKENS", "SAFETY", "MALFORMED_FUNCTION_CALL"] {
         let events = read(&[event(json!({"content": text("Half an"), "finishReason": reason}))]);
-        assert_eq!(said(&events), "Half an");
+        assert_eq!(text_of(&events), "Half an");
         assert_eq!((&last(&events)["type"], &last(&events)["code"]), (&json!("RUN_ERROR"), &json!(reason)));
     }
     let cut = event(json!({"content": text("Half an"), "finishReason": "MAX_TOKENS"}));
@@ -123,13 +123,13 @@ fn without_streaming_the_reason_alone_is_the_error() {
 }
 
 #[test]
-fn stopping_without_a_word_is_no_error() {
+fn stop_without_text_is_no_error() {
     let events = read(&[event(json!({"errorCode": "STOP", "finishReason": "STOP"}))]);
     assert_eq!(last(&events)["type"], "RUN_FINISHED");
 }
 
 #[test]
-fn error_frames_of_both_generations_end_the_run() {
+fn error_frames_of_1x_and_2x_fail_the_run() {
     let first = event(json!({"partial": true, "content": text("Half")}));
     let events = read(&[first.clone(), json!({"error": "boom"})]);
     assert_eq!(last(&events)["message"], "boom");
@@ -139,33 +139,33 @@ fn error_frames_of_both_generations_end_the_run() {
         json!({"error": "ValueError: boom", "error_details": {"error_type": "ValueError", "error_message": "boom"}}),
     ]);
     assert_eq!((&last(&events)["code"], &last(&events)["message"]), (&json!("ValueError"), &json!("boom")));
-    // In the middle: what follows is still read, the end is still a failure.
+    // After an error frame, later events are still read, but the run fails.
     let events = read(&[first, json!({"error": "boom"}), event(json!({"content": text("Half and half")}))]);
-    assert_eq!(said(&events), "Half and half");
+    assert_eq!(text_of(&events), "Half and half");
     assert_eq!(last(&events)["type"], "RUN_ERROR");
 }
 
 #[test]
-fn a_frame_without_a_code_does_not_hide_that_of_the_event_before_it() {
+fn error_frame_without_a_code_keeps_the_earlier_code() {
     let failed = event(json!({"errorCode": "ValueError", "errorMessage": "no"}));
     let events = read(&[failed, json!({"error": "ValueError: no"})]);
-    assert_eq!(of(&events, "RUN_ERROR").len(), 1);
+    assert_eq!(of_type(&events, "RUN_ERROR").len(), 1);
     assert_eq!((&last(&events)["code"], &last(&events)["message"]), (&json!("ValueError"), &json!("no")));
 }
 
 #[test]
-fn a_model_that_is_cut_off_did_not_succeed() {
+fn open_model_turn_at_the_end_is_a_truncated_stream() {
     let events = read(&[event(json!({"partial": true, "modelVersion": "m", "content": text("Half")}))]);
     assert_eq!(last(&events)["code"], "STREAM_TRUNCATED");
     let events = read(&[event(json!({"modelVersion": "m", "content": call("c1", "f")}))]);
     assert_eq!(last(&events)["message"], "the stream ended before `f` answered");
-    // A custom agent has no such habits.
+    // A custom agent names no model and may end without a closing event.
     let events = read(&[event(json!({"partial": true, "content": text("All there is.")}))]);
     assert_eq!(last(&events)["type"], "RUN_FINISHED");
 }
 
 #[test]
-fn a_failed_stream_keeps_the_reason_of_its_driver() {
+fn failed_stream_keeps_the_code_of_its_end() {
     let options = SourceOptions::default();
     let mut source = GuardedSource::new(&FORMAT, Framing::Sse, &options).unwrap();
     let mut out = Vec::new();

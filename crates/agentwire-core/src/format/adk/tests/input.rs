@@ -54,7 +54,7 @@ fn response(input: &RunInput, waiting: PendingCall) -> Value {
 }
 
 #[test]
-fn a_run_carries_what_is_new() {
+fn run_request_contains_only_new_messages() {
     let mut input = asked("first");
     input.messages.push(Message::assistant("a1", "Yes?"));
     input.messages.push(Message::user("u2", "second"));
@@ -65,11 +65,11 @@ fn a_run_carries_what_is_new() {
             "newMessage": {"role": "user", "parts": [{"text": "second"}, {"text": "and third"}]}})
     );
     input.messages.truncate(2);
-    assert_eq!(body(&input, KnownSession::default()).get("newMessage"), None, "nothing is new");
+    assert_eq!(body(&input, KnownSession::default()).get("newMessage"), None, "no new messages");
 }
 
 #[test]
-fn media_go_along() {
+fn media_are_sent_with_the_message() {
     let data = |value: &str| PartSource::Data { value: value.into(), mime_type: "image/png".into() };
     let url =
         |value: &str| PartSource::Url { value: value.into(), mime_type: Some("application/pdf".into()) };
@@ -118,7 +118,7 @@ fn only_changed_keys_of_the_state_are_sent() {
 }
 
 #[test]
-fn tools_of_the_user_interface_travel_in_the_state_and_leave_it_again() {
+fn frontend_tools_are_set_in_the_state_and_cleared_later() {
     let mut input = asked("hi");
     let parameters = Json::parse(r#"{"type":"object"}"#).ok();
     input.tools.push(Tool { name: "pick".into(), description: "Picks.".into(), parameters, metadata: None });
@@ -142,7 +142,7 @@ fn tools_of_the_user_interface_travel_in_the_state_and_leave_it_again() {
 }
 
 #[test]
-fn results_are_wrapped_as_adk_wants_them() {
+fn tool_results_are_wrapped_in_objects() {
     for (content, wanted) in [
         (r#"{"ok":true}"#, json!({"ok": true})),
         ("[1,2]", json!({"result": [1, 2]})),
@@ -162,7 +162,7 @@ fn results_are_wrapped_as_adk_wants_them() {
 }
 
 #[test]
-fn several_results_are_one_message() {
+fn several_tool_results_are_one_message() {
     let mut input = asked("go");
     input.messages.push(called("c1", "pick"));
     input.messages.push(answered("c1", "1", None));
@@ -177,23 +177,23 @@ fn several_results_are_one_message() {
             {"functionResponse": {"id": "c2", "name": "ask", "response": {"result": 2}}},
         ])
     );
-    // ADK refuses answers and words in one message.
-    let then = api().run_then(&input, known).expect("something was said").body.unwrap().to_value();
+    // ADK rejects answers and text in one message.
+    let then = api().run_then(&input, known).expect("the input has text").body.unwrap().to_value();
     assert_eq!(then["newMessage"]["parts"], json!([{"text": "there"}]));
     assert_eq!(then["sessionId"], "s1");
-    assert_eq!(api().run_then(&input, KnownSession::default()), None, "nothing is answered");
+    assert_eq!(api().run_then(&input, KnownSession::default()), None, "no answers");
     input.messages.pop();
-    assert_eq!(api().run_then(&input, known), None, "nothing is said");
+    assert_eq!(api().run_then(&input, known), None, "no text");
 }
 
 #[test]
-fn an_answer_to_nothing_is_refused() {
+fn answers_without_a_pending_call_are_rejected() {
     let mut input = asked("go");
     input.messages.push(called("c1", "pick"));
     input.messages.push(answered("c1", "1", None));
     let error = api().run(&input, KnownSession::default()).unwrap_err();
     assert_eq!((error.code(), &*error.to_string()), ("UNKNOWN_TOOL_CALL", "no call `c1` waits for a result"));
-    // Beside something that is known, or said, it is the result of a tool that ADK ran.
+    // With a known answer or text beside it, the message is the result of a tool that ADK executed.
     input.messages.push(Message::user("u2", "next"));
     assert_eq!(body(&input, KnownSession::default())["newMessage"]["parts"], json!([{"text": "next"}]));
     let error = api().run(&resumed("x", ResumeStatus::Resolved, None), KnownSession::default()).unwrap_err();
@@ -201,7 +201,7 @@ fn an_answer_to_nothing_is_refused() {
 }
 
 #[test]
-fn a_confirmation_is_a_yes_or_a_no() {
+fn confirmation_accepts_yes_or_no() {
     let wait = || waiting("q1", "adk_request_confirmation", json!({}));
     for (payload, wanted) in [
         (json!(true), json!({"confirmed": true})),
@@ -228,7 +228,7 @@ fn a_confirmation_is_a_yes_or_a_no() {
 }
 
 #[test]
-fn other_answers_are_wrapped_by_their_kind() {
+fn answers_are_wrapped_by_kind_of_call() {
     let input = |payload| resumed("q1", ResumeStatus::Resolved, payload);
     assert_eq!(
         response(&input(Some(json!("blue"))), waiting("q1", "adk_request_input", json!({}))),
@@ -254,7 +254,7 @@ fn other_answers_are_wrapped_by_their_kind() {
 }
 
 #[test]
-fn a_credential_goes_where_adk_looks_for_it() {
+fn credential_is_placed_in_the_auth_config() {
     let asked = |scheme: Value| {
         waiting(
             "q1",
@@ -287,7 +287,7 @@ fn a_credential_goes_where_adk_looks_for_it() {
 }
 
 #[test]
-fn a_call_is_answered_once() {
+fn call_gets_one_answer() {
     let mut input = resumed("c1", ResumeStatus::Resolved, Some(json!(1)));
     input
         .resume
@@ -304,7 +304,7 @@ fn a_call_is_answered_once() {
 }
 
 #[test]
-fn sessions_are_addressed_with_care() {
+fn paths_are_percent_encoded() {
     let api = AdkApi::new("my app", "a/b");
     let thread = ThreadId::from("ü?#");
     assert_eq!(api.get_session(&thread).path, "/apps/my%20app/users/a%2Fb/sessions/%C3%BC%3F%23");
@@ -321,7 +321,7 @@ fn sessions_are_addressed_with_care() {
 }
 
 #[test]
-fn a_stored_session_says_what_waits() {
+fn stored_session_contains_pending_calls() {
     let stored = include_str!("../fixtures/lro_silent.session.json");
     let mut value: Value = serde_json::from_str(stored).unwrap();
     let whole = read_session(stored, &mut Tally::default()).unwrap();
@@ -343,7 +343,7 @@ fn a_stored_session_says_what_waits() {
 }
 
 #[test]
-fn a_list_of_sessions_is_read() {
+fn reads_a_list_of_sessions() {
     let list = r#"[{"id":"a","appName":"x","state":{},"events":[],"lastUpdateTime":1.5},{"id":"b"}]"#;
     let list = read_session_list(list).unwrap();
     assert_eq!((&*list[0].thread, list[0].updated), ("a", Some(1500)));

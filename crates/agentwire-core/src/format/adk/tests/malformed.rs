@@ -8,7 +8,7 @@ fn problem(line: &str) -> String {
 }
 
 #[test]
-fn malformed_members_are_named_by_their_path() {
+fn errors_name_the_path_of_malformed_members() {
     for (line, wanted) in [
         (r#"{"author":7}"#, "line 1 at byte 0: at `/author`: expected a string, found the number 7"),
         (
@@ -40,7 +40,7 @@ fn malformed_members_are_named_by_their_path() {
 }
 
 #[test]
-fn an_html_page_in_the_place_of_a_stream_is_an_error() {
+fn html_page_instead_of_a_stream_is_an_error() {
     let page = b"<!DOCTYPE html>\n<html><body><h1>502 Bad Gateway</h1></body></html>\n";
     let (events, _) = golden::read_framed(&FORMAT, Framing::Sse, page, usize::MAX, &[]);
     check(&events);
@@ -48,7 +48,7 @@ fn an_html_page_in_the_place_of_a_stream_is_an_error() {
 }
 
 #[test]
-fn empty_things_are_nothing() {
+fn empty_members_emit_nothing() {
     let events = read(&[
         event(json!({})),
         event(json!({"content": null, "actions": null, "nodeInfo": null, "longRunningToolIds": null})),
@@ -77,30 +77,31 @@ fn unknown_members_are_counted() {
 }
 
 #[test]
-fn half_an_emoji_is_repaired() {
+fn lone_surrogate_is_repaired() {
     let line = r#"{"author":"a","id":"e","content":{"parts":[{"text":"a\ud83d"}]}}"#;
-    assert_eq!(said(&read_bytes(line.as_bytes(), Framing::Lines, &[])), "a\u{fffd}");
+    assert_eq!(text_of(&read_bytes(line.as_bytes(), Framing::Lines, &[])), "a\u{fffd}");
 }
 
 #[test]
-fn what_was_encoded_twice_is_understood() {
+fn double_encoded_event_is_read() {
     let inner = event(json!({"content": text("Hi")})).to_string();
     let frame = format!("data: {}\n\n", Value::from(inner));
-    assert_eq!(said(&read_bytes(frame.as_bytes(), Framing::Sse, &[])), "Hi");
+    assert_eq!(text_of(&read_bytes(frame.as_bytes(), Framing::Sse, &[])), "Hi");
 }
 
 #[test]
-fn a_whole_array_in_one_frame_is_understood() {
+fn array_in_one_frame_is_read() {
     let frame = format!("data: {}\n\n", json!([event(json!({"content": text("Hi")}))]));
-    assert_eq!(said(&read_bytes(frame.as_bytes(), Framing::Sse, &[])), "Hi");
+    assert_eq!(text_of(&read_bytes(frame.as_bytes(), Framing::Sse, &[])), "Hi");
 }
 
 #[test]
-fn events_without_any_id_have_one_made() {
+fn events_without_ids_get_generated_ids() {
     let events = read(&[
         json!({"author": "a", "content": text("one")}),
         json!({"author": "a", "content": text("two")}),
     ]);
-    let ids: Vec<_> = of(&events, "TEXT_MESSAGE_START").iter().map(|event| &event["messageId"]).collect();
+    let ids: Vec<_> =
+        of_type(&events, "TEXT_MESSAGE_START").iter().map(|event| &event["messageId"]).collect();
     assert_eq!(ids, ["r:0", "r:1"]);
 }

@@ -1,19 +1,19 @@
 use super::*;
 
 #[test]
-fn media_of_both_alphabets_become_files() {
+fn media_of_both_base64_alphabets_become_files() {
     let events = read(&[event(json!({"content": {"parts": [
         {"inlineData": {"mimeType": "audio/pcm", "data": "-_8="}},
         {"fileData": {"mimeType": "image/png", "fileUri": "gs://b/o.png"}},
     ]}}))]);
-    let files: Vec<_> = of(&events, "ACTIVITY_SNAPSHOT").iter().map(|event| &event["content"]).collect();
+    let files: Vec<_> = of_type(&events, "ACTIVITY_SNAPSHOT").iter().map(|event| &event["content"]).collect();
     assert_eq!(files[0]["kind"], "audio");
     assert_eq!(files[0]["source"]["value"], "+/8=");
     assert_eq!(files[1]["source"]["value"], "gs://b/o.png");
 }
 
 #[test]
-fn custom_metadata_of_a_request_is_told_once() {
+fn repeated_custom_metadata_is_emitted_once() {
     let events = read(&[
         event(json!({"partial": true, "content": text("a"), "customMetadata": {"trace": 1}})),
         event(json!({"content": text("a"), "customMetadata": {"trace": 1}})),
@@ -44,11 +44,11 @@ fn usage_is_counted_once_per_turn_and_model() {
 }
 
 #[test]
-fn raw_events_travel_on_demand() {
+fn raw_events_are_attached_on_demand() {
     let stream =
         [event(json!({"content": text("x"), "avgLogprobs": -0.5})), event(json!({"avgLogprobs": -0.7}))];
     let events = read_with(&stream, &["raw=attach"]);
     let raw: Vec<_> = events.iter().filter_map(|event| event.get("rawEvent")).collect();
     assert_eq!(raw, [&stream[0]]);
-    assert_eq!(of(&events, "RAW")[0]["event"], stream[1]);
+    assert_eq!(of_type(&events, "RAW")[0]["event"], stream[1]);
 }

@@ -32,7 +32,7 @@ fn golden_files() {
     golden::run(&FORMAT, "src/format/adk/fixtures");
 }
 
-/// An event as 2.x makes it, with `members` on top.
+/// An event of 2.x with additional `members`.
 fn event(members: Value) -> Value {
     let mut event = json!({"id": "e1", "invocationId": "i1", "author": "agent", "timestamp": 1.5});
     for (key, value) in members.as_object().unwrap() {
@@ -62,7 +62,7 @@ fn read_with(events: &[Value], options: &[&str]) -> Vec<Value> {
     read_bytes(lines.as_bytes(), Framing::Lines, options)
 }
 
-/// The events as AG-UI JSON; each reading is also checked for order and cut into single bytes.
+/// The events as AG-UI JSON. Also checks the order rules, and that reading single bytes gives the same events.
 fn read_bytes(bytes: &[u8], framing: Framing, options: &[&str]) -> Vec<Value> {
     let (events, failure) = golden::read_framed(&FORMAT, framing, bytes, usize::MAX, options);
     assert_eq!(golden::read_framed(&FORMAT, framing, bytes, 1, options), (events.clone(), failure));
@@ -107,20 +107,20 @@ fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().unwrap()).collect()
 }
 
-fn of<'v>(events: &'v [Value], kind: &str) -> Vec<&'v Value> {
+fn of_type<'v>(events: &'v [Value], kind: &str) -> Vec<&'v Value> {
     events.iter().filter(|event| event["type"] == kind).collect()
 }
 
 fn custom<'v>(events: &'v [Value], name: &str) -> Vec<&'v Value> {
-    of(events, "CUSTOM")
+    of_type(events, "CUSTOM")
         .into_iter()
         .filter(|event| event["name"] == name)
         .map(|event| &event["value"])
         .collect()
 }
 
-fn said(events: &[Value]) -> String {
-    of(events, "TEXT_MESSAGE_CONTENT").iter().map(|event| event["delta"].as_str().unwrap()).collect()
+fn text_of(events: &[Value]) -> String {
+    of_type(events, "TEXT_MESSAGE_CONTENT").iter().map(|event| event["delta"].as_str().unwrap()).collect()
 }
 
 fn last(events: &[Value]) -> &Value {
@@ -156,7 +156,7 @@ fn recordings_need_no_repair() {
 }
 
 #[test]
-fn times_beyond_what_a_timestamp_may_be_are_left_out() {
+fn out_of_range_timestamps_are_omitted() {
     for time in ["1e300", "-1e300", "9007199254741", "1e16"] {
         let line =
             format!(r#"{{"author":"a","id":"e","timestamp":{time},"content":{{"parts":[{{"text":"x"}}]}}}}"#);
@@ -166,7 +166,7 @@ fn times_beyond_what_a_timestamp_may_be_are_left_out() {
 }
 
 #[test]
-fn options_are_checked() {
+fn option_values_are_checked() {
     assert!(Options::parse(["raw=attach"], FORMAT.options).is_ok());
     assert!(Options::parse(["raw=maybe"], FORMAT.options).is_err());
 }

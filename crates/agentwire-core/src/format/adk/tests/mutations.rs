@@ -4,7 +4,7 @@ use super::*;
 
 type Lines = Vec<Vec<u8>>;
 
-/// The lines of each small recording, and all of them together.
+/// The lines of each small recording, and the lines of all recordings.
 static LINES: std::sync::LazyLock<(Vec<Lines>, Lines)> = std::sync::LazyLock::new(|| {
     let small = |(name, bytes): &(String, Vec<u8>)| name.ends_with(".jsonl") && bytes.len() < 50_000;
     let split =
@@ -14,7 +14,7 @@ static LINES: std::sync::LazyLock<(Vec<Lines>, Lines)> = std::sync::LazyLock::ne
     (all, others)
 });
 
-/// What can happen to the lines of a recording on their way.
+/// A mutation of the lines of a recording.
 #[derive(Clone, Debug)]
 enum Harm {
     Drop(usize),
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_to_a_recording_the_stream_is_valid(
+    fn mutated_recordings_give_valid_streams(
         which in any::<usize>(),
         harms in proptest::collection::vec(harm(), 0..12),
         lenient in any::<bool>(),

@@ -1,8 +1,8 @@
 use super::*;
 
 #[test]
-fn several_wait_in_the_order_of_their_calls() {
-    // ADK keeps the ids in a set, so their order there means nothing.
+fn interrupts_are_in_call_order() {
+    // ADK keeps the ids in a set, so their order is arbitrary.
     let content = json!({"parts": [
         {"functionCall": {"id": "c1", "name": "ask", "args": {"q": 1}}},
         {"functionCall": {"id": "c2", "name": "lookup", "args": {}}},
@@ -16,30 +16,30 @@ fn several_wait_in_the_order_of_their_calls() {
     let ids: Vec<_> = interrupts.iter().map(|interrupt| &interrupt["id"]).collect();
     assert_eq!(ids, ["c1", "c3"]);
     assert_eq!(interrupts[0]["metadata"], json!({"name": "ask", "arguments": {"q": 1}}));
-    assert_eq!(of(&events, "TOOL_CALL_RESULT").len(), 1);
+    assert_eq!(of_type(&events, "TOOL_CALL_RESULT").len(), 1);
 }
 
 #[test]
-fn a_provisional_answer_is_no_result_unless_asked_for() {
+fn provisional_result_is_no_result_by_default() {
     let stream = [
         event(json!({"content": call("c1", "ask"), "longRunningToolIds": ["c1"]})),
         event(json!({"id": "e2", "content": response("c1", "ask", json!({"status": "pending"}))})),
-        event(json!({"id": "e3", "content": text("PendingCall.")})),
+        event(json!({"id": "e3", "content": text("Waiting.")})),
     ];
     let events = read(&stream);
-    assert!(of(&events, "TOOL_CALL_RESULT").is_empty());
+    assert!(of_type(&events, "TOOL_CALL_RESULT").is_empty());
     assert_eq!(custom(&events, "adk.provisional_result")[0]["response"], json!({"status": "pending"}));
-    assert_eq!(said(&events), "PendingCall.", "what the model says after it is kept");
+    assert_eq!(text_of(&events), "Waiting.", "text after the provisional result is kept");
     assert_eq!(
         last(&events)["outcome"]["interrupts"][0]["metadata"]["provisional"],
         json!({"status": "pending"})
     );
     let events = read_with(&stream, &["provisional=result"]);
-    assert_eq!(of(&events, "TOOL_CALL_RESULT")[0]["metadata"]["adk"]["provisional"], true);
+    assert_eq!(of_type(&events, "TOOL_CALL_RESULT")[0]["metadata"]["adk"]["provisional"], true);
 }
 
 #[test]
-fn requests_of_adk_wait_even_if_the_event_does_not_say_so() {
+fn built_in_requests_are_always_pending() {
     let events = read(&[event(json!({"content": {"parts": [{"functionCall": {
         "id": "i1", "name": "adk_request_input", "args": {
             "interruptId": "i1", "message": "Which?", "payload": [1],
@@ -52,7 +52,7 @@ fn requests_of_adk_wait_even_if_the_event_does_not_say_so() {
 }
 
 #[test]
-fn a_confirmation_names_the_call_it_guards() {
+fn confirmation_refers_to_the_guarded_call() {
     let events =
         read(&[event(json!({"longRunningToolIds": ["q1"], "content": {"parts": [{"functionCall": {
         "id": "q1", "name": "adk_request_confirmation", "args": {
@@ -67,18 +67,18 @@ fn a_confirmation_names_the_call_it_guards() {
 }
 
 #[test]
-fn the_answer_of_a_person_is_a_result() {
+fn response_of_the_user_is_a_tool_result() {
     let events = read(&[
         event(json!({"content": call("c1", "ask"), "longRunningToolIds": ["c1"]})),
         event(json!({"id": "e2", "author": "user", "content": response("c1", "ask", json!({"ok": true}))})),
         event(json!({"id": "e3", "content": text("Thanks.")})),
     ]);
-    assert_eq!(of(&events, "TOOL_CALL_RESULT")[0]["content"], r#"{"ok":true}"#);
+    assert_eq!(of_type(&events, "TOOL_CALL_RESULT")[0]["content"], r#"{"ok":true}"#);
     assert_eq!(last(&events)["outcome"], Value::Null);
 }
 
 #[test]
-fn a_tool_of_the_user_interface_is_no_interrupt() {
+fn pending_frontend_tool_is_no_interrupt() {
     let mut input = RunInput::new("t", "r");
     let (name, description) = ("pick_colour".into(), "".into());
     input.tools.push(Tool { name, description, parameters: None, metadata: None });

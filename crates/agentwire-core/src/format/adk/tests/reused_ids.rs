@@ -9,7 +9,7 @@ fn sum(sum: u32) -> Value {
     response("c1", "add", json!({"result": sum}))
 }
 
-/// The model adds three times and calls each of them `c1`.
+/// Three calls of `add`, all with the id `c1`.
 fn thrice() -> Vec<Value> {
     let call = |id: &str, content| event(json!({"id": id, "modelVersion": "m", "content": content}));
     vec![
@@ -23,7 +23,7 @@ fn thrice() -> Vec<Value> {
     ]
 }
 
-/// The calls with their arguments and results, as a client holds them in the end.
+/// The calls with their arguments and results, as a client holds them at the end.
 fn calls(messages: &[Message]) -> Vec<(String, String, String)> {
     let result = |id: &str| {
         let mut results = messages.iter().filter_map(|message| match &message.body {
@@ -61,19 +61,19 @@ fn three() -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn an_answered_id_that_another_event_announces_is_another_call() {
+fn reused_id_after_a_result_is_a_new_call() {
     assert_eq!(shown(&thrice()), three());
     let events = read(&thrice());
-    assert!(of(&events, "MESSAGES_SNAPSHOT").is_empty(), "nothing was taken back");
+    assert!(of_type(&events, "MESSAGES_SNAPSHOT").is_empty(), "no correction");
     assert_eq!(last(&events)["type"], "RUN_FINISHED");
     let mut nameless = thrice();
     nameless.iter_mut().for_each(|event| event["id"] = Value::Null);
     assert_eq!(shown(&nameless), three());
 }
 
-/// Each call in pieces before it comes whole, with the ids of both generations.
+/// Each call is streamed before its closing event, with the event ids of 1.x and of 2.x.
 #[test]
-fn streamed_calls_are_told_apart() {
+fn streamed_calls_with_a_reused_id_are_separate() {
     for generation in [1, 2] {
         let mut events = Vec::new();
         for whole in thrice() {
@@ -97,8 +97,8 @@ fn streamed_calls_are_told_apart() {
             events.push(whole);
         }
         assert_eq!(shown(&events), three());
-        assert!(of(&read(&events), "MESSAGES_SNAPSHOT").is_empty());
-        // A closing event that says otherwise corrects the call that it closes.
+        assert!(of_type(&read(&events), "MESSAGES_SNAPSHOT").is_empty());
+        // A closing event with other arguments corrects its own call.
         for event in &mut events[4..] {
             if event["partial"].is_null() && event["id"] == "e3" {
                 event["content"] = add("c1", 6, 4);
@@ -107,7 +107,7 @@ fn streamed_calls_are_told_apart() {
         let corrected = shown(&events);
         assert_eq!(corrected[1], triple("c1#2", r#"{"a":6,"b":4}"#, r#"{"result":10}"#));
         assert_eq!((&corrected[0], &corrected[2]), (&three()[0], &three()[2]));
-        // The closing event once more is no call.
+        // A repeated closing event is no new call.
         let closing = events.iter().position(|event| event["id"] == "e5" && event["partial"].is_null());
         events.push(events[closing.unwrap()].clone());
         assert_eq!(shown(&events), corrected);
@@ -115,7 +115,7 @@ fn streamed_calls_are_told_apart() {
 }
 
 #[test]
-fn the_same_event_again_is_no_other_call() {
+fn repeated_event_is_no_new_call() {
     let mut events = thrice()[..2].to_vec();
     events.push(events[0].clone());
     events.push(events[1].clone());
@@ -123,7 +123,7 @@ fn the_same_event_again_is_no_other_call() {
 }
 
 #[test]
-fn what_nobody_has_answered_is_announced_again_as_the_same_call() {
+fn reannounced_call_without_a_result_is_the_same_call() {
     let mut events = thrice();
     events.remove(1);
     events.truncate(3);
@@ -133,11 +133,11 @@ fn what_nobody_has_answered_is_announced_again_as_the_same_call() {
         event(json!({"id": "e2", "content": response("c1", "ask", json!({"status": "pending"}))})),
         event(json!({"id": "e3", "content": call("c1", "ask"), "longRunningToolIds": ["c1"]})),
     ];
-    assert_eq!(shown(&waiting), [triple("c1", "{}", "")], "a provisional answer is none");
+    assert_eq!(shown(&waiting), [triple("c1", "{}", "")], "a provisional result is no result");
 }
 
 #[test]
-fn a_stored_session_tells_them_apart() {
+fn stored_session_separates_calls_with_a_reused_id() {
     let session = json!({"id": "s", "appName": "a", "userId": "u", "state": {}, "events": thrice()});
     assert_eq!(shown(std::slice::from_ref(&session)), three());
     let stored = input::read_session(&session.to_string(), &mut Tally::default()).unwrap();
@@ -145,7 +145,7 @@ fn a_stored_session_tells_them_apart() {
 }
 
 #[test]
-fn the_calls_of_earlier_runs_count() {
+fn calls_of_earlier_runs_count_as_used() {
     let mut input = RunInput::new("t", "r");
     let mut fold = Fold::new();
     for run in thrice().chunks(2) {
@@ -157,7 +157,7 @@ fn the_calls_of_earlier_runs_count() {
 }
 
 #[test]
-fn what_waits_goes_back_under_the_models_id() {
+fn answer_uses_the_id_from_the_model() {
     let mut events = thrice()[..3].to_vec();
     events[2]["longRunningToolIds"] = json!(["c1"]);
     let session = json!({"id": "s", "events": events});
@@ -177,7 +177,7 @@ fn what_waits_goes_back_under_the_models_id() {
 }
 
 #[test]
-fn a_confirmation_names_the_call_as_it_is_shown() {
+fn confirmation_refers_to_the_emitted_id() {
     let mut events = thrice()[..3].to_vec();
     events.push(event(json!({"id": "e4", "content": response("c1", "add", json!({"error": "confirm"})),
         "actions": {"requestedToolConfirmations": {"c1": {"hint": "Sure?"}}}})));
@@ -190,7 +190,7 @@ fn a_confirmation_names_the_call_as_it_is_shown() {
     let asked = read_for(&events, RunInput::new("t", "r"));
     let interrupt = last(&values(&asked))["outcome"]["interrupts"][0].clone();
     assert_eq!((&interrupt["id"], &interrupt["toolCallId"]), (&json!("q1"), &json!("c1#2")));
-    // The run that goes on only brings the result.
+    // The continued run contains only the result.
     let mut fold = Fold::new();
     asked.iter().for_each(|event| fold.apply(event));
     let mut input = RunInput::new("t", "r2");

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The same event as `model_dump_json()` without aliases writes it: snake_case, and `null` for what is not there.
+/// The same event as from `model_dump_json()` without aliases: snake_case, and `null` for missing members.
 fn snake(value: &Value, in_data: bool) -> Value {
     match value {
         Value::Object(map) => {
@@ -40,13 +40,13 @@ fn snake(value: &Value, in_data: bool) -> Value {
 }
 
 #[test]
-fn snake_case_means_the_same() {
+fn snake_case_gives_the_same_events() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format/adk/fixtures");
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        // Grounding is passed on whole as well, in whatever spelling it came.
+        // Grounding metadata is also emitted unchanged, in its original spelling.
         if !name.ends_with(".jsonl")
             || name.contains(".events.")
             || name.starts_with("grounding")
@@ -62,7 +62,7 @@ fn snake_case_means_the_same() {
         let read = |text: &str| {
             golden::lines(&golden::read_framed(&FORMAT, Framing::Lines, text.as_bytes(), usize::MAX, &[]).0)
         };
-        // Values inside arguments may be spelt differently by our re-encoding, nothing else.
+        // Only values inside arguments may differ, by the re-encoding of this test.
         assert_eq!(read(&given), read(&other), "{name}");
         count += 1;
     }

@@ -22,13 +22,13 @@ fn nested_nodes_close_from_the_inside() {
 }
 
 #[test]
-fn a_node_that_runs_again_is_a_step_again() {
+fn node_that_runs_twice_is_two_steps() {
     let events = read(&[at("a@1/b@1"), at("a@1/b@2")]);
     assert_eq!(steps(&events), ["+a/b", "-a/b", "+a/b", "-a/b"]);
 }
 
 #[test]
-fn two_instances_at_once_are_told_apart() {
+fn concurrent_instances_have_numbered_names() {
     let mut one = at("a@1/b@1");
     one["partial"] = json!(true);
     let events = read(&[one, at("a@1/b@2")]);
@@ -36,7 +36,7 @@ fn two_instances_at_once_are_told_apart() {
 }
 
 #[test]
-fn parallel_branches_end_when_the_run_moves_on() {
+fn parallel_branches_close_when_the_run_moves_on() {
     let on = |branch: &str, author: &str| {
         event(json!({"id": author, "branch": branch, "author": author, "content": text("x")}))
     };

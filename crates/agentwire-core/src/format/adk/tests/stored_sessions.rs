@@ -6,9 +6,9 @@ fn session(events: Value) -> Vec<Value> {
 }
 
 #[test]
-fn a_session_is_a_snapshot_of_what_still_counts() {
-    let user = |id: &str, invocation: &str, said: &str| json!({"id": id, "author": "user", "invocationId": invocation, "content": {"role": "user", "parts": [{"text": said}]}});
-    let agent = |id: &str, invocation: &str, said: &str| json!({"id": id, "author": "agent", "invocationId": invocation, "modelVersion": "m", "content": text(said)});
+fn session_is_a_snapshot_of_its_effective_events() {
+    let user = |id: &str, invocation: &str, content: &str| json!({"id": id, "author": "user", "invocationId": invocation, "content": {"role": "user", "parts": [{"text": content}]}});
+    let agent = |id: &str, invocation: &str, content: &str| json!({"id": id, "author": "agent", "invocationId": invocation, "modelVersion": "m", "content": text(content)});
     let events = session(json!([
         user("1", "i1", "one"), agent("2", "i1", "first"),
         user("3", "i2", "two"), agent("4", "i2", "second"),
@@ -19,12 +19,12 @@ fn a_session_is_a_snapshot_of_what_still_counts() {
     let ids: Vec<_> =
         events[1]["messages"].as_array().unwrap().iter().map(|message| &message["id"]).collect();
     assert_eq!(ids, ["1", "2", "6", "7"]);
-    assert_eq!(of(&events, "STATE_SNAPSHOT")[0]["snapshot"], json!({"k": 1}));
+    assert_eq!(of_type(&events, "STATE_SNAPSHOT")[0]["snapshot"], json!({"k": 1}));
     assert_eq!(last(&events)["type"], "RUN_FINISHED");
 }
 
 #[test]
-fn a_summary_takes_the_place_of_its_range() {
+fn summary_replaces_its_range() {
     let events = session(json!([
         {"id": "1", "author": "user", "timestamp": 1.0, "content": {"parts": [{"text": "one"}]}},
         {"id": "2", "author": "agent", "timestamp": 2.0, "content": text("first")},
@@ -32,13 +32,13 @@ fn a_summary_takes_the_place_of_its_range() {
             "startTimestamp": 1.0, "endTimestamp": 2.0, "compactedContent": text("They greeted.")}}},
         {"id": "4", "author": "user", "timestamp": 4.0, "content": {"parts": [{"text": "two"}]}},
     ]));
-    let said: Vec<_> =
+    let texts: Vec<_> =
         events[1]["messages"].as_array().unwrap().iter().map(|message| &message["content"]).collect();
-    assert_eq!(said, ["They greeted.", "two"]);
+    assert_eq!(texts, ["They greeted.", "two"]);
 }
 
 #[test]
-fn what_a_session_waits_for_is_still_waited_for() {
+fn pending_calls_of_a_session_stay_pending() {
     let events = session(json!([
         {"id": "1", "author": "agent", "modelVersion": "m", "content": call("c1", "ask"), "longRunningToolIds": ["c1"]},
         {"id": "2", "author": "agent", "errorCode": "INVOCATION_ABORTED"},
@@ -47,7 +47,7 @@ fn what_a_session_waits_for_is_still_waited_for() {
 }
 
 #[test]
-fn media_of_a_person_stays_in_the_message() {
+fn media_of_the_user_stay_in_the_message() {
     let events = session(json!([{"id": "1", "author": "user", "content": {"parts": [
         {"text": "look"}, {"inlineData": {"mimeType": "image/png", "data": "AA=="}}]}}]));
     assert_eq!(
@@ -57,10 +57,9 @@ fn media_of_a_person_stays_in_the_message() {
     );
 }
 
-/// Runs of one session, folded one after the other with what the person said between them, are the
-/// session as ADK has stored it.
+/// Folding the runs of a session, with the user events between them, gives the stored session.
 #[test]
-fn folded_runs_are_the_stored_session() {
+fn folded_runs_equal_the_stored_session() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format/adk/fixtures");
     let load = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     for name in ["confirmation", "lro", "lro_silent", "workflow_input", "v1-confirmation", "v1-lro"] {
@@ -69,7 +68,7 @@ fn folded_runs_are_the_stored_session() {
         let (stored, _) = golden::read_framed(&FORMAT, framing, session.as_bytes(), usize::MAX, &[]);
         let mut wanted = Fold::new();
         stored.iter().for_each(|event| wanted.apply(event));
-        // What the person said is in the stored session only.
+        // User events are only in the stored session.
         let session: Value = serde_json::from_str(&session).unwrap();
         let by_user = session["events"].as_array().unwrap().iter().filter(|event| event["author"] == "user");
         let mut fold = Fold::new();
@@ -82,7 +81,7 @@ fn folded_runs_are_the_stored_session() {
         }
         let shown = |fold: &mut Fold, with_ids: bool| -> Vec<Message> {
             let mut messages = fold.messages().to_vec();
-            // In 1.x the pieces of a turn have other ids than the event that is stored.
+            // In 1.x the ids of partial events differ from the id of the stored event.
             messages.iter_mut().filter(|_| !with_ids).for_each(|message| message.id = "".into());
             messages
         };

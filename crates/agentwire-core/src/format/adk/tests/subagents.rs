@@ -11,7 +11,7 @@ fn at(path: &str, id: &str, members: Value) -> Value {
     event
 }
 
-/// What begins and ends, and who says what.
+/// Starts, ends, errors and text of subagents, one line each.
 fn shown(events: &[Value]) -> Vec<String> {
     let show = |event: &Value| {
         let id = event["subagentRunId"].as_str().unwrap_or("main");
@@ -27,7 +27,7 @@ fn shown(events: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn they_nest_and_close_from_the_inside() {
+fn subagents_nest_and_close_from_the_inside() {
     let events = read_with(
         &[
             at("a@1", "1", json!({"content": text("one")})),
@@ -56,16 +56,16 @@ fn they_nest_and_close_from_the_inside() {
         ]
     );
     let parents: Vec<_> =
-        of(&events, "SUBAGENT_STARTED").iter().map(|one| &one["parentSubagentRunId"]).collect();
+        of_type(&events, "SUBAGENT_STARTED").iter().map(|one| &one["parentSubagentRunId"]).collect();
     assert_eq!(parents, [&Value::Null, &json!(b), &Value::Null]);
 }
 
 #[test]
-fn parallel_ones_keep_their_own_words() {
-    let on = |branch: &str, said: &str, partial: bool| {
+fn parallel_subagents_keep_their_own_text() {
+    let on = |branch: &str, content: &str, partial: bool| {
         let author = branch.rsplit('.').next();
         event(
-            json!({"id": branch, "branch": branch, "author": author, "partial": partial, "content": text(said)}),
+            json!({"id": branch, "branch": branch, "author": author, "partial": partial, "content": text(content)}),
         )
     };
     let events = read_with(
@@ -85,7 +85,7 @@ fn parallel_ones_keep_their_own_words() {
 }
 
 #[test]
-fn a_transfer_names_the_call_that_made_it() {
+fn transfer_refers_to_its_call() {
     let mut over = event(
         json!({"author": "desk", "content": response("c1", "transfer_to_agent", json!({"result": null}))}),
     );
@@ -98,14 +98,14 @@ fn a_transfer_names_the_call_that_made_it() {
         ],
         ON,
     );
-    let started = of(&events, "SUBAGENT_STARTED");
+    let started = of_type(&events, "SUBAGENT_STARTED");
     assert_eq!(started.len(), 1);
     assert_eq!((&started[0]["name"], &started[0]["parentToolCallId"]), (&json!("billing"), &json!("c1")));
-    assert_eq!(of(&events, "TEXT_MESSAGE_CONTENT")[0]["subagentRunId"], "r:billing:0");
+    assert_eq!(of_type(&events, "TEXT_MESSAGE_CONTENT")[0]["subagentRunId"], "r:billing:0");
 }
 
 #[test]
-fn one_that_waits_is_suspended_with_its_interrupt() {
+fn subagent_with_a_pending_call_is_suspended() {
     let events = read_with(
         &[
             at("a@1", "1", json!({"content": text("x")})),
@@ -114,14 +114,14 @@ fn one_that_waits_is_suspended_with_its_interrupt() {
         ON,
     );
     assert_eq!(
-        of(&events, "SUBAGENT_FINISHED")[0]["outcome"],
+        of_type(&events, "SUBAGENT_FINISHED")[0]["outcome"],
         json!({"type": "suspended", "interruptIds": ["c1"]})
     );
     assert_eq!(last(&events)["outcome"]["interrupts"][0]["subagentRunId"], "r:a@1/b@1:0");
 }
 
 #[test]
-fn the_one_that_fails_is_named() {
+fn failed_subagent_gets_the_error() {
     let failed = json!({"branch": "p.b", "errorCode": "SAFETY", "errorMessage": "no"});
     let events = read_with(
         &[
@@ -132,7 +132,7 @@ fn the_one_that_fails_is_named() {
         ON,
     );
     assert_eq!(shown(&events).last().unwrap(), "-r:p.a:0");
-    assert_eq!(of(&events, "SUBAGENT_ERROR")[0]["subagentRunId"], "r:p.b:1");
+    assert_eq!(of_type(&events, "SUBAGENT_ERROR")[0]["subagentRunId"], "r:p.b:1");
     assert_eq!(last(&events)["code"], "SAFETY");
     let events = read_with(
         &[
@@ -148,7 +148,7 @@ fn the_one_that_fails_is_named() {
 }
 
 #[test]
-fn a_correction_keeps_whose_words_they_are() {
+fn correction_keeps_the_subagent_of_messages() {
     let events = read_with(
         &[
             at("a@1", "1", json!({"content": text("main")})),
@@ -157,7 +157,7 @@ fn a_correction_keeps_whose_words_they_are() {
         ],
         ON,
     );
-    let snapshot = of(&events, "MESSAGES_SNAPSHOT")[0];
+    let snapshot = of_type(&events, "MESSAGES_SNAPSHOT")[0];
     let owners: Vec<_> =
         snapshot["messages"].as_array().unwrap().iter().map(|message| &message["subagentRunId"]).collect();
     assert_eq!(owners, [&Value::Null, &json!("r:a@1/b@1:0")]);

@@ -1,21 +1,21 @@
 use super::*;
 
 #[test]
-fn a_call_that_changes_its_id_in_the_closing_event_is_one_call() {
-    // Some releases of 1.x do this; a user interface would wait for the first id for ever.
+fn call_with_another_id_in_the_closing_event_is_one_call() {
+    // Some releases of 1.x do this; a client would wait forever for a result of the first id.
     let events = read(&[
         event(json!({"partial": true, "content": call("adk-a", "f")})),
         event(json!({"content": call("adk-b", "f")})),
         event(json!({"id": "e2", "content": response("adk-b", "f", json!({"ok": 1}))})),
     ]);
-    let starts = of(&events, "TOOL_CALL_START");
+    let starts = of_type(&events, "TOOL_CALL_START");
     assert_eq!(starts.len(), 1);
     assert_eq!(starts[0]["toolCallId"], "adk-b");
-    assert_eq!(of(&events, "TOOL_CALL_RESULT")[0]["toolCallId"], "adk-b");
+    assert_eq!(of_type(&events, "TOOL_CALL_RESULT")[0]["toolCallId"], "adk-b");
 }
 
 #[test]
-fn streamed_arguments_that_the_closing_event_changes_are_corrected() {
+fn changed_streamed_arguments_are_corrected() {
     let piece =
         |members: Value| event(json!({"partial": true, "content": {"parts": [{"functionCall": members}]}}));
     let events = read(&[
@@ -26,14 +26,14 @@ fn streamed_arguments_that_the_closing_event_changes_are_corrected() {
         event(json!({"content": {"parts": [{"functionCall": {"id": "c1", "name": "f", "args": {"a": 2}}}]}})),
         event(json!({"id": "e2", "content": response("c1", "f", json!({}))})),
     ]);
-    let messages = &of(&events, "MESSAGES_SNAPSHOT")[0]["messages"];
+    let messages = &of_type(&events, "MESSAGES_SNAPSHOT")[0]["messages"];
     assert_eq!(messages[0]["toolCalls"][0]["function"]["arguments"], r#"{"a":2}"#);
-    assert_eq!(of(&events, "TOOL_CALL_START").len(), 1);
+    assert_eq!(of_type(&events, "TOOL_CALL_START").len(), 1);
     assert_eq!(last(&events)["type"], "RUN_FINISHED");
 }
 
 #[test]
-fn pieces_without_a_known_id_belong_to_the_call_that_has_begun() {
+fn pieces_with_unknown_ids_belong_to_the_open_call() {
     let piece = |id: &str, value: &str| {
         let pieces = json!([{"jsonPath": "$.a", "stringValue": value}]);
         let call = json!({"id": id, "partialArgs": pieces, "willContinue": true});
@@ -48,13 +48,13 @@ fn pieces_without_a_known_id_belong_to_the_call_that_has_begun() {
         event(json!({"content": {"parts": [{"functionCall": whole}]}})),
         event(json!({"id": "e2", "content": response("c1", "f", json!({}))})),
     ]);
-    let deltas: Vec<_> = of(&events, "TOOL_CALL_ARGS").iter().map(|event| &event["delta"]).collect();
+    let deltas: Vec<_> = of_type(&events, "TOOL_CALL_ARGS").iter().map(|event| &event["delta"]).collect();
     assert_eq!(deltas, [r#"{"a":"x"#, "y", r#""}"#]);
-    assert!(of(&events, "MESSAGES_SNAPSHOT").is_empty());
+    assert!(of_type(&events, "MESSAGES_SNAPSHOT").is_empty());
 }
 
 #[test]
-fn streamed_arguments_may_be_spelt_differently() {
+fn streamed_arguments_may_be_encoded_differently() {
     let piece =
         |members: Value| event(json!({"partial": true, "content": {"parts": [{"functionCall": members}]}}));
     let mut lines = String::new();
@@ -71,13 +71,13 @@ fn streamed_arguments_may_be_spelt_differently() {
     lines.push_str(&event(json!({"id": "e2", "content": response("c1", "f", json!({}))})).to_string());
     let events = read_bytes(lines.as_bytes(), Framing::Lines, &[]);
     let args: String =
-        of(&events, "TOOL_CALL_ARGS").iter().map(|event| event["delta"].as_str().unwrap()).collect();
+        of_type(&events, "TOOL_CALL_ARGS").iter().map(|event| event["delta"].as_str().unwrap()).collect();
     assert_eq!(args, r#"{"a":"é","b":[1]}"#);
-    assert!(of(&events, "MESSAGES_SNAPSHOT").is_empty());
+    assert!(of_type(&events, "MESSAGES_SNAPSHOT").is_empty());
 }
 
 #[test]
-fn errors_are_marked() {
+fn errors_in_tool_results_are_marked() {
     for (given, wanted) in [
         (json!({"error": "no"}), Some("no")),
         (json!({"error": {"code": 5}}), Some(r#"{"code":5}"#)),
@@ -90,29 +90,29 @@ fn errors_are_marked() {
             event(json!({"content": call("c1", "f")})),
             event(json!({"id": "e2", "content": response("c1", "f", given.clone())})),
         ]);
-        let result = of(&events, "TOOL_CALL_RESULT")[0];
+        let result = of_type(&events, "TOOL_CALL_RESULT")[0];
         assert_eq!(result["content"].as_str(), Some(&*given.to_string()));
         assert_eq!(result["metadata"]["agentwire"]["error"].as_str(), wanted, "{given}");
     }
 }
 
 #[test]
-fn a_repeated_answer_is_dropped_and_a_later_one_replaces_it() {
+fn repeated_result_is_dropped_and_a_different_one_replaces_it() {
     let events = read(&[
         event(json!({"content": call("c1", "f")})),
         event(json!({"id": "e2", "content": response("c1", "f", json!({"n": 1}))})),
         event(json!({"id": "e3", "content": response("c1", "f", json!({"n": 1}))})),
         event(json!({"id": "e4", "content": response("c1", "f", json!({"n": 2}))})),
     ]);
-    assert_eq!(of(&events, "TOOL_CALL_RESULT").len(), 1);
-    let messages = of(&events, "MESSAGES_SNAPSHOT")[0]["messages"].as_array().unwrap();
+    assert_eq!(of_type(&events, "TOOL_CALL_RESULT").len(), 1);
+    let messages = of_type(&events, "MESSAGES_SNAPSHOT")[0]["messages"].as_array().unwrap();
     let results: Vec<_> = messages.iter().filter(|message| message["role"] == "tool").collect();
     assert_eq!(results.len(), 1);
     assert_eq!(results[0]["content"], r#"{"n":2}"#);
 }
 
 #[test]
-fn calls_and_answers_without_ids_find_each_other() {
+fn results_without_ids_are_matched_by_name() {
     let anonymous = |part: Value| json!({"parts": [part]});
     let events = read(&[
         event(json!({"content": anonymous(json!({"functionCall": {"name": "f"}}))})),
@@ -120,21 +120,21 @@ fn calls_and_answers_without_ids_find_each_other() {
             json!({"id": "e2", "content": anonymous(json!({"functionResponse": {"name": "f", "response": {}}}))}),
         ),
     ]);
-    assert_eq!(of(&events, "TOOL_CALL_ARGS")[0]["delta"], "{}");
+    assert_eq!(of_type(&events, "TOOL_CALL_ARGS")[0]["delta"], "{}");
     assert_eq!(
-        of(&events, "TOOL_CALL_RESULT")[0]["toolCallId"],
-        of(&events, "TOOL_CALL_START")[0]["toolCallId"]
+        of_type(&events, "TOOL_CALL_RESULT")[0]["toolCallId"],
+        of_type(&events, "TOOL_CALL_START")[0]["toolCallId"]
     );
 }
 
 #[test]
-fn code_finds_its_result_in_a_later_event() {
+fn code_result_in_a_later_event_is_matched() {
     let events = read(&[
         event(json!({"content": {"parts": [{"executableCode": {"code": "1/0", "language": "PYTHON"}}]}})),
         event(json!({"id": "e2", "content": {"parts": [
             {"codeExecutionResult": {"outcome": "OUTCOME_FAILED", "output": "ZeroDivisionError"}}]}})),
     ]);
-    let result = of(&events, "TOOL_CALL_RESULT")[0];
-    assert_eq!(result["toolCallId"], of(&events, "TOOL_CALL_START")[0]["toolCallId"]);
+    let result = of_type(&events, "TOOL_CALL_RESULT")[0];
+    assert_eq!(result["toolCallId"], of_type(&events, "TOOL_CALL_START")[0]["toolCallId"]);
     assert_eq!(result["metadata"]["agentwire"]["error"], "ZeroDivisionError");
 }

@@ -1,8 +1,8 @@
-//! Requests: a run as the body of `POST …/chat/completions`.
+//! Requests: a run input as the body of `POST …/chat/completions`.
 //!
-//! OpenAI refuses a conversation in which a call has no answer, or in which an answer stands elsewhere than behind
-//! its call. A conversation of a user interface need not be like that (a person goes on without answering, a
-//! client sends results late), so it is put right here.
+//! OpenAI rejects a conversation in which a tool call has no result, or in which a result does not directly follow its
+//! call. Conversations of clients violate this (a person continues without answering, a client sends results late), so
+//! results are moved and missing ones are filled in.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ use crate::{
     json::Json,
 };
 
-/// What stands for the answer to a call that nobody answered.
-const UNANSWERED: &str = "The call was not answered.";
+/// The result of a call without one.
+const MISSING_RESULT: &str = "The call was not answered.";
 
-/// What a request says beside the conversation.
+/// The model and its system message.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelConfig<'m> {
     /// The model's name.
@@ -27,7 +27,7 @@ pub struct ModelConfig<'m> {
     pub system: Option<&'m str>,
 }
 
-/// The body of a request whose answer is a stream.
+/// The body of a request for a streamed response.
 ///
 /// ```
 /// use agentwire_core::{event::{Message, RunInput}, format::openai::input::{ModelConfig, to_json}};
@@ -41,11 +41,12 @@ pub fn to_json(input: &RunInput, model: ModelConfig<'_>) -> String {
     to_json_with(input, model, &Map::new())
 }
 
-/// Members of a request that are not for anybody to choose: the conversation, and what this reader depends on.
+/// Members of a request that options cannot override: the model, the conversation, and streaming, on which the reader
+/// depends.
 pub const RESERVED_MEMBERS: &[&str] = &["model", "messages", "stream"];
 
-/// The same with members of one's own choice, such as `temperature`. [`RESERVED_MEMBERS`] of `options` are left out; its
-/// `tools` come before those of the user interface.
+/// Like [`to_json`], with further members such as `temperature`. [`RESERVED_MEMBERS`] in `options` are ignored; `tools` in
+/// `options` precede the front-end tools.
 ///
 /// ```
 /// use agentwire_core::{event::RunInput, format::openai::input::{ModelConfig, to_json_with}};
@@ -66,12 +67,12 @@ pub fn to_json_with(input: &RunInput, model: ModelConfig<'_>, options: &Map<Stri
             body[name] = value.clone();
         }
     }
-    let own = body["tools"].as_array().cloned().unwrap_or_default();
-    let tools: Vec<_> = own.into_iter().chain(input.tools.iter().map(tool)).collect();
+    let configured = body["tools"].as_array().cloned().unwrap_or_default();
+    let tools: Vec<_> = configured.into_iter().chain(input.tools.iter().map(tool)).collect();
     if !tools.is_empty() {
         body["tools"] = tools.into();
     } else if let Some(body) = body.as_object_mut() {
-        // Servers refuse an empty list.
+        // Servers reject an empty list.
         body.remove("tools");
     }
     body.to_string()
@@ -79,14 +80,14 @@ pub fn to_json_with(input: &RunInput, model: ModelConfig<'_>, options: &Map<Stri
 
 fn messages(input: &RunInput, system: Option<&str>) -> Vec<Value> {
     let mut list = Vec::new();
-    let mut say = |role: &str, content: &str| list.push(json!({"role": role, "content": content}));
+    let mut push = |role: &str, content: &str| list.push(json!({"role": role, "content": content}));
     if let Some(system) = system.filter(|system| !system.is_empty()) {
-        say("system", system);
+        push("system", system);
     }
     if !input.context.is_empty() {
-        say("system", &context(&input.context));
+        push("system", &context_text(&input.context));
     }
-    let answers: HashMap<&str, &Message> = input
+    let results: HashMap<&str, &Message> = input
         .messages
         .iter()
         .filter_map(|message| match &message.body {
@@ -94,17 +95,17 @@ fn messages(input: &RunInput, system: Option<&str>) -> Vec<Value> {
             _ => None,
         })
         .collect();
-    // What the provider sealed in a thought goes back with what was said after it.
+    // Reasoning details of a reasoning message are sent back with the next assistant message.
     let mut sealed = None;
     for message in &input.messages {
         match &message.body {
-            // Servers that imitate OpenAI know no developer; OpenAI takes a system message for one.
+            // Compatible servers do not support the role `developer`; OpenAI treats both roles alike.
             MessageBody::System { content } | MessageBody::Developer { content } => {
-                list.push(named(json!({"role": "system", "content": content}), message));
+                list.push(with_name(json!({"role": "system", "content": content}), message));
             }
             MessageBody::User { content } => {
                 let user = json!({"role": "user", "content": user_content(content)});
-                list.push(named(user, message));
+                list.push(with_name(user, message));
             }
             MessageBody::Assistant { content, tool_calls } => {
                 let calls = tool_calls.as_deref().unwrap_or_default();
@@ -116,49 +117,49 @@ fn messages(input: &RunInput, system: Option<&str>) -> Vec<Value> {
                 if !calls.is_empty() {
                     assistant["tool_calls"] = calls.iter().map(tool_call).collect();
                 }
-                let own = message.encrypted.as_deref().and_then(details);
+                let own = message.encrypted.as_deref().and_then(reasoning_details);
                 if let Some(details) = own.or_else(|| sealed.take()) {
                     assistant["reasoning_details"] = details;
                 }
-                list.push(named(assistant, message));
-                answer(calls, &answers, &mut list);
+                list.push(with_name(assistant, message));
+                push_results(calls, &results, &mut list);
             }
             MessageBody::Reasoning { .. } => {
-                sealed = message.encrypted.as_deref().and_then(details).or(sealed);
+                sealed = message.encrypted.as_deref().and_then(reasoning_details).or(sealed);
             }
-            // Answers stand behind their calls; activities are for the person.
+            // Results were added behind their calls; activities are only for the client.
             MessageBody::Tool { .. } | MessageBody::Activity { .. } => {}
         }
     }
     list
 }
 
-/// The answers to the calls of one message, in the order of the calls. Media cannot be part of an answer and follow
-/// as what the person shows.
-fn answer(calls: &[ToolCall], answers: &HashMap<&str, &Message>, list: &mut Vec<Value>) {
-    let mut shown = Vec::new();
+/// Adds the results of the calls of one message, in the order of the calls. A result cannot contain media, so they
+/// follow in a user message.
+fn push_results(calls: &[ToolCall], results: &HashMap<&str, &Message>, list: &mut Vec<Value>) {
+    let mut media = Vec::new();
     for call in calls {
-        let mut said = UNANSWERED.to_owned();
+        let mut text = MISSING_RESULT.to_owned();
         if let Some(Message { body: MessageBody::Tool { content, error, .. }, .. }) =
-            answers.get(call.id.as_str())
+            results.get(call.id.as_str())
         {
-            said = content.text();
-            if let (true, Some(error)) = (said.is_empty(), error) {
-                said = format!("Error: {error}");
+            text = content.text();
+            if let (true, Some(error)) = (text.is_empty(), error) {
+                text = format!("Error: {error}");
             }
             if let Content::Parts(parts) = content {
-                shown.extend(parts.iter().filter(|part| matches!(part, ContentPart::Media { .. })).map(part));
+                media.extend(parts.iter().filter(|part| matches!(part, ContentPart::Media { .. })).map(part));
             }
         }
-        list.push(json!({"role": "tool", "tool_call_id": call.id.as_str(), "content": said}));
+        list.push(json!({"role": "tool", "tool_call_id": call.id.as_str(), "content": text}));
     }
-    if !shown.is_empty() {
-        list.push(json!({"role": "user", "content": shown}));
+    if !media.is_empty() {
+        list.push(json!({"role": "user", "content": media}));
     }
 }
 
-/// What the user interface knows, as a text for the model.
-fn context(context: &[Context]) -> String {
+/// The context of the client, as a text for the model.
+fn context_text(context: &[Context]) -> String {
     let mut text = String::from("Context of the conversation:");
     for Context { description, value } in context {
         text.push_str("\n\n");
@@ -171,20 +172,20 @@ fn context(context: &[Context]) -> String {
     text
 }
 
-/// The message with its speaker, where the name is one that the API takes.
-fn named(mut value: Value, message: &Message) -> Value {
-    let is_plain = |name: &&str| {
+/// Adds the name of the author, if the API accepts it.
+fn with_name(mut value: Value, message: &Message) -> Value {
+    let is_accepted = |name: &&str| {
         (1..=64).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
     };
-    if let Some(name) = message.name.as_deref().filter(is_plain) {
+    if let Some(name) = message.name.as_deref().filter(is_accepted) {
         value["name"] = name.into();
     }
     value
 }
 
-/// A sealed list of thoughts, as this format's reader made it; that of another provider is of no use here.
-fn details(sealed: &str) -> Option<Value> {
+/// The `reasoning_details` in an encrypted value; `None` if the value is from another provider.
+fn reasoning_details(sealed: &str) -> Option<Value> {
     let value: Value = serde_json::from_str(sealed).ok()?;
     let is_detail = |detail: &Value| {
         detail.get("type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with("reasoning."))
@@ -203,7 +204,7 @@ fn tool(tool: &Tool) -> Value {
 }
 
 fn tool_call(call: &ToolCall) -> Value {
-    // An empty text is no JSON, and servers parse it.
+    // Servers parse the arguments, and an empty string is not JSON.
     let arguments = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
     json!({"id": call.id.as_str(), "type": "function", "function": {"name": call.name, "arguments": arguments}})
 }
@@ -211,7 +212,7 @@ fn tool_call(call: &ToolCall) -> Value {
 fn user_content(content: &Content) -> Value {
     match content {
         Content::Text(text) => (&**text).into(),
-        // A server that knows nothing but text still takes this.
+        // Servers without support for content parts accept a string.
         Content::Parts(parts)
             if parts.iter().all(|part| matches!(part, ContentPart::Text { .. })) && parts.len() < 2 =>
         {
@@ -234,7 +235,7 @@ fn part(part: &ContentPart) -> Value {
     match (kind, source) {
         (MediaKind::Image, _) => json!({"type": "image_url", "image_url": {"url": url}}),
         (MediaKind::Audio, PartSource::Data { value, mime_type }) => {
-            json!({"type": "input_audio", "input_audio": {"data": value, "format": sound(mime_type)}})
+            json!({"type": "input_audio", "input_audio": {"data": value, "format": audio_format(mime_type)}})
         }
         (MediaKind::Audio, _) => json!({"type": "audio_url", "audio_url": {"url": url}}),
         (MediaKind::Video, _) => json!({"type": "video_url", "video_url": {"url": url}}),
@@ -244,8 +245,8 @@ fn part(part: &ContentPart) -> Value {
     }
 }
 
-/// The name that the API has for a kind of sound.
-fn sound(mime_type: &str) -> &str {
+/// The API's name of an audio format.
+fn audio_format(mime_type: &str) -> &str {
     match mime_type {
         "audio/mpeg" | "audio/mp3" => "mp3",
         "audio/wav" | "audio/x-wav" | "audio/wave" => "wav",
@@ -253,7 +254,7 @@ fn sound(mime_type: &str) -> &str {
     }
 }
 
-/// A document needs a name; an address has one.
+/// The filename of a document, which the API requires: the last segment of the URL, or a default.
 fn filename(source: &PartSource) -> String {
     let last = match source {
         PartSource::Url { value, .. } => {

@@ -1,104 +1,106 @@
-//! One choice of a response: a message in the making.
+//! One choice of a response: an assistant message with its reasoning, refusals, calls and files.
 
 use super::{
-    citations::{self, part_id},
-    reasoning_details::Details,
-    tool_calls::{self, Call, Piece},
+    media::audio_source,
+    part_id,
+    reasoning_details::ReasoningDetails,
+    tool_calls::{OpenToolCall, ToolCallPiece, find_call},
 };
 use crate::{
-    event::{Body, EncryptedEntity, Event, MediaKind, MessageId, PartSource, Role, ToolCallId},
+    event::{Body, EncryptedEntity, Event, File, MediaKind, MessageId, PartSource, Role, ToolCallId},
     json::{Json, Object},
     tally::Tally,
 };
 
-/// How many calls a choice may have; OpenAI allows 128 tools.
+/// Maximum number of calls per choice; OpenAI allows 128 tools.
 const MAX_CALLS: usize = 1024;
-/// How much sound is held, in Base64: half an hour of 16-bit samples at 24 kHz would be more, an answer is not.
-const MAX_SOUND: usize = 64 * 1024 * 1024;
+/// Maximum bytes of buffered audio in base64, enough for more than 15 minutes of 16-bit samples at 24 kHz.
+const MAX_AUDIO: usize = 64 * 1024 * 1024;
 
 #[derive(Debug)]
-pub(super) struct Choice {
+pub(super) struct ChoiceState {
     pub(super) index: u32,
     pub(super) message: MessageId,
-    /// Something of the message itself was passed on.
-    said: bool,
-    text_is_open: bool,
-    /// The refusal, while it is open.
+    /// Whether text or calls of the message itself were emitted.
+    has_output: bool,
+    is_text_open: bool,
+    /// The open refusal.
     refusal: Option<MessageId>,
-    refusals: u32,
-    /// The thought that is open.
-    thought: Option<MessageId>,
-    /// The last thought.
-    last_thought: Option<MessageId>,
-    thoughts: u32,
-    pub(super) details: Details,
-    calls: Vec<Call>,
-    sound: String,
-    files: u32,
-    /// Why the model stopped, if it has.
-    pub(super) finished: Option<Box<str>>,
+    refusal_count: u32,
+    /// The open reasoning message.
+    reasoning: Option<MessageId>,
+    /// The last reasoning message, open or closed.
+    last_reasoning: Option<MessageId>,
+    reasoning_count: u32,
+    pub(super) details: ReasoningDetails,
+    calls: Vec<OpenToolCall>,
+    /// Buffered audio in base64.
+    audio: String,
+    file_count: u32,
+    /// The finish reason, once the choice is complete.
+    pub(super) finish_reason: Option<Box<str>>,
 }
 
-/// Where a choice puts what it makes.
-pub(super) struct Sink<'s> {
+/// The output of a choice.
+pub(super) struct ChoiceSink<'s> {
     pub(super) out: &'s mut Vec<Event>,
     pub(super) tally: &'s mut Tally,
 }
 
-impl Sink<'_> {
+impl ChoiceSink<'_> {
     fn push(&mut self, body: Body) {
         self.out.push(Event::new(body));
     }
 }
 
-impl Choice {
+impl ChoiceState {
     pub(super) fn new(index: u32, message: MessageId) -> Self {
         Self {
             index,
             message,
-            said: false,
-            text_is_open: false,
+            has_output: false,
+            is_text_open: false,
             refusal: None,
-            refusals: 0,
-            thought: None,
-            last_thought: None,
-            thoughts: 0,
-            details: Details::default(),
+            refusal_count: 0,
+            reasoning: None,
+            last_reasoning: None,
+            reasoning_count: 0,
+            details: ReasoningDetails::default(),
             calls: Vec::new(),
-            sound: String::new(),
-            files: 0,
-            finished: None,
+            audio: String::new(),
+            file_count: 0,
+            finish_reason: None,
         }
     }
 
-    /// A piece of the answer.
-    pub(super) fn text(&mut self, delta: &str, sink: &mut Sink<'_>) {
+    /// Appends to the text.
+    pub(super) fn push_text(&mut self, delta: &str, sink: &mut ChoiceSink<'_>) {
         if delta.is_empty() {
             return;
         }
-        self.close_thought(sink);
+        self.close_reasoning(sink);
         self.close_refusal(sink);
-        if !self.text_is_open {
-            self.text_is_open = true;
-            self.said = true;
+        if !self.is_text_open {
+            self.is_text_open = true;
+            self.has_output = true;
             let role = Some(Role::Assistant);
             sink.push(Body::TextStart { message: self.message.clone(), role, name: None });
         }
         sink.push(Body::TextDelta { message: self.message.clone(), delta: delta.into() });
     }
 
-    /// A piece of a refusal: a message of its own, because it is none of the answer.
-    pub(super) fn refuse(&mut self, delta: &str, sink: &mut Sink<'_>) {
+    /// Appends to a refusal: a separate message, because it is not part of the text.
+    pub(super) fn push_refusal(&mut self, delta: &str, sink: &mut ChoiceSink<'_>) {
         if delta.is_empty() {
             return;
         }
-        self.close_thought(sink);
+        self.close_reasoning(sink);
         self.close_text(sink);
         let message = match &self.refusal {
             Some(message) => message.clone(),
             None => {
-                let message: MessageId = part_id(&self.message, "refusal", self.refusals);
-                self.refusals += 1;
+                let message: MessageId = part_id(&self.message, "refusal", self.refusal_count);
+                self.refusal_count += 1;
                 self.refusal = Some(message.clone());
                 let metadata = Object::from_entries([("openai.refusal", Json::from(&true.into()))]);
                 let role = Some(Role::Assistant);
@@ -110,152 +112,158 @@ impl Choice {
         sink.push(Body::TextDelta { message, delta: delta.into() });
     }
 
-    /// A piece of thought.
-    pub(super) fn think(&mut self, delta: &str, sink: &mut Sink<'_>) {
+    /// Appends to the reasoning.
+    pub(super) fn push_reasoning(&mut self, delta: &str, sink: &mut ChoiceSink<'_>) {
         if delta.is_empty() {
             return;
         }
-        let message = self.open_thought(sink);
+        let message = self.open_reasoning(sink);
         sink.push(Body::ReasoningDelta { message, delta: delta.into() });
     }
 
-    fn open_thought(&mut self, sink: &mut Sink<'_>) -> MessageId {
-        if let Some(message) = &self.thought {
+    fn open_reasoning(&mut self, sink: &mut ChoiceSink<'_>) -> MessageId {
+        if let Some(message) = &self.reasoning {
             return message.clone();
         }
         self.close_text(sink);
         self.close_refusal(sink);
-        let message: MessageId = part_id(&self.message, "reasoning", self.thoughts);
-        self.thoughts += 1;
-        self.thought = Some(message.clone());
-        self.last_thought = Some(message.clone());
+        let message: MessageId = part_id(&self.message, "reasoning", self.reasoning_count);
+        self.reasoning_count += 1;
+        self.reasoning = Some(message.clone());
+        self.last_reasoning = Some(message.clone());
         sink.push(Body::ReasoningStart { message: message.clone(), title: None });
         sink.push(Body::ReasoningMessageStart { message: message.clone() });
         message
     }
 
-    fn close_thought(&mut self, sink: &mut Sink<'_>) {
-        if let Some(message) = self.thought.take() {
+    fn close_reasoning(&mut self, sink: &mut ChoiceSink<'_>) {
+        if let Some(message) = self.reasoning.take() {
             sink.push(Body::ReasoningMessageEnd { message: message.clone() });
             sink.push(Body::ReasoningEnd { message });
         }
     }
 
-    fn close_text(&mut self, sink: &mut Sink<'_>) {
-        if std::mem::take(&mut self.text_is_open) {
+    fn close_text(&mut self, sink: &mut ChoiceSink<'_>) {
+        if std::mem::take(&mut self.is_text_open) {
             sink.push(Body::TextEnd { message: self.message.clone() });
         }
     }
 
-    fn close_refusal(&mut self, sink: &mut Sink<'_>) {
+    fn close_refusal(&mut self, sink: &mut ChoiceSink<'_>) {
         if let Some(message) = self.refusal.take() {
             sink.push(Body::TextEnd { message });
         }
     }
 
-    /// A piece of a call. `name_call` says under which id a call is passed on.
-    pub(super) fn call(
+    /// Appends to a tool call. `assign_id` chooses the emitted id from the name, the id from the server and a derived id.
+    pub(super) fn push_call(
         &mut self,
-        piece: Piece<'_>,
+        piece: ToolCallPiece<'_>,
         arguments: &str,
-        sink: &mut Sink<'_>,
-        name_call: impl FnOnce(&str, Option<&str>, ToolCallId) -> ToolCallId,
+        sink: &mut ChoiceSink<'_>,
+        assign_id: impl FnOnce(&str, Option<&str>, ToolCallId) -> ToolCallId,
     ) {
-        let at = match tool_calls::find(&self.calls, piece) {
-            Some(at) => {
-                self.calls[at].learn(piece);
-                at
+        let index = match find_call(&self.calls, piece) {
+            Some(index) => {
+                self.calls[index].complete_from(piece);
+                index
             }
             None if self.calls.len() >= MAX_CALLS => {
                 sink.tally.note("tool call left out", "a response has too many");
                 return;
             }
             None => {
-                self.calls.push(Call::new(piece));
+                self.calls.push(OpenToolCall::new(piece));
                 self.calls.len() - 1
             }
         };
-        if self.calls[at].ended {
+        if self.calls[index].is_ended {
             if !arguments.trim().is_empty() {
                 sink.tally.note("arguments left out", "their call has ended");
             }
             return;
         }
-        self.calls[at].grow(arguments);
-        if self.calls[at].id.is_none() {
-            if self.calls[at].name.is_empty() {
-                if !self.calls[at].hold(arguments) {
+        self.calls[index].scan_arguments(arguments);
+        if self.calls[index].id.is_none() {
+            if self.calls[index].name.is_empty() {
+                if !self.calls[index].buffer(arguments) {
                     sink.tally.note("arguments left out", "their call has no name");
                 }
                 return;
             }
-            self.close_thought(sink);
+            self.close_reasoning(sink);
             self.close_text(sink);
             self.close_refusal(sink);
-            self.said = true;
-            let number = u32::try_from(at).unwrap_or(u32::MAX);
+            self.has_output = true;
+            let number = u32::try_from(index).unwrap_or(u32::MAX);
             let derived = part_id(&self.message, "call", number);
-            let call = &mut self.calls[at];
-            let id = name_call(&call.name, call.native(), derived);
+            let call = &mut self.calls[index];
+            let id = assign_id(&call.name, call.native_id(), derived);
             call.id = Some(id.clone());
             let parent = Some(self.message.clone());
             sink.push(Body::ToolStart { call: id.clone(), name: call.name.clone(), parent });
-            let held = std::mem::take(&mut call.held);
-            if !held.is_empty() {
-                sink.push(Body::ToolArgs { call: id, delta: held.into() });
+            let buffered = std::mem::take(&mut call.buffered);
+            if !buffered.is_empty() {
+                sink.push(Body::ToolArgs { call: id, delta: buffered.into() });
             }
         }
-        if let Some(call) = self.calls[at].id.clone()
+        if let Some(call) = self.calls[index].id.clone()
             && !arguments.is_empty()
         {
             sink.push(Body::ToolArgs { call, delta: arguments.into() });
         }
     }
 
-    /// An image or another file.
-    pub(super) fn file(&mut self, kind: MediaKind, source: PartSource, sink: &mut Sink<'_>) {
-        self.close_thought(sink);
-        let file = citations::file(&self.message, self.files, kind, source);
-        self.files += 1;
+    /// Emits an image or another file.
+    pub(super) fn emit_file(&mut self, kind: MediaKind, source: PartSource, sink: &mut ChoiceSink<'_>) {
+        self.close_reasoning(sink);
+        let file = File {
+            id: part_id(&self.message, "file", self.file_count),
+            message: Some(self.message.clone()),
+            kind,
+            source,
+            name: None,
+        };
+        self.file_count += 1;
         sink.push(Body::File(Box::new(file)));
     }
 
-    /// A piece of sound.
-    pub(super) fn hear(&mut self, data: &str, sink: &mut Sink<'_>) {
-        // Padding ends a Base64 text: what follows is a text of its own.
-        if self.sound.ends_with('=') {
-            self.close_sound(sink);
+    /// Appends to the audio.
+    pub(super) fn push_audio(&mut self, data: &str, sink: &mut ChoiceSink<'_>) {
+        // Padding ends a base64 text; more data starts a new file.
+        if self.audio.ends_with('=') {
+            self.close_audio(sink);
         }
-        if self.sound.len() + data.len() > MAX_SOUND {
+        if self.audio.len() + data.len() > MAX_AUDIO {
             sink.tally.note("sound left out", "a response has too much of it");
             return;
         }
-        self.sound.push_str(data);
+        self.audio.push_str(data);
     }
 
-    fn close_sound(&mut self, sink: &mut Sink<'_>) {
-        if !self.sound.is_empty() {
-            let sound = citations::sound(std::mem::take(&mut self.sound));
-            self.file(MediaKind::Audio, sound, sink);
+    fn close_audio(&mut self, sink: &mut ChoiceSink<'_>) {
+        if !self.audio.is_empty() {
+            let audio = audio_source(std::mem::take(&mut self.audio));
+            self.emit_file(MediaKind::Audio, audio, sink);
         }
     }
 
-    /// The model stopped; it has said why, or is not going to.
-    pub(super) fn finish(&mut self, reason: Option<&str>, sink: &mut Sink<'_>) {
+    /// Closes the choice; emits the finish reason if there is one.
+    pub(super) fn finish(&mut self, reason: Option<&str>, sink: &mut ChoiceSink<'_>) {
         self.close_text(sink);
         self.close_refusal(sink);
-        if let Some(value) = self.details.take(sink.tally) {
-            let message = match &self.last_thought {
+        if let Some(value) = self.details.take_encoded(sink.tally) {
+            let message = match &self.last_reasoning {
                 Some(message) => message.clone(),
-                None => self.open_thought(sink),
+                None => self.open_reasoning(sink),
             };
             let entity = EncryptedEntity::Message(message);
             sink.push(Body::ReasoningEncrypted { entity, value: value.into() });
         }
-        self.close_thought(sink);
-        self.close_sound(sink);
+        self.close_reasoning(sink);
+        self.close_audio(sink);
         for call in &mut self.calls {
-            if !std::mem::replace(&mut call.ended, true) {
+            if !std::mem::replace(&mut call.is_ended, true) {
                 match call.id.clone() {
                     Some(call) => sink.push(Body::ToolEnd { call }),
                     None => sink.tally.note("tool call left out", "it has no name"),
@@ -263,10 +271,10 @@ impl Choice {
             }
         }
         if let Some(reason) = reason
-            && self.finished.as_deref() != Some(reason)
+            && self.finish_reason.as_deref() != Some(reason)
         {
-            self.finished = Some(reason.into());
-            let message = self.said.then(|| self.message.clone());
+            self.finish_reason = Some(reason.into());
+            let message = self.has_output.then(|| self.message.clone());
             sink.push(Body::FinishReason { message, reason: reason.into() });
         }
     }

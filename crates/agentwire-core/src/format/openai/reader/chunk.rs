@@ -6,18 +6,20 @@ use serde_json::value::RawValue;
 
 use super::{
     OpenAiReader,
-    choice::{Choice, Sink},
-    citations::{self, list, string},
-    failure::Failure,
-    tool_calls::Piece,
-    usage::{usage, usage_at},
+    choice::{ChoiceSink, ChoiceState},
+    citations::read_citation,
+    failure::OpenAiFailure,
+    fields::{list, string},
+    media::read_image,
+    tool_calls::ToolCallPiece,
+    usage::read_usage,
 };
 use crate::{
     event::{Event, MediaKind},
     json::{Fields, Json, Path, ReadError, elements, json, text},
 };
 
-/// Members that are known and that nothing is made of.
+/// Known members without a canonical event.
 const CHUNK_IGNORED: &[&str] = &[
     "object",
     "created",
@@ -46,11 +48,11 @@ const CHOICE_IGNORED: &[&str] = &[
 ];
 
 impl OpenAiReader {
-    /// A chunk or a whole answer, member by member.
-    pub(super) fn chunk(
+    /// A chunk or a whole response.
+    pub(super) fn read_chunk(
         &mut self,
         fields: &mut Fields<'_, '_>,
-        whole: bool,
+        is_whole: bool,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let native = string(fields, "id", &mut self.tally)?.unwrap_or_default();
@@ -59,18 +61,18 @@ impl OpenAiReader {
             choices.push(raw);
             Ok(())
         })?;
-        self.enter(&native, !choices.is_empty(), whole, out);
+        self.enter_response(&native, !choices.is_empty(), is_whole, out);
         let model = string(fields, "model", &mut self.tally)?.filter(|model| !model.is_empty());
         let provider = string(fields, "provider", &mut self.tally)?.filter(|provider| !provider.is_empty());
         let groq = fields.take_unless_null("x_groq");
         let usage = match fields.take_unless_null("usage") {
-            Some(raw) => Some(usage(raw, Path::Key(&Path::Root, "usage"))?),
+            Some(raw) => Some(read_usage(raw, Path::Root)?),
             None => None,
         };
         let groq_path = Path::Key(&Path::Root, "x_groq");
         let groq_usage = match groq {
             Some(raw) => match Fields::of(raw, groq_path)?.take_unless_null("usage") {
-                Some(raw) => Some(usage_at(raw, groq_path)?),
+                Some(raw) => Some(read_usage(raw, groq_path)?),
                 None => None,
             },
             None => None,
@@ -82,22 +84,22 @@ impl OpenAiReader {
             if response.provider.is_none() {
                 response.provider = provider.map(Into::into);
             }
-            // Some servers count up in every chunk: the last one is the sum.
+            // Some servers send running totals in every chunk; the last one counts.
             if let Some(usage) = usage.or(groq_usage) {
                 response.usage = Some(usage);
             }
         }
         let path = Path::Key(&Path::Root, "choices");
         for (position, raw) in choices.into_iter().enumerate() {
-            self.one_choice(raw, Path::Index(&path, position), position, out)?;
+            self.read_choice(raw, Path::Index(&path, position), position, out)?;
         }
         for key in ["search_results", "citations"] {
-            let mut found = Vec::new();
+            let mut sources = Vec::new();
             list(fields, key, |raw, path| {
-                found.extend(citations::source(raw, path, &mut self.tally)?);
+                sources.extend(read_citation(raw, path, &mut self.tally)?);
                 Ok(())
             })?;
-            self.cite(found, 0, out);
+            self.emit_citations(sources, 0, out);
         }
         for key in CHUNK_IGNORED {
             fields.take(key);
@@ -106,7 +108,7 @@ impl OpenAiReader {
         Ok(())
     }
 
-    fn one_choice(
+    fn read_choice(
         &mut self,
         raw: &RawValue,
         path: Path<'_>,
@@ -127,43 +129,45 @@ impl OpenAiReader {
         let message = fields.take_unless_null("message");
         let plain = string(&mut fields, "text", &mut self.tally)?;
         if let Some(raw) = fields.take_unless_null("usage") {
-            let usage = usage_at(raw, path)?;
+            let usage = read_usage(raw, path)?;
             self.response.get_or_insert_default().usage.get_or_insert(usage);
         }
         let failure = match fields.take_unless_null("error") {
-            Some(raw) => Some(Failure::of_error(raw, Path::Key(&path, "error"), &mut self.tally)?),
+            Some(raw) => Some(OpenAiFailure::of_error(raw, Path::Key(&path, "error"), &mut self.tally)?),
             None => None,
         };
-        // Azure sends the results of its filters as choices that say nothing.
-        let says = delta.or(message).is_some() || plain.is_some() || reason.is_some();
+        // Azure sends the results of its filters as choices without content.
+        let has_content = delta.or(message).is_some() || plain.is_some() || reason.is_some();
         for key in CHOICE_IGNORED {
             fields.take(key);
         }
         fields.rest("choice", &mut self.tally)?;
-        if says {
+        if has_content {
             if self.choice(index, out).is_none() {
                 return Ok(());
             }
             if let Some(raw) = delta {
-                self.delta(raw, Path::Key(&path, "delta"), index, false, out)?;
+                self.read_message(raw, Path::Key(&path, "delta"), index, false, out)?;
             }
             if let Some(raw) = message {
-                self.delta(raw, Path::Key(&path, "message"), index, true, out)?;
+                self.read_message(raw, Path::Key(&path, "message"), index, true, out)?;
             }
             let Some((choice, mut sink)) = self.choice(index, out) else { return Ok(()) };
             if let Some(text) = plain {
-                choice.text(&text, &mut sink);
+                choice.push_text(&text, &mut sink);
             }
-            // Nothing follows a whole message, whether it says why it ended or not.
+            // A whole message is complete, even without a finish reason.
             if message.is_some() && reason.is_none() {
                 choice.finish(None, &mut sink);
-                choice.finished.get_or_insert_default();
+                choice.finish_reason.get_or_insert_default();
             }
             if let Some(reason) = &reason {
                 choice.finish(Some(reason), &mut sink);
                 match &**reason {
                     "error" => {
-                        self.failure.get_or_insert_with(|| Failure::said("the model stopped with an error"));
+                        self.failure.get_or_insert_with(|| {
+                            OpenAiFailure::without_code("the model stopped with an error")
+                        });
                     }
                     "length" | "content_filter" => {
                         self.cut_off.get_or_insert_with(|| reason.as_ref().into());
@@ -178,29 +182,29 @@ impl OpenAiReader {
         Ok(())
     }
 
-    /// What a choice says: a `delta`, or a `message`, which is whole.
-    fn delta(
+    /// The content of a choice: a `delta` or a whole `message`.
+    fn read_message(
         &mut self,
         raw: &RawValue,
         path: Path<'_>,
         index: u32,
-        whole: bool,
+        is_whole: bool,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let mut fields = Fields::of(raw, path)?;
-        let thought = string(&mut fields, "reasoning_content", &mut self.tally)?;
-        let also = string(&mut fields, "reasoning", &mut self.tally)?;
+        let reasoning = string(&mut fields, "reasoning_content", &mut self.tally)?;
+        let alternative = string(&mut fields, "reasoning", &mut self.tally)?;
         let refusal = string(&mut fields, "refusal", &mut self.tally)?;
         let Some((choice, mut sink)) = self.choice(index, out) else { return Ok(()) };
-        let thought = [thought, also].into_iter().flatten().find(|thought| !thought.is_empty());
-        if let Some(thought) = &thought {
-            choice.think(thought, &mut sink);
+        let reasoning = [reasoning, alternative].into_iter().flatten().find(|text| !text.is_empty());
+        if let Some(reasoning) = &reasoning {
+            choice.push_reasoning(reasoning, &mut sink);
         }
         list(&mut fields, "reasoning_details", |raw, path| {
-            let said = choice.details.push(raw, path, sink.tally)?;
-            // Whoever sends details mostly sends the same words in `reasoning` too.
-            if let (Some(said), None) = (said, &thought) {
-                choice.think(&said, &mut sink);
+            let text = choice.details.push(raw, path, sink.tally)?;
+            // Most servers with details send the same text in `reasoning` too.
+            if let (Some(text), None) = (text, &reasoning) {
+                choice.push_reasoning(&text, &mut sink);
             }
             Ok(())
         })?;
@@ -208,65 +212,65 @@ impl OpenAiReader {
             Some(raw) if raw.get().starts_with('[') => {
                 let path = Path::Key(&path, "content");
                 for (number, raw) in elements(raw, path)?.into_iter().enumerate() {
-                    part(choice, raw, Path::Index(&path, number), &mut sink)?;
+                    read_part(choice, raw, Path::Index(&path, number), &mut sink)?;
                 }
             }
-            Some(raw) => choice.text(&text(raw, Path::Key(&path, "content"), sink.tally)?, &mut sink),
+            Some(raw) => choice.push_text(&text(raw, Path::Key(&path, "content"), sink.tally)?, &mut sink),
             None => {}
         }
         if let Some(refusal) = refusal {
-            choice.refuse(&refusal, &mut sink);
+            choice.push_refusal(&refusal, &mut sink);
         }
         list(&mut fields, "images", |raw, path| {
-            if let Some(source) = citations::image(raw, path, sink.tally)? {
-                choice.file(MediaKind::Image, source, &mut sink);
+            if let Some(source) = read_image(raw, path, sink.tally)? {
+                choice.emit_file(MediaKind::Image, source, &mut sink);
             }
             Ok(())
         })?;
         if let Some(raw) = fields.take_unless_null("audio") {
             let mut audio = Fields::of(raw, Path::Key(&path, "audio"))?;
             if let Some(transcript) = string(&mut audio, "transcript", sink.tally)? {
-                choice.text(&transcript, &mut sink);
+                choice.push_text(&transcript, &mut sink);
             }
             if let Some(data) = string(&mut audio, "data", sink.tally)? {
-                choice.hear(&data, &mut sink);
+                choice.push_audio(&data, &mut sink);
             }
         }
         if let Some(raw) = fields.take_unless_null("tool_calls") {
             let path = Path::Key(&path, "tool_calls");
             for (number, raw) in elements(raw, path)?.into_iter().enumerate() {
-                self.tool_call(raw, Path::Index(&path, number), index, number, whole, out)?;
+                self.read_tool_call(raw, Path::Index(&path, number), index, number, is_whole, out)?;
             }
         }
         if let Some(raw) = fields.take_unless_null("function_call") {
-            self.function(
+            self.read_function(
                 raw,
                 Path::Key(&path, "function_call"),
                 index,
-                Piece { alone: whole, ..Piece::default() },
+                ToolCallPiece { is_whole, ..ToolCallPiece::default() },
                 out,
             )?;
         }
         let mut sources = Vec::new();
         for key in ["annotations", "citations"] {
             list(&mut fields, key, |raw, path| {
-                sources.extend(citations::source(raw, path, &mut self.tally)?);
+                sources.extend(read_citation(raw, path, &mut self.tally)?);
                 Ok(())
             })?;
         }
-        self.cite(sources, index, out);
+        self.emit_citations(sources, index, out);
         fields.take("role");
         fields.rest("message", &mut self.tally)?;
         Ok(())
     }
 
-    fn tool_call(
+    fn read_tool_call(
         &mut self,
         raw: &RawValue,
         path: Path<'_>,
         choice: u32,
         position: usize,
-        whole: bool,
+        is_whole: bool,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let mut fields = Fields::of(raw, path)?;
@@ -276,28 +280,28 @@ impl OpenAiReader {
         };
         let id = string(&mut fields, "id", &mut self.tally)?.filter(|id| !id.is_empty());
         fields.take("type");
-        let alone = whole || index.is_none() && id.is_none() && position > 0;
-        let piece = Piece { index, id: id.as_deref(), name: None, alone };
+        let is_whole = is_whole || index.is_none() && id.is_none() && position > 0;
+        let piece = ToolCallPiece { index, id: id.as_deref(), name: None, is_whole };
         let function = fields.take_unless_null("function");
         let custom = fields.take_unless_null("custom");
         fields.rest("tool_call", &mut self.tally)?;
         match (function, custom) {
-            (Some(raw), _) => self.function(raw, Path::Key(&path, "function"), choice, piece, out),
-            (None, Some(raw)) => self.function(raw, Path::Key(&path, "custom"), choice, piece, out),
+            (Some(raw), _) => self.read_function(raw, Path::Key(&path, "function"), choice, piece, out),
+            (None, Some(raw)) => self.read_function(raw, Path::Key(&path, "custom"), choice, piece, out),
             (None, None) => {
-                self.call(choice, piece, "", out);
+                self.push_call(choice, piece, "", out);
                 Ok(())
             }
         }
     }
 
-    /// Name and arguments of a call, or a piece of them.
-    fn function(
+    /// The name and arguments of a call, or a piece of them.
+    fn read_function(
         &mut self,
         raw: &RawValue,
         path: Path<'_>,
         choice: u32,
-        piece: Piece<'_>,
+        piece: ToolCallPiece<'_>,
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let mut fields = Fields::of(raw, path)?;
@@ -308,23 +312,23 @@ impl OpenAiReader {
             Some(raw) if raw.get().starts_with('"') => {
                 text(raw, Path::Key(&path, "arguments"), &mut self.tally)?
             }
-            // The arguments themselves in the place of their text.
+            // Some servers send the arguments as a JSON value instead of a string.
             Some(raw) => {
                 let json: Json = json(raw, Path::Key(&path, "arguments"), &mut self.tally)?;
                 Cow::Owned(json.get().to_owned())
             }
         };
         fields.rest("function", &mut self.tally)?;
-        self.call(choice, Piece { name: name.as_deref(), ..piece }, &arguments, out);
+        self.push_call(choice, ToolCallPiece { name: name.as_deref(), ..piece }, &arguments, out);
         Ok(())
     }
 
-    fn call(&mut self, index: u32, piece: Piece<'_>, arguments: &str, out: &mut Vec<Event>) {
+    fn push_call(&mut self, index: u32, piece: ToolCallPiece<'_>, arguments: &str, out: &mut Vec<Event>) {
         let Some(response) = &mut self.response else { return };
         let Some(choice) = response.choices.iter_mut().find(|choice| choice.index == index) else { return };
-        let (ids, tools, pending) = (&mut self.ids, &self.settings.tools, &mut self.pending);
-        let mut sink = Sink { out, tally: &mut self.tally };
-        choice.call(piece, arguments, &mut sink, |name, native, derived| {
+        let (ids, tools, pending) = (&mut self.ids, &self.options.tools, &mut self.pending);
+        let mut sink = ChoiceSink { out, tally: &mut self.tally };
+        choice.push_call(piece, arguments, &mut sink, |name, native, derived| {
             let id = ids.choose(native, derived);
             if tools.contains(name) {
                 pending.push(id.clone());
@@ -334,43 +338,50 @@ impl OpenAiReader {
     }
 }
 
-/// A part of a content that is a list.
-fn part(choice: &mut Choice, raw: &RawValue, path: Path<'_>, sink: &mut Sink<'_>) -> Result<(), ReadError> {
+/// A part of a content array.
+fn read_part(
+    choice: &mut ChoiceState,
+    raw: &RawValue,
+    path: Path<'_>,
+    sink: &mut ChoiceSink<'_>,
+) -> Result<(), ReadError> {
     if raw.get().starts_with('"') {
-        choice.text(&text(raw, path, sink.tally)?, sink);
+        choice.push_text(&text(raw, path, sink.tally)?, sink);
         return Ok(());
     }
     let mut fields = Fields::of(raw, path)?;
     let kind = string(&mut fields, "type", sink.tally)?.unwrap_or_default();
     match &*kind {
         "text" | "output_text" => {
-            if let Some(said) = string(&mut fields, "text", sink.tally)? {
-                choice.text(&said, sink);
+            if let Some(text) = string(&mut fields, "text", sink.tally)? {
+                choice.push_text(&text, sink);
             }
         }
         "refusal" => {
-            if let Some(said) = string(&mut fields, "refusal", sink.tally)? {
-                choice.refuse(&said, sink);
+            if let Some(text) = string(&mut fields, "refusal", sink.tally)? {
+                choice.push_refusal(&text, sink);
             }
         }
         "image_url" => {
-            if let Some(source) = citations::image(raw, path, sink.tally)? {
-                choice.file(MediaKind::Image, source, sink);
+            if let Some(source) = read_image(raw, path, sink.tally)? {
+                choice.emit_file(MediaKind::Image, source, sink);
             }
         }
-        // Mistral's thoughts are parts of parts, others' are a text.
+        // Mistral sends reasoning as an array of parts, other servers as a string.
         "thinking" | "reasoning" => {
             match fields.take_unless_null(&kind).or_else(|| fields.take_unless_null("text")) {
                 Some(raw) if raw.get().starts_with('[') => {
                     let path = Path::Key(&path, "thinking");
                     for (number, raw) in elements(raw, path)?.into_iter().enumerate() {
                         let path = Path::Index(&path, number);
-                        if let Some(said) = string(&mut Fields::of(raw, path)?, "text", sink.tally)? {
-                            choice.think(&said, sink);
+                        if let Some(text) = string(&mut Fields::of(raw, path)?, "text", sink.tally)? {
+                            choice.push_reasoning(&text, sink);
                         }
                     }
                 }
-                Some(raw) => choice.think(&text(raw, Path::Key(&path, "thinking"), sink.tally)?, sink),
+                Some(raw) => {
+                    choice.push_reasoning(&text(raw, Path::Key(&path, "thinking"), sink.tally)?, sink)
+                }
                 None => {}
             }
         }

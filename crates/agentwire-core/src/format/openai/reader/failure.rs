@@ -1,7 +1,7 @@
-//! Why a response failed, in the words of its server.
+//! Failures of a response as servers report them.
 //!
-//! OpenAI wraps an error into `{"error": {message, type, param, code}}`; others send a plain text there, or the
-//! members without the wrapping, or a number as the code.
+//! OpenAI sends `{"error": {message, type, param, code}}`; other servers send a string in `error`, the members without
+//! the wrapping object, or a number as the code.
 
 use serde_json::value::RawValue;
 
@@ -10,39 +10,39 @@ use crate::{
     tally::Tally,
 };
 
-/// The code of a failure that came without one.
+/// The code of a failure without one.
 const UPSTREAM_ERROR: &str = "UPSTREAM_ERROR";
-/// The code of a request that a server refused in the words of its framework.
+/// The code of a request that the server's web framework rejected.
 const UPSTREAM_REFUSED: &str = "UPSTREAM_REFUSED";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct OpenAiFailure {
     pub(super) code: Box<str>,
     pub(super) message: Box<str>,
 }
 
-impl Failure {
+impl OpenAiFailure {
     pub(super) fn new(code: &str, message: &str) -> Self {
         let message = if message.is_empty() { code } else { message };
         Self { code: code.into(), message: message.into() }
     }
 
-    /// A failure that has only words.
-    pub(super) fn said(message: &str) -> Self {
+    /// A failure without a code.
+    pub(super) fn without_code(message: &str) -> Self {
         Self::new(UPSTREAM_ERROR, message)
     }
 
-    /// The value of `error`: an object, or a text.
+    /// The value of `error`: an object or a string.
     pub(super) fn of_error(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Self, ReadError> {
         match raw.get().as_bytes().first() {
             Some(b'{') => Self::of_members(&mut Fields::of(raw, path)?, tally),
-            Some(b'"') => Ok(Self::said(&text(raw, path, tally)?)),
-            _ => Ok(Self::said(raw.get())),
+            Some(b'"') => Ok(Self::without_code(&text(raw, path, tally)?)),
+            _ => Ok(Self::without_code(raw.get())),
         }
     }
 
-    /// The members of an error object. The most exact name is the code: `code` where it is a word, then `type`,
-    /// then a number.
+    /// The members of an error object. The code is the most specific name: `code` if it is a string, then `type`,
+    /// then a numeric `code`.
     pub(super) fn of_members(fields: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Self, ReadError> {
         let path = fields.path();
         let mut member = |key: &str| -> Result<(String, bool), ReadError> {
@@ -53,10 +53,10 @@ impl Failure {
             })
         };
         let (message, _) = member("message")?;
-        let (code, is_word) = member("code")?;
+        let (code, is_string) = member("code")?;
         let (kind, _) = member("type")?;
         let name = match (&*code, &*kind) {
-            (code, _) if is_word && !code.is_empty() => code,
+            (code, _) if is_string && !code.is_empty() => code,
             (_, kind) if !kind.is_empty() => kind,
             ("", _) => UPSTREAM_ERROR,
             (code, _) => code,
@@ -64,7 +64,7 @@ impl Failure {
         Ok(Self::new(name, &message))
     }
 
-    /// FastAPI's `detail`, with which many servers answer.
+    /// The value of `detail`, the error member of FastAPI, which many servers use.
     pub(super) fn of_detail(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Self, ReadError> {
         match raw.get().as_bytes().first() {
             Some(b'"') => Ok(Self::new(UPSTREAM_REFUSED, &text(raw, path, tally)?)),

@@ -1,9 +1,14 @@
-//! Chunks and whole answers to canonical events.
+//! The reader: chunks and whole responses to canonical events.
+//!
+//! This module tracks the responses of a stream and ends the run; `chunk.rs` decodes chunks, `choice.rs` emits their
+//! content.
 
 mod choice;
 mod chunk;
 mod citations;
 mod failure;
+mod fields;
+mod media;
 mod reasoning_details;
 mod tool_calls;
 mod usage;
@@ -13,9 +18,8 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 
 use self::{
-    choice::{Choice, Sink},
-    citations::part_id,
-    failure::Failure,
+    choice::{ChoiceSink, ChoiceState},
+    failure::OpenAiFailure,
 };
 use crate::{
     event::{
@@ -31,66 +35,67 @@ use crate::{
     tally::Tally,
 };
 
-/// The code of a stream that held nothing: an error page, or a proxy that swallowed the answer.
+/// The code of a stream without any completion: an error page, or a proxy that dropped the body.
 const NO_EVENTS: &str = "UPSTREAM_NO_EVENTS";
-/// The code of a stream that ended before its model said why it stopped.
+/// The code of a stream that ended before the finish reason.
 const STREAM_TRUNCATED: &str = "STREAM_TRUNCATED";
 
-/// The largest number of choices that a request can ask for.
+/// Maximum number of choices, the limit of the API.
 const MAX_CHOICES: usize = 128;
-/// How many citations of one response are passed on; search answers have some dozens.
+/// Maximum number of citations per response; search responses have a few dozen.
 const MAX_SOURCES: usize = 1024;
-/// How many ids are remembered to find those that are used twice; behind that, ids are made.
+/// Maximum number of ids that are kept to detect repeated ones; beyond it, all ids are generated.
 const MAX_IDS: usize = 64 * 1024;
-/// How many usage records a run may have: one per response, and a stream is one response.
+/// Maximum number of usage records per run: one per response, and a stream is normally one response.
 const MAX_USAGE: usize = 1024;
 
 /// Reads chat completions.
 #[derive(Debug)]
 pub(super) struct OpenAiReader {
-    settings: OpenAiReaderOptions,
-    ids: Ids,
+    options: OpenAiReaderOptions,
+    ids: UsedIds,
     tally: Tally,
-    response: Option<Response>,
-    responses: u32,
+    response: Option<ResponseState>,
+    response_count: u32,
     usage: Vec<Usage>,
     /// Calls of tools that the request declared.
     pending: Vec<ToolCallId>,
-    /// What ends the run once the frame is read.
-    failure: Option<Failure>,
-    /// The first reason that is none of success.
+    /// A failure in the current frame, which ends the run after the frame.
+    failure: Option<OpenAiFailure>,
+    /// The first finish reason that means truncated or filtered text.
     cut_off: Option<Box<str>>,
-    started: bool,
-    /// The terminal event is out.
-    over: bool,
+    is_started: bool,
+    /// Whether the terminal event was emitted.
+    is_over: bool,
 }
 
-/// One response: some chunks, or a whole answer.
+/// One response: a sequence of chunks, or one whole object.
 #[derive(Debug, Default)]
-struct Response {
-    native: Box<str>,
-    /// The id that the first choice has; absent until there is one.
-    base: Option<MessageId>,
+struct ResponseState {
+    /// The id from the server.
+    native_id: Box<str>,
+    /// The message id of the first choice; absent until there is a choice.
+    message: Option<MessageId>,
     model: Option<Box<str>>,
     provider: Option<Box<str>>,
     usage: Option<Usage>,
-    choices: Vec<Choice>,
+    choices: Vec<ChoiceState>,
     sources: HashSet<Box<str>>,
 }
 
-/// Which ids the conversation has.
+/// Message and call ids in the conversation.
 #[derive(Debug)]
-struct Ids(HashSet<Box<str>>);
+struct UsedIds(HashSet<Box<str>>);
 
-impl Ids {
-    /// The server's id if it is one and new, otherwise the one that was made.
+impl UsedIds {
+    /// The id from the server if it is not empty and unused, otherwise the generated one.
     fn choose<I: for<'a> From<&'a str> + std::ops::Deref<Target = str>>(
         &mut self,
         native: Option<&str>,
-        made: I,
+        generated: I,
     ) -> I {
         let native = native.filter(|id| !id.is_empty() && self.0.len() < MAX_IDS && !self.0.contains(*id));
-        let chosen = native.map_or(made, I::from);
+        let chosen = native.map_or(generated, I::from);
         if self.0.len() < MAX_IDS {
             self.0.insert((*chosen).into());
         }
@@ -98,58 +103,58 @@ impl Ids {
     }
 }
 
-impl Response {
-    /// Whether the model is done with everything that it began.
+impl ResponseState {
+    /// Whether all choices are complete.
     fn is_finished(&self) -> bool {
-        !self.choices.is_empty() && self.choices.iter().all(|choice| choice.finished.is_some())
+        !self.choices.is_empty() && self.choices.iter().all(|choice| choice.finish_reason.is_some())
     }
 }
 
 impl OpenAiReader {
-    pub(super) fn new(mut settings: OpenAiReaderOptions) -> Self {
+    pub(super) fn new(mut options: OpenAiReaderOptions) -> Self {
         Self {
-            ids: Ids(std::mem::take(&mut settings.used_ids)),
-            settings,
+            ids: UsedIds(std::mem::take(&mut options.used_ids)),
+            options,
             tally: Tally::default(),
             response: None,
-            responses: 0,
+            response_count: 0,
             usage: Vec::new(),
             pending: Vec::new(),
             failure: None,
             cut_off: None,
-            started: false,
-            over: false,
+            is_started: false,
+            is_over: false,
         }
     }
 
-    fn frame(&mut self, event: Option<&str>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read_frame(&mut self, event: Option<&str>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
         let text = text.trim();
         if text.is_empty() {
             return Ok(());
         }
-        if self.over {
+        if self.is_over {
             self.tally.note("frame behind the end", &text.chars().take(20).collect::<String>());
             return Ok(());
         }
         match text.as_bytes().first() {
             _ if text == "[DONE]" => {
-                self.done(None, out);
+                self.finish(None, out);
                 Ok(())
             }
-            Some(b'{') => self.object(event, text, out),
-            // An error of some servers is a list of one.
+            Some(b'{') => self.read_object(event, text, out),
+            // Some servers send an error as an array of one.
             Some(b'[') => {
-                let raw: &RawValue = serde_json::from_str(text).map_err(|error| bad_json(&error))?;
+                let raw: &RawValue = serde_json::from_str(text).map_err(|error| invalid_json(&error))?;
                 for element in elements(raw, Path::Root)? {
-                    if self.over {
+                    if self.is_over {
                         break;
                     }
-                    self.object(event, element.get(), out)?;
+                    self.read_object(event, element.get(), out)?;
                 }
                 Ok(())
             }
             _ if event == Some("error") => {
-                self.fail(Failure::said(text), out);
+                self.fail(OpenAiFailure::without_code(text), out);
                 Ok(())
             }
             Some(b'<') => Err(ReadError::new("", "expected a chat completion, found an HTML or XML page")),
@@ -158,36 +163,43 @@ impl OpenAiReader {
                     let found = kind_of(raw.get());
                     Err(ReadError::new("", format!("expected a chat completion, found {found}")))
                 }
-                Err(error) => Err(bad_json(&error)),
+                Err(error) => Err(invalid_json(&error)),
             },
         }
     }
 
-    fn object(&mut self, event: Option<&str>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read_object(
+        &mut self,
+        event: Option<&str>,
+        text: &str,
+        out: &mut Vec<Event>,
+    ) -> Result<(), ReadError> {
         if event.is_none()
-            && let Ok(chunk) = serde_json::from_str::<wire::Chunk<'_>>(text)
+            && let Ok(chunk) = serde_json::from_str::<wire::TextChunk<'_>>(text)
             && chunk.object.0 == "chat.completion.chunk"
         {
-            self.piece(&chunk, out);
+            self.read_text_chunk(&chunk, out);
             return Ok(());
         }
         let mut fields = Fields::parse(text, Path::Root)?;
         let error = match fields.take_unless_null("error") {
-            Some(raw) => Some(Failure::of_error(raw, Path::Key(&Path::Root, "error"), &mut self.tally)?),
+            Some(raw) => {
+                Some(OpenAiFailure::of_error(raw, Path::Key(&Path::Root, "error"), &mut self.tally)?)
+            }
             None => None,
         };
         let kind = fields.peek("object").map_or("", RawValue::get).trim_matches('"').to_owned();
-        let completes = kind.starts_with("chat.completion") || kind.starts_with("text_completion");
-        let known = completes || fields.peek("choices").is_some() || fields.peek("usage").is_some();
+        let is_completion = kind.starts_with("chat.completion") || kind.starts_with("text_completion");
+        let is_known = is_completion || fields.peek("choices").is_some() || fields.peek("usage").is_some();
         let failure = match error {
             Some(error) => Some(error),
-            None if known => None,
+            None if is_known => None,
             None if kind == "error" || event == Some("error") => {
-                Some(Failure::of_members(&mut fields, &mut self.tally)?)
+                Some(OpenAiFailure::of_members(&mut fields, &mut self.tally)?)
             }
             None => match fields.take_unless_null("detail") {
                 Some(raw) => {
-                    Some(Failure::of_detail(raw, Path::Key(&Path::Root, "detail"), &mut self.tally)?)
+                    Some(OpenAiFailure::of_detail(raw, Path::Key(&Path::Root, "detail"), &mut self.tally)?)
                 }
                 None => {
                     self.tally.note("unknown frame", if kind.is_empty() { "{}" } else { &kind });
@@ -195,9 +207,9 @@ impl OpenAiReader {
                 }
             },
         };
-        self.start(out);
-        if known {
-            self.chunk(&mut fields, kind == "chat.completion", out)?;
+        self.emit_run_started(out);
+        if is_known {
+            self.read_chunk(&mut fields, kind == "chat.completion", out)?;
         }
         if let Some(failure) = failure.or_else(|| self.failure.take()) {
             self.fail(failure, out);
@@ -205,63 +217,68 @@ impl OpenAiReader {
         Ok(())
     }
 
-    /// The chunk that makes up nearly all of a stream.
-    fn piece(&mut self, chunk: &wire::Chunk<'_>, out: &mut Vec<Event>) {
-        self.start(out);
+    /// Fast path for the chunk that makes up nearly all of a stream.
+    fn read_text_chunk(&mut self, chunk: &wire::TextChunk<'_>, out: &mut Vec<Event>) {
+        self.emit_run_started(out);
         let (choice,) = &chunk.choices;
         let delta = &choice.delta;
-        let some = |text: &Option<wire::Text<'_>>| text.as_ref().is_some_and(|text| !text.0.is_empty());
-        let speaks = some(&delta.content) || some(&delta.reasoning) || some(&delta.reasoning_content);
-        self.enter(&chunk.id.0, speaks, false, out);
-        let named = |text: &Option<wire::Text<'_>>| -> Option<Box<str>> {
+        let has_text =
+            |text: &Option<wire::ChunkText<'_>>| text.as_ref().is_some_and(|text| !text.0.is_empty());
+        let has_content =
+            has_text(&delta.content) || has_text(&delta.reasoning) || has_text(&delta.reasoning_content);
+        self.enter_response(&chunk.id.0, has_content, false, out);
+        let non_empty = |text: &Option<wire::ChunkText<'_>>| -> Option<Box<str>> {
             text.as_ref().filter(|text| !text.0.is_empty()).map(|text| text.0.as_ref().into())
         };
         if let Some(response) = &mut self.response {
             if response.model.is_none() {
-                response.model = named(&chunk.model);
+                response.model = non_empty(&chunk.model);
             }
             if response.provider.is_none() {
-                response.provider = named(&chunk.provider);
+                response.provider = non_empty(&chunk.provider);
             }
         }
         let Some((choice, mut sink)) = self.choice(choice.index, out) else { return };
-        // Some servers say the same twice, for the clients of either name.
-        let mut thoughts = [&delta.reasoning_content, &delta.reasoning].into_iter().flatten();
-        if let Some(text) = thoughts.find(|text| !text.0.is_empty()) {
-            choice.think(&text.0, &mut sink);
+        // Some servers send the same text in both members, for clients of either name.
+        let mut reasoning = [&delta.reasoning_content, &delta.reasoning].into_iter().flatten();
+        if let Some(text) = reasoning.find(|text| !text.0.is_empty()) {
+            choice.push_reasoning(&text.0, &mut sink);
         }
         if let Some(text) = &delta.content {
-            choice.text(&text.0, &mut sink);
+            choice.push_text(&text.0, &mut sink);
         }
     }
 
-    fn start(&mut self, out: &mut Vec<Event>) {
-        if !std::mem::replace(&mut self.started, true) {
-            let OpenAiReaderOptions { thread, run, .. } = &self.settings;
+    fn emit_run_started(&mut self, out: &mut Vec<Event>) {
+        if !std::mem::replace(&mut self.is_started, true) {
+            let OpenAiReaderOptions { thread, run, .. } = &self.options;
             out.push(Event::new(Body::RunStarted(Box::new(RunStarted::new(thread.clone(), run.clone())))));
         }
     }
 
-    /// Makes the response with that id the current one. Ids of one response may differ (Azure's first chunk has
-    /// an empty one), so only behind the end of one response another begins.
-    fn enter(&mut self, native: &str, speaks: bool, whole: bool, out: &mut Vec<Event>) {
+    /// Makes the response with this id the current one. The ids within one response may differ (Azure's first chunk
+    /// has an empty one), so a new response starts only after the current one is complete.
+    fn enter_response(&mut self, native: &str, has_content: bool, is_whole: bool, out: &mut Vec<Event>) {
         let is_another = self.response.as_ref().is_some_and(|response| {
-            whole && !response.choices.is_empty()
-                || speaks && response.is_finished() && !native.is_empty() && *response.native != *native
+            is_whole && !response.choices.is_empty()
+                || has_content
+                    && response.is_finished()
+                    && !native.is_empty()
+                    && *response.native_id != *native
         });
         if is_another {
-            self.leave(out);
+            self.close_response(out);
         }
         let response = self.response.get_or_insert_default();
-        if response.base.is_none() && !native.is_empty() && *response.native != *native {
-            response.native = native.into();
+        if response.message.is_none() && !native.is_empty() && *response.native_id != *native {
+            response.native_id = native.into();
         }
     }
 
-    /// Closes what is open of the current response.
-    fn leave(&mut self, out: &mut Vec<Event>) {
+    /// Closes the current response.
+    fn close_response(&mut self, out: &mut Vec<Event>) {
         let Some(mut response) = self.response.take() else { return };
-        let mut sink = Sink { out, tally: &mut self.tally };
+        let mut sink = ChoiceSink { out, tally: &mut self.tally };
         for choice in &mut response.choices {
             choice.finish(None, &mut sink);
         }
@@ -272,45 +289,49 @@ impl OpenAiReader {
         }
     }
 
-    /// The choice with that index, if it is wanted.
-    fn choice<'r>(&'r mut self, index: u32, out: &'r mut Vec<Event>) -> Option<(&'r mut Choice, Sink<'r>)> {
+    /// The choice with this index; `None` if it is beyond the limit or not wanted.
+    fn choice<'r>(
+        &'r mut self,
+        index: u32,
+        out: &'r mut Vec<Event>,
+    ) -> Option<(&'r mut ChoiceState, ChoiceSink<'r>)> {
         let response = self.response.get_or_insert_default();
         let position = response.choices.iter().position(|choice| choice.index == index);
-        let at = match position {
-            Some(at) => at,
+        let position = match position {
+            Some(position) => position,
             None if response.choices.len() >= MAX_CHOICES
-                || self.settings.first_choice_only && !response.choices.is_empty() =>
+                || self.options.first_choice_only && !response.choices.is_empty() =>
             {
                 self.tally.note("choice left out", &index.to_string());
                 return None;
             }
             None => {
-                let base = match &response.base {
-                    Some(base) => base.clone(),
+                let first = match &response.message {
+                    Some(first) => first.clone(),
                     None => {
-                        let made: MessageId = part_id(&self.settings.run, "message", self.responses);
-                        self.responses = self.responses.saturating_add(1);
-                        let base = self.ids.choose(Some(&response.native), made);
-                        response.base = Some(base.clone());
-                        base
+                        let generated: MessageId = part_id(&self.options.run, "message", self.response_count);
+                        self.response_count = self.response_count.saturating_add(1);
+                        let first = self.ids.choose(Some(&response.native_id), generated);
+                        response.message = Some(first.clone());
+                        first
                     }
                 };
                 let message =
-                    if index == 0 { base } else { MessageId::from(format!("{base}:choice:{index}")) };
-                response.choices.push(Choice::new(index, message));
+                    if index == 0 { first } else { MessageId::from(format!("{first}:choice:{index}")) };
+                response.choices.push(ChoiceState::new(index, message));
                 response.choices.len() - 1
             }
         };
-        Some((&mut response.choices[at], Sink { out, tally: &mut self.tally }))
+        Some((&mut response.choices[position], ChoiceSink { out, tally: &mut self.tally }))
     }
 
-    /// Passes on citations that the response has not made yet.
-    fn cite(&mut self, sources: Vec<Source>, index: u32, out: &mut Vec<Event>) {
+    /// Emits citations that are new in the response.
+    fn emit_citations(&mut self, sources: Vec<Source>, index: u32, out: &mut Vec<Event>) {
         for source in sources {
             let Some((choice, _)) = self.choice(index, out) else { return };
             let message = choice.message.clone();
             let Some(response) = &mut self.response else { return };
-            // Search results and citations name the same pages, and are repeated with every chunk.
+            // Search results and citations contain the same pages, and every chunk repeats them.
             let key: Box<str> = match (&source.url, &source.detail) {
                 (Some(url), _) => url.clone(),
                 (None, Some(detail)) => detail.get().into(),
@@ -325,27 +346,27 @@ impl OpenAiReader {
             }
             let number = u32::try_from(response.sources.len()).unwrap_or(u32::MAX);
             response.sources.insert(key);
-            let base = response.base.as_ref().unwrap_or(&message);
-            let id = part_id(base, "source", number);
+            let first = response.message.as_ref().unwrap_or(&message);
+            let id = part_id(first, "source", number);
             out.push(Event::new(Body::Source(Box::new(Source { id, message: Some(message), ..source }))));
         }
     }
 
-    /// The run failed.
-    fn fail(&mut self, failure: Failure, out: &mut Vec<Event>) {
-        self.done(Some((failure.code, failure.message)), out);
+    /// Ends the run with a failure.
+    fn fail(&mut self, failure: OpenAiFailure, out: &mut Vec<Event>) {
+        self.finish(Some((failure.code, failure.message)), out);
     }
 
     /// Ends the run.
-    fn done(&mut self, failure: Option<(Box<str>, Box<str>)>, out: &mut Vec<Event>) {
-        self.start(out);
-        self.over = true;
-        let silent = self.response.is_none() && self.responses == 0;
-        self.leave(out);
+    fn finish(&mut self, failure: Option<(Box<str>, Box<str>)>, out: &mut Vec<Event>) {
+        self.emit_run_started(out);
+        self.is_over = true;
+        let is_empty = self.response.is_none() && self.response_count == 0;
+        self.close_response(out);
         let usage = std::mem::take(&mut self.usage);
-        let nothing = || (NO_EVENTS.into(), "the stream held no chat completion".into());
-        let cut_off = self.cut_off.take().filter(|_| self.settings.cut_off_fails);
-        let failure = failure.or_else(|| silent.then(nothing)).or_else(|| {
+        let no_events = || (NO_EVENTS.into(), "the stream held no chat completion".into());
+        let cut_off = self.cut_off.take().filter(|_| self.options.cut_off_fails);
+        let failure = failure.or_else(|| is_empty.then(no_events)).or_else(|| {
             cut_off.map(|reason| {
                 let message = format!("the model's answer was cut off: {reason}");
                 (reason, message.into())
@@ -357,7 +378,7 @@ impl OpenAiReader {
         }
         let pending = std::mem::take(&mut self.pending);
         let outcome = (!pending.is_empty()).then_some(Outcome::Success { pending });
-        let OpenAiReaderOptions { thread, run, .. } = &self.settings;
+        let OpenAiReaderOptions { thread, run, .. } = &self.options;
         let finished = RunFinished { outcome, usage, ..RunFinished::new(thread.clone(), run.clone()) };
         out.push(Event::new(Body::RunFinished(Box::new(finished))));
     }
@@ -367,25 +388,25 @@ impl Reader for OpenAiReader {
     fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
         self.tally.at_frame(frame.index + 1);
         match frame.data {
-            Payload::Text(text) => self.frame(frame.event, text, out),
+            Payload::Text(text) => self.read_frame(frame.event, text, out),
             Payload::Bytes(_) => Err(ReadError::new("", "expected a chat completion, found binary data")),
         }
     }
 
     fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>) {
-        if self.over {
+        if self.is_over {
             return;
         }
         let failure = match end {
             StreamEnd::Failed { code, message } => Some((code.clone(), message.clone())),
             StreamEnd::Closed => {
-                let cut = self.response.as_ref().is_some_and(|response| !response.is_finished());
+                let is_truncated = self.response.as_ref().is_some_and(|response| !response.is_finished());
                 let truncated =
                     || (STREAM_TRUNCATED.into(), "the stream ended before the model was done".into());
-                cut.then(truncated)
+                is_truncated.then(truncated)
             }
         };
-        self.done(failure, out);
+        self.finish(failure, out);
     }
 
     fn tally(&self) -> &Tally {
@@ -393,6 +414,15 @@ impl Reader for OpenAiReader {
     }
 }
 
-fn bad_json(error: &serde_json::Error) -> ReadError {
+/// The error for text that is not JSON.
+fn invalid_json(error: &serde_json::Error) -> ReadError {
     ReadError::new("", format!("not valid JSON: {error}"))
+}
+
+/// The id of an item that derives from a message id.
+fn part_id<I: From<String>>(id: &str, role: &str, number: u32) -> I {
+    I::from(match number {
+        0 => format!("{id}:{role}"),
+        number => format!("{id}:{role}:{number}"),
+    })
 }

@@ -1,7 +1,7 @@
-//! `reasoning_details`: thoughts with what the provider must get back unchanged.
+//! `reasoning_details`: reasoning with signatures and encrypted data that the provider needs back unchanged.
 //!
-//! They come in pieces that belong together by type and index. Signatures and encrypted thoughts are worth
-//! nothing without the rest of the list, so the list travels as a whole, as the encrypted value of the message.
+//! Pieces with the same type and index belong together. Signatures and encrypted reasoning are useless without the rest
+//! of the list, so the whole list becomes the encrypted value of the message.
 
 use std::borrow::Cow;
 
@@ -12,32 +12,33 @@ use crate::{
     tally::Tally,
 };
 
-/// How much of a list is held: four times what today's models think in one turn.
+/// Maximum bytes of a list: four times the longest reasoning of current models in one turn.
 const MAX_SIZE: usize = 1024 * 1024;
-/// How many details a list may have; models change between thought and speech some dozen times.
+/// Maximum number of details; models switch between reasoning and text a few dozen times.
 const MAX_COUNT: usize = 4096;
 
 /// The list so far.
 #[derive(Debug, Default)]
-pub(super) struct Details {
-    list: Vec<Detail>,
+pub(super) struct ReasoningDetails {
+    list: Vec<ReasoningDetail>,
     size: usize,
-    /// Something in it must go back to the provider.
-    sealed: bool,
-    overlong: bool,
+    /// Whether the list contains a signature or encrypted data.
+    is_sealed: bool,
+    /// Whether the list exceeded a limit and was dropped.
+    is_overlong: bool,
 }
 
 #[derive(Debug)]
-struct Detail {
+struct ReasoningDetail {
     kind: Box<str>,
     index: Option<Box<str>>,
-    /// The member that grows, and its text.
+    /// The name and value of the streamed text member.
     text: Option<(&'static str, String)>,
     others: Vec<(&'static str, Json)>,
 }
 
-impl Details {
-    /// Takes in one element; returns what it says in plain words.
+impl ReasoningDetails {
+    /// Adds one element and returns its plain text.
     pub(super) fn push<'a>(
         &mut self,
         raw: &'a RawValue,
@@ -55,7 +56,7 @@ impl Details {
                 return Ok(None);
             }
         };
-        let said = match fields.take_unless_null(key) {
+        let text = match fields.take_unless_null(key) {
             Some(raw) => Some(crate::json::text(raw, Path::Key(&path, key), tally)?),
             None => None,
         };
@@ -67,43 +68,43 @@ impl Details {
             }
         }
         fields.rest("reasoning_details", tally)?;
-        self.sealed |= key == "data" || others.iter().any(|(name, _)| *name == "signature");
+        self.is_sealed |= key == "data" || others.iter().any(|(name, _)| *name == "signature");
         self.size += raw.get().len();
         if self.size > MAX_SIZE || self.list.len() >= MAX_COUNT {
             self.list.clear();
-            self.overlong = true;
+            self.is_overlong = true;
         }
-        let plain = said.clone().filter(|said| key != "data" && !said.is_empty());
-        if self.overlong {
+        let plain = text.clone().filter(|text| key != "data" && !text.is_empty());
+        if self.is_overlong {
             return Ok(plain);
         }
         match self.list.last_mut() {
             Some(last) if key != "data" && last.kind == kind && last.index == index => {
-                if let (Some((_, text)), Some(said)) = (&mut last.text, &said) {
-                    text.push_str(said);
-                } else if let Some(said) = said {
-                    last.text = Some((key, said.into_owned()));
+                if let (Some((_, known)), Some(text)) = (&mut last.text, &text) {
+                    known.push_str(text);
+                } else if let Some(text) = text {
+                    last.text = Some((key, text.into_owned()));
                 }
                 for (name, value) in others {
-                    last.others.retain(|(held, _)| *held != name);
+                    last.others.retain(|(known, _)| *known != name);
                     last.others.push((name, value));
                 }
             }
             _ => {
-                let text = said.map(|said| (key, said.into_owned()));
-                self.list.push(Detail { kind, index, text, others });
+                let text = text.map(|text| (key, text.into_owned()));
+                self.list.push(ReasoningDetail { kind, index, text, others });
             }
         }
         Ok(plain)
     }
 
-    /// The list, if something in it must go back.
-    pub(super) fn take(&mut self, tally: &mut Tally) -> Option<String> {
-        let Self { list, sealed, overlong, .. } = std::mem::take(self);
-        if overlong && sealed {
+    /// Takes the list as JSON, if the provider needs it back.
+    pub(super) fn take_encoded(&mut self, tally: &mut Tally) -> Option<String> {
+        let Self { list, is_sealed, is_overlong, .. } = std::mem::take(self);
+        if is_overlong && is_sealed {
             tally.note("reasoning cut off", "its details are too long to be sent back");
         }
-        if !sealed || list.is_empty() {
+        if !is_sealed || list.is_empty() {
             return None;
         }
         let objects = list.iter().map(|detail| {

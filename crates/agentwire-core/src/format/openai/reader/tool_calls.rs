@@ -1,121 +1,121 @@
-//! Which call a piece of `tool_calls` belongs to.
+//! Assignment of the pieces in `tool_calls` to tool calls.
 //!
-//! By the specification each piece names its call by `index`, and only the first has `id` and name. Servers
-//! repeat the id or the name, leave the index or the id out, give every call the index 0, or send calls whole.
+//! By the specification each piece carries the `index` of its call, and only the first piece has `id` and name. Real
+//! servers repeat the id or the name, omit the index or the id, give every call the index 0, or send whole calls.
 
 use crate::event::ToolCallId;
 
-/// How much of the arguments is held for a call whose name has not come: servers name a call at once.
-const MAX_HELD: usize = 1024 * 1024;
+/// Maximum bytes of arguments that are buffered before the name of the call arrives; servers send the name first.
+const MAX_BUFFERED: usize = 1024 * 1024;
 
-/// A call that has begun.
+/// A tool call in a response.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct OpenToolCall {
     index: Option<i64>,
-    /// The server's id.
-    native: Option<Box<str>>,
-    /// The id under which it was passed on; absent while its name is.
+    /// The id from the server.
+    native_id: Option<Box<str>>,
+    /// The emitted id; absent until the name is known.
     pub(super) id: Option<ToolCallId>,
     pub(super) name: Box<str>,
-    /// Arguments that came before the name.
-    pub(super) held: String,
-    pub(super) ended: bool,
-    extent: Extent,
+    /// Arguments that arrived before the name.
+    pub(super) buffered: String,
+    pub(super) is_ended: bool,
+    extent: JsonExtent,
 }
 
-/// One piece, as far as it says which call it is of.
+/// The members of a piece that identify its call.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Piece<'p> {
+pub(super) struct ToolCallPiece<'p> {
     pub(super) index: Option<i64>,
     pub(super) id: Option<&'p str>,
     pub(super) name: Option<&'p str>,
-    /// It is a call by itself: an answer that was not streamed, or not the first of a list without indexes.
-    pub(super) alone: bool,
+    /// Whether the piece is a call of its own: part of a whole response, or not the first in a list without indexes.
+    pub(super) is_whole: bool,
 }
 
-impl Call {
-    pub(super) fn new(piece: Piece<'_>) -> Self {
+impl OpenToolCall {
+    pub(super) fn new(piece: ToolCallPiece<'_>) -> Self {
         Self {
             index: piece.index,
-            native: piece.id.map(Into::into),
+            native_id: piece.id.map(Into::into),
             id: None,
             name: piece.name.unwrap_or_default().into(),
-            held: String::new(),
-            ended: false,
-            extent: Extent::default(),
+            buffered: String::new(),
+            is_ended: false,
+            extent: JsonExtent::default(),
         }
     }
 
-    /// The server's id.
-    pub(super) fn native(&self) -> Option<&str> {
-        self.native.as_deref()
+    /// The id from the server.
+    pub(super) fn native_id(&self) -> Option<&str> {
+        self.native_id.as_deref()
     }
 
-    /// Takes in what the piece adds to what is known.
-    pub(super) fn learn(&mut self, piece: Piece<'_>) {
-        if self.native.is_none() {
-            self.native = piece.id.map(Into::into);
+    /// Sets the id and the name if the piece has them and they were unknown.
+    pub(super) fn complete_from(&mut self, piece: ToolCallPiece<'_>) {
+        if self.native_id.is_none() {
+            self.native_id = piece.id.map(Into::into);
         }
         if self.name.is_empty() {
             self.name = piece.name.unwrap_or_default().into();
         }
     }
 
-    /// Follows the arguments.
-    pub(super) fn grow(&mut self, arguments: &str) {
-        self.extent.grow(arguments);
+    /// Tracks the extent of the arguments.
+    pub(super) fn scan_arguments(&mut self, arguments: &str) {
+        self.extent.scan(arguments);
     }
 
-    /// Keeps arguments until the name is there; whether there was room.
-    pub(super) fn hold(&mut self, arguments: &str) -> bool {
-        let fits = self.held.len() + arguments.len() <= MAX_HELD;
+    /// Buffers arguments until the name is known; returns whether they fit.
+    pub(super) fn buffer(&mut self, arguments: &str) -> bool {
+        let fits = self.buffered.len() + arguments.len() <= MAX_BUFFERED;
         if fits {
-            self.held.push_str(arguments);
+            self.buffered.push_str(arguments);
         }
         fits
     }
 
-    /// Whether a piece that could be of this call is of another one.
-    fn is_over_for(&self, piece: Piece<'_>) -> bool {
+    /// Whether the piece starts another call, although its index matches this one.
+    fn is_followed_by(&self, piece: ToolCallPiece<'_>) -> bool {
         let Some(name) = piece.name else {
-            // Some servers make a new id for every piece, so an id alone begins no call before the last one is
-            // complete.
-            return piece.id.is_some() && piece.id != self.native() && self.extent.is_complete();
+            // Some servers generate a new id for every piece, so an id alone starts a new call only after the arguments
+            // are complete.
+            return piece.id.is_some() && piece.id != self.native_id() && self.extent.is_complete();
         };
-        match (piece.id, self.native()) {
-            (Some(new), Some(held)) => new != held,
-            // A call that has all of its arguments does not get a name again.
+        match (piece.id, self.native_id()) {
+            (Some(new), Some(known)) => new != known,
+            // The name is not repeated after complete arguments.
             _ => !self.name.is_empty() && (*self.name != *name || self.extent.is_complete()),
         }
     }
 }
 
-/// The call that the piece is of, if it has begun.
-pub(super) fn find(calls: &[Call], piece: Piece<'_>) -> Option<usize> {
-    if piece.alone {
+/// The index of the piece's call in `calls`; `None` if the piece starts a new call.
+pub(super) fn find_call(calls: &[OpenToolCall], piece: ToolCallPiece<'_>) -> Option<usize> {
+    if piece.is_whole {
         return None;
     }
-    let same_index = |call: &Call| piece.index.is_none() || call.index == piece.index;
+    let same_index = |call: &OpenToolCall| piece.index.is_none() || call.index == piece.index;
     if let Some(id) = piece.id
-        && let Some(at) = calls.iter().rposition(|call| call.native() == Some(id) && same_index(call))
+        && let Some(at) = calls.iter().rposition(|call| call.native_id() == Some(id) && same_index(call))
     {
         return Some(at);
     }
     let at = calls.iter().rposition(same_index)?;
-    (!calls[at].is_over_for(piece)).then_some(at)
+    (!calls[at].is_followed_by(piece)).then_some(at)
 }
 
-/// How far a JSON object has come, without keeping it.
+/// Detects the end of a JSON object in streamed text, without storing the text.
 #[derive(Debug, Default)]
-struct Extent {
+struct JsonExtent {
     depth: u32,
-    begun: bool,
+    is_started: bool,
     in_string: bool,
     escaped: bool,
 }
 
-impl Extent {
-    fn grow(&mut self, text: &str) {
+impl JsonExtent {
+    fn scan(&mut self, text: &str) {
         for byte in text.bytes() {
             if self.escaped {
                 self.escaped = false;
@@ -129,7 +129,7 @@ impl Extent {
                 match byte {
                     b'"' => self.in_string = true,
                     b'{' | b'[' => {
-                        self.begun = true;
+                        self.is_started = true;
                         self.depth = self.depth.saturating_add(1);
                     }
                     b'}' | b']' => self.depth = self.depth.saturating_sub(1),
@@ -140,7 +140,7 @@ impl Extent {
     }
 
     fn is_complete(&self) -> bool {
-        self.begun && self.depth == 0 && !self.in_string
+        self.is_started && self.depth == 0 && !self.in_string
     }
 }
 
@@ -149,10 +149,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_complete_with_its_last_bracket() {
+    fn object_is_complete_after_its_last_bracket() {
         let complete = |pieces: &[&str]| {
-            let mut extent = Extent::default();
-            pieces.iter().for_each(|piece| extent.grow(piece));
+            let mut extent = JsonExtent::default();
+            pieces.iter().for_each(|piece| extent.scan(piece));
             extent.is_complete()
         };
         assert!(complete(&["{}"]));

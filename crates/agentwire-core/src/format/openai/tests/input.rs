@@ -5,7 +5,7 @@ fn body(input: &RunInput) -> Value {
 }
 
 #[test]
-fn a_request_streams_and_asks_for_usage() {
+fn request_streams_and_includes_usage() {
     let mut input = RunInput::new("t", "r");
     input.tools.push(tool("ask"));
     input.tools.push(Tool {
@@ -34,7 +34,7 @@ fn a_request_streams_and_asks_for_usage() {
 }
 
 #[test]
-fn every_call_is_answered_behind_its_message() {
+fn every_call_is_followed_by_a_result() {
     let mut input = RunInput::new("t", "r");
     let calls =
         vec![ToolCall::new("k1", "a", "{}"), ToolCall::new("k2", "b", ""), ToolCall::new("k3", "c", "{}")];
@@ -52,9 +52,9 @@ fn every_call_is_answered_behind_its_message() {
         result("4", "k1", Content::Parts(vec![ContentPart::text("seen"), image]), None),
         result("5", "nobody", "x".into(), None),
     ];
-    let said = &body(&input)["messages"];
+    let messages = &body(&input)["messages"];
     assert_eq!(
-        *said,
+        *messages,
         json!([
             {"role": "system", "content": "Be brief."},
             {"role": "assistant", "content": null, "tool_calls": [
@@ -72,7 +72,7 @@ fn every_call_is_answered_behind_its_message() {
 }
 
 #[test]
-fn messages_of_all_roles_and_parts_are_sent() {
+fn sends_messages_of_all_roles_and_parts() {
     let data = |mime: &str| PartSource::Data { value: "QUJD".into(), mime_type: mime.into() };
     let parts = vec![
         ContentPart::text("Look:"),
@@ -106,9 +106,9 @@ fn messages_of_all_roles_and_parts_are_sent() {
         Message::assistant("8", "No"),
         Message::assistant("9", ""),
     ];
-    let said = body(&input);
+    let body = body(&input);
     assert_eq!(
-        said["messages"].as_array().unwrap()[1..],
+        body["messages"].as_array().unwrap()[1..],
         *json!([
             {"role": "system", "content": "s"},
             {"role": "system", "content": "d"},
@@ -131,7 +131,7 @@ fn messages_of_all_roles_and_parts_are_sent() {
 }
 
 #[test]
-fn what_was_answered_can_be_asked_on() {
+fn reasoning_details_are_sent_back() {
     let (events, _) = read(&[
         delta(json!({"reasoning_details": [{"type": "reasoning.text", "text": "a", "index": 0}]})),
         delta(

@@ -44,8 +44,8 @@ fn read(frames: &[Value]) -> (Vec<Event>, Option<String>) {
     golden::read_framed(&FORMAT, Framing::Sse, sse(frames).as_bytes(), usize::MAX, &[])
 }
 
-/// The events of a stream whose request is known.
-fn answer(frames: &[Value], request: RunInput) -> Vec<Event> {
+/// The events of a stream with a known request.
+fn read_for(frames: &[Value], request: RunInput) -> Vec<Event> {
     let options = SourceOptions {
         thread: request.thread.clone(),
         run: request.run.clone(),

@@ -1,13 +1,13 @@
 use super::*;
 
 #[test]
-fn calls_of_declared_tools_are_what_the_run_waits_for() {
+fn calls_of_declared_tools_are_pending() {
     let mut request = RunInput::new("t", "r");
     request.tools.push(tool("ask"));
     let own = delta(
         json!({"tool_calls": [{"index": 1, "id": "k2", "function": {"name": "mine", "arguments": "{}"}}]}),
     );
-    let events = answer(&[call("k1", "ask"), own, stop("tool_calls")], request);
+    let events = read_for(&[call("k1", "ask"), own, stop("tool_calls")], request);
     let Some(Body::RunFinished(finished)) = events.last().map(|event| &event.body) else {
         panic!("{events:#?}")
     };
@@ -15,14 +15,14 @@ fn calls_of_declared_tools_are_what_the_run_waits_for() {
 }
 
 #[test]
-fn ids_that_the_conversation_has_are_not_used_again() {
+fn ids_of_the_conversation_are_not_reused() {
     let mut request = RunInput::new("t", "r");
     let body = MessageBody::Assistant {
         content: None,
         tool_calls: Some(vec![ToolCall::new("call_0", "ask", "{}")]),
     };
     request.messages.push(Message::new("c1", body));
-    let events = answer(&[call("call_0", "ask"), stop("tool_calls")], request);
+    let events = read_for(&[call("call_0", "ask"), stop("tool_calls")], request);
     let started = events.iter().find_map(|event| match &event.body {
         Body::ToolStart { call, parent, .. } => Some((call.to_string(), parent.clone())),
         _ => None,
@@ -31,7 +31,7 @@ fn ids_that_the_conversation_has_are_not_used_again() {
 }
 
 #[test]
-fn a_response_without_an_id_is_named_after_the_run() {
+fn response_without_an_id_gets_one_from_the_run() {
     let (events, _) = read(&[json!({"choices": [{"delta": {"content": "x"}}]}), stop("stop")]);
     assert!(
         matches!(&events[1].body, Body::TextStart { message, .. } if &**message == "r:message"),
@@ -40,13 +40,13 @@ fn a_response_without_an_id_is_named_after_the_run() {
 }
 
 #[test]
-fn a_chunk_that_is_taken_apart_says_the_same_as_one_that_is_not() {
-    for said in [
+fn fast_path_and_full_decoding_agree() {
+    for members in [
         json!({"content": "a\u{e9}\n"}),
         json!({"reasoning": "b"}),
         json!({"reasoning_content": "c", "content": ""}),
     ] {
-        let plain = delta(said.clone());
+        let plain = delta(members.clone());
         let mut odd = plain.clone();
         odd["some_new_member"] = json!(1);
         assert_eq!(read(&[plain, stop("stop")]), read(&[odd, stop("stop")]));
@@ -54,17 +54,17 @@ fn a_chunk_that_is_taken_apart_says_the_same_as_one_that_is_not() {
 }
 
 #[test]
-fn what_is_said_twice_under_two_names_is_thought_once() {
+fn reasoning_in_two_members_is_emitted_once() {
     let (events, _) = read(&[delta(json!({"reasoning": "x", "reasoning_content": "x"})), stop("stop")]);
     let thoughts =
         |events: &[Event]| events.iter().filter(|event| event.kind() == "REASONING_MESSAGE_CONTENT").count();
     assert_eq!(thoughts(&events), 1);
     let (events, _) = read(&[delta(json!({"reasoning": "x", "reasoning_content": ""})), stop("stop")]);
-    assert_eq!(thoughts(&events), 1, "an empty one says nothing");
+    assert_eq!(thoughts(&events), 1, "an empty member is ignored");
 }
 
 #[test]
-fn text_behind_a_call_goes_on_with_the_message() {
+fn text_after_a_call_continues_the_message() {
     let (events, _) = read(&[
         delta(json!({"content": "a"})),
         call("k", "f"),
@@ -84,7 +84,7 @@ fn text_behind_a_call_goes_on_with_the_message() {
 }
 
 #[test]
-fn nothing_behind_the_end_is_read() {
+fn frames_after_done_are_ignored() {
     let text =
         format!("{}data: [DONE]\n\n{}", sse(&[stop("stop")]), sse(&[delta(json!({"content": "late"}))]));
     let (events, failure) = golden::read_framed(&FORMAT, Framing::Sse, text.as_bytes(), usize::MAX, &[]);
@@ -93,14 +93,14 @@ fn nothing_behind_the_end_is_read() {
 }
 
 #[test]
-fn a_stream_without_a_completion_fails() {
+fn stream_without_a_completion_fails() {
     let (events, _) = golden::read_framed(&FORMAT, Framing::Sse, b"data: [DONE]\n\n", usize::MAX, &[]);
     let Some(Body::RunError(error)) = events.last().map(|event| &event.body) else { panic!("{events:#?}") };
     assert_eq!(error.code.as_deref(), Some("UPSTREAM_NO_EVENTS"));
 }
 
 #[test]
-fn what_is_malformed_is_named_by_its_path() {
+fn errors_name_the_path_of_malformed_members() {
     for (frame, path) in [
         (json!({"choices": 1}), "/choices"),
         (json!({"choices": [1]}), "/choices/0"),
@@ -128,7 +128,7 @@ fn what_is_malformed_is_named_by_its_path() {
 }
 
 #[test]
-fn errors_are_named_by_their_most_exact_word() {
+fn error_code_is_the_most_specific_name() {
     for (error, code, message) in [
         (json!({"error": {"message": "no", "type": "t", "code": "c"}}), "c", "no"),
         (json!({"error": {"message": "no", "type": "t", "code": null}}), "t", "no"),
@@ -141,10 +141,14 @@ fn errors_are_named_by_their_most_exact_word() {
         for before in [vec![], vec![delta(json!({"content": "x"}))]] {
             let (events, failure) = read(&[before, vec![error.clone()]].concat());
             assert_eq!(failure, None);
-            let Some(Body::RunError(said)) = events.last().map(|event| &event.body) else {
+            let Some(Body::RunError(error_event)) = events.last().map(|event| &event.body) else {
                 panic!("{events:#?}")
             };
-            assert_eq!((said.code.as_deref(), &*said.message), (Some(code), message), "{error}");
+            assert_eq!(
+                (error_event.code.as_deref(), &*error_event.message),
+                (Some(code), message),
+                "{error}"
+            );
         }
     }
 }

@@ -1,0 +1,35 @@
+//! Access to optional members, which servers also send as `null`.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::{
+    json::{Fields, Path, ReadError, text},
+    tally::Tally,
+};
+
+/// Takes a string member; `None` if it is missing or `null`.
+pub(super) fn string<'a>(
+    fields: &mut Fields<'a, '_>,
+    key: &str,
+    tally: &mut Tally,
+) -> Result<Option<Cow<'a, str>>, ReadError> {
+    let path = fields.path();
+    match fields.take_unless_null(key) {
+        Some(raw) => text(raw, Path::Key(&path, key), tally).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Visits the elements of an array member; returns whether the member is present and not `null`.
+pub(super) fn list<'a>(
+    fields: &mut Fields<'a, '_>,
+    key: &str,
+    each: impl FnMut(&'a RawValue, Path<'_>) -> Result<(), ReadError>,
+) -> Result<bool, ReadError> {
+    if fields.peek(key).is_some_and(|raw| raw.get() == "null") {
+        fields.take(key);
+    }
+    fields.array(key, each)
+}
