@@ -8,15 +8,28 @@ use crate::{
 };
 
 /// An optional string; `null` counts as absent.
-pub(crate) fn id(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Option<String>, ReadError> {
+pub(crate) fn opt_string(
+    f: &mut Fields<'_, '_>,
+    key: &str,
+    tally: &mut Tally,
+) -> Result<Option<String>, ReadError> {
     let path = f.path();
     let path = Path::Key(&path, key);
     f.take_unless_null(key).map(|raw| Ok(crate::json::text(raw, path, tally)?.into_owned())).transpose()
 }
 
+/// An optional id. The empty string counts as absent: clients send it for an id that they did not set.
+pub(crate) fn filled_id(
+    f: &mut Fields<'_, '_>,
+    key: &str,
+    tally: &mut Tally,
+) -> Result<Option<String>, ReadError> {
+    Ok(opt_string(f, key, tally)?.filter(|id| !id.is_empty()))
+}
+
 /// A required string.
-pub(crate) fn need(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<String, ReadError> {
-    id(f, key, tally)?.ok_or_else(|| f.missing(key, "a string"))
+pub(crate) fn need_string(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<String, ReadError> {
+    opt_string(f, key, tally)?.ok_or_else(|| f.missing(key, "a string"))
 }
 
 /// An optional object; `null` counts as absent.

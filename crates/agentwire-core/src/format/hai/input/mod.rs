@@ -10,7 +10,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     FORMAT,
-    fields::{id, need, object, some_json, text_or_json},
+    fields::{filled_id, need_string, object, opt_string, some_json, text_or_json},
     options::OPTIONS,
     reader::messages::{self as message_reader, MessagePurpose},
     writer::messages::{self as message_writer, MessageOptions},
@@ -40,12 +40,11 @@ pub fn from_json(
     tally: &mut Tally,
 ) -> Result<RunInput, ReadError> {
     let mut f = Fields::parse(body, Path::Root)?;
-    let filled = |id: Option<String>| id.filter(|id| !id.is_empty());
-    let thread = filled(id(&mut f, "threadId", tally)?).map_or_else(|| thread.clone(), ThreadId::from);
-    let run = filled(id(&mut f, "runId", tally)?).map_or_else(|| run.clone(), RunId::from);
+    let thread = filled_id(&mut f, "threadId", tally)?.map_or_else(|| thread.clone(), ThreadId::from);
+    let run = filled_id(&mut f, "runId", tally)?.map_or_else(|| run.clone(), RunId::from);
     let mut input = RunInput::new(thread, run);
-    input.parent_run = id(&mut f, "parentRunId", tally)?.map(Into::into);
-    input.protocol_version = id(&mut f, "protocolVersion", tally)?.map(Into::into);
+    input.parent_run = opt_string(&mut f, "parentRunId", tally)?.map(Into::into);
+    input.protocol_version = opt_string(&mut f, "protocolVersion", tally)?.map(Into::into);
     input.state = some_json(&mut f, "state", tally)?;
     input.messages = message_reader::read_list(&mut f, MessagePurpose::Request, &input.run, tally)?;
     if let Some(raw) = f.take_unless_null("tools") {
@@ -80,8 +79,8 @@ pub fn from_json(
 fn read_tool(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Tool, ReadError> {
     let mut f = Fields::of(raw, path)?;
     let tool = Tool {
-        name: need(&mut f, "name", tally)?.into(),
-        description: id(&mut f, "description", tally)?.unwrap_or_default().into(),
+        name: need_string(&mut f, "name", tally)?.into(),
+        description: opt_string(&mut f, "description", tally)?.unwrap_or_default().into(),
         parameters: some_json(&mut f, "parameters", tally)?,
         metadata: object(&mut f, "metadata", tally)?,
     };
@@ -96,12 +95,12 @@ fn read_context(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Con
         let raw = f.take_unless_null(key);
         raw.map(|raw| text_or_json(raw, Path::Key(&path, key), tally)).transpose()
     };
-    let context = match id(&mut f, "role", tally)? {
+    let context = match opt_string(&mut f, "role", tally)? {
         Some(role) => {
             Context { description: role.into(), value: value(&mut f, "content", tally)?.unwrap_or_default() }
         }
         None => Context {
-            description: id(&mut f, "description", tally)?.unwrap_or_default().into(),
+            description: opt_string(&mut f, "description", tally)?.unwrap_or_default().into(),
             value: value(&mut f, "value", tally)?.ok_or_else(|| f.missing("value", "a string"))?,
         },
     };

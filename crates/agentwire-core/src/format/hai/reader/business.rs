@@ -9,7 +9,7 @@ use super::{
     super::{
         delta::{self, DeltaOutput, OutputDelta, Placement},
         derived_ids::BlockTarget,
-        fields::{block_id, id, some_json},
+        fields::{block_id, filled_id, opt_string, some_json},
         nesting::compose,
         wire::ASSISTANT,
     },
@@ -177,9 +177,9 @@ impl HaiReader {
     /// The message id of a frame, or a default.
     fn wire_id(&mut self, f: &mut Fields<'_, '_>, event_type: &str) -> Result<MessageId, ReadError> {
         let tally = &mut self.context.tally;
-        let given = id(f, "messageId", tally)?.filter(|id| !id.is_empty());
+        let given = filled_id(f, "messageId", tally)?;
         // Where all messages share the id of the run, this is the id of the message.
-        let source = id(f, "sourceMessageId", tally)?.filter(|id| !id.is_empty());
+        let source = filled_id(f, "sourceMessageId", tally)?;
         if let Some(id) = source.or(given) {
             return Ok(self.context.interner.get(&id));
         }
@@ -221,8 +221,8 @@ impl HaiReader {
         const EVENT_TYPE: &str = "BUSINESS_DATA_START";
         let wire = self.wire_id(&mut f, EVENT_TYPE)?;
         let tally = &mut self.context.tally;
-        let role = id(&mut f, "role", tally)?;
-        let name = id(&mut f, "name", tally)?.map(Box::from);
+        let role = opt_string(&mut f, "role", tally)?;
+        let name = opt_string(&mut f, "name", tally)?.map(Box::from);
         let base = base.with_rest(&mut f, EVENT_TYPE, tally)?;
         let parsed = role.as_deref().and_then(Role::parse).filter(|role| role.is_textual());
         let odd_role = role.filter(|_| parsed.is_none()).map(|role| {
@@ -545,7 +545,7 @@ impl HaiReader {
         const EVENT_TYPE: &str = "BUSINESS_DATA_END";
         let wire = self.wire_id(&mut f, EVENT_TYPE)?;
         let tally = &mut self.context.tally;
-        let role = id(&mut f, "role", tally)?;
+        let role = opt_string(&mut f, "role", tally)?;
         let base = base.with_rest(&mut f, EVENT_TYPE, tally)?;
         self.flush(&wire, out);
         let tally = &mut self.context.tally;

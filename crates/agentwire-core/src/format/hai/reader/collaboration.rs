@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::{
     super::{
-        fields::{id, need},
+        fields::{filled_id, need_string},
         nesting::compose,
     },
     HaiReader,
@@ -50,9 +50,9 @@ impl HaiReader {
             }
         }
         let tally = &mut self.context.tally;
-        let from = need(&mut f, "from", tally)?;
-        let to = need(&mut f, "to", tally)?;
-        let wire = id(&mut f, "messageId", tally)?.filter(|id| !id.is_empty()).map(MessageId::from);
+        let from = need_string(&mut f, "from", tally)?;
+        let to = need_string(&mut f, "to", tally)?;
+        let wire = filled_id(&mut f, "messageId", tally)?.map(MessageId::from);
         let base = base.with_rest(&mut f, EVENT_TYPE, tally)?;
         if wire.is_none() {
             tally.note("missing id", EVENT_TYPE);
@@ -99,8 +99,7 @@ impl HaiReader {
         f: &mut Fields<'_, '_>,
         base: &FrameMembers,
     ) -> Result<(Option<MessageId>, Option<usize>), ReadError> {
-        let wire =
-            id(f, "messageId", &mut self.context.tally)?.filter(|id| !id.is_empty()).map(MessageId::from);
+        let wire = filled_id(f, "messageId", &mut self.context.tally)?.map(MessageId::from);
         let explicit = base.agui_str("messageId");
         let found = self.collaborations.iter().rposition(|open| match (&explicit, &wire) {
             (Some(id), _) => *open.id == **id,

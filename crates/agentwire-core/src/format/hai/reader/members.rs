@@ -5,7 +5,7 @@
 //! the canonical event under `hai`, from which the writer restores them.
 
 use super::super::{
-    fields::{id, object, some_json},
+    fields::{object, opt_string, some_json},
     metadata,
     nesting::fits,
     wire::{AGUI, HAI},
@@ -33,7 +33,7 @@ impl FrameMembers {
     pub(crate) fn read(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Self, ReadError> {
         Ok(Self {
             timestamp: timestamp(f, tally)?,
-            subagent: id(f, "subagentRunId", tally)?.map(SubagentId::from),
+            subagent: opt_string(f, "subagentRunId", tally)?.map(SubagentId::from),
             metadata: object(f, "metadata", tally)?,
             raw: some_json(f, "rawEvent", tally)?,
             agui: object(f, AGUI, tally)?,

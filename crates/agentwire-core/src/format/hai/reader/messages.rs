@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::{
     super::{
         delta::parse_documents,
-        fields::{id, object, some_json, text_or_json},
+        fields::{filled_id, object, opt_string, some_json, text_or_json},
         metadata::is_foreign,
         nesting::fits,
         wire::{AGUI, HAI},
@@ -62,12 +62,12 @@ fn read_message(
     messages: &mut Vec<Message>,
 ) -> Result<(), ReadError> {
     let mut f = Fields::of(raw, path)?;
-    let name = id(&mut f, "role", tally)?.ok_or_else(|| f.missing("role", "a role"))?;
+    let name = opt_string(&mut f, "role", tally)?.ok_or_else(|| f.missing("role", "a role"))?;
     let Some(role) = Role::parse(&name) else {
         tally.note("unknown role", &name);
         return Ok(());
     };
-    let message_id = match id(&mut f, "id", tally)?.filter(|id| !id.is_empty()) {
+    let message_id = match filled_id(&mut f, "id", tally)? {
         Some(id) => MessageId::from(id),
         None => {
             tally.note("missing id", "message");
@@ -94,9 +94,9 @@ fn read_message(
         return Ok(());
     }
     let mut members = MessageMembers {
-        name: id(&mut f, "name", tally)?.map(Into::into),
-        subagent: id(&mut f, "subagentRunId", tally)?.map(Into::into),
-        encrypted: id(&mut f, "encryptedValue", tally)?.map(Into::into),
+        name: opt_string(&mut f, "name", tally)?.map(Into::into),
+        subagent: opt_string(&mut f, "subagentRunId", tally)?.map(Into::into),
+        encrypted: opt_string(&mut f, "encryptedValue", tally)?.map(Into::into),
         metadata: object(&mut f, "metadata", tally)?,
         hai: Vec::new(),
     };
@@ -110,8 +110,8 @@ fn read_message(
         }
         Some(raw) => Some(Content::Text(text_or_json(raw, Path::Key(&path, "content"), tally)?)),
     };
-    let call = id(&mut f, "toolCallId", tally)?;
-    let error = id(&mut f, "error", tally)?.map(Box::from);
+    let call = opt_string(&mut f, "toolCallId", tally)?;
+    let error = opt_string(&mut f, "error", tally)?.map(Box::from);
     let mut calls = None;
     if let Some(raw) = f.take_unless_null("toolCalls") {
         let path = Path::Key(&path, "toolCalls");

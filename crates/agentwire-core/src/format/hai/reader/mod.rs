@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use self::{business::OpenMessage, collaboration::OpenCollaboration, members::FrameMembers};
 use super::{
     derived_ids::DerivedIds,
-    fields::{id, need, some_json, text_or_json},
+    fields::{filled_id, need_string, opt_string, some_json, text_or_json},
     proto,
     wire::{ASSISTANT, MESSAGES_SNAPSHOT, SKIP, SOURCE},
 };
@@ -156,7 +156,7 @@ impl HaiReader {
             "RAW" => {
                 let tally = &mut self.context.tally;
                 let event = f.json("event", tally)?.unwrap_or_else(Json::null);
-                let source = id(&mut f, "source", tally)?.map(Into::into);
+                let source = opt_string(&mut f, "source", tally)?.map(Into::into);
                 let base = base.with_rest(&mut f, &event_type, tally)?;
                 out.push(base.event(Body::Raw { event, source }, &[], tally));
                 Ok(())
@@ -216,24 +216,22 @@ impl HaiReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
-        // An empty id means that the client set none.
-        let filled = |id: Option<String>| id.filter(|id| !id.is_empty());
-        if let Some(thread) = filled(id(&mut f, "threadId", tally)?) {
+        if let Some(thread) = filled_id(&mut f, "threadId", tally)? {
             self.thread = thread.into();
         }
-        if let Some(run) = filled(id(&mut f, "runId", tally)?) {
+        if let Some(run) = filled_id(&mut f, "runId", tally)? {
             self.run = run.into();
         }
         let mut started = RunStarted::new(self.thread.clone(), self.run.clone());
-        started.parent_run = id(&mut f, "parentRunId", tally)?.map(Into::into);
-        started.protocol_version = id(&mut f, "protocolVersion", tally)?.map(Into::into);
+        started.parent_run = opt_string(&mut f, "parentRunId", tally)?.map(Into::into);
+        started.protocol_version = opt_string(&mut f, "protocolVersion", tally)?.map(Into::into);
         if let Some(raw) = f.take_unless_null("input") {
             let path = Path::Key(&Path::Root, "input");
             started.input = Some(Box::new(shapes::read_input(raw, path, tally)?));
         }
         self.run_message = run_message(&self.run);
         let mut hai = Vec::new();
-        if let Some(message) = filled(id(&mut f, "messageId", tally)?)
+        if let Some(message) = filled_id(&mut f, "messageId", tally)?
             && message != self.run_message
         {
             hai.push(("messageId", Json::string(&message)));
@@ -257,12 +255,11 @@ impl HaiReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
-        let filled = |id: Option<String>| id.filter(|id| !id.is_empty());
         let mut finished = RunFinished::new(self.thread.clone(), self.run.clone());
-        if let Some(thread) = filled(id(&mut f, "threadId", tally)?) {
+        if let Some(thread) = filled_id(&mut f, "threadId", tally)? {
             finished.thread = thread.into();
         }
-        if let Some(run) = filled(id(&mut f, "runId", tally)?) {
+        if let Some(run) = filled_id(&mut f, "runId", tally)? {
             finished.run = run.into();
         }
         finished.result = some_json(&mut f, "result", tally)?;
@@ -271,7 +268,7 @@ impl HaiReader {
         }
         finished.usage = shapes::read_usage(&mut f, tally)?;
         let mut hai = Vec::new();
-        if let Some(message) = id(&mut f, "messageId", tally)?.filter(|id| *id != self.run_message) {
+        if let Some(message) = opt_string(&mut f, "messageId", tally)?.filter(|id| *id != self.run_message) {
             hai.push(("messageId", Json::string(&message)));
         }
         read_odd_role(&mut f, &mut hai, tally)?;
@@ -290,7 +287,7 @@ impl HaiReader {
         let tally = &mut self.context.tally;
         let mut error = RunError::new("", None);
         // The standard defines no members of this event.
-        error.message = match id(&mut f, "message", tally)? {
+        error.message = match opt_string(&mut f, "message", tally)? {
             Some(message) => message.into(),
             None => {
                 tally.note("old shape", "RUN_ERROR without a message");
@@ -313,7 +310,8 @@ impl HaiReader {
             ("messageId", self.run_message.as_str()),
         ];
         for (key, current) in current {
-            if let Some(given) = id(&mut f, key, tally)?.filter(|given| !given.is_empty() && given != current)
+            if let Some(given) =
+                opt_string(&mut f, key, tally)?.filter(|given| !given.is_empty() && given != current)
             {
                 hai.push((key, Json::string(&given)));
             }
@@ -333,7 +331,7 @@ impl HaiReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
-        let name = need(&mut f, "stepName", tally)?.into();
+        let name = need_string(&mut f, "stepName", tally)?.into();
         let body = if event_type == "STEP_STARTED" {
             Body::StepStarted { name }
         } else {
@@ -341,7 +339,7 @@ impl HaiReader {
         };
         let mut hai = Vec::new();
         for (key, current) in [("threadId", self.thread.as_str()), ("runId", self.run.as_str())] {
-            if let Some(given) = id(&mut f, key, tally)?.filter(|given| given != current) {
+            if let Some(given) = opt_string(&mut f, key, tally)?.filter(|given| given != current) {
                 hai.push((key, Json::string(&given)));
             }
         }
@@ -376,8 +374,8 @@ impl HaiReader {
         let body = match event_type {
             "TOOL_CALL_START" => {
                 self.last_call = Some(call.clone());
-                let name = need(&mut f, "toolCallName", tally)?.into();
-                let parent = id(&mut f, "parentMessageId", tally)?.map(Into::into);
+                let name = need_string(&mut f, "toolCallName", tally)?.into();
+                let parent = opt_string(&mut f, "parentMessageId", tally)?.map(Into::into);
                 Body::ToolStart { call, name, parent }
             }
             "TOOL_CALL_ARGS" => {
@@ -399,7 +397,7 @@ impl HaiReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
-        let call: ToolCallId = match (id(&mut f, "toolCallId", tally)?, &self.last_call) {
+        let call: ToolCallId = match (opt_string(&mut f, "toolCallId", tally)?, &self.last_call) {
             (Some(call), _) if !call.is_empty() => call.into(),
             (_, Some(last)) => {
                 tally.note("missing id", "TOOL_CALL_RESULT");
@@ -409,7 +407,7 @@ impl HaiReader {
             (Some(empty), None) => empty.into(),
             (None, None) => return Err(f.missing("toolCallId", "a string")),
         };
-        let message = match id(&mut f, "messageId", tally)?.filter(|id| !id.is_empty()) {
+        let message = match filled_id(&mut f, "messageId", tally)? {
             Some(message) => message.into(),
             None => {
                 tally.note("missing id", "TOOL_CALL_RESULT");
@@ -433,8 +431,8 @@ impl HaiReader {
         if let Some(extra) = extra {
             hai.push(("extra", extra));
         }
-        let error = id(&mut f, "error", tally)?.map(Into::into);
-        let given_role = id(&mut f, "role", tally)?;
+        let error = opt_string(&mut f, "error", tally)?.map(Into::into);
+        let given_role = opt_string(&mut f, "role", tally)?;
         if let Some(role) = given_role.as_deref().filter(|role| *role != "tool") {
             hai.push(("role", Json::string(role)));
         }
@@ -512,7 +510,7 @@ impl HaiReader {
         out: &mut Vec<Event>,
     ) -> Result<(), ReadError> {
         let tally = &mut self.context.tally;
-        let name = need(&mut f, "name", tally)?;
+        let name = need_string(&mut f, "name", tally)?;
         if name.starts_with(WRAPPED_PREFIX) || name == FINISH_REASON {
             // The AG-UI reader unwraps its own carrier events.
             if let Some(event) = shapes::read_event(whole, &mut self.context)
@@ -566,7 +564,7 @@ fn read_odd_role(
     hai: &mut Vec<(&'static str, Json)>,
     tally: &mut Tally,
 ) -> Result<(), ReadError> {
-    if let Some(role) = id(f, "role", tally)?.filter(|role| role != ASSISTANT) {
+    if let Some(role) = opt_string(f, "role", tally)?.filter(|role| role != ASSISTANT) {
         hai.push(("role", Json::string(&role)));
     }
     Ok(())
@@ -579,7 +577,7 @@ fn read_operation(
     tally: &mut Tally,
 ) -> Result<(Option<PatchOp>, Option<String>), ReadError> {
     let mut f = Fields::of(raw, path)?;
-    let name = need(&mut f, "op", tally)?;
+    let name = need_string(&mut f, "op", tally)?;
     let Some(op) = Op::parse(&name) else {
         tally.note("unknown patch operation", &name);
         return Ok((None, None));
@@ -591,9 +589,9 @@ fn read_operation(
             Err(Path::Key(&path, key).error(format!("expected a JSON pointer, found `{text}`")))
         }
     };
-    let target = pointer(need(&mut f, "path", tally)?, "path")?;
+    let target = pointer(need_string(&mut f, "path", tally)?, "path")?;
     let (from, original) = if op.needs_from() {
-        (Some(pointer(need(&mut f, "from", tally)?, "from")?), None)
+        (Some(pointer(need_string(&mut f, "from", tally)?, "from")?), None)
     } else {
         let original = f
             .take_unless_null("from")

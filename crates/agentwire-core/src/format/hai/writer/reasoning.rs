@@ -122,8 +122,8 @@ impl HaiWriter {
         let started_at = members.timestamp();
         let mut thought =
             WrittenThought { wire: message.clone(), is_inferred: false, started_at, is_end_written: false };
-        let said = members.remove_str("messageId").map(MessageId::from);
-        if let Some(wire) = said.clone()
+        let requested = members.remove_str("messageId").map(MessageId::from);
+        if let Some(wire) = requested.clone()
             && members.is_empty()
             && matches!(self.open.spans.get(message), Some(ReasoningSpan::Inferred(parent, _)) if *parent == wire)
         {
@@ -131,7 +131,7 @@ impl HaiWriter {
             self.open.thoughts.insert(message.clone(), thought);
             return Fidelity::Exact;
         }
-        let (wire, is_new) = self.message_for(said, event.subagent.as_ref(), message);
+        let (wire, is_new) = self.message_for(requested, event.subagent.as_ref(), message);
         thought.wire = wire.clone();
         let fresh =
             is_new && self.shape != DeltaShape::Text && !self.open.wires.contains_key(&self.wire_id(&wire));
@@ -178,13 +178,13 @@ impl HaiWriter {
                 members.remove_object("data").as_ref(),
                 members.remove_object("output").as_ref(),
             );
-            let said = match self.open.spans.get(message) {
-                Some(ReasoningSpan::Inferred(_, said)) => said.clone(),
+            let details = match self.open.spans.get(message) {
+                Some(ReasoningSpan::Inferred(_, details)) => details.clone(),
                 _ => None,
             };
             if self.derived_ids.next_thought(&wire) == *message {
                 self.derived_ids.count_thought(&wire);
-                self.open_with_details(&wire, said.as_ref(), &bare, out);
+                self.open_with_details(&wire, details.as_ref(), &bare, out);
             } else {
                 self.open_idle(&wire, MessageStart::default(), &bare, out);
             }
@@ -223,13 +223,13 @@ impl HaiWriter {
         let bare = members.bare();
         if is_inferred {
             // The end is written already, or never: the reader infers it in both cases.
-            let mut said = self.members(event);
-            said.remove_redundant("messageId", &wire);
-            let open = said.remove_if("thinking", |flag| flag.get() == "true").is_some();
+            let mut rest = self.members(event);
+            rest.remove_redundant("messageId", &wire);
+            let open = rest.remove_if("thinking", |flag| flag.get() == "true").is_some();
             if open {
-                let _ = (said.remove_non_null("elapsed"), said.remove_non_null("collapse"));
+                let _ = (rest.remove_non_null("elapsed"), rest.remove_non_null("collapse"));
             }
-            if (is_end_written || open) && said.is_empty() {
+            if (is_end_written || open) && rest.is_empty() {
                 let wire = self.wire_id(&wire);
                 if !is_end_written && self.open.wires.contains_key(&wire) {
                     self.open.unfinished.push(wire);
