@@ -116,10 +116,8 @@ pub(super) fn assistant_part(
     match &*kind {
         "text" => {
             let text = f.need_str("text", tally)?;
-            let received = ReceivedMetadata::from_provider_metadata(
-                f.object("providerMetadata", tally)?.as_ref(),
-                "messageId",
-            );
+            let received =
+                ReceivedMetadata::parse(f.object("providerMetadata", tally)?.as_ref(), "messageId");
             turn.push_text(&text, received);
         }
         "reasoning" => read_reasoning(turn, &mut f, tally)?,
@@ -190,8 +188,7 @@ fn read_reasoning(
     tally: &mut Tally,
 ) -> Result<(), ReadError> {
     turn.reasoning_count += 1;
-    let received =
-        ReceivedMetadata::from_provider_metadata(f.object("providerMetadata", tally)?.as_ref(), "messageId");
+    let received = ReceivedMetadata::parse(f.object("providerMetadata", tally)?.as_ref(), "messageId");
     let mut encrypted = received.encrypted;
     // In version 4 the text is in `reasoning`, the signature in `details`.
     let content = match f.boxed("text", tally)? {
@@ -239,10 +236,8 @@ fn read_tool(
     let output = f.json("output", tally)?;
     let error = f.boxed("errorText", tally)?;
     let preliminary = f.bool("preliminary")?.unwrap_or(false);
-    let received = ReceivedMetadata::from_provider_metadata(
-        f.object("callProviderMetadata", tally)?.as_ref(),
-        "parentMessageId",
-    );
+    let received =
+        ReceivedMetadata::parse(f.object("callProviderMetadata", tally)?.as_ref(), "parentMessageId");
     let members = [
         (
             native::PROVIDER_EXECUTED,
@@ -251,10 +246,8 @@ fn read_tool(
         (native::TITLE, f.str(native::TITLE, tally)?.map(|title| Json::string(&title))),
         (native::TOOL_METADATA, f.object(native::TOOL_METADATA, tally)?.map(Json::from)),
     ];
-    let result_metadata = ReceivedMetadata::from_provider_metadata(
-        f.object("resultProviderMetadata", tally)?.as_ref(),
-        "messageId",
-    );
+    let result_metadata =
+        ReceivedMetadata::parse(f.object("resultProviderMetadata", tally)?.as_ref(), "messageId");
     let approval = match f.take_unless_null("approval") {
         Some(raw) => Some(ToolApproval::read(raw, Path::Key(&path, "approval"), tally)?),
         None => None,
@@ -436,7 +429,7 @@ fn read_source(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tal
 fn read_file(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
     turn.file_count += 1;
     let metadata = f.object("providerMetadata", tally)?;
-    let canonical = ReceivedMetadata::from_provider_metadata(metadata.as_ref(), "messageId").metadata;
+    let canonical = ReceivedMetadata::parse(metadata.as_ref(), "messageId").metadata;
     let members = metadata::agentwire_member(metadata.as_ref());
     let text = |key: &str| members.as_ref().and_then(|it| it.get_str(key));
     let ContentPart::Media { kind, source, metadata, .. } = media(f, tally)? else {

@@ -25,7 +25,7 @@ pub(in super::super) struct ReceivedMetadata {
 
 impl ReceivedMetadata {
     /// Reads `providerMetadata`; `id_key` is the member that names the canonical message.
-    pub(in super::super) fn from_provider_metadata(metadata: Option<&Object>, id_key: &str) -> Self {
+    pub(in super::super) fn parse(metadata: Option<&Object>, id_key: &str) -> Self {
         let Some(metadata) = metadata else { return Self::default() };
         let agentwire = agentwire_member(Some(metadata));
         let foreign = metadata.without(AGENTWIRE);

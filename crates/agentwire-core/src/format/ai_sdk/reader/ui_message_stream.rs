@@ -225,7 +225,7 @@ fn part_metadata(
     id_key: &str,
 ) -> Result<ReceivedMetadata, ReadError> {
     let metadata = f.object("providerMetadata", &mut b.tally)?;
-    Ok(ReceivedMetadata::from_provider_metadata(metadata.as_ref(), id_key))
+    Ok(ReceivedMetadata::parse(metadata.as_ref(), id_key))
 }
 
 /// Reads the metadata members of a chunk about a tool; the flag is true if the provider runs the tool.
@@ -353,8 +353,7 @@ fn read_file(
         source: decode::media_source(&url, Some(&media_type)),
         name: text("filename").map(Into::into),
     };
-    let mut metadata =
-        ReceivedMetadata::from_provider_metadata(provider_metadata.as_ref(), "messageId").metadata;
+    let mut metadata = ReceivedMetadata::parse(provider_metadata.as_ref(), "messageId").metadata;
     if is_reasoning {
         metadata = Some(metadata::with_native(metadata, native::REASONING, metadata::json_true()));
     }

@@ -172,9 +172,9 @@ impl PartEncoder for DataStreamEncoder {
         }
     }
 
-    fn tool_start(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall) {
+    fn tool_start(&mut self, out: &mut Frames, call: &WrittenToolCall) {
         write_object_line(out, "b", |w| {
-            w.str("toolCallId", id).str("toolName", &call.name);
+            w.str("toolCallId", &call.id).str("toolName", &call.name);
         });
     }
 
@@ -184,53 +184,39 @@ impl PartEncoder for DataStreamEncoder {
         });
     }
 
-    fn tool_input(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, input: &Json) {
+    fn tool_input(&mut self, out: &mut Frames, call: &WrittenToolCall, input: &Json) {
         write_object_line(out, "9", |w| {
-            w.str("toolCallId", id);
+            w.str("toolCallId", &call.id);
             write_name_and_args(w, call, input);
         });
     }
 
-    fn tool_input_error(
-        &mut self,
-        out: &mut Frames,
-        id: &ToolCallId,
-        call: &WrittenToolCall,
-        input: &Json,
-        error: &str,
-    ) {
-        self.tool_input(out, id, call, input);
-        self.tool_error(out, id, call, error);
+    fn tool_input_error(&mut self, out: &mut Frames, call: &WrittenToolCall, input: &Json, error: &str) {
+        self.tool_input(out, call, input);
+        self.tool_error(out, call, error);
     }
 
-    fn tool_output(
-        &mut self,
-        out: &mut Frames,
-        id: &ToolCallId,
-        call: &WrittenToolCall,
-        output: &Json,
-        _: &PartMetadata,
-    ) {
+    fn tool_output(&mut self, out: &mut Frames, call: &WrittenToolCall, output: &Json, _: &PartMetadata) {
         write_object_line(out, "a", |w| {
-            w.str("toolCallId", id).json("result", output);
+            w.str("toolCallId", &call.id).json("result", output);
             write_repeated_call(w, call);
         });
     }
 
-    fn tool_error(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, error: &str) {
+    fn tool_error(&mut self, out: &mut Frames, call: &WrittenToolCall, error: &str) {
         write_object_line(out, "a", |w| {
-            w.str("toolCallId", id).nested("result", |w| {
+            w.str("toolCallId", &call.id).nested("result", |w| {
                 w.str("error", error);
             });
             write_repeated_call(w, call);
         });
     }
 
-    fn tool_denied(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, error: &str) {
-        self.tool_error(out, id, call, error);
+    fn tool_denied(&mut self, out: &mut Frames, call: &WrittenToolCall, error: &str) {
+        self.tool_error(out, call, error);
     }
 
-    fn tool_progress(&mut self, _: &mut Frames, _: &ToolCallId, _: &WrittenToolCall, _: &Json) -> bool {
+    fn tool_progress(&mut self, _: &mut Frames, _: &WrittenToolCall, _: &Json) -> bool {
         false
     }
 

@@ -264,8 +264,7 @@ impl Writer for LangChainDialectWriter {
             Body::ReasoningDelta { .. } => Fidelity::Dropped("reasoning is sent by hand (reasoning=auto)"),
             Body::ToolStart { call, name, .. } => {
                 self.write_nodes(out);
-                let new = WrittenToolCall { name: name.clone(), ..WrittenToolCall::default() };
-                self.calls.start(call, new);
+                self.calls.start(WrittenToolCall::new(call, name.clone()));
                 Fidelity::Exact
             }
             Body::ToolArgs { call, delta } => {

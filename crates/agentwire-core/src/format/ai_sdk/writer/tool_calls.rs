@@ -24,8 +24,9 @@ const MAX_ARGUMENTS: usize = DEFAULT_MAX_FRAME;
 const MAX_KEPT_RESULTS: usize = DEFAULT_MAX_FRAME;
 
 /// One tool call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct WrittenToolCall {
+    pub(super) id: ToolCallId,
     pub(super) name: Box<str>,
     /// Message that contains the call.
     pub(super) parent: Option<MessageId>,
@@ -97,10 +98,10 @@ impl ToolCallTable {
     }
 
     /// Adds a call whose arguments are complete or unavailable.
-    pub(super) fn insert(&mut self, id: &ToolCallId, call: WrittenToolCall) {
+    pub(super) fn insert(&mut self, call: WrittenToolCall) {
         self.evict_oldest();
         self.unanswered += usize::from(call.needs_result());
-        if let Some(old) = self.calls.insert(id.clone(), call) {
+        if let Some(old) = self.calls.insert(call.id.clone(), call) {
             self.open -= usize::from(old.is_open);
             self.unanswered -= usize::from(old.needs_result());
         }
@@ -134,14 +135,14 @@ impl ToolCallTable {
 
     /// Opens a call. If it already has a result, that is written again when the arguments are complete: clients treat a
     /// starting call as unanswered, while in the canonical model a call with a result is finished.
-    pub(super) fn start(&mut self, id: &ToolCallId, mut call: WrittenToolCall) {
-        if let Some(earlier) = self.calls.get_mut(id).filter(|earlier| earlier.has_result) {
+    pub(super) fn start(&mut self, mut call: WrittenToolCall) {
+        if let Some(earlier) = self.calls.get_mut(&call.id).filter(|earlier| earlier.has_result) {
             call.result = earlier.result.take();
             self.kept -= call.result.as_deref().map_or(0, ResultOfCall::size);
             call.is_denied = earlier.is_denied;
             call.is_repeated = true;
         }
-        self.insert(id, WrittenToolCall { is_open: true, ..call });
+        self.insert(WrittenToolCall { is_open: true, ..call });
         self.open += 1;
     }
 
@@ -192,6 +193,27 @@ impl ResultOfCall {
 }
 
 impl WrittenToolCall {
+    pub(super) fn new(id: &ToolCallId, name: impl Into<Box<str>>) -> Self {
+        Self {
+            id: id.clone(),
+            name: name.into(),
+            parent: None,
+            arguments: String::new(),
+            is_truncated: false,
+            is_open: false,
+            has_result: false,
+            is_static: false,
+            is_earlier: false,
+            is_provider_executed: false,
+            has_approval_request: false,
+            is_denied: false,
+            metadata: PartMetadata::default(),
+            result: None,
+            is_repeated: false,
+            repeated_input: None,
+        }
+    }
+
     /// The member `aiSdk` of the call's metadata.
     pub(super) fn native_metadata(&self) -> Option<Object> {
         metadata::native(self.metadata.metadata.as_ref())
@@ -220,9 +242,9 @@ mod tests {
     #[test]
     fn table_is_bounded_and_keeps_open_calls() {
         let mut calls = ToolCallTable::default();
-        calls.start(&"open".into(), WrittenToolCall::default());
+        calls.start(WrittenToolCall::new(&"open".into(), "tool"));
         for n in 0..3 * MAX_CALLS {
-            calls.insert(&n.to_string().into(), WrittenToolCall::default());
+            calls.insert(WrittenToolCall::new(&n.to_string().into(), "tool"));
         }
         assert!(calls.calls.len() <= MAX_CALLS);
         assert!(calls.push_arguments(&"open".into(), "x"));

@@ -99,15 +99,9 @@ impl UiMessageStreamEncoder {
     }
 
     /// Members of a call with its whole input.
-    fn write_input_members(
-        &self,
-        w: &mut ObjectWriter<'_>,
-        id: &ToolCallId,
-        call: &WrittenToolCall,
-        input: &Json,
-    ) {
+    fn write_input_members(&self, w: &mut ObjectWriter<'_>, call: &WrittenToolCall, input: &Json) {
         let metadata = call.metadata.to_provider_metadata("parentMessageId", call.parent.as_deref());
-        w.str("toolCallId", id)
+        w.str("toolCallId", &call.id)
             .str("toolName", &call.name)
             .json("input", input)
             .opt_json("providerMetadata", metadata.as_ref());
@@ -224,9 +218,9 @@ impl PartEncoder for UiMessageStreamEncoder {
         });
     }
 
-    fn tool_start(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall) {
+    fn tool_start(&mut self, out: &mut Frames, call: &WrittenToolCall) {
         write_chunk(out, "tool-input-start", |w| {
-            w.str("toolCallId", id).str("toolName", &call.name);
+            w.str("toolCallId", &call.id).str("toolName", &call.name);
             self.write_call_members(w, call);
         });
     }
@@ -242,24 +236,17 @@ impl PartEncoder for UiMessageStreamEncoder {
         );
     }
 
-    fn tool_input(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, input: &Json) {
-        write_chunk(out, "tool-input-available", |w| self.write_input_members(w, id, call, input));
+    fn tool_input(&mut self, out: &mut Frames, call: &WrittenToolCall, input: &Json) {
+        write_chunk(out, "tool-input-available", |w| self.write_input_members(w, call, input));
     }
 
-    fn tool_input_error(
-        &mut self,
-        out: &mut Frames,
-        id: &ToolCallId,
-        call: &WrittenToolCall,
-        input: &Json,
-        error: &str,
-    ) {
+    fn tool_input_error(&mut self, out: &mut Frames, call: &WrittenToolCall, input: &Json, error: &str) {
         if self.version == SdkVersion::Five {
-            self.tool_input(out, id, call, input);
-            return self.tool_error(out, id, call, error);
+            self.tool_input(out, call, input);
+            return self.tool_error(out, call, error);
         }
         write_chunk(out, "tool-input-error", |w| {
-            self.write_input_members(w, id, call, input);
+            self.write_input_members(w, call, input);
             w.str("errorText", error);
         });
     }
@@ -267,7 +254,6 @@ impl PartEncoder for UiMessageStreamEncoder {
     fn tool_output(
         &mut self,
         out: &mut Frames,
-        id: &ToolCallId,
         call: &WrittenToolCall,
         output: &Json,
         metadata: &PartMetadata,
@@ -275,40 +261,34 @@ impl PartEncoder for UiMessageStreamEncoder {
         let providers = part_metadata::provider_metadata(metadata.metadata.as_ref())
             .filter(|_| self.version == SdkVersion::Seven);
         write_chunk(out, "tool-output-available", |w| {
-            w.str("toolCallId", id).json("output", output);
+            w.str("toolCallId", &call.id).json("output", output);
             write_tool_members(w, call);
             w.opt_object("providerMetadata", providers.as_ref());
         });
     }
 
-    fn tool_error(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, error: &str) {
+    fn tool_error(&mut self, out: &mut Frames, call: &WrittenToolCall, error: &str) {
         write_chunk(out, "tool-output-error", |w| {
-            w.str("toolCallId", id).str("errorText", error);
+            w.str("toolCallId", &call.id).str("errorText", error);
             write_tool_members(w, call);
         });
     }
 
-    fn tool_denied(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, error: &str) {
+    fn tool_denied(&mut self, out: &mut Frames, call: &WrittenToolCall, error: &str) {
         if self.version == SdkVersion::Five {
-            return self.tool_error(out, id, call, error);
+            return self.tool_error(out, call, error);
         }
         write_chunk(out, "tool-output-denied", |w| {
-            w.str("toolCallId", id);
+            w.str("toolCallId", &call.id);
         });
     }
 
-    fn tool_progress(
-        &mut self,
-        out: &mut Frames,
-        id: &ToolCallId,
-        call: &WrittenToolCall,
-        output: &Json,
-    ) -> bool {
+    fn tool_progress(&mut self, out: &mut Frames, call: &WrittenToolCall, output: &Json) -> bool {
         if self.version == SdkVersion::Five {
             return false;
         }
         write_chunk(out, "tool-output-available", |w| {
-            w.str("toolCallId", id).json("output", output);
+            w.str("toolCallId", &call.id).json("output", output);
             write_tool_members(w, call);
             w.bool("preliminary", true);
         });

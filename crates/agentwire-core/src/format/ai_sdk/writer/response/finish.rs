@@ -85,7 +85,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
         let input = self.sanitized(&encode::tool_input(arguments));
         let is_open = |call: &&WrittenToolCall| call.is_earlier && !call.has_result;
         if let Some(call) = self.tools.calls.get(id).filter(is_open).filter(|_| !self.steps.has_started) {
-            self.encoder.tool_input(out, id, call, &input);
+            self.encoder.tool_input(out, call, &input);
         }
     }
 
@@ -95,7 +95,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
         let denied: Vec<_> = denied.map(|(id, _)| id.clone()).collect();
         for id in denied {
             if let Some(call) = self.tools.calls.set_has_result(&id) {
-                self.encoder.tool_denied(out, &id, call, wire::DENIED);
+                self.encoder.tool_denied(out, call, wire::DENIED);
             }
         }
     }
@@ -136,14 +136,13 @@ impl<E: PartEncoder> ResponseWriter<E> {
         for interrupt in as_calls {
             let id: ToolCallId = encode::interrupt_call_id(&interrupt.id).into();
             let call = WrittenToolCall {
-                name: INTERRUPT_TOOL.into(),
                 // Clients of the first builds of version 5 cannot answer a dynamic part.
                 is_static: true,
-                ..WrittenToolCall::default()
+                ..WrittenToolCall::new(&id, INTERRUPT_TOOL)
             };
             let input = self.sanitized(encode::interrupt_data(interrupt).as_json());
             self.steps.current.has_tools = true;
-            self.encoder.tool_input(out, &id, &call, &input);
+            self.encoder.tool_input(out, &call, &input);
         }
         if self.steps.current.is_open {
             self.finish_step(out);

@@ -62,36 +62,22 @@ pub(super) trait PartEncoder: Send {
     fn reasoning_start(&mut self, out: &mut Frames, message: &MessageId, metadata: &PartMetadata);
     fn reasoning_delta(&mut self, out: &mut Frames, message: &MessageId, delta: &str);
     fn reasoning_end(&mut self, out: &mut Frames, message: &MessageId, metadata: Option<&PartMetadata>);
-    fn tool_start(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall);
+    fn tool_start(&mut self, out: &mut Frames, call: &WrittenToolCall);
     fn tool_delta(&mut self, out: &mut Frames, id: &ToolCallId, delta: &str);
-    fn tool_input(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, input: &Json);
+    fn tool_input(&mut self, out: &mut Frames, call: &WrittenToolCall, input: &Json);
     /// A call with invalid arguments, which clients must not run.
-    fn tool_input_error(
-        &mut self,
-        out: &mut Frames,
-        id: &ToolCallId,
-        call: &WrittenToolCall,
-        input: &Json,
-        error: &str,
-    );
+    fn tool_input_error(&mut self, out: &mut Frames, call: &WrittenToolCall, input: &Json, error: &str);
     fn tool_output(
         &mut self,
         out: &mut Frames,
-        id: &ToolCallId,
         call: &WrittenToolCall,
         output: &Json,
         metadata: &PartMetadata,
     );
-    fn tool_error(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, error: &str);
-    fn tool_denied(&mut self, out: &mut Frames, id: &ToolCallId, call: &WrittenToolCall, error: &str);
+    fn tool_error(&mut self, out: &mut Frames, call: &WrittenToolCall, error: &str);
+    fn tool_denied(&mut self, out: &mut Frames, call: &WrittenToolCall, error: &str);
     /// A preliminary output; returns false if the protocol cannot mark it as preliminary.
-    fn tool_progress(
-        &mut self,
-        out: &mut Frames,
-        id: &ToolCallId,
-        call: &WrittenToolCall,
-        output: &Json,
-    ) -> bool;
+    fn tool_progress(&mut self, out: &mut Frames, call: &WrittenToolCall, output: &Json) -> bool;
     /// Returns true if the protocol has approval requests.
     fn has_approvals(&self) -> bool;
     fn approval_request(&mut self, out: &mut Frames, interrupt: &Interrupt, call: &ToolCallId);

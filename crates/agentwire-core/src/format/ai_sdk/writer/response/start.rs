@@ -118,15 +118,8 @@ impl<E: PartEncoder> ResponseWriter<E> {
         for message in earlier {
             for call in message.tool_calls() {
                 let is_static = input::is_static(call) || self.options.ui_tools.contains(&call.name);
-                self.tools.calls.insert(
-                    &call.id,
-                    WrittenToolCall {
-                        name: call.name.clone(),
-                        is_static,
-                        is_earlier: true,
-                        ..WrittenToolCall::default()
-                    },
-                );
+                let call = WrittenToolCall::new(&call.id, call.name.clone());
+                self.tools.calls.insert(WrittenToolCall { is_static, is_earlier: true, ..call });
             }
         }
     }

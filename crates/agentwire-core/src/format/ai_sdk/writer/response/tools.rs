@@ -47,15 +47,14 @@ impl<E: PartEncoder> ResponseWriter<E> {
             self.steps.current.has_tools = true;
         }
         let call = WrittenToolCall {
-            name: name.into(),
             is_static: self.options.ui_tools.contains(name) || is_static(event.metadata()),
             is_provider_executed: metadata::has_native_flag(event.metadata(), native::PROVIDER_EXECUTED),
             metadata: PartMetadata::of(event),
             parent: parent.cloned(),
-            ..WrittenToolCall::default()
+            ..WrittenToolCall::new(id, name)
         };
-        self.encoder.tool_start(out, id, &call);
-        self.tools.calls.start(id, call);
+        self.encoder.tool_start(out, &call);
+        self.tools.calls.start(call);
         Fidelity::Exact
     }
 
@@ -143,7 +142,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
                 self.encoder.tool_delta(out, &id, "{}");
             }
             if let Some(call) = self.tools.calls.set_has_result(&id) {
-                self.encoder.tool_error(out, &id, call, wire::UNFINISHED);
+                self.encoder.tool_error(out, call, wire::UNFINISHED);
             }
         }
     }
@@ -162,8 +161,8 @@ impl<E: PartEncoder> ResponseWriter<E> {
         let input = self.sanitized(&input);
         if let Some(call) = self.tools.calls.get_mut(id) {
             match error {
-                Some(error) => self.encoder.tool_input_error(out, id, call, &input, &error),
-                None => self.encoder.tool_input(out, id, call, &input),
+                Some(error) => self.encoder.tool_input_error(out, call, &input, &error),
+                None => self.encoder.tool_input(out, call, &input),
             }
             call.repeated_input = call.is_repeated.then(|| input.clone());
         }
@@ -217,7 +216,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
         let is_denied = call.is_denied;
         let text = result.content.text();
         match &result.error {
-            None if !is_denied => self.encoder.tool_output(out, id, call, &output, &part_metadata),
+            None if !is_denied => self.encoder.tool_output(out, call, &output, &part_metadata),
             error => {
                 let error = error.as_deref().filter(|error| !error.is_empty());
                 let error = error.or(Some(text.as_str()).filter(|text| !text.is_empty()));
@@ -233,9 +232,9 @@ impl<E: PartEncoder> ResponseWriter<E> {
                     call.has_approval_request = true;
                 }
                 if is_denied && (call.has_approval_request || call.is_earlier) {
-                    self.encoder.tool_denied(out, id, call, error);
+                    self.encoder.tool_denied(out, call, error);
                 } else {
-                    self.encoder.tool_error(out, id, call, error);
+                    self.encoder.tool_error(out, call, error);
                 }
                 if !text.is_empty() && text != error {
                     fidelity = Fidelity::Approximated("a failed tool has an error text and no output");
@@ -256,9 +255,9 @@ impl<E: PartEncoder> ResponseWriter<E> {
         self.prepare_part(out);
         self.steps.current.has_tools = true;
         let is_static = self.options.ui_tools.contains(&name);
-        let call = WrittenToolCall { is_static, name, ..WrittenToolCall::default() };
-        self.encoder.tool_input(out, id, &call, &input);
-        self.tools.calls.insert(id, call);
+        let call = WrittenToolCall { is_static, ..WrittenToolCall::new(id, name) };
+        self.encoder.tool_input(out, &call, &input);
+        self.tools.calls.insert(call);
     }
 
     pub(super) fn tool_progress(&mut self, value: &Json, out: &mut Frames) -> Option<Fidelity> {
@@ -266,7 +265,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
         let id: ToolCallId = value.get_str("toolCallId")?.into();
         let output = self.sanitized(&value.member("output")?);
         let call = self.tools.calls.get(&id).filter(|call| !call.is_open && !call.has_result)?;
-        if self.encoder.tool_progress(out, &id, call, &output) {
+        if self.encoder.tool_progress(out, call, &output) {
             return Some(Fidelity::Exact);
         }
         self.write_data(out, data_part::TOOL_PROGRESS, Some(&id), value.as_json(), true);
