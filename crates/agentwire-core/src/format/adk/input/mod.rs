@@ -50,7 +50,7 @@ pub struct AdkRequest {
 pub struct AdkApi {
     app: Box<str>,
     user: Box<str>,
-    /// Whether a client may set state that outlives the session: keys with the prefix `app:` or `user:`.
+    /// True if a client may set state that outlives the session: keys with the prefix `app:` or `user:`.
     pub allow_shared_state: bool,
 }
 

@@ -65,7 +65,7 @@ impl AgentStreams {
         Some(messages)
     }
 
-    /// Whether a turn from this origin is still streaming.
+    /// True if a turn from this origin is still streaming.
     pub(super) fn is_busy(&self, origin: EventOrigin<'_>) -> bool {
         self.all.iter().any(|stream| stream.turn.is_some() && stream.is_at(origin))
     }

@@ -81,7 +81,7 @@ impl AdkFailure {
         Some(Self::new(UPSTREAM_REFUSED, &messages.collect::<Vec<_>>().join("; ")))
     }
 
-    /// Whether progress of the node at `path` shows that the workflow recovered: it is the node that raised the error,
+    /// True if progress of the node at `path` shows that the workflow recovered: it is the node that raised the error,
     /// or an ancestor.
     pub(super) fn is_recovered_by(&self, path: &str) -> bool {
         self.raised.as_ref().is_some_and(|raised| {
@@ -90,12 +90,12 @@ impl AdkFailure {
         })
     }
 
-    /// Whether the code is the class of an exception; finish reasons of models are all upper case.
+    /// True if the code is the class of an exception; finish reasons of models are all upper case.
     pub(super) fn is_exception(&self) -> bool {
         self.code.contains(|letter: char| letter.is_ascii_lowercase())
     }
 
-    /// Whether ADK sent a code.
+    /// True if ADK sent a code.
     pub(super) fn has_code(&self) -> bool {
         &*self.code != UPSTREAM_ERROR
     }

@@ -19,7 +19,7 @@ pub(in crate::format::adk) const CREDENTIAL: &str = "adk_request_credential";
 /// A workflow's request for input.
 pub(in crate::format::adk) const INPUT: &str = "adk_request_input";
 
-/// Whether calls of this name are pending even if the event does not list them as long-running.
+/// True if calls of this name are pending even if the event does not list them as long-running.
 pub(super) fn is_always_pending(name: &str) -> bool {
     matches!(name, CONFIRMATION | CREDENTIAL | INPUT)
 }

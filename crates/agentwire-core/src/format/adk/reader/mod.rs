@@ -64,7 +64,7 @@ pub(super) struct AdkReader {
     /// The failure of the run; a later one replaces an earlier one.
     failure: Option<AdkFailure>,
     is_started: bool,
-    /// Whether the stream contained any ADK event.
+    /// True if the stream contained any ADK event.
     has_events: bool,
     /// The id of the last whole event, if it had content.
     last_whole: Option<MessageId>,

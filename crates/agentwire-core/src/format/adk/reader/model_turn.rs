@@ -43,7 +43,7 @@ pub(super) struct StreamedText {
     pub(super) text: String,
     /// The text of all thought blocks.
     pub(super) thought: String,
-    /// Whether the text exceeded [`MAX_TEXT`] and is not held completely.
+    /// True if the text exceeded [`MAX_TEXT`] and is not held completely.
     pub(super) is_overlong: bool,
     pub(super) block: Option<OpenBlock>,
 }
@@ -127,13 +127,13 @@ impl ModelTurn {
         }
     }
 
-    /// Whether the turn has more than [`MAX_BLOCKS`] items; an endless turn would exhaust the memory.
+    /// True if the turn has more than [`MAX_BLOCKS`] items; an endless turn would exhaust the memory.
     pub(super) fn is_overgrown(&self) -> bool {
         let EmittedItems { messages, code_calls, signatures } = &self.emitted;
         messages.len() + code_calls.len() + self.streamed_calls.len() + signatures.len() > MAX_BLOCKS
     }
 
-    /// Whether a signature was emitted.
+    /// True if a signature was emitted.
     pub(super) fn has_signature(&self, signature: &str) -> bool {
         self.emitted.signatures.iter().any(|known| **known == *signature)
     }
@@ -206,13 +206,13 @@ impl ModelTurn {
         Some(messages)
     }
 
-    /// Whether the whole turn starts with the streamed text.
+    /// True if the whole turn starts with the streamed text.
     pub(super) fn agrees(&self, parts: &PartList<'_>) -> bool {
         self.streamed.is_overlong
             || (continues(&self.streamed.text, texts(parts, false)) && self.thoughts_agree(parts))
     }
 
-    /// Whether the thoughts of the whole turn start with the streamed thoughts.
+    /// True if the thoughts of the whole turn start with the streamed thoughts.
     pub(super) fn thoughts_agree(&self, parts: &PartList<'_>) -> bool {
         continues(&self.streamed.thought, texts(parts, true))
     }
@@ -244,7 +244,7 @@ fn texts<'p>(parts: &'p PartList<'_>, is_thought: bool) -> impl Iterator<Item = 
     wanted.filter_map(|part| part.text.as_ref()).map(AdkText::as_str)
 }
 
-/// Whether the concatenated pieces start with `streamed`. Pieces without any text agree with everything: some model
+/// True if the concatenated pieces start with `streamed`. Pieces without any text agree with everything: some model
 /// adapters leave the streamed text out of the closing event.
 fn continues<'p>(streamed: &str, pieces: impl Iterator<Item = &'p str>) -> bool {
     let (mut rest, mut is_empty) = (streamed, true);
@@ -293,7 +293,7 @@ impl StreamedPrefix {
     }
 }
 
-/// Whether the part belongs to a model turn.
+/// True if the part belongs to a model turn.
 pub(super) fn is_model_output(part: &AdkPart<'_>) -> bool {
     part.text.as_ref().is_some_and(|text| !text.as_str().is_empty())
         || part.signature.is_some()

@@ -20,7 +20,7 @@ const TEMP_PREFIX: &str = "temp:";
 pub(super) struct SessionState {
     keys: IndexMap<String, Json>,
     show_temp: bool,
-    /// Whether the request or the stream contained state, and all of it is held.
+    /// True if the request or the stream contained state, and all of it is held.
     is_known: bool,
     size: usize,
 }

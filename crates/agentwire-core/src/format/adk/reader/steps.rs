@@ -74,23 +74,23 @@ impl<'e> EventOrigin<'e> {
         }
     }
 
-    /// Whether the event carries no origin at all.
+    /// True if the event carries no origin at all.
     pub(super) fn is_unknown(self) -> bool {
         self.full_name().0.is_empty()
     }
 
-    /// Whether events from here and from `other` belong to one step.
+    /// True if events from here and from `other` belong to one step.
     fn is_same_step(self, other: Self) -> bool {
         self.full_name() == other.full_name() && self.branch == other.branch
     }
 
-    /// Whether this origin is an ancestor of `other`.
+    /// True if this origin is an ancestor of `other`.
     fn is_above(self, other: Self) -> bool {
         let ((own, _), (theirs, separator)) = (self.full_name(), other.full_name());
         theirs.strip_prefix(own).is_some_and(|rest| rest.starts_with(separator))
     }
 
-    /// Whether this origin and `other` run at the same time, on branches of which none contains the other.
+    /// True if this origin and `other` run at the same time, on branches of which none contains the other.
     fn is_parallel_to(self, other: Self) -> bool {
         let is_within =
             |a: &str, b: &str| a.strip_prefix(b).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
@@ -116,7 +116,7 @@ impl<'e> EventOrigin<'e> {
         }
     }
 
-    /// Whether no agent is above this one.
+    /// True if no agent is above this one.
     fn is_outermost(self) -> bool {
         let (name, separator) = self.full_name();
         !name.contains(separator)

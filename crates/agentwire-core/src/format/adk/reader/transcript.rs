@@ -43,7 +43,7 @@ impl Transcript {
     /// result would make a long session quadratic.
     const SEARCH_WINDOW: usize = 4096;
 
-    /// Whether no message was dropped because of the limits.
+    /// True if no message was dropped because of the limits.
     pub(super) fn is_complete(&self) -> bool {
         self.size <= Self::LIMIT && self.messages.len() < Self::COUNT
     }

@@ -21,7 +21,7 @@ const MAX_AUDIO: usize = 64 * 1024 * 1024;
 pub(super) struct ChoiceState {
     pub(super) index: u32,
     pub(super) message: MessageId,
-    /// Whether text or calls of the message itself were emitted.
+    /// True if text or calls of the message itself were emitted.
     has_output: bool,
     is_text_open: bool,
     /// The open refusal.

@@ -65,7 +65,7 @@ pub(super) struct OpenAiReader {
     /// The first finish reason that means truncated or filtered text.
     cut_off: Option<Box<str>>,
     is_started: bool,
-    /// Whether the terminal event was emitted.
+    /// True if the terminal event was emitted.
     is_over: bool,
 }
 
@@ -104,7 +104,7 @@ impl UsedIds {
 }
 
 impl ResponseState {
-    /// Whether all choices are complete.
+    /// True if all choices are complete.
     fn is_finished(&self) -> bool {
         !self.choices.is_empty() && self.choices.iter().all(|choice| choice.finish_reason.is_some())
     }

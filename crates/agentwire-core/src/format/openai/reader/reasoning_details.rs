@@ -22,9 +22,9 @@ const MAX_COUNT: usize = 4096;
 pub(super) struct ReasoningDetails {
     list: Vec<ReasoningDetail>,
     size: usize,
-    /// Whether the list contains a signature or encrypted data.
+    /// True if the list contains a signature or encrypted data.
     is_sealed: bool,
-    /// Whether the list exceeded a limit and was dropped.
+    /// True if the list exceeded a limit and was dropped.
     is_overlong: bool,
 }
 

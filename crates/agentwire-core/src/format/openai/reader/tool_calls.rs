@@ -29,7 +29,7 @@ pub(super) struct ToolCallPiece<'p> {
     pub(super) index: Option<i64>,
     pub(super) id: Option<&'p str>,
     pub(super) name: Option<&'p str>,
-    /// Whether the piece is a call of its own: part of a whole response, or not the first in a list without indexes.
+    /// True if the piece is a call of its own: part of a whole response, or not the first in a list without indexes.
     pub(super) is_whole: bool,
 }
 
@@ -75,7 +75,7 @@ impl OpenToolCall {
         fits
     }
 
-    /// Whether the piece starts another call, although its index matches this one.
+    /// True if the piece starts another call, although its index matches this one.
     fn is_followed_by(&self, piece: ToolCallPiece<'_>) -> bool {
         let Some(name) = piece.name else {
             // Some servers generate a new id for every piece, so an id alone starts a new call only after the arguments

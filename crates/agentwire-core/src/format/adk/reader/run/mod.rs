@@ -341,7 +341,7 @@ fn next_index(count: &mut u32) -> u32 {
     index
 }
 
-/// Whether to skip a part that was streamed already; decrements the number of such parts.
+/// True if the part was streamed already and must be skipped; decrements the number of such parts.
 fn skips(count: &mut u32) -> bool {
     let skips = *count > 0;
     *count = count.saturating_sub(1);

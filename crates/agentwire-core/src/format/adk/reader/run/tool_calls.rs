@@ -25,7 +25,7 @@ pub(super) struct ToolCallRecord {
     pub(super) pending_arguments: Option<Json>,
     pub(super) provisional: Option<Json>,
     pub(super) has_result: bool,
-    /// Whether a model made the call; ADK then executes it in the same run.
+    /// True if a model made the call; ADK then executes it in the same run.
     by_model: bool,
     /// The subagent of the call, with `subagents=on`.
     subagent: Option<SubagentId>,
@@ -250,7 +250,7 @@ impl AdkRun {
         Json::null()
     }
 
-    /// Whether the streamed calls agree with the closing event.
+    /// True if the streamed calls agree with the closing event.
     pub(in super::super) fn calls_agree(&mut self, turn: &ModelTurn, parts: &PartList<'_>) -> bool {
         turn.streamed_calls.iter().all(|streamed| {
             let whole = parts
