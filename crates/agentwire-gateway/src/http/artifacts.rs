@@ -1,114 +1,53 @@
-//! What agents have stored in a thread beside the conversation: reports, pictures, whatever they make.
+//! The routes of artifacts.
 //!
-//! Anybody may have made it, a model included, and it is served from the origin of the gateway. So a browser gets it with
-//! everything that keeps it from being run: no sniffing, a sandbox, and as a download unless it is known to be harmless.
+//! An artifact may come from anywhere, a model included, and is served from the gateway's origin. So a browser must not run
+//! it: no content sniffing, a sandbox, and a download unless its media type is harmless.
 
 use agentwire_core::{event::ThreadId, percent};
-use agentwire_store::StoreError;
 use axum::{
-    extract::{Request, State},
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 
-use super::{
-    Mount, json,
-    request::{Call, Params},
-};
-use crate::{
-    agent::{self, Artifact},
-    codes,
-    error::ApiError,
-    ops::audit::Record,
-};
-
-/// The longest name: what file systems take.
-const MAX_NAME: usize = 1024;
-
-/// What a page may show: nothing in it runs.
-const HARMLESS: &[&str] = &[
-    "application/json",
-    "image/avif",
-    "image/bmp",
-    "image/gif",
-    "image/jpeg",
-    "image/png",
-    "image/webp",
-    "text/csv",
-    "text/markdown",
-    "text/plain",
-];
+use super::{json, request::ApiRequest};
+use crate::{agent::Artifact, codes, error::ApiError, thread::artifacts};
 
 /// `GET /threads/{id}/artifacts`: the names, as a JSON array.
-pub(crate) async fn list(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let asked = mount.thread_request(&call, &call.param("id").into());
-    let names = mount.agent.agent.artifacts(asked.clone()).ok_or_else(none)?;
-    check_thread(&mount, &call, asked).await?;
-    Ok(json(serde_json::Value::from(names.await?).to_string()))
+pub(super) async fn list(request: ApiRequest) -> Result<Response, ApiError> {
+    let thread = request.param("id").into();
+    let names =
+        artifacts::names(&request.state.agent, request.about(&thread), check_thread(&request, &thread))
+            .await?;
+    Ok(json(serde_json::Value::from(names).to_string()))
 }
 
 /// `GET /threads/{id}/artifacts/{name}`: the bytes of the newest version, or of `?version=`.
-pub(crate) async fn one(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let name = call.param("name");
-    let version = match call.query("version") {
+pub(super) async fn one(request: ApiRequest) -> Result<Response, ApiError> {
+    let name = request.param("name");
+    let version = match request.query("version") {
         None => None,
         Some(text) => Some(text.parse().map_err(|_| {
             let message = format!("`version` must be a whole number, found `{}`", text.escape_default());
             ApiError::new(codes::BAD_REQUEST, message)
         })?),
     };
-    let asked = mount.thread_request(&call, &call.param("id").into());
-    let artifact = mount.agent.agent.artifact(asked.clone(), name, version).ok_or_else(none)?;
-    check_thread(&mount, &call, asked).await?;
-    let artifact = match name.len() {
-        0..=MAX_NAME => artifact.await?,
-        _ => None,
-    };
-    match artifact {
-        Some(artifact) => Ok(served(name, artifact)),
-        None => Err(ApiError::new(codes::UNKNOWN_ARTIFACT, "no such artifact")),
-    }
+    let thread = request.param("id").into();
+    let known = check_thread(&request, &thread);
+    let artifact =
+        artifacts::find(&request.state.agent, request.about(&thread), name, version, known).await?;
+    Ok(artifact_response(name, artifact))
 }
 
-fn none() -> ApiError {
-    ApiError::new(codes::NO_ARTIFACTS, "this agent stores no artifacts")
+async fn check_thread(request: &ApiRequest, thread: &ThreadId) -> Result<(), ApiError> {
+    let about = request.about(thread);
+    let known = request.state.gateway.check_thread(&request.state.agent, &request.owner, about).await;
+    request.audited("read", known, |record| record.thread(thread))
 }
 
-/// Whether there is such a thread of this user: here, or on the agent's side. The agent's server need not know
-/// whose is whose, so nothing is asked there before.
-async fn check_thread(mount: &Mount, call: &Call, asked: agent::Request) -> Result<(), ApiError> {
-    let thread: &ThreadId = &asked.input.thread;
-    let gateway = &mount.gateway;
-    let stored = gateway.store().state(&call.owner, thread).await;
-    let known = match stored {
-        Ok(_) => Ok(()),
-        Err(StoreError::NotFound(_)) => {
-            let unknown = || ApiError::new(codes::UNKNOWN_THREAD, "no such thread");
-            match mount.agent.agent.recall(asked.clone()) {
-                Some(recalled) => recalled.await?.map(|_| ()).ok_or_else(unknown),
-                None => Err(unknown()),
-            }
-        }
-        Err(error) => Err(error.into()),
-    };
-    gateway.audit().note(Record::new(&call.owner, "read").thread(thread).outcome(&known));
-    known
-}
-
-fn served(name: &str, artifact: Artifact) -> Response {
-    let (content_type, harmless) = content_type(&artifact.mime_type);
-    let disposition = if harmless { "inline" } else { "attachment" };
-    // The last part of a name that may look like a path, or be marked as the user's own.
+fn artifact_response(name: &str, artifact: Artifact) -> Response {
+    let (content_type, is_inline) = content_type(&artifact.mime_type);
+    let disposition = if is_inline { "inline" } else { "attachment" };
+    // The last component: a name may look like a path or have a `user:` prefix.
     let file = name.rsplit(['/', '\\', ':']).next().unwrap_or(name);
     let disposition =
         HeaderValue::from_str(&format!("{disposition}; filename*=UTF-8''{}", percent::encode(file)));
@@ -126,7 +65,7 @@ fn served(name: &str, artifact: Artifact) -> Response {
     (StatusCode::OK, headers, artifact.bytes).into_response()
 }
 
-/// The type as a header, and whether a browser may show it.
+/// The media type as a header, and whether a browser may show it. A malformed one becomes a byte stream.
 fn content_type(given: &str) -> (HeaderValue, bool) {
     let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_token = |word: &str| {
@@ -136,10 +75,7 @@ fn content_type(given: &str) -> (HeaderValue, bool) {
     let well_formed =
         essence.split_once('/').is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype));
     match HeaderValue::from_str(given.trim()) {
-        Ok(value) if well_formed && value.to_str().is_ok() => {
-            let plays = essence.starts_with("audio/") || essence.starts_with("video/");
-            (value, plays || HARMLESS.contains(&&*essence))
-        }
+        Ok(value) if well_formed && value.to_str().is_ok() => (value, artifacts::is_inline(&essence)),
         _ => (HeaderValue::from_static("application/octet-stream"), false),
     }
 }
@@ -149,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_a_browser_would_run_is_shown() {
+    fn active_content_is_never_shown_inline() {
         for given in [
             "text/html",
             "TEXT/HTML; charset=utf-8",
@@ -162,21 +98,21 @@ mod tests {
             "multipart/mixed",
             "font/woff2",
         ] {
-            let (value, harmless) = content_type(given);
-            assert!(!harmless, "{given}");
+            let (value, is_inline) = content_type(given);
+            assert!(!is_inline, "{given}");
             assert_eq!(value, given);
         }
         for given in
             ["text/plain", "Text/Plain; charset=utf-8", "image/png", "video/mp4", "audio/L16; rate=24000"]
         {
-            let (value, harmless) = content_type(given);
-            assert!(harmless, "{given}");
+            let (value, is_inline) = content_type(given);
+            assert!(is_inline, "{given}");
             assert_eq!(value, given);
         }
     }
 
     #[test]
-    fn what_is_no_type_becomes_bytes() {
+    fn malformed_media_types_become_byte_streams() {
         for given in [
             "",
             "text",
@@ -190,20 +126,20 @@ mod tests {
             "text/plain\0",
             "text/html\t/x",
         ] {
-            let (value, harmless) = content_type(given);
-            assert!(!harmless && value == "application/octet-stream", "{given:?}: {value:?}");
+            let (value, is_inline) = content_type(given);
+            assert!(!is_inline && value == "application/octet-stream", "{given:?}: {value:?}");
         }
-        // What stands behind the type is shown as it is, if a header can hold it.
+        // Parameters are kept if they are a valid header value.
         assert_eq!(content_type("text/plain; x=\u{fc}").0, "application/octet-stream");
     }
 
     #[test]
-    fn names_cannot_leave_their_header() {
+    fn names_are_encoded_in_the_header() {
         for name in
             ["a\"b; filename=evil.exe", "a\r\nset-cookie: x", "grün.txt", "user:x", "a/b/c.txt", "/", ""]
         {
             let artifact = Artifact { mime_type: "text/plain".into(), bytes: Default::default() };
-            let response = served(name, artifact);
+            let response = artifact_response(name, artifact);
             let value = response.headers()[header::CONTENT_DISPOSITION].to_str().unwrap().to_owned();
             let (_, file) = value.split_once("filename*=UTF-8''").unwrap();
             assert!(file.chars().all(|c| c.is_ascii_alphanumeric() || "%-._~".contains(c)), "{value}");

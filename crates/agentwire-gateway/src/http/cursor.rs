@@ -1,11 +1,11 @@
-//! Positions as clients send them: `runId:seq`.
+//! Cursors: the position from which a client resumes, `runId:seq`.
 
 use agentwire_core::event::RunId;
 
-use super::request::{Call, percent_decode};
+use super::request::{ApiRequest, percent_decode};
 use crate::{codes, error::ApiError};
 
-/// The longest cursor: the longest id and the longest number.
+/// The longest cursor in bytes: the longest run id and the longest seq.
 const MAX_CURSOR: usize = 600;
 
 /// The last event that a client has seen.
@@ -16,7 +16,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Reads a cursor. The run id may hold colons itself; the number is behind the last one.
+    /// Parses a cursor. The run id may contain colons; the seq follows the last one.
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let bad = |why: &str| {
             let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
@@ -35,15 +35,15 @@ impl Cursor {
         Ok(Self { run: run.into(), seq })
     }
 
-    /// What the request says in `?after=` or `Last-Event-ID`, in this order.
-    pub(crate) fn of(call: &Call) -> Result<Option<Self>, ApiError> {
-        if let Some(after) = call.query("after") {
+    /// The cursor of a request: `?after=`, or else `Last-Event-ID`.
+    pub(crate) fn of(request: &ApiRequest) -> Result<Option<Self>, ApiError> {
+        if let Some(after) = request.query("after") {
             return Self::parse(&after).map(Some);
         }
-        match call.parts.headers.get("last-event-id") {
+        match request.parts.headers.get("last-event-id") {
             None => Ok(None),
             Some(value) => {
-                // Browsers send what is beyond ASCII as raw UTF-8.
+                // Browsers send characters beyond ASCII as raw UTF-8.
                 let text = std::str::from_utf8(value.as_bytes())
                     .map_err(|_| ApiError::new(codes::BAD_CURSOR, "the cursor is not UTF-8"))?;
                 if text.is_empty() {
@@ -62,13 +62,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_id_may_hold_colons() {
+    fn run_ids_may_contain_colons() {
         let cursor = Cursor::parse("a:b:12").expect("it is one");
         assert_eq!((&*cursor.run, cursor.seq), ("a:b", 12));
     }
 
     #[test]
-    fn garbage_is_named() {
+    fn malformed_cursors_are_rejected() {
         for text in ["", ":1", "r:", "r", "r:-1", "r:+1", "r:1x", "r:99999999999999999999", &"x".repeat(700)]
         {
             assert_eq!(Cursor::parse(text).expect_err(text).code, codes::BAD_CURSOR);

@@ -1,8 +1,15 @@
-//! The routes: every agent under `/agents/NAME`, the default one also at the root.
+//! HTTP: every agent's routes under `/agents/NAME`, those of the default agent also at the root.
+//!
+//! [`request`] extracts the owner of a request, [`router`] holds the table of routes, `ag_ui`, `hai` and `ai_sdk` start runs in
+//! their protocols by way of [`start`], and [`response`] streams them.
 
+mod ag_ui;
+mod ai_sdk;
 mod artifacts;
+mod connection;
 mod cursor;
 mod feedback;
+mod hai;
 mod ops;
 mod request;
 mod response;
@@ -11,12 +18,10 @@ mod runs;
 mod server;
 mod start;
 mod threads;
-mod traffic;
-mod unread;
+mod unread_body;
 
 use std::sync::Arc;
 
-use agentwire_core::event::ThreadId;
 use axum::{
     Router,
     http::{HeaderName, HeaderValue, Method, StatusCode, header},
@@ -26,59 +31,52 @@ use tower_http::cors::CorsLayer;
 
 pub use self::server::serve;
 use crate::{
-    agent, codes,
+    codes,
     error::ApiError,
     gateway::{AgentEntry, AgentRegistry, Gateway},
     settings::{Identity, Settings},
 };
 
-/// An agent at a place.
+/// The state of one agent's routes.
 #[derive(Clone)]
-pub(crate) struct Mount {
+pub(crate) struct RouteState {
     pub(crate) gateway: Gateway,
     pub(crate) agent: Arc<AgentEntry>,
-    /// Whose threads requests at this place are about.
+    /// Where requests name their owner and thread.
     pub(crate) identity: Arc<Identity>,
 }
 
-/// The parts of an agent's routes that can stand in different places.
+/// The groups of an agent's routes that can be mounted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum RouteGroup {
     Main,
     History,
     State,
 }
 
-impl Part {
+impl RouteGroup {
     const ALL: [Self; 3] = [Self::Main, Self::History, Self::State];
 
-    /// Whose threads its requests are about, unless the settings say so for this part.
+    /// The identity settings of the group.
     fn identity(self, settings: &Settings) -> Identity {
         let own = match self {
             Self::Main => return settings.identity.clone(),
             Self::History => &settings.history_identity,
             Self::State => &settings.state_identity,
         };
-        // These have the thread in their path.
+        // These routes have the thread in their path.
         own.clone().unwrap_or_else(|| Identity { thread: None, ..settings.identity.clone() })
     }
 }
 
-impl Mount {
-    /// A question to the agent's side about a thread of whoever calls.
-    fn thread_request(&self, call: &request::Call, thread: &ThreadId) -> agent::Request {
-        self.agent.thread_request(call.owner.clone(), thread, call.forwarded(self))
-    }
-}
-
 impl Gateway {
-    /// All routes, to be served or mounted elsewhere: those of each agent at `/agents/NAME`, those of the default agent
-    /// also at the root, and those for operations. Can be nested under any prefix.
+    /// All routes: those of each agent at `/agents/NAME`, those of the default agent also at the root, and those for
+    /// operations. Can be nested under any prefix.
     ///
     /// In an app of your own, call [`Gateway::recover`] before it serves and [`Gateway::drain`] when it ends.
     ///
     /// ```
-    /// use agentwire_gateway::{Gateway, agent::agent_fn, settings::{AgentSettings, Settings}, store};
+    /// use agentwire_gateway::{Gateway, agent::agent_fn, settings::Settings, store};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -104,8 +102,8 @@ impl Gateway {
 
     fn router_of(&self, registry: &AgentRegistry) -> Router {
         let mut router = ops::router(self);
-        for part in Part::ALL {
-            router = router.merge(self.part(registry, part));
+        for group in RouteGroup::ALL {
+            router = router.merge(self.group_routes(registry, group));
         }
         let router = router
             .route("/agents/{agent}", axum::routing::any(unknown_agent))
@@ -113,10 +111,10 @@ impl Gateway {
             .route("/agents/{agent}/{*rest}", axum::routing::any(unknown_agent))
             .fallback(unknown_route)
             .method_not_allowed_fallback(wrong_method);
-        self.finished(router)
+        self.with_layers(router)
     }
 
-    /// The routes that are about runs: AG-UI, HAI, AI SDK, following and control, pending items, feedback, capabilities.
+    /// The routes of runs: AG-UI, HAI, AI SDK, following and control, pending items, feedback, capabilities.
     ///
     /// This and its siblings have the same paths as [`Gateway::router`] and can be nested and merged one by one:
     ///
@@ -134,37 +132,38 @@ impl Gateway {
     /// # }
     /// ```
     pub fn main_routes(&self) -> Router {
-        self.finished(self.part(&self.registry(), Part::Main))
+        self.with_layers(self.group_routes(&self.registry(), RouteGroup::Main))
     }
 
-    /// The routes of the history: `/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`. Whose threads they are about
-    /// can be said apart: [`Settings::history_identity`].
+    /// The routes of the history: `/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`. Their owner can be
+    /// configured apart: [`Settings::history_identity`].
     pub fn history_routes(&self) -> Router {
-        self.finished(self.part(&self.registry(), Part::History))
+        self.with_layers(self.group_routes(&self.registry(), RouteGroup::History))
     }
 
-    /// The routes of the shared state: `/state_snapshot/{id}`, `/state/{id}`. Whose threads they are about can be said
+    /// The routes of the shared state: `/state_snapshot/{id}`, `/state/{id}`. Their owner can be configured
     /// apart: [`Settings::state_identity`].
     pub fn state_routes(&self) -> Router {
-        self.finished(self.part(&self.registry(), Part::State))
+        self.with_layers(self.group_routes(&self.registry(), RouteGroup::State))
     }
 
-    fn part(&self, registry: &AgentRegistry, part: Part) -> Router {
-        let identity = Arc::new(part.identity(self.settings()));
+    fn group_routes(&self, registry: &AgentRegistry, group: RouteGroup) -> Router {
+        let identity = Arc::new(group.identity(self.settings()));
         let mut router = Router::new();
         for agent in registry.agents.values() {
-            let mount = Mount { gateway: self.clone(), agent: agent.clone(), identity: identity.clone() };
-            router = router.merge(router::of_agent(&format!("/agents/{}", agent.name), &mount, part));
+            let state =
+                RouteState { gateway: self.clone(), agent: agent.clone(), identity: identity.clone() };
+            router = router.merge(router::of_agent(&format!("/agents/{}", agent.name), &state, group));
             if registry.default.as_deref() == Some(&agent.name) {
-                router = router.merge(router::of_agent("", &mount, part));
+                router = router.merge(router::of_agent("", &state, group));
             }
         }
         router
     }
 
-    /// What holds for all routes.
-    fn finished(&self, router: Router) -> Router {
-        let router = router.layer(axum::middleware::map_response_with_state(self.clone(), count_refusals));
+    /// Adds the layers that all routes have.
+    fn with_layers(&self, router: Router) -> Router {
+        let router = router.layer(axum::middleware::map_response_with_state(self.clone(), count_errors));
         match cors(&self.settings().cors) {
             Some(cors) => router.layer(cors),
             None => router,
@@ -184,8 +183,8 @@ async fn wrong_method() -> ApiError {
     ApiError::new(codes::METHOD_NOT_ALLOWED, "this route has other methods")
 }
 
-/// Counts what was refused, by status class and code.
-async fn count_refusals(
+/// Counts error responses by code.
+async fn count_errors(
     axum::extract::State(gateway): axum::extract::State<Gateway>,
     response: Response,
 ) -> Response {
@@ -196,7 +195,7 @@ async fn count_refusals(
     response
 }
 
-/// Pages of the listed origins may read our answers. Exact names only, and no cookies.
+/// Lets pages of the listed origins read responses. Exact origins only, and no cookies.
 fn cors(origins: &[String]) -> Option<CorsLayer> {
     let origins: Vec<HeaderValue> = origins.iter().filter_map(|origin| origin.parse().ok()).collect();
     if origins.is_empty() {
@@ -219,8 +218,8 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
     })
 }
 
-/// A JSON answer.
-pub(crate) fn json(body: impl Into<String>) -> Response {
+/// A JSON response.
+fn json(body: impl Into<String>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),

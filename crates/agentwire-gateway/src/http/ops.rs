@@ -1,4 +1,4 @@
-//! Routes for those who run the gateway: is it alive, is it ready, what does it do.
+//! The routes for operations: liveness, readiness, metrics, OpenAPI, agents.
 
 use axum::{
     Router,
@@ -9,10 +9,10 @@ use axum::{
 };
 use serde_json::json;
 
-use super::{Mount, json, router};
+use super::{RouteState, json, router};
 use crate::{codes, error::ApiError, gateway::Gateway};
 
-/// Where an app has mounted the routes, if not at its root.
+/// The prefix under which an app has mounted the routes, if any.
 type Nested = Result<NestedPath, <NestedPath as FromRequestParts<()>>::Rejection>;
 
 pub(super) fn router(gateway: &Gateway) -> Router {
@@ -25,7 +25,7 @@ pub(super) fn router(gateway: &Gateway) -> Router {
         .with_state(gateway.clone())
 }
 
-/// Whether new runs are taken: the store can be written, and nobody is shutting down.
+/// Ready if the store can be written and the gateway is not draining.
 async fn ready(State(gateway): State<Gateway>) -> Result<&'static str, ApiError> {
     if gateway.is_draining() {
         return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down").retry_after(5));
@@ -51,7 +51,7 @@ async fn openapi(State(gateway): State<Gateway>, nested: Nested) -> Response {
     json(document.to_string())
 }
 
-/// `GET /agents`: which agents there are.
+/// `GET /agents`: the configured agents.
 async fn agents(State(gateway): State<Gateway>, nested: Nested) -> Response {
     let base = nested.as_ref().map_or("", |nested| nested.as_str());
     let registry = gateway.registry();
@@ -69,18 +69,18 @@ async fn agents(State(gateway): State<Gateway>, nested: Nested) -> Response {
     json(json!({ "agents": agents }).to_string())
 }
 
-/// `GET /capabilities`: AG-UI's capabilities of an agent. What the gateway itself adds is always said.
-pub(super) async fn capabilities(State(mount): State<Mount>) -> Response {
+/// `GET /capabilities`: the AG-UI capabilities of an agent, with those that the gateway adds to every agent.
+pub(super) async fn capabilities(State(state): State<RouteState>) -> Response {
     let mut capabilities = json!({
-        "identity": {"name": &*mount.agent.name},
+        "identity": {"name": &*state.agent.name},
         "transport": {"streaming": true, "httpBinary": true, "resumable": true},
         "state": {"snapshots": true, "deltas": true, "persistentState": true},
         "humanInTheLoop": {"supported": true, "interrupts": true},
     });
-    for (group, said) in &mount.agent.settings.capabilities {
-        match (capabilities.get_mut(group).and_then(|known| known.as_object_mut()), said.as_object()) {
-            (Some(known), Some(said)) => known.extend(said.clone()),
-            _ => capabilities[group] = said.clone(),
+    for (group, configured) in &state.agent.settings.capabilities {
+        match (capabilities.get_mut(group).and_then(|known| known.as_object_mut()), configured.as_object()) {
+            (Some(known), Some(configured)) => known.extend(configured.clone()),
+            _ => capabilities[group] = configured.clone(),
         }
     }
     json(capabilities.to_string())

@@ -1,131 +1,157 @@
-//! What a request says: who is asking, about what, in which words.
+//! Requests to an agent's routes: the extractor that finds the owner, reads the body and records rejections.
 
 use std::{sync::Arc, time::Duration};
 
 use agentwire_core::{event::ThreadId, json::Json};
 use agentwire_store::Owner;
 use axum::{
-    extract::{FromRequestParts, RawPathParams, Request},
+    extract::{FromRequest, FromRequestParts, RawPathParams, Request},
     http::{HeaderMap, header, request::Parts},
 };
 use bytes::Bytes;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::Mount;
+use super::RouteState;
 use crate::{
-    codes,
+    agent, codes,
     error::ApiError,
     ops::audit::Record,
+    run::admission::check_id,
     settings::{IdentityField, IdentitySource},
 };
 
-/// The connection of a request; put there by [`super::server`].
+/// The connection of a request; an extension that [`super::server`] adds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connection {
-    /// Ends it.
+    /// Closes the connection, or the HTTP/2 stream.
     pub(crate) cut: CancellationToken,
 }
 
-/// The parameters of the path, decoded.
-pub(crate) struct Params(Vec<(String, String)>);
-
-impl Params {
-    /// These and one more.
-    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
-        self.0.push((name.to_owned(), value.to_owned()));
-        self
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Params {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        let params = RawPathParams::from_request_parts(parts, state)
-            .await
-            .map_err(|error| ApiError::new(codes::BAD_REQUEST, format!("the path: {}", error.body_text())))?;
-        Ok(Self(params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()))
-    }
-}
-
-/// A request, taken apart.
-pub(crate) struct Call {
-    pub(crate) parts: Parts,
+/// A request to a route of an agent, with its owner. As an extractor it ignores the body.
+pub(crate) struct ApiRequest {
+    /// The gateway, the agent and the identity settings of the route.
+    pub(crate) state: RouteState,
     pub(crate) owner: Owner,
+    pub(crate) parts: Parts,
     /// Empty unless the route reads it.
     pub(crate) body: Bytes,
+    /// Path parameters, decoded.
     params: Vec<(String, String)>,
     pub(crate) cut: CancellationToken,
 }
 
-impl Call {
-    /// Takes a request apart whose body nobody needs.
-    pub(crate) fn without_body(mount: &Mount, params: &Params, request: Request) -> Result<Self, ApiError> {
-        let (parts, _) = request.into_parts();
-        Self::new(mount, params, parts, Bytes::new())
-    }
+/// A request with a JSON body.
+pub(crate) struct JsonRequest(pub(crate) ApiRequest);
 
-    /// Records a request that was refused before anything was done about it.
-    pub(crate) fn told<T>(&self, mount: &Mount, done: Result<T, ApiError>) -> Result<T, ApiError> {
-        done.inspect_err(|refusal| {
-            let record = Record::refused(Some(&self.owner), self.parts.uri.path(), refusal);
-            mount.gateway.audit().note(record);
-        })
-    }
+impl FromRequestParts<RouteState> for ApiRequest {
+    type Rejection = ApiError;
 
-    /// Takes a request apart and reads its body, which must be JSON.
-    pub(crate) async fn with_json(
-        mount: &Mount,
-        params: &Params,
-        request: Request,
-    ) -> Result<Self, ApiError> {
-        let (parts, body) = request.into_parts();
-        let limits = &mount.gateway.settings().limits;
+    async fn from_request_parts(parts: &mut Parts, state: &RouteState) -> Result<Self, ApiError> {
+        let params = path_params(parts).await?;
+        Self::new(state, params, parts.clone(), Bytes::new())
+    }
+}
+
+impl FromRequest<RouteState> for JsonRequest {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &RouteState) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let params = path_params(&mut parts).await?;
+        let limits = &state.gateway.settings().limits;
         let read = match check_content_type(&parts.headers) {
             Ok(()) => read_body(&parts.headers, body, limits.body, limits.request_timeout).await,
-            Err(refusal) => Err(refusal),
+            Err(error) => Err(error),
         };
         match read {
-            Ok(body) => Self::new(mount, params, parts, body),
-            Err(refusal) => {
-                // Whose it is may stand in what was not read.
+            Ok(body) => ApiRequest::new(state, params, parts, body).map(Self),
+            Err(error) => {
+                // The owner may be in the body, which was not read.
                 let path = parts.uri.path().to_owned();
-                let call = Self::new(mount, params, parts, Bytes::new()).ok();
-                let owner = call.as_ref().map(|call| &call.owner);
-                mount.gateway.audit().note(Record::refused(owner, &path, &refusal));
-                Err(refusal)
+                let request = ApiRequest::new(state, params, parts, Bytes::new()).ok();
+                let owner = request.as_ref().map(|request| &request.owner);
+                state.gateway.audit().note(Record::refused(owner, &path, &error));
+                Err(error)
             }
         }
     }
+}
 
-    fn new(mount: &Mount, params: &Params, parts: Parts, body: Bytes) -> Result<Self, ApiError> {
-        let params = params.0.clone();
-        let identity = &mount.identity;
-        let look = |what: &str, extract: &IdentityField| find(what, extract, &parts.headers, &params, &body);
-        let owner = Owner::new(look("tenant", &identity.tenant)?, look("user", &identity.user)?);
+async fn path_params(parts: &mut Parts) -> Result<Vec<(String, String)>, ApiError> {
+    let params = RawPathParams::from_request_parts(parts, &())
+        .await
+        .map_err(|error| ApiError::new(codes::BAD_REQUEST, format!("the path: {}", error.body_text())))?;
+    Ok(params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+}
+
+impl ApiRequest {
+    fn new(
+        state: &RouteState,
+        params: Vec<(String, String)>,
+        parts: Parts,
+        body: Bytes,
+    ) -> Result<Self, ApiError> {
+        let identity = &state.identity;
+        let find =
+            |name: &str, extract: &IdentityField| find_id(name, extract, &parts.headers, &params, &body);
+        let owner = Owner::new(find("tenant", &identity.tenant)?, find("user", &identity.user)?);
         let cut = parts.extensions.get::<Connection>().cloned().unwrap_or_default().cut;
-        Ok(Self { parts, owner, body, params, cut })
+        Ok(Self { state: state.clone(), owner, parts, body, params, cut })
     }
 
-    /// The thread, if the settings say where it stands. Routes that are about no thread do not ask.
-    pub(crate) fn thread(&self, mount: &Mount) -> Result<Option<ThreadId>, ApiError> {
-        let Some(extract) = &mount.identity.thread else { return Ok(None) };
-        let found = find("thread", extract, &self.parts.headers, &self.params, &self.body)?;
+    /// Adds a path parameter.
+    pub(crate) fn with_param(mut self, name: &str, value: &str) -> Self {
+        self.params.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Records an action of the owner with its outcome, and returns the outcome.
+    pub(crate) fn audited<T>(
+        &self,
+        action: &str,
+        done: Result<T, ApiError>,
+        about: impl FnOnce(Record) -> Record,
+    ) -> Result<T, ApiError> {
+        let audit = &self.state.gateway.audit();
+        if audit.is_on() {
+            audit.note(about(Record::new(&self.owner, action)).outcome(&done));
+        }
+        done
+    }
+
+    /// Records the request if its body was rejected before it was known what it is about.
+    pub(crate) fn parsed<T>(&self, read: Result<T, ApiError>) -> Result<T, ApiError> {
+        read.inspect_err(|error| {
+            let record = Record::refused(Some(&self.owner), self.parts.uri.path(), error);
+            self.state.gateway.audit().note(record);
+        })
+    }
+
+    /// The thread, if the identity settings name its place. Only for routes that are about a thread.
+    pub(crate) fn configured_thread(&self) -> Result<Option<ThreadId>, ApiError> {
+        let Some(extract) = &self.state.identity.thread else { return Ok(None) };
+        let found = find_id("thread", extract, &self.parts.headers, &self.params, &self.body)?;
         Ok(Some(found.into()))
     }
 
+    /// The thread at the place that the identity settings name, or in the path.
+    pub(crate) fn thread(&self) -> Result<ThreadId, ApiError> {
+        Ok(self.configured_thread()?.unwrap_or_else(|| self.param("id").into()))
+    }
+
+    /// The body as text.
     pub(crate) fn text(&self) -> Result<&str, ApiError> {
         std::str::from_utf8(&self.body)
             .map_err(|error| ApiError::new(codes::BAD_REQUEST, format!("the body is not UTF-8: {error}")))
     }
 
-    /// A parameter of the path.
+    /// A path parameter.
     pub(crate) fn param(&self, name: &str) -> &str {
         self.params.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
 
-    /// A parameter of the query, decoded.
+    /// A query parameter, decoded.
     pub(crate) fn query(&self, name: &str) -> Option<String> {
         let query = self.parts.uri.query()?;
         query.split('&').find_map(|pair| {
@@ -138,20 +164,25 @@ impl Call {
         std::str::from_utf8(self.parts.headers.get(name)?.as_bytes()).ok()
     }
 
-    /// The headers that may go on to the agent.
-    pub(crate) fn forwarded(&self, mount: &Mount) -> Arc<[(String, String)]> {
-        let allowed = mount.agent.settings.forward_headers.iter().map(String::as_str);
+    /// The headers that are forwarded to the agent's server.
+    pub(crate) fn forwarded_headers(&self) -> Arc<[(String, String)]> {
+        let allowed = self.state.agent.settings.forward_headers.iter().map(String::as_str);
         ["traceparent", "tracestate"]
             .into_iter()
             .chain(allowed)
             .filter_map(|name| Some((name.to_owned(), self.header(name)?.to_owned())))
             .collect()
     }
+
+    /// A request to the agent's side about a thread of the owner.
+    pub(crate) fn about(&self, thread: &ThreadId) -> agent::Request {
+        self.state.agent.thread_request(self.owner.clone(), thread, self.forwarded_headers())
+    }
 }
 
-/// Finds a name where the settings say that it stands.
-fn find(
-    what: &str,
+/// Finds an id at the place that the settings name.
+fn find_id(
+    name: &str,
     extract: &IdentityField,
     headers: &HeaderMap,
     params: &[(String, String)],
@@ -159,46 +190,49 @@ fn find(
 ) -> Result<String, ApiError> {
     let found = match &extract.source {
         IdentitySource::Constant => None,
-        IdentitySource::Header(name) => said_once(what, headers, name)?,
-        IdentitySource::Path(name) => {
-            params.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+        IdentitySource::Header(header) => single_header(name, headers, header)?,
+        IdentitySource::Path(param) => {
+            params.iter().find(|(key, _)| key == param).map(|(_, value)| value.clone())
         }
         IdentitySource::Body(pointer) => {
-            // As the routes read it: a body that they take must not be nobody's here.
+            // Parsed as the routes do: a body that they accept must not be without an owner here.
             let body = std::str::from_utf8(body).ok().and_then(|text| Json::parse(text).ok());
             match body.map_or(Value::Null, |body| body.to_value()).pointer(pointer) {
                 None | Some(Value::Null) => None,
-                Some(Value::String(name)) => Some(name.clone()),
-                // Whoever says who they are in words that are not understood is not nobody.
+                Some(Value::String(id)) => Some(id.clone()),
+                // A malformed id must not fall back to the default.
                 Some(_) => {
-                    let message = format!("the {what} id at `{pointer}` is not a string");
+                    let message = format!("the {name} id at `{pointer}` is not a string");
                     return Err(ApiError::new(codes::BAD_ID, message));
                 }
             }
         }
     };
-    let found = found.filter(|name| !name.is_empty()).or_else(|| extract.default.clone());
+    let found = found.filter(|id| !id.is_empty()).or_else(|| extract.default.clone());
     let found =
-        found.ok_or_else(|| ApiError::new(codes::NO_IDENTITY, format!("the request names no {what}")))?;
-    crate::run::admission::check_id(what, &found)?;
+        found.ok_or_else(|| ApiError::new(codes::NO_IDENTITY, format!("the request names no {name}")))?;
+    check_id(name, &found)?;
     Ok(found)
 }
 
-/// What a header says that must say one thing. If it is there twice, one of them may be what a client sent past the
-/// proxy that should have removed it; if it cannot be read, it does not mean nobody.
-fn said_once(what: &str, headers: &HeaderMap, name: &str) -> Result<Option<String>, ApiError> {
-    let mut values = headers.get_all(name).iter();
+/// The value of a header that must occur once. Of two, one may have been sent by a client past the proxy that should
+/// have removed it; an unreadable one must not fall back to the default.
+fn single_header(name: &str, headers: &HeaderMap, header: &str) -> Result<Option<String>, ApiError> {
+    let mut values = headers.get_all(header).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(ApiError::new(codes::BAD_ID, format!("the {what} id is there more than once: `{name}`")));
+        return Err(ApiError::new(
+            codes::BAD_ID,
+            format!("the {name} id is there more than once: `{header}`"),
+        ));
     }
     match std::str::from_utf8(value.as_bytes()) {
         Ok(text) => Ok(Some(text.to_owned())),
-        Err(_) => Err(ApiError::new(codes::BAD_ID, format!("the {what} id in `{name}` is not UTF-8"))),
+        Err(_) => Err(ApiError::new(codes::BAD_ID, format!("the {name} id in `{header}` is not UTF-8"))),
     }
 }
 
-/// Only JSON: a page of another origin can send text and forms without asking, but not this.
+/// Accepts JSON only: a page of another origin can send text and forms without a preflight request, but not JSON.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -223,19 +257,20 @@ async fn read_body(
     headers: &HeaderMap,
     body: axum::body::Body,
     limit: usize,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Bytes, ApiError> {
     let too_large = || ApiError::new(codes::BODY_TOO_LARGE, format!("the body has more than {limit} bytes"));
-    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if said.is_some_and(|said| said > limit as u64) {
+    let length =
+        headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }
-    match tokio::time::timeout(patience, axum::body::to_bytes(body, limit)).await {
+    match tokio::time::timeout(timeout, axum::body::to_bytes(body, limit)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => {
-            let limited = std::error::Error::source(&error)
+            let is_limit = std::error::Error::source(&error)
                 .is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>());
-            Err(if limited {
+            Err(if is_limit {
                 too_large()
             } else {
                 ApiError::new(codes::BAD_REQUEST, "the body could not be read")
@@ -245,7 +280,7 @@ async fn read_body(
     }
 }
 
-/// Decodes `%41` and `+`; what is not valid stays as it is.
+/// Decodes `%41` and `+`; malformed escapes stay as they are.
 pub(crate) fn percent_decode(text: &str) -> String {
     percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }

@@ -1,8 +1,8 @@
-//! How a run is answered: which format, which headers, which bytes.
+//! Responses with events: output format selection, headers, bodies.
 
 use agentwire_core::{
     event::{Event, RunId, RunInput, ThreadId},
-    format::{FORMATS, Format, Options, Setup, ag_ui, ai_sdk, hai},
+    format::{FORMATS, Format, Options, Profile, Setup, ai_sdk, hai},
     framing::Frames,
 };
 use axum::{
@@ -13,20 +13,19 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 
-use super::{Mount, request::Call};
+use super::request::ApiRequest;
 use crate::{
     codes,
     error::ApiError,
-    ops::audit::Record,
-    settings::{AgentSettings, Sse},
+    settings::Sse,
     stream::{
         live::ReaderGuard,
         reader::{Follow, FollowRequest, OutputFormat, Verdict},
     },
 };
 
-/// Whether the client named this media type itself, with a weight above zero.
-fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
+/// Whether the client names this very media type, with a weight above zero. Wildcards do not count.
+pub(super) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         value.split(',').any(|range| {
             let mut parts = range.split(';').map(str::trim);
@@ -37,41 +36,8 @@ fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     })
 }
 
-/// AG-UI, as the client wants it.
-pub(crate) fn ag_ui_face(headers: &HeaderMap) -> OutputFormat {
-    let proto = &ag_ui::proto::FORMAT;
-    if accepts(headers, ag_ui::proto::CONTENT_TYPE) {
-        return OutputFormat::new(proto, &proto.profiles[0]);
-    }
-    OutputFormat::new(&ag_ui::FORMAT, &ag_ui::FORMAT.profiles[0])
-}
-
-/// HAI, as the client wants it and the settings allow.
-pub(crate) fn hai_face(
-    headers: &HeaderMap,
-    settings: &AgentSettings,
-    input: Option<&RunInput>,
-) -> Result<OutputFormat, ApiError> {
-    let mut tally = agentwire_core::Tally::default();
-    let wishes = input.map(|input| hai::input::output_preferences(input, &mut tally)).unwrap_or_default();
-    let format = if accepts(headers, hai::proto::CONTENT_TYPE) { &hai::proto::FORMAT } else { &hai::FORMAT };
-    let name = match format.profiles.len() {
-        1 => "",
-        _ => wishes.profile.unwrap_or(&settings.hai_profile),
-    };
-    let options = settings.hai_options.iter().chain(&wishes.options).map(String::as_str);
-    let mut face = face(format, name, options)?;
-    face.close_delay = settings.hai_close_delay;
-    Ok(face)
-}
-
-/// AI SDK, in the profile of the query or the settings.
-pub(crate) fn ai_sdk_face(profile: Option<&str>, settings: &AgentSettings) -> Result<OutputFormat, ApiError> {
-    let profile = profile.unwrap_or(&settings.ai_sdk_profile);
-    face(&ai_sdk::FORMAT, profile, settings.ai_sdk_options.iter().map(String::as_str))
-}
-
-fn face<'o>(
+/// An output format with a profile and options: `UNKNOWN_FORMAT`, `BAD_REQUEST`.
+pub(super) fn output_format<'o>(
     format: &'static Format,
     profile: &str,
     options: impl IntoIterator<Item = &'o str>,
@@ -83,26 +49,26 @@ fn face<'o>(
             ApiError::new(codes::UNKNOWN_FORMAT, message).hint(format!("allowed: {}", names.join(", ")))
         );
     };
-    let mut face = OutputFormat::new(format, known);
-    face.options = Options::parse(options, format.options)
+    let mut output_format = OutputFormat::new(format, known);
+    output_format.options = Options::parse(options, format.options)
         .map_err(|error| ApiError::new(codes::BAD_REQUEST, error.to_string()))?;
-    Ok(face)
+    Ok(output_format)
 }
 
-/// The format that a client asks for, `?format=ai-sdk@5` or `?format=ai-sdk&profile=5`, and its profile.
-pub(crate) fn wanted_format(call: &Call) -> Option<(String, String)> {
-    let wanted = call.query("format")?;
-    Some(match wanted.split_once('@') {
+/// The format name and profile of the query: `?format=ai-sdk@5` or `?format=ai-sdk&profile=5`.
+pub(super) fn requested_format(request: &ApiRequest) -> Option<(String, String)> {
+    let format = request.query("format")?;
+    Some(match format.split_once('@') {
         Some((name, profile)) => (name.to_owned(), profile.to_owned()),
-        None => (wanted, call.query("profile").unwrap_or_default()),
+        None => (format, request.query("profile").unwrap_or_default()),
     })
 }
 
-/// The format of a follow route, or AG-UI.
-pub(crate) fn face_of(call: &Call, mount: &Mount) -> Result<OutputFormat, ApiError> {
-    let settings = &mount.agent.settings;
-    let Some((name, profile)) = wanted_format(call) else {
-        return Ok(ag_ui_face(&call.parts.headers));
+/// The output format of a route that follows a run: the requested one, or AG-UI.
+pub(super) fn requested_output_format(request: &ApiRequest) -> Result<OutputFormat, ApiError> {
+    let settings = &request.state.agent.settings;
+    let Some((name, profile)) = requested_format(request) else {
+        return Ok(super::ag_ui::output_format(&request.parts.headers));
     };
     let profile = &*profile;
     let writable = FORMATS.iter().filter(|format| format.writer.is_some());
@@ -114,31 +80,33 @@ pub(crate) fn face_of(call: &Call, mount: &Mount) -> Result<OutputFormat, ApiErr
         );
     };
     if std::ptr::eq(*format, &raw const ai_sdk::FORMAT) {
-        return ai_sdk_face((!profile.is_empty()).then_some(profile), settings);
+        return super::ai_sdk::output_format((!profile.is_empty()).then_some(profile), settings);
     }
     let is_hai = std::ptr::eq(*format, &raw const hai::FORMAT);
     let profile = if is_hai && profile.is_empty() { &settings.hai_profile } else { profile };
     let options = if is_hai { &settings.hai_options[..] } else { &[] };
-    face(format, profile, options.iter().map(String::as_str))
+    output_format(format, profile, options.iter().map(String::as_str))
 }
 
-/// Answers with the events of a run.
-pub(crate) async fn follow(
-    mount: &Mount,
-    call: &Call,
+/// A response that streams the events of a run. `input` is the run input of a client that has just started or joined the run
+/// by it.
+pub(super) async fn follow(
+    request: &ApiRequest,
     run: &RunId,
     after: Option<u64>,
     input: Option<&RunInput>,
-    face: OutputFormat,
+    output_format: OutputFormat,
 ) -> Result<Response, ApiError> {
-    let (content_type, extra) = (face.profile.content_type, face.profile.headers);
-    // Counts as a reader until there is one, so that a run that ends with its last reader hears of one that left at once.
-    let _waiting = mount.gateway.live_run(&call.owner, run).map(ReaderGuard::new);
-    let follow_request = FollowRequest { owner: &call.owner, run, after, input, cut: call.cut.clone() };
-    let opened = Follow::open(&mount.gateway, follow_request, face).await;
+    let gateway = &request.state.gateway;
+    let profile = output_format.profile;
+    // Counts as a reader until the follower exists: a run with `on_disconnect = cancel` must notice a client that leaves
+    // at once.
+    let _guard = gateway.live_run(&request.owner, run).map(ReaderGuard::new);
+    let follow_request = FollowRequest { owner: &request.owner, run, after, input, cut: request.cut.clone() };
+    let mut opened = Follow::open(gateway, follow_request, output_format).await;
     if input.is_none() {
-        // Whoever starts a run reads it; that is said already.
-        mount.gateway.audit().note(Record::new(&call.owner, "read").run(run).outcome(&opened));
+        // The start of a run is on record already.
+        opened = request.audited("read", opened, |record| record.run(run));
     }
     let (follow, verdict) = opened?;
     let thread = follow.thread().clone();
@@ -146,22 +114,23 @@ pub(crate) async fn follow(
         let chunk = follow.chunk().await?;
         Some((chunk, follow))
     });
-    Ok(response(Body::from_stream(body), content_type, extra, &thread, run, verdict))
+    Ok(response(Body::from_stream(body), profile, &thread, run, verdict))
 }
 
-/// Answers with events that are not in the log: a sync, or a run that was refused.
-pub(crate) fn once(
-    mount: &Mount,
+/// A response with events that are not in the log: a sync, or a run that was refused.
+pub(super) fn events(
+    request: &ApiRequest,
     thread: &ThreadId,
     run: &RunId,
     events: &[Event],
-    face: &OutputFormat,
+    output_format: &OutputFormat,
 ) -> Response {
-    let setup = Setup { thread: thread.clone(), run: run.clone(), options: &face.options };
-    let standard = mount.gateway.settings().sse == Sse::Standard;
-    let mut frames = Frames::new(face.profile.framing).named(standard);
-    if let Some(make) = face.format.writer {
-        let mut writer = make(face.profile, &setup);
+    let profile = output_format.profile;
+    let setup = Setup { thread: thread.clone(), run: run.clone(), options: &output_format.options };
+    let is_named = request.state.gateway.settings().sse == Sse::Standard;
+    let mut frames = Frames::new(profile.framing).named(is_named);
+    if let Some(make) = output_format.format.writer {
+        let mut writer = make(profile, &setup);
         for event in events {
             writer.write(event, &mut frames);
             frames.finish_event(None);
@@ -169,13 +138,12 @@ pub(crate) fn once(
         writer.end(&mut frames);
     }
     let body: Bytes = frames.take();
-    response(Body::from(body), face.profile.content_type, face.profile.headers, thread, run, Verdict::Whole)
+    response(Body::from(body), profile, thread, run, Verdict::Whole)
 }
 
 fn response(
     body: Body,
-    content_type: &'static str,
-    extra: &'static [(&'static str, &'static str)],
+    profile: &'static Profile,
     thread: &ThreadId,
     run: &RunId,
     verdict: Verdict,
@@ -183,14 +151,14 @@ fn response(
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
-    for (name, value) in extra {
+    for (name, value) in profile.headers {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(profile.content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     headers.insert("agentwire-recovery", HeaderValue::from_static(verdict.as_str()));
-    // Ids beyond ASCII do not fit into a header; the stream has them too.
+    // Ids beyond ASCII are no header values; the stream contains them too.
     for (name, id) in [("x-thread-id", thread.as_str()), ("x-run-id", run.as_str())] {
         if let Ok(value) = HeaderValue::from_str(id) {
             headers.insert(HeaderName::from_static(name), value);
@@ -201,22 +169,24 @@ fn response(
 
 #[cfg(test)]
 mod tests {
+    use agentwire_core::format::ag_ui;
+
     use super::*;
 
-    fn chosen(accept: &str) -> bool {
+    fn is_accepted(accept: &str) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().expect("a header"));
         accepts(&headers, ag_ui::proto::CONTENT_TYPE)
     }
 
     #[test]
-    fn binary_only_for_those_who_name_it() {
-        assert!(chosen("application/vnd.ag-ui.event+proto"));
-        assert!(chosen("text/event-stream, application/vnd.ag-ui.event+proto;q=0.1"));
+    fn wildcards_do_not_select_the_binary_encoding() {
+        assert!(is_accepted("application/vnd.ag-ui.event+proto"));
+        assert!(is_accepted("text/event-stream, application/vnd.ag-ui.event+proto;q=0.1"));
         for other in
             ["*/*", "application/*", "text/event-stream", "", "application/vnd.ag-ui.event+proto;q=0"]
         {
-            assert!(!chosen(other), "{other}");
+            assert!(!is_accepted(other), "{other}");
         }
     }
 }

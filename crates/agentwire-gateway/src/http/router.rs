@@ -1,4 +1,4 @@
-//! The table of an agent's routes, and what is made of it: the router and the OpenAPI document.
+//! The table of an agent's routes, the router and the OpenAPI document made from it.
 
 use axum::{
     Router,
@@ -6,227 +6,227 @@ use axum::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Mount, Part, artifacts, feedback, ops, runs, start, threads};
+use super::{RouteGroup, RouteState, ag_ui, ai_sdk, artifacts, feedback, hai, ops, runs, threads};
 use crate::{codes, gateway::Gateway, settings::Routes};
 
 /// A route below an agent's base.
 struct Route {
     method: &'static str,
     path: &'static str,
-    group: fn(&Routes) -> bool,
-    about: &'static str,
-    answer: Answer,
-    handler: fn() -> MethodRouter<Mount>,
+    is_enabled: fn(&Routes) -> bool,
+    summary: &'static str,
+    content: ResponseContent,
+    handler: fn() -> MethodRouter<RouteState>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum ResponseContent {
     Stream,
     Json,
-    /// Whatever was stored.
+    /// A stored file.
     Bytes,
 }
 
-/// The main path stands for what the settings say.
+/// Placeholder for the configured main path.
 const MAIN: &str = "{main}";
 
 const ROUTES: &[Route] = &[
     Route {
         method: "post",
         path: MAIN,
-        group: |on| on.ag_ui,
-        about: "Start a run or join it (AG-UI)",
-        answer: Answer::Stream,
-        handler: || post(start::ag_ui),
+        is_enabled: |on| on.ag_ui,
+        summary: "Start a run or join it (AG-UI)",
+        content: ResponseContent::Stream,
+        handler: || post(ag_ui::post),
     },
     Route {
         method: "post",
         path: "/awp",
-        group: |on| on.hai,
-        about: "Start a run or join it (HAI)",
-        answer: Answer::Stream,
-        handler: || post(start::hai),
+        is_enabled: |on| on.hai,
+        summary: "Start a run or join it (HAI)",
+        content: ResponseContent::Stream,
+        handler: || post(hai::post),
     },
     Route {
         method: "post",
         path: "/chat",
-        group: |on| on.hai,
-        about: "Start a run or join it (HAI)",
-        answer: Answer::Stream,
-        handler: || post(start::hai),
+        is_enabled: |on| on.hai,
+        summary: "Start a run or join it (HAI)",
+        content: ResponseContent::Stream,
+        handler: || post(hai::post),
     },
     Route {
         method: "post",
         path: "/api/chat",
-        group: |on| on.ai_sdk,
-        about: "Start a run (AI SDK); `?profile=`",
-        answer: Answer::Stream,
-        handler: || post(start::ai_sdk),
+        is_enabled: |on| on.ai_sdk,
+        summary: "Start a run (AI SDK); `?profile=`",
+        content: ResponseContent::Stream,
+        handler: || post(ai_sdk::post),
     },
     Route {
         method: "get",
         path: "/api/chat",
-        group: |on| on.ai_sdk,
-        about: "The answer that is going on in `?chatId=`, from its start; empty if there is none (AI SDK 4)",
-        answer: Answer::Stream,
-        handler: || get(start::ai_sdk_resume_4),
+        is_enabled: |on| on.ai_sdk,
+        summary: "The answer that is going on in `?chatId=`, from its start; empty if there is none (AI SDK 4)",
+        content: ResponseContent::Stream,
+        handler: || get(ai_sdk::resume_version_4),
     },
     Route {
         method: "get",
         path: "/api/chat/{id}/stream",
-        group: |on| on.ai_sdk,
-        about: "The answer that is going on, from its start; 204 if there is none (AI SDK)",
-        answer: Answer::Stream,
-        handler: || get(start::ai_sdk_resume),
+        is_enabled: |on| on.ai_sdk,
+        summary: "The answer that is going on, from its start; 204 if there is none (AI SDK)",
+        content: ResponseContent::Stream,
+        handler: || get(ai_sdk::resume),
     },
     Route {
         method: "post",
         path: "/api/chat/{id}/stop",
-        group: |on| on.ai_sdk,
-        about: "Stop the answer that is going on (AI SDK)",
-        answer: Answer::Json,
-        handler: || post(start::ai_sdk_stop),
+        is_enabled: |on| on.ai_sdk,
+        summary: "Stop the answer that is going on (AI SDK)",
+        content: ResponseContent::Json,
+        handler: || post(ai_sdk::stop),
     },
     Route {
         method: "get",
         path: "/thread/list",
-        group: |on| on.history,
-        about: "The threads of the user, newest first; `?limit=`, `?before=`",
-        answer: Answer::Json,
-        // A thread may have any name, this one too.
+        is_enabled: |on| on.history,
+        summary: "The threads of the user, newest first; `?limit=`, `?before=`",
+        content: ResponseContent::Json,
+        // A thread may be called `list`.
         handler: || get(threads::list).delete(threads::delete_list),
     },
     Route {
         method: "delete",
         path: "/thread/{id}",
-        group: |on| on.history,
-        about: "Delete a thread with everything of it",
-        answer: Answer::Json,
+        is_enabled: |on| on.history,
+        summary: "Delete a thread with everything of it",
+        content: ResponseContent::Json,
         handler: || delete(threads::delete),
     },
     Route {
         method: "get",
         path: "/message_snapshot/{id}",
-        group: |on| on.history,
-        about: "The conversation as MESSAGES_SNAPSHOT, or as `UIMessage[]` with `?format=ai-sdk`",
-        answer: Answer::Json,
+        is_enabled: |on| on.history,
+        summary: "The conversation as MESSAGES_SNAPSHOT, or as `UIMessage[]` with `?format=ai-sdk`",
+        content: ResponseContent::Json,
         handler: || get(threads::messages),
     },
     Route {
         method: "get",
         path: "/threads/{id}/artifacts",
-        group: |on| on.history,
-        about: "The names of what the agent has stored in a thread",
-        answer: Answer::Json,
+        is_enabled: |on| on.history,
+        summary: "The names of what the agent has stored in a thread",
+        content: ResponseContent::Json,
         handler: || get(artifacts::list),
     },
     Route {
         method: "get",
         path: "/threads/{id}/artifacts/{*name}",
-        group: |on| on.history,
-        about: "Something that the agent has stored, as it is; `?version=`",
-        answer: Answer::Bytes,
+        is_enabled: |on| on.history,
+        summary: "Something that the agent has stored, as it is; `?version=`",
+        content: ResponseContent::Bytes,
         handler: || get(artifacts::one),
     },
     Route {
         method: "get",
         path: "/state_snapshot/{id}",
-        group: |on| on.state,
-        about: "The state as STATE_SNAPSHOT",
-        answer: Answer::Json,
+        is_enabled: |on| on.state,
+        summary: "The state as STATE_SNAPSHOT",
+        content: ResponseContent::Json,
         handler: || get(threads::state),
     },
     Route {
         method: "patch",
         path: "/state/{id}",
-        group: |on| on.state,
-        about: "Change the state by a JSON Patch, all or nothing",
-        answer: Answer::Json,
+        is_enabled: |on| on.state,
+        summary: "Change the state by a JSON Patch, all or nothing",
+        content: ResponseContent::Json,
         handler: || patch(threads::patch_state),
     },
     Route {
         method: "get",
         path: "/runs/{run}",
-        group: |on| on.runs,
-        about: "How far a run is",
-        answer: Answer::Json,
+        is_enabled: |on| on.runs,
+        summary: "How far a run is",
+        content: ResponseContent::Json,
         handler: || get(runs::status),
     },
     Route {
         method: "post",
         path: "/runs/{run}/stop",
-        group: |on| on.runs,
-        about: "Stop a run",
-        answer: Answer::Json,
+        is_enabled: |on| on.runs,
+        summary: "Stop a run",
+        content: ResponseContent::Json,
         handler: || post(runs::stop),
     },
     Route {
         method: "post",
         path: "/runs/{run}/pause",
-        group: |on| on.runs,
-        about: "Hold a run",
-        answer: Answer::Json,
+        is_enabled: |on| on.runs,
+        summary: "Hold a run",
+        content: ResponseContent::Json,
         handler: || post(runs::pause),
     },
     Route {
         method: "post",
         path: "/runs/{run}/resume",
-        group: |on| on.runs,
-        about: "Let a held run go on",
-        answer: Answer::Json,
+        is_enabled: |on| on.runs,
+        summary: "Let a held run go on",
+        content: ResponseContent::Json,
         handler: || post(runs::resume),
     },
     Route {
         method: "get",
         path: "/runs/{run}/stream",
-        group: |on| on.runs,
-        about: "Follow a run, or come back to it; `?after=`, `Last-Event-ID`, `?format=`",
-        answer: Answer::Stream,
+        is_enabled: |on| on.runs,
+        summary: "Follow a run, or come back to it; `?after=`, `Last-Event-ID`, `?format=`",
+        content: ResponseContent::Stream,
         handler: || get(runs::follow),
     },
     Route {
         method: "get",
         path: "/threads/{id}/stream",
-        group: |on| on.runs,
-        about: "Follow the run of a thread; `?after=`, `Last-Event-ID`, `?format=`",
-        answer: Answer::Stream,
+        is_enabled: |on| on.runs,
+        summary: "Follow the run of a thread; `?after=`, `Last-Event-ID`, `?format=`",
+        content: ResponseContent::Stream,
         handler: || get(runs::follow_thread),
     },
     Route {
         method: "get",
         path: "/threads/{id}/pending",
-        group: |on| on.runs,
-        about: "What the thread waits for",
-        answer: Answer::Json,
+        is_enabled: |on| on.runs,
+        summary: "What the thread waits for",
+        content: ResponseContent::Json,
         handler: || get(threads::pending),
     },
     Route {
         method: "post",
         path: "/feedback",
-        group: |on| on.runs,
-        about: "Say what you think of a thread, run, message or tool call",
-        answer: Answer::Json,
+        is_enabled: |on| on.runs,
+        summary: "Say what you think of a thread, run, message or tool call",
+        content: ResponseContent::Json,
         handler: || post(feedback::add),
     },
     Route {
         method: "get",
         path: "/threads/{id}/feedback",
-        group: |on| on.runs,
-        about: "What was said about a thread",
-        answer: Answer::Json,
+        is_enabled: |on| on.runs,
+        summary: "What was said about a thread",
+        content: ResponseContent::Json,
         handler: || get(feedback::list),
     },
     Route {
         method: "get",
         path: "/capabilities",
-        group: |_| true,
-        about: "What the agent can do (AG-UI)",
-        answer: Answer::Json,
+        is_enabled: |_| true,
+        summary: "What the agent can do (AG-UI)",
+        content: ResponseContent::Json,
         handler: || get(ops::capabilities),
     },
 ];
 
-/// The paths at which a route stands below `base`; the base itself is the same with and without its slash.
+/// The paths of a route below `base`; the base itself works with and without a trailing slash.
 fn paths(base: &str, route: &Route, main: &str) -> Vec<String> {
     let path = if route.path == MAIN { main } else { route.path };
     match (base, path.trim_end_matches('/')) {
@@ -237,32 +237,34 @@ fn paths(base: &str, route: &Route, main: &str) -> Vec<String> {
 }
 
 impl Route {
-    /// The part to which it belongs: the one without whose group it would not be there.
-    fn part(&self) -> Part {
-        let without = |change: fn(&mut Routes)| {
+    /// Its group: the one whose setting disables it.
+    fn group(&self) -> RouteGroup {
+        let is_disabled_by = |change: fn(&mut Routes)| {
             let mut routes = Routes::default();
             change(&mut routes);
-            !(self.group)(&routes)
+            !(self.is_enabled)(&routes)
         };
-        if without(|routes| routes.history = false) {
-            Part::History
-        } else if without(|routes| routes.state = false) {
-            Part::State
+        if is_disabled_by(|routes| routes.history = false) {
+            RouteGroup::History
+        } else if is_disabled_by(|routes| routes.state = false) {
+            RouteGroup::State
         } else {
-            Part::Main
+            RouteGroup::Main
         }
     }
 }
 
-pub(super) fn of_agent(base: &str, mount: &Mount, part: Part) -> Router {
-    let settings = &mount.agent.settings;
+/// The routes of an agent in one group.
+pub(super) fn of_agent(base: &str, state: &RouteState, group: RouteGroup) -> Router {
+    let settings = &state.agent.settings;
     let mut router = Router::new();
-    for route in ROUTES.iter().filter(|route| route.part() == part && (route.group)(&settings.routes)) {
+    for route in ROUTES.iter().filter(|route| route.group() == group && (route.is_enabled)(&settings.routes))
+    {
         for path in paths(base, route, &settings.path) {
             router = router.route(&path, (route.handler)());
         }
     }
-    router.with_state(mount.clone())
+    router.with_state(state.clone())
 }
 
 /// The OpenAPI document of everything that is mounted.
@@ -283,8 +285,8 @@ pub(super) fn openapi(gateway: &Gateway) -> Value {
         let is_default = registry.default.as_deref() == Some(&*agent.name);
         let named = format!("/agents/{}", agent.name);
         for base in [Some(named.as_str()), is_default.then_some("")].into_iter().flatten() {
-            for route in ROUTES.iter().filter(|route| (route.group)(&agent.settings.routes)) {
-                // OpenAPI has no word for the rest of a path.
+            for route in ROUTES.iter().filter(|route| (route.is_enabled)(&agent.settings.routes)) {
+                // OpenAPI has no syntax for the rest of a path.
                 let path = paths(base, route, &agent.settings.path).swap_remove(0).replace("{*", "{");
                 let entry = table.entry(path.clone()).or_insert_with(|| json!({}));
                 entry[route.method] = operation(route, &path, &agent.name);
@@ -316,19 +318,19 @@ fn operation(route: &Route, path: &str, agent: &str) -> Value {
     let parameters: Vec<_> = names
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
         .collect();
-    let content = match route.answer {
-        Answer::Stream => json!({"text/event-stream": {}}),
-        Answer::Json => json!({"application/json": {}}),
-        Answer::Bytes => json!({"*/*": {}}),
+    let content = match route.content {
+        ResponseContent::Stream => json!({"text/event-stream": {}}),
+        ResponseContent::Json => json!({"application/json": {}}),
+        ResponseContent::Bytes => json!({"*/*": {}}),
     };
     let error = json!({"description": "refused", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}});
     let mut operation = json!({
-        "summary": route.about,
+        "summary": route.summary,
         "tags": [agent],
         "parameters": parameters,
         "responses": {"200": {"description": "ok", "content": content}, "default": error},
     });
-    let has_body = route.answer == Answer::Stream || route.path == "/feedback";
+    let has_body = route.content == ResponseContent::Stream || route.path == "/feedback";
     if (route.method == "post" && has_body) || route.method == "patch" {
         operation["requestBody"] = json!({"required": true, "content": {"application/json": {}}});
     }

@@ -1,46 +1,32 @@
-//! Runs: how far they are, following them, stopping them.
+//! The routes of runs: status, stop, pause, resume, follow.
 
 use agentwire_core::event::{RunId, ThreadId};
-use agentwire_store::{Owner, Run};
-use axum::{
-    extract::{Request, State},
-    response::Response,
-};
+use agentwire_store::Run;
+use axum::response::Response;
 use serde_json::json;
 
-use super::{
-    Mount,
-    cursor::Cursor,
-    json,
-    request::{Call, Params},
-    response,
-};
+use super::{cursor::Cursor, json, request::ApiRequest, response, start::cursor_of_run};
 use crate::{
     agent::PauseMode,
     codes,
     error::ApiError,
     human::pending::{self, iso},
-    ops::audit::Record,
     stream::live::Command,
 };
 
-/// `GET /runs/{run}`: how far a run is.
-pub(crate) async fn status(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let id = RunId::from(call.param("run"));
-    let run = mount.gateway.store().run(&call.owner, &id).await.map_err(ApiError::from);
-    mount.gateway.audit().note(Record::new(&call.owner, "read").run(&id).outcome(&run));
-    shown(&mount, &call.owner, &run?).await
+/// `GET /runs/{run}`: the status of a run.
+pub(super) async fn status(request: ApiRequest) -> Result<Response, ApiError> {
+    let id = RunId::from(request.param("run"));
+    let run = request.state.gateway.store().run(&request.owner, &id).await.map_err(ApiError::from);
+    let run = request.audited("read", run, |record| record.run(&id))?;
+    status_response(&request, &run).await
 }
 
-async fn shown(mount: &Mount, owner: &Owner, run: &Run) -> Result<Response, ApiError> {
-    let open = mount.gateway.open_items(owner, &run.thread).await?;
+async fn status_response(request: &ApiRequest, run: &Run) -> Result<Response, ApiError> {
+    let (gateway, owner) = (&request.state.gateway, &request.owner);
+    let open = gateway.open_items(owner, &run.thread).await?;
     let open: Vec<_> = open.iter().filter(|item| item.run == run.run).map(pending::to_json).collect();
-    let mut shown = json!({
+    let mut status = json!({
         "threadId": run.thread.as_str(),
         "runId": run.run.as_str(),
         "agent": &*run.agent,
@@ -50,142 +36,114 @@ async fn shown(mount: &Mount, owner: &Owner, run: &Run) -> Result<Response, ApiE
         "events": run.next_seq.0,
     });
     if let Some(started) = run.started {
-        shown["startedAt"] = iso(started.0).into();
+        status["startedAt"] = iso(started.0).into();
     }
     if let Some(cause) = &run.cause {
-        shown["cause"] = (&**cause).into();
+        status["cause"] = (&**cause).into();
     }
-    if let Some(live) = mount.gateway.live_run(owner, &run.run) {
+    if let Some(live) = gateway.live_run(owner, &run.run) {
         let (reply, snapshot) = tokio::sync::oneshot::channel();
         if live.commands.send(Command::Snapshot(reply)).await.is_ok()
             && let Ok(snapshot) = snapshot.await
             && let Some(step) = snapshot.step
         {
-            shown["step"] = (*step).into();
+            status["step"] = (*step).into();
         }
     }
     if !open.is_empty() {
-        shown["pending"] = open.into();
+        status["pending"] = open.into();
     }
-    Ok(json(shown.to_string()))
+    Ok(json(status.to_string()))
 }
 
-/// `POST /runs/{run}/stop`: ends a run. Twice is as good as once; a run that has ended stays as it is.
-pub(crate) async fn stop(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let run = RunId::from(call.param("run"));
-    let done = stop_run(&mount, &call.owner, &run).await;
-    mount.gateway.audit().note(Record::new(&call.owner, "stop").run(&run).outcome(&done));
-    done?;
-    let run = mount.gateway.store().run(&call.owner, &run).await?;
-    shown(&mount, &call.owner, &run).await
+/// `POST /runs/{run}/stop`: ends a run. Idempotent; a run that has ended stays as it is.
+pub(super) async fn stop(request: ApiRequest) -> Result<Response, ApiError> {
+    let run = RunId::from(request.param("run"));
+    let stopped = stop_run(&request, &run).await;
+    request.audited("stop", stopped, |record| record.run(&run))?;
+    let run = request.state.gateway.store().run(&request.owner, &run).await?;
+    status_response(&request, &run).await
 }
 
-/// `POST /runs/{run}/pause`: holds a run, and says how much of it: `hard` if the agent does nothing, `soft` if it is not
-/// listened to and slowed down by that.
-pub(crate) async fn pause(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    hold(&mount, &params, request, true).await
+/// `POST /runs/{run}/pause`: pauses a run. The response names the mode: `hard` if the agent does nothing meanwhile, `soft` if
+/// only its stream is not read.
+pub(super) async fn pause(request: ApiRequest) -> Result<Response, ApiError> {
+    set_paused(&request, true).await
 }
 
-/// `POST /runs/{run}/resume`: lets a held run go on.
-pub(crate) async fn resume(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    hold(&mount, &params, request, false).await
+/// `POST /runs/{run}/resume`: continues a paused run.
+pub(super) async fn resume(request: ApiRequest) -> Result<Response, ApiError> {
+    set_paused(&request, false).await
 }
 
-async fn hold(mount: &Mount, params: &Params, request: Request, hold: bool) -> Result<Response, ApiError> {
-    let call = Call::without_body(mount, params, request)?;
-    let run = RunId::from(call.param("run"));
-    let action = if hold { "pause" } else { "resume" };
-    let done = hold_run(mount, &call.owner, &run, hold).await;
-    mount.gateway.audit().note(Record::new(&call.owner, action).run(&run).outcome(&done));
-    let mode = done?.as_str();
-    let known = mount.gateway.store().run(&call.owner, &run).await?;
-    Ok(json(json!({"runId": run.as_str(), "status": known.status.as_str(), "mode": mode}).to_string()))
+async fn set_paused(request: &ApiRequest, pause: bool) -> Result<Response, ApiError> {
+    let run = RunId::from(request.param("run"));
+    let action = if pause { "pause" } else { "resume" };
+    let done = send_pause(request, &run, pause).await;
+    let mode = request.audited(action, done, |record| record.run(&run))?.as_str();
+    let stored = request.state.gateway.store().run(&request.owner, &run).await?;
+    Ok(json(json!({"runId": run.as_str(), "status": stored.status.as_str(), "mode": mode}).to_string()))
 }
 
-async fn hold_run(mount: &Mount, owner: &Owner, run: &RunId, hold: bool) -> Result<PauseMode, ApiError> {
-    if let Some(live) = mount.gateway.live_run(owner, run) {
+async fn send_pause(request: &ApiRequest, run: &RunId, pause: bool) -> Result<PauseMode, ApiError> {
+    let (gateway, owner) = (&request.state.gateway, &request.owner);
+    if let Some(live) = gateway.live_run(owner, run) {
         let (reply, done) = tokio::sync::oneshot::channel();
-        if live.commands.send(Command::SetPaused(hold, reply)).await.is_ok()
+        if live.commands.send(Command::SetPaused(pause, reply)).await.is_ok()
             && let Ok(done) = done.await
         {
             return done;
         }
     }
-    let known = mount.gateway.store().run(owner, run).await?;
-    Err(ApiError::new(codes::IMPOSSIBLE, format!("the run is `{}`", known.status)))
+    let stored = gateway.store().run(owner, run).await?;
+    Err(ApiError::new(codes::IMPOSSIBLE, format!("the run is `{}`", stored.status)))
 }
 
 /// Stops a run and waits until it has ended.
-pub(crate) async fn stop_run(mount: &Mount, owner: &Owner, run: &RunId) -> Result<(), ApiError> {
-    let Some(live) = mount.gateway.live_run(owner, run) else {
-        let known = mount.gateway.store().run(owner, run).await?;
-        return match known.status.is_live() {
+pub(super) async fn stop_run(request: &ApiRequest, run: &RunId) -> Result<(), ApiError> {
+    let (gateway, owner) = (&request.state.gateway, &request.owner);
+    let Some(live) = gateway.live_run(owner, run) else {
+        let stored = gateway.store().run(owner, run).await?;
+        return match stored.status.is_live() {
             true => {
                 Err(ApiError::new(codes::IMPOSSIBLE, "the run goes on in another gateway").retry_after(1))
             }
             false => Ok(()),
         };
     };
-    // A run that does not take it any more is ending by itself.
+    // A run that no longer takes commands is about to end.
     let _ = live.commands.send(Command::Stop("it was asked for")).await;
-    let _ = tokio::time::timeout(mount.gateway.settings().store_patience, live.ended()).await;
+    let _ = tokio::time::timeout(gateway.settings().store_patience, live.ended()).await;
     Ok(())
 }
 
 /// `GET /runs/{run}/stream`: follows a run from a cursor or from its start.
-pub(crate) async fn follow(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let run = RunId::from(call.param("run"));
-    let cursor = Cursor::of(&call)?;
-    if let Some(cursor) = cursor.as_ref().filter(|cursor| cursor.run != run) {
-        let message = format!("the cursor is of run `{}`, not of `{run}`", cursor.run);
-        return Err(ApiError::new(codes::BAD_CURSOR, message));
-    }
-    let face = response::face_of(&call, &mount)?;
-    response::follow(&mount, &call, &run, cursor.map(|cursor| cursor.seq), None, face).await
+pub(super) async fn follow(request: ApiRequest) -> Result<Response, ApiError> {
+    let run = RunId::from(request.param("run"));
+    let after = cursor_of_run(&request, &run)?;
+    let output_format = response::requested_output_format(&request)?;
+    response::follow(&request, &run, after, None, output_format).await
 }
 
-/// `GET /threads/{id}/stream`: follows the run that a cursor names, else the one that goes on, else the last one.
-pub(crate) async fn follow_thread(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let thread = ThreadId::from(call.param("id"));
-    let store = &mount.gateway.store();
-    let face = response::face_of(&call, &mount)?;
-    if let Some(Cursor { run, seq }) = Cursor::of(&call)? {
-        let known = store.run(&call.owner, &run).await?;
-        if known.thread != thread {
+/// `GET /threads/{id}/stream`: follows the run of the cursor, else the active run, else the last one.
+pub(super) async fn follow_thread(request: ApiRequest) -> Result<Response, ApiError> {
+    let thread = ThreadId::from(request.param("id"));
+    let store = &request.state.gateway.store();
+    let output_format = response::requested_output_format(&request)?;
+    if let Some(Cursor { run, seq }) = Cursor::of(&request)? {
+        let stored = store.run(&request.owner, &run).await?;
+        if stored.thread != thread {
             return Err(ApiError::new(codes::UNKNOWN_RUN, "no such run"));
         }
-        return response::follow(&mount, &call, &run, Some(seq), None, face).await;
+        return response::follow(&request, &run, Some(seq), None, output_format).await;
     }
-    let run = match store.lease(&call.owner, &thread).await? {
+    let run = match store.lease(&request.owner, &thread).await? {
         Some(lease) if lease.live => lease.run,
         _ => {
-            let page = store.runs(&call.owner, &thread, None, 1).await?;
+            let page = store.runs(&request.owner, &thread, None, 1).await?;
             let last = page.items.into_iter().next();
             last.ok_or_else(|| ApiError::new(codes::UNKNOWN_RUN, "the thread has no run yet"))?.run
         }
     };
-    response::follow(&mount, &call, &run, None, None, face).await
+    response::follow(&request, &run, None, None, output_format).await
 }

@@ -1,4 +1,4 @@
-//! The listener: connections, their bounds, and how it all ends.
+//! The listener: accepts connections, applies their limits, and drains on shutdown.
 
 use std::{
     convert::Infallible,
@@ -20,14 +20,14 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use super::{request::Connection, traffic::Traffic, unread::Unread};
+use super::{connection::ConnectionActivity, request::Connection, unread_body::UnreadBody};
 use crate::{
     gateway::{AgentRegistry, Gateway},
     ops::lifecycle::LAST_WRITES,
 };
 
-/// Serves a gateway until `shutdown`, then drains it: no new runs, those that go on may finish within the grace
-/// time, then they get a proper ending.
+/// Serves a gateway until `shutdown`, then drains it: no new runs; active runs may finish within the grace time, and are
+/// ended with a terminal event after it.
 ///
 /// # Errors
 /// When the listener fails for good.
@@ -40,7 +40,7 @@ pub async fn serve(
     let registry = gateway.registry();
     let server = Server {
         routes: Arc::new(Mutex::new((gateway.router_of(&registry), registry))),
-        seats: Arc::new(Semaphore::new(gateway.settings().limits.connections)),
+        slots: Arc::new(Semaphore::new(gateway.settings().limits.connections)),
         closing: CancellationToken::new(),
         connections: TaskTracker::new(),
         gateway,
@@ -59,24 +59,24 @@ pub async fn serve(
     Ok(())
 }
 
-/// The routes of the agents, and the agents that they are of.
-type Routes = Mutex<(axum::Router, Arc<AgentRegistry>)>;
+/// The routes and the agents that they were made for.
+type CachedRoutes = Mutex<(axum::Router, Arc<AgentRegistry>)>;
 
-/// The routes as they are now: made anew if the agents were replaced.
-fn current(routes: &Routes, gateway: &Gateway) -> axum::Router {
+/// The current routes; rebuilt if the agents were replaced.
+fn current_routes(routes: &CachedRoutes, gateway: &Gateway) -> axum::Router {
     let registry = gateway.registry();
-    let mut held = routes.lock().unwrap_or_else(PoisonError::into_inner);
-    if !Arc::ptr_eq(&held.1, &registry) {
-        *held = (gateway.router_of(&registry), registry);
+    let mut cached = routes.lock().unwrap_or_else(PoisonError::into_inner);
+    if !Arc::ptr_eq(&cached.1, &registry) {
+        *cached = (gateway.router_of(&registry), registry);
     }
-    held.0.clone()
+    cached.0.clone()
 }
 
 struct Server {
     gateway: Gateway,
-    routes: Arc<Routes>,
-    seats: Arc<Semaphore>,
-    /// Told when connections shall finish.
+    routes: Arc<CachedRoutes>,
+    slots: Arc<Semaphore>,
+    /// Cancelled when connections have to finish.
     closing: CancellationToken,
     connections: TaskTracker,
 }
@@ -84,13 +84,13 @@ struct Server {
 impl Server {
     async fn accept(&self, listener: &TcpListener) {
         loop {
-            let Ok(seat) = self.seats.clone().acquire_owned().await else { return };
+            let Ok(slot) = self.slots.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    self.connections.spawn(self.connection(stream, seat));
+                    self.connections.spawn(self.connection(stream, slot));
                 }
                 Err(error) => {
-                    // Out of file descriptors, most likely: those who are here go on, the others wait.
+                    // Most likely out of file descriptors: open connections continue, new ones wait.
                     tracing::warn!(%error, "no more connections can be taken for now");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
@@ -101,39 +101,38 @@ impl Server {
     fn connection(
         &self,
         stream: TcpStream,
-        seat: tokio::sync::OwnedSemaphorePermit,
+        slot: tokio::sync::OwnedSemaphorePermit,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (gateway, routes, closing) = (self.gateway.clone(), self.routes.clone(), self.closing.clone());
         async move {
-            let _seat = seat;
-            // Small events must not wait for each other.
+            let _slot = slot;
+            // Small events must not wait for more data.
             let _ = stream.set_nodelay(true);
             gateway.metrics().connections.inc();
             let connection = Connection::default();
             let cut = connection.cut.clone();
-            let traffic = Traffic::default();
-            let noted = traffic.clone();
-            let requested = gateway.clone();
-            let patience = gateway.settings().limits.request_timeout;
+            let activity = ConnectionActivity::default();
+            let (requests, service_gateway) = (activity.clone(), gateway.clone());
+            let timeout = gateway.settings().limits.request_timeout;
             let service = service_fn(move |mut request: Request<Incoming>| {
-                let connection = noted.begin(request.version(), &connection);
+                let connection = requests.add_request(request.version(), &connection);
                 request.extensions_mut().insert(connection);
-                let unread = Unread::default();
-                let answering = current(&routes, &requested).oneshot(unread.watch(request));
+                let unread = UnreadBody::default();
+                let responding = current_routes(&routes, &service_gateway).oneshot(unread.watch(request));
                 async move {
-                    let response = answering.await?;
-                    unread.discard(response.status(), patience).await;
+                    let response = responding.await?;
+                    unread.discard(response.status(), timeout).await;
                     Ok::<_, Infallible>(response)
                 }
             });
             let limits = &gateway.settings().limits;
-            let mut builder = auto::Builder::new(traffic.clone());
+            let mut builder = auto::Builder::new(activity.clone());
             builder
                 .http1()
                 .timer(TokioTimer::new())
                 .header_read_timeout(limits.request_timeout)
                 .max_buf_size(limits.head.max(8192))
-                // An event is small: to copy it behind the size of its chunk costs less than a list of pieces.
+                // Events are small: one buffer costs less than a vectored write of chunk size and data.
                 .writev(false);
             builder
                 .http2()
@@ -144,9 +143,9 @@ impl Server {
             tokio::select! {
                 _ = served.as_mut() => {}
                 () = cut.cancelled() => {}
-                () = traffic.lull(patience) => {
+                () = activity.idle(timeout) => {
                     served.as_mut().graceful_shutdown();
-                    // Whoever said nothing may not hear of it either.
+                    // A client that sends nothing may not read either.
                     let _ = tokio::time::timeout(LAST_WRITES, served).await;
                 }
                 () = closing.cancelled() => {

@@ -1,7 +1,7 @@
-//! Threads: which there are, what was said in them, their state, what they wait for.
+//! The routes of threads: list, delete, messages, state, pending items.
 
 use agentwire_core::{
-    event::{Body, Event, ThreadId},
+    event::{Body, Event, Outcome, ThreadId},
     format::{ag_ui, ai_sdk},
     json::Json,
     patch,
@@ -9,40 +9,34 @@ use agentwire_core::{
 use agentwire_store::{
     Conflict, PageToken, PendingFilter, StateChange, StoreError, ThreadChange, ThreadQuery,
 };
-use axum::{
-    extract::{Request, State},
-    http::HeaderValue,
-    response::Response,
-};
+use axum::{http::HeaderValue, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    Mount, json,
-    request::{Call, Params},
+    json,
+    request::{ApiRequest, JsonRequest},
     response,
-    start::Held,
 };
 use crate::{
     codes,
     error::ApiError,
-    ops::audit::Record,
-    run::input::messages_of,
-    stream::{live::Command, log_codec::Encoder},
+    human::pending,
+    stream::{
+        live::Command,
+        log_codec::{self, Encoder},
+        reader,
+    },
+    thread::snapshot::ThreadSnapshot,
 };
 
-/// How many threads are listed unless the client says; how many at most.
+/// The default and the largest number of threads in a list.
 const PAGE: usize = 100;
 const LARGEST_PAGE: usize = 1000;
 
-/// `GET /thread/list`: the newest first. `?limit=` and `?before=` turn pages; the header `agentwire-next` has the
-/// next page's `before`.
-pub(crate) async fn list(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let number = |name: &str| match call.query(name) {
+/// `GET /thread/list`: the newest first. `?limit=` and `?before=` select a page; the header `agentwire-next` is the
+/// `before` of the next one.
+pub(super) async fn list(request: ApiRequest) -> Result<Response, ApiError> {
+    let number = |name: &str| match request.query(name) {
         None => Ok(None),
         Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
             ApiError::new(
@@ -53,9 +47,9 @@ pub(crate) async fn list(
     };
     let limit = number("limit")?
         .map_or(PAGE, |limit| usize::try_from(limit).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE));
-    let query =
-        ThreadQuery { agent: Some((&*mount.agent.name).into()), before: number("before")?.map(PageToken) };
-    let page = mount.gateway.store().threads(&call.owner, query, limit).await?;
+    let agent = Some((&*request.state.agent.name).into());
+    let query = ThreadQuery { agent, before: number("before")?.map(PageToken) };
+    let page = request.state.gateway.store().threads(&request.owner, query, limit).await?;
     let items: Vec<_> = page.items.iter().map(|thread| json!({"threadId": thread.thread.as_str()})).collect();
     let mut response = json(Value::from(items).to_string());
     if let Some(next) = page.next {
@@ -64,65 +58,58 @@ pub(crate) async fn list(
     Ok(response)
 }
 
-/// `DELETE /thread/list`: the thread of that name.
-pub(crate) async fn delete_list(
-    mount: State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    delete(mount, params.with("id", "list"), request).await
+/// `DELETE /thread/list`: deletes the thread of that name.
+pub(super) async fn delete_list(request: ApiRequest) -> Result<Response, ApiError> {
+    delete(request.with_param("id", "list")).await
 }
 
-/// `DELETE /thread/{id}`: with everything of it; a run that goes on is stopped.
-pub(crate) async fn delete(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let thread = thread_of(&mount, &call)?;
-    let live = mount.gateway.live_run_of_thread(&call.owner, &thread).await;
-    let done = async {
-        let store = &mount.gateway.store();
-        let of = match store.thread(&call.owner, &thread).await {
-            Ok(known) => Some(known.agent),
+/// `DELETE /thread/{id}`: deletes a thread with all its data; an active run is stopped.
+pub(super) async fn delete(request: ApiRequest) -> Result<Response, ApiError> {
+    let thread = request.thread()?;
+    let gateway = &request.state.gateway;
+    let live = gateway.live_run_of_thread(&request.owner, &thread).await;
+    let deleted = async {
+        let agent = match gateway.store().thread(&request.owner, &thread).await {
+            Ok(stored) => Some(stored.agent),
             Err(StoreError::NotFound(_)) => None,
             Err(error) => return Err(error.into()),
         };
         if let Some(live) = live {
-            // First, so that whoever follows it hears how it ends while there is something to read.
+            // First, so that its readers receive the ending while it can be read.
             let _ = live.commands.send(Command::DeleteThread).await;
-            let _ = tokio::time::timeout(mount.gateway.settings().store_patience, live.ended()).await;
+            let _ = tokio::time::timeout(gateway.settings().store_patience, live.ended()).await;
         }
-        if of.is_some() {
-            store.delete_thread(&call.owner, &thread).await?;
+        if agent.is_some() {
+            gateway.store().delete_thread(&request.owner, &thread).await?;
         }
-        forget(&mount, &call, &thread, of.as_deref()).await
+        delete_upstream(&request, &thread, agent.as_deref()).await
     }
     .await;
-    mount.gateway.audit().note(Record::new(&call.owner, "delete").thread(&thread).outcome(&done));
-    done?;
+    request.audited("delete", deleted, |record| record.thread(&thread))?;
     Ok(json(r#"{"status":"deleted"}"#))
 }
 
-/// Deletes a thread on the agent's side too: what is asked for again from there would not be gone.
-/// `of` is the agent whose thread it was here.
-async fn forget(mount: &Mount, call: &Call, thread: &ThreadId, of: Option<&str>) -> Result<(), ApiError> {
-    let about = || mount.thread_request(call, thread);
-    let agent = match of {
-        Some(name) => match mount.gateway.registry().agents.get(name) {
+/// Deletes a thread on the agent's side too: it could be recalled from there. `agent` is the agent of the stored thread.
+async fn delete_upstream(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    agent: Option<&str>,
+) -> Result<(), ApiError> {
+    let about = || request.about(thread);
+    let agent = match agent {
+        Some(name) => match request.state.gateway.registry().agents.get(name) {
             Some(entry) => entry.agent.clone(),
             // It is not configured any more.
             None => return Ok(()),
         },
-        // A thread that was never run here may be there.
+        // A thread that never ran here may exist there.
         None => {
-            let agent = mount.agent.agent.clone();
+            let agent = request.state.agent.agent.clone();
             let recalled = match agent.recall(about()) {
                 Some(recalled) => recalled.await?,
                 None => None,
             };
-            recalled.ok_or_else(unknown)?;
+            recalled.ok_or_else(unknown_thread)?;
             agent
         }
     };
@@ -133,49 +120,16 @@ async fn forget(mount: &Mount, call: &Call, thread: &ThreadId, of: Option<&str>)
 }
 
 /// `GET /message_snapshot/{id}`: MESSAGES_SNAPSHOT, or `UIMessage[]` with `?format=ai-sdk`.
-pub(crate) async fn messages(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let thread = thread_of(&mount, &call)?;
-    let held = Held::of(&mount, &call, &thread).await?.ok_or_else(unknown)?;
-    let wanted = response::wanted_format(&call);
-    match wanted.as_ref().map(|(name, profile)| (&**name, &**profile)) {
+pub(super) async fn messages(request: ApiRequest) -> Result<Response, ApiError> {
+    let thread = request.thread()?;
+    let snapshot = read_snapshot(&request, &thread).await?.ok_or_else(unknown_thread)?;
+    let format = response::requested_format(&request);
+    match format.as_ref().map(|(name, profile)| (&**name, &**profile)) {
         None | Some(("ag-ui", _)) => {
-            let body = Body::MessagesSnapshot { messages: messages_of(&held.messages) };
-            event(&mount, &thread, body)
+            let body = Body::MessagesSnapshot { messages: log_codec::parse_messages(&snapshot.messages) };
+            event_response(&request, &thread, body)
         }
-        Some(("ai-sdk", profile)) => {
-            let profile =
-                if profile.is_empty() { mount.agent.settings.ai_sdk_profile.as_str() } else { profile };
-            let version = match profile {
-                "5" => 5,
-                "6" => 6,
-                "7" => 7,
-                other => {
-                    let message = format!("no history for `ai-sdk@{}`", other.escape_default());
-                    return Err(ApiError::new(codes::UNKNOWN_FORMAT, message).hint("allowed: `5`, `6`, `7`"));
-                }
-            };
-            let open = match mount.gateway.store().pending(&call.owner, &thread, PendingFilter::Open).await {
-                // It is known on the agent's side only.
-                Err(StoreError::NotFound(_)) => Vec::new(),
-                open => open?,
-            };
-            let interrupts = match crate::stream::reader::outcome_of(open.iter()) {
-                Some(agentwire_core::event::Outcome::Interrupt { interrupts }) => interrupts,
-                _ => Vec::new(),
-            };
-            // `useChat` hears an answer that goes on from its start, and would show twice what it got here.
-            let messages = messages_of(held.began.as_ref().unwrap_or(&held.messages));
-            let shown = match held.began {
-                Some(_) => ai_sdk::input::before_last_turn(&messages),
-                None => &messages,
-            };
-            Ok(json(ai_sdk::input::ui_messages(shown, &interrupts, version)))
-        }
+        Some(("ai-sdk", profile)) => ui_messages(&request, &thread, &snapshot, profile).await,
         Some((other, _)) => {
             let message = format!("no history in `{}`", other.escape_default());
             Err(ApiError::new(codes::UNKNOWN_FORMAT, message)
@@ -184,40 +138,64 @@ pub(crate) async fn messages(
     }
 }
 
+async fn ui_messages(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    snapshot: &ThreadSnapshot,
+    profile: &str,
+) -> Result<Response, ApiError> {
+    let default = request.state.agent.settings.ai_sdk_profile.as_str();
+    let version = match if profile.is_empty() { default } else { profile } {
+        "5" => 5,
+        "6" => 6,
+        "7" => 7,
+        other => {
+            let message = format!("no history for `ai-sdk@{}`", other.escape_default());
+            return Err(ApiError::new(codes::UNKNOWN_FORMAT, message).hint("allowed: `5`, `6`, `7`"));
+        }
+    };
+    let store = &request.state.gateway.store();
+    let open = match store.pending(&request.owner, thread, PendingFilter::Open).await {
+        // The thread exists on the agent's side only.
+        Err(StoreError::NotFound(_)) => Vec::new(),
+        open => open?,
+    };
+    let interrupts = match reader::outcome_of(open.iter()) {
+        Some(Outcome::Interrupt { interrupts }) => interrupts,
+        _ => Vec::new(),
+    };
+    // `useChat` resumes the stream of an active run from its start and would show its messages twice.
+    let messages = log_codec::parse_messages(snapshot.at_run_start.as_ref().unwrap_or(&snapshot.messages));
+    let shown = match snapshot.at_run_start {
+        Some(_) => ai_sdk::input::before_last_turn(&messages),
+        None => &messages,
+    };
+    Ok(json(ai_sdk::input::ui_messages(shown, &interrupts, version)))
+}
+
 /// `GET /state_snapshot/{id}`: STATE_SNAPSHOT.
-pub(crate) async fn state(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let thread = thread_of(&mount, &call)?;
-    let held = Held::of(&mount, &call, &thread).await?.ok_or_else(unknown)?;
-    let snapshot = Json::parse(&held.state).unwrap_or_else(|_| Json::null());
-    event(&mount, &thread, Body::StateSnapshot { snapshot })
+pub(super) async fn state(request: ApiRequest) -> Result<Response, ApiError> {
+    let thread = request.thread()?;
+    let snapshot = read_snapshot(&request, &thread).await?.ok_or_else(unknown_thread)?;
+    let state = Json::parse(&snapshot.state).unwrap_or_else(|_| Json::null());
+    event_response(&request, &thread, Body::StateSnapshot { snapshot: state })
 }
 
-/// `PATCH /state/{id}`: a JSON Patch, all or nothing. While a run goes on it becomes an event of that run, so that
-/// whoever follows it sees the change.
-pub(crate) async fn patch_state(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::with_json(&mount, &params, request).await?;
-    let thread = thread_of(&mount, &call)?;
-    let read = || Ok(ag_ui::patch_from_json(call.text()?)?);
-    let patch = call.told(&mount, read())?;
-    let done = apply(&mount, &call, &thread, patch).await;
-    let record = Record::new(&call.owner, "patch_state").thread(&thread).arguments(&call.body);
-    mount.gateway.audit().note(record.outcome(&done));
-    done.map(|()| json(r#"{"status":"updated"}"#))
+/// `PATCH /state/{id}`: applies a JSON Patch, all or nothing. During a run the patch becomes an event of that run, so that its
+/// readers receive it.
+pub(super) async fn patch_state(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
+    let thread = request.thread()?;
+    let read = || Ok(ag_ui::patch_from_json(request.text()?)?);
+    let patch = request.parsed(read())?;
+    let applied = apply_patch(&request, &thread, patch).await;
+    request.audited("patch_state", applied, |record| record.thread(&thread).arguments(&request.body))?;
+    Ok(json(r#"{"status":"updated"}"#))
 }
 
-async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patch) -> Result<(), ApiError> {
-    let gateway = &mount.gateway;
+async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: patch::Patch) -> Result<(), ApiError> {
+    let (gateway, owner) = (&request.state.gateway, &request.owner);
     loop {
-        if let Some(live) = gateway.live_run_of_thread(&call.owner, thread).await {
+        if let Some(live) = gateway.live_run_of_thread(owner, thread).await {
             let (reply, done) = tokio::sync::oneshot::channel();
             if live.commands.send(Command::Patch(patch.clone(), reply)).await.is_ok()
                 && let Ok(done) = done.await
@@ -225,7 +203,7 @@ async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patc
                 return done;
             }
         }
-        let stored = gateway.store().state(&call.owner, thread).await?;
+        let stored = gateway.store().state(owner, thread).await?;
         let mut state: Value = stored
             .body
             .as_ref()
@@ -235,13 +213,12 @@ async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patc
         }
         let change = StateChange { expected: stored.seq, body: state.to_string().into() };
         let change = ThreadChange { state: Some(change), ..ThreadChange::default() };
-        match gateway.store().update_thread(&call.owner, thread, change).await {
+        match gateway.store().update_thread(owner, thread, change).await {
             Ok(_) => return Ok(()),
-            // Somebody was faster; what they wrote may or may not take the patch.
+            // Another writer was faster; the patch may or may not apply to the new state.
             Err(StoreError::Conflict(Conflict::State { .. })) => {}
-            // A run has begun meanwhile, and takes it if it is ours.
-            Err(StoreError::Conflict(Conflict::Leased(run)))
-                if gateway.live_run(&call.owner, &run).is_some() => {}
+            // A run has started meanwhile; if it runs here, it applies the patch.
+            Err(StoreError::Conflict(Conflict::Leased(run))) if gateway.live_run(owner, &run).is_some() => {}
             Err(StoreError::Conflict(Conflict::Leased(_))) => {
                 let message = "the thread's run goes on in another gateway";
                 return Err(ApiError::new(codes::IMPOSSIBLE, message).retry_after(1));
@@ -251,42 +228,48 @@ async fn apply(mount: &Mount, call: &Call, thread: &ThreadId, patch: patch::Patc
     }
 }
 
-/// `GET /threads/{id}/pending`: what the thread waits for.
-pub(crate) async fn pending(
-    State(mount): State<Mount>,
-    params: Params,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let call = Call::without_body(&mount, &params, request)?;
-    let thread = ThreadId::from(call.param("id"));
+/// `GET /threads/{id}/pending`: the open items.
+pub(super) async fn pending(request: ApiRequest) -> Result<Response, ApiError> {
+    let thread = ThreadId::from(request.param("id"));
+    let (gateway, agent) = (&request.state.gateway, &request.state.agent);
     let items = async {
-        let stored = mount.gateway.open_items(&call.owner, &thread).await;
+        let stored = gateway.open_items(&request.owner, &thread).await;
         if stored.as_ref().is_ok_and(|items| !items.is_empty()) {
             return Ok(stored?);
         }
-        match mount.gateway.items_elsewhere(&mount.agent, mount.thread_request(&call, &thread)).await? {
+        match gateway.items_elsewhere(agent, request.about(&thread)).await? {
             Some(items) => Ok(items),
             None => Ok(stored?),
         }
     }
     .await;
-    mount.gateway.audit().note(Record::new(&call.owner, "read").thread(&thread).outcome(&items));
-    let items: Vec<_> = items?.iter().map(crate::human::pending::to_json).collect();
+    let items = request.audited("read", items, |record| record.thread(&thread))?;
+    let items: Vec<_> = items.iter().map(pending::to_json).collect();
     Ok(json(Value::from(items).to_string()))
 }
 
-/// The thread of the path, unless the settings say that it stands elsewhere.
-fn thread_of(mount: &Mount, call: &Call) -> Result<ThreadId, ApiError> {
-    Ok(call.thread(mount)?.unwrap_or_else(|| call.param("id").into()))
+/// The messages and the state of a thread, stored here or recalled from the agent's side; on record as a read.
+pub(super) async fn read_snapshot(
+    request: &ApiRequest,
+    thread: &ThreadId,
+) -> Result<Option<ThreadSnapshot>, ApiError> {
+    let snapshot = match request.state.gateway.thread_snapshot(&request.owner, thread).await {
+        Ok(None) => ThreadSnapshot::recall(&request.state.agent, request.about(thread)).await,
+        snapshot => snapshot,
+    };
+    let found =
+        snapshot.as_ref().map_err(ApiError::clone).and_then(|it| it.as_ref().ok_or_else(unknown_thread));
+    let _ = request.audited("read", found, |record| record.thread(thread));
+    snapshot
 }
 
-fn unknown() -> ApiError {
+fn unknown_thread() -> ApiError {
     ApiError::new(codes::UNKNOWN_THREAD, "no such thread")
 }
 
-/// One event as a JSON answer.
-fn event(mount: &Mount, thread: &ThreadId, body: Body) -> Result<Response, ApiError> {
-    let now = i64::try_from(mount.gateway.store().now().0).ok();
+/// A JSON response with one event.
+fn event_response(request: &ApiRequest, thread: &ThreadId, body: Body) -> Result<Response, ApiError> {
+    let now = i64::try_from(request.state.gateway.store().now().0).ok();
     let event = Event::new(body).at(now);
     let encoded = Encoder::new(thread, &"".into()).encode(&event);
     let encoded =

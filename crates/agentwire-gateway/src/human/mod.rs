@@ -26,6 +26,7 @@
 //! ([`pending::first_unanswered`]): the run before it may have asked a new one.
 
 pub(crate) mod approval;
+pub(crate) mod feedback;
 pub(crate) mod given;
 pub(crate) mod pending;
 mod schema;

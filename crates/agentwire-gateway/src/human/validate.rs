@@ -233,3 +233,199 @@ fn result_for_store(result: &GivenResult) -> Answer {
     let body = json!({"content": result.content, "error": result.error}).to_string();
     Answer { id: result.call.as_str().into(), body: body.into() }
 }
+
+#[cfg(test)]
+mod tests {
+    use agentwire_core::event::GivenAnswer;
+    use agentwire_store::RecordedAnswer;
+    use serde_json::Value;
+
+    use super::*;
+
+    const NOW: Time = Time(1000);
+
+    fn item(id: &str, kind: &str, body: Value) -> Pending {
+        Pending {
+            id: id.into(),
+            run: "r".into(),
+            kind: kind.into(),
+            body: body.to_string().into(),
+            created: Time(0),
+            expires: None,
+            answer: None,
+        }
+    }
+
+    fn question(id: &str) -> Pending {
+        item(id, "input", json!({}))
+    }
+
+    fn call(id: &str) -> Pending {
+        item(id, FRONTEND_TOOL, json!({"toolCallId": id}))
+    }
+
+    fn answered(mut item: Pending) -> Pending {
+        item.answer =
+            Some(RecordedAnswer { body: "{}".into(), by: "ann".into(), run: "r2".into(), at: Time(1) });
+        item
+    }
+
+    fn expired(mut item: Pending) -> Pending {
+        item.expires = Some(NOW);
+        item
+    }
+
+    fn entry(id: &str, payload: Value) -> ResumeEntry {
+        let payload = Some(Json::from(payload));
+        ResumeEntry { interrupt: id.into(), status: ResumeStatus::Resolved, payload, metadata: None }
+    }
+
+    fn cancelled(id: &str) -> ResumeEntry {
+        ResumeEntry { status: ResumeStatus::Cancelled, payload: None, ..entry(id, json!(0)) }
+    }
+
+    fn given(entries: &[ResumeEntry], results: &[&str]) -> Given {
+        let result = |call: &&str| GivenResult { call: (*call).into(), content: "ok".into(), error: None };
+        let entries = entries.iter().cloned().map(GivenAnswer::Entry);
+        let results = results.iter().map(result).map(GivenAnswer::Result);
+        Given { answers: entries.chain(results).collect(), has_list: false }
+    }
+
+    fn check(given: &Given, items: &[Pending]) -> Result<Checked, ApiError> {
+        validate(given, items, &HashMap::new(), NOW, "ann")
+    }
+
+    fn code(given: &Given, items: &[Pending]) -> &'static str {
+        check(given, items).expect_err("a rule is broken").code
+    }
+
+    fn stored(checked: &Checked) -> Vec<(&str, &str)> {
+        let answers = checked.for_store.iter().flat_map(|set| &set.answers);
+        answers.map(|answer| (answer.id.as_str(), &*answer.body)).collect()
+    }
+
+    fn for_agent(checked: &Checked) -> Vec<&str> {
+        checked.for_run.iter().map(|answer| &*answer.entry().interrupt).collect()
+    }
+
+    #[test]
+    fn an_answer_goes_to_the_store_and_to_the_agent() {
+        let checked =
+            check(&given(&[entry("q", json!(1))], &["c"]), &[question("q"), call("c")]).expect("valid");
+        let bodies =
+            [("q", r#"{"status":"resolved","payload":1}"#), ("c", r#"{"content":"ok","error":null}"#)];
+        assert_eq!(stored(&checked), bodies);
+        assert_eq!(checked.for_run, [CheckedAnswer::Agent(entry("q", json!(1)))]);
+        assert_eq!(checked.for_store.map(|set| set.by.to_string()).as_deref(), Some("ann"));
+    }
+
+    #[test]
+    fn an_answer_to_a_question_of_the_gate_carries_its_memory() {
+        let gate =
+            item("approve:c", "approval", json!({"toolCallId": "c", "gate": {"call": "c", "behind": null}}));
+        let checked = check(&given(&[entry("approve:c", json!(true))], &[]), &[gate.clone()]).expect("valid");
+        let question = GateQuestion::of(&gate).expect("it is the gate's");
+        assert_eq!(
+            checked.for_run,
+            [CheckedAnswer::Gate { entry: entry("approve:c", json!(true)), question }]
+        );
+    }
+
+    #[test]
+    fn unknown_answers_are_refused_unless_another_one_is_known() {
+        let items = [question("q")];
+        assert_eq!(code(&given(&[entry("x", json!(1))], &[]), &items), codes::UNKNOWN_INTERRUPT);
+        assert_eq!(code(&given(&[], &["x"]), &items), codes::UNKNOWN_TOOL_CALL);
+        assert_eq!(code(&given(&[entry("c", json!(1))], &[]), &[call("c")]), codes::UNKNOWN_INTERRUPT);
+        let checked =
+            check(&given(&[entry("x", json!(1)), entry("q", json!(1))], &["y"]), &items).expect("valid");
+        assert_eq!(for_agent(&checked), ["q"]);
+        assert_eq!(checked.unknown_interrupts, ["x".into()]);
+        assert_eq!(checked.unknown_results, ["y".into()]);
+    }
+
+    #[test]
+    fn results_of_the_agents_own_calls_are_not_unknown() {
+        let settled = HashMap::from([("own".into(), 0)]);
+        let checked = validate(&given(&[], &["own"]), &[], &settled, NOW, "ann").expect("valid");
+        assert_eq!(checked, Checked::default());
+    }
+
+    #[test]
+    fn the_same_answer_twice_counts_once_and_two_different_ones_are_refused() {
+        let items = [question("q")];
+        let checked =
+            check(&given(&[entry("q", json!(1)), entry("q", json!(1))], &[]), &items).expect("valid");
+        assert_eq!(for_agent(&checked), ["q"]);
+        assert_eq!(
+            code(&given(&[entry("q", json!(1)), entry("q", json!(2))], &[]), &items),
+            codes::BAD_REQUEST
+        );
+        assert_eq!(code(&given(&[entry("q", json!(1)), cancelled("q")], &[]), &items), codes::BAD_REQUEST);
+    }
+
+    #[test]
+    fn an_expired_item_takes_no_answer_and_a_cancellation_only_reaches_the_agent() {
+        let items = [expired(question("q"))];
+        assert_eq!(code(&given(&[entry("q", json!(1))], &[]), &items), codes::INTERRUPT_EXPIRED);
+        let checked = check(&given(&[cancelled("q")], &[]), &items).expect("valid");
+        assert_eq!((stored(&checked), for_agent(&checked)), (vec![], vec!["q"]));
+    }
+
+    #[test]
+    fn rules_apply_entry_by_entry() {
+        let schema = json!({"responseSchema": {"type": "string"}});
+        let items = [item("s", "input", schema), expired(question("q"))];
+        let (wrong, late) = (entry("s", json!(1)), entry("q", json!(1)));
+        assert_eq!(code(&given(&[wrong.clone(), late.clone()], &[]), &items), codes::SCHEMA_MISMATCH);
+        assert_eq!(code(&given(&[late, wrong.clone()], &[]), &items), codes::INTERRUPT_EXPIRED);
+        // An answer that was given before is not checked again: the store compares it.
+        assert!(check(&given(&[wrong], &[]), &[answered(items[0].clone())]).is_ok());
+    }
+
+    #[test]
+    fn every_question_must_be_answered_and_a_front_end_call_need_not() {
+        let items = [question("a"), question("b"), call("c")];
+        assert_eq!(code(&given(&[entry("a", json!(1))], &[]), &items), codes::INTERRUPT_UNANSWERED);
+        assert_eq!(code(&given(&[], &[]), &items), codes::INTERRUPT_UNANSWERED);
+        assert!(check(&given(&[entry("a", json!(1)), cancelled("b")], &[]), &items).is_ok());
+        // A question that was asked again under its id replaces the first one.
+        assert!(check(&given(&[], &[]), &[question("a"), answered(question("a"))]).is_ok());
+    }
+
+    #[test]
+    fn an_empty_list_needs_results_while_a_call_is_open() {
+        let empty = Given { has_list: true, ..Given::default() };
+        assert_eq!(code(&empty, &[call("c")]), codes::NO_TOOL_RESULTS);
+        assert!(check(&empty, &[answered(call("c"))]).is_ok());
+        assert!(check(&Given { has_list: true, ..given(&[], &["c"]) }, &[call("c")]).is_ok());
+    }
+
+    #[test]
+    fn repeated_answers_count_only_if_none_is_new() {
+        let items = [answered(question("old")), question("new")];
+        let both = given(&[entry("old", json!(1)), entry("new", json!(2))], &[]);
+        let checked = check(&both, &items).expect("valid");
+        assert_eq!((stored(&checked).len(), for_agent(&checked)), (1, vec!["new"]));
+        let checked = check(&given(&[entry("old", json!(1))], &[]), &items[..1]).expect("valid");
+        assert_eq!((stored(&checked).len(), for_agent(&checked)), (1, vec!["old"]));
+    }
+
+    #[test]
+    fn answers_that_waited_come_along() {
+        let carried = json!({"carried": [{"id": "first", "resolved": true, "payload": "blue"}]});
+        let items = [item("q", "long-running-tool", carried)];
+        let checked = check(&given(&[entry("q", json!(1))], &[]), &items).expect("valid");
+        assert_eq!(for_agent(&checked), ["q", "first"]);
+        assert_eq!(stored(&checked).len(), 1, "they were stored when they were given");
+    }
+
+    #[test]
+    fn items_of_the_agents_side_are_validated_and_not_stored() {
+        let mut elsewhere = question("q");
+        elsewhere.run = "".into();
+        assert_eq!(code(&given(&[], &[]), &[elsewhere.clone()]), codes::INTERRUPT_UNANSWERED);
+        let checked = check(&given(&[entry("q", json!(1))], &[]), &[elsewhere]).expect("valid");
+        assert_eq!((stored(&checked), for_agent(&checked)), (vec![], vec!["q"]));
+    }
+}

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use agentwire_core::{
-    event::{Message, MessageId, ResumeEntry, RunId, RunInput, ThreadId, ToolCallId},
+    event::{MessageId, ResumeEntry, RunId, RunInput, ToolCallId},
     format::ag_ui,
 };
 use agentwire_store::{
@@ -24,7 +24,7 @@ use crate::{
     },
     metrics,
     ops::audit::Record,
-    run::{Job, input},
+    run::Job,
     settings::{Busy, OnDisconnect},
     stream::live::{Command, LiveRun},
     thread::history,
@@ -205,19 +205,6 @@ impl Gateway {
             request.items = Some(self.items_for(agent, owner, input, headers).await?);
         }
         Ok(request.items.as_deref().unwrap_or_default())
-    }
-
-    /// The stored messages of a thread; none if the thread is unknown.
-    pub(crate) async fn stored_messages(
-        &self,
-        owner: &Owner,
-        thread: &ThreadId,
-    ) -> Result<Vec<Message>, StoreError> {
-        match self.store().messages(owner, thread).await {
-            Ok(stored) => Ok(stored.map_or_else(Vec::new, |text| input::messages_of(&text))),
-            Err(StoreError::NotFound(_)) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
     }
 
     /// Creates the run in the store, together with its answers, and starts it. If the thread is taken, the agent's `busy`

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use agentwire_core::{
-    Tally,
     event::{Body, Event, Message, MessageId, Role, RunInput},
-    format::ag_ui,
     json::{Json, Object},
 };
 use agentwire_store::{Owner, StoreError, Time};
@@ -17,6 +15,7 @@ use crate::{
     gateway::{AgentEntry, Gateway},
     human::{given, pending, validate},
     settings::{AgentSettings, History},
+    stream::log_codec,
     thread::history,
 };
 
@@ -41,7 +40,7 @@ impl StartingData {
     ) -> Result<Self, StoreError> {
         let stored = gateway.store().messages(owner, &input.thread).await?;
         let state = gateway.store().state(owner, &input.thread).await?;
-        let stored = stored.map_or_else(Vec::new, |text| messages_of(&text));
+        let stored = stored.map_or_else(Vec::new, |text| log_codec::parse_messages(&text));
         let state_value = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
         let sent = input.state.as_ref().map(Json::to_value);
         let is_new = stored.is_empty();
@@ -122,13 +121,4 @@ pub(crate) fn take_recalled(input: &mut RunInput, logged: &[Event]) {
             _ => {}
         }
     }
-}
-
-/// Stored messages; what cannot be read any more is left out and told.
-pub(crate) fn messages_of(text: &str) -> Vec<Message> {
-    let mut tally = Tally::default();
-    ag_ui::messages_from_json(text, &mut tally).unwrap_or_else(|error| {
-        tracing::error!(%error, "stored messages could not be read");
-        Vec::new()
-    })
 }

@@ -3,7 +3,8 @@
 //! It is lossless, operators can read it, and a reader who wants AG-UI gets those very bytes.
 
 use agentwire_core::{
-    event::{Event, RunId, ThreadId},
+    Tally,
+    event::{Event, Message, RunId, ThreadId},
     format::{Fidelity, Options, Reader, Setup, Writer, ag_ui},
     framing::{Frame, Frames, Framing, Payload},
 };
@@ -32,6 +33,14 @@ impl Encoder {
             (!line.is_empty()).then(|| Bytes::copy_from_slice(line))
         })
     }
+}
+
+/// Stored messages. If they cannot be read, the error is logged and there are none.
+pub(crate) fn parse_messages(text: &str) -> Vec<Message> {
+    ag_ui::messages_from_json(text, &mut Tally::default()).unwrap_or_else(|error| {
+        tracing::error!(%error, "stored messages could not be read");
+        Vec::new()
+    })
 }
 
 /// Reads events of one run back from the log.

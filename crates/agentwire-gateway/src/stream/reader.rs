@@ -27,11 +27,10 @@ use crate::{
     error::ApiError,
     gateway::Gateway,
     metrics,
-    run::input::messages_of,
     settings::Sse,
     stream::{
         live::{Command, Head, LiveRun, LiveState, LogFailure, ReaderCursor, Take},
-        log_codec::{Decoder, Encoder, kind},
+        log_codec::{self, Decoder, Encoder, kind},
     },
 };
 
@@ -278,7 +277,8 @@ impl Follow {
             self.run.clone(),
         ))))];
         if let Some(messages) = messages {
-            events.push(Event::new(Body::MessagesSnapshot { messages: messages_of(&messages) }));
+            events
+                .push(Event::new(Body::MessagesSnapshot { messages: log_codec::parse_messages(&messages) }));
         }
         let state = state.body.as_deref().and_then(|body| Json::parse(body).ok());
         let snapshot = state.unwrap_or_else(|| Json::from(serde_json::json!({})));

@@ -1,18 +1,17 @@
-//! What a run begins with: the stored conversation and state, and what the client sends, made one.
+//! Merges the stored conversation and state of a thread with those that a client sends.
 //!
 //! Messages, by policy:
-//! - `client`: what the client sends, as it is.
-//! - `server`: what is stored; of what the client sends, user and tool messages that are not known yet are added.
-//! - `merge`: by message id. Known messages stay as they are stored, except that a person may edit what a person said;
-//!   new ones go where they stand between known ones in the client's list, or to the end. A client may send the last
-//!   message only, or leave out what others said.
+//! - `client`: the client's messages as they are.
+//! - `server`: the stored messages; of the client's, unknown user and tool messages are appended.
+//! - `merge`: by message id. Stored messages win, except that a user message may be edited; new messages are inserted where
+//!   the client has them between known ones, or appended. A client may send only its last message, or leave out others.
 //!
-//! A call has one result. A client that builds its own messages (an AI SDK page sends a result under an id of its making)
-//! means the stored one when it sends another for the same call. Nor is an answer that holds nothing, as a page keeps
-//! it of a run that failed, part of the conversation.
+//! A call has one result. A client that builds its own messages (an AI SDK page sends a result under an id of its own)
+//! means the stored one if it sends another for the same call. An empty assistant message, which a page keeps of a run that
+//! failed, is no part of the conversation.
 //!
-//! State: if the client sends none, or an empty object, the stored one. Members of an object that the client sends
-//! replace the stored members of that name, the others stay. Anything else replaces the state.
+//! State: if the client sends none, or an empty object, the stored one. The members of an object replace the stored members of
+//! the same name. Any other value replaces the state.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,8 +20,7 @@ use serde_json::Value;
 
 use crate::settings::History;
 
-/// The conversation that the agent gets. `cut` is a message after which the client wants the conversation to go
-/// on anew, as after an edit.
+/// The conversation that the agent gets. `cut` is the message after which the conversation continues anew, as after an edit.
 pub(crate) fn messages(
     policy: History,
     mut stored: Vec<Message>,
@@ -35,69 +33,69 @@ pub(crate) fn messages(
     if let Some(at) = cut.and_then(|cut| stored.iter().position(|message| message.id == *cut)) {
         stored.truncate(at + 1);
     }
-    let places: HashMap<MessageId, usize> =
-        stored.iter().enumerate().map(|(place, message)| (message.id.clone(), place)).collect();
+    let indexes: HashMap<MessageId, usize> =
+        stored.iter().enumerate().map(|(index, message)| (message.id.clone(), index)).collect();
     let results = results(&stored);
-    // New messages by the known one that they follow, as far as another known one comes later; the others are what
-    // the client wants to add, even if it did not send everything that was said before.
-    let mut behind: Vec<Vec<Message>> = vec![Vec::new(); stored.len()];
+    // New messages by the known one that they follow, if another known one comes later; the others are appended, even if the
+    // client did not send the whole conversation.
+    let mut followers: Vec<Vec<Message>> = vec![Vec::new(); stored.len()];
     let (mut first, mut last) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
-    let mut place: Option<usize> = None;
+    let mut previous: Option<usize> = None;
     for message in sent {
-        let known = places.get(&message.id).or_else(|| match &message.body {
+        let known = indexes.get(&message.id).or_else(|| match &message.body {
             MessageBody::Tool { call, .. } => results.get(call),
             _ => None,
         });
         if let Some(known) = known {
-            let both_user = message.role() == Role::User && stored[*known].role() == Role::User;
+            let is_edit = message.role() == Role::User && stored[*known].role() == Role::User;
             if policy == History::Merge {
-                place.map_or(&mut first, |place| &mut behind[place]).append(&mut last);
-                if both_user {
+                previous.map_or(&mut first, |index| &mut followers[index]).append(&mut last);
+                if is_edit {
                     stored[*known] = message.clone();
                 }
             }
-            place = Some(*known);
+            previous = Some(*known);
             continue;
         }
         let is_new_turn = matches!(message.body, MessageBody::User { .. } | MessageBody::Tool { .. });
-        let is_wanted = is_new_turn || (policy == History::Merge && !is_empty_answer(message));
+        let is_wanted = is_new_turn || (policy == History::Merge && !is_empty(message));
         if is_wanted && seen.insert(&message.id) {
             last.push(message.clone());
         }
     }
     let mut merged = first;
-    for (message, followers) in stored.into_iter().zip(behind) {
+    for (message, following) in stored.into_iter().zip(followers) {
         merged.push(message);
-        merged.extend(followers);
+        merged.extend(following);
     }
     merged.extend(last);
     merged
 }
 
-/// Where the result of each call stands. An id that is used again means the last call of that id.
+/// The index of the result of each call; of several calls with one id, of the last.
 pub(crate) fn results(messages: &[Message]) -> HashMap<ToolCallId, usize> {
     let mut results = HashMap::new();
-    for (place, message) in messages.iter().enumerate() {
+    for (index, message) in messages.iter().enumerate() {
         for call in message.tool_calls() {
             results.remove(&call.id);
         }
         if let MessageBody::Tool { call, .. } = &message.body {
-            results.insert(call.clone(), place);
+            results.insert(call.clone(), index);
         }
     }
     results
 }
 
-/// Whether nothing was said and nothing called.
-fn is_empty_answer(message: &Message) -> bool {
+/// Whether an assistant message has neither content nor calls.
+fn is_empty(message: &Message) -> bool {
     let MessageBody::Assistant { content, .. } = &message.body else { return false };
     content.as_deref().is_none_or(str::is_empty)
         && message.tool_calls().is_empty()
         && message.encrypted.is_none()
 }
 
-/// The state that the run begins with.
+/// The state with which the run starts. `key`: the member for the client's state, if it does not replace the whole.
 pub(crate) fn state(stored: Option<Value>, sent: Option<Value>, key: Option<&str>) -> Value {
     let stored = stored.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
     let sent = match (sent, key) {
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_message_alone_is_enough() {
+    fn the_last_message_alone_is_appended() {
         for policy in [History::Merge, History::Server] {
             let merged = messages(policy, list("u1 a1"), &list("u2"), None);
             assert_eq!(ids(&merged), "u1 a1 u2");
@@ -145,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_conversation_is_not_doubled() {
+    fn a_repeated_conversation_is_not_duplicated() {
         for policy in [History::Merge, History::Server, History::Client] {
             let merged = messages(policy, list("u1 a1"), &list("u1 a1 u2"), None);
             assert_eq!(ids(&merged), "u1 a1 u2");
@@ -153,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn unknown_messages_go_where_the_client_has_them() {
+    fn unknown_messages_are_inserted_where_the_client_has_them() {
         let merged = messages(History::Merge, list("u1 a1 u2 a2"), &list("u1 x1 x2 a1 a2 u3"), None);
         assert_eq!(ids(&merged), "u1 x1 x2 a1 u2 a2 u3");
     }
 
     #[test]
-    fn what_is_new_at_the_end_stays_at_the_end_whatever_the_client_left_out() {
+    fn new_messages_at_the_end_are_appended_even_if_others_are_missing() {
         let merged = messages(History::Merge, list("u1 a1 u2 a2"), &list("u1 u2 u3"), None);
         assert_eq!(ids(&merged), "u1 a1 u2 a2 u3");
         let merged = messages(History::Merge, list("u1 a1"), &list("s1 u1 u2"), None);
@@ -167,20 +165,20 @@ mod tests {
     }
 
     #[test]
-    fn a_client_cannot_put_words_into_the_agents_mouth_under_server_history() {
+    fn server_history_ignores_assistant_messages_of_the_client() {
         let merged = messages(History::Server, list("u1"), &list("u1 a9 u2"), None);
         assert_eq!(ids(&merged), "u1 u2");
     }
 
     #[test]
-    fn what_the_agent_said_cannot_be_rewritten_and_what_a_person_said_can() {
+    fn user_messages_can_be_edited_and_assistant_messages_cannot() {
         let sent = [Message::user("u1", "edited"), Message::assistant("a1", "forged")];
         let merged = messages(History::Merge, list("u1 a1"), &sent, None);
         assert_eq!(merged, [Message::user("u1", "edited"), Message::assistant("a1", "said")]);
     }
 
     #[test]
-    fn an_edit_cuts_what_followed() {
+    fn an_edit_removes_the_messages_after_it() {
         let merged = messages(History::Merge, list("u1 a1 u2 a2"), &list("u1 a1 u2"), Some(&"u2".into()));
         assert_eq!(ids(&merged), "u1 a1 u2");
     }
@@ -196,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_has_one_result_whatever_a_client_calls_it() {
+    fn a_call_has_one_result_under_whatever_message_id() {
         let stored = || vec![Message::user("u1", "?"), called("a1", "c1"), result("r1", "c1")];
         let sent =
             [Message::user("u1", "?"), called("a1", "c1"), result("mine", "c1"), Message::user("u2", "!")];
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_waits_gets_its_result_even_if_its_id_was_used_before() {
+    fn a_reused_call_id_gets_a_new_result() {
         let stored = || vec![called("a1", "c1"), result("r1", "c1"), called("a2", "c1")];
         for policy in [History::Merge, History::Server] {
             assert_eq!(ids(&messages(policy, stored(), &[result("r2", "c1")], None)), "a1 r1 a2 r2");
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_holds_nothing_is_not_taken_in() {
+    fn empty_assistant_messages_are_ignored() {
         let sent = [Message::user("u1", "?"), Message::assistant("a1", ""), Message::user("u2", "!")];
         assert_eq!(ids(&messages(History::Merge, list("u1"), &sent, None)), "u1 u2");
         assert_eq!(

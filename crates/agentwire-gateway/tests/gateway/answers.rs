@@ -1,4 +1,4 @@
-//! Answers: right ones, and everything that can be wrong with one.
+//! Answers to pending items: every error code, isolation between users, and the answers that reach the agent.
 
 use agentwire_gateway::{
     codes,
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-fn user(told: &Value) -> Value {
-    json!({"id": format!("u-{}", told.to_string().len()), "role": "user", "content": told.to_string()})
+fn user(script: &Value) -> Value {
+    json!({"id": format!("u-{}", script.to_string().len()), "role": "user", "content": script.to_string()})
 }
 
 fn result(call: &str, content: &str) -> Value {
@@ -21,7 +21,7 @@ fn resolved(id: &str, payload: Value) -> Value {
     json!({"interruptId": id, "status": "resolved", "payload": payload})
 }
 
-/// A request of AG-UI or HAI, where the members that are given replace the usual ones.
+/// A request of AG-UI or HAI; `members` replace the default ones.
 fn request(thread: &str, run: &str, members: &Value) -> Value {
     let mut body = json!({"threadId": thread, "runId": run, "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
     for (key, value) in members.as_object().expect("members") {
@@ -44,7 +44,7 @@ fn text_of(frames: &[Frame]) -> String {
     frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect()
 }
 
-/// Where an answer is sent.
+/// The protocol of an answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     AgUi,
@@ -52,7 +52,7 @@ enum Way {
     AiSdk,
 }
 
-/// What is wrong with an answer: what it is, what was asked, how the answer comes, its code and status.
+/// A wrong answer: its description, the script of the agent, the protocol, the answer, and the expected code and status.
 type Wrong = (&'static str, Value, Way, Value, &'static str, u16);
 
 fn wrong() -> Vec<Wrong> {
@@ -306,7 +306,7 @@ fn wrong() -> Vec<Wrong> {
 }
 
 #[tokio::test]
-async fn every_wrong_answer_has_its_code_changes_nothing_and_is_on_record() {
+async fn every_wrong_answer_has_its_code_changes_nothing_and_is_audited() {
     for place in Place::each().await {
         let record = Record::new();
         let server = plan(asker())
@@ -332,7 +332,7 @@ async fn every_wrong_answer_has_its_code_changes_nothing_and_is_on_record() {
             }
             let mut stream = Stream::of(server.post(path, &body)).await;
             assert_eq!(stream.status(), status, "{what} {way:?}");
-            let said = if status == 200 {
+            let found = if status == 200 {
                 let frames = stream.rest().await;
                 assert_eq!(types(&frames), ["RUN_STARTED", "RUN_ERROR"], "{what} {way:?}");
                 code_of(&frames)
@@ -340,7 +340,7 @@ async fn every_wrong_answer_has_its_code_changes_nothing_and_is_on_record() {
                 let bytes = stream.bytes().await;
                 serde_json::from_slice::<Value>(&bytes).expect("JSON")["error"]["code"].clone()
             };
-            assert_eq!(said, code, "{what} {way:?}");
+            assert_eq!(found, code, "{what} {way:?}");
             assert_eq!(server.open(&thread).await, before, "{what} {way:?}: nothing has changed");
             assert_eq!(
                 server.json(&format!("/runs/{run}")).await.0,
@@ -359,9 +359,9 @@ async fn every_wrong_answer_has_its_code_changes_nothing_and_is_on_record() {
     }
 }
 
-/// Who is not asked gets the same bytes as for what does not exist.
+/// The response to another user is the same, byte for byte, as for an unknown id.
 #[tokio::test]
-async fn what_is_somebody_elses_is_answered_like_what_does_not_exist() {
+async fn items_of_another_user_look_like_unknown_ones() {
     let record = Record::new();
     let server = plan(asker())
         .set(record.keep())
@@ -419,7 +419,7 @@ async fn answer_of(server: &Server, user: &str, path: &str) -> (reqwest::StatusC
 }
 
 #[tokio::test]
-async fn an_agent_gets_what_was_checked_and_nothing_else() {
+async fn an_agent_gets_only_validated_answers() {
     let server = plan(asker()).on_memory().await;
     frames(
         &server,
@@ -439,11 +439,11 @@ async fn an_agent_gets_what_was_checked_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn results_of_the_agents_own_tools_may_stand_beside_an_answer() {
+async fn results_of_the_agents_own_tools_are_allowed_beside_an_answer() {
     let server = plan(asker()).on_memory().await;
-    let told = json!({"own": [{"id": "mine", "name": "look", "args": {}}], "calls": [{"id": "yours", "name": "pick", "args": {}}]});
+    let script = json!({"own": [{"id": "mine", "name": "look", "args": {}}], "calls": [{"id": "yours", "name": "pick", "args": {}}]});
     let tools = json!([{"name": "pick", "description": "", "parameters": {}}]);
-    frames(&server, &request("t", "r1", &json!({"messages": [user(&told)], "tools": tools}))).await;
+    frames(&server, &request("t", "r1", &json!({"messages": [user(&script)], "tools": tools}))).await;
     let (_, kept) = server.json("/message_snapshot/t").await;
     let mut messages = kept["messages"].as_array().expect("a list").clone();
     messages.push(result("yours", "blue"));
@@ -453,7 +453,7 @@ async fn results_of_the_agents_own_tools_may_stand_beside_an_answer() {
 }
 
 #[tokio::test]
-async fn a_tool_message_answers_a_question_in_ag_ui_too() {
+async fn a_tool_message_answers_a_question_in_ag_ui() {
     let server = plan(asker()).on_memory().await;
     frames(&server, &request("t", "r1", &json!({"messages": [user(&json!({"ask": [{"id": "q"}]}))]}))).await;
     let frames =
@@ -461,9 +461,9 @@ async fn a_tool_message_answers_a_question_in_ag_ui_too() {
     assert_eq!(text_of(&frames), r#"[["q","resolved",{"day":1}]]"#);
 }
 
-/// An agent that waits takes nothing else, also from those who came while it was still at work.
+/// An agent that waits for an answer gets no other request, not even one that was queued before the question.
 #[tokio::test]
-async fn a_question_stops_those_who_wait_for_the_thread() {
+async fn runs_that_waited_for_the_thread_fail_if_a_question_is_open() {
     let wait = Busy::Wait { retries: 10_000, interval: std::time::Duration::from_millis(5) };
     for busy in [Busy::Enqueue { limit: 3 }, wait] {
         let puppet = Puppet::new(said);
@@ -488,11 +488,11 @@ async fn a_question_stops_those_who_wait_for_the_thread() {
 }
 
 #[tokio::test]
-async fn more_than_a_person_could_answer_is_a_limit() {
+async fn the_number_and_size_of_open_items_is_limited() {
     let server = plan(asker()).on_memory().await;
     let many: Vec<_> = (0..1001).map(|number| json!({"id": format!("q{number}")})).collect();
     let long = |id: &str| json!({"id": id, "length": 9 << 20});
-    for (number, (told, fits)) in [
+    for (number, (script, fits)) in [
         (json!({"ask": many}), false),
         (json!({"ask": &many[1..]}), true),
         (json!({"ask": [long("a"), long("b")]}), false),
@@ -502,13 +502,13 @@ async fn more_than_a_person_could_answer_is_a_limit() {
     .enumerate()
     {
         let thread = format!("t{number}");
-        let body = request(&thread, &format!("r{number}"), &json!({"messages": [user(&told)]}));
+        let body = request(&thread, &format!("r{number}"), &json!({"messages": [user(&script)]}));
         let frames = frames(&server, &body).await;
         let end = frames.last().expect("an end").json();
         let open = server.open(&thread).await.len();
         if fits {
             assert_eq!(end["outcome"]["type"], "interrupt");
-            assert_eq!(open, told["ask"].as_array().expect("a list").len());
+            assert_eq!(open, script["ask"].as_array().expect("a list").len());
         } else {
             assert_eq!((&end["code"], open), (&json!(codes::LIMIT_EXCEEDED), 0));
         }

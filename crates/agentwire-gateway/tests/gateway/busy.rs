@@ -1,4 +1,4 @@
-//! Double texting: what happens to a run while another one has its thread.
+//! Double texting: the `busy` setting for a run whose thread another run has.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -17,7 +17,7 @@ fn code_of(frames: &[Frame]) -> String {
 }
 
 #[tokio::test]
-async fn reject_refuses_in_the_words_of_the_route_and_leaves_nothing_behind() {
+async fn reject_refuses_in_the_protocol_of_the_route_and_stores_nothing() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 5));
         let server = plan(puppet.clone()).on(&place.store).await;
@@ -38,7 +38,7 @@ async fn reject_refuses_in_the_words_of_the_route_and_leaves_nothing_behind() {
         assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::THREAD_IS_LOCKED)));
         assert_eq!(server.json("/runs/two").await.0, 404, "the id may be sent again");
 
-        // None of the refused ones has freed the lock.
+        // None of the refused runs has released the lease.
         assert_eq!(code_of(&server.whole("t", "three", "hello").await), codes::THREAD_IS_LOCKED);
         puppet.allow(100);
         seen.extend(one.rest().await);
@@ -51,7 +51,7 @@ async fn reject_refuses_in_the_words_of_the_route_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn wait_tries_again_and_gives_up() {
+async fn wait_retries_up_to_its_limit() {
     let puppet = Puppet::new(|input| talk(input, 3));
     let wait = Busy::Wait { retries: 3, interval: Duration::from_millis(10) };
     let server = plan(puppet.clone()).agent(|agent| agent.busy = wait).on_memory().await;
@@ -73,7 +73,7 @@ async fn wait_tries_again_and_gives_up() {
 }
 
 #[tokio::test]
-async fn enqueue_keeps_the_order_and_its_bound() {
+async fn enqueue_keeps_the_order_and_its_limit() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 3));
         let server = plan(puppet.clone())
@@ -90,7 +90,7 @@ async fn enqueue_keeps_the_order_and_its_bound() {
         assert_eq!(code_of(&full), codes::QUEUE_FULL);
         assert_eq!(server.json("/runs/six").await.0, 404);
         assert_eq!(server.status("three").await, "queued");
-        // A queued run can be stopped; the others keep their places.
+        // A queued run can be stopped; the others keep their order.
         let (status, body) = answer(server.ask(Method::POST, "/runs/three/stop")).await;
         assert_eq!((status.as_u16(), body["status"].as_str()), (200, Some("stopped")));
         puppet.allow(100);
@@ -113,7 +113,7 @@ async fn enqueue_keeps_the_order_and_its_bound() {
 }
 
 #[tokio::test]
-async fn interrupt_stops_the_one_that_runs() {
+async fn interrupt_stops_the_active_run() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 5));
         let server = plan(puppet.clone()).agent(|agent| agent.busy = Busy::Interrupt).on(&place.store).await;
@@ -132,9 +132,9 @@ async fn interrupt_stops_the_one_that_runs() {
     }
 }
 
-/// The thread is free when the run is started and was not when it was looked at: what was asked in between counts.
+/// The thread becomes free between the check of its pending items and the start of the run: a question asked in between counts.
 #[tokio::test]
-async fn a_question_that_is_left_behind_in_the_last_moment_is_not_passed_over() {
+async fn a_question_asked_just_before_the_start_is_not_skipped() {
     let puppet = Puppet::new(said);
     let faulty = Faulty::new(Place::memory().await.store);
     let store: Arc<dyn Store> = faulty.clone();

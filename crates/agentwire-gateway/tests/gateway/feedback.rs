@@ -1,4 +1,4 @@
-//! What people think: checked, kept, on record, and sent on.
+//! Feedback: validated, stored, audited and forwarded.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,13 +15,13 @@ async fn talked(server: &Server) {
 }
 
 #[tokio::test]
-async fn feedback_is_about_something_that_exists() {
+async fn feedback_must_be_valid_and_its_target_must_exist() {
     let record = Record::new();
     let server = plan(asker()).set(record.keep()).on_memory().await;
     talked(&server).await;
     let long = "x".repeat(20 << 10);
     let bad = "BAD_REQUEST";
-    for (said, status, code) in [
+    for (feedback, status, code) in [
         (json!({"threadId": "t", "rating": "up"}), 200, ""),
         (
             json!({"threadId": "t", "runId": "r", "score": 0.5, "tags": ["quick", "right"], "comment": "thanks"}),
@@ -47,11 +47,11 @@ async fn feedback_is_about_something_that_exists() {
         (json!({"threadId": "t", "comment": long}), 400, bad),
         (json!([1]), 400, bad),
     ] {
-        let (found, body) = answer(server.post("/feedback", &said)).await;
+        let (found, body) = answer(server.post("/feedback", &feedback)).await;
         assert_eq!(
             (found.as_u16(), body["error"]["code"].as_str().unwrap_or_default()),
             (status, code),
-            "{said}"
+            "{feedback}"
         );
     }
     let (_, kept) = server.json("/threads/t/feedback").await;
@@ -72,10 +72,10 @@ async fn feedback_is_about_something_that_exists() {
     assert_eq!(server.json("/threads/t/feedback").await.0, 404, "it goes with the thread");
 }
 
-/// With which statuses a collector refuses, the last one first, and what it was sent.
+/// The statuses with which a collector refuses, the last one first, and the bodies that it received.
 type Seen = Arc<Mutex<(Vec<u16>, Vec<Value>)>>;
 
-/// Refuses as often as it is told, and keeps what it was sent.
+/// A collector that refuses with each status once and keeps the bodies.
 async fn collector(refusals: Vec<u16>) -> (String, Seen) {
     let seen = Arc::new(Mutex::new((refusals, Vec::new())));
     let take = async |State(seen): State<Seen>, body: String| {
@@ -94,7 +94,7 @@ async fn collector(refusals: Vec<u16>) -> (String, Seen) {
 }
 
 #[tokio::test]
-async fn feedback_is_sent_on_until_it_is_taken_and_nobody_waits_for_that() {
+async fn feedback_is_forwarded_with_retries_in_the_background() {
     for (refusals, tries) in [(vec![], 1), (vec![503, 429], 3), (vec![400; 9], 1), (vec![500; 9], 4)] {
         let (url, seen) = collector(refusals.clone()).await;
         let server = plan(asker()).agent(|agent| agent.feedback_url = Some(url)).on_memory().await;

@@ -1,5 +1,4 @@
-//! The forms in which clients send what people answer: with words of their own behind it, as text, in the old way, under
-//! an id that was asked before.
+//! The forms in which clients send answers: with a message after them, as text, as `command`, under a reused id.
 
 use serde_json::{Value, json};
 
@@ -7,7 +6,7 @@ use crate::support::*;
 
 const TOOLS: &str = r#"[{"name": "pick", "description": "", "parameters": {}}]"#;
 
-/// A request of AG-UI or HAI, with the members that are given.
+/// A request of AG-UI or HAI with `members`.
 fn request(run: &str, members: &Value) -> Value {
     let mut body = json!({"threadId": "t", "runId": run, "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
     body["tools"] = serde_json::from_str(TOOLS).expect("JSON");
@@ -25,7 +24,7 @@ fn result(id: &str, call: &str, content: &str) -> Value {
     json!({"id": id, "role": "tool", "toolCallId": call, "content": content})
 }
 
-/// The same of the AI SDK: the question, what the page made of the answer, and what the person said then.
+/// The messages of an AI SDK page: the question, the part with the answer, and a new message of the person.
 fn page(asked: &Value, part: Value) -> Value {
     json!([
         {"id": "u1", "role": "user", "parts": [{"type": "text", "text": asked.to_string()}]},
@@ -40,11 +39,11 @@ async fn send(server: &Server, path: &str, body: &Value) -> String {
     String::from_utf8(stream.bytes().await.to_vec()).expect("text")
 }
 
-/// An agent that was asked to ask.
-async fn asked(told: &Value) -> (Server, std::sync::Arc<Puppet>) {
+/// A server whose agent has run `script`.
+async fn asked(script: &Value) -> (Server, std::sync::Arc<Puppet>) {
     let agent = asker();
     let server = plan(agent.clone()).on_memory().await;
-    send(&server, "/", &request("r1", &json!({"messages": [user("u1", &told.to_string())]}))).await;
+    send(&server, "/", &request("r1", &json!({"messages": [user("u1", &script.to_string())]}))).await;
     assert!(!server.open("t").await.is_empty());
     (server, agent)
 }
@@ -55,7 +54,7 @@ async fn is_answered(server: &Server, agent: &Puppet, what: &str) {
 }
 
 #[tokio::test]
-async fn who_answers_and_goes_on_in_one_request_has_answered() {
+async fn an_answer_and_a_new_message_fit_into_one_request() {
     let call = json!({"calls": [{"id": "c", "name": "pick", "args": {}}]});
     let late = json!({"ask": [{"id": "l", "reason": "tool_call", "toolCallId": "l"}], "own": [], "calls": [{"id": "l", "name": "wait", "args": {}}]});
     let question = json!({"ask": [{"id": "q"}]});
@@ -63,7 +62,7 @@ async fn who_answers_and_goes_on_in_one_request_has_answered() {
     let output = |call: &str, name: &str, output: Value| json!({"type": "dynamic-tool", "toolName": name, "toolCallId": call, "state": "output-available", "input": {}, "output": output});
     let decided = json!({"type": "dynamic-tool", "toolName": "pay", "toolCallId": "c", "state": "approval-responded", "input": {}, "approval": {"id": "q", "approved": true}});
     let words = |call: &str| json!({"messages": [result("x", call, "1"), user("u2", "and hurry")]});
-    for (what, told, path, answer) in [
+    for (what, script, path, answer) in [
         ("a tool", &call, "/", words("c")),
         ("a tool", &call, "/awp", words("c")),
         ("a tool", &call, "/api/chat", json!({"messages": page(&call, output("c", "pick", json!(1)))})),
@@ -90,7 +89,7 @@ async fn who_answers_and_goes_on_in_one_request_has_answered() {
             json!({"messages": page(&approval, output("c", "pay", json!({"approved": true})))}),
         ),
     ] {
-        let (server, agent) = asked(told).await;
+        let (server, agent) = asked(script).await;
         let mut body = request("r2", &answer);
         body["id"] = "t".into();
         send(&server, path, &body).await;
@@ -98,13 +97,13 @@ async fn who_answers_and_goes_on_in_one_request_has_answered() {
     }
 }
 
-/// A page keeps what it answered; it is not answered again each time that the person goes on.
+/// A page repeats its decision with every later request.
 #[tokio::test]
-async fn an_approval_that_stays_in_the_conversation_is_given_once() {
-    let told = json!({"ask": [{"id": "q", "reason": "tool_call", "toolCallId": "c"}], "calls": [{"id": "c", "name": "pay", "args": {}}]});
-    let (server, agent) = asked(&told).await;
+async fn a_repeated_approval_counts_once() {
+    let script = json!({"ask": [{"id": "q", "reason": "tool_call", "toolCallId": "c"}], "calls": [{"id": "c", "name": "pay", "args": {}}]});
+    let (server, agent) = asked(&script).await;
     let decided = json!({"type": "dynamic-tool", "toolName": "pay", "toolCallId": "c", "state": "approval-responded", "input": {}, "approval": {"id": "q", "approved": true}});
-    let mut messages = page(&told, decided);
+    let mut messages = page(&script, decided);
     let body = |messages: &Value| json!({"id": "t", "messages": messages});
     send(&server, "/api/chat?profile=6", &body(&messages)).await;
     assert_eq!(agent.calls(), 2);
@@ -117,7 +116,7 @@ async fn an_approval_that_stays_in_the_conversation_is_given_once() {
 }
 
 #[tokio::test]
-async fn a_text_is_what_the_schema_asks_for() {
+async fn text_is_read_by_the_response_schema() {
     for (schema, text, got) in [
         (json!({"type": "string"}), "12345", json!("12345")),
         (json!({"type": "string"}), "true", json!("true")),
@@ -132,21 +131,21 @@ async fn a_text_is_what_the_schema_asks_for() {
         ),
         (Value::Null, "12345", json!(12345)),
     ] {
-        let told = json!({"ask": [{"id": "q", "responseSchema": schema}]});
-        let (server, agent) = asked(&told).await;
+        let script = json!({"ask": [{"id": "q", "responseSchema": schema}]});
+        let (server, agent) = asked(&script).await;
         let text =
             send(&server, "/awp", &request("r2", &json!({"messages": [result("x", "q", text)]}))).await;
         is_answered(&server, &agent, &format!("{schema}: {text}")).await;
         let (_, kept) = server.json("/message_snapshot/t").await;
-        let said =
+        let text =
             kept["messages"].as_array().and_then(|it| it.last()).expect("a message")["content"].clone();
-        let said: Value = serde_json::from_str(said.as_str().expect("text")).expect("JSON");
-        assert_eq!(said, json!([["q", "resolved", got]]), "{schema}");
+        let answers: Value = serde_json::from_str(text.as_str().expect("text")).expect("JSON");
+        assert_eq!(answers, json!([["q", "resolved", got]]), "{schema}");
     }
 }
 
 #[tokio::test]
-async fn yes_and_no_fit_where_permission_is_asked_for() {
+async fn questions_for_permission_accept_a_plain_yes_or_no() {
     let seat = json!({"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]});
     let decide =
         json!({"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]});
@@ -166,8 +165,8 @@ async fn yes_and_no_fit_where_permission_is_asked_for() {
     for (number, (question, answer, fits)) in cases.iter().flat_map(|case| [case, case]).enumerate() {
         let (server, agent) = asked(&json!({"ask": [question]})).await;
         let resume = json!({"resume": [{"interruptId": "q", "status": "resolved", "payload": answer}]});
-        let said = json!({"messages": [result("x", "q", &answer.to_string())]});
-        let (path, body) = if number % 2 == 0 { ("/", resume) } else { ("/awp", said) };
+        let message = json!({"messages": [result("x", "q", &answer.to_string())]});
+        let (path, body) = if number % 2 == 0 { ("/", resume) } else { ("/awp", message) };
         let text = send(&server, path, &request("r2", &body)).await;
         assert_eq!(!text.contains("SCHEMA_MISMATCH"), *fits, "{question} {answer}: {text}");
         assert_eq!(agent.calls(), if *fits { 2 } else { 1 });
@@ -175,17 +174,17 @@ async fn yes_and_no_fit_where_permission_is_asked_for() {
 }
 
 #[tokio::test]
-async fn the_old_way_answers_one_question_or_several() {
+async fn command_answers_one_question_or_several() {
     let one = json!({"ask": [{"id": "a"}]});
     let two = json!({"ask": [{"id": "a"}, {"id": "b"}]});
-    for (told, messages, answer, got) in [
+    for (script, messages, answer, got) in [
         (&one, json!([]), json!("yes"), Some(json!([["a", "resolved", "yes"]]))),
         (&one, json!([user("u2", "x")]), json!({"a": 1}), Some(json!([["a", "resolved", 1]]))),
         (&two, json!([]), json!({"b": 2, "a": 1}), Some(json!([["a", "resolved", 1], ["b", "resolved", 2]]))),
         (&two, json!([]), json!({"a": 1}), None),
         (&two, json!([]), json!("yes"), None),
     ] {
-        let (server, agent) = asked(told).await;
+        let (server, agent) = asked(script).await;
         let body = json!({"messages": messages, "forwardedProps": {"command": {"resume": answer}}});
         let text = send(&server, "/", &request("r2", &body)).await;
         match got {
@@ -198,9 +197,9 @@ async fn the_old_way_answers_one_question_or_several() {
     }
 }
 
-/// A node of LangGraph's asks until it likes the answer, under one id, and a client sends all that was said.
+/// A LangGraph node may ask under one id until the answer is acceptable, and a client sends the whole conversation.
 #[tokio::test]
-async fn what_is_asked_again_is_answered_by_what_comes_last() {
+async fn a_question_asked_again_is_answered_by_the_last_result() {
     let agent = Puppet::eager(|input| {
         let answer = input.resume.as_ref().map(|entries| entries[0].payload.clone());
         match answer.flatten() {
@@ -227,15 +226,16 @@ async fn what_is_asked_again_is_answered_by_what_comes_last() {
     assert_eq!(server.open("t").await, Vec::<Value>::new());
 }
 
-/// Servers that number the calls of every answer from the start.
+/// Some servers number the calls of every turn from the start.
 #[tokio::test]
-async fn a_call_that_was_left_alone_is_forgotten_when_its_id_is_used_again() {
+async fn an_ignored_call_is_replaced_when_its_id_is_reused() {
     let agent = asker();
     let server = plan(agent.clone()).on_memory().await;
     for number in 1..3 {
-        let told = json!({"calls": [{"id": "call_0", "name": "pick", "args": {"n": number}}]}).to_string();
+        let script = json!({"calls": [{"id": "call_0", "name": "pick", "args": {"n": number}}]}).to_string();
         let run = format!("r{number}");
-        send(&server, "/", &request(&run, &json!({"messages": [user(&format!("u{number}"), &told)]}))).await;
+        send(&server, "/", &request(&run, &json!({"messages": [user(&format!("u{number}"), &script)]})))
+            .await;
         let open = server.open("t").await;
         assert_eq!((open.len(), &open[0]["runId"]), (1, &json!(run)));
     }

@@ -1,4 +1,4 @@
-//! Tools that need a person's yes before the front end runs them.
+//! The approval gate: tools that need a person's yes before the front end runs them.
 
 use std::sync::Arc;
 
@@ -38,13 +38,17 @@ async fn gated() -> Server {
 }
 
 #[tokio::test]
-async fn a_yes_gives_the_call_to_the_front_end_and_its_result_to_the_agent() {
+async fn after_a_yes_the_front_end_runs_the_call_and_the_agent_gets_its_result() {
     let server = gated().await;
     let (question, call) = asked(&server).await;
     let result = json!([{"id": "u", "role": "user", "content": "please confirm"}, {"id": "x", "role": "tool", "toolCallId": call, "content": "true"}]);
     let early =
         Stream::of(server.post("/", &body("early", &[("messages", result.clone())]))).await.rest().await;
-    assert_eq!(early.last().expect("an end").json()["code"], "UNKNOWN_TOOL_CALL", "nobody has said yes yet");
+    assert_eq!(
+        early.last().expect("an end").json()["code"],
+        "UNKNOWN_TOOL_CALL",
+        "the call is not approved yet"
+    );
 
     let yes = json!([{"interruptId": question, "status": "resolved", "payload": {"approved": true}}]);
     let frames = Stream::of(server.post("/", &body("r2", &[("resume", yes)]))).await.rest().await;
@@ -55,13 +59,13 @@ async fn a_yes_gives_the_call_to_the_front_end_and_its_result_to_the_agent() {
 
     let frames = Stream::of(server.post("/", &body("r3", &[("messages", result)]))).await.rest().await;
     valid(&frames);
-    let said: String =
+    let text: String =
         frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect();
-    assert_eq!(said, "Your front end answered true.");
+    assert_eq!(text, "Your front end answered true.");
 }
 
 #[tokio::test]
-async fn a_no_is_the_result_of_the_call() {
+async fn a_no_becomes_the_result_of_the_call() {
     let server = gated().await;
     let (question, call) = asked(&server).await;
     let no = json!([{"interruptId": question, "status": "resolved", "payload": {"approved": false, "reason": "too dear"}}]);
@@ -70,14 +74,14 @@ async fn a_no_is_the_result_of_the_call() {
     let result =
         frames.iter().map(Frame::json).find(|event| event["type"] == "TOOL_CALL_RESULT").expect("a result");
     assert_eq!((&result["toolCallId"], &result["content"]), (&json!(call), &json!("too dear")));
-    let said: String =
+    let text: String =
         frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect();
-    assert_eq!(said, "Your front end failed: too dear.");
+    assert_eq!(text, "Your front end failed: too dear.");
 }
 
-/// A result that a client sends along with its answer was given by nobody.
+/// No tool can have produced a result that comes together with the decision about its call.
 #[tokio::test]
-async fn a_result_of_a_held_call_counts_only_after_the_yes() {
+async fn a_result_of_a_gated_call_counts_only_after_the_yes() {
     for approved in [true, false] {
         let server = gated().await;
         let (question, call) = asked(&server).await;
@@ -103,9 +107,9 @@ fn resolved(id: &str, payload: Value) -> Value {
     json!([{"interruptId": id, "status": "resolved", "payload": payload}])
 }
 
-/// The front end is told what the person made of the arguments, and so is the agent.
+/// Both the front end and the agent get the edited arguments.
 #[tokio::test]
-async fn arguments_that_a_person_has_changed_replace_the_agents() {
+async fn edited_arguments_replace_those_of_the_agent() {
     let server = gated().await;
     let (question, call) = asked(&server).await;
     let (_, open) = server.json("/threads/t/pending").await;
@@ -137,10 +141,9 @@ async fn arguments_that_a_person_has_changed_replace_the_agents() {
     assert_eq!(frames.last().expect("an end").json()["type"], "RUN_FINISHED");
 }
 
-/// The same from a HAI client, whose answer is text, and from an AI SDK page, whose approvals have no room for it but
-/// whose outputs have.
+/// A HAI client sends them as text; an AI SDK page as the output of the call, since its approvals have no room for them.
 #[tokio::test]
-async fn changed_arguments_come_from_every_protocol() {
+async fn arguments_can_be_edited_in_every_protocol() {
     let edited = json!({"approved": true, "editedArgs": {"action": "less"}});
     for path in ["/awp", "/api/chat?profile=7", "/api/chat?profile=5"] {
         let server = gated().await;
@@ -172,14 +175,14 @@ async fn changed_arguments_come_from_every_protocol() {
             "{path}: {frames:?}"
         );
         if path != "/awp" {
-            let told: Vec<_> = frames
+            let inputs: Vec<_> = frames
                 .iter()
                 .filter(|it| it.data != "[DONE]")
                 .map(Frame::json)
                 .filter(|it| it["toolCallId"] == call.as_str() && it.get("input").is_some())
                 .collect();
             assert_eq!(
-                told.last().map(|it| &it["input"]),
+                inputs.last().map(|it| &it["input"]),
                 Some(&json!({"action": "less"})),
                 "{path}: {frames:?}"
             );
@@ -187,17 +190,17 @@ async fn changed_arguments_come_from_every_protocol() {
     }
 }
 
-fn ask(run: &str, told: &Value) -> Value {
+fn ask(run: &str, script: &Value) -> Value {
     let mut body = Server::input("t", run, "");
-    body["messages"][0]["content"] = told.to_string().into();
+    body["messages"][0]["content"] = script.to_string().into();
     body["tools"] = json!([{"name": "delete_file", "description": "", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}]);
     body
 }
 
-/// A long-running tool of the agent's is one that somebody outside does: it is held too, beside a question that is not.
+/// A long-running tool runs outside the agent, so it is gated too, beside a question that is not.
 #[tokio::test]
-async fn a_long_running_tool_is_held_until_somebody_says_yes() {
-    let told = json!({
+async fn a_long_running_tool_is_gated() {
+    let script = json!({
         "calls": [{"id": "l", "name": "delete_all", "args": {"n": 1}}, {"id": "f", "name": "delete_file", "args": {"n": 2}}],
         "ask": [{"id": "l", "reason": "tool_call", "toolCallId": "l"}, {"id": "q"}],
     });
@@ -220,13 +223,17 @@ async fn a_long_running_tool_is_held_until_somebody_says_yes() {
         kinds.sort();
         kinds
     };
-    let frames = Stream::of(server.post("/", &ask("r1", &told))).await.rest().await;
+    let frames = Stream::of(server.post("/", &ask("r1", &script))).await.rest().await;
     valid(&frames);
     assert_eq!(kinds().await, ["approve:f approval", "approve:l approval", "q input"]);
     let open = server.open("t").await;
     assert!(open.iter().all(|item| item.get("gate").is_none() && item.get("carried").is_none()), "{open:?}");
     let early = send("early", &[("resume", resolved("l", json!("done")))]).await;
-    assert_eq!(early.last().expect("an end").json()["code"], "UNKNOWN_INTERRUPT", "nobody has said yes yet");
+    assert_eq!(
+        early.last().expect("an end").json()["code"],
+        "UNKNOWN_INTERRUPT",
+        "the call is not approved yet"
+    );
 
     let entry =
         |id: &str, payload: Value| json!({"interruptId": id, "status": "resolved", "payload": payload});
@@ -240,12 +247,15 @@ async fn a_long_running_tool_is_held_until_somebody_says_yes() {
         ("messages", json!([{"id": "x", "role": "tool", "toolCallId": "f", "content": "gone"}])),
     ];
     let frames = send("r3", &done).await;
-    let said: String =
+    let text: String =
         frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect();
-    assert_eq!(said, r#"[["l","resolved","done"],["q","resolved","blue"]]"#, "what waited comes along, once");
+    assert_eq!(
+        text, r#"[["l","resolved","done"],["q","resolved","blue"]]"#,
+        "the answer that waited comes along, once"
+    );
     assert_eq!(kinds().await, Vec::<String>::new());
 
-    let frames = Stream::of(server.post("/", &ask("r4", &told))).await.rest().await;
+    let frames = Stream::of(server.post("/", &ask("r4", &script))).await.rest().await;
     valid(&frames);
     let no = json!([
         entry("approve:l", json!({"approved": false, "reason": "no"})),
@@ -253,7 +263,7 @@ async fn a_long_running_tool_is_held_until_somebody_says_yes() {
         entry("q", json!(1))
     ]);
     let frames = send("r5", &[("resume", no)]).await;
-    let said: String =
+    let text: String =
         frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect();
-    assert_eq!(said, r#"[["l","resolved",{"status":"denied","reason":"no"}],["q","resolved",1]]"#);
+    assert_eq!(text, r#"[["l","resolved",{"status":"denied","reason":"no"}],["q","resolved",1]]"#);
 }

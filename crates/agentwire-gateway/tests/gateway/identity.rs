@@ -1,4 +1,4 @@
-//! Who a request is for, and that nothing of one user reaches another.
+//! Owners: where requests name them, and isolation between users.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::support::*;
 
-/// Every route with an id in it, as another user: byte for byte what an unknown id gets.
+/// On every route with an id, another user gets byte for byte the response of an unknown id.
 #[tokio::test]
 async fn p7_isolation_of_two_users_on_every_route() {
     for place in Place::each().await {
@@ -62,7 +62,7 @@ async fn p7_isolation_of_two_users_on_every_route() {
         assert!(tried >= 40, "{tried}");
         let list = answer(server.ask(Method::GET, "/thread/list").header("x-user-id", "eve")).await;
         assert_eq!(list.1, json!([]));
-        // The same names are free for another user, and mean something else.
+        // The same ids are free for another user and name other threads.
         puppet.allow(100);
         let mut theirs = Stream::of(run("eve", "done", "done-run")).await;
         valid(&theirs.rest().await);
@@ -72,7 +72,7 @@ async fn p7_isolation_of_two_users_on_every_route() {
 }
 
 #[tokio::test]
-async fn users_are_found_in_header_path_body_or_nowhere() {
+async fn users_are_read_from_header_path_or_body() {
     let user = |source: IdentitySource, default: Option<&str>| IdentityField {
         source,
         default: default.map(str::to_owned),
@@ -150,9 +150,9 @@ async fn only_allowed_headers_reach_the_agent() {
     assert_eq!(names, ["traceparent", "x-allowed"]);
 }
 
-/// A name that cannot be taken must not become the name of somebody else, least of all of whoever has none.
+/// A malformed id must not become another user's, least of all the default one.
 #[tokio::test]
-async fn a_user_is_who_the_header_says_or_nobody() {
+async fn a_malformed_user_header_is_refused() {
     let server = plan(Arc::new(Demo::without_pauses()))
         .set(|settings| {
             settings.identity.user = IdentityField::header("x-user-id", Some("default-user"));
@@ -184,7 +184,7 @@ async fn a_user_is_who_the_header_says_or_nobody() {
     input["forwardedProps"]["org"] = json!(42);
     let (status, body) = answer(server.post("/", &input)).await;
     assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(codes::BAD_ID)));
-    // What the route reads, this reads too.
+    // Parsed like the routes do.
     let body = r#"{"threadId":"t","runId":"lone","messages":[{"id":"u","role":"user","content":"\ud800"}],"forwardedProps":{"org":"acme"}}"#;
     let request = server.ask(Method::POST, "/").header("content-type", "application/json").body(body);
     valid(&Stream::of(request).await.rest().await);

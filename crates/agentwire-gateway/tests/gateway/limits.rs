@@ -1,4 +1,4 @@
-//! What bad requests get: a status and a code, each as documented.
+//! Limits and malformed requests: each has its documented status and code.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::*;
 
-/// Method, path, content type and body of a request; status and code of its answer.
+/// Method, path, content type and body of a request; status and code of the response.
 type Case<'c> = (Method, &'c str, Option<&'c str>, &'c [u8], u16, &'c str);
 
 #[tokio::test]
@@ -117,9 +117,9 @@ async fn bad_requests_get_their_status_and_code() {
         let headers = response.headers().clone();
         let found = response.status().as_u16();
         let text = response.text().await.expect("a body");
-        let said: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        assert_eq!((found, said["error"]["code"].as_str()), (status, Some(code)), "{what}: {text}");
-        assert!(!said["error"]["message"].as_str().unwrap_or_default().is_empty(), "{what}");
+        let body: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        assert_eq!((found, body["error"]["code"].as_str()), (status, Some(code)), "{what}: {text}");
+        assert!(!body["error"]["message"].as_str().unwrap_or_default().is_empty(), "{what}");
         assert_eq!(headers["content-type"], "application/json", "{what}");
         assert_eq!(headers["cache-control"], "no-store", "{what}");
     }
@@ -127,7 +127,7 @@ async fn bad_requests_get_their_status_and_code() {
 }
 
 #[tokio::test]
-async fn deep_nesting_is_refused_or_kept_and_never_a_crash() {
+async fn deep_nesting_is_refused_or_kept_without_a_crash() {
     let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
     for depth in [10, 120, 130, 5_000, 200_000] {
         let state = format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
@@ -147,7 +147,7 @@ async fn deep_nesting_is_refused_or_kept_and_never_a_crash() {
 }
 
 #[tokio::test]
-async fn heads_and_bodies_that_are_too_large_or_too_slow_are_cut_off() {
+async fn too_large_or_slow_heads_and_bodies_are_cut_off() {
     let demo = || plan(Arc::new(Demo::without_pauses())).set(|settings| settings.limits.head = 8192);
     let patient = demo().on_memory().await;
     let strict = |settings: &mut Settings| settings.limits.request_timeout = Duration::from_millis(200);
@@ -164,7 +164,7 @@ async fn heads_and_bodies_that_are_too_large_or_too_slow_are_cut_off() {
     assert!(talk(&patient, large.into_bytes()).await.starts_with("HTTP/1.1 431"));
     let slow_head = talk(&hasty, b"GET /livez HTTP/1.1\r\nhost: x\r\n".to_vec()).await;
     assert!(slow_head.is_empty() || slow_head.starts_with("HTTP/1.1 408"), "{slow_head}");
-    // Nothing at all, the beginning of HTTP/2, and HTTP/2 without a stream.
+    // No bytes, the start of HTTP/2, and HTTP/2 without a stream.
     assert_eq!(talk(&hasty, Vec::new()).await, "");
     assert_eq!(talk(&hasty, b"PRI * HT".to_vec()).await, "");
     let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -181,13 +181,13 @@ async fn heads_and_bodies_that_are_too_large_or_too_slow_are_cut_off() {
 }
 
 #[tokio::test]
-async fn a_client_that_sends_everything_before_it_reads_sees_the_refusal() {
+async fn a_client_that_sends_its_whole_body_first_gets_the_error() {
     let server = plan(Arc::new(Demo::without_pauses()))
         .set(|settings| settings.limits.body = 10_000)
         .on_memory()
         .await;
     let address = server.base.strip_prefix("http://").expect("it has one");
-    // More than the buffers of a connection hold.
+    // More than the buffers of a connection.
     let body = vec![b' '; 20 << 20];
     for (path, content_type, status) in
         [("/", "application/json", 413), ("/", "text/plain", 415), ("/nowhere", "application/json", 404)]

@@ -1,4 +1,4 @@
-//! The routes in somebody else's axum app: whole or in parts, under any prefix.
+//! The routes in another axum app: all, or group by group, under any prefix.
 
 use agentwire_gateway::{
     AgentConfig, Gateway,
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
 
-/// A gateway with an agent that counts its runs in the state.
+/// A gateway whose agent counts its runs in the state.
 async fn gateway(settings: Settings) -> Gateway {
     let agent = agent_fn(|request, emit| async move {
         let runs = emit.state().get("/runs").and_then(|runs| runs.as_u64()).unwrap_or(0);
@@ -29,7 +29,7 @@ async fn gateway(settings: Settings) -> Gateway {
     gateway
 }
 
-/// An app that `axum::serve` serves, as anybody's.
+/// An app that `axum::serve` serves.
 struct App {
     base: String,
     client: reqwest::Client,
@@ -106,7 +106,7 @@ fn valid_tail(frames: &[Frame]) {
 }
 
 #[tokio::test]
-async fn each_part_can_stand_where_its_app_wants_it() {
+async fn groups_of_routes_can_be_mounted_apart() {
     let gateway = gateway(Settings::default()).await;
     let app = Router::new()
         .nest("/chat", gateway.main_routes())
@@ -128,7 +128,7 @@ async fn each_part_can_stand_where_its_app_wants_it() {
     );
     assert_eq!(answer(app.ask(Method::DELETE, "/archive/thread/t")).await.0, 200);
     assert_eq!(app.json("/shared/blue/state_snapshot/t").await.0, 404);
-    // Nothing is where it was not put.
+    // No route is mounted elsewhere.
     for (method, path) in [
         (Method::GET, "/chat/thread/list"),
         (Method::GET, "/chat/state_snapshot/t"),
@@ -144,7 +144,7 @@ async fn each_part_can_stand_where_its_app_wants_it() {
 }
 
 #[tokio::test]
-async fn history_and_state_find_their_user_and_thread_in_their_own_way() {
+async fn history_and_state_routes_have_identity_settings_of_their_own() {
     let from = |source: IdentitySource, default: Option<&str>| IdentityField {
         source,
         default: default.map(str::to_owned),
@@ -190,7 +190,7 @@ async fn history_and_state_find_their_user_and_thread_in_their_own_way() {
     let kitchen = app.ask(Method::GET, "/archive/message_snapshot/kitchen").header("x-user-id", "bob");
     assert_eq!(answer(kitchen).await.0, 200);
     assert_eq!(app.json("/archive/message_snapshot/kitchen").await.0, 404, "that is nobody's");
-    // The path names a thread, but these settings look elsewhere.
+    // The path has a thread, but these settings read it from another place.
     let state = app.ask(Method::GET, "/users/ada/state_snapshot/any").header("x-room", "kitchen");
     assert_eq!(answer(state).await.1["snapshot"], json!({"runs": 1}));
     assert_eq!(app.json("/users/ada/state_snapshot/any").await.0, 200, "the default session");
@@ -198,7 +198,7 @@ async fn history_and_state_find_their_user_and_thread_in_their_own_way() {
     app.end().await;
 }
 
-/// As an app that is asked to end while a run goes on.
+/// The app shuts down during a run.
 #[tokio::test]
 async fn a_mounted_gateway_drains_with_its_app() {
     let puppet = Puppet::new(|input| talk(input, 3));

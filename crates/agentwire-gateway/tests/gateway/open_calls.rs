@@ -1,4 +1,4 @@
-//! Calls that a run leaves without a result: which of them wait for the front end, and what comes beside their answers.
+//! Calls that a run leaves without a result: which of them wait for the front end, and the results beside theirs.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn result(id: &str) -> Event {
     Body::ToolResult(Box::new(result)).into()
 }
 
-/// An agent that says one thing to a question and another to anything else.
+/// An agent that emits `first` in response to a user message and a text otherwise.
 fn agent(first: Vec<Event>) -> Arc<Puppet> {
     Puppet::eager(move |input: &RunInput| match input.messages.len() {
         1 => first.clone(),
@@ -54,7 +54,7 @@ async fn answered(server: &Server, run: &str, results: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_call_that_is_the_last_word_waits_for_an_answer() {
+async fn a_call_in_the_last_message_waits_for_its_result() {
     let server = plan(agent(call("c1", "delete_all"))).on_memory().await;
     server.whole("t", "r", "hello").await;
     assert_eq!((open(&server).await, server.status("r").await.as_str()), (vec!["c1".to_owned()], "waiting"));
@@ -63,7 +63,7 @@ async fn a_call_that_is_the_last_word_waits_for_an_answer() {
 }
 
 #[tokio::test]
-async fn a_call_after_which_the_agent_went_on_was_its_own() {
+async fn a_call_before_later_messages_is_the_agents_own() {
     let mut events = call("c1", "log");
     events.extend([start("m"), delta("m", "Done."), end("m")]);
     let server = plan(agent(events)).on_memory().await;
@@ -72,7 +72,7 @@ async fn a_call_after_which_the_agent_went_on_was_its_own() {
 }
 
 #[tokio::test]
-async fn a_run_that_ends_with_a_question_waits_for_its_answer_only() {
+async fn a_run_that_ends_with_an_interrupt_waits_for_nothing_else() {
     let server = plan(Puppet::eager(|input: &RunInput| {
         let mut finished = RunFinished::new(input.thread.clone(), input.run.clone());
         finished.outcome = Some(Outcome::Interrupt { interrupts: vec![Interrupt::new("q", "confirmation")] });
@@ -87,7 +87,7 @@ async fn a_run_that_ends_with_a_question_waits_for_its_answer_only() {
 }
 
 #[tokio::test]
-async fn what_the_agent_answered_itself_may_stand_beside_an_answer() {
+async fn the_agents_own_results_are_allowed_beside_an_answer() {
     let mut events = call("own", "add");
     events.extend(call("c1", "pick"));
     events.push(result("own"));

@@ -1,4 +1,4 @@
-//! Readers that leave, that stall, that wait.
+//! Readers that disconnect, stall or wait.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use tokio::{
 use crate::support::*;
 
 #[tokio::test]
-async fn a_run_goes_on_when_its_reader_leaves() {
+async fn a_run_continues_when_its_reader_disconnects() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 10));
         let server = plan(puppet.clone()).on(&place.store).await;
@@ -35,7 +35,7 @@ async fn a_run_goes_on_when_its_reader_leaves() {
 }
 
 #[tokio::test]
-async fn a_run_is_cancelled_when_its_last_reader_leaves_if_told_so() {
+async fn on_disconnect_cancel_stops_a_run_with_its_last_reader() {
     let puppet = Puppet::new(|input| talk(input, 10));
     let server =
         plan(puppet.clone()).agent(|agent| agent.on_disconnect = OnDisconnect::Cancel).on_memory().await;
@@ -49,7 +49,7 @@ async fn a_run_is_cancelled_when_its_last_reader_leaves_if_told_so() {
     second.take(1).await;
     assert_eq!(server.status("r").await, "running", "one reader is left");
     drop(second);
-    // The agent is silent, so nothing but the closed connection can have told the gateway.
+    // The agent is silent, so the gateway can only have noticed the closed connection.
     until("the run has ended", async || server.status("r").await == "stopped").await;
     assert_eq!(puppet.dropped(), 1);
     let whole = server.follow("/runs/r/stream").await.rest().await;
@@ -57,20 +57,20 @@ async fn a_run_is_cancelled_when_its_last_reader_leaves_if_told_so() {
     assert_eq!(whole.last().expect("an end").json()["outcome"]["type"], "cancelled");
 }
 
-/// One reader stalls: it is cut, comes back whole, and fifty others see everything without a break.
+/// One reader stalls: it is cut and can reconnect without loss; fifty others are not interrupted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stalled_reader_is_cut_and_fifty_others_are_not_harmed() {
+async fn a_stalled_reader_is_cut_and_fifty_others_continue() {
     const READERS: usize = 50;
-    // Far more than a system buffers for a connection.
+    // Far more than the system buffers for a connection.
     const MOST: u64 = 2000;
-    let (said, enough) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicBool::new(false)));
-    let told = (said.clone(), enough.clone());
+    let (permits, enough) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicBool::new(false)));
+    let shared = (permits.clone(), enough.clone());
     let agent = play(move |_, sink: EventSink| {
-        let (said, enough) = told.clone();
+        let (permits, enough) = shared.clone();
         async move {
             sink.send(start("m")).await?;
             while !enough.load(Ordering::SeqCst) {
-                said.acquire().await.expect("it is never closed").forget();
+                permits.acquire().await.expect("it is never closed").forget();
                 sink.send(delta("m", &"x".repeat(50 << 10))).await?;
             }
             sink.send(end("m")).await?;
@@ -81,7 +81,7 @@ async fn a_stalled_reader_is_cut_and_fifty_others_are_not_harmed() {
     let mut first = server.run("t", "r", "hello").await;
     first.take(2).await;
 
-    // A reader that takes its head and then nothing more.
+    // A reader that reads the response head and nothing more.
     let address = server.base.strip_prefix("http://").expect("it has one");
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a small buffer");
@@ -108,7 +108,7 @@ async fn a_stalled_reader_is_cut_and_fifty_others_are_not_harmed() {
             count
         });
     }
-    // Everyone else has taken one event before the next one comes, so that only who does not read is behind.
+    // The other readers receive each event before the next one is emitted, so that only the stalled one lags.
     let all = u32::try_from(READERS).expect("it fits");
     let caught_up =
         async |events: u32| soon("everyone", taken.acquire_many(events * all)).await.expect("open").forget();
@@ -117,20 +117,20 @@ async fn a_stalled_reader_is_cut_and_fifty_others_are_not_harmed() {
     while server.figure("agentwire_readers_cut").await == 0 {
         assert!(events < MOST, "it is never cut");
         events += 1;
-        said.add_permits(1);
+        permits.add_permits(1);
         first.take(1).await;
         caught_up(1).await;
-        // Once it is behind, it must stay so for a while; nobody has to write all the time until then.
+        // Once it lags, it is cut after a while without further events.
         tokio::time::sleep(Duration::from_millis(40)).await;
     }
     enough.store(true, Ordering::SeqCst);
-    said.add_permits(1);
+    permits.add_permits(1);
     first.rest().await;
     let counts = soon("fifty readers", readers.join_all()).await;
-    // Those that were counted, one more, and how the run and its message begin and end.
+    // The counted events, one more, and the start and end of the run and its message.
     assert!(counts.iter().all(|count| *count == events + 5), "{counts:?}");
     assert_eq!(server.figure("agentwire_readers_cut").await, 1);
-    // What the system had buffered for it can still be read; then the connection is gone.
+    // It can still read what the system had buffered; then the connection is closed.
     let mut rest = Vec::new();
     let _ = soon("the end of the stalled one", stalled.read_to_end(&mut rest)).await;
     let text = String::from_utf8_lossy(&rest);
@@ -147,9 +147,9 @@ async fn a_stalled_reader_is_cut_and_fifty_others_are_not_harmed() {
     assert_eq!(back.rest().await.len() as u64, events + 4 - seen);
 }
 
-/// The same on HTTP/2, where many readers share a connection: the one is reset, and the connection goes on.
+/// On HTTP/2 readers share a connection: one stream is reset, and the connection stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stalled_reader_is_cut_alone_if_it_shares_its_connection() {
+async fn a_stalled_http2_stream_is_cut_alone() {
     use http_body_util::{BodyExt, Empty};
     use hyper_util::rt::{TokioExecutor, TokioIo};
     let puppet = Puppet::new(|_| {
@@ -182,7 +182,7 @@ async fn a_stalled_reader_is_cut_alone_if_it_shares_its_connection() {
             let _ = quick.send(frame.into_data().unwrap_or_default().len());
         }
     });
-    // As long as it takes until the one is cut; the other takes everything meanwhile.
+    // Until one is cut; the other receives every event meanwhile.
     soon("one is cut", async {
         loop {
             puppet.allow(1);
@@ -191,7 +191,7 @@ async fn a_stalled_reader_is_cut_alone_if_it_shares_its_connection() {
             if metrics.as_str().expect("text").contains("agentwire_readers_cut_total 1") {
                 return;
             }
-            // The run must last longer than a reader may be busy.
+            // The run must last longer than a reader may stall.
             tokio::time::sleep(Duration::from_millis(40)).await;
         }
     })
@@ -207,7 +207,7 @@ async fn a_stalled_reader_is_cut_alone_if_it_shares_its_connection() {
 }
 
 #[tokio::test]
-async fn a_quiet_stream_gets_comments() {
+async fn an_idle_stream_gets_comments() {
     let puppet = Puppet::new(|input| talk(input, 3));
     let server =
         plan(puppet.clone()).set(|settings| settings.heartbeat = Duration::from_millis(20)).on_memory().await;
@@ -228,7 +228,7 @@ async fn a_quiet_stream_gets_comments() {
 }
 
 #[tokio::test]
-async fn a_quiet_stream_of_a_queued_run_gets_comments_too() {
+async fn an_idle_stream_of_a_queued_run_gets_comments() {
     let puppet = Puppet::new(|input| talk(input, 3));
     let server = plan(puppet.clone())
         .set(|settings| settings.heartbeat = Duration::from_millis(20))

@@ -1,4 +1,4 @@
-//! Conversations: listing, deleting, history, state, sync.
+//! Threads: list, delete, history, state, sync.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ async fn threads_are_listed_newest_first_and_in_pages() {
 }
 
 #[tokio::test]
-async fn history_is_there_in_both_forms_during_a_run_and_after() {
+async fn history_is_available_in_both_formats_during_and_after_a_run() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 3));
         let server = plan(puppet.clone()).on(&place.store).await;
@@ -56,7 +56,7 @@ async fn history_is_there_in_both_forms_during_a_run_and_after() {
         assert_eq!((status.as_u16(), during["type"].as_str()), (200, Some("MESSAGES_SNAPSHOT")));
         assert_eq!(during["messages"][0]["content"], "hello");
         assert_eq!(during["messages"][1]["content"], "w0 ");
-        // A page of the AI SDK hears the answer from its start when it resumes, so it is not in the history yet.
+        // An AI SDK page resumes the stream from its start, so the history does not contain the active run yet.
         let (_, during) = server.json("/message_snapshot/t?format=ai-sdk").await;
         let during = during.as_array().expect("a list");
         assert_eq!((during.len(), &during[0]["role"]), (1, &json!("user")));
@@ -82,7 +82,7 @@ async fn history_is_there_in_both_forms_during_a_run_and_after() {
 }
 
 #[tokio::test]
-async fn state_is_patched_whole_or_not_at_all() {
+async fn state_patches_are_atomic() {
     for place in Place::each().await {
         let server = plan(Arc::new(Demo::without_pauses())).on(&place.store).await;
         server.whole("t", "r", "state").await;
@@ -104,14 +104,14 @@ async fn state_is_patched_whole_or_not_at_all() {
             assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::PATCH_FAILED)));
             assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], state["snapshot"]);
         }
-        // The next run begins with it.
+        // The next run starts with it.
         let frames = server.whole("t", "s", "hello").await;
         assert_eq!(frames[1].json()["snapshot"], state["snapshot"]);
     }
 }
 
 #[tokio::test]
-async fn a_patch_during_a_run_is_an_event_of_it() {
+async fn a_patch_during_a_run_becomes_an_event_of_it() {
     let puppet = Puppet::new(|input| talk(input, 3));
     let server = plan(puppet.clone()).on_memory().await;
     let mut stream = server.run("t", "r", "hello").await;
@@ -133,9 +133,9 @@ async fn a_patch_during_a_run_is_an_event_of_it() {
     assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], json!({"x": 1}));
 }
 
-/// The run would write its own state over it, and this gateway cannot tell it.
+/// The run would overwrite the state, and this gateway cannot send it the patch.
 #[tokio::test]
-async fn a_patch_under_a_run_of_another_gateway_is_refused() {
+async fn a_patch_during_a_run_of_another_gateway_is_refused() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 3));
         let (here, there) =
@@ -166,7 +166,7 @@ fn asked(puppet: &Puppet) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn history_policies_decide_what_the_agent_gets() {
+async fn history_policies_select_the_messages_for_the_agent() {
     let expected = [
         (History::Client, vec!["two-user"], vec!["one-user", "forged", "three-user"]),
         (
@@ -194,7 +194,7 @@ async fn history_policies_decide_what_the_agent_gets() {
         ]);
         Stream::of(server.post("/", &body)).await.rest().await;
         let mut found = asked(&puppet);
-        // Where the unknown message goes among those that it precedes is the policy's business; that all are there is ours.
+        // The position of the unknown message depends on the policy; all messages must be there.
         let mut third: Vec<_> = third.into_iter().map(str::to_owned).collect();
         assert_eq!(found.last(), third.last(), "{history:?}");
         found.sort();
@@ -223,7 +223,7 @@ async fn a_request_without_messages_is_a_sync() {
     assert_eq!(puppet.calls(), 1, "a sync asks nobody");
     assert_eq!(server.json("/runs/sync").await.0, 404);
 
-    // Members that the client sends replace those of that name.
+    // Members of the client replace stored ones of the same name.
     let mut run = Server::input("t", "s", "hello");
     run["state"] = json!({"b": 3, "d": 4});
     let frames = Stream::of(server.post("/", &run)).await.rest().await;
@@ -233,7 +233,7 @@ async fn a_request_without_messages_is_a_sync() {
 }
 
 #[tokio::test]
-async fn groups_of_routes_can_be_switched_off() {
+async fn groups_of_routes_can_be_disabled() {
     let server = plan(Arc::new(Demo::without_pauses()))
         .agent(|agent| {
             agent.routes.hai = false;

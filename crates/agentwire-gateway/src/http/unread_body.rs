@@ -1,7 +1,7 @@
-//! The rest of a body that nobody wanted.
+//! Discards the unread rest of a request body before an error response.
 //!
-//! Most clients send their whole request before they look at the answer. If a refusal closes the connection while they
-//! still send, they see a broken pipe and never the refusal. So what is left of the body is read and thrown away first.
+//! Most clients send their whole request before they read the response. If an error response closes the connection while
+//! they still send, they see a broken pipe and never the response. So the rest of the body is read and discarded first.
 
 use std::{
     pin::Pin,
@@ -18,36 +18,35 @@ use hyper::{
 };
 use tokio::time::{Duration, timeout};
 
-/// The most that is thrown away: a few pictures above the usual limit. Who sends more than that is cut off.
+/// The most bytes that are discarded: a few pictures above the usual limit. A client that sends more is disconnected.
 const MAX_DISCARDED: usize = 64 << 20;
 
-/// A body that is handed over when whoever reads it stops before its end.
-pub(super) struct Watched {
+/// A body that hands over its rest when its reader stops before the end.
+pub(super) struct WatchedBody {
     body: Option<Incoming>,
-    unread: Unread,
+    unread: UnreadBody,
 }
 
-/// What was left of a body.
+/// The unread rest of a body.
 #[derive(Clone, Default)]
-pub(super) struct Unread(Arc<Mutex<Option<Incoming>>>);
+pub(super) struct UnreadBody(Arc<Mutex<Option<Incoming>>>);
 
-impl Unread {
-    /// Watches the body of a request. A client that asks first whether it may send its body is not watched: it waits
-    /// for the answer.
+impl UnreadBody {
+    /// Watches the body of a request. With `Expect: 100-continue` it is not watched: that client waits for the response.
     pub(super) fn watch(&self, request: Request<Incoming>) -> Request<axum::body::Body> {
         if request.headers().contains_key(EXPECT) {
             return request.map(axum::body::Body::new);
         }
         let unread = self.clone();
-        request.map(|body| axum::body::Body::new(Watched { body: Some(body), unread }))
+        request.map(|body| axum::body::Body::new(WatchedBody { body: Some(body), unread }))
     }
 
-    /// Reads what was left if the request was refused, for so long at most.
-    pub(super) async fn discard(self, status: StatusCode, patience: Duration) {
-        let left = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Whoever was too slow has been waited for already.
-        let is_refused = !status.is_success() && status != StatusCode::REQUEST_TIMEOUT;
-        let Some(mut body) = left.filter(|_| is_refused) else { return };
+    /// Discards the rest if the response is an error, for at most `limit`.
+    pub(super) async fn discard(self, status: StatusCode, limit: Duration) {
+        let rest = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // After a timeout the client was waited for already.
+        let is_error = !status.is_success() && status != StatusCode::REQUEST_TIMEOUT;
+        let Some(mut body) = rest.filter(|_| is_error) else { return };
         let mut discarded = 0;
         let reading = async {
             while discarded <= MAX_DISCARDED
@@ -56,11 +55,11 @@ impl Unread {
                 discarded += frame.data_ref().map_or(0, Bytes::len);
             }
         };
-        let _ = timeout(patience, reading).await;
+        let _ = timeout(limit, reading).await;
     }
 }
 
-impl Body for Watched {
+impl Body for WatchedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -83,7 +82,7 @@ impl Body for Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchedBody {
     fn drop(&mut self) {
         if let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) {
             *self.unread.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);

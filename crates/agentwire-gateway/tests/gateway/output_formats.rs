@@ -1,4 +1,4 @@
-//! Each protocol as its clients expect it: content types, headers, ids, profiles, resume, stop.
+//! Output formats as their clients expect them: content types, headers, ids, profiles, resume, stop.
 
 use std::{sync::Arc, time::Duration};
 
@@ -50,9 +50,9 @@ async fn streams_have_exact_headers() {
     }
 }
 
-/// The binary stream says what the text does.
+/// The binary stream contains the same events as the text stream.
 #[tokio::test]
-async fn binary_frames_hold_the_same_events() {
+async fn binary_frames_contain_the_same_events() {
     use agentwire_core::{
         format::{Options, Setup, ag_ui},
         framing::{Decoder, Framing},
@@ -113,7 +113,7 @@ async fn hai_requests_need_no_ids() {
 }
 
 #[tokio::test]
-async fn ai_sdk_streams_come_in_the_profile_that_was_asked_for() {
+async fn ai_sdk_streams_use_the_requested_profile() {
     let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
     for (number, profile) in ["", "?profile=5", "?profile=6", "?profile=7"].into_iter().enumerate() {
         let mut body = chat("think tools");
@@ -166,7 +166,7 @@ async fn ai_sdk_chats_resume_and_stop() {
 }
 
 #[tokio::test]
-async fn ai_sdk_regenerates_the_last_answer() {
+async fn ai_sdk_regenerates_the_last_turn() {
     let puppet = Puppet::eager(|input| talk(input, 2));
     let server = plan(puppet.clone()).on_memory().await;
     Stream::of(server.post("/api/chat", &chat("hello"))).await.rest().await;
@@ -183,7 +183,7 @@ async fn ai_sdk_regenerates_the_last_answer() {
     assert_ne!(messages[1]["id"], answer_id);
 }
 
-/// `useChat` of version 4 has another address to resume from, and takes 204 for an error.
+/// `useChat` of version 4 resumes at another address and treats 204 as an error.
 #[tokio::test]
 async fn ai_sdk_4_chats_resume() {
     let puppet = Puppet::new(|input| talk(input, 5));
@@ -199,7 +199,7 @@ async fn ai_sdk_4_chats_resume() {
     body["id"] = json!("a chat");
     let first = Stream::of(server.post("/api/chat?profile=4", &body)).await;
     let second = resume("chatId=a%20chat").await;
-    // The address that the page was given had a query of its own.
+    // The address of the page has a query already.
     let third = resume("profile=4?chatId=a%20chat").await;
     puppet.allow(100);
     let whole = text(first).await;
@@ -210,10 +210,10 @@ async fn ai_sdk_4_chats_resume() {
     assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some("BAD_REQUEST")));
 }
 
-/// A page that loads the conversation holds an answer under the id that the page which asked has heard, also once the
-/// answer has gone on after a tool of the page.
+/// A page that loads the history has a message under the id that the page which started the run has, also after the
+/// message continued after a front-end tool.
 #[tokio::test]
-async fn ai_sdk_answers_keep_their_id_in_history() {
+async fn ai_sdk_messages_keep_their_id_in_history() {
     let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
     let history = async || {
         let (_, messages) = server.json("/message_snapshot/t?format=ai-sdk&profile=6").await;
@@ -234,15 +234,15 @@ async fn ai_sdk_answers_keep_their_id_in_history() {
     assert_eq!(frames[0].json()["messageId"], id, "the answer goes on");
     let held = history().await;
     assert_eq!((held.len(), &held[1]["id"]), (2, &id));
-    // Who asks in other ways hears nothing of it.
+    // Other formats do not show it.
     server.whole("other", "r", "hello").await;
     let (_, other) = server.json("/message_snapshot/other").await;
     assert!(!other.to_string().contains("aiSdk"), "{other}");
 }
 
-/// The profile of a history may stand behind an `@` or in a parameter of its own, as on the other routes.
+/// As on other routes, the profile follows an `@` or is a parameter of its own.
 #[tokio::test]
-async fn ai_sdk_history_comes_in_the_profile_that_was_asked_for() {
+async fn ai_sdk_history_uses_the_requested_profile() {
     let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
     Stream::of(server.post("/api/chat", &chat("approve"))).await.rest().await;
     let six = server.json("/message_snapshot/t?format=ai-sdk@6").await;
@@ -254,7 +254,7 @@ async fn ai_sdk_history_comes_in_the_profile_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn pages_of_listed_origins_may_read_and_others_may_not() {
+async fn cors_allows_listed_origins_only() {
     let server = plan(Arc::new(Demo::without_pauses()))
         .set(|settings| settings.cors = vec!["https://good.example".into()])
         .on_memory()
@@ -280,10 +280,10 @@ async fn pages_of_listed_origins_may_read_and_others_may_not() {
     assert!(!response.headers().contains_key("access-control-allow-origin"));
 }
 
-/// `useChat` of version 4 sends no ids of messages, or only those of whole answers, and does not say when it wants an
-/// answer anew. The agent hears everything once all the same.
+/// `useChat` of version 4 sends no message ids, or only those of whole turns, and has no marker for a regenerated turn. The
+/// agent must get every message once.
 #[tokio::test]
-async fn ai_sdk_4_histories_are_not_doubled() {
+async fn ai_sdk_4_histories_are_not_duplicated() {
     for named in [false, true] {
         let puppet = Puppet::eager(|input| talk(input, 1));
         let server = plan(puppet.clone()).on_memory().await;
@@ -294,13 +294,13 @@ async fn ai_sdk_4_histories_are_not_doubled() {
             let text = String::from_utf8(stream.bytes().await).expect("UTF-8");
             let step = text.lines().find_map(|line| line.strip_prefix("f:")).expect("a step");
             let id = serde_json::from_str::<Value>(step).expect("JSON")["messageId"].clone();
-            let mut said = json!({"role": "assistant", "content": "w0 ", "parts": [
+            let mut turn_message = json!({"role": "assistant", "content": "w0 ", "parts": [
                 {"type": "step-start"}, {"type": "reasoning", "reasoning": "hm", "details": []},
                 {"type": "text", "text": "w0 "}]});
             if named {
-                said["id"] = id;
+                turn_message["id"] = id;
             }
-            messages.push(said);
+            messages.push(turn_message);
             puppet
                 .last_request()
                 .input
@@ -315,9 +315,9 @@ async fn ai_sdk_4_histories_are_not_doubled() {
                 question["id"] = json!(format!("u{turn}"));
             }
             messages.push(question);
-            let heard = ask(&mut messages).await;
+            let roles = ask(&mut messages).await;
             let wanted: Vec<_> = ["user", "assistant"].into_iter().cycle().take(2 * turn + 1).collect();
-            assert_eq!(heard, wanted, "{text}, named: {named}");
+            assert_eq!(roles, wanted, "{text}, named: {named}");
         }
         messages.pop();
         assert_eq!(ask(&mut messages).await.len(), 5, "the old answer is not part of the question");

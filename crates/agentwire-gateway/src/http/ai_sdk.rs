@@ -1,0 +1,131 @@
+//! The AI SDK routes: start a run, resume its stream, stop it.
+
+use agentwire_core::{
+    Tally,
+    event::{Role, RunId, ThreadId},
+    format::ai_sdk,
+};
+use agentwire_store::StoreError;
+use axum::{
+    http::{HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+use super::{
+    json,
+    request::{ApiRequest, JsonRequest, percent_decode},
+    response, runs,
+    start::run_request,
+};
+use crate::{
+    codes,
+    error::ApiError,
+    human::given::AnswerProtocol,
+    run::admission::RunRequest,
+    settings::{AgentSettings, History},
+    stream::reader::OutputFormat,
+};
+
+/// `POST /api/chat`: starts a run.
+pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
+    let (gateway, settings) = (&request.state.gateway, &request.state.agent.settings);
+    let (thread, run) = (gateway.new_id("thread"), gateway.new_id("run"));
+    // The SDK sends no run id; with a key, a repeated request joins the run of the first.
+    let run = request
+        .header("idempotency-key")
+        .filter(|key| !key.is_empty())
+        .map_or(run, |key| format!("key-{key}"));
+    let read = || Ok(ai_sdk::input::from_json(request.text()?, thread, run, &mut Tally::default())?);
+    let ai_sdk::input::ChatRequest { input, trigger, message, earlier_answers: earlier, .. } =
+        request.parsed(read())?;
+    let mut run_request = run_request(&request, input, AnswerProtocol::AiSdk { earlier })?;
+    gateway.collect_answers(&mut run_request).await?;
+    // The stream continues the messages that the client holds; the agent must not get a message twice.
+    let input = run_request.input.clone();
+    if settings.history != History::Client && ai_sdk::input::has_unnamed_messages(&input) {
+        let stored = gateway.stored_messages(&request.owner, &input.thread).await?;
+        ai_sdk::input::remove_stored_messages(&mut run_request.input, &stored);
+    }
+    let output_format = output_format(request.query("profile").as_deref(), settings)?;
+    // A regenerated turn, or the turn after an edit, replaces everything after the last message that the client sends.
+    let last = input.messages.last();
+    let is_edit = message.is_some_and(|id| last.is_some_and(|last| last.id == id));
+    let is_user = last.is_some_and(|last| last.role() == Role::User);
+    let is_anew = match trigger {
+        ai_sdk::input::Trigger::Regenerate => true,
+        ai_sdk::input::Trigger::Unspecified => is_edit || is_user,
+        _ => is_edit,
+    };
+    let cut = last.filter(|_| is_anew).map(|last| last.id.clone());
+    let admission = gateway.admit(RunRequest { cut, one_message: true, ..run_request }).await?;
+    response::follow(&request, admission.run(), None, Some(&input), output_format).await
+}
+
+/// `GET /api/chat/{id}/stream`: the stream of the thread's run from its start; 204 if no run is active.
+pub(super) async fn resume(request: ApiRequest) -> Result<Response, ApiError> {
+    let output_format = output_format(request.query("profile").as_deref(), &request.state.agent.settings)?;
+    let resumed = resume_active_run(&request, &request.param("id").into(), output_format).await?;
+    Ok(resumed.unwrap_or_else(|| StatusCode::NO_CONTENT.into_response()))
+}
+
+/// `GET /api/chat?chatId=`: the same for `useChat` of version 4, which treats 204 as an error and expects an empty body.
+pub(super) async fn resume_version_4(request: ApiRequest) -> Result<Response, ApiError> {
+    // The client appends `?chatId=` to an address that may have a query already, and does not encode the id.
+    let query = request.parts.uri.query().unwrap_or_default();
+    let Some((before, thread)) = query.rsplit_once("chatId=") else {
+        return Err(ApiError::new(codes::BAD_REQUEST, "`chatId` is missing, expected the id of a chat"));
+    };
+    let thread = thread.split('&').next().unwrap_or_default();
+    let profile = before.split(['&', '?']).find_map(|pair| pair.strip_prefix("profile="));
+    let output_format = output_format(Some(profile.unwrap_or("4")), &request.state.agent.settings)?;
+    let (content_type, headers) = (output_format.profile.content_type, output_format.profile.headers);
+    let resumed = resume_active_run(&request, &percent_decode(thread).into(), output_format).await?;
+    Ok(resumed.unwrap_or_else(|| {
+        let mut empty = [(header::CONTENT_TYPE, content_type)].into_response();
+        for (name, value) in headers {
+            empty.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        empty
+    }))
+}
+
+async fn resume_active_run(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    mut output_format: OutputFormat,
+) -> Result<Option<Response>, ApiError> {
+    // The message may have started in an earlier run, before a front-end tool or a person was asked.
+    output_format.options = output_format.options.with_whole_message();
+    match active_run(request, thread).await? {
+        Some(run) => Ok(Some(response::follow(request, &run, None, None, output_format).await?)),
+        None => Ok(None),
+    }
+}
+
+/// `POST /api/chat/{id}/stop`: stops the thread's run. Idempotent.
+pub(super) async fn stop(request: ApiRequest) -> Result<Response, ApiError> {
+    let Some(run) = active_run(&request, &request.param("id").into()).await? else {
+        return Ok(json(r#"{"status":"idle"}"#));
+    };
+    let stopped = runs::stop_run(&request, &run).await;
+    request.audited("stop", stopped, |record| record.run(&run))?;
+    Ok(json(r#"{"status":"stopped"}"#))
+}
+
+/// The run that has the thread.
+async fn active_run(request: &ApiRequest, thread: &ThreadId) -> Result<Option<RunId>, ApiError> {
+    match request.state.gateway.store().lease(&request.owner, thread).await {
+        Ok(Some(lease)) if lease.live => Ok(Some(lease.run)),
+        Ok(_) | Err(StoreError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The profile of the query, or of the settings.
+pub(super) fn output_format(
+    profile: Option<&str>,
+    settings: &AgentSettings,
+) -> Result<OutputFormat, ApiError> {
+    let profile = profile.unwrap_or(&settings.ai_sdk_profile);
+    response::output_format(&ai_sdk::FORMAT, profile, settings.ai_sdk_options.iter().map(String::as_str))
+}

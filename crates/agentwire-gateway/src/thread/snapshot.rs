@@ -1,0 +1,86 @@
+//! Snapshots of a thread: its messages and its state as a client would hold them now.
+
+use agentwire_core::{
+    event::{Message, ThreadId},
+    format::ag_ui,
+};
+use agentwire_store::{Owner, StoreError};
+
+use crate::{
+    agent::{self, Recalled},
+    error::ApiError,
+    gateway::{AgentEntry, Gateway},
+    stream::{
+        live::{Command, Snapshot},
+        log_codec,
+    },
+};
+
+/// The messages and the state of a thread, as JSON.
+pub(crate) struct ThreadSnapshot {
+    pub(crate) messages: String,
+    /// The messages with which the active run started, if there is one.
+    pub(crate) at_run_start: Option<String>,
+    pub(crate) state: String,
+}
+
+impl Default for ThreadSnapshot {
+    fn default() -> Self {
+        Self { messages: "[]".into(), at_run_start: None, state: "{}".into() }
+    }
+}
+
+impl ThreadSnapshot {
+    /// The snapshot of a thread that never ran here, from the agent's side.
+    pub(crate) async fn recall(agent: &AgentEntry, about: agent::Request) -> Result<Option<Self>, ApiError> {
+        let Some(recalled) = agent.agent.recall(about) else { return Ok(None) };
+        Ok(recalled.await?.map(|Recalled { messages, state, .. }| Self {
+            messages: ag_ui::messages_to_json(&messages),
+            at_run_start: None,
+            state: state.get().to_owned(),
+        }))
+    }
+}
+
+impl Gateway {
+    /// The snapshot of a thread: of its active run if that runs here, else as stored; `None` if the thread is unknown.
+    pub(crate) async fn thread_snapshot(
+        &self,
+        owner: &Owner,
+        thread: &ThreadId,
+    ) -> Result<Option<ThreadSnapshot>, ApiError> {
+        if let Some(live) = self.live_run_of_thread(owner, thread).await {
+            let (reply, snapshot) = tokio::sync::oneshot::channel();
+            if live.commands.send(Command::Snapshot(reply)).await.is_ok()
+                && let Ok(Snapshot { messages, began, state, .. }) = snapshot.await
+            {
+                return Ok(Some(ThreadSnapshot { messages, at_run_start: Some(began), state }));
+            }
+        }
+        let messages = match self.store().messages(owner, thread).await {
+            Ok(messages) => messages,
+            Err(StoreError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let state = self.store().state(owner, thread).await?;
+        let empty = ThreadSnapshot::default();
+        Ok(Some(ThreadSnapshot {
+            messages: messages.map_or(empty.messages, |text| text.to_string()),
+            at_run_start: None,
+            state: state.body.map_or(empty.state, |text| text.to_string()),
+        }))
+    }
+
+    /// The stored messages of a thread; none if the thread is unknown.
+    pub(crate) async fn stored_messages(
+        &self,
+        owner: &Owner,
+        thread: &ThreadId,
+    ) -> Result<Vec<Message>, StoreError> {
+        match self.store().messages(owner, thread).await {
+            Ok(stored) => Ok(stored.map_or_else(Vec::new, |text| log_codec::parse_messages(&text))),
+            Err(StoreError::NotFound(_)) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
