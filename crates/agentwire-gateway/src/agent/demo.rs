@@ -1,7 +1,7 @@
-//! The built-in agent: shows everything that the wire can carry, without a model and without a network.
+//! The built-in agent: demonstrates all types of events, without a model and without a network.
 //!
-//! It is deterministic: what it says depends on the request alone, ids derive from the run id. Words in the last
-//! user message choose what is shown; [`Demo`]'s greeting lists them.
+//! It is deterministic: its events depend on the request alone, and ids derive from the run id. Keywords in the last
+//! user message choose the events; [`Demo`]'s greeting lists them.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use super::{
 };
 use crate::error::UpstreamError;
 
-/// How long a word takes: quick enough not to bore, slow enough to be seen streaming.
+/// The delay of a word: short, but long enough to see the streaming.
 const WORD: Duration = Duration::from_millis(20);
 
-/// How long a word takes in a slow run.
+/// The delay of a word in a slow run.
 const SLOW_WORD: Duration = Duration::from_millis(1000);
 
-/// The longest answer that `long N` gives.
+/// The largest N of `long N`.
 const LONGEST: usize = 100_000;
 
-/// What can be asked for: the word, and what it shows.
+/// The keywords and their descriptions.
 const KEYWORDS: &[(&str, &str)] = &[
     ("think", "reasoning before the answer"),
     ("tools", "two tool calls at once"),
@@ -78,14 +78,14 @@ impl Agent for Demo {
     }
 }
 
-/// One run.
+/// One run of the demo agent.
 struct Show {
     demo: Demo,
     emit: Emitter,
     request: Request,
-    /// What was asked, in lower case.
+    /// The user's message in lower case.
     asked: String,
-    /// How many were said.
+    /// The number of messages so far.
     words: u64,
 }
 
@@ -153,7 +153,7 @@ impl Show {
         Ok(())
     }
 
-    /// What to say when the request answers something that an earlier run left open.
+    /// The text for a request that answers an open item of an earlier run.
     fn answered(&self) -> Option<String> {
         let input = &self.request.input;
         if let Some(entry) = input.resume.iter().flatten().next() {
@@ -173,7 +173,7 @@ impl Show {
         }
     }
 
-    /// Streams a text, word by word. The message can be called from and added to.
+    /// Streams a text word by word. Tool calls, sources and files can be added to the returned message.
     async fn text(&mut self, text: &str) -> Result<TextMessage, EmitError> {
         self.say(text, self.demo.word).await
     }
@@ -190,7 +190,7 @@ impl Show {
         after_each: Duration,
     ) -> Result<TextMessage, EmitError> {
         let mut message = by.message();
-        // An answer of no words is an answer.
+        // `long 0` still has a message.
         message.push("").await?;
         for word in text.split_inclusive(' ') {
             message.push(word).await?;
@@ -218,7 +218,7 @@ impl Show {
         Ok(())
     }
 
-    /// Announces a call and streams its arguments in two pieces.
+    /// Starts a tool call and streams its arguments in two pieces.
     async fn call(
         &self,
         name: &str,
@@ -351,7 +351,7 @@ fn greeting() -> String {
     text
 }
 
-/// The number that follows `word`.
+/// The number after `word`.
 fn number_after(text: &str, word: &str) -> Option<usize> {
     let mut words = text.split_whitespace();
     words.find(|found| *found == word)?;
@@ -369,12 +369,12 @@ mod tests {
 
     use super::*;
 
-    /// What a run says, as the gateway hears it.
-    async fn answers(input: RunInput) -> Vec<Event> {
-        let (sink, mut heard) = EventSink::new(1000);
+    /// The events of a run.
+    async fn events_of(input: RunInput) -> Vec<Event> {
+        let (sink, mut receiver) = EventSink::new(1000);
         let end = Demo::without_pauses().run(Request::new(input), sink).await;
         let mut events = Vec::new();
-        heard.recv_many(&mut events, 1000).await;
+        receiver.recv_many(&mut events, 1000).await;
         events.extend(end.err().map(|failure| {
             Event::new(Body::RunError(Box::new(RunError::new(failure.to_string(), Some(failure.code())))))
         }));
@@ -385,15 +385,15 @@ mod tests {
     async fn events(text: &str) -> Vec<Event> {
         let mut input = RunInput::new("t", "r");
         input.messages.push(Message::user("u", text));
-        answers(input).await
+        events_of(input).await
     }
 
     #[tokio::test]
-    async fn what_it_says_is_as_reviewed() {
-        let mut said = String::new();
+    async fn events_match_the_snapshot() {
+        let mut text_of_all = String::new();
         let words = KEYWORDS.iter().map(|(word, _)| word.replace('N', "3"));
         for text in words.chain(["long 0".into(), "think tools state approve".into(), "hello".into()]) {
-            said.push_str(&format!("{text}:\n"));
+            text_of_all.push_str(&format!("{text}:\n"));
             let options = Options::default();
             let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
             let writer = ag_ui::FORMAT.writer.expect("AG-UI has a writer");
@@ -401,10 +401,10 @@ mod tests {
             let mut frames = Frames::new(Framing::Lines);
             for event in events(&text).await {
                 writer.write(&event, &mut frames);
-                frames.drain(|line| said.push_str(&format!("  {}", String::from_utf8_lossy(line))));
+                frames.drain(|line| text_of_all.push_str(&format!("  {}", String::from_utf8_lossy(line))));
             }
         }
-        insta::assert_snapshot!(said);
+        insta::assert_snapshot!(text_of_all);
     }
 
     #[tokio::test]
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_keyword_shows_something_of_its_own() {
+    async fn every_keyword_has_its_own_events() {
         let plain: Vec<_> = events("hello").await.iter().map(Event::kind).collect();
         for (word, _) in KEYWORDS {
             let shown: Vec<_> = events(&word.replace('N', "5")).await.iter().map(Event::kind).collect();
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_taken_up() {
+    async fn answers_are_part_of_the_text() {
         let mut input = RunInput::new("t", "r");
         input.resume = Some(vec![ResumeEntry {
             interrupt: "i".into(),
@@ -457,10 +457,10 @@ mod tests {
             payload: Some(Json::from(json!({"approved": true}))),
             metadata: None,
         }]);
-        let said = answers(input)
+        let is_mentioned = events_of(input)
             .await
             .into_iter()
             .any(|event| matches!(&event.body, Body::TextDelta { delta, .. } if delta.contains("approved")));
-        assert!(said);
+        assert!(is_mentioned);
     }
 }

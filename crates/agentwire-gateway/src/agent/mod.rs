@@ -1,9 +1,19 @@
-//! What answers runs.
+//! Agents: the programs that produce the events of runs.
 //!
-//! An [`Agent`] gets a [`Request`] and an [`EventSink`] for its events. It need not keep the order rules or close what
-//! it opened: the guard behind the sink does. It is stopped by dropping the future that answers.
+//! An [`Agent`] gets a [`Request`] and an [`EventSink`]. It need not follow the order rules nor close messages and tool
+//! calls: the guard behind the sink does. The gateway stops an agent by dropping its future.
 //!
-//! An agent in Rust is most easily a function with an [`Emitter`], which makes the events: [`agent_fn`].
+//! The simplest agent in Rust is a function with an [`Emitter`], which creates the events: [`agent_fn`].
+//!
+//! ```
+//! use agentwire_gateway::agent::agent_fn;
+//!
+//! let echo = agent_fn(|request, emit| async move {
+//!     emit.text(request.user_text()).await?;
+//!     Ok(())
+//! });
+//! # let _ = echo;
+//! ```
 
 mod demo;
 mod emitter;
@@ -40,42 +50,42 @@ use crate::{
 /// A future that an object-safe trait can return.
 pub type BoxFuture<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
 
-/// Something that answers runs.
+/// A program that produces the events of runs.
 pub trait Agent: Send + Sync + 'static {
-    /// Answers one run. Returns when the agent has nothing more to say; a run without a terminal event by then
-    /// has succeeded.
+    /// Executes one run. A run without a terminal event has succeeded when the future returns `Ok`.
     ///
     /// # Errors
     /// When the agent failed; the run then ends with RUN_ERROR.
     ///
     /// # Cancel safety
-    /// The future is dropped when the run is stopped, so whatever the agent holds must be released by drop.
+    /// The future is dropped when the run is stopped, so all resources of the agent must be released by drop.
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>>;
 
-    /// The run was stopped on purpose and its future dropped: tells whoever does the work elsewhere, if closing
-    /// the connection does not.
+    /// Cancels the work of a stopped run on the agent's side, if closing the connection does not. The future of the run
+    /// was already dropped.
     fn stop(&self, request: Request) -> BoxFuture<'static, ()> {
         let _ = request;
         Box::pin(std::future::ready(()))
     }
 
-    /// Whether the agent itself watches `first_byte` and `idle`, as those do that read bytes: a comment is a sign of
-    /// life and no event. Otherwise the gateway does, by the agent's events. It always watches `total`.
+    /// Whether the agent itself enforces the timeouts `first_byte` and `idle`. Agents that read bytes do: a comment in
+    /// a stream is activity, but no event. Otherwise the gateway enforces them by the agent's events. It always enforces
+    /// `total`.
     fn enforces_stream_timeouts(&self) -> bool {
         false
     }
 
-    /// A person holds the run, or lets it go on. The future that answers is not polled while a run is held, so whoever
-    /// sends to it is slowed down once what was sent is not taken; that is [`PauseMode::Soft`]. An agent that can do more, and
-    /// stops to work altogether, does so here and says [`PauseMode::Hard`]. It must go on exactly where it was.
+    /// Pauses or resumes a run. The future of a paused run is not polled, so its producer is slowed down by backpressure;
+    /// that is [`PauseMode::Soft`]. An agent that can suspend its work does so here and returns [`PauseMode::Hard`]. It
+    /// must continue exactly where it stopped.
     fn pause(&self, request: &Request, is_paused: bool) -> PauseMode {
         let _ = (request, is_paused);
         PauseMode::Soft
     }
 
-    /// The gateway died during the run and is back: plays the run again from its beginning, and then to its end,
-    /// without asking the agent anew. The events come in the same order as the first time, so what is in the log
-    /// already can be skipped by counting. `None` if this agent's runs end with their connection.
+    /// Reattaches to a run after a crash of the gateway: replays its events from the start and continues to its end,
+    /// without a new request to the agent. The events must have the same order as before, so that the gateway can skip
+    /// those in its log. `None` if the agent's runs end with their connection.
     fn attach(
         &self,
         request: Request,
@@ -85,9 +95,9 @@ pub trait Agent: Send + Sync + 'static {
         None
     }
 
-    /// What the agent's side holds of a thread, so that one that was begun without this gateway is not empty here.
-    /// Of the request only the thread and the owner count. `None` if it holds nothing; the answer is `None` if it
-    /// knows no such thread of that owner.
+    /// Loads the history of a thread from the agent's side, for threads that were started without this gateway. Only the
+    /// thread and the owner of the request count. `None` if the agent's side stores no threads; the future returns `None`
+    /// if the owner has no such thread there.
     fn recall(
         &self,
         request: Request,
@@ -96,20 +106,19 @@ pub trait Agent: Send + Sync + 'static {
         None
     }
 
-    /// A thread was deleted: the agent's side forgets it too. `None` if it holds nothing.
+    /// Deletes a thread on the agent's side. `None` if it stores no threads.
     fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let _ = request;
         None
     }
 
-    /// The names of what the agent has stored in a thread beside the conversation. `None` if this kind of agent
-    /// stores nothing.
+    /// Lists the names of the artifacts of a thread. `None` if this type of agent stores no artifacts.
     fn artifacts(&self, request: Request) -> Option<BoxFuture<'static, Result<Vec<String>, UpstreamError>>> {
         let _ = request;
         None
     }
 
-    /// One of them, in its newest version or a given one; the answer is `None` if there is no such thing.
+    /// Loads an artifact in its newest version or a given one; the future returns `None` if there is none.
     fn artifact(
         &self,
         request: Request,
@@ -121,38 +130,38 @@ pub trait Agent: Send + Sync + 'static {
     }
 }
 
-/// What an agent's side holds of a thread.
+/// The history of a thread on the agent's side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recalled {
     /// The conversation.
     pub messages: Vec<Message>,
     /// The state, as user interfaces see it.
     pub state: Json,
-    /// What waits for an answer there.
+    /// The open interrupts.
     pub interrupts: Vec<Interrupt>,
 }
 
-/// Something that an agent has stored under a name.
+/// A file that an agent stored in a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
-    /// What it is; anybody's word.
+    /// The media type that the agent declares; not verified.
     pub mime_type: String,
-    /// Its bytes.
+    /// The content.
     pub bytes: Bytes,
 }
 
-/// How much of a run is held.
+/// The effect of a pause on the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PauseMode {
-    /// The agent is not listened to, and slowed down by that.
+    /// The gateway does not read from the agent, which is slowed down by backpressure.
     #[default]
     Soft,
-    /// The agent does nothing.
+    /// The agent is suspended.
     Hard,
 }
 
 impl PauseMode {
-    /// As the answer to a request to hold says it.
+    /// The name in HTTP responses and events.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -162,43 +171,43 @@ impl PauseMode {
     }
 }
 
-/// When a held run was last let go on: time in which nobody listened is not the agent's.
+/// The time at which a run was last resumed. Timeouts are suspended while a run is paused.
 #[derive(Clone, Debug, Default)]
 pub struct Pauses(Arc<Mutex<Option<Instant>>>);
 
 impl Pauses {
-    pub(crate) fn end(&self) {
+    pub(crate) fn resume(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// From when on the agent's time counts that would count from `since`.
+    /// The start of a wait that began at `since`, without the time of a pause.
     #[must_use]
     pub fn since(&self, since: Instant) -> Instant {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).map_or(since, |ended| ended.max(since))
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).map_or(since, |resumed| resumed.max(since))
     }
 }
 
-/// One run to answer. Cheap to clone.
+/// The request of a run to its agent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What was asked: the conversation, the state, the tools of the user interface, the answers.
+    /// The run input: messages, state, the client's tools, resume entries.
     pub input: Arc<RunInput>,
-    /// For whom.
+    /// The owner of the thread.
     pub owner: Owner,
-    /// Headers to pass on, names in lower case: those that are allowed, and `traceparent`.
+    /// Headers to pass on, with names in lower case: those of the allowlist, and `traceparent`.
     pub headers: Arc<[(String, String)]>,
-    /// How long to wait. The gateway watches the time, except as [`Agent::enforces_stream_timeouts`] says.
+    /// The timeouts; see [`Agent::enforces_stream_timeouts`].
     pub timeouts: Timeouts,
-    /// What to refuse. Events and bytes of the log are counted by the gateway.
+    /// The limits. The gateway counts events and bytes of the log; `max_frame` is for upstreams.
     pub limits: RunLimits,
     /// The run's hooks on native events; only upstreams have such events.
     pub native_hooks: Option<Arc<dyn NativeHooks>>,
-    /// When it was held.
+    /// The pauses of the run.
     pub pauses: Pauses,
 }
 
 impl Request {
-    /// A request with nothing but its input.
+    /// A request with the given input and defaults for all other fields.
     #[must_use]
     pub fn new(input: RunInput) -> Self {
         Self {
@@ -212,7 +221,7 @@ impl Request {
         }
     }
 
-    /// What the user said last, as text.
+    /// The text of the last user message.
     ///
     /// ```
     /// use agentwire_gateway::{agent::Request, core::event::{Message, RunInput}};
@@ -222,20 +231,20 @@ impl Request {
     /// ```
     #[must_use]
     pub fn user_text(&self) -> String {
-        let said = self.input.messages.iter().rev().find_map(|message| match &message.body {
+        let text = self.input.messages.iter().rev().find_map(|message| match &message.body {
             MessageBody::User { content } => Some(content.text()),
             _ => None,
         });
-        said.unwrap_or_default()
+        text.unwrap_or_default()
     }
 
-    /// What tools of the user interface returned since the agent spoke last, in order.
+    /// The tool results at the end of the conversation, in order: those of the client's tools that the last run called.
     ///
     /// ```
     /// use agentwire_gateway::{agent::Request, core::event::{Content, Message, MessageBody, RunInput}};
     /// let mut input = RunInput::new("thread", "run");
-    /// let answer = MessageBody::Tool { call: "c1".into(), content: "blue".into(), error: None };
-    /// input.messages.push(Message::new("m1", answer));
+    /// let result = MessageBody::Tool { call: "c1".into(), content: "blue".into(), error: None };
+    /// input.messages.push(Message::new("m1", result));
     /// let request = Request::new(input);
     /// let (call, content) = request.tool_results().next().unwrap();
     /// assert_eq!((call.as_str(), content.text()), ("c1", "blue".to_owned()));
@@ -249,7 +258,7 @@ impl Request {
         })
     }
 
-    /// A header of the request, if it may be passed on.
+    /// A header of the client's request, if the allowlist contains it.
     ///
     /// ```
     /// # use agentwire_gateway::{agent::Request, core::event::RunInput};
@@ -264,22 +273,22 @@ impl Request {
     }
 }
 
-/// Why an agent cannot be made from its options.
+/// The reason why the options of an agent are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BuildError(pub(crate) String);
 
-/// The run was stopped; nobody listens any more.
+/// The run was stopped; its events are not read any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the run was stopped")]
 pub struct Stopped;
 
-/// Where an agent's events go. Waits while the log is behind, so a fast agent cannot fill the memory.
+/// The sink of an agent's events. Sending waits while the log is behind, so that a fast agent cannot fill the memory.
 #[derive(Clone, Debug)]
 pub struct EventSink(mpsc::Sender<Event>);
 
 impl EventSink {
-    /// An sink and the end from which its events are taken.
+    /// A sink and the receiver of its events.
     #[must_use]
     pub fn new(capacity: usize) -> (Self, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel(capacity);
@@ -294,14 +303,14 @@ impl EventSink {
         self.0.send(event.into()).await.map_err(|_| Stopped)
     }
 
-    /// Sends events in one go, as far as there is room. Empties the list.
+    /// Sends all events and empties the list, in as few steps as the capacity allows.
     ///
     /// # Errors
     /// When the run was stopped.
     pub async fn send_all(&self, events: &mut Vec<Event>) -> Result<(), Stopped> {
         let mut events = events.drain(..);
         while events.len() > 0 {
-            // One look at the channel for as many as fit; only a full one is waited for.
+            // One reservation for as many as fit.
             let room = events.len().min(self.0.capacity().max(1));
             let permits = self.0.reserve_many(room).await.map_err(|_| Stopped)?;
             for (permit, event) in permits.zip(&mut events) {

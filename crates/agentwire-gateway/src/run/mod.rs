@@ -675,7 +675,7 @@ impl RunRecorder {
         }
         self.held = hold;
         if !hold {
-            request.pauses.end();
+            request.pauses.resume();
         }
         let mode = self.agent.agent.pause(request, hold);
         self.hold = Some(mode);

@@ -1,8 +1,8 @@
-//! ADK's API server (`adk api_server`), as it is.
+//! Upstream `adk`: an unmodified ADK API server (`adk api_server`).
 //!
-//! Its sessions hold conversation and state. One is created with the first run of a thread; later runs send what
-//! is new, which needs a look at the session first: at its state, and at what waits for an answer there. It takes either
-//! answers or words, so who brings both is answered twice, in one run of ours.
+//! Its sessions hold conversation and state. The first run of a thread creates one; later runs send only new content,
+//! after a request for the session's state and pending items. A request to ADK takes either answers or a message, so a
+//! run with both becomes two requests.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -19,7 +19,7 @@ use tokio::sync::mpsc::Receiver;
 
 use super::{
     decode::ExpectedFormat,
-    http::{ACCEPT_EVENTS, Answer, Call, Http},
+    http::{ACCEPT_EVENTS, HttpRequest, HttpResponse, HttpTarget},
     thread_names,
 };
 use crate::{
@@ -27,24 +27,24 @@ use crate::{
     error::{UpstreamError, UpstreamErrorKind as Kind},
 };
 
-/// The largest artifact that is handed out, as the server writes it: base64, which takes four bytes for three. An hour of
-/// speech or a long PDF fits; it is held in memory while it is read.
+/// The largest artifact in the server's encoding: base64, four bytes for three. An hour of speech or a long PDF fits;
+/// it is held in memory while it is read.
 const MAX_ARTIFACT: usize = 48 << 20;
 
-/// Enough that the two halves of a run with answers and words seldom wait for each other.
-const ANSWERED_CAPACITY: usize = 64;
+/// The capacity between the two halves of a run with answers and a message: they seldom wait for each other.
+const ANSWERS_CAPACITY: usize = 64;
 
-/// Begins the name of an artifact that all threads of a user share.
-const OF_USER: &str = "user:";
+/// The prefix of artifacts that all threads of a user share.
+const USER_PREFIX: &str = "user:";
 
-/// Where an API server is, and what to run there.
+/// Options of the upstream `adk`.
 #[derive(Clone, Debug, Default)]
 pub struct AdkOptions {
     /// The server's URL.
     pub url: String,
-    /// The app.
+    /// The app to run.
     pub app: String,
-    /// The user on whose behalf; the gateway's own user if absent.
+    /// The user id on the server; derived from the run's owner if absent.
     pub user: Option<String>,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
@@ -52,31 +52,31 @@ pub struct AdkOptions {
     pub options: Vec<String>,
 }
 
-/// An app as an agent.
+/// An agent that is an app on an ADK API server.
 #[derive(Clone, Debug)]
-pub struct Adk(Arc<Shared>);
+pub struct Adk(Arc<AdkServer>);
 
 #[derive(Debug)]
-struct Shared {
-    http: Http,
+struct AdkServer {
+    http: HttpTarget,
     app: String,
     user: Option<String>,
-    language: ExpectedFormat,
+    format: ExpectedFormat,
 }
 
 impl Adk {
     /// An agent on a server.
     ///
     /// # Errors
-    /// When the URL, the app, a header or an option is none.
+    /// When the URL, the app, a header or an option is invalid.
     pub fn new(options: AdkOptions) -> Result<Self, BuildError> {
         let AdkOptions { url, app, user, headers, options } = options;
         if app.is_empty() {
             return Err(BuildError("`app` does not say what to run".into()));
         }
-        let http = Http::new(&url, &headers)?;
-        let language = ExpectedFormat::of(&adk::FORMAT, &options)?;
-        Ok(Self(Arc::new(Shared { http, app, user, language })))
+        let http = HttpTarget::new(&url, &headers)?;
+        let format = ExpectedFormat::of(&adk::FORMAT, &options)?;
+        Ok(Self(Arc::new(AdkServer { http, app, user, format })))
     }
 }
 
@@ -96,8 +96,8 @@ impl Agent for Adk {
     ) -> Option<BoxFuture<'static, Result<Option<Recalled>, UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
-            let (api, input) = shared.place(&request);
-            let session = shared.known(&request, &api, &input).await?;
+            let (api, input) = shared.locate(&request);
+            let session = shared.find_session(&request, &api, &input).await?;
             Ok(session.map(|StoredSession { messages, state, interrupts, .. }| Recalled {
                 messages,
                 state: state.into(),
@@ -109,12 +109,12 @@ impl Agent for Adk {
     fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
-            let (api, input) = shared.place(&request);
-            let answer = shared.ask(&request, &api.delete_session(&input.thread)).await?;
-            match answer.status {
+            let (api, input) = shared.locate(&request);
+            let response = shared.fetch(&request, &api.delete_session(&input.thread)).await?;
+            match response.status {
                 StatusCode::NOT_FOUND => Ok(()),
                 status if status.is_success() => Ok(()),
-                _ => Err(answer.refusal()),
+                _ => Err(response.status_error()),
             }
         }))
     }
@@ -135,17 +135,20 @@ impl Agent for Adk {
     }
 }
 
-/// Whether a name can be one of an artifact. What a URL or a file system would take for a way elsewhere is none.
+/// Whether an artifact may have this name: not one that a URL or a file system resolves to another place.
 fn is_name(name: &str) -> bool {
     let is_step = |part: &str| matches!(part, "" | "." | "..");
     !name.split(['/', '\\']).any(is_step) && !name.chars().any(char::is_control)
 }
 
-/// Passes on what is said up to the end. Gives the end if nothing more can be asked behind it.
-async fn until_end(mut heard: Receiver<Event>, sink: &EventSink) -> Result<Option<Event>, UpstreamError> {
+/// Passes on events up to the terminal event. Returns that event if the message must not be sent after it.
+async fn pass_until_end(
+    mut events: Receiver<Event>,
+    sink: &EventSink,
+) -> Result<Option<Event>, UpstreamError> {
     let mut open: HashSet<ToolCallId> = HashSet::new();
     let mut end = None;
-    while let Some(event) = heard.recv().await {
+    while let Some(event) = events.recv().await {
         match &event.body {
             Body::RunFinished(_) | Body::RunError(_) => {
                 end = Some(event);
@@ -168,9 +171,9 @@ async fn until_end(mut heard: Receiver<Event>, sink: &EventSink) -> Result<Optio
     Ok(end.filter(|end| !open.is_empty() || !is_free(end)))
 }
 
-impl Shared {
+impl AdkServer {
     async fn run(&self, request: &Request, sink: &EventSink) -> Result<(), UpstreamError> {
-        let (api, input) = self.place(request);
+        let (api, input) = self.locate(request);
         let session = self.session(request, &api, &input).await?;
         let waiting: Vec<_> = match &session {
             Some(session) => session.interrupts.iter().filter_map(PendingCall::of_interrupt).collect(),
@@ -184,90 +187,90 @@ impl Shared {
         let Some(then) = api.run_then(&input, known) else {
             return self.stream(request, &run, sink).await;
         };
-        let (told, heard) = EventSink::new(ANSWERED_CAPACITY);
-        // It holds its own end of the channel, so that the other half hears when it is over.
-        let answer = async {
-            let told = told;
-            self.stream(request, &run, &told).await
+        let (answers_sink, events) = EventSink::new(ANSWERS_CAPACITY);
+        // The future owns its end of the channel, so that the other half ends with it.
+        let answers = async {
+            let sink = answers_sink;
+            self.stream(request, &run, &sink).await
         };
-        let (answered, end) = tokio::join!(answer, until_end(heard, sink));
+        let (answered, end) = tokio::join!(answers, pass_until_end(events, sink));
         let end = end?;
         answered?;
         match end {
-            // It waits again or has failed, and takes no words now.
+            // The agent waits again or has failed, and takes no message now.
             Some(end) => Ok(sink.send(end).await?),
             None => self.stream(request, &then, sink).await,
         }
     }
 
-    /// Runs the agent.
+    /// Sends a run request and reads its stream.
     async fn stream(
         &self,
         request: &Request,
         run: &input::AdkRequest,
         sink: &EventSink,
     ) -> Result<(), UpstreamError> {
-        let call = Call { accept: ACCEPT_EVENTS, ..self.call(run)? };
-        let result = self.http.run(request, call, &self.language, sink).await;
-        result.map_err(|failure| match failure.kind() {
-            // The session is there, so it can only be the app.
+        let call = HttpRequest { accept: ACCEPT_EVENTS, ..self.call(run)? };
+        let result = self.http.run(request, call, &self.format, sink).await;
+        result.map_err(|error| match error.kind() {
+            // The session exists, so the app is unknown.
             Kind::Status(StatusCode::NOT_FOUND) => {
-                failure.with_kind(Kind::UnknownTarget(format!("app `{}`", self.app).into()))
+                error.with_kind(Kind::UnknownTarget(format!("app `{}`", self.app).into()))
             }
-            _ => failure,
+            _ => error,
         })
     }
 
-    /// Whose session it is, and what it is called there.
-    fn place(&self, request: &Request) -> (AdkApi, RunInput) {
+    /// The user and the session id on the server.
+    fn locate(&self, request: &Request) -> (AdkApi, RunInput) {
         let mut input = (*request.input).clone();
         let owner = &request.owner;
         let user = match &self.user {
             Some(user) => {
-                // All our users are one there.
+                // All users of the gateway are one user there.
                 input.thread = thread_names::shared_thread(owner, &input.thread);
                 user.clone()
             }
-            None => thread_names::user(owner),
+            None => thread_names::user_id(owner),
         };
         input.thread = thread_names::segment(&input.thread).into();
         (AdkApi::new(&*self.app, user), input)
     }
 
-    /// The session of a thread; `None` if it was created from this very request.
+    /// The session of a thread; `None` if this request created it.
     async fn session(
         &self,
         request: &Request,
         api: &AdkApi,
         input: &RunInput,
     ) -> Result<Option<StoredSession>, UpstreamError> {
-        if let Some(session) = self.known(request, api, input).await? {
+        if let Some(session) = self.find_session(request, api, input).await? {
             return Ok(Some(session));
         }
-        let made = self.ask(request, &api.create_session(input)).await?;
+        let made = self.fetch(request, &api.create_session(input)).await?;
         match made.status {
             status if status.is_success() => Ok(None),
-            // Another gateway was faster.
-            StatusCode::CONFLICT => self.known(request, api, input).await,
-            _ => Err(made.refusal()),
+            // Another gateway created it meanwhile.
+            StatusCode::CONFLICT => self.find_session(request, api, input).await,
+            _ => Err(made.status_error()),
         }
     }
 
     /// The session of a thread; `None` if there is none.
-    async fn known(
+    async fn find_session(
         &self,
         request: &Request,
         api: &AdkApi,
         input: &RunInput,
     ) -> Result<Option<StoredSession>, UpstreamError> {
-        let answer = self.ask(request, &api.get_session(&input.thread)).await?;
-        if answer.status == StatusCode::NOT_FOUND {
+        let response = self.fetch(request, &api.get_session(&input.thread)).await?;
+        if response.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        if !answer.status.is_success() {
-            return Err(answer.refusal());
+        if !response.status.is_success() {
+            return Err(response.status_error());
         }
-        match input::read_session(&answer.body, &mut Tally::default()) {
+        match input::read_session(&response.body, &mut Tally::default()) {
             Ok(session) => Ok(Some(session)),
             Err(error) => {
                 let what = "the session of the thread on the agent's server";
@@ -276,22 +279,24 @@ impl Shared {
         }
     }
 
-    /// Whether this owner's `user:` artifacts are theirs alone: not where all our users are one there.
+    /// Whether this owner's `user:` artifacts are private: not if all users of the gateway are one user there.
     fn has_own_artifacts(&self, request: &Request) -> bool {
         self.user.is_none() || thread_names::is_single_user(&request.owner)
     }
 
     async fn artifacts(&self, request: &Request) -> Result<Vec<String>, UpstreamError> {
-        let (api, input) = self.place(request);
-        let answer = self.ask(request, &api.list_artifacts(&input.thread)).await?;
-        if !answer.status.is_success() {
-            return Err(answer.refusal());
+        let (api, input) = self.locate(request);
+        let response = self.fetch(request, &api.list_artifacts(&input.thread)).await?;
+        if !response.status.is_success() {
+            return Err(response.status_error());
         }
-        let mut names = artifact::read_names(&answer.body).map_err(|error| {
+        let mut names = artifact::read_names(&response.body).map_err(|error| {
             let what = "the list of artifacts on the agent's server";
             UpstreamError::from(Kind::MalformedBody(what.into())).with_detail(error.to_string())
         })?;
-        names.retain(|name| is_name(name) && (self.has_own_artifacts(request) || !name.starts_with(OF_USER)));
+        names.retain(|name| {
+            is_name(name) && (self.has_own_artifacts(request) || !name.starts_with(USER_PREFIX))
+        });
         Ok(names)
     }
 
@@ -301,19 +306,19 @@ impl Shared {
         name: &str,
         version: Option<u64>,
     ) -> Result<Option<Artifact>, UpstreamError> {
-        if !is_name(name) || (name.starts_with(OF_USER) && !self.has_own_artifacts(request)) {
+        if !is_name(name) || (name.starts_with(USER_PREFIX) && !self.has_own_artifacts(request)) {
             return Ok(None);
         }
-        let (api, input) = self.place(request);
+        let (api, input) = self.locate(request);
         let call = self.call(&api.get_artifact(&input.thread, name, version))?;
-        let answer = self.http.ask_within(request, call, MAX_ARTIFACT).await?;
-        if answer.status == StatusCode::NOT_FOUND {
+        let response = self.http.fetch_within(request, call, MAX_ARTIFACT).await?;
+        if response.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        if !answer.status.is_success() {
-            return Err(answer.refusal());
+        if !response.status.is_success() {
+            return Err(response.status_error());
         }
-        match artifact::read(&answer.body) {
+        match artifact::read(&response.body) {
             Ok(Some(artifact::Artifact::Content { mime_type, bytes })) => {
                 Ok(Some(Artifact { mime_type: mime_type.into(), bytes: bytes.into() }))
             }
@@ -329,9 +334,9 @@ impl Shared {
         }
     }
 
-    fn call(&self, request: &input::AdkRequest) -> Result<Call, UpstreamError> {
+    fn call(&self, request: &input::AdkRequest) -> Result<HttpRequest, UpstreamError> {
         let method = Method::from_bytes(request.method.as_bytes());
-        Ok(Call {
+        Ok(HttpRequest {
             method: method.map_err(|error| Kind::Internal(error.to_string().into()))?,
             url: self.http.below(&request.path)?,
             accept: "application/json",
@@ -340,7 +345,7 @@ impl Shared {
         })
     }
 
-    async fn ask(&self, request: &Request, what: &input::AdkRequest) -> Result<Answer, UpstreamError> {
-        self.http.ask(request, self.call(what)?).await
+    async fn fetch(&self, request: &Request, adk: &input::AdkRequest) -> Result<HttpResponse, UpstreamError> {
+        self.http.fetch(request, self.call(adk)?).await
     }
 }

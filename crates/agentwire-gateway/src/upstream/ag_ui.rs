@@ -1,24 +1,23 @@
-//! An agent that speaks AG-UI already: it gains what the gateway has, and the other protocols.
+//! Upstream `ag-ui`: an agent that serves AG-UI itself.
 //!
-//! A server that goes on after a person has answered a call may tell that call once more before it tells the result
-//! (Agno does). Clients add what they hear to the call that they know, and would hold its arguments twice; so the call is
-//! told once.
+//! A server that continues after a person answered a tool call may repeat the call before its result (Agno does).
+//! Clients append the repeated arguments to the call they have, so repeated calls are dropped.
 
 use agentwire_core::{event::Body, format::ag_ui};
 use reqwest::Method;
 
 use super::{
     decode::ExpectedFormat,
-    http::{ACCEPT_EVENTS, Call, Http},
+    http::{ACCEPT_EVENTS, HttpRequest, HttpTarget},
 };
 use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request, answered_calls};
 use crate::error::UpstreamError;
 use std::sync::Arc;
 
-/// Enough that the two halves of a run after an answer seldom wait for each other.
-const TOLD_ANEW_CAPACITY: usize = 64;
+/// The capacity between the stream and the filter of repeated calls: they seldom wait for each other.
+const FILTER_CAPACITY: usize = 64;
 
-/// Where an AG-UI server is.
+/// Options of the upstream `ag-ui`.
 #[derive(Clone, Debug, Default)]
 pub struct AgUiOptions {
     /// The URL to which runs are posted.
@@ -27,17 +26,17 @@ pub struct AgUiOptions {
     pub headers: Vec<(String, String)>,
 }
 
-/// An AG-UI server as an agent.
+/// An agent that is an AG-UI server.
 #[derive(Debug)]
-pub struct AgUi(Arc<(Http, ExpectedFormat)>);
+pub struct AgUi(Arc<(HttpTarget, ExpectedFormat)>);
 
 impl AgUi {
     /// An agent at a URL.
     ///
     /// # Errors
-    /// When the URL or a header is none.
+    /// When the URL or a header is invalid.
     pub fn new(options: AgUiOptions) -> Result<Self, BuildError> {
-        let http = Http::new(&options.url, &options.headers)?;
+        let http = HttpTarget::new(&options.url, &options.headers)?;
         Ok(Self(Arc::new((http, ExpectedFormat::of(&ag_ui::FORMAT, &[])?))))
     }
 }
@@ -50,8 +49,8 @@ impl Agent for AgUi {
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
-            let (http, language) = &*shared;
-            let call = Call {
+            let (http, format) = &*shared;
+            let call = HttpRequest {
                 method: Method::POST,
                 url: http.url().clone(),
                 accept: ACCEPT_EVENTS,
@@ -60,17 +59,17 @@ impl Agent for AgUi {
             };
             let answered: Vec<_> = answered_calls(&request.input.messages).cloned().collect();
             if answered.is_empty() {
-                return http.run(&request, call, language, &sink).await;
+                return http.run(&request, call, format, &sink).await;
             }
-            let (told, heard) = EventSink::new(TOLD_ANEW_CAPACITY);
-            // Each half holds its own end of the channel, so that none waits for one that is over.
+            let (unfiltered, events) = EventSink::new(FILTER_CAPACITY);
+            // Each half owns its end of the channel, so that neither waits for one that has ended.
             let run = async {
-                let told = told;
-                http.run(&request, call, language, &told).await
+                let unfiltered = unfiltered;
+                http.run(&request, call, format, &unfiltered).await
             };
-            let pass = async {
-                let mut heard = heard;
-                while let Some(event) = heard.recv().await {
+            let filter = async {
+                let mut events = events;
+                while let Some(event) = events.recv().await {
                     let call = match &event.body {
                         Body::ToolStart { call, .. }
                         | Body::ToolArgs { call, .. }
@@ -83,8 +82,8 @@ impl Agent for AgUi {
                 }
                 Ok(())
             };
-            let (run, passed) = tokio::join!(run, pass);
-            passed.and(run)
+            let (run, filtered) = tokio::join!(run, filter);
+            filtered.and(run)
         })
     }
 }

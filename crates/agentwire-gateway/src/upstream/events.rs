@@ -1,5 +1,5 @@
-//! Any HTTP route that answers with a stream of a known format: LangServe's `/stream_events`, a FastAPI route that
-//! yields `astream_events` lines, another gateway.
+//! Upstream `events`: any HTTP route that responds with a stream of a known format, such as LangServe's
+//! `/stream_events`, a FastAPI route that yields `astream_events` lines, or another gateway.
 
 use std::sync::Arc;
 
@@ -9,49 +9,49 @@ use serde_json::Value;
 
 use super::{
     decode::ExpectedFormat,
-    http::{Call, Http},
-    template::{self, Values},
+    http::{HttpRequest, HttpTarget},
+    template::{self, TemplateValues},
 };
 use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request};
 use crate::error::{UpstreamError, UpstreamErrorKind as Kind};
 
 const ACCEPT: &str = "text/event-stream, application/x-ndjson;q=0.9, application/json;q=0.8, */*;q=0.1";
 
-/// What to ask, and how.
+/// Options of the upstream `events`.
 #[derive(Clone, Debug, Default)]
 pub struct EventsOptions {
-    /// The URL; `{{…}}` is filled in from the run input.
+    /// The URL; `{{…}}` placeholders are filled from the run input.
     pub url: String,
     /// The method; `POST` if absent.
     pub method: Option<String>,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
-    /// The body: JSON whose strings may hold `{{…}}`. AG-UI's request if absent, or none with `GET`.
+    /// The body: JSON whose strings may contain `{{…}}` placeholders. The AG-UI request if absent, none with `GET`.
     pub body: Option<Value>,
-    /// The format of the answer; told by its beginning if absent.
+    /// The format of the response; detected if absent.
     pub format: Option<String>,
     /// Options of the format, `key=value`.
     pub options: Vec<String>,
 }
 
-/// A route as an agent.
+/// An agent that is an HTTP route.
 #[derive(Debug)]
-pub struct Events(Arc<Shared>);
+pub struct Events(Arc<EventsRoute>);
 
 #[derive(Debug)]
-struct Shared {
-    http: Http,
+struct EventsRoute {
+    http: HttpTarget,
     method: Method,
     url: String,
     body: Option<Value>,
-    language: ExpectedFormat,
+    format: ExpectedFormat,
 }
 
 impl Events {
     /// An agent at a route.
     ///
     /// # Errors
-    /// When the URL, method, a header, the template, the format or an option is none.
+    /// When the URL, the method, a header, the template, the format or an option is invalid.
     pub fn new(options: EventsOptions) -> Result<Self, BuildError> {
         let EventsOptions { url, method, headers, body, format, options } = options;
         template::check_text(&url)?;
@@ -66,12 +66,12 @@ impl Events {
         if method == Method::GET && body.is_some() {
             return Err(BuildError("a GET request has no body: put `{{…}}` into the URL".into()));
         }
-        Ok(Self(Arc::new(Shared {
-            http: Http::new(&url, &headers)?,
+        Ok(Self(Arc::new(EventsRoute {
+            http: HttpTarget::new(&url, &headers)?,
             method,
             url,
             body,
-            language: ExpectedFormat::named(format.as_deref(), &options)?,
+            format: ExpectedFormat::named(format.as_deref(), &options)?,
         })))
     }
 }
@@ -84,8 +84,8 @@ impl Agent for Events {
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
-            let Shared { http, method, url, body, language } = &*shared;
-            let values = Values::of(&request.input);
+            let EventsRoute { http, method, url, body, format } = &*shared;
+            let values = TemplateValues::of(&request.input);
             let url = Url::parse(&template::fill_url(url, &values)).map_err(|error| {
                 UpstreamError::from(Kind::Internal(
                     "the URL of the agent cannot be made from this run".into(),
@@ -97,8 +97,8 @@ impl Agent for Events {
                 Some(template) => Some(template::fill(template, &values).to_string()),
                 None => Some(ag_ui::input::to_json(&request.input)),
             };
-            let call = Call { method: method.clone(), url, accept: ACCEPT, json, last_event_id: None };
-            http.run(&request, call, language, &sink).await
+            let call = HttpRequest { method: method.clone(), url, accept: ACCEPT, json, last_event_id: None };
+            http.run(&request, call, format, &sink).await
         })
     }
 }

@@ -1,8 +1,8 @@
-//! How agents are reached over HTTP.
+//! HTTP requests to agents.
 //!
-//! One place for what every request has in common: no redirect is followed (a run must not be started twice, nor
-//! by somebody else), `Host` is the agent's own, a page's `Origin` stays here, and everything that can go wrong
-//! before the first byte of an answer has its code.
+//! Every request follows the same rules: redirects are refused (a run must not be started twice, nor on another
+//! server), `Host` is that of the agent, a page's `Origin` is not passed on, and every failure before the first byte
+//! of a response is an [`UpstreamError`].
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -20,8 +20,9 @@ use reqwest::{
 use tokio::time::Duration;
 
 use super::{
-    decode::{self, ExpectedFormat, StreamTimeouts, UpstreamDecoder, excerpt},
-    direct::{Direct, Unanswered},
+    decode::{self, ExpectedFormat, UpstreamDecoder, excerpt},
+    direct::{DirectConnector, DirectError},
+    timeouts::StreamTimeouts,
 };
 use crate::{
     agent::{BuildError, EventSink, Request},
@@ -29,22 +30,23 @@ use crate::{
     outbound::{self, is_loopback},
 };
 
-/// What an SSE request accepts: the stream, and JSON errors.
+/// The `Accept` header of a request for an event stream.
 pub(super) const ACCEPT_EVENTS: &str = "text/event-stream";
 
-/// The most that is read of an answer that is not a stream. Threads with long histories have large states.
-const MAX_ANSWER: usize = 64 << 20;
+/// The largest response other than a stream. Threads with long histories have large states.
+const MAX_RESPONSE: usize = 64 << 20;
 
-/// The most that is read of an answer that nobody wanted, for the log.
-const MAX_COMPLAINT: usize = 2 << 10;
+/// The number of bytes of an error response that are read for the log.
+const MAX_ERROR_BODY: usize = 2 << 10;
 
-/// How requests say who sends them.
-const OURSELVES: &str = concat!("agentwire/", env!("CARGO_PKG_VERSION"));
+/// The `User-Agent` of requests that pass on none.
+const OWN_USER_AGENT: &str = concat!("agentwire/", env!("CARGO_PKG_VERSION"));
 
-/// The longest wait that is passed on: a quota of a day. Beyond that it is a mistake, and nobody waits for it.
-const LONGEST_WAIT: u64 = 24 * 3600;
+/// The longest `Retry-After` that is passed on: a quota of a day. A longer one is a mistake.
+const MAX_RETRY_AFTER: u64 = 24 * 3600;
 
-/// Headers that belong to one connection, that the request sets itself, or that ask for what cannot be read here.
+/// Headers of a client that are never passed on: those of one connection, those that the request sets itself, and
+/// those that ask for an encoding that is not decoded here.
 const NEVER_PASSED_ON: &[HeaderName] = &[
     HOST,
     CONNECTION,
@@ -59,36 +61,36 @@ const NEVER_PASSED_ON: &[HeaderName] = &[
     ACCEPT_ENCODING,
 ];
 
-/// Where an agent is, and how to talk to it.
+/// The URL of an agent, and the clients for it.
 #[derive(Debug)]
-pub(super) struct Http {
+pub(super) struct HttpTarget {
     url: Url,
     headers: HeaderMap,
-    /// The way there, if nothing is in between.
-    direct: Option<Direct>,
-    /// The client for everything else, for the connect time-out that it was made with: those of one agent's runs do
-    /// not differ.
+    /// The client for plain HTTP without a proxy.
+    direct: Option<DirectConnector>,
+    /// The client for all other URLs, with the connect timeout it was built with: the runs of one agent have the
+    /// same.
     client: Mutex<Option<(Option<Duration>, Client)>>,
 }
 
-/// What to send.
-pub(super) struct Call {
+/// A request to an agent's server.
+pub(super) struct HttpRequest {
     pub(super) method: Method,
     pub(super) url: Url,
     pub(super) accept: &'static str,
     pub(super) json: Option<String>,
-    /// From where a stream is to go on.
+    /// The position from which a stream continues.
     pub(super) last_event_id: Option<String>,
 }
 
-/// An answer that was read whole.
-pub(super) struct Answer {
+/// A response that was read completely.
+pub(super) struct HttpResponse {
     pub(super) status: StatusCode,
     pub(super) body: String,
     retry_after: Option<u64>,
 }
 
-impl Http {
+impl HttpTarget {
     pub(super) fn new(url: &str, headers: &[(String, String)]) -> Result<Self, BuildError> {
         let parsed = Url::parse(url).map_err(|error| BuildError(format!("`{url}` is not a URL: {error}")))?;
         if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
@@ -102,20 +104,20 @@ impl Http {
                     "header `{name}` has a name or a value that HTTP does not allow"
                 )));
             };
-            // Likely a key: not for logs.
+            // Likely a key, which must not be logged.
             value.set_sensitive(true);
             map.append(parsed, value);
         }
-        let direct = Direct::to(&parsed, !is_loopback(&parsed));
+        let direct = DirectConnector::new(&parsed, !is_loopback(&parsed));
         Ok(Self { url: parsed, headers: map, direct, client: Mutex::new(None) })
     }
 
-    /// The URL as it was given.
+    /// The configured URL.
     pub(super) fn url(&self) -> &Url {
         &self.url
     }
 
-    /// A URL below the given one: `path`, which begins with `/`, may hold a query.
+    /// A URL below the configured one: `path` starts with `/` and may contain a query.
     pub(super) fn below(&self, path: &str) -> Result<Url, UpstreamError> {
         let mut base = self.url.clone();
         base.set_query(None);
@@ -125,15 +127,15 @@ impl Http {
     }
 
     fn client(&self, connect: Option<Duration>) -> Result<Client, UpstreamError> {
-        let mut held = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((time, client)) = &*held
+        let mut cached = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((time, client)) = &*cached
             && *time == connect
         {
             return Ok(client.clone());
         }
         let mut builder = outbound::client(&self.url)
-            // A server may close a resting connection in the very moment in which it is used again, and a run
-            // cannot be posted twice to find out. A connection per run costs less than a lost run.
+            // A server may close an idle connection at the moment of its reuse, and a run cannot be posted twice. A
+            // connection per run costs less than a lost run.
             .pool_max_idle_per_host(0)
             .tcp_keepalive(Duration::from_secs(30));
         if let Some(time) = connect {
@@ -143,15 +145,15 @@ impl Http {
             UpstreamError::from(Kind::Internal("the HTTP client could not be made".into()))
                 .with_detail(causes(&error))
         })?;
-        *held = Some((connect, client.clone()));
+        *cached = Some((connect, client.clone()));
         Ok(client)
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the response.
     pub(super) async fn send(
         &self,
         request: &Request,
-        call: Call,
+        call: HttpRequest,
         timeouts: &StreamTimeouts,
     ) -> Result<Response, UpstreamError> {
         let mut headers = HeaderMap::new();
@@ -163,9 +165,9 @@ impl Http {
                 headers.append(name, value);
             }
         }
-        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(OURSELVES));
+        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(OWN_USER_AGENT));
         headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
-        // Without a word about it a server may compress as it likes.
+        // Without this header a server may choose any compression.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if call.json.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -174,93 +176,96 @@ impl Http {
         if let Some(id) = id {
             headers.insert(HeaderName::from_static("last-event-id"), id);
         }
-        // What is configured wins over what was passed on.
+        // Configured headers override passed-on ones.
         for name in self.headers.keys() {
             headers.remove(name);
         }
         headers.extend(self.headers.clone());
         let connect = request.timeouts.connect;
         if let Some(direct) = self.direct.as_ref().filter(|_| call.url.origin() == self.url.origin()) {
-            let answer = direct.send(call.method, &call.url, &headers, call.json, connect);
-            return timeouts.first(answer).await?.map_err(|error| not_answered(&error, request));
+            let response = direct.send(call.method, &call.url, &headers, call.json, connect);
+            return timeouts.limit(response).await?.map_err(|error| direct_error(&error, request));
         }
         let mut builder = self.client(connect)?.request(call.method, call.url).headers(headers);
         if let Some(json) = call.json {
             builder = builder.body(json);
         }
-        match timeouts.first(builder.send()).await? {
+        match timeouts.limit(builder.send()).await? {
             Ok(response) => Ok(response),
-            Err(error) => Err(unanswered(&error, request)),
+            Err(error) => Err(client_error(&error, request)),
         }
     }
 
-    /// Sends a request whose answer is a stream of events, and reads it to its end.
+    /// Sends a request for an event stream, and reads the stream to its end.
     pub(super) async fn run(
         &self,
         request: &Request,
-        call: Call,
-        language: &ExpectedFormat,
+        call: HttpRequest,
+        format: &ExpectedFormat,
         sink: &EventSink,
     ) -> Result<(), UpstreamError> {
-        let timeouts = StreamTimeouts::begin(request);
-        let response = accepted(self.send(request, call, &timeouts).await?, &timeouts).await?;
-        let mut intake = UpstreamDecoder::new(language, request, events(&response)?);
+        let timeouts = StreamTimeouts::start(request);
+        let response = check_status(self.send(request, call, &timeouts).await?, &timeouts).await?;
+        let mut decoder = UpstreamDecoder::new(format, request, framing_hint(&response)?);
         let bytes = response.bytes_stream();
-        let close = decode::pump(bytes, &mut intake, timeouts, sink).await?;
-        decode::finish(&mut intake, close, sink).await
+        let close = decode::pump(bytes, &mut decoder, timeouts, sink).await?;
+        decode::finish(&mut decoder, close, sink).await
     }
 
-    /// Sends a request and reads the whole answer, whatever its status.
-    pub(super) async fn ask(&self, request: &Request, call: Call) -> Result<Answer, UpstreamError> {
-        self.ask_within(request, call, MAX_ANSWER).await
-    }
-
-    /// The same for answers of so many bytes at most.
-    pub(super) async fn ask_within(
+    /// Sends a request and reads the whole response, with any status.
+    pub(super) async fn fetch(
         &self,
         request: &Request,
-        call: Call,
+        call: HttpRequest,
+    ) -> Result<HttpResponse, UpstreamError> {
+        self.fetch_within(request, call, MAX_RESPONSE).await
+    }
+
+    /// The same with a limit in bytes.
+    pub(super) async fn fetch_within(
+        &self,
+        request: &Request,
+        call: HttpRequest,
         limit: usize,
-    ) -> Result<Answer, UpstreamError> {
-        let timeouts = StreamTimeouts::begin(request);
+    ) -> Result<HttpResponse, UpstreamError> {
+        let timeouts = StreamTimeouts::start(request);
         let mut response = self.send(request, call, &timeouts).await?;
         let status = response.status();
         let retry_after = retry_after(&response);
-        let body = timeouts.first(read(&mut response, limit)).await?.map_err(|error| match error {
-            Some(error) => decode::broken(causes(&error)),
+        let body = timeouts.limit(read_body(&mut response, limit)).await?.map_err(|error| match error {
+            Some(error) => decode::connection_lost(causes(&error)),
             None => Kind::LimitExceeded(format!("the agent's answer is over {limit} bytes").into()).into(),
         })?;
-        Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned(), retry_after })
+        Ok(HttpResponse { status, body: String::from_utf8_lossy(&body).into_owned(), retry_after })
     }
 }
 
-impl Answer {
-    /// The failure that this answer is.
-    pub(super) fn refusal(&self) -> UpstreamError {
-        refusal(self.status, self.retry_after, self.body.as_bytes())
+impl HttpResponse {
+    /// The error that this response stands for.
+    pub(super) fn status_error(&self) -> UpstreamError {
+        status_error(self.status, self.retry_after, self.body.as_bytes())
     }
 }
 
-/// An answer with a status of success; what the others say goes to the log.
-pub(super) async fn accepted(
+/// Passes on a response with a success status. The body of an error response goes to the log.
+pub(super) async fn check_status(
     mut response: Response,
     timeouts: &StreamTimeouts,
 ) -> Result<Response, UpstreamError> {
     if response.status().is_success() {
         return Ok(response);
     }
-    // Half a complaint is good enough, and none is no failure of its own.
-    let body = timeouts.first(complaint(&mut response)).await.unwrap_or_default();
-    Err(refusal(response.status(), retry_after(&response), &body))
+    // A truncated or missing body does not matter here.
+    let body = timeouts.limit(error_body(&mut response)).await.unwrap_or_default();
+    Err(status_error(response.status(), retry_after(&response), &body))
 }
 
-fn refusal(status: StatusCode, retry_after: Option<u64>, body: &[u8]) -> UpstreamError {
-    let failure = UpstreamError::from(Kind::Status(status)).with_retry_after(retry_after);
-    if body.is_empty() { failure } else { failure.with_detail(excerpt(body)) }
+fn status_error(status: StatusCode, retry_after: Option<u64>, body: &[u8]) -> UpstreamError {
+    let error = UpstreamError::from(Kind::Status(status)).with_retry_after(retry_after);
+    if body.is_empty() { error } else { error.with_detail(excerpt(body)) }
 }
 
-/// When a server that has too much to do wants to be asked again. It is a number by the time it leaves here, so that
-/// nothing of what the server says reaches a client.
+/// The `Retry-After` of an overloaded server, in seconds. A number, so that no text of the server reaches a client.
 fn retry_after(response: &Response) -> Option<u64> {
     if !matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         return None;
@@ -270,17 +275,17 @@ fn retry_after(response: &Response) -> Option<u64> {
         Ok(seconds) => seconds,
         Err(_) => {
             let time = httpdate::parse_http_date(value).ok()?;
-            // What has passed is now.
+            // A time in the past means now.
             let wait = time.duration_since(SystemTime::now()).unwrap_or_default();
             wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
         }
     };
-    (seconds <= LONGEST_WAIT).then_some(seconds)
+    (seconds <= MAX_RETRY_AFTER).then_some(seconds)
 }
 
-async fn complaint(response: &mut Response) -> Vec<u8> {
+async fn error_body(response: &mut Response) -> Vec<u8> {
     let mut body = Vec::new();
-    while body.len() < MAX_COMPLAINT
+    while body.len() < MAX_ERROR_BODY
         && let Ok(Some(chunk)) = response.chunk().await
     {
         body.extend_from_slice(&chunk);
@@ -288,8 +293,8 @@ async fn complaint(response: &mut Response) -> Vec<u8> {
     body
 }
 
-/// The whole body; `None` as error if there is more than `limit` of it.
-async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, Option<reqwest::Error>> {
+/// The whole body; `None` as error if it exceeds `limit`.
+async fn read_body(response: &mut Response, limit: usize) -> Result<Vec<u8>, Option<reqwest::Error>> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(Some)? {
         if body.len() + chunk.len() > limit {
@@ -300,24 +305,27 @@ async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, Option<r
     Ok(body)
 }
 
-/// What the head of an answer says about its framing. Servers say all kinds of things about their streams, so
-/// only what certainly is none is refused here; the bytes decide.
-pub(super) fn events(response: &Response) -> Result<Option<Framing>, UpstreamError> {
+/// The framing by the head of a response. Many servers declare wrong content types for their streams, so only types
+/// that are certainly no stream are refused here; the bytes decide.
+pub(super) fn framing_hint(response: &Response) -> Result<Option<Framing>, UpstreamError> {
     let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let content_type = header(CONTENT_TYPE).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let page = matches!(&*essence, "text/html" | "application/xhtml+xml" | "application/xml" | "text/xml")
-        || ["image/", "audio/", "video/", "font/", "multipart/"].iter().any(|kind| essence.starts_with(kind));
-    if page {
-        let what = "the agent's server answered with something that is not an event stream";
+    let is_other =
+        matches!(&*essence, "text/html" | "application/xhtml+xml" | "application/xml" | "text/xml")
+            || ["image/", "audio/", "video/", "font/", "multipart/"]
+                .iter()
+                .any(|kind| essence.starts_with(kind));
+    if is_other {
+        let message = "the agent's server answered with something that is not an event stream";
         let detail = format!("its content type is `{content_type}`");
-        return Err(UpstreamError::from(Kind::BadContent(what.into())).with_detail(detail));
+        return Err(UpstreamError::from(Kind::BadContent(message.into())).with_detail(detail));
     }
     if let Some(encoding) = header(CONTENT_ENCODING)
         && !encoding.eq_ignore_ascii_case("identity")
     {
-        let what = "the agent's server compressed its answer without being asked to";
-        return Err(UpstreamError::from(Kind::BadContent(what.into())).with_detail(encoding));
+        let message = "the agent's server compressed its answer without being asked to";
+        return Err(UpstreamError::from(Kind::BadContent(message.into())).with_detail(encoding));
     }
     Ok(match &*essence {
         "text/event-stream" => Some(Framing::Sse),
@@ -330,9 +338,9 @@ pub(super) fn events(response: &Response) -> Result<Option<Framing>, UpstreamErr
     })
 }
 
-/// Why there was no answer at all, in the words of the client.
-fn unanswered(error: &reqwest::Error, request: &Request) -> UpstreamError {
-    let failure: UpstreamError = if error.is_connect() && error.is_timeout() {
+/// The error of a request without a response, from the HTTP client.
+fn client_error(error: &reqwest::Error, request: &Request) -> UpstreamError {
+    let kind: UpstreamError = if error.is_connect() && error.is_timeout() {
         connect_timeout(request).into()
     } else if error.is_connect() || error.is_builder() {
         Kind::Connect.into()
@@ -342,18 +350,18 @@ fn unanswered(error: &reqwest::Error, request: &Request) -> UpstreamError {
             _ => Truncation::Response.into(),
         }
     };
-    failure.with_detail(causes(error))
+    kind.with_detail(causes(error))
 }
 
-/// Why there was no answer at all, in ours.
-fn not_answered(error: &Unanswered, request: &Request) -> UpstreamError {
-    let failure: UpstreamError = match error {
-        Unanswered::Late => connect_timeout(request).into(),
-        Unanswered::Unreachable(_) => Kind::Connect.into(),
-        Unanswered::NotHttp(_) => Kind::NotHttp.into(),
-        Unanswered::Broken(_) => Truncation::Response.into(),
+/// The error of a request without a response, from the direct connection.
+fn direct_error(error: &DirectError, request: &Request) -> UpstreamError {
+    let kind: UpstreamError = match error {
+        DirectError::Late => connect_timeout(request).into(),
+        DirectError::Unreachable(_) => Kind::Connect.into(),
+        DirectError::NotHttp(_) => Kind::NotHttp.into(),
+        DirectError::Broken(_) => Truncation::Response.into(),
     };
-    failure.with_detail(causes(error))
+    kind.with_detail(causes(error))
 }
 
 fn connect_timeout(request: &Request) -> UpstreamTimeout {

@@ -1,9 +1,9 @@
-//! LangGraph Server, as it is: `langgraph dev`, a self-hosted one, LangGraph Platform.
+//! Upstream `langgraph`: an unmodified LangGraph Server (`langgraph dev`, self-hosted, LangGraph Platform).
 //!
-//! Its threads hold the conversation, so only what is new is sent. Its streams close without a word, so the
-//! thread's state and the run's status are read afterwards to tell success, interrupt, cancel and error apart.
-//! Its runs outlive their connections: one that breaks is joined again where it broke, and stopping a run has to
-//! be said.
+//! Its threads hold the conversation, so only new messages are sent. Its streams close without a terminal event, so
+//! the thread's state and the run's status are read afterwards to distinguish success, interrupt, cancel and error.
+//! Its runs outlive their connections: a broken stream is rejoined at its last event, and a run has to be cancelled
+//! explicitly.
 
 use std::{
     collections::HashMap,
@@ -26,62 +26,61 @@ use tokio::time::{Duration, sleep};
 use uuid::Uuid;
 
 use super::{
-    decode::{self, Close, ExpectedFormat, StreamTimeouts, UpstreamDecoder},
-    http::{self, ACCEPT_EVENTS, Answer, Call, Http},
-    template::{self, Values},
+    decode::{self, Close, ExpectedFormat, UpstreamDecoder},
+    http::{self, ACCEPT_EVENTS, HttpRequest, HttpResponse, HttpTarget},
+    template::{self, TemplateValues},
     thread_names::thread_uuid,
+    timeouts::StreamTimeouts,
 };
 use crate::{
     agent::{Agent, BoxFuture, BuildError, EventSink, Recalled, Request},
     error::{Truncation, UpstreamError, UpstreamErrorKind as Kind},
 };
 
-/// How often a stream that broke is joined again without getting anywhere.
-const JOINS: u32 = 5;
+/// The number of attempts to rejoin a broken stream without a new frame.
+const MAX_REJOINS: u32 = 5;
 
-/// How long before the first of them; each one waits twice as long as the last.
-const PAUSE: Duration = Duration::from_millis(200);
+/// The backoff before the first attempt; it doubles with each one.
+const BACKOFF: Duration = Duration::from_millis(200);
 
-/// The most runs of which the server's name is remembered. Those that end are forgotten; this is for a gateway
-/// that loses track.
+/// The largest number of remembered run ids of the server. Finished runs are removed; this bounds a leak.
 const MAX_REMEMBERED: usize = 65_536;
 
-/// The key of a run's and a thread's metadata on the server under which our name for it stands.
-const OUR_RUN: &str = "agentwire_run";
-const OUR_THREAD: &str = "agentwire_thread";
+/// The metadata keys of runs and threads on the server that hold the gateway's ids.
+const RUN_KEY: &str = "agentwire_run";
+const THREAD_KEY: &str = "agentwire_thread";
 
-/// Where a LangGraph Server is, and what to run there.
+/// Options of the upstream `langgraph`.
 #[derive(Clone, Debug, Default)]
 pub struct LangGraphOptions {
     /// The server's URL.
     pub url: String,
-    /// The graph.
+    /// The graph to run.
     pub graph: String,
-    /// An assistant of that graph; its default one if absent.
+    /// An assistant of that graph; the default one if absent.
     pub assistant: Option<String>,
     /// Headers of every request, such as `x-api-key`.
     pub headers: Vec<(String, String)>,
-    /// The run's `context`: JSON whose strings may hold `{{…}}`, filled in from the run input.
+    /// The run's `context`: JSON whose strings may contain `{{…}}` placeholders, filled from the run input.
     pub context: Option<Value>,
-    /// Keys of the graph's state under which it expects the user interface's tools and context: `tools`,
-    /// `ag-ui`, `copilotkit`.
+    /// Keys of the graph's state in which it expects the client's tools and context: `tools`, `ag-ui`, `copilotkit`.
     pub state_keys: Vec<String>,
     /// Options of the format, `key=value`.
     pub options: Vec<String>,
 }
 
-/// A graph as an agent.
+/// An agent that is a graph on a LangGraph Server.
 #[derive(Clone, Debug)]
-pub struct LangGraph(Arc<Shared>);
+pub struct LangGraph(Arc<LangGraphServer>);
 
 #[derive(Debug)]
-struct Shared {
-    http: Http,
+struct LangGraphServer {
+    http: HttpTarget,
     assistant: String,
     context: Option<Value>,
     keys: StateKeys,
-    language: ExpectedFormat,
-    /// What the server calls our live runs.
+    format: ExpectedFormat,
+    /// The server's ids of live runs.
     runs: Mutex<HashMap<(Owner, RunId), String>>,
 }
 
@@ -89,7 +88,7 @@ impl LangGraph {
     /// An agent on a server.
     ///
     /// # Errors
-    /// When the URL, a header, the context, a key or an option is none.
+    /// When the URL, a header, the context, a state key or an option is invalid.
     pub fn new(options: LangGraphOptions) -> Result<Self, BuildError> {
         let LangGraphOptions { url, graph, assistant, headers, context, state_keys, options } = options;
         context.as_ref().map_or(Ok(()), template::check)?;
@@ -101,12 +100,12 @@ impl LangGraph {
         if assistant.is_empty() {
             return Err(BuildError("neither `graph` nor `assistant` says what to run".into()));
         }
-        Ok(Self(Arc::new(Shared {
-            http: Http::new(&url, &headers)?,
+        Ok(Self(Arc::new(LangGraphServer {
+            http: HttpTarget::new(&url, &headers)?,
             assistant,
             context,
             keys,
-            language: ExpectedFormat::of(&langgraph::FORMAT, &options)?,
+            format: ExpectedFormat::of(&langgraph::FORMAT, &options)?,
             runs: Mutex::default(),
         })))
     }
@@ -120,18 +119,18 @@ impl Agent for LangGraph {
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
-            let result = Run::new(&shared, &request).start(&sink).await;
-            result.inspect_err(|failure| abandon(&shared, &request, failure))
+            let result = RemoteRun::new(&shared, &request).start(&sink).await;
+            result.inspect_err(|error| abandon(&shared, &request, error))
         })
     }
 
     fn stop(&self, request: Request) -> BoxFuture<'static, ()> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
-            let run = Run::new(&shared, &request);
-            if let Err(failure) = run.cancel().await {
+            let run = RemoteRun::new(&shared, &request);
+            if let Err(error) = run.cancel().await {
                 let (thread, run) = (&request.input.thread, &request.input.run);
-                tracing::warn!(%thread, %run, detail = failure.detail(), "the agent's run could not be stopped: {failure}");
+                tracing::warn!(%thread, %run, detail = error.detail(), "the agent's run could not be stopped: {error}");
             }
         })
     }
@@ -143,8 +142,8 @@ impl Agent for LangGraph {
     ) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
-            let result = Run::new(&shared, &request).attach(&sink).await;
-            result.inspect_err(|failure| abandon(&shared, &request, failure))
+            let result = RemoteRun::new(&shared, &request).attach(&sink).await;
+            result.inspect_err(|error| abandon(&shared, &request, error))
         }))
     }
 
@@ -154,9 +153,9 @@ impl Agent for LangGraph {
     ) -> Option<BoxFuture<'static, Result<Option<Recalled>, UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
-            let held = Run::new(&shared, &request).held().await?;
-            Ok(held.map(|ThreadState { messages, state, mut interrupts, .. }| {
-                // It may as well be running, on somebody else's behalf.
+            let state = RemoteRun::new(&shared, &request).state().await?;
+            Ok(state.map(|ThreadState { messages, state, mut interrupts, .. }| {
+                // A breakpoint may also be a run in progress for another client.
                 interrupts.retain(|interrupt| !thread_state::is_breakpoint(interrupt));
                 Recalled { messages, state: state.into(), interrupts }
             }))
@@ -166,35 +165,35 @@ impl Agent for LangGraph {
     fn forget(&self, request: Request) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
-            let answer = Run::new(&shared, &request).ask(Method::DELETE, "", None).await?;
-            match answer.status {
+            let response = RemoteRun::new(&shared, &request).fetch(Method::DELETE, "", None).await?;
+            match response.status {
                 StatusCode::NOT_FOUND => Ok(()),
                 status if status.is_success() => Ok(()),
-                _ => Err(answer.refusal()),
+                _ => Err(response.status_error()),
             }
         }))
     }
 }
 
-/// Stops a run that we have failed: it would go on otherwise. Nobody waits for that.
-fn abandon(shared: &Arc<Shared>, request: &Request, failure: &UpstreamError) {
-    // The server has the request, even where it did not live to say so.
-    let begun = matches!(failure.kind(), Kind::Truncated(_) | Kind::Timeout(_));
-    if begun || Run::new(shared, request).is_remembered() {
+/// Cancels a failed run in the background: it would continue otherwise.
+fn abandon(shared: &Arc<LangGraphServer>, request: &Request, error: &UpstreamError) {
+    // The server may have the request although its response never arrived.
+    let may_have_started = matches!(error.kind(), Kind::Truncated(_) | Kind::Timeout(_));
+    if may_have_started || RemoteRun::new(shared, request).is_remembered() {
         let agent = LangGraph(Arc::clone(shared));
         tokio::spawn(agent.stop(request.clone()));
     }
 }
 
-/// One run of ours on the server.
-struct Run<'r> {
-    shared: &'r Shared,
+/// A run on the server.
+struct RemoteRun<'r> {
+    shared: &'r LangGraphServer,
     request: &'r Request,
     thread: Uuid,
 }
 
-impl<'r> Run<'r> {
-    fn new(shared: &'r Shared, request: &'r Request) -> Self {
+impl<'r> RemoteRun<'r> {
+    fn new(shared: &'r LangGraphServer, request: &'r Request) -> Self {
         Self { shared, request, thread: thread_uuid(&request.owner, &request.input.thread) }
     }
 
@@ -205,154 +204,157 @@ impl<'r> Run<'r> {
             finished.outcome = Some(Outcome::Cancelled);
             return Ok(sink.send(Event::new(Body::RunFinished(Box::new(finished)))).await?);
         }
-        let timeouts = StreamTimeouts::begin(self.request);
-        let known = self.known().await?;
+        let timeouts = StreamTimeouts::start(self.request);
+        let known = self.state_or_create().await?;
         let call = self.call(Method::POST, "/runs/stream", Some(self.body(known.as_ref())))?;
         let response = self.shared.http.send(self.request, call, &timeouts).await?;
-        let response = http::accepted(response, &timeouts)
+        let response = http::check_status(response, &timeouts)
             .await
-            .map_err(|failure| refused(failure, &self.shared.assistant))?;
+            .map_err(|error| refused_run(error, &self.shared.assistant))?;
         let location = response.headers().get(header::CONTENT_LOCATION).and_then(|value| value.to_str().ok());
         let run = location.and_then(|path| path.rsplit_once("/runs/")).map(|(_, run)| run.to_owned());
         if let Some(run) = &run {
             self.remember(run);
         }
-        let mut intake = UpstreamDecoder::new(&self.shared.language, self.request, http::events(&response)?);
-        let close = decode::pump(response.bytes_stream(), &mut intake, timeouts, sink).await?;
-        self.follow(run, intake, close, sink).await
+        let mut decoder =
+            UpstreamDecoder::new(&self.shared.format, self.request, http::framing_hint(&response)?);
+        let close = decode::pump(response.bytes_stream(), &mut decoder, timeouts, sink).await?;
+        self.follow(run, decoder, close, sink).await
     }
 
-    /// Finds a run that a gateway before us started, and plays it from its beginning.
+    /// Finds a run that a crashed gateway started, and reads it from its start.
     async fn attach(&self, sink: &EventSink) -> Result<(), UpstreamError> {
         let Some(run) = self.find().await? else {
             return Err(Kind::UnknownRun.into());
         };
         self.remember(&run);
-        let mut intake = UpstreamDecoder::new(&self.shared.language, self.request, None);
-        let close = self.join(&run, &mut intake, sink).await?;
-        self.follow(Some(run), intake, close, sink).await
+        let mut decoder = UpstreamDecoder::new(&self.shared.format, self.request, None);
+        let close = self.rejoin(&run, &mut decoder, sink).await?;
+        self.follow(Some(run), decoder, close, sink).await
     }
 
-    /// Sees a run to its end, whatever happens to its connection.
+    /// Follows a run to its end over any number of connections.
     async fn follow(
         &self,
         run: Option<String>,
-        mut intake: UpstreamDecoder,
+        mut decoder: UpstreamDecoder,
         mut close: Close,
         sink: &EventSink,
     ) -> Result<(), UpstreamError> {
         let run = match run {
             Some(run) => Some(run),
-            // Older servers do not say what they call it.
-            None if !matches!(close, Close::Over) => self.find().await.unwrap_or_default(),
+            // Older servers do not send the id of the run.
+            None if !matches!(close, Close::Done) => self.find().await.unwrap_or_default(),
             None => None,
         };
-        let mut joins = 0;
-        while let (Some(run), false) = (&run, matches!(close, Close::Over)) {
-            let status = self.ask(Method::GET, &format!("/runs/{run}"), None).await;
-            let whole = !matches!(close, Close::Broken(_));
+        let mut attempts = 0;
+        while let (Some(run), false) = (&run, matches!(close, Close::Done)) {
+            let status = self.fetch(Method::GET, &format!("/runs/{run}"), None).await;
+            let is_whole = !matches!(close, Close::Broken(_));
             match status {
-                Ok(answer) if whole && answer.status == StatusCode::NOT_FOUND => break,
-                Ok(answer) if whole && answer.status.is_success() && !is_running(&answer.body) => {
-                    self.judge(&mut intake, &answer.body, sink).await?;
+                Ok(response) if is_whole && response.status == StatusCode::NOT_FOUND => break,
+                Ok(response) if is_whole && response.status.is_success() && !is_running(&response.body) => {
+                    self.read_outcome(&mut decoder, &response.body, sink).await?;
                     break;
                 }
-                // A stream that ended before its run did.
-                Ok(_) if joins == JOINS && whole => close = Close::Broken(Truncation::Stream.into()),
-                Err(failure) if joins == JOINS && whole => close = Close::Broken(failure),
+                // The stream ended before its run.
+                Ok(_) if attempts == MAX_REJOINS && is_whole => {
+                    close = Close::Broken(Truncation::Stream.into())
+                }
+                Err(error) if attempts == MAX_REJOINS && is_whole => close = Close::Broken(error),
                 _ => {}
             }
-            if joins == JOINS {
+            if attempts == MAX_REJOINS {
                 break;
             }
-            sleep(PAUSE * 2_u32.pow(joins)).await;
-            let before = intake.frames();
-            close = match self.join(run, &mut intake, sink).await {
+            sleep(BACKOFF * 2_u32.pow(attempts)).await;
+            let before = decoder.frames();
+            close = match self.rejoin(run, &mut decoder, sink).await {
                 Ok(close) => close,
-                Err(failure) if is_transient(&failure) => Close::Broken(failure),
-                Err(failure) => return Err(failure),
+                Err(error) if is_transient(&error) => Close::Broken(error),
+                Err(error) => return Err(error),
             };
-            joins = if intake.frames() > before { 0 } else { joins + 1 };
+            attempts = if decoder.frames() > before { 0 } else { attempts + 1 };
         }
-        decode::finish(&mut intake, close, sink).await?;
-        if intake.fell_back() {
-            // Nobody listens to the rest of it.
+        decode::finish(&mut decoder, close, sink).await?;
+        if decoder.has_fallen_back() {
+            // The rest of the run is not read.
             self.cancel().await.ok();
         }
         self.forget();
         Ok(())
     }
 
-    /// Reads how the run ended: the stream did not say.
-    async fn judge(
+    /// Reads the outcome of the run, which the stream does not contain.
+    async fn read_outcome(
         &self,
-        intake: &mut UpstreamDecoder,
+        decoder: &mut UpstreamDecoder,
         run: &str,
         sink: &EventSink,
     ) -> Result<(), UpstreamError> {
         let mut events = Vec::new();
-        // Without it the run's status still tells most of it.
-        if let Ok(state) = self.ask(Method::GET, "/state", None).await
+        // The run's status alone is enough for most outcomes.
+        if let Ok(state) = self.fetch(Method::GET, "/state", None).await
             && state.status.is_success()
         {
-            intake.tell("state", &state.body, &mut events).await?;
+            decoder.inject("state", &state.body, &mut events).await?;
         }
-        intake.tell("run", run, &mut events).await?;
+        decoder.inject("run", run, &mut events).await?;
         sink.send_all(&mut events).await?;
         Ok(())
     }
 
-    /// Reads on where the stream broke.
-    async fn join(
+    /// Continues a broken stream.
+    async fn rejoin(
         &self,
         run: &str,
-        intake: &mut UpstreamDecoder,
+        decoder: &mut UpstreamDecoder,
         sink: &EventSink,
     ) -> Result<Close, UpstreamError> {
-        let timeouts = StreamTimeouts::begin(self.request);
+        let timeouts = StreamTimeouts::start(self.request);
         let mut call = self.call(Method::GET, &format!("/runs/{run}/stream"), None)?;
-        // From the beginning, if there is none yet.
-        call.last_event_id = Some(intake.last_id().unwrap_or("-1").to_owned());
+        // -1 is the start of the stream.
+        call.last_event_id = Some(decoder.last_id().unwrap_or("-1").to_owned());
         let response = self.shared.http.send(self.request, call, &timeouts).await?;
-        let response = http::accepted(response, &timeouts).await?;
-        intake.again();
-        decode::pump(response.bytes_stream(), intake, timeouts, sink).await
+        let response = http::check_status(response, &timeouts).await?;
+        decoder.rejoin();
+        decode::pump(response.bytes_stream(), decoder, timeouts, sink).await
     }
 
-    /// What the thread holds; creates it if there is none.
-    async fn known(&self) -> Result<Option<ThreadState>, UpstreamError> {
-        if let Some(held) = self.held().await? {
-            return Ok(Some(held));
+    /// The state of the thread; creates the thread if there is none.
+    async fn state_or_create(&self) -> Result<Option<ThreadState>, UpstreamError> {
+        if let Some(state) = self.state().await? {
+            return Ok(Some(state));
         }
         let thread = self.request.input.thread.as_str();
-        let body = json!({"thread_id": self.thread.to_string(), "if_exists": "do_nothing", "metadata": {OUR_THREAD: thread}});
+        let body = json!({"thread_id": self.thread.to_string(), "if_exists": "do_nothing", "metadata": {THREAD_KEY: thread}});
         let url = self.shared.http.below("/threads")?;
-        let call = Call {
+        let call = HttpRequest {
             method: Method::POST,
             url,
             accept: JSON,
             json: Some(body.to_string()),
             last_event_id: None,
         };
-        let made = self.shared.http.ask(self.request, call).await?;
-        // Another gateway may have been faster.
+        let made = self.shared.http.fetch(self.request, call).await?;
+        // Another gateway may have created it meanwhile.
         match made.status {
             StatusCode::CONFLICT => Ok(None),
             status if status.is_success() => Ok(None),
-            _ => Err(made.refusal()),
+            _ => Err(made.status_error()),
         }
     }
 
-    /// What the thread holds, if there is one.
-    async fn held(&self) -> Result<Option<ThreadState>, UpstreamError> {
-        let answer = self.ask(Method::GET, "/state", None).await?;
-        if answer.status == StatusCode::NOT_FOUND {
+    /// The state of the thread; `None` if there is none.
+    async fn state(&self) -> Result<Option<ThreadState>, UpstreamError> {
+        let response = self.fetch(Method::GET, "/state", None).await?;
+        if response.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        if !answer.status.is_success() {
-            return Err(answer.refusal());
+        if !response.status.is_success() {
+            return Err(response.status_error());
         }
-        match thread_state::read_state(&answer.body, &mut Tally::default()) {
+        match thread_state::read_state(&response.body, &mut Tally::default()) {
             Ok(state) => Ok(Some(state)),
             Err(error) => {
                 let what = "the state of the thread on the agent's server";
@@ -362,13 +364,13 @@ impl<'r> Run<'r> {
     }
 
     fn body(&self, known: Option<&ThreadState>) -> Value {
-        let Shared { assistant, context, keys, .. } = self.shared;
+        let LangGraphServer { assistant, context, keys, .. } = self.shared;
         let input = &self.request.input;
         let request = RequestSettings { keys: *keys, thread_state: known, ..RequestSettings::new(assistant) };
         let mut body = run_request_body(input, &request);
         if let Some(template) = context {
-            let mut filled = template::fill(template, &Values::of(input));
-            // What the user interface forwards is more particular.
+            let mut filled = template::fill(template, &TemplateValues::of(input));
+            // The context that the client forwards takes precedence.
             if let (Some(filled), Some(Value::Object(forwarded))) =
                 (filled.as_object_mut(), body.get("context"))
             {
@@ -379,7 +381,7 @@ impl<'r> Run<'r> {
         if !body["metadata"].is_object() {
             body["metadata"] = json!({});
         }
-        body["metadata"][OUR_RUN] = input.run.as_str().into();
+        body["metadata"][RUN_KEY] = input.run.as_str().into();
         body
     }
 
@@ -387,32 +389,33 @@ impl<'r> Run<'r> {
         let held = self.forget();
         let run = match held {
             Some(run) => Some(run),
-            // Stopped before the server's answer, or by another gateway.
+            // Stopped before the server's response, or by another gateway.
             None => self.find().await?,
         };
         let Some(run) = run else { return Ok(()) };
-        let answer =
-            self.ask(Method::POST, &format!("/runs/{run}/cancel?wait=false&action=interrupt"), None).await?;
-        match answer.status {
-            // It had ended by itself.
+        let response = self
+            .fetch(Method::POST, &format!("/runs/{run}/cancel?wait=false&action=interrupt"), None)
+            .await?;
+        match response.status {
+            // It has already ended.
             StatusCode::NOT_FOUND | StatusCode::CONFLICT => Ok(()),
             status if status.is_success() => Ok(()),
-            _ => Err(answer.refusal()),
+            _ => Err(response.status_error()),
         }
     }
 
-    /// The server's name of the run, by ours.
+    /// The server's id of the run.
     async fn find(&self) -> Result<Option<String>, UpstreamError> {
-        let answer = self.ask(Method::GET, "/runs?limit=100", None).await?;
-        if answer.status == StatusCode::NOT_FOUND {
+        let response = self.fetch(Method::GET, "/runs?limit=100", None).await?;
+        if response.status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        if !answer.status.is_success() {
-            return Err(answer.refusal());
+        if !response.status.is_success() {
+            return Err(response.status_error());
         }
-        let list: Value = serde_json::from_str(&answer.body).unwrap_or_default();
-        let ours = self.request.input.run.as_str();
-        let run = list.as_array().into_iter().flatten().find(|run| run["metadata"][OUR_RUN] == ours);
+        let list: Value = serde_json::from_str(&response.body).unwrap_or_default();
+        let id = self.request.input.run.as_str();
+        let run = list.as_array().into_iter().flatten().find(|run| run["metadata"][RUN_KEY] == id);
         Ok(run.and_then(|run| run["run_id"].as_str()).map(Into::into))
     }
 
@@ -433,40 +436,45 @@ impl<'r> Run<'r> {
         runs.remove(&(self.request.owner.clone(), self.request.input.run.clone()))
     }
 
-    /// A request about the thread.
-    fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<Call, UpstreamError> {
+    /// A request for a path below the thread.
+    fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<HttpRequest, UpstreamError> {
         let url = self.shared.http.below(&format!("/threads/{}{path}", self.thread))?;
         let json = body.map(|body| body.to_string());
-        Ok(Call { method, url, accept: ACCEPT_EVENTS, json, last_event_id: None })
+        Ok(HttpRequest { method, url, accept: ACCEPT_EVENTS, json, last_event_id: None })
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, UpstreamError> {
-        let call = Call { accept: JSON, ..self.call(method, path, body)? };
-        self.shared.http.ask(self.request, call).await
+    async fn fetch(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<HttpResponse, UpstreamError> {
+        let call = HttpRequest { accept: JSON, ..self.call(method, path, body)? };
+        self.shared.http.fetch(self.request, call).await
     }
 }
 
 const JSON: &str = "application/json";
 
-/// Whether a run is not over by what the server says about it.
+/// Whether a run is pending or running by its status on the server.
 fn is_running(run: &str) -> bool {
     let run: Value = serde_json::from_str(run).unwrap_or_default();
     matches!(run["status"].as_str(), Some("pending" | "running"))
 }
 
-/// Whether it is worth while to try again.
-fn is_transient(failure: &UpstreamError) -> bool {
-    matches!(failure.kind(), Kind::Connect | Kind::Truncated(_) | Kind::Status(_))
+/// Whether a retry may succeed.
+fn is_transient(error: &UpstreamError) -> bool {
+    matches!(error.kind(), Kind::Connect | Kind::Truncated(_) | Kind::Status(_))
 }
 
-/// What the server's refusals of a run mean.
-fn refused(failure: UpstreamError, assistant: &str) -> UpstreamError {
-    let Kind::Status(status) = failure.kind() else { return failure };
+/// The meaning of error statuses in the response to a run request.
+fn refused_run(error: UpstreamError, assistant: &str) -> UpstreamError {
+    let Kind::Status(status) = error.kind() else { return error };
     let kind = match *status {
         StatusCode::NOT_FOUND => Kind::UnknownTarget(format!("graph or assistant `{assistant}`").into()),
         StatusCode::CONFLICT => Kind::ThreadBusy,
         StatusCode::UNPROCESSABLE_ENTITY => Kind::InvalidRun,
-        _ => return failure,
+        _ => return error,
     };
-    failure.with_kind(kind)
+    error.with_kind(kind)
 }

@@ -1,4 +1,13 @@
-//! Upstreams: the agents that the gateway reaches over HTTP, as commands or in recordings.
+//! Upstreams: the connection types through which the gateway reaches agents, over HTTP, as commands or in recordings.
+//!
+//! ```
+//! use agentwire_gateway::upstream::{AgUi, AgUiOptions};
+//!
+//! let options = AgUiOptions { url: "http://localhost:9000/run".into(), ..AgUiOptions::default() };
+//! let agent = AgUi::new(options)?;
+//! # let _ = agent;
+//! # Ok::<(), agentwire_gateway::agent::BuildError>(())
+//! ```
 
 mod adk;
 mod ag_ui;
@@ -12,6 +21,7 @@ mod openai;
 mod replay;
 mod template;
 mod thread_names;
+mod timeouts;
 
 pub use self::{
     adk::{Adk, AdkOptions},

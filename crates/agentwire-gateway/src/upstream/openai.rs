@@ -1,7 +1,7 @@
-//! Any server that speaks OpenAI's chat completions: the model itself is the agent.
+//! Upstream `openai`: a server of OpenAI chat completions; the model itself is the agent.
 //!
-//! Such a server remembers nothing, so every run sends the whole conversation. Tools of the user interface are the
-//! model's tools; a run that calls them ends with the calls pending, and the next one brings their results.
+//! Such a server is stateless, so every run sends the whole conversation. The client's tools are the model's tools; a
+//! run that calls them ends with the calls pending, and the next run contains their results.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use serde_json::{Map, Value};
 
 use super::{
     decode::ExpectedFormat,
-    http::{Call, Http},
+    http::{HttpRequest, HttpTarget},
 };
 use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request};
 use crate::error::UpstreamError;
 
-/// The stream, or a whole answer of a server that does not stream.
+/// The `Accept` header: a stream, or the whole completion of a server that does not stream.
 const ACCEPT: &str = "text/event-stream, application/json;q=0.9";
 
-/// What every such server calls the route.
+/// The path of the route on every such server.
 const ROUTE: &str = "/chat/completions";
 
-/// Where a server is, and what to ask it for.
+/// Options of the upstream `openai`.
 #[derive(Clone, Debug, Default)]
 pub struct OpenAiOptions {
     /// The URL of the API, such as `https://api.openai.com/v1`, or of its route `/chat/completions`.
@@ -34,35 +34,35 @@ pub struct OpenAiOptions {
     pub model: String,
     /// A system message before every conversation.
     pub system: Option<String>,
-    /// Sent as `authorization: Bearer …`, unless `headers` has that header.
+    /// Sent as `authorization: Bearer …`, unless `headers` contains that header.
     pub api_key: Option<String>,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
-    /// Members of every request, such as `temperature`.
+    /// Additional members of every request body, such as `temperature`.
     pub body: Map<String, Value>,
     /// Options of the format `openai`, `key=value`.
     pub options: Vec<String>,
 }
 
-/// A server of chat completions as an agent.
+/// An agent that is a server of chat completions.
 #[derive(Debug)]
-pub struct OpenAi(Arc<Shared>);
+pub struct OpenAi(Arc<OpenAiServer>);
 
 #[derive(Debug)]
-struct Shared {
-    http: Http,
+struct OpenAiServer {
+    http: HttpTarget,
     url: Url,
     model: String,
     system: Option<String>,
     body: Map<String, Value>,
-    language: ExpectedFormat,
+    format: ExpectedFormat,
 }
 
 impl OpenAi {
     /// An agent at a URL.
     ///
     /// # Errors
-    /// When the URL, the model, the key, a header or an option is none.
+    /// When the URL, the model, the key, a header or an option is invalid.
     pub fn new(options: OpenAiOptions) -> Result<Self, BuildError> {
         let OpenAiOptions { url, model, system, api_key, mut headers, body, options } = options;
         if let Some(name) = body.keys().find(|name| RESERVED_MEMBERS.contains(&name.as_str())) {
@@ -75,14 +75,14 @@ impl OpenAi {
         if let (Some(key), false) = (api_key, has_own) {
             headers.push(("authorization".into(), format!("Bearer {}", key.trim())));
         }
-        let http = Http::new(&url, &headers)?;
+        let http = HttpTarget::new(&url, &headers)?;
         let url = route(http.url().clone());
-        let language = ExpectedFormat::of(&openai::FORMAT, &options)?;
-        Ok(Self(Arc::new(Shared { http, url, model, system, body, language })))
+        let format = ExpectedFormat::of(&openai::FORMAT, &options)?;
+        Ok(Self(Arc::new(OpenAiServer { http, url, model, system, body, format })))
     }
 }
 
-/// The route below the URL of an API. A query stays: Azure has its version there.
+/// The route below the URL of an API. A query is kept: Azure has its API version there.
 fn route(mut url: Url) -> Url {
     let path = url.path().trim_end_matches('/');
     if !path.ends_with(ROUTE) {
@@ -100,17 +100,17 @@ impl Agent for OpenAi {
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
-            let Shared { http, url, model, system, body, language } = &*shared;
+            let OpenAiServer { http, url, model, system, body, format } = &*shared;
             let model = ModelConfig { name: model, system: system.as_deref() };
             let json = to_json_with(&request.input, model, body);
-            let call = Call {
+            let call = HttpRequest {
                 method: Method::POST,
                 url: url.clone(),
                 accept: ACCEPT,
                 json: Some(json),
                 last_event_id: None,
             };
-            http.run(&request, call, language, &sink).await
+            http.run(&request, call, format, &sink).await
         })
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_route_is_found_below_any_address() {
+    fn route_is_appended_to_the_api_url() {
         let routed = |url: &str| route(Url::parse(url).unwrap()).to_string();
         assert_eq!(routed("http://h/v1"), "http://h/v1/chat/completions");
         assert_eq!(routed("http://h/v1/"), "http://h/v1/chat/completions");

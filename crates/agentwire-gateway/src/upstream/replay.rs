@@ -1,4 +1,4 @@
-//! Plays a recording: an agent without an agent, for tests, demonstrations and measurements.
+//! Upstream `replay`: plays a recording, for tests, demonstrations and benchmarks.
 
 use std::{
     fs::File,
@@ -15,31 +15,31 @@ use super::decode::{Close, ExpectedFormat, Flow, UpstreamDecoder};
 use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request};
 use crate::error::UpstreamError;
 
-/// The longest recording, unpacked: it is held in memory. Hours of a fast agent.
+/// The largest recording, decompressed: it is held in memory. Enough for hours of a fast agent.
 const MAX_RECORDING: u64 = 256 << 20;
 
-/// How much is read at once: a few dozen events.
+/// The number of bytes decoded at once: a few dozen events.
 const CHUNK: usize = 8 << 10;
 
-/// What to play.
+/// Options of the upstream `replay`.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayOptions {
     /// The recording, gzip or not, in any framing.
     pub file: PathBuf,
-    /// Its format; told by its beginning if absent.
+    /// Its format; detected if absent.
     pub format: Option<String>,
-    /// Plays by the recorded times, so many times as fast. As fast as it is taken if absent, and where the
-    /// recording has no times.
+    /// Plays at the recorded times, accelerated by this factor. Without it, and for events without a time, plays as
+    /// fast as possible.
     pub speed: Option<f64>,
     /// Options of the format, `key=value`.
     pub options: Vec<String>,
 }
 
-/// A recording as an agent: every run gets it from its beginning.
+/// An agent that plays a recording from its start in every run.
 #[derive(Clone, Debug)]
 pub struct Replay {
     recording: Bytes,
-    language: ExpectedFormat,
+    format: ExpectedFormat,
     speed: Option<f64>,
 }
 
@@ -47,7 +47,7 @@ impl Replay {
     /// Reads a recording.
     ///
     /// # Errors
-    /// When it cannot be read, is too large, or the format, its options or the speed make no sense.
+    /// When the file cannot be read or is too large, or the format, an option or the speed is invalid.
     pub fn new(options: ReplayOptions) -> Result<Self, BuildError> {
         let ReplayOptions { file, format, speed, options } = options;
         if let Some(speed) = speed
@@ -55,17 +55,17 @@ impl Replay {
         {
             return Err(BuildError(format!("speed `{speed}` is not above 0")));
         }
-        let language = ExpectedFormat::named(format.as_deref(), &options)?;
+        let format = ExpectedFormat::named(format.as_deref(), &options)?;
         let fail = |problem: String| BuildError(format!("`{}` {problem}", file.display()));
         let recording = read(&file).map_err(|error| fail(format!("could not be read: {error}")))?;
         if recording.len() as u64 > MAX_RECORDING {
             return Err(fail(format!("is over {MAX_RECORDING} bytes long")));
         }
-        Ok(Self { recording: recording.into(), language, speed })
+        Ok(Self { recording: recording.into(), format, speed })
     }
 }
 
-/// One byte more than allowed, so that too much can be told.
+/// Reads one byte more than allowed, so that an excess is detected.
 fn read(file: &PathBuf) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(file)?.take(MAX_RECORDING + 1).read_to_end(&mut bytes)?;
@@ -77,22 +77,22 @@ fn read(file: &PathBuf) -> io::Result<Vec<u8>> {
 }
 
 impl Agent for Replay {
-    /// What is silent in a recording is silent on purpose.
+    /// A recording contains its pauses on purpose.
     fn enforces_stream_timeouts(&self) -> bool {
         true
     }
 
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
-        let Self { recording, language, speed } = self.clone();
+        let Self { recording, format, speed } = self.clone();
         Box::pin(async move {
-            let mut intake = UpstreamDecoder::new(&language, &request, None);
-            let mut pace = speed.map(|speed| Pace { speed, begun: Instant::now(), first: None });
+            let mut decoder = UpstreamDecoder::new(&format, &request, None);
+            let mut pace = speed.map(|speed| Pace { speed, started: Instant::now(), first: None });
             let mut events = Vec::new();
             let mut chunks = recording.chunks(CHUNK);
             loop {
                 let flow = match chunks.next() {
-                    Some(chunk) => intake.take(chunk, &mut events).await,
-                    None => intake.wind_up(Close::Eof, &mut events).await.map(|()| Flow::Over),
+                    Some(chunk) => decoder.push(chunk, &mut events).await,
+                    None => decoder.finish(Close::Eof, &mut events).await.map(|()| Flow::Done),
                 };
                 match &mut pace {
                     None => sink.send_all(&mut events).await?,
@@ -103,7 +103,7 @@ impl Agent for Replay {
                         }
                     }
                 }
-                if flow? == Flow::Over {
+                if flow? == Flow::Done {
                     return Ok(());
                 }
             }
@@ -111,10 +111,10 @@ impl Agent for Replay {
     }
 }
 
-/// Keeps the recorded times.
+/// Delays events by their recorded times.
 struct Pace {
     speed: f64,
-    begun: Instant,
+    started: Instant,
     first: Option<i64>,
 }
 
@@ -124,9 +124,9 @@ impl Pace {
         let first = *self.first.get_or_insert(time);
         #[expect(clippy::cast_precision_loss, reason = "milliseconds between two events fit")]
         let seconds = time.saturating_sub(first).max(0) as f64 / 1000.0 / self.speed;
-        // A recording of nonsense times is not a reason to wait for ever, nor to panic.
+        // Invalid times in a recording must cause neither an endless wait nor a panic.
         let offset =
             Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO).min(Duration::from_secs(3600));
-        sleep_until(self.begun + offset).await;
+        sleep_until(self.started + offset).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies and URLs made from the run input: JSON with `{{…}}` in its strings.
+//! Templates of bodies and URLs: JSON whose strings contain `{{…}}` placeholders, filled from the run input.
 
 use agentwire_core::{
     event::{Content, ContentPart, MessageBody, RunInput},
@@ -9,30 +9,30 @@ use serde_json::Value;
 
 use crate::agent::BuildError;
 
-/// What can stand between the braces, besides a JSON pointer into the AG-UI request.
+/// The names of placeholders, besides JSON pointers into the AG-UI request.
 const NAMES: &[&str] =
     &["input", "thread", "run", "message", "messages", "langchain", "state", "tools", "context"];
 
-/// What a template is filled from.
+/// The values of placeholders.
 #[derive(Debug)]
-pub(super) struct Values {
+pub(super) struct TemplateValues {
     /// The AG-UI request.
     input: Value,
-    /// What the person said last.
+    /// The last message of the user.
     message: String,
     /// The conversation as LangChain writes it.
     langchain: Value,
 }
 
-impl Values {
+impl TemplateValues {
     pub(super) fn of(input: &RunInput) -> Self {
-        let said = input.messages.iter().rev().find_map(|message| match &message.body {
+        let message = input.messages.iter().rev().find_map(|message| match &message.body {
             MessageBody::User { content } => Some(text(content)),
             _ => None,
         });
         Self {
             input: serde_json::from_str(&ag_ui::input::to_json(input)).unwrap_or_default(),
-            message: said.unwrap_or_default(),
+            message: message.unwrap_or_default(),
             langchain: Value::Array(langgraph::input::langchain_messages(&input.messages)),
         }
     }
@@ -64,11 +64,11 @@ fn text(content: &Content) -> String {
     }
 }
 
-/// Whether every `{{…}}` in the strings of a template names something, as [`EventsOptions::body`](super::EventsOptions) and
-/// [`LangGraphOptions::context`](super::LangGraphOptions) need it.
+/// Checks that every placeholder in a template has a known name, for [`EventsOptions::body`](super::EventsOptions) and
+/// [`LangGraphOptions::context`](super::LangGraphOptions).
 ///
 /// # Errors
-/// When one does not; it says which, and what there is.
+/// When a name is unknown; the message lists the known ones.
 pub fn check(template: &Value) -> Result<(), BuildError> {
     match template {
         Value::String(text) => check_text(text),
@@ -78,7 +78,7 @@ pub fn check(template: &Value) -> Result<(), BuildError> {
     }
 }
 
-/// The same for text.
+/// The same for a string.
 pub(super) fn check_text(text: &str) -> Result<(), BuildError> {
     let mut problem = None;
     split(text, |piece| {
@@ -95,8 +95,8 @@ pub(super) fn check_text(text: &str) -> Result<(), BuildError> {
     problem.map_or(Ok(()), |problem| Err(BuildError(problem)))
 }
 
-/// A template with everything in its place. A string that is nothing but one `{{…}}` becomes the value itself.
-pub(super) fn fill(template: &Value, values: &Values) -> Value {
+/// Fills a template. A string that consists of one placeholder becomes its value, of any type.
+pub(super) fn fill(template: &Value, values: &TemplateValues) -> Value {
     match template {
         Value::String(text) => {
             let whole = text.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
@@ -111,19 +111,19 @@ pub(super) fn fill(template: &Value, values: &Values) -> Value {
     }
 }
 
-/// A URL with everything in its place, percent-encoded.
-pub(super) fn fill_url(template: &str, values: &Values) -> String {
+/// Fills a URL; the values are percent-encoded.
+pub(super) fn fill_url(template: &str, values: &TemplateValues) -> String {
     fill_text(template, values, |out, piece| out.push_str(&percent::encode(piece)))
 }
 
-fn fill_text(template: &str, values: &Values, mut put: impl FnMut(&mut String, &str)) -> String {
+fn fill_text(template: &str, values: &TemplateValues, mut append: impl FnMut(&mut String, &str)) -> String {
     let mut out = String::new();
     split(template, |piece| match piece {
         Piece::Text(text) => out.push_str(text),
         Piece::Name(name) => match values.get(name) {
             Value::Null => {}
-            Value::String(text) => put(&mut out, &text),
-            other => put(&mut out, &other.to_string()),
+            Value::String(text) => append(&mut out, &text),
+            other => append(&mut out, &other.to_string()),
         },
     });
     out
@@ -134,15 +134,15 @@ enum Piece<'t> {
     Name(&'t str),
 }
 
-fn split<'t>(mut rest: &'t str, mut take: impl FnMut(Piece<'t>)) {
+fn split<'t>(mut rest: &'t str, mut visit: impl FnMut(Piece<'t>)) {
     while let Some((text, behind)) = rest.split_once("{{")
         && let Some((name, behind)) = behind.split_once("}}")
     {
-        take(Piece::Text(text));
-        take(Piece::Name(name.trim()));
+        visit(Piece::Text(text));
+        visit(Piece::Name(name.trim()));
         rest = behind;
     }
-    take(Piece::Text(rest));
+    visit(Piece::Text(rest));
 }
 
 #[cfg(test)]
@@ -152,16 +152,16 @@ mod tests {
 
     use super::*;
 
-    fn values() -> Values {
+    fn values() -> TemplateValues {
         let mut input = RunInput::new("t 1", "r1");
         input.messages.push(Message::user("m1", "first"));
         input.messages.push(Message::user("m2", "say \"hi\" & go"));
         input.state = Some(Json::parse(r#"{"n":1}"#).unwrap());
-        Values::of(&input)
+        TemplateValues::of(&input)
     }
 
     #[test]
-    fn a_string_of_one_name_becomes_the_value() {
+    fn a_string_of_one_placeholder_becomes_the_value() {
         let template = json!({"input": {"question": "{{message}}", "state": "{{ state }}", "n": "{{/state/n}}"},
             "config": ["{{thread}}-{{run}}", "x {{state}} y", 7, null, "{{/no/such}}", "a{{/no/such}}b"]});
         let wanted = json!({"input": {"question": "say \"hi\" & go", "state": {"n": 1}, "n": 1},
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_only_looks_like_a_name_stays() {
+    fn incomplete_placeholders_are_plain_text() {
         for text in ["{{", "}}", "{{}", "a {{ b", "{x}"] {
             assert_eq!(fill(&json!(text), &values()), json!(text));
             assert_eq!(check(&json!(text)), Ok(()));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_escaped() {
+    fn values_in_urls_are_percent_encoded() {
         let url = fill_url("http://x/{{thread}}?q={{message}}", &values());
         assert_eq!(url, "http://x/t%201?q=say%20%22hi%22%20%26%20go");
     }

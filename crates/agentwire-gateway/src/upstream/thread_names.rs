@@ -1,59 +1,59 @@
-//! What a thread is called on a server that does not know our users.
+//! Ids of threads and users on an agent's server.
 //!
-//! Two users may give their threads the same name. On a server that keeps them apart nothing is to be done; on
-//! one that does not, names are derived from user and thread, by a hash that nobody can steer.
+//! Two users may choose the same thread id. A server that separates users takes it as it is; for others the id is
+//! derived from owner and thread by a hash.
 
 use agentwire_core::event::ThreadId;
 use agentwire_store::Owner;
 use uuid::Uuid;
 
-/// The name space of derived names: made once, at random.
-const SPACE: Uuid = Uuid::from_u128(0x6f0f_3c1d_5a47_4f0e_9c65_0d2b_7e18_a3b4);
+/// The UUID namespace of derived ids: random, and fixed forever.
+const NAMESPACE: Uuid = Uuid::from_u128(0x6f0f_3c1d_5a47_4f0e_9c65_0d2b_7e18_a3b4);
 
-/// Whether there is only one user.
+/// Whether the gateway has a single user.
 pub(super) fn is_single_user(owner: &Owner) -> bool {
     *owner == Owner::new("default", "default-user")
 }
 
-/// A thread's name as a UUID: its own if it is one and there is only one user, else a derived one.
+/// The id of a thread as a UUID: its own if it is a UUID and there is a single user, else a derived one.
 pub(super) fn thread_uuid(owner: &Owner, thread: &ThreadId) -> Uuid {
     match Uuid::try_parse(thread) {
         Ok(uuid) if is_single_user(owner) => uuid,
-        _ => derived(owner, thread),
+        _ => derive(owner, thread),
     }
 }
 
-/// A thread's name on a server for which all our users are one.
+/// The id of a thread on a server for which all users of the gateway are one.
 pub(super) fn shared_thread(owner: &Owner, thread: &ThreadId) -> ThreadId {
-    if is_single_user(owner) { thread.clone() } else { derived(owner, thread).to_string().into() }
+    if is_single_user(owner) { thread.clone() } else { derive(owner, thread).to_string().into() }
 }
 
-/// A name as a server can take it that reads `%2F` in a path as `/`, and that nothing on the way takes for a step in
-/// a path. Different names stay different.
+/// An id as a path segment, for servers that decode `%2F` in a path to `/`, and without the meaning of `.` and `..`.
+/// Different ids stay different.
 pub(super) fn segment(name: &str) -> String {
     match name {
         "." => "%2E".into(),
         ".." => "%2E%2E".into(),
-        // Servers that store in files take these for paths.
+        // Servers that store in files treat these as separators.
         name => name.replace('%', "%25").replace('/', "%2F").replace('\\', "%5C"),
     }
 }
 
-/// A user's name on a server that knows users and no tenants. Different users stay different.
-pub(super) fn user(owner: &Owner) -> String {
+/// The id of a user on a server without tenants. Different users stay different.
+pub(super) fn user_id(owner: &Owner) -> String {
     let user = segment(owner.user.as_str());
     match owner.tenant.as_str() {
         "default" => user,
-        // No name holds `%%` once it is a segment.
+        // No segment contains `%%`.
         tenant => format!("{}%%{user}", segment(tenant)),
     }
 }
 
-fn derived(owner: &Owner, thread: &ThreadId) -> Uuid {
-    // Lengths, so that no two triples give one text.
+fn derive(owner: &Owner, thread: &ThreadId) -> Uuid {
+    // With lengths, so that different triples give different texts.
     let (tenant, user) = (owner.tenant.to_string(), owner.user.to_string());
     let text = format!("{}:{tenant}{}:{user}{thread}", tenant.len(), user.len());
-    Uuid::new_v5(&SPACE, text.as_bytes())
+    Uuid::new_v5(&NAMESPACE, text.as_bytes())
 }
 
 #[cfg(test)]
@@ -61,13 +61,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_of_two_tenants_never_meet() {
-        assert_eq!(user(&Owner::new("default", "ada@example.com")), "ada@example.com");
-        assert_eq!(user(&Owner::new("acme", "ada")), "acme%%ada");
+    fn user_ids_of_different_tenants_differ() {
+        assert_eq!(user_id(&Owner::new("default", "ada@example.com")), "ada@example.com");
+        assert_eq!(user_id(&Owner::new("acme", "ada")), "acme%%ada");
         let words = ["a", "a/b", "a%2Fb", "a%%b", "%%", "%", "b", "..", "%2E%2E", "a\\b", "default"];
         let mut all: Vec<_> = words
             .iter()
-            .flat_map(|tenant| words.iter().map(|name| user(&Owner::new(*tenant, *name))))
+            .flat_map(|tenant| words.iter().map(|name| user_id(&Owner::new(*tenant, *name))))
             .collect();
         assert!(all.iter().all(|name| !name.contains(['/', '\\']) && name != "." && name != ".."), "{all:?}");
         let count = all.len();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_two_users_never_meet() {
+    fn thread_ids_of_different_users_differ() {
         let uuid = "0199b2a4-6f7e-7cc3-8d10-5b1c7f6a9e02";
         let single = Owner::new("default", "default-user");
         assert_eq!(thread_uuid(&single, &uuid.into()).to_string(), uuid);

@@ -1,27 +1,27 @@
-//! Calls of tools.
+//! Tool calls.
 
 use agentwire_core::event::{Body, Content, MessageId, ToolCallId, ToolResult};
 use serde_json::Value;
 
-use super::{EmitError, Emitter, fit};
+use super::{EmitError, Emitter, checked_json};
 
-/// A call of a tool. It ends with its result; without one, its arguments end when this is dropped.
+/// The emitter of one tool call. The result ends the call; without one, its arguments end on drop.
 ///
 /// ```
 /// # use agentwire_gateway::agent::agent_fn;
 /// # use serde_json::json;
-/// # async fn ask_the_weather(city: &str) -> Result<String, std::io::Error> { Ok("rain".into()) }
+/// # async fn weather(city: &str) -> Result<String, std::io::Error> { Ok("rain".into()) }
 /// agent_fn(|_, emit| async move {
 ///     let call = emit.call("weather", json!({"city": "Bern"})).await?;
-///     match ask_the_weather("Bern").await {
-///         Ok(answer) => call.result(answer).await?,
+///     match weather("Bern").await {
+///         Ok(text) => call.result(text).await?,
 ///         Err(error) => call.fail("no answer", error.to_string()).await?,
 ///     };
 ///     Ok(())
 /// });
 /// ```
 ///
-/// A model writes arguments piece by piece, and so can a call:
+/// Arguments can be streamed:
 ///
 /// ```
 /// # use agentwire_gateway::agent::agent_fn;
@@ -38,7 +38,7 @@ pub struct ToolCallEmitter {
     emit: Emitter,
     id: ToolCallId,
     is_open: bool,
-    /// Whether anything was said about the arguments.
+    /// Whether arguments were emitted.
     has_arguments: bool,
 }
 
@@ -49,7 +49,7 @@ impl ToolCallEmitter {
         parent: Option<&MessageId>,
     ) -> Result<Self, EmitError> {
         let call = Self::begin(emit, tool, parent);
-        emit.settle().await?;
+        emit.flush().await?;
         Ok(call)
     }
 
@@ -59,7 +59,7 @@ impl ToolCallEmitter {
         parent: Option<&MessageId>,
         arguments: &Value,
     ) -> Result<Self, EmitError> {
-        let arguments = fit(arguments)?;
+        let arguments = checked_json(arguments)?;
         let mut call = Self::begin(emit, tool, parent);
         call.push(arguments.get()).await?;
         call.close().await?;
@@ -78,7 +78,7 @@ impl ToolCallEmitter {
         &self.id
     }
 
-    /// Says a piece of the arguments, which together must be JSON. Nothing is said any more once they are complete.
+    /// Emits a piece of the arguments, which together must be JSON. Ignored once they are complete.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -88,10 +88,10 @@ impl ToolCallEmitter {
             self.has_arguments = true;
             self.emit.queue(Body::ToolArgs { call: self.id.clone(), delta });
         }
-        Ok(self.emit.settle().await?)
+        Ok(self.emit.flush().await?)
     }
 
-    /// Tells that the arguments are complete, before there is a result. A call without arguments has `{}`.
+    /// Ends the arguments before there is a result. A call without arguments gets `{}`.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -99,10 +99,10 @@ impl ToolCallEmitter {
         for body in self.ending() {
             self.emit.queue(body);
         }
-        Ok(self.emit.settle().await?)
+        Ok(self.emit.flush().await?)
     }
 
-    /// Tells what the tool returned.
+    /// Emits the tool result.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -110,7 +110,7 @@ impl ToolCallEmitter {
         self.answer(content.into(), None).await
     }
 
-    /// Tells that the tool failed: what the model reads of it, and what went wrong.
+    /// Emits a failed tool result: the content for the model, and the error.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -122,9 +122,9 @@ impl ToolCallEmitter {
         self.answer(content.into(), Some(error.into())).await
     }
 
-    /// Leaves the call to the user interface: the run ends with it open.
+    /// Leaves the call to the client: the run ends with it pending.
     pub fn leave_open(self) -> ToolCallId {
-        self.emit.book().pending.push(self.id.clone());
+        self.emit.state_mut().pending.push(self.id.clone());
         self.id.clone()
     }
 
@@ -158,7 +158,7 @@ impl Drop for ToolCallEmitter {
     fn drop(&mut self) {
         let ending = self.ending();
         if !ending.is_empty() {
-            self.emit.owe(ending);
+            self.emit.send_later(ending);
         }
     }
 }

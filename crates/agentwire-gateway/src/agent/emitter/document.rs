@@ -1,4 +1,4 @@
-//! What changes while it is shown: the shared state, and activities.
+//! Documents that change during a run: the shared state, and activities.
 
 use agentwire_core::{
     event::{Body, MessageId, RunInput},
@@ -7,12 +7,12 @@ use agentwire_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{EmitError, Emitter, fit};
+use super::{EmitError, Emitter, checked_json};
 
-/// The state that the agent shares with the user interface: what the run began with, and every change of this agent's.
+/// The state that the agent shares with the client: the state at the start of the run with all changes of this agent.
 ///
-/// A change that does not apply fails here and changes nothing. What the user interface changes during the run by
-/// `PATCH /state/{id}` is not seen here; where the two collide, the gateway tells clients the state as it then is.
+/// A change that does not apply fails and changes nothing. Changes by clients during the run (`PATCH /state/{id}`) are not
+/// visible here; on a conflict, the gateway sends clients a snapshot of the resulting state.
 ///
 /// ```
 /// # use agentwire_gateway::agent::agent_fn;
@@ -43,19 +43,19 @@ impl State {
         self.with(|state| state.pointer(pointer).cloned())
     }
 
-    /// Sets the value at a JSON pointer. Missing objects on the way are made.
+    /// Sets the value at a JSON pointer. Missing objects on the path are created.
     ///
     /// # Errors
-    /// When the run was stopped, the pointer leads through something that holds no members, or the value is nested too deep.
+    /// When the run was stopped, a value on the path has no members, or the value is nested too deeply.
     pub async fn set(&self, pointer: &str, value: impl Into<Value>) -> Result<(), EmitError> {
         let value = value.into();
         self.change(|state| set(state, pointer, value)).await
     }
 
-    /// Adds a value to the end of the array at a JSON pointer; a missing one is made.
+    /// Appends a value to the array at a JSON pointer; a missing array is created.
     ///
     /// # Errors
-    /// When the run was stopped, there is something else than an array, or the value is nested too deep.
+    /// When the run was stopped, the value there is not an array, or the value is nested too deeply.
     pub async fn append(&self, pointer: &str, value: impl Into<Value>) -> Result<(), EmitError> {
         let value = value.into();
         self.change(|state| append(state, pointer, value)).await
@@ -64,7 +64,7 @@ impl State {
     /// Removes the value at a JSON pointer.
     ///
     /// # Errors
-    /// When the run was stopped or there is nothing.
+    /// When the run was stopped or there is no value.
     pub async fn remove(&self, pointer: &str) -> Result<(), EmitError> {
         self.patch(Patch(vec![PatchOp::remove(pointer)])).await
     }
@@ -77,14 +77,14 @@ impl State {
         self.change(|_| Ok(patch)).await
     }
 
-    /// Changes the state in place; what differs afterwards is sent, and nothing if nothing does.
+    /// Changes the state in place and sends the difference, if any.
     ///
     /// # Errors
-    /// When the run was stopped or the state is nested too deep.
+    /// When the run was stopped or the state is nested too deeply.
     pub async fn update(&self, change: impl FnOnce(&mut Value)) -> Result<(), EmitError> {
         let before = self.with(|state| state.clone());
         let mut after = before.clone();
-        // Without the lock: what is called here may use the emitter.
+        // Without the lock: the closure may use the emitter.
         change(&mut after);
         let patch = difference(&before, &after)?;
         self.patch(patch).await
@@ -93,27 +93,27 @@ impl State {
     /// Replaces the whole state.
     ///
     /// # Errors
-    /// When the run was stopped or the value is nested too deep.
+    /// When the run was stopped or the value is nested too deeply.
     pub async fn replace(&self, state: impl Into<Value>) -> Result<(), EmitError> {
         let state = state.into();
-        let snapshot = fit(&state)?;
+        let snapshot = checked_json(&state)?;
         {
-            let mut book = self.emit.book();
-            book.state = Some(state);
-            book.queue.push_back(self.emit.event(Body::StateSnapshot { snapshot }));
+            let mut emitter = self.emit.state_mut();
+            emitter.shared = Some(state);
+            emitter.queue.push_back(self.emit.event(Body::StateSnapshot { snapshot }));
         }
-        Ok(self.emit.settle().await?)
+        Ok(self.emit.flush().await?)
     }
 
-    fn with<T>(&self, look: impl FnOnce(&Value) -> T) -> T {
-        look(known(&mut self.emit.book().state, &self.emit.run.input))
+    fn with<T>(&self, read: impl FnOnce(&Value) -> T) -> T {
+        read(current(&mut self.emit.state_mut().shared, &self.emit.run.input))
     }
 
     async fn change(&self, change: impl FnOnce(&Value) -> Result<Patch, EmitError>) -> Result<(), EmitError> {
         {
-            // Changed and queued under one lock: a change must not overtake the one that it builds on.
-            let mut book = self.emit.book();
-            let state = known(&mut book.state, &self.emit.run.input);
+            // Changed and queued under one lock: a change must not overtake the one before it.
+            let mut emitter = self.emit.state_mut();
+            let state = current(&mut emitter.shared, &self.emit.run.input);
             let patch = change(state)?;
             patch::apply(state, &patch, &Limits::default())?;
             let body = match whole(&patch) {
@@ -121,18 +121,18 @@ impl State {
                 None if patch.0.is_empty() => None,
                 None => Some(Body::StateDelta { patch }),
             };
-            book.queue.extend(body.map(|body| self.emit.event(body)));
+            emitter.queue.extend(body.map(|body| self.emit.event(body)));
         }
-        Ok(self.emit.settle().await?)
+        Ok(self.emit.flush().await?)
     }
 }
 
-/// The state as far as a run knows it; `{}` if nobody ever set one.
-fn known<'s>(state: &'s mut Option<Value>, input: &RunInput) -> &'s mut Value {
+/// The state as the run has it; `{}` if none was ever set.
+fn current<'s>(state: &'s mut Option<Value>, input: &RunInput) -> &'s mut Value {
     state.get_or_insert_with(|| input.state.as_ref().map_or_else(|| json!({}), Json::to_value))
 }
 
-/// Something structured that is shown among the messages and changes while it is shown, such as a plan.
+/// Structured content among the messages that changes during the run, such as a plan.
 ///
 /// ```
 /// # use agentwire_gateway::agent::agent_fn;
@@ -160,31 +160,31 @@ impl Activity {
         Ok(activity)
     }
 
-    /// The id of the message that shows it.
+    /// The id of its message.
     #[must_use]
     pub fn id(&self) -> &MessageId {
         &self.id
     }
 
-    /// What is shown.
+    /// The current content.
     #[must_use]
     pub fn content(&self) -> &Value {
         &self.content
     }
 
-    /// Sets the value at a JSON pointer. Missing objects on the way are made.
+    /// Sets the value at a JSON pointer. Missing objects on the path are created.
     ///
     /// # Errors
-    /// When the run was stopped, the pointer leads through something that holds no members, or the value is nested too deep.
+    /// When the run was stopped, a value on the path has no members, or the value is nested too deeply.
     pub async fn set(&mut self, pointer: &str, value: impl Into<Value>) -> Result<(), EmitError> {
         let patch = set(&self.content, pointer, value.into())?;
         self.patch(patch).await
     }
 
-    /// Adds a value to the end of the array at a JSON pointer; a missing one is made.
+    /// Appends a value to the array at a JSON pointer; a missing array is created.
     ///
     /// # Errors
-    /// When the run was stopped, there is something else than an array, or the value is nested too deep.
+    /// When the run was stopped, the value there is not an array, or the value is nested too deeply.
     pub async fn append(&mut self, pointer: &str, value: impl Into<Value>) -> Result<(), EmitError> {
         let patch = append(&self.content, pointer, value.into())?;
         self.patch(patch).await
@@ -193,7 +193,7 @@ impl Activity {
     /// Removes the value at a JSON pointer.
     ///
     /// # Errors
-    /// When the run was stopped or there is nothing.
+    /// When the run was stopped or there is no value.
     pub async fn remove(&mut self, pointer: &str) -> Result<(), EmitError> {
         self.patch(Patch(vec![PatchOp::remove(pointer)])).await
     }
@@ -201,7 +201,7 @@ impl Activity {
     /// Applies a JSON Patch, all or nothing.
     ///
     /// # Errors
-    /// When the run was stopped, an operation does not apply, or what it leads to is no object.
+    /// When the run was stopped, an operation does not apply, or the result is not an object.
     pub async fn patch(&mut self, patch: Patch) -> Result<(), EmitError> {
         let mut content = self.content.clone();
         patch::apply(&mut content, &patch, &Limits::default())?;
@@ -214,10 +214,10 @@ impl Activity {
         self.emit.emit(body).await
     }
 
-    /// Changes it in place; what differs afterwards is sent, and nothing if nothing does.
+    /// Changes the content in place and sends the difference, if any.
     ///
     /// # Errors
-    /// When the run was stopped, or what it leads to is no object or nested too deep.
+    /// When the run was stopped, or the result is not an object or nested too deeply.
     pub async fn update(&mut self, change: impl FnOnce(&mut Value)) -> Result<(), EmitError> {
         let mut after = self.content.clone();
         change(&mut after);
@@ -226,7 +226,8 @@ impl Activity {
     }
 
     fn snapshot(&self, content: &Value) -> Result<Body, EmitError> {
-        let content = fit(content)?.into_object().ok_or_else(|| EmitError::NotAnObject(self.kind.clone()))?;
+        let content =
+            checked_json(content)?.into_object().ok_or_else(|| EmitError::NotAnObject(self.kind.clone()))?;
         Ok(Body::ActivitySnapshot {
             message: self.id.clone(),
             kind: self.kind.clone(),
@@ -236,7 +237,7 @@ impl Activity {
     }
 }
 
-/// The new document, if that is what a patch says.
+/// The new document, if a patch replaces all of it.
 fn whole(patch: &Patch) -> Option<Json> {
     match &patch.0[..] {
         [PatchOp { op: Op::Add | Op::Replace, path, value: Some(value), .. }] if path.is_empty() => {
@@ -247,15 +248,15 @@ fn whole(patch: &Patch) -> Option<Json> {
 }
 
 fn difference(before: &Value, after: &Value) -> Result<Patch, EmitError> {
-    fit(after)?;
+    checked_json(after)?;
     Ok(patch::diff(before, after))
 }
 
-/// The patch that makes `pointer` lead to `value`. Whether it applies is for [`patch::apply`] to say.
+/// The patch that sets `pointer` to `value`. [`patch::apply`] decides whether it applies.
 fn set(document: &Value, pointer: &str, value: Value) -> Result<Patch, EmitError> {
     let one = |operation| Ok(Patch(vec![operation]));
     let Some(tokens) = pointer.strip_prefix('/') else {
-        return one(PatchOp::replace(pointer, fit(&value)?));
+        return one(PatchOp::replace(pointer, checked_json(&value)?));
     };
     let (mut at, mut end) = (document, 0);
     let mut tokens = tokens.split('/');
@@ -266,24 +267,24 @@ fn set(document: &Value, pointer: &str, value: Value) -> Result<Patch, EmitError
         let rest: Vec<&str> = tokens.clone().collect();
         match found {
             Some(found) if !rest.is_empty() => at = found,
-            // An `add` would push the element aside.
-            Some(_) if at.is_array() => return one(PatchOp::replace(pointer, fit(&value)?)),
-            Some(_) => return one(PatchOp::add(pointer, fit(&value)?)),
+            // An `add` would insert an element.
+            Some(_) if at.is_array() => return one(PatchOp::replace(pointer, checked_json(&value)?)),
+            Some(_) => return one(PatchOp::add(pointer, checked_json(&value)?)),
             None => {
                 let made = rest.iter().rev().fold(value, |inner, token| {
                     let key = token.replace("~1", "/").replace("~0", "~");
                     Value::Object(Map::from_iter([(key, inner)]))
                 });
-                return one(PatchOp::add(&pointer[..end], fit(&made)?));
+                return one(PatchOp::add(&pointer[..end], checked_json(&made)?));
             }
         }
     }
-    one(PatchOp::add(pointer, fit(&value)?))
+    one(PatchOp::add(pointer, checked_json(&value)?))
 }
 
 fn append(document: &Value, pointer: &str, value: Value) -> Result<Patch, EmitError> {
     match document.pointer(pointer) {
-        Some(Value::Array(_)) => Ok(Patch(vec![PatchOp::add(format!("{pointer}/-"), fit(&value)?)])),
+        Some(Value::Array(_)) => Ok(Patch(vec![PatchOp::add(format!("{pointer}/-"), checked_json(&value)?)])),
         Some(_) => Err(EmitError::NotAnArray(pointer.into())),
         None => set(document, pointer, json!([value])),
     }

@@ -1,30 +1,30 @@
-//! What can go wrong in an agent, and what becomes of it.
+//! Errors of agents, and their conversion to [`UpstreamError`].
 
 use agentwire_core::{json::Unfit, patch::PatchError};
 
 use super::super::Stopped;
 use crate::error::{UpstreamError, UpstreamErrorKind, causes};
 
-/// Anything that can go wrong in an agent; `?` makes it from every error.
+/// Any error of an agent; `?` converts every error to it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why something could not be emitted.
+/// The reason why an event could not be emitted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmitError {
     /// The run was stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// The value cannot be carried.
+    /// The value cannot be sent, such as one that is nested too deeply.
     #[error("a value that cannot be sent")]
     Value(#[from] Unfit),
-    /// The change does not apply to the state or the activity, which is as it was.
+    /// The change does not apply to the state or the activity, which is unchanged.
     #[error("a change that does not apply")]
     Patch(#[from] PatchError),
     /// An activity that is not an object.
     #[error("the content of activity `{0}` is not an object")]
     NotAnObject(Box<str>),
-    /// Something was to be appended to what is not an array.
+    /// The target of an append is not an array.
     #[error("there is no array at `{0}` to append to")]
     NotAnArray(Box<str>),
 }
@@ -39,7 +39,7 @@ impl From<EmitError> for UpstreamError {
 }
 
 impl From<BoxError> for UpstreamError {
-    /// A failure stays what it is. What else can go wrong is nothing for the person at the other end: it goes to the log.
+    /// An [`UpstreamError`] is kept. The text of any other error is not for the client: it becomes the detail for the log.
     fn from(error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
             Ok(failure) => return *failure,

@@ -1,4 +1,4 @@
-//! Functions that are agents.
+//! Agents that are functions.
 
 use std::{future::Future, sync::Arc};
 
@@ -8,11 +8,11 @@ use super::{
 };
 use crate::error::UpstreamError;
 
-/// Makes an agent of a function: a run comes in, and an [`Emitter`] takes what the agent says.
+/// Creates an agent from a function of a [`Request`] and an [`Emitter`].
 ///
-/// The run succeeds when the function returns `Ok`. An error ends it with RUN_ERROR: a [`UpstreamError`] with its own code and
-/// message, anything else as `UPSTREAM_FAILED` with what it says in the log only. When the run is stopped, the future is
-/// dropped, and emitting fails, so that `?` ends the agent either way.
+/// The run succeeds when the function returns `Ok`. An error ends it with RUN_ERROR: an [`UpstreamError`] with its own code
+/// and message, any other error as `UPSTREAM_FAILED` with its text in the log only. When the run is stopped, the future is
+/// dropped and emitting fails, so that `?` ends the agent in both cases.
 ///
 /// ```
 /// use agentwire_gateway::agent::agent_fn;
@@ -27,7 +27,7 @@ use crate::error::UpstreamError;
 /// # let _ = echo;
 /// ```
 ///
-/// What the function needs beside the run is captured, and cloned for each run:
+/// Other data is captured, and cloned for each run:
 ///
 /// ```
 /// use agentwire_gateway::agent::agent_fn;
@@ -42,7 +42,7 @@ use crate::error::UpstreamError;
 /// });
 /// # let _ = agent;
 /// ```
-pub fn agent_fn<F, A>(answer: F) -> Arc<dyn Agent>
+pub fn agent_fn<F, A>(function: F) -> Arc<dyn Agent>
 where
     F: Fn(Request, Emitter) -> A + Send + Sync + 'static,
     A: Future<Output = Result<(), BoxError>> + Send + 'static,
@@ -57,10 +57,10 @@ where
             emitting(request, sink, &self.0)
         }
     }
-    Arc::new(AgentFn(answer))
+    Arc::new(AgentFn(function))
 }
 
-/// Answers a run with an [`Emitter`]: what [`agent_fn`] does, for types that are agents themselves.
+/// Executes a run with an [`Emitter`], as [`agent_fn`] does, for types that implement [`Agent`].
 ///
 /// ```
 /// use agentwire_gateway::{UpstreamError, agent::{Agent, BoxFuture, EventSink, Request, emitting}};
@@ -82,33 +82,33 @@ where
 pub fn emitting<A>(
     request: Request,
     sink: EventSink,
-    answer: impl FnOnce(Request, Emitter) -> A,
+    function: impl FnOnce(Request, Emitter) -> A,
 ) -> BoxFuture<'static, Result<(), UpstreamError>>
 where
     A: Future<Output = Result<(), BoxError>> + Send + 'static,
 {
     let emit = Emitter::new(&request, sink);
-    let answer = answer(request, emit.clone());
+    let work = function(request, emit.clone());
     Box::pin(async move {
-        // What a dropped handle owes must not wait for an agent that works in silence. Both are polled together: a task that
-        // waits for room and is not polled would keep it from the other.
-        let debts = async {
+        // The end events of dropped handles must not wait for an agent that emits nothing. Both futures are polled together:
+        // a task that waits for capacity and is not polled would keep it from the other.
+        let unsent = async {
             loop {
-                emit.run.owing.notified().await;
-                if let Err(stopped) = emit.settle().await {
+                emit.run.unsent.notified().await;
+                if let Err(stopped) = emit.flush().await {
                     break stopped;
                 }
             }
         };
-        let answered = tokio::select! {
+        let done = tokio::select! {
             biased;
-            answered = answer => answered,
-            stopped = debts => return Err(stopped.into()),
+            done = work => done,
+            stopped = unsent => return Err(stopped.into()),
         };
-        match answered {
+        match done {
             Ok(()) => emit.finish().await?,
             Err(error) => {
-                emit.settle().await?;
+                emit.flush().await?;
                 return Err(error.into());
             }
         }

@@ -1,9 +1,8 @@
-//! How an agent in Rust speaks: it says what it means, and the events follow.
+//! The emitter: creates the events of an agent written in Rust.
 //!
-//! An [`Emitter`] makes the ids, opens and closes what must be opened and closed, and gives the run its ending. What is
-//! still open when a handle is dropped is closed then, so that there is nothing to close by hand and `?` may leave at
-//! any point. All events pass through one queue in the order in which they were made, whoever made them; what a dropped
-//! handle owes goes the same way, if need be without the agent's doing.
+//! An [`Emitter`] creates ids, start and end events, and the terminal event of the run. A handle that is dropped closes
+//! its message, call, step or subagent, so that `?` may return at any point. All events pass through one queue in the
+//! order of their creation, over all tasks; the end events of dropped handles too, even if the agent never awaits again.
 
 mod call;
 mod document;
@@ -44,10 +43,10 @@ pub use self::{
 };
 use super::{EventSink, Request, Stopped};
 
-/// Takes what an agent says during one run. Cheap to clone; clones may be used by several tasks at once.
+/// Emits the events of one run. Cheap to clone; several tasks may use clones at the same time.
 ///
-/// Every method that sends waits while the log is behind, so that a fast agent cannot fill the memory, and fails when the
-/// run was stopped. Ids derive from the run's id and a count, so the same answers give the same ids.
+/// Methods that send wait while the log is behind, so that a fast agent cannot fill the memory, and fail when the run was
+/// stopped. Ids consist of the run id and a counter, so a repeated run has the same ids.
 ///
 /// ```
 /// # use agentwire_gateway::agent::{agent_fn, Question};
@@ -62,38 +61,38 @@ use super::{EventSink, Request, Stopped};
 ///     let mut message = emit.message();
 ///     message.push("There are ").await?;
 ///     message.push("3 hits.").await?;
-///     emit.interrupt(Question::new("Shall I go on?"));
+///     emit.interrupt(Question::new("Shall I continue?"));
 ///     Ok(())
 /// });
 /// ```
 #[derive(Clone)]
 pub struct Emitter {
-    run: Arc<Run>,
-    /// Who speaks, unless it is the agent itself.
+    run: Arc<EmitterRun>,
+    /// The subagent whose events these are; none for the agent itself.
     subagent: Option<SubagentId>,
 }
 
-/// What all emitters of a run share.
-struct Run {
+/// The data that all emitters of a run share.
+struct EmitterRun {
     sink: EventSink,
     input: Arc<RunInput>,
-    /// How many ids were made.
-    made: AtomicU64,
-    book: Mutex<Book>,
-    /// Told when something is queued and nobody waits until it is sent.
-    owing: Notify,
+    /// The number of ids created so far.
+    id_count: AtomicU64,
+    state: Mutex<EmitterState>,
+    /// Notified when events are queued that no task sends.
+    unsent: Notify,
 }
 
-/// What changes during a run.
+/// The mutable data of a run.
 #[derive(Default)]
-struct Book {
-    /// Made and not sent yet. As short as there are tasks that wait, and handles that were dropped meanwhile.
+struct EmitterState {
+    /// Events that are not sent yet: at most one per waiting task, and those of dropped handles.
     queue: VecDeque<Event>,
-    /// The state as far as this run knows it; read from the request when it is first needed.
-    state: Option<Value>,
-    /// How often each step is open: clients know a step by its name, so an inner one of the same name is the same.
+    /// The shared state as this run has it; read from the request on first use.
+    shared: Option<Value>,
+    /// The number of open steps per name: clients identify a step by its name, so a nested one of the same name is the same.
     steps: BTreeMap<(Option<SubagentId>, Box<str>), usize>,
-    /// What the run ends with.
+    /// The contents of the terminal event.
     pending: Vec<ToolCallId>,
     interrupts: Vec<Interrupt>,
     usage: Vec<Usage>,
@@ -111,17 +110,17 @@ impl std::fmt::Debug for Emitter {
 
 impl Emitter {
     fn new(request: &Request, sink: EventSink) -> Self {
-        let run = Run {
+        let run = EmitterRun {
             sink,
             input: request.input.clone(),
-            made: AtomicU64::new(0),
-            book: Mutex::default(),
-            owing: Notify::new(),
+            id_count: AtomicU64::new(0),
+            state: Mutex::default(),
+            unsent: Notify::new(),
         };
         Self { run: Arc::new(run), subagent: None }
     }
 
-    /// Says a text as one message.
+    /// Emits a text as one message.
     ///
     /// ```
     /// # use agentwire_gateway::agent::agent_fn;
@@ -139,13 +138,13 @@ impl Emitter {
         message.end().await
     }
 
-    /// A message to be said piece by piece; see [`TextMessage`].
+    /// A message whose text is streamed; see [`TextMessage`].
     #[must_use]
     pub fn message(&self) -> TextMessage {
         TextMessage::new(self)
     }
 
-    /// Says what the agent thinks, as one piece.
+    /// Emits a reasoning text as one message.
     ///
     /// ```
     /// # use agentwire_gateway::agent::agent_fn;
@@ -163,21 +162,21 @@ impl Emitter {
         reasoning.end().await
     }
 
-    /// A thought to be said piece by piece; see [`Reasoning`].
+    /// A reasoning message whose text is streamed; see [`Reasoning`].
     #[must_use]
     pub fn thought(&self) -> Reasoning {
         Reasoning::new(self)
     }
 
-    /// Tells that a tool is called with these arguments; the result goes to the [`Call`].
+    /// Emits a tool call with its arguments; its result is emitted by the [`ToolCallEmitter`].
     ///
     /// # Errors
-    /// When the run was stopped or the arguments are nested too deep.
+    /// When the run was stopped or the arguments are nested too deeply.
     pub async fn call(&self, tool: &str, arguments: impl Into<Value>) -> Result<ToolCallEmitter, EmitError> {
         ToolCallEmitter::whole(self, tool, None, &arguments.into()).await
     }
 
-    /// Tells that a tool is called whose arguments come piece by piece, as models write them; see [`Call::push`].
+    /// Starts a tool call whose arguments are streamed; see [`ToolCallEmitter::push`].
     ///
     /// # Errors
     /// When the run was stopped.
@@ -185,15 +184,15 @@ impl Emitter {
         ToolCallEmitter::open(self, tool, None).await
     }
 
-    /// Calls a tool that the user interface runs. The run ends with the call open; the result is in the messages of the
-    /// next run: [`Request::tool_results`].
+    /// Calls a tool of the client. The run ends with the call pending; the result is in the messages of the next run:
+    /// [`Request::tool_results`].
     ///
     /// ```
     /// # use agentwire_gateway::agent::agent_fn;
     /// # use serde_json::json;
     /// agent_fn(|request, emit| async move {
     ///     match request.tool_results().last() {
-    ///         Some((_, answer)) => emit.text(format!("You chose {}.", answer.text())).await?,
+    ///         Some((_, colour)) => emit.text(format!("You chose {}.", colour.text())).await?,
     ///         None => {
     ///             emit.front_end_call("pickColour", json!({"colours": ["red", "blue"]})).await?;
     ///             return Ok(());
@@ -204,7 +203,7 @@ impl Emitter {
     /// ```
     ///
     /// # Errors
-    /// When the run was stopped or the arguments are nested too deep.
+    /// When the run was stopped or the arguments are nested too deeply.
     pub async fn front_end_call(
         &self,
         tool: &str,
@@ -213,21 +212,21 @@ impl Emitter {
         Ok(self.call(tool, arguments).await?.leave_open())
     }
 
-    /// The state that the agent shares with the user interface; see [`State`].
+    /// The state that the agent shares with the client; see [`State`].
     #[must_use]
     pub fn state(&self) -> State {
         State::new(self)
     }
 
-    /// Shows something structured among the messages, to be changed while it is shown; see [`Activity`].
+    /// Emits an activity: structured content among the messages that can be changed later; see [`Activity`].
     ///
     /// # Errors
-    /// When the run was stopped, or the content is no object or nested too deep.
+    /// When the run was stopped, or the content is not an object or nested too deeply.
     pub async fn activity(&self, kind: &str, content: impl Into<Value>) -> Result<Activity, EmitError> {
         Activity::show(self, kind, content.into()).await
     }
 
-    /// Sends an event of the application's own.
+    /// Emits an event of the application.
     ///
     /// ```
     /// # use agentwire_gateway::agent::agent_fn;
@@ -239,13 +238,13 @@ impl Emitter {
     /// ```
     ///
     /// # Errors
-    /// When the run was stopped or the value is nested too deep.
+    /// When the run was stopped or the value is nested too deeply.
     pub async fn custom(&self, name: &str, value: impl Into<Value>) -> Result<(), EmitError> {
-        let value = fit(&value.into())?;
+        let value = checked_json(&value.into())?;
         self.emit(Body::Custom { name: name.into(), value }).await
     }
 
-    /// Begins a step, which lasts as long as what is returned; see [`Step`].
+    /// Starts a step, which ends when the returned handle is dropped; see [`Step`].
     ///
     /// # Errors
     /// When the run was stopped.
@@ -253,12 +252,12 @@ impl Emitter {
         Step::begin(self, name).await
     }
 
-    /// A subagent that does a part of the work; see [`Subagent`].
+    /// A new subagent; see [`Subagent`].
     pub fn subagent(&self, name: &str) -> NewSubagent {
         NewSubagent::new(self, name)
     }
 
-    /// Names a source that supports the answer. [`TextMessage::source`] says which message it belongs to.
+    /// Emits a source, such as a cited page. [`TextMessage::source`] links it to a message.
     ///
     /// ```
     /// # use agentwire_gateway::agent::agent_fn;
@@ -274,7 +273,7 @@ impl Emitter {
         self.source_of(None, url, title).await
     }
 
-    /// Gives the user interface a file: an image, a document, … [`TextMessage::file`] says which message it belongs to.
+    /// Emits a file, such as an image or a document. [`TextMessage::file`] links it to a message.
     ///
     /// ```
     /// # use agentwire_gateway::{agent::agent_fn, core::event::PartSource};
@@ -291,16 +290,16 @@ impl Emitter {
         self.file_of(None, source, name).await
     }
 
-    /// Asks a person. The run ends with the question when the agent returns; the answer is in the next run's
-    /// [`RunInput::resume`]. See [`Question`].
+    /// Asks a person. The run ends with this interrupt when the agent returns; the answer is in [`RunInput::resume`] of the
+    /// next run. See [`Question`].
     pub fn interrupt(&self, question: Question) -> agentwire_core::event::InterruptId {
         let interrupt = question.into_interrupt(self.id("i").into(), self.subagent.clone());
         let id = interrupt.id.clone();
-        self.book().interrupts.push(interrupt);
+        self.state_mut().interrupts.push(interrupt);
         id
     }
 
-    /// Says what the run has cost; told when it ends.
+    /// Reports token usage, which is part of the terminal event.
     ///
     /// ```
     /// # use agentwire_gateway::{agent::agent_fn, core::event::Usage};
@@ -310,10 +309,10 @@ impl Emitter {
     /// });
     /// ```
     pub fn usage(&self, usage: Usage) {
-        self.book().usage.push(usage);
+        self.state_mut().usage.push(usage);
     }
 
-    /// Says what the run returns, beside what it says; told when it ends.
+    /// Sets the result of the run, which is part of the terminal event.
     ///
     /// ```
     /// # use agentwire_gateway::agent::agent_fn;
@@ -324,15 +323,15 @@ impl Emitter {
     /// ```
     ///
     /// # Errors
-    /// When the value is nested too deep.
+    /// When the value is nested too deeply.
     pub fn result(&self, value: impl Into<Value>) -> Result<(), EmitError> {
-        let value = fit(&value.into())?;
-        // The model has no `null` here.
-        self.book().result = Some(value).filter(|value| !value.is_null());
+        let value = checked_json(&value.into())?;
+        // The event model has no `null` here.
+        self.state_mut().result = Some(value).filter(|value| !value.is_null());
         Ok(())
     }
 
-    /// Sends any event. It is the caller's to keep the rules of order; the gateway repairs what does not.
+    /// Sends any event. The caller is responsible for the order rules; the gateway repairs violations.
     ///
     /// ```
     /// # use agentwire_gateway::{agent::agent_fn, core::event::Body};
@@ -345,8 +344,8 @@ impl Emitter {
     /// # Errors
     /// When the run was stopped.
     pub async fn send(&self, event: impl Into<Event>) -> Result<(), EmitError> {
-        self.book().queue.push_back(event.into());
-        Ok(self.settle().await?)
+        self.state_mut().queue.push_back(event.into());
+        Ok(self.flush().await?)
     }
 
     async fn source_of(
@@ -382,79 +381,79 @@ impl Emitter {
         Ok(id)
     }
 
-    /// An id that nothing else in the thread has.
-    fn id(&self, what: &str) -> String {
-        let count = self.run.made.fetch_add(1, Ordering::Relaxed) + 1;
-        format!("{}:{what}{count}", self.run.input.run)
+    /// An id that is unique in the thread.
+    fn id(&self, prefix: &str) -> String {
+        let count = self.run.id_count.fetch_add(1, Ordering::Relaxed) + 1;
+        format!("{}:{prefix}{count}", self.run.input.run)
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.run.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state_mut(&self) -> MutexGuard<'_, EmitterState> {
+        self.run.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn event(&self, body: Body) -> Event {
         Event::new(body).by(self.subagent.clone())
     }
 
-    /// Puts an event in its place; it is sent by the next [`Emitter::settle`].
+    /// Queues an event; the next [`Emitter::flush`] sends it.
     fn queue(&self, body: Body) {
         let event = self.event(body);
-        self.book().queue.push_back(event);
+        self.state_mut().queue.push_back(event);
     }
 
     async fn emit(&self, body: Body) -> Result<(), EmitError> {
         self.queue(body);
-        Ok(self.settle().await?)
+        Ok(self.flush().await?)
     }
 
-    /// Sends what is queued.
+    /// Sends the queued events.
     ///
     /// # Cancel safety
-    /// What has not been sent by then stays queued and goes before the next event.
-    async fn settle(&self) -> Result<(), Stopped> {
-        while !self.book().queue.is_empty() {
+    /// Unsent events stay queued and precede the next event.
+    async fn flush(&self) -> Result<(), Stopped> {
+        while !self.state_mut().queue.is_empty() {
             let room = match self.run.sink.0.reserve().await {
                 Ok(room) => room,
                 Err(_) => {
-                    self.book().queue.clear();
+                    self.state_mut().queue.clear();
                     return Err(Stopped);
                 }
             };
-            // Under the lock, so that nobody who has room as well overtakes it.
-            let mut book = self.book();
-            if let Some(event) = book.queue.pop_front() {
+            // Under the lock, so that no other task with a permit overtakes it.
+            let mut state = self.state_mut();
+            if let Some(event) = state.queue.pop_front() {
                 room.send(event);
             }
         }
         Ok(())
     }
 
-    /// Sends what ends with a dropped handle: now if there is room, else as soon as there is.
-    fn owe(&self, bodies: impl IntoIterator<Item = Body>) {
-        let mut book = self.book();
-        book.queue.extend(bodies.into_iter().map(|body| self.event(body)));
-        while !book.queue.is_empty()
+    /// Sends the end events of a dropped handle: now if there is room, else as soon as there is.
+    fn send_later(&self, bodies: impl IntoIterator<Item = Body>) {
+        let mut state = self.state_mut();
+        state.queue.extend(bodies.into_iter().map(|body| self.event(body)));
+        while !state.queue.is_empty()
             && let Ok(room) = self.run.sink.0.try_reserve()
         {
-            if let Some(event) = book.queue.pop_front() {
+            if let Some(event) = state.queue.pop_front() {
                 room.send(event);
             }
         }
         if self.run.sink.0.is_closed() {
-            book.queue.clear();
-        } else if !book.queue.is_empty() {
-            self.run.owing.notify_one();
+            state.queue.clear();
+        } else if !state.queue.is_empty() {
+            self.run.unsent.notify_one();
         }
     }
 
-    /// Gives the run its ending.
+    /// Emits the terminal event.
     async fn finish(&self) -> Result<(), Stopped> {
         {
-            let mut book = self.book();
+            let mut state = self.state_mut();
             let input = &self.run.input;
             let mut finished = RunFinished::new(input.thread.clone(), input.run.clone());
             let (pending, interrupts) =
-                (std::mem::take(&mut book.pending), std::mem::take(&mut book.interrupts));
+                (std::mem::take(&mut state.pending), std::mem::take(&mut state.interrupts));
             finished.outcome = if !interrupts.is_empty() {
                 Some(Outcome::Interrupt { interrupts })
             } else if !pending.is_empty() {
@@ -462,15 +461,15 @@ impl Emitter {
             } else {
                 None
             };
-            finished.usage = std::mem::take(&mut book.usage);
-            finished.result = book.result.take();
-            book.queue.push_back(Event::new(Body::RunFinished(Box::new(finished))));
+            finished.usage = std::mem::take(&mut state.usage);
+            finished.result = state.result.take();
+            state.queue.push_back(Event::new(Body::RunFinished(Box::new(finished))));
         }
-        self.settle().await
+        self.flush().await
     }
 }
 
-/// The value as it travels. Checked, because a value made by a program can be nested deeper than any peer can read.
-fn fit(value: &Value) -> Result<Json, Unfit> {
+/// The value as JSON text. Checked, because a program can nest a value deeper than any peer can read.
+fn checked_json(value: &Value) -> Result<Json, Unfit> {
     Json::parse(&value.to_string())
 }

@@ -1,4 +1,4 @@
-//! What a person is asked.
+//! Questions to a person.
 
 use agentwire_core::{
     event::{Interrupt, InterruptId, SubagentId, ToolCallId},
@@ -6,9 +6,9 @@ use agentwire_core::{
 };
 use serde_json::Value;
 
-use super::fit;
+use super::checked_json;
 
-/// A question with which a run ends; [`Emitter::interrupt`](super::Emitter::interrupt) asks it.
+/// A question to a person, emitted by [`Emitter::interrupt`](super::Emitter::interrupt).
 ///
 /// ```
 /// # use agentwire_gateway::agent::{agent_fn, Question};
@@ -20,7 +20,7 @@ use super::fit;
 ///         emit.interrupt(Question::new("Pay 40 EUR?").about(&call).schema(schema));
 ///         return Ok(());
 ///     };
-///     emit.text(format!("You said {:?}.", answer.payload)).await?;
+///     emit.text(format!("Your answer: {:?}.", answer.payload)).await?;
 ///     Ok(())
 /// });
 /// ```
@@ -35,7 +35,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// A question for a person.
+    /// A question with this message.
     #[must_use]
     pub fn new(message: impl Into<Box<str>>) -> Self {
         Self {
@@ -48,36 +48,37 @@ impl Question {
         }
     }
 
-    /// Why it is asked: `tool_call`, `input_required`, `confirmation` or a word of your own. Without this, `tool_call` if it
-    /// is about a call, else `input_required`.
+    /// The reason: `tool_call`, `input_required`, `confirmation` or an own one. By default `tool_call` if the question is
+    /// about a call, else `input_required`.
     #[must_use]
     pub fn reason(mut self, reason: impl Into<Box<str>>) -> Self {
         self.reason = Some(reason.into());
         self
     }
 
-    /// The call that waits for the answer.
+    /// The tool call that waits for the answer.
     #[must_use]
     pub fn about(mut self, call: &ToolCallId) -> Self {
         self.call = Some(call.clone());
         self
     }
 
-    /// JSON Schema of the answer; the gateway refuses others. Anything but an object means "any answer".
+    /// The JSON Schema of the answer; the gateway refuses answers that do not match. A value that is not an object accepts
+    /// any answer.
     #[must_use]
     pub fn schema(mut self, schema: impl Into<Value>) -> Self {
         self.schema = object(&schema.into());
         self
     }
 
-    /// Until when it can be answered, as ISO 8601.
+    /// The time of expiry in ISO 8601.
     #[must_use]
     pub fn expires_at(mut self, time: impl Into<Box<str>>) -> Self {
         self.expires_at = Some(time.into());
         self
     }
 
-    /// More about it, for the user interface: an object, anything else is left out.
+    /// Metadata for the client: an object; other values are ignored.
     #[must_use]
     pub fn metadata(mut self, metadata: impl Into<Value>) -> Self {
         self.metadata = object(&metadata.into());
@@ -98,5 +99,5 @@ impl Question {
 }
 
 fn object(value: &Value) -> Option<Object> {
-    fit(value).ok()?.into_object()
+    checked_json(value).ok()?.into_object()
 }

@@ -1,13 +1,13 @@
-//! What lasts for a while: steps and subagents.
+//! Spans: steps and subagents.
 
 use std::ops::Deref;
 
 use agentwire_core::event::{Body, SubagentId, SubagentStarted};
 use serde_json::Value;
 
-use super::{EmitError, Emitter, fit};
+use super::{EmitError, Emitter, checked_json};
 
-/// A step of the work. It ends when this is dropped.
+/// A step of a run. It ends on drop.
 ///
 /// ```
 /// # use agentwire_gateway::agent::agent_fn;
@@ -31,18 +31,18 @@ impl Step {
     pub(super) async fn begin(emit: &Emitter, name: &str) -> Result<Self, EmitError> {
         let step = Self { emit: emit.clone(), name: name.into(), is_open: true };
         {
-            let mut book = emit.book();
-            let open = book.steps.entry((emit.subagent.clone(), name.into())).or_default();
+            let mut state = emit.state_mut();
+            let open = state.steps.entry((emit.subagent.clone(), name.into())).or_default();
             *open += 1;
             if *open == 1 {
-                book.queue.push_back(emit.event(Body::StepStarted { name: name.into() }));
+                state.queue.push_back(emit.event(Body::StepStarted { name: name.into() }));
             }
         }
-        emit.settle().await?;
+        emit.flush().await?;
         Ok(step)
     }
 
-    /// Ends the step, and waits until that is sent.
+    /// Ends the step and waits until its end event is sent.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -50,7 +50,7 @@ impl Step {
         if let Some(body) = self.ending() {
             self.emit.queue(body);
         }
-        Ok(self.emit.settle().await?)
+        Ok(self.emit.flush().await?)
     }
 
     fn ending(&mut self) -> Option<Body> {
@@ -58,13 +58,13 @@ impl Step {
             return None;
         }
         let key = (self.emit.subagent.clone(), self.name.clone());
-        let mut book = self.emit.book();
-        let open = book.steps.get_mut(&key)?;
+        let mut state = self.emit.state_mut();
+        let open = state.steps.get_mut(&key)?;
         *open -= 1;
         if *open > 0 {
             return None;
         }
-        book.steps.remove(&key);
+        state.steps.remove(&key);
         Some(Body::StepFinished { name: self.name.clone() })
     }
 }
@@ -72,12 +72,12 @@ impl Step {
 impl Drop for Step {
     fn drop(&mut self) {
         if let Some(body) = self.ending() {
-            self.emit.owe([body]);
+            self.emit.send_later([body]);
         }
     }
 }
 
-/// A subagent that has not begun yet: [`Emitter::subagent`].
+/// A subagent that has not started yet: [`Emitter::subagent`].
 #[derive(Debug)]
 #[must_use = "a subagent begins with `start`"]
 pub struct NewSubagent {
@@ -98,25 +98,25 @@ impl NewSubagent {
         Self { emit: emit.clone(), id: emit.id("s").into(), started }
     }
 
-    /// What it is for.
+    /// Sets its description.
     pub fn described(mut self, description: impl Into<Box<str>>) -> Self {
         self.started.description = Some(description.into());
         self
     }
 
-    /// The call with which it was called.
+    /// Sets the tool call that started it.
     pub fn called_by(mut self, call: &super::ToolCallEmitter) -> Self {
         self.started.parent_call = Some(call.id().clone());
         self
     }
 
-    /// The subagent that called it. [`Emitter::subagent`] of a subagent says so by itself.
+    /// Sets its parent. [`Emitter::subagent`] of a subagent sets it by itself.
     pub fn within(mut self, parent: &Subagent) -> Self {
         self.started.parent_subagent = parent.emit.subagent.clone();
         self
     }
 
-    /// It begins.
+    /// Starts the subagent.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -128,7 +128,7 @@ impl NewSubagent {
     }
 }
 
-/// A subagent that does a part of the work: an [`Emitter`] of its own. It ends when this is dropped.
+/// A subagent: an [`Emitter`] whose events belong to it. It ends on drop.
 ///
 /// ```
 /// # use agentwire_gateway::agent::agent_fn;
@@ -155,16 +155,16 @@ impl Deref for Subagent {
 }
 
 impl Subagent {
-    /// Ends it with what it returns; `null` is nothing.
+    /// Ends it with a result; `null` means none.
     ///
     /// # Errors
-    /// When the run was stopped or the value is nested too deep.
+    /// When the run was stopped or the value is nested too deeply.
     pub async fn finish(self, result: impl Into<Value>) -> Result<(), EmitError> {
-        let result = Some(fit(&result.into())?).filter(|result| !result.is_null());
+        let result = Some(checked_json(&result.into())?).filter(|result| !result.is_null());
         self.end(Body::SubagentFinished { result, outcome: None }).await
     }
 
-    /// Ends it with an error. The run goes on.
+    /// Ends it with an error. The run continues.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -181,7 +181,7 @@ impl Subagent {
 impl Drop for Subagent {
     fn drop(&mut self) {
         if self.is_open {
-            self.emit.owe([Body::SubagentFinished { result: None, outcome: None }]);
+            self.emit.send_later([Body::SubagentFinished { result: None, outcome: None }]);
         }
     }
 }

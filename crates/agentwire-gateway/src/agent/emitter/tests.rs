@@ -443,7 +443,7 @@ async fn nobody_hears_an_agent_that_was_stopped_and_does_not_care() {
             let mut message = emit.message();
             assert!(message.push(request.user_text()).await.is_err());
         }
-        assert!(emit.book().queue.is_empty(), "nothing piles up");
+        assert!(emit.state_mut().queue.is_empty(), "nothing piles up");
         let patch = Patch::default();
         emit.state().patch(patch).await?;
         Ok(())

@@ -1,11 +1,11 @@
-//! What is said piece by piece: texts and thoughts.
+//! Streamed messages: text and reasoning.
 
 use agentwire_core::event::{Body, EncryptedEntity, MessageId, PartSource};
 use serde_json::Value;
 
 use super::{EmitError, Emitter, ToolCallEmitter};
 
-/// A message that is said piece by piece. It begins with its first piece and ends when this is dropped.
+/// A message whose text is streamed. It starts with its first piece and ends on drop.
 ///
 /// ```
 /// # use agentwire_gateway::agent::agent_fn;
@@ -35,7 +35,7 @@ impl TextMessage {
         &self.id
     }
 
-    /// Says a piece. An empty one begins the message and says nothing.
+    /// Emits a piece of text. An empty one only starts the message.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -48,18 +48,18 @@ impl TextMessage {
         if !delta.is_empty() {
             self.emit.queue(Body::TextDelta { message: self.id.clone(), delta });
         }
-        Ok(self.emit.settle().await?)
+        Ok(self.emit.flush().await?)
     }
 
-    /// As [`Emitter::call`]; the call is shown as part of this message.
+    /// Like [`Emitter::call`]; the call is part of this message.
     ///
     /// # Errors
-    /// When the run was stopped or the arguments are nested too deep.
+    /// When the run was stopped or the arguments are nested too deeply.
     pub async fn call(&self, tool: &str, arguments: impl Into<Value>) -> Result<ToolCallEmitter, EmitError> {
         ToolCallEmitter::whole(&self.emit, tool, Some(&self.id), &arguments.into()).await
     }
 
-    /// As [`Emitter::open_call`]; the call is shown as part of this message.
+    /// Like [`Emitter::open_call`]; the call is part of this message.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -67,7 +67,7 @@ impl TextMessage {
         ToolCallEmitter::open(&self.emit, tool, Some(&self.id)).await
     }
 
-    /// Names a source that supports this message.
+    /// Emits a source of this message.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -83,7 +83,7 @@ impl TextMessage {
         self.emit.file_of(Some(self.id.clone()), source, name).await
     }
 
-    /// Ends the message now. Pieces that are pushed later continue it.
+    /// Ends the message. Pieces that are pushed later continue it.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -91,10 +91,10 @@ impl TextMessage {
         if std::mem::take(&mut self.is_open) {
             self.emit.queue(Body::TextEnd { message: self.id.clone() });
         }
-        Ok(self.emit.settle().await?)
+        Ok(self.emit.flush().await?)
     }
 
-    /// Ends the message for good, and waits until that is sent.
+    /// Ends the message and waits until its end event is sent.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -107,12 +107,12 @@ impl TextMessage {
 impl Drop for TextMessage {
     fn drop(&mut self) {
         if self.is_open {
-            self.emit.owe([Body::TextEnd { message: self.id.clone() }]);
+            self.emit.send_later([Body::TextEnd { message: self.id.clone() }]);
         }
     }
 }
 
-/// A thought that is said piece by piece. It begins with its first piece and ends when this is dropped.
+/// A reasoning message whose text is streamed. It starts with its first piece and ends on drop.
 ///
 /// ```
 /// # use agentwire_gateway::agent::agent_fn;
@@ -137,26 +137,26 @@ impl Reasoning {
         Self { emit: emit.clone(), id: emit.id("z").into(), title: None, encrypted: None, is_open: false }
     }
 
-    /// The same thought with a heading.
+    /// The same message with a heading.
     #[must_use]
     pub fn titled(mut self, title: impl Into<Box<str>>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// The same thought with what its provider wants back unchanged, such as a signature.
+    /// The same message with data that its provider needs back unchanged, such as a signature.
     #[must_use]
     pub fn encrypted(mut self, value: impl Into<Box<str>>) -> Self {
         self.encrypt(value);
         self
     }
 
-    /// As [`Reasoning::encrypted`], for providers that say it last.
+    /// Like [`Reasoning::encrypted`], for providers that send it last.
     pub fn encrypt(&mut self, value: impl Into<Box<str>>) {
         self.encrypted = Some(value.into());
     }
 
-    /// Says a piece. An empty one begins the thought and says nothing.
+    /// Emits a piece of text. An empty one only starts the message.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -170,10 +170,10 @@ impl Reasoning {
         if !delta.is_empty() {
             self.emit.queue(Body::ReasoningDelta { message, delta });
         }
-        Ok(self.emit.settle().await?)
+        Ok(self.emit.flush().await?)
     }
 
-    /// Ends the thought, and waits until that is sent.
+    /// Ends the message and waits until its end event is sent.
     ///
     /// # Errors
     /// When the run was stopped.
@@ -181,7 +181,7 @@ impl Reasoning {
         for body in self.ending() {
             self.emit.queue(body);
         }
-        self.emit.settle().await?;
+        self.emit.flush().await?;
         Ok(self.id.clone())
     }
 
@@ -204,7 +204,7 @@ impl Drop for Reasoning {
     fn drop(&mut self) {
         let ending = self.ending();
         if !ending.is_empty() {
-            self.emit.owe(ending);
+            self.emit.send_later(ending);
         }
     }
 }

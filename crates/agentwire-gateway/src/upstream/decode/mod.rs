@@ -1,48 +1,43 @@
-//! From the bytes of an agent's stream to its events.
+//! From the bytes of an agent's stream to events.
 //!
-//! Every agent that speaks a known format goes through here, whatever the bytes came by. What can go wrong with
-//! such a stream becomes a [`UpstreamError`] with one of the `UPSTREAM_*` codes; what was said before that is passed
-//! on. There is no guard in this chain: the one behind the [`EventSink`] is enough.
+//! Every upstream uses this decoder, whatever transport the bytes came through: a [`Source`] of core, with detection
+//! of framing and format before it and the run's hooks between frame and reader. Events that precede an error are
+//! passed on. There is no guard here: the one behind the [`EventSink`] is enough.
 
 use std::{
     fmt,
     future::Future,
     hash::{DefaultHasher, Hash, Hasher},
     pin::pin,
+    sync::Arc,
 };
 
 use agentwire_core::{
     event::{Body, Event, StreamEnd},
-    format::{self, Format, OptionError, Options, Reader, Setup, openai},
-    framing::{Decoder, Frame, FrameError, FrameProblem, Framing, detect},
-    json::ReadError,
+    format::{self, Format, OptionError, Options},
+    framing::{Frame, FrameProblem, Framing, detect},
+    source::{InputError, InputProblem, Source, SourceOptions, Verdict, detect_format},
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use tokio::time::{Duration, Instant, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
+use super::timeouts::{FOREVER, StreamTimeouts};
 use crate::{
-    agent::{BuildError, EventSink, Pauses, Request},
+    agent::{BuildError, EventSink, NativeEvent, NativeHooks, Request, Translation},
     error::{Truncation, UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout},
 };
 
-/// How much of a stream is looked at to tell what it is: what `framing::detect` asks for.
+/// The number of bytes that decide on framing and format: as many as `framing::detect` asks for.
 const PEEK: usize = 64 << 10;
 
-/// How much of what an agent's side said goes to the log.
-const DETAIL: usize = 2 << 10;
+/// The number of bytes of the agent's side that go to the log.
+const MAX_DETAIL: usize = 2 << 10;
 
-/// The codes with which readers say that a stream ended too early, and that it held nothing.
-const TRUNCATED: &str = "STREAM_TRUNCATED";
-const NO_EVENTS: &str = "UPSTREAM_NO_EVENTS";
-
-/// The longest wait that a clock can be asked for; as good as for ever.
-const FOR_EVER: Duration = Duration::from_secs(30 * 24 * 3600);
-
-/// What a stream is expected to speak.
+/// The format in which a stream is expected.
 #[derive(Clone, Debug)]
 pub(super) struct ExpectedFormat {
-    /// `None`: whatever it turns out to be.
+    /// Detected from the stream if absent.
     format: Option<&'static Format>,
     options: Options,
 }
@@ -55,7 +50,7 @@ impl ExpectedFormat {
         Ok(Self { format: Some(format), options })
     }
 
-    /// The format of that name, or whatever it turns out to be.
+    /// The format of that name; detected from the stream if absent.
     pub(super) fn named(name: Option<&str>, options: &[String]) -> Result<Self, BuildError> {
         let Some(name) = name else {
             return match options.first() {
@@ -65,7 +60,7 @@ impl ExpectedFormat {
                 }
             };
         };
-        // A profile is accepted and changes nothing: readers know all of them.
+        // A profile is accepted and has no effect: readers decode all of them.
         let (name, _) = name.split_once('@').unwrap_or((name, ""));
         match Format::find(name) {
             Some(format) if format.reader.is_some() => Self::of(format, options),
@@ -78,223 +73,233 @@ impl ExpectedFormat {
     }
 }
 
-/// One stream being read. Does no I/O.
+/// The decoder of one stream. Does no I/O.
 pub(super) struct UpstreamDecoder {
-    language: ExpectedFormat,
+    expected: ExpectedFormat,
     request: Request,
-    /// What the response's content type says.
-    hint: Option<Framing>,
-    /// Whether something was said, beyond that the run has begun.
-    said: bool,
+    /// The framing by the response's content type.
+    framing_hint: Option<Framing>,
     phase: Phase,
-    /// No more bytes come.
-    ended: bool,
+    /// Whether an event other than RUN_STARTED was decoded.
+    has_output: bool,
+    /// The number of whole frames.
     frames: u64,
     /// The last `id` of SSE.
     last_id: Option<Box<str>>,
-    /// The stream was joined: what the frame with that `id` said, as a hash.
-    joined: Option<u64>,
-    /// Where the run's hooks are with it; unused without any.
-    hooked: hooks::Progress,
+    /// The hash of the frame with that `id`, once the stream was rejoined.
+    last_hash: Option<u64>,
+    native_wait: NativeWait,
 }
 
 enum Phase {
-    /// Bytes are collected until they tell what they are.
-    Starting(Vec<u8>),
-    Reading(Box<Decoder>, Box<dyn Reader>),
-    /// A terminal event was seen, or a failure.
-    Over,
+    /// Bytes are collected until framing and format are known.
+    Detecting(Vec<u8>),
+    Decoding(Box<Source>),
+    /// A terminal event was decoded, or an error occurred.
+    Done,
 }
 
-/// Whether more is to be read.
+/// The wait for the next native event, if the run's hooks limit it.
+struct NativeWait {
+    since: Instant,
+    /// The number of frames at that time.
+    frames: u64,
+    has_fallen_back: bool,
+}
+
+/// Whether the stream has to be read further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     More,
-    Over,
+    Done,
 }
 
 impl fmt::Debug for UpstreamDecoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UpstreamDecoder")
-            .field("language", &self.language)
+            .field("expected", &self.expected)
             .field("frames", &self.frames)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
 impl UpstreamDecoder {
-    pub(super) fn new(language: &ExpectedFormat, request: &Request, hint: Option<Framing>) -> Self {
+    pub(super) fn new(expected: &ExpectedFormat, request: &Request, framing_hint: Option<Framing>) -> Self {
         Self {
-            language: language.clone(),
+            expected: expected.clone(),
             request: request.clone(),
-            hint,
-            said: false,
-            phase: Phase::Starting(Vec::new()),
-            ended: false,
+            framing_hint,
+            phase: Phase::Detecting(Vec::new()),
+            has_output: false,
             frames: 0,
             last_id: None,
-            joined: None,
-            hooked: hooks::Progress::begin(),
+            last_hash: None,
+            native_wait: NativeWait { since: Instant::now(), frames: 0, has_fallen_back: false },
         }
     }
 
-    /// The last `id` of an SSE stream: where to go on from.
+    /// The last `id` of an SSE stream: the position from which to rejoin it.
     pub(super) fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
-    /// How many whole frames there were.
+    /// The number of whole frames so far.
     pub(super) fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// The stream broke and goes on in another connection, behind its last whole frame.
-    pub(super) fn again(&mut self) {
-        self.joined.get_or_insert(0);
+    /// Whether the hooks replaced the rest of the stream, because the agent took too long.
+    pub(super) fn has_fallen_back(&self) -> bool {
+        self.native_wait.has_fallen_back
+    }
+
+    /// Continues a broken stream in another connection, after its last whole frame.
+    pub(super) fn rejoin(&mut self) {
+        self.last_hash.get_or_insert(0);
         match &mut self.phase {
-            Phase::Starting(start) => start.clear(),
-            Phase::Reading(decoder, _) => {
-                // Whoever can be joined speaks SSE.
-                **decoder = Decoder::new(Framing::Sse, self.request.limits.max_frame);
-            }
-            Phase::Over => {}
+            Phase::Detecting(start) => start.clear(),
+            // Only SSE streams can be rejoined.
+            Phase::Decoding(source) => source.restart(Framing::Sse),
+            Phase::Done => {}
         }
     }
 
-    /// Takes in bytes; what they say is added to `out`, also when they fail.
-    fn push(&mut self, bytes: &[u8], out: &mut Vec<Event>) -> Result<Flow, UpstreamError> {
-        if self.feed(bytes)? { self.drain(out) } else { Ok(Flow::More) }
-    }
-
-    /// Takes in bytes; whether they are read.
-    fn feed(&mut self, bytes: &[u8]) -> Result<bool, UpstreamError> {
+    /// Decodes bytes; the events are added to `out`, also those before an error.
+    pub(super) async fn push(&mut self, bytes: &[u8], out: &mut Vec<Event>) -> Result<Flow, UpstreamError> {
         match &mut self.phase {
-            Phase::Over => Ok(true),
-            Phase::Reading(decoder, _) => {
-                decoder.push(bytes);
-                Ok(true)
-            }
-            Phase::Starting(start) => {
+            Phase::Done => return Ok(Flow::Done),
+            Phase::Decoding(source) => source.push(bytes),
+            Phase::Detecting(start) => {
                 start.extend_from_slice(bytes);
-                self.begin(false)
+                if !self.detect(false)? {
+                    return Ok(Flow::More);
+                }
             }
+        }
+        self.decode_frames(out).await
+    }
+
+    /// Decodes a frame that is not part of the stream.
+    pub(super) async fn inject(
+        &mut self,
+        event: &str,
+        data: &str,
+        out: &mut Vec<Event>,
+    ) -> Result<(), UpstreamError> {
+        let (native, position) = (NativeEvent::text(Some(event), data), (self.frames, 0));
+        let decoded = match self.request.native_hooks.clone() {
+            Some(hooks) => self.filter(&*hooks, native, None, position, out).await,
+            None => self.read(&native, position, out.len(), out),
+        };
+        match decoded {
+            Err(error) if matches!(error.kind(), Kind::MalformedFrame { .. }) => {
+                Err(error.with_kind(Kind::MalformedBody(format!("the agent's `{event}`").into())))
+            }
+            decoded => decoded.map(|_| ()),
         }
     }
 
-    /// The stream has ended, in good order or not: what that means for the run.
-    fn end(&mut self, close: Close, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
-        let Some(ended) = self.last_bytes(close)? else { return Ok(()) };
-        let last = self.drain(out);
-        self.conclude(ended, last, out)
-    }
-
-    /// No more bytes come; `None` if the run is over already.
-    fn last_bytes(&mut self, close: Close) -> Result<Option<Ended>, UpstreamError> {
-        let (broken, complete) = match close {
-            Close::Over => return Ok(None),
+    /// Ends the stream: adds the events that the reader derives from the end, and decides on the outcome of the run.
+    pub(super) async fn finish(&mut self, close: Close, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
+        let (broken, is_complete) = match close {
+            Close::Done => return Ok(()),
             Close::Eof => (None, false),
             Close::Complete => (None, true),
-            Close::Broken(failure) => (Some(failure), false),
+            Close::Broken(error) => (Some(error), false),
         };
-        if matches!(self.phase, Phase::Starting(_)) {
-            match (self.begin(true), &broken) {
+        if matches!(self.phase, Phase::Detecting(_)) {
+            match (self.detect(true), &broken) {
                 (Ok(true), _) => {}
                 (Ok(false), None) => return Err(Truncation::Empty.into()),
-                (Err(failure), None) => return Err(failure),
-                // Too little is there to say that it is the wrong thing.
+                (Err(error), None) => return Err(error),
+                // Too few bytes to blame the content.
                 (_, Some(broken)) => return Err(broken.clone()),
             }
         }
-        if let Phase::Reading(decoder, _) = &mut self.phase {
-            decoder.finish();
+        if let Phase::Decoding(source) = &mut self.phase {
+            source.finish();
         }
-        self.ended = true;
-        Ok(Some(Ended { broken, complete }))
-    }
-
-    /// What the end of a stream means whose frames have been read; `last` is what came of them.
-    fn conclude(
-        &mut self,
-        Ended { broken, complete }: Ended,
-        last: Result<Flow, UpstreamError>,
-        out: &mut Vec<Event>,
-    ) -> Result<(), UpstreamError> {
-        let last = last.map_err(|failure| match &broken {
-            Some(broken) if matches!(failure.kind(), Kind::Truncated(_)) => broken.clone(),
-            _ => failure,
+        let last = self.decode_frames(out).await.map_err(|error| match &broken {
+            Some(broken) if matches!(error.kind(), Kind::Truncated(_)) => broken.clone(),
+            _ => error,
         })?;
-        if last == Flow::Over {
+        if last == Flow::Done {
             return Ok(());
         }
-        let end = match &broken {
-            None => StreamEnd::Closed,
-            Some(failure) => failed_by(failure),
+        let verdict = self.end(&broken.as_ref().map_or(StreamEnd::Closed, failed_by), out);
+        let reader_message = match (verdict, out.last().map(|event| &event.body)) {
+            (Verdict::Truncated | Verdict::NoEvents, Some(Body::RunError(error))) => error.message.clone(),
+            _ => Box::default(),
         };
-        self.close(&end, out);
-        match out.last().map(|event| &event.body) {
-            Some(Body::RunFinished(_)) => Ok(()),
-            Some(Body::RunError(error)) => {
-                let failure = match (error.code.as_deref(), broken) {
-                    (Some(code), Some(broken)) if code == broken.code() => broken,
-                    (Some(TRUNCATED), _) => Truncation::Reader(error.message.clone()).into(),
-                    (Some(NO_EVENTS), _) if self.frames == 0 => Truncation::Empty.into(),
-                    (Some(NO_EVENTS), _) => Kind::BadContent(error.message.to_string().into()).into(),
-                    // The agent's own word.
-                    _ => return Ok(()),
-                };
-                out.pop();
-                Err(failure)
-            }
-            _ if complete && self.frames > 0 => Ok(()),
+        if matches!(verdict, Verdict::Failed | Verdict::Truncated | Verdict::NoEvents) {
+            // The returned error replaces the reader's RUN_ERROR.
+            out.pop();
+        }
+        match verdict {
+            Verdict::Complete => Ok(()),
+            Verdict::Unfinished if is_complete && self.frames > 0 => Ok(()),
+            Verdict::Truncated => Err(Truncation::Reader(reader_message).into()),
+            Verdict::NoEvents if self.frames == 0 => Err(Truncation::Empty.into()),
+            Verdict::NoEvents => Err(Kind::BadContent(reader_message.into_string().into()).into()),
             _ => Err(broken.unwrap_or_else(|| Truncation::Stream.into())),
         }
     }
 
-    /// Tells framing and format from the first bytes, if they suffice.
-    fn begin(&mut self, whole: bool) -> Result<bool, UpstreamError> {
-        let Phase::Starting(start) = &self.phase else { return Ok(true) };
+    /// Detects framing and format from the first bytes; whether they suffice.
+    fn detect(&mut self, is_whole: bool) -> Result<bool, UpstreamError> {
+        let Phase::Detecting(start) = &self.phase else { return Ok(true) };
         let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
-        let Some(begins) = text.iter().position(|byte| !byte.is_ascii_whitespace()) else {
+        let Some(first) = text.iter().position(|byte| !byte.is_ascii_whitespace()) else {
             return match start.len() {
-                // Nothing but white space, and far too much of it.
-                PEEK.. => Err(self.not_events()),
+                // Only white space, and far too much of it.
+                PEEK.. => Err(self.not_an_event_stream()),
                 _ => Ok(false),
             };
         };
-        let text = &text[begins..];
-        let sure = whole || start.len() >= PEEK || start.first() == Some(&0);
-        if !sure && !text.contains(&b'\n') && !text.contains(&b'\r') {
+        let text = &text[first..];
+        let is_enough = is_whole || start.len() >= PEEK || start.first() == Some(&0);
+        if !is_enough && !text.contains(&b'\n') && !text.contains(&b'\r') {
             return Ok(false);
         }
         if text.first() == Some(&b'<') {
-            return Err(self.not_events());
+            return Err(self.not_an_event_stream());
         }
-        let found = match self.language.format {
-            Some(format) => framing(format, start, text, self.hint).map(|framing| (format, framing)),
-            None => match agentwire_core::source::detect_format(start, sure) {
-                None if !sure => return Ok(false),
-                found => found,
+        let detected = match self.expected.format {
+            Some(format) => {
+                detect_framing(format, start, text, self.framing_hint).map(|framing| (format, framing))
+            }
+            None => match detect_format(start, is_enough) {
+                None if !is_enough => return Ok(false),
+                detected => detected,
             },
         };
-        let Some((format, framing)) = found else { return Err(self.not_events()) };
-        self.language.format = Some(format);
-        let Some(reader) = self.reader(format) else { return Err(self.not_events()) };
-        let mut decoder = Decoder::new(framing, self.request.limits.max_frame);
-        decoder.push(start);
-        self.phase = Phase::Reading(Box::new(decoder), reader);
+        let source = detected.and_then(|(format, framing)| {
+            self.expected.format = Some(format);
+            self.source(format, framing)
+        });
+        let (Some(mut source), Phase::Detecting(start)) = (source, &self.phase) else {
+            return Err(self.not_an_event_stream());
+        };
+        source.push(start);
+        self.phase = Phase::Decoding(Box::new(source));
         Ok(true)
     }
 
-    fn reader(&self, format: &Format) -> Option<Box<dyn Reader>> {
+    fn source(&self, format: &Format, framing: Framing) -> Option<Source> {
         let input = &self.request.input;
-        let options = self.language.options.clone().for_request((**input).clone());
-        let setup = Setup { thread: input.thread.clone(), run: input.run.clone(), options: &options };
-        format.reader.map(|make| make(&setup))
+        let options = SourceOptions {
+            thread: input.thread.clone(),
+            run: input.run.clone(),
+            options: self.expected.options.clone().for_request((**input).clone()),
+            max_frame: self.request.limits.max_frame,
+            ..SourceOptions::default()
+        };
+        Source::new(format, framing, &options)
     }
 
-    fn not_events(&mut self) -> UpstreamError {
-        let start = match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Starting(start) => start,
+    fn not_an_event_stream(&mut self) -> UpstreamError {
+        let start = match std::mem::replace(&mut self.phase, Phase::Done) {
+            Phase::Detecting(start) => start,
             _ => Vec::new(),
         };
         let message = "the agent answered with something that is not an event stream";
@@ -302,151 +307,259 @@ impl UpstreamDecoder {
             .with_detail(format!("it begins with `{}`", excerpt(&start).escape_debug()))
     }
 
-    fn drain(&mut self, out: &mut Vec<Event>) -> Result<Flow, UpstreamError> {
-        let Phase::Reading(decoder, reader) = &mut self.phase else { return Ok(Flow::Over) };
-        let failure = loop {
-            let before = out.len();
-            match decoder.next_frame() {
+    /// Decodes all whole frames.
+    async fn decode_frames(&mut self, out: &mut Vec<Event>) -> Result<Flow, UpstreamError> {
+        loop {
+            let Phase::Decoding(source) = &mut self.phase else { return Ok(Flow::Done) };
+            let (frames, reader) = source.parts();
+            let frame = match frames.next_frame() {
                 None => return Ok(Flow::More),
-                Some(Ok(frame)) => {
-                    self.frames += 1;
-                    if is_repeated(&frame, &mut self.joined, &mut self.last_id) {
-                        continue;
-                    }
-                    let read = reader.read(&frame, out);
-                    if cut_behind_terminal(out, before) {
-                        self.phase = Phase::Over;
-                        return self.said_last(out, before).map(|()| Flow::Over);
-                    }
-                    self.said |= says_something(&out[before..]);
-                    if let Err(error) = read {
-                        break malformed(&frame, &error, self.ended);
-                    }
-                }
-                Some(Err(error)) => break not_a_frame(&error),
+                Some(Err(error)) => return Err(self.fail(input_error(error), out)),
+                Some(Ok(frame)) => frame,
+            };
+            self.frames += 1;
+            let is_earlier = self.expected.format.and_then(|format| format.is_earlier_id);
+            if is_repeated(&frame, is_earlier, &mut self.last_hash, &mut self.last_id) {
+                continue;
             }
-        };
-        Err(self.fail(failure, out))
+            let decoded = match &self.request.native_hooks {
+                None => {
+                    let before = out.len();
+                    let read = reader.read_frame(&frame, out);
+                    self.accept(read, before, out)
+                }
+                Some(hooks) => {
+                    let (native, hooks) = (NativeEvent::from_frame(&frame), Arc::clone(hooks));
+                    let position = (frame.index, frame.offset);
+                    // The timeout counts from now: the event itself arrived in time.
+                    let deadline = hooks.timeout().map(|time| Instant::now() + time.min(FOREVER));
+                    // Boxed, so that the future of a run without hooks has no room for theirs.
+                    let decoded = Box::pin(self.filter(&*hooks, native, deadline, position, out)).await;
+                    self.native_wait.since = Instant::now();
+                    decoded
+                }
+            };
+            match decoded {
+                Ok(Flow::More) => {}
+                Ok(Flow::Done) => return Ok(Flow::Done),
+                Err(error) => return Err(self.fail(error, out)),
+            }
+        }
     }
 
-    /// What the run's last event means. An error of chat completions before the first word is what other servers say by
-    /// a status, so its words are for the log as well.
-    fn said_last(&self, out: &mut Vec<Event>, before: usize) -> Result<(), UpstreamError> {
-        let begun = self.said || says_something(&out[before..out.len() - 1]);
-        let refuses = self.language.format.is_some_and(|format| format.name == openai::FORMAT.name);
-        match out.pop_if(|event| refuses && !begun && matches!(event.body, Body::RunError(_))) {
+    /// Filters a native event with the hooks, and decodes the events that they let through.
+    async fn filter(
+        &mut self,
+        hooks: &dyn NativeHooks,
+        native: NativeEvent,
+        deadline: Option<Instant>,
+        position: (u64, u64),
+        out: &mut Vec<Event>,
+    ) -> Result<Flow, UpstreamError> {
+        let mut natives = Vec::new();
+        if hooks.filter(native, deadline, &mut natives).await?.is_none() {
+            return self.fall_back(out).await.map(|()| Flow::Done);
+        }
+        for native in natives {
+            if self.translate(hooks, native, position, out).await? == Flow::Done {
+                return Ok(Flow::Done);
+            }
+        }
+        Ok(Flow::More)
+    }
+
+    /// Decodes a native event as the hooks decide.
+    async fn translate(
+        &mut self,
+        hooks: &dyn NativeHooks,
+        native: NativeEvent,
+        position: (u64, u64),
+        out: &mut Vec<Event>,
+    ) -> Result<Flow, UpstreamError> {
+        let before = out.len();
+        match hooks.translate(&native, out).await? {
+            Translation::Default => self.read(&native, position, before, out),
+            Translation::Replace(other) => self.read(&other, position, before, out),
+            Translation::Skip => self.accept(Ok(()), before, out),
+        }
+    }
+
+    /// Decodes a native event; the events after `before` belong to it.
+    fn read(
+        &mut self,
+        native: &NativeEvent,
+        (index, offset): (u64, u64),
+        before: usize,
+        out: &mut Vec<Event>,
+    ) -> Result<Flow, UpstreamError> {
+        let read = match &mut self.phase {
+            Phase::Decoding(source) => source.read_frame(&native.to_frame(index, offset), out),
+            _ => Ok(()),
+        };
+        self.accept(read, before, out)
+    }
+
+    /// Looks for the end of the run in the events after `before`.
+    fn accept(
+        &mut self,
+        read: Result<(), InputError>,
+        before: usize,
+        out: &mut Vec<Event>,
+    ) -> Result<Flow, UpstreamError> {
+        if !truncate_after_terminal(out, before) {
+            self.has_output |= has_output(&out[before..]);
+            return read.map(|()| Flow::More).map_err(input_error);
+        }
+        self.phase = Phase::Done;
+        let is_first = !self.has_output && !has_output(&out[before..out.len() - 1]);
+        let is_refusal = is_first && self.expected.format.is_some_and(|format| format.early_error_is_refusal);
+        match out.pop_if(|event| is_refusal && matches!(event.body, Body::RunError(_))) {
+            // Other servers express this by a status, so its text is for the log as well.
             Some(Event { body: Body::RunError(error), .. }) => {
                 let code = error.code.as_deref().unwrap_or_default();
-                let detail = bounded(format!("{code}: {}", error.message));
                 Err(UpstreamError::from(Kind::Failed("the agent's server answered with an error".into()))
-                    .with_detail(detail))
+                    .with_detail(bounded(format!("{code}: {}", error.message))))
             }
-            _ => Ok(()),
+            _ => Ok(Flow::Done),
         }
     }
 
-    /// The stream cannot be read any further.
-    fn fail(&mut self, failure: UpstreamError, out: &mut Vec<Event>) -> UpstreamError {
-        self.close(&failed_by(&failure), out);
-        // The failure says it.
-        out.pop_if(|event| matches!(&event.body, Body::RunError(error) if error.code.as_deref() == Some(failure.code())));
-        failure
+    /// Ends a stream that cannot be decoded any further.
+    fn fail(&mut self, error: UpstreamError, out: &mut Vec<Event>) -> UpstreamError {
+        if self.end(&failed_by(&error), out) == Verdict::Failed {
+            // The returned error replaces the reader's RUN_ERROR.
+            out.pop();
+        }
+        error
     }
 
-    /// Lets the reader say what it held back.
-    fn close(&mut self, end: &StreamEnd, out: &mut Vec<Event>) {
-        if let Phase::Reading(_, mut reader) = std::mem::replace(&mut self.phase, Phase::Over) {
-            let before = out.len();
-            reader.end(end, out);
-            cut_behind_terminal(out, before);
+    /// Adds the events that the reader kept back.
+    fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>) -> Verdict {
+        let Phase::Decoding(mut source) = std::mem::replace(&mut self.phase, Phase::Done) else {
+            return Verdict::Unfinished;
+        };
+        let before = out.len();
+        let verdict = source.end(end, out);
+        truncate_after_terminal(out, before);
+        verdict
+    }
+
+    fn native_timeout(&self) -> Option<tokio::time::Duration> {
+        self.request.native_hooks.as_ref()?.timeout()
+    }
+
+    /// Returns when the next native event is overdue; never without such a timeout.
+    fn native_deadline(&self) -> impl Future<Output = ()> + use<> {
+        let deadline = self.native_timeout().map(|time| self.native_wait.since + time.min(FOREVER));
+        async move {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
         }
+    }
+
+    /// Restarts the wait for the next native event, after events were passed on. Bytes without a frame do not count.
+    fn restart_native_wait(&mut self) {
+        if self.native_wait.frames != self.frames && self.native_timeout().is_some() {
+            (self.native_wait.frames, self.native_wait.since) = (self.frames, Instant::now());
+        }
+    }
+
+    /// Replaces the rest of the stream by the events of the hooks' fallback.
+    async fn fall_back(&mut self, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
+        let Some(hooks) = self.request.native_hooks.clone() else { return Ok(()) };
+        self.native_wait.has_fallen_back = true;
+        let before = out.len();
+        let natives = hooks.fallback(out).await?;
+        if out.len() == before && natives.is_empty() {
+            self.phase = Phase::Done;
+            return Err(UpstreamTimeout::NativeEvent(hooks.timeout().unwrap_or_default()).into());
+        }
+        if let (Phase::Detecting(_), false) = (&self.phase, natives.is_empty()) {
+            let source = self.expected.format.and_then(|format| self.source(format, Framing::Sse));
+            let unknown = || {
+                let detail = "the fallback cannot be decoded: the agent's stream has not shown its format";
+                UpstreamError::from(Kind::Hook).with_detail(detail)
+            };
+            self.phase = Phase::Decoding(Box::new(source.ok_or_else(unknown)?));
+        }
+        for native in natives {
+            if self.translate(&*hooks, native, (self.frames, 0), out).await? == Flow::Done {
+                break;
+            }
+        }
+        self.phase = Phase::Done;
+        Ok(())
     }
 }
 
-/// The framing of a stream of `format` that begins with `start`: white space, and then `text`.
-fn framing(format: &Format, start: &[u8], text: &[u8], hint: Option<Framing>) -> Option<Framing> {
+/// The framing of a stream of `format` that starts with `start`: white space, and then `text`.
+fn detect_framing(format: &Format, start: &[u8], text: &[u8], hint: Option<Framing>) -> Option<Framing> {
     let hint = hint.filter(|hint| format.reads.contains(hint));
     match (detect(start, format.reads), hint) {
-        // One line of several cannot be told from a document of one line.
+        // One line of several looks like a document of one line.
         (Some(Framing::Array), Some(Framing::Lines)) if !text.starts_with(b"[") => hint,
         (None, Some(Framing::Sse)) => hint,
-        (found, _) => found,
+        (detected, _) => detected,
     }
 }
 
-/// Whether a stream that was joined says something once more. Remembers where it is.
-fn is_repeated(frame: &Frame<'_>, joined: &mut Option<u64>, last_id: &mut Option<Box<str>>) -> bool {
-    if let (Some(said), Some(id)) = (joined, frame.id) {
-        // Servers say once more what came while they looked up what to repeat.
-        let now = hash_of(frame);
+/// Whether a frame of a rejoined stream was decoded before. Updates the position.
+fn is_repeated(
+    frame: &Frame<'_>,
+    is_earlier: Option<fn(&str, &str) -> bool>,
+    last_hash: &mut Option<u64>,
+    last_id: &mut Option<Box<str>>,
+) -> bool {
+    let Some(id) = frame.id else { return false };
+    if let Some(last_hash) = last_hash {
+        // Servers repeat frames that arrived while they looked up where to continue.
+        let hash = hash_of(frame);
         let last = last_id.as_deref().unwrap_or_default();
         // The `id` of a frame without one is that of the frame before.
-        if is_before(id, last) || (id == last && now == *said) {
+        if is_earlier.is_some_and(|is_earlier| is_earlier(id, last)) || (id == last && hash == *last_hash) {
             return true;
         }
-        *said = now;
+        *last_hash = hash;
     }
-    if let Some(id) = frame.id
-        && last_id.as_deref() != Some(id)
-    {
+    if last_id.as_deref() != Some(id) {
         *last_id = Some(id.into());
     }
     false
 }
 
-/// A frame that its reader did not understand; `ended` if no more bytes come.
-fn malformed(frame: &Frame<'_>, error: &ReadError, ended: bool) -> UpstreamError {
-    if ended && is_half(frame.text()) {
-        return UpstreamError::from(Truncation::Stream).with_detail(bounded(error.to_string()));
-    }
-    let kind = Kind::MalformedFrame { frame: frame.index + 1, offset: frame.offset, problem: None };
-    UpstreamError::from(kind).with_detail(bounded(error.to_string()))
-}
-
-/// Bytes that are no frame.
-fn not_a_frame(error: &FrameError) -> UpstreamError {
-    let (frame, offset, problem) = (error.index + 1, error.offset, error.problem);
-    match problem {
-        FrameProblem::TooLarge { .. } => {
-            let message = format!("frame {frame} at byte {offset} of the agent's stream {problem}");
-            Kind::LimitExceeded(message.into()).into()
-        }
-        FrameProblem::Truncated => Truncation::Frame { frame, offset }.into(),
-        problem => Kind::MalformedFrame { frame, offset, problem: Some(problem) }.into(),
-    }
-}
-
-/// Whether the end of a JSON text is missing.
-fn is_half(text: &str) -> bool {
-    let ends_early =
-        |text: &str| serde_json::from_str::<serde::de::IgnoredAny>(text).is_err_and(|error| error.is_eof());
-    // A number that was cut in its middle is called invalid, unless a digit follows.
-    ends_early(text) || ends_early(&format!("{text}0"))
-}
-
-/// What a frame says, as a hash.
 fn hash_of(frame: &Frame<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (frame.event, frame.text()).hash(&mut hasher);
     hasher.finish()
 }
 
-/// Whether one `id` comes before another, where they count: `7`, or `1794794303715-0`.
-fn is_before(id: &str, other: &str) -> bool {
-    let number = |id: &str| {
-        let (time, count) = id.split_once('-').unwrap_or((id, "0"));
-        Some((time.parse::<u64>().ok()?, count.parse::<u64>().ok()?))
-    };
-    matches!((number(id), number(other)), (Some(id), Some(other)) if id < other)
+/// The error of a stream whose frame or event is malformed.
+fn input_error(InputError { index, offset, problem, .. }: InputError) -> UpstreamError {
+    let frame = index + 1;
+    match problem {
+        InputProblem::Frame(problem @ FrameProblem::TooLarge { .. }) => {
+            let message = format!("frame {frame} at byte {offset} of the agent's stream {problem}");
+            Kind::LimitExceeded(message.into()).into()
+        }
+        InputProblem::Frame(FrameProblem::Truncated) => Truncation::Frame { frame, offset }.into(),
+        InputProblem::Frame(problem) => Kind::MalformedFrame { frame, offset, problem: Some(problem) }.into(),
+        InputProblem::Incomplete(error) => {
+            UpstreamError::from(Truncation::Stream).with_detail(bounded(error.to_string()))
+        }
+        problem => UpstreamError::from(Kind::MalformedFrame { frame, offset, problem: None })
+            .with_detail(bounded(problem.to_string())),
+    }
 }
 
-/// Whether events say more than that the run has begun.
-fn says_something(events: &[Event]) -> bool {
+/// Whether there is an event other than RUN_STARTED.
+fn has_output(events: &[Event]) -> bool {
     events.iter().any(|event| !matches!(event.body, Body::RunStarted(_)))
 }
 
-/// Removes what follows a terminal event among those behind `before`; whether there is one.
-fn cut_behind_terminal(out: &mut Vec<Event>, before: usize) -> bool {
+/// Removes the events after the first terminal event from `before` on; whether there is one.
+fn truncate_after_terminal(out: &mut Vec<Event>, before: usize) -> bool {
     match out[before..].iter().position(Event::is_terminal) {
         Some(at) => {
             out.truncate(before + at + 1);
@@ -456,164 +569,109 @@ fn cut_behind_terminal(out: &mut Vec<Event>, before: usize) -> bool {
     }
 }
 
-/// The end of a stream that an error has ended, for the reader.
+/// The end of a stream with an error, for its reader.
 fn failed_by(error: &UpstreamError) -> StreamEnd {
     StreamEnd::Failed { code: error.code().into(), message: error.to_string().into() }
 }
 
-/// The connection broke in the middle of the stream.
-pub(super) fn broken(error: impl fmt::Display) -> UpstreamError {
+/// The error of a connection that broke within the stream.
+pub(super) fn connection_lost(error: impl fmt::Display) -> UpstreamError {
     UpstreamError::from(Truncation::Connection).with_detail(error.to_string())
 }
 
-/// As much of `bytes` as goes to the log.
+/// The start of `bytes`, for the log.
 pub(super) fn excerpt(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(DETAIL)]).into_owned()
+    String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_DETAIL)]).into_owned()
 }
 
 fn bounded(text: String) -> String {
-    if text.len() <= DETAIL { text } else { excerpt(text.as_bytes()) }
+    if text.len() <= MAX_DETAIL { text } else { excerpt(text.as_bytes()) }
 }
 
-/// How long a stream may be silent. Bytes count, whatever they say.
-#[derive(Clone, Debug)]
-pub(super) struct StreamTimeouts {
-    /// From when on the first byte is waited for, and for how long.
-    first: Option<(Instant, Duration)>,
-    idle: Option<Duration>,
-    /// While a run is held, nobody waits.
-    pauses: Pauses,
-}
-
-impl StreamTimeouts {
-    /// Begins to wait for the first byte.
-    pub(super) fn begin(request: &Request) -> Self {
-        let first = request.timeouts.first_byte.map(|time| (Instant::now(), time));
-        Self { first, idle: request.timeouts.idle, pauses: request.pauses.clone() }
-    }
-
-    /// When what is waited for since then is late.
-    fn due(&self, since: Instant, time: Duration) -> Instant {
-        self.pauses.since(since) + time.min(FOR_EVER)
-    }
-
-    /// For what is not the stream itself.
-    pub(super) async fn first<T>(&self, future: impl Future<Output = T>) -> Result<T, UpstreamError> {
-        let Some((since, time)) = self.first else { return Ok(future.await) };
-        let mut future = pin!(future);
-        loop {
-            let due = self.due(since, time);
-            match tokio::time::timeout_at(due, &mut future).await {
-                Ok(done) => return Ok(done),
-                Err(_) if self.due(since, time) > due => {}
-                Err(_) => return Err(UpstreamTimeout::FirstByte(time).into()),
-            }
-        }
-    }
-}
-
-/// What is known about the end of a stream.
-struct Ended {
-    /// Why it is not in good order.
-    broken: Option<UpstreamError>,
-    /// Whether its source says that it is complete.
-    complete: bool,
-}
-
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Debug)]
 pub(super) enum Close {
-    /// With the run.
-    Over,
-    /// In good order.
+    /// The run has ended.
+    Done,
+    /// The stream was closed.
     Eof,
-    /// In good order, and its source says that it is complete.
+    /// The stream was closed, and its producer confirms that it is complete.
     Complete,
-    /// Not in good order.
+    /// The stream broke.
     Broken(UpstreamError),
 }
 
-/// Reads a stream until it or its run ends. What was said is in the sink by then, also on failure.
+/// Reads a stream until it or its run ends. All decoded events are in the sink when this returns, also on error.
 ///
 /// # Cancel safety
 /// Dropping the future drops the stream, and with it the connection.
 pub(super) async fn pump<E: fmt::Display>(
     bytes: impl Stream<Item = Result<Bytes, E>>,
-    intake: &mut UpstreamDecoder,
+    decoder: &mut UpstreamDecoder,
     timeouts: StreamTimeouts,
     sink: &EventSink,
 ) -> Result<Close, UpstreamError> {
     let mut bytes = pin!(bytes);
     let mut events = Vec::new();
-    // One timer for the whole stream: it looks at `since` when it fires, and is set anew only then.
-    let mut timer = pin!(sleep_until(Instant::now() + FOR_EVER));
-    if let Some((since, time)) = timeouts.first {
-        timer.as_mut().reset(timeouts.due(since, time));
-    }
-    let mut begun = false;
+    // One timer for the whole stream. It is not reset by each chunk: when it fires, it compares with `since`.
+    let never = || Instant::now() + FOREVER;
+    let first = timeouts.next(false, Instant::now());
+    let mut timer = pin!(sleep_until(first.map_or_else(never, |(deadline, _)| deadline)));
+    let mut has_started = false;
     loop {
         let since = Instant::now();
         let chunk = loop {
             tokio::select! {
                 biased;
                 chunk = bytes.next() => break chunk,
-                () = &mut timer => {
-                    let due = match (begun, timeouts.first, timeouts.idle) {
-                        (false, Some((since, time)), _) => Some((timeouts.due(since, time), UpstreamTimeout::FirstByte(time))),
-                        (false, None, _) | (true, _, None) => None,
-                        (true, _, Some(time)) => Some((timeouts.due(since, time), UpstreamTimeout::Idle(time))),
-                    };
-                    match due {
-                        Some((due, timeout)) if due <= Instant::now() => {
-                            let failure = UpstreamError::from(timeout);
-                            intake.wind_up(Close::Broken(failure.clone()), &mut events).await.ok();
-                            events.pop_if(|event| event.is_terminal());
-                            sink.send_all(&mut events).await?;
-                            return Err(failure);
-                        }
-                        Some((due, _)) => timer.as_mut().reset(due),
-                        None => timer.as_mut().reset(Instant::now() + FOR_EVER),
+                () = &mut timer => match timeouts.next(has_started, since) {
+                    Some((deadline, timeout)) if deadline <= Instant::now() => {
+                        let error = UpstreamError::from(timeout);
+                        decoder.finish(Close::Broken(error.clone()), &mut events).await.ok();
+                        events.pop_if(|event| event.is_terminal());
+                        sink.send_all(&mut events).await?;
+                        return Err(error);
                     }
-                }
-                () = intake.overdue(), if intake.has_deadline() => {
-                    let said = intake.fall_back(&mut events).await;
+                    next => timer.as_mut().reset(next.map_or_else(never, |(deadline, _)| deadline)),
+                },
+                () = decoder.native_deadline(), if decoder.native_timeout().is_some() => {
+                    let fallback = decoder.fall_back(&mut events).await;
                     sink.send_all(&mut events).await?;
-                    return said.map(|()| Close::Over);
+                    return fallback.map(|()| Close::Done);
                 }
             }
         };
         let chunk = match chunk {
             None => return Ok(Close::Eof),
-            Some(Err(error)) => return Ok(Close::Broken(broken(error))),
+            Some(Err(error)) => return Ok(Close::Broken(connection_lost(error))),
             Some(Ok(chunk)) if chunk.is_empty() => continue,
             Some(Ok(chunk)) => chunk,
         };
-        if !begun {
-            begun = true;
-            let idle = timeouts.idle.unwrap_or(FOR_EVER).min(FOR_EVER);
-            timer.as_mut().reset(Instant::now() + idle);
+        if !has_started {
+            has_started = true;
+            let next = timeouts.next(true, Instant::now());
+            timer.as_mut().reset(next.map_or_else(never, |(deadline, _)| deadline));
         }
-        let flow = intake.take(&chunk, &mut events).await;
+        let flow = decoder.push(&chunk, &mut events).await;
         sink.send_all(&mut events).await?;
-        intake.wait_again();
-        if flow? == Flow::Over {
-            return Ok(Close::Over);
+        decoder.restart_native_wait();
+        if flow? == Flow::Done {
+            return Ok(Close::Done);
         }
     }
 }
 
-/// Says what the end of a stream means, and passes on what the reader held back.
+/// Ends a stream and passes on the events that the reader kept back.
 pub(super) async fn finish(
-    intake: &mut UpstreamDecoder,
+    decoder: &mut UpstreamDecoder,
     close: Close,
     sink: &EventSink,
 ) -> Result<(), UpstreamError> {
     let mut events = Vec::new();
-    let end = intake.wind_up(close, &mut events).await;
+    let end = decoder.finish(close, &mut events).await;
     sink.send_all(&mut events).await?;
     end
 }
 
-mod hooks;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The body of an answer, as it comes from the socket.
+//! The body of a response, read from its socket.
 
 use std::{
     io,
@@ -14,32 +14,32 @@ use tokio::{
     net::TcpStream,
 };
 
-/// How much is read at once: a few hundred events of a fast stream, so that an append holds as many as it may. It is on
-/// the stack, so that a stream that says nothing holds nothing.
-const READ: usize = 64 << 10;
+/// The number of bytes read at once: a few hundred events of a fast stream, so that one append contains many. The buffer
+/// is on the stack, so that an idle stream holds no memory.
+const READ_SIZE: usize = 64 << 10;
 
-/// The longest line with the size of a chunk, and the most bytes of fields behind the last one: what hyper takes.
+/// The longest line of a chunk size, and the largest trailer: the limits of hyper.
 const MAX_LINE: usize = 16 << 10;
 
-/// A body that is read from its socket.
-pub(super) struct Body {
+/// The body of a response.
+pub(super) struct DirectBody {
     stream: TcpStream,
-    decoder: Decoder,
-    /// What was decoded and not yet taken.
+    decoder: BodyDecoder,
+    /// Decoded bytes.
     plain: BytesMut,
     problem: Option<io::Error>,
 }
 
-impl Body {
-    /// A body that begins with `start` and goes on in `stream`.
-    pub(super) fn new(stream: TcpStream, mut decoder: Decoder, start: &[u8]) -> Self {
+impl DirectBody {
+    /// A body that starts with `start` and continues in `stream`.
+    pub(super) fn new(stream: TcpStream, mut decoder: BodyDecoder, start: &[u8]) -> Self {
         let mut plain = BytesMut::new();
         let problem = decoder.push(start, &mut plain).err();
         Self { stream, decoder, plain, problem }
     }
 }
 
-impl hyper::body::Body for Body {
+impl hyper::body::Body for DirectBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -53,13 +53,13 @@ impl hyper::body::Body for Body {
                 return Poll::Ready(Some(Ok(Frame::data(body.plain.split().freeze()))));
             }
             if let Some(problem) = body.problem.take() {
-                body.decoder = Decoder::default();
+                body.decoder = BodyDecoder::default();
                 return Poll::Ready(Some(Err(problem)));
             }
             if body.decoder.is_done() {
                 return Poll::Ready(None);
             }
-            let mut room = [MaybeUninit::uninit(); READ];
+            let mut room = [MaybeUninit::uninit(); READ_SIZE];
             let mut read = ReadBuf::uninit(&mut room);
             let result = ready!(Pin::new(&mut body.stream).poll_read(cx, &mut read));
             body.problem = match result {
@@ -71,25 +71,25 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// Takes the framing of HTTP off a body. Does no I/O; any cut of the bytes gives the same body.
+/// Decodes the transfer coding of a body. Does no I/O; any split of the bytes gives the same body.
 #[derive(Debug, Default)]
-pub(super) struct Decoder(Next);
+pub(super) struct BodyDecoder(Next);
 
-/// What comes next.
+/// The next part of the body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Next {
     #[default]
     Nothing,
-    /// Anything, until the connection is closed.
+    /// Bytes until the connection is closed.
     Anything,
-    /// So many bytes.
+    /// The given number of bytes.
     Length(u64),
-    /// The size of a chunk; how many digits there were.
+    /// The size of a chunk, and the number of its digits so far.
     Size {
         size: u64,
         digits: u8,
     },
-    /// What may follow the size in its line; how long it is so far.
+    /// The extension after the size, and its length so far.
     Extension {
         size: u64,
         length: usize,
@@ -100,7 +100,7 @@ enum Next {
     Chunk(u64),
     ChunkEnd,
     ChunkLineEnd,
-    /// Fields behind the last chunk: how many bytes, and how many of them in this line.
+    /// The trailer: its length so far, and that of its current line.
     Trailer {
         length: usize,
         line: usize,
@@ -111,7 +111,7 @@ enum Next {
     },
 }
 
-impl Decoder {
+impl BodyDecoder {
     pub(super) fn chunked() -> Self {
         Self(Next::Size { size: 0, digits: 0 })
     }
@@ -128,7 +128,7 @@ impl Decoder {
         self.0 == Next::Nothing
     }
 
-    /// The connection was closed.
+    /// Handles the close of the connection.
     fn close(&mut self) -> io::Result<()> {
         match std::mem::take(&mut self.0) {
             Next::Nothing | Next::Anything => Ok(()),
@@ -136,11 +136,11 @@ impl Decoder {
         }
     }
 
-    /// Takes in bytes; what they hold of the body is added to `plain`, also when they are wrong.
+    /// Decodes bytes into `plain`, also those before an error.
     fn push(&mut self, mut bytes: &[u8], plain: &mut BytesMut) -> io::Result<()> {
         while let Some((&byte, rest)) = bytes.split_first() {
             self.0 = match self.0 {
-                // Nobody asked for what comes behind the end.
+                // Bytes after the end are ignored.
                 Next::Nothing => return Ok(()),
                 Next::Anything => {
                     plain.extend_from_slice(bytes);
@@ -205,8 +205,8 @@ fn wrong(problem: &'static str) -> io::Error {
 mod tests {
     use super::*;
 
-    /// The body, whether it is whole, and what is wrong with it; the same for any cut of the bytes.
-    fn decode(make: fn() -> Decoder, bytes: &[u8]) -> (String, Result<bool, String>) {
+    /// The body, and whether it is complete or an error; the same for any split of the bytes.
+    fn decode(make: fn() -> BodyDecoder, bytes: &[u8]) -> (String, Result<bool, String>) {
         let read = |pieces: &mut dyn Iterator<Item = &[u8]>| {
             let (mut decoder, mut plain) = (make(), BytesMut::new());
             let mut result = Ok(());
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together() {
+    fn chunks_are_joined() {
         let done = |text: &str| (text.to_owned(), Ok(true));
         for (bytes, text) in [
             ("0\r\n\r\n", ""),
@@ -235,12 +235,12 @@ mod tests {
             ("1 \r\na\r\n0 ;a\r\nx-a: b\r\ny: z\r\n\r\n", "a"),
             ("2\r\n\r\n\r\n0\r\n\r\nbehind the end", "\r\n"),
         ] {
-            assert_eq!(decode(Decoder::chunked, bytes.as_bytes()), done(text), "{bytes:?}");
+            assert_eq!(decode(BodyDecoder::chunked, bytes.as_bytes()), done(text), "{bytes:?}");
         }
     }
 
     #[test]
-    fn a_chunk_that_is_none_is_refused_behind_what_was_said() {
+    fn malformed_chunks_are_errors_after_the_valid_ones() {
         for (bytes, text) in [
             ("x", ""),
             ("\r\n", ""),
@@ -251,24 +251,24 @@ mod tests {
             ("3\r\nabc\r\n11111111111111111\r\n", "abc"),
             ("3\r\nabc\r\n0;a\n\r\n", "abc"),
         ] {
-            let (said, result) = decode(Decoder::chunked, bytes.as_bytes());
-            assert!(said == text && result.is_err(), "{bytes:?}: {said:?} {result:?}");
+            let (body, result) = decode(BodyDecoder::chunked, bytes.as_bytes());
+            assert!(body == text && result.is_err(), "{bytes:?}: {body:?} {result:?}");
         }
         for endless in [[b"1;".as_slice(), &[b'a'; 2 * MAX_LINE]], [b"0\r\n", &[b'a'; 2 * MAX_LINE]]] {
-            let result = Decoder::chunked().push(&endless.concat(), &mut BytesMut::new());
+            let result = BodyDecoder::chunked().push(&endless.concat(), &mut BytesMut::new());
             assert!(result.is_err(), "{result:?}");
         }
     }
 
     #[test]
-    fn a_length_is_kept_and_what_has_none_ends_with_the_connection() {
-        assert_eq!(decode(|| Decoder::of_length(3), b"abcd"), ("abc".to_owned(), Ok(true)));
-        assert_eq!(decode(|| Decoder::of_length(5), b"abcd"), ("abcd".to_owned(), Ok(false)));
-        assert_eq!(decode(|| Decoder::of_length(0), b"abcd"), (String::new(), Ok(true)));
-        assert_eq!(decode(Decoder::until_closed, b"abcd"), ("abcd".to_owned(), Ok(false)));
-        assert!(Decoder::until_closed().close().is_ok());
-        assert!(Decoder::of_length(0).close().is_ok());
-        assert!(Decoder::of_length(1).close().is_err());
-        assert!(Decoder::chunked().close().is_err());
+    fn a_body_ends_by_its_length_or_with_the_connection() {
+        assert_eq!(decode(|| BodyDecoder::of_length(3), b"abcd"), ("abc".to_owned(), Ok(true)));
+        assert_eq!(decode(|| BodyDecoder::of_length(5), b"abcd"), ("abcd".to_owned(), Ok(false)));
+        assert_eq!(decode(|| BodyDecoder::of_length(0), b"abcd"), (String::new(), Ok(true)));
+        assert_eq!(decode(BodyDecoder::until_closed, b"abcd"), ("abcd".to_owned(), Ok(false)));
+        assert!(BodyDecoder::until_closed().close().is_ok());
+        assert!(BodyDecoder::of_length(0).close().is_ok());
+        assert!(BodyDecoder::of_length(1).close().is_err());
+        assert!(BodyDecoder::chunked().close().is_err());
     }
 }

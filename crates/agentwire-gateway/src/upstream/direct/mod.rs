@@ -1,9 +1,12 @@
-//! A plain HTTP connection that belongs to the run that reads it.
+//! A plain HTTP/1.1 connection that is read in the task of its run.
 //!
-//! A client with a pool gives each connection a task of its own, which hands over one chunk of the body at a time.
-//! For a stream of small events that is two more task switches each, and an agent that is faster than the log has its
-//! events written down one by one. Here whoever reads the body reads the socket: what one read brought is one piece.
-//! A run uses its connection once, so there is nothing to pool.
+//! A client with a pool has a task per connection that hands over one chunk of the body at a time. For a stream of small
+//! events that is two more task switches each, and the events of an agent that is faster than the log are appended one
+//! by one. Here the task that reads the body reads the socket, and all bytes of one read are one chunk. A run uses its
+//! connection once, so there is nothing to pool.
+//!
+//! Open trial: `hyper::client::conn::http1`, polled in the run's task, could replace the request writer and the
+//! decoders here. It has not been measured yet; it may cost at most 5 % CPU per event in `bench/gateway`.
 
 mod body;
 
@@ -24,20 +27,20 @@ use tokio::{
 };
 use tower::ServiceExt;
 
-use self::body::{Body, Decoder};
+use self::body::{BodyDecoder, DirectBody};
 
-/// The largest head of an answer: what servers accept of requests, twice.
+/// The largest head of a response: twice the limit that servers have for requests.
 const MAX_HEAD: usize = 32 << 10;
 
-/// The most header fields of an answer: what hyper takes.
+/// The largest number of header fields: the limit of hyper.
 const MAX_FIELDS: usize = 100;
 
-/// How often a connection is checked that says nothing, so that one whose other end is gone is found.
+/// The keepalive interval, by which the loss of an idle connection is detected.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Why there was no answer.
+/// The error of a request without a response.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unanswered {
+pub(super) enum DirectError {
     #[error("the connection could not be made in time")]
     Late,
     #[error("the connection could not be made: {0}")]
@@ -48,16 +51,16 @@ pub(super) enum Unanswered {
     Broken(#[source] io::Error),
 }
 
-/// Where requests to one server go without anybody in between.
+/// Connects to one server without a proxy.
 #[derive(Debug)]
-pub(super) struct Direct {
+pub(super) struct DirectConnector {
     connector: HttpConnector,
     authority: HeaderValue,
 }
 
-impl Direct {
-    /// `None` if a URL needs more than this: encryption, credentials, a proxy.
-    pub(super) fn to(url: &Url, is_proxied: bool) -> Option<Self> {
+impl DirectConnector {
+    /// `None` if the URL needs TLS, credentials or a proxy.
+    pub(super) fn new(url: &Url, is_proxied: bool) -> Option<Self> {
         if url.scheme() != "http" || !url.username().is_empty() || url.password().is_some() {
             return None;
         }
@@ -75,7 +78,7 @@ impl Direct {
         Some(Self { connector, authority: authority.parse().ok()? })
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the response.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -83,7 +86,7 @@ impl Direct {
         headers: &HeaderMap,
         body: Option<String>,
         connect: Option<Duration>,
-    ) -> Result<Response, Unanswered> {
+    ) -> Result<Response, DirectError> {
         let mut stream = self.connect(url, connect).await?;
         let request = self.request(&method, url, headers, body.as_deref());
         let (mut incoming, mut outgoing) = stream.split();
@@ -97,18 +100,18 @@ impl Direct {
                     head.drain(..head.len() - rest);
                     continue;
                 }
-                // Who refuses a request needs no more of it.
+                // A server that refuses the request does not need the rest of it.
                 if written.is_none() && response.status().is_success() {
                     let _ = writing.await;
                 }
                 let decoder = std::mem::take(response.body_mut());
-                let body = Body::new(stream, decoder, &head[head.len() - rest..]);
+                let body = DirectBody::new(stream, decoder, &head[head.len() - rest..]);
                 return Ok(response.map(|_| reqwest::Body::wrap(body)).into());
             }
             if head.len() > MAX_HEAD {
-                return Err(Unanswered::NotHttp(format!("its head has more than {MAX_HEAD} bytes")));
+                return Err(DirectError::NotHttp(format!("its head has more than {MAX_HEAD} bytes")));
             }
-            // A server may answer, and hang up, before it has read everything: its answer says more than an error here.
+            // A server may respond and close before it has read the request: its response explains more than a write error.
             let read = tokio::select! {
                 result = &mut writing, if written.is_none() => {
                     written = Some(result);
@@ -121,18 +124,18 @@ impl Direct {
                 Ok(_) => continue,
                 Err(error) => error,
             };
-            return Err(Unanswered::Broken(written.and_then(Result::err).unwrap_or(broken)));
+            return Err(DirectError::Broken(written.and_then(Result::err).unwrap_or(broken)));
         }
     }
 
-    async fn connect(&self, url: &Url, time: Option<Duration>) -> Result<TcpStream, Unanswered> {
-        let target = url.as_str().parse().map_err(|error| Unanswered::Unreachable(Box::new(error)))?;
+    async fn connect(&self, url: &Url, time: Option<Duration>) -> Result<TcpStream, DirectError> {
+        let target = url.as_str().parse().map_err(|error| DirectError::Unreachable(Box::new(error)))?;
         let connecting = self.connector.clone().oneshot(target);
         let connected = match time {
             None => connecting.await,
-            Some(time) => timeout(time, connecting).await.map_err(|_| Unanswered::Late)?,
+            Some(time) => timeout(time, connecting).await.map_err(|_| DirectError::Late)?,
         };
-        connected.map(TokioIo::into_inner).map_err(|error| Unanswered::Unreachable(Box::new(error)))
+        connected.map(TokioIo::into_inner).map_err(|error| DirectError::Unreachable(Box::new(error)))
     }
 
     fn request(&self, method: &Method, url: &Url, headers: &HeaderMap, body: Option<&str>) -> Vec<u8> {
@@ -157,7 +160,7 @@ impl Direct {
         for (name, value) in headers.iter().filter(|(name, _)| **name != CONTENT_LENGTH) {
             field(name, value.as_bytes());
         }
-        // Some servers do not take a request that could have a body and does not say that it has none.
+        // Some servers reject a POST without a body and without a length.
         if body.is_some() || matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
             field(&CONTENT_LENGTH, body.map_or(0, str::len).to_string().as_bytes());
         }
@@ -167,20 +170,20 @@ impl Direct {
     }
 }
 
-/// The head of an answer and how its body is to be read, and how many bytes follow it; `None` if it is not whole.
-fn parse(head: &[u8], method: &Method) -> Result<Option<(hyper::Response<Decoder>, usize)>, Unanswered> {
+/// The head of a response with the decoder of its body, and the number of bytes after it; `None` if it is incomplete.
+fn parse(head: &[u8], method: &Method) -> Result<Option<(hyper::Response<BodyDecoder>, usize)>, DirectError> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut parsed = httparse::Response::new(&mut fields);
-    let not_http = |problem: &dyn std::fmt::Display| Unanswered::NotHttp(problem.to_string());
+    let not_http = |problem: &dyn std::fmt::Display| DirectError::NotHttp(problem.to_string());
     let length = match parsed.parse(head).map_err(|error| not_http(&error))? {
         httparse::Status::Complete(length) => length,
         httparse::Status::Partial => return Ok(None),
     };
-    // However it was cut on the way.
+    // The bound applies to any split of the bytes.
     if length > MAX_HEAD {
         return Err(not_http(&format_args!("its head has more than {MAX_HEAD} bytes")));
     }
-    let mut response = hyper::Response::new(Decoder::default());
+    let mut response = hyper::Response::new(BodyDecoder::default());
     let status = parsed.code.unwrap_or_default();
     *response.status_mut() = hyper::StatusCode::from_u16(status).map_err(|error| not_http(&error))?;
     for field in parsed.headers.iter() {
@@ -193,31 +196,35 @@ fn parse(head: &[u8], method: &Method) -> Result<Option<(hyper::Response<Decoder
 }
 
 /// How the body behind a head is to be read (RFC 9112, section 6.3).
-fn decoder(status: hyper::StatusCode, headers: &HeaderMap, method: &Method) -> Result<Decoder, Unanswered> {
+fn decoder(
+    status: hyper::StatusCode,
+    headers: &HeaderMap,
+    method: &Method,
+) -> Result<BodyDecoder, DirectError> {
     if status == 101 {
-        return Err(Unanswered::NotHttp("it switches to another protocol".to_owned()));
+        return Err(DirectError::NotHttp("it switches to another protocol".to_owned()));
     }
     if status.is_informational() || status == 204 || status == 304 || *method == Method::HEAD {
-        return Ok(Decoder::default());
+        return Ok(BodyDecoder::default());
     }
     let codings = headers.get_all(TRANSFER_ENCODING).iter().map(|value| value.to_str().unwrap_or_default());
     let codings: Vec<_> = codings.flat_map(|list| list.split(',')).map(str::trim).collect();
     if let Some(last) = codings.last() {
         return match codings.len() {
-            1 if last.eq_ignore_ascii_case("chunked") => Ok(Decoder::chunked()),
-            // What servers said before RFC 7230.
-            1 if last.eq_ignore_ascii_case("identity") => Ok(Decoder::until_closed()),
-            _ => Err(Unanswered::NotHttp(format!("its transfer encoding is `{}`", codings.join(", ")))),
+            1 if last.eq_ignore_ascii_case("chunked") => Ok(BodyDecoder::chunked()),
+            // Servers before RFC 7230 send this.
+            1 if last.eq_ignore_ascii_case("identity") => Ok(BodyDecoder::until_closed()),
+            _ => Err(DirectError::NotHttp(format!("its transfer encoding is `{}`", codings.join(", ")))),
         };
     }
-    // What stands there several times, in fields or in a list, counts if it is the same.
+    // Repeated lengths, in fields or in a list, are valid if they are equal.
     let lengths = headers.get_all(CONTENT_LENGTH).iter().map(|value| value.to_str().unwrap_or_default());
     let mut lengths = lengths.flat_map(|list| list.split(',')).map(str::trim);
-    let Some(first) = lengths.next() else { return Ok(Decoder::until_closed()) };
+    let Some(first) = lengths.next() else { return Ok(BodyDecoder::until_closed()) };
     let length = Some(first).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     match length.and_then(|text| text.parse().ok()) {
-        Some(length) if lengths.all(|other| other == first) => Ok(Decoder::of_length(length)),
-        _ => Err(Unanswered::NotHttp("its length is not a number".to_owned())),
+        Some(length) if lengths.all(|other| other == first) => Ok(BodyDecoder::of_length(length)),
+        _ => Err(DirectError::NotHttp("its length is not a number".to_owned())),
     }
 }
 

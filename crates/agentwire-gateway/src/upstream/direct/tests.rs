@@ -1,24 +1,29 @@
-//! Answers as servers write them, and as they should not.
+//! Valid and malformed responses of servers.
 
 use tokio::net::TcpListener;
 
 use super::*;
 
-/// What a server was asked that answers with `answer` and hangs up, and what came of it.
-async fn exchange(path: &str, body: Option<&str>, answer: &[u8]) -> (String, Result<Response, Unanswered>) {
+/// Sends a request to a server that responds with `response` and closes. Returns the request as the server read it, and the
+/// result.
+async fn exchange(
+    path: &str,
+    body: Option<&str>,
+    response: &[u8],
+) -> (String, Result<Response, DirectError>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
     let url = Url::parse(&format!("http://127.0.0.1:{port}{path}")).expect("a URL");
-    let direct = Direct::to(&url, false).expect("nothing is in between");
+    let direct = DirectConnector::new(&url, false).expect("a direct URL");
     let mut headers = HeaderMap::new();
     headers.insert("x-a", HeaderValue::from_static("b"));
     let server = async {
-        let (mut stream, _) = listener.accept().await.expect("somebody comes");
+        let (mut stream, _) = listener.accept().await.expect("a connection");
         let mut asked = Vec::new();
         while !String::from_utf8_lossy(&asked).ends_with(body.unwrap_or("\r\n\r\n")) {
             assert!(stream.read_buf(&mut asked).await.expect("bytes") > 0);
         }
-        stream.write_all(answer).await.expect("the answer is taken");
+        stream.write_all(response).await.expect("the response is taken");
         String::from_utf8(asked).expect("text")
     };
     let asking = direct.send(Method::POST, &url, &headers, body.map(str::to_owned), None);
@@ -26,8 +31,8 @@ async fn exchange(path: &str, body: Option<&str>, answer: &[u8]) -> (String, Res
     (asked.replace(&port.to_string(), "PORT"), answered)
 }
 
-async fn answered(answer: &str) -> (u16, Result<String, String>) {
-    let response = exchange("/", None, answer.as_bytes()).await.1.expect("an answer");
+async fn answered(response: &str) -> (u16, Result<String, String>) {
+    let response = exchange("/", None, response.as_bytes()).await.1.expect("an response");
     let status = response.status().as_u16();
     let body = response.text().await.map_err(|error| {
         let error: &dyn std::error::Error = &error;
@@ -37,17 +42,17 @@ async fn answered(answer: &str) -> (u16, Result<String, String>) {
 }
 
 #[tokio::test]
-async fn the_request_is_what_a_server_expects() {
-    let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
-    let (asked, _) = exchange("/a%20b/c?d=e&f", Some("{\"x\":1}"), answer).await;
+async fn requests_are_valid_http() {
+    let response = b"HTTP/1.1 204 No Content\r\n\r\n";
+    let (asked, _) = exchange("/a%20b/c?d=e&f", Some("{\"x\":1}"), response).await;
     let expected = "POST /a%20b/c?d=e&f HTTP/1.1\r\nhost: 127.0.0.1:PORT\r\nx-a: b\r\ncontent-length: 7\r\n\r\n{\"x\":1}";
     assert_eq!(asked, expected);
-    let (asked, _) = exchange("", None, answer).await;
+    let (asked, _) = exchange("", None, response).await;
     assert_eq!(asked, "POST / HTTP/1.1\r\nhost: 127.0.0.1:PORT\r\nx-a: b\r\ncontent-length: 0\r\n\r\n");
 }
 
 #[tokio::test]
-async fn a_body_ends_where_its_head_says() {
+async fn a_body_ends_by_its_head() {
     let ok = |body: &str| (200, Ok(body.to_owned()));
     assert_eq!(answered("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nabc").await, ok("ab"));
     assert_eq!(answered("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\nabc").await, ok(""));
@@ -68,16 +73,16 @@ async fn a_body_ends_where_its_head_says() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_cut_is_an_error() {
-    for answer in [
+async fn a_truncated_body_is_an_error() {
+    for response in [
         "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nab",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n",
     ] {
         assert_eq!(
-            answered(answer).await,
+            answered(response).await,
             (200, Err("it was closed within the answer".to_owned())),
-            "{answer}"
+            "{response}"
         );
     }
     let (_, wrong) =
@@ -86,10 +91,10 @@ async fn a_body_that_is_cut_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_refused() {
+async fn malformed_heads_are_refused() {
     let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "a".repeat(2 * MAX_HEAD));
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "a".repeat(MAX_HEAD));
-    for answer in [
+    for response in [
         "hello\r\n\r\n",
         "HTTP/1.1 abc\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\n\r\n",
@@ -99,54 +104,54 @@ async fn what_is_not_http_is_refused() {
         &endless,
         &long,
     ] {
-        let result = exchange("/", None, answer.as_bytes()).await.1;
-        assert!(matches!(result, Err(Unanswered::NotHttp(_))), "{answer:.40}: {result:?}");
+        let result = exchange("/", None, response.as_bytes()).await.1;
+        assert!(matches!(result, Err(DirectError::NotHttp(_))), "{response:.40}: {result:?}");
     }
     let result = exchange("/", None, b"HTTP/1.1 200 OK\r\n").await.1;
-    assert!(matches!(result, Err(Unanswered::Broken(_))), "{result:?}");
+    assert!(matches!(result, Err(DirectError::Broken(_))), "{result:?}");
 }
 
 #[tokio::test]
-async fn an_answer_to_a_request_that_was_not_read_is_heard() {
+async fn a_response_before_the_request_was_read_is_returned() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
     let url = Url::parse(&url).expect("a URL");
-    let direct = Direct::to(&url, false).expect("nothing is in between");
+    let direct = DirectConnector::new(&url, false).expect("a direct URL");
     tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.expect("somebody comes");
+        let (mut stream, _) = listener.accept().await.expect("a connection");
         stream.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n").await.expect("it is taken");
         stream.shutdown().await.expect("it is closed");
-        // Reads on, so that what it said is not lost with the connection.
+        // Reads the rest, so that the response is not lost with the connection.
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.ok();
     });
     let headers = HeaderMap::new();
     let answered = direct.send(Method::POST, &url, &headers, Some("x".repeat(4 << 20)), None).await;
-    assert_eq!(answered.expect("an answer").status(), 413);
+    assert_eq!(answered.expect("an response").status(), 413);
 }
 
 #[test]
-fn what_needs_more_goes_another_way() {
-    let direct = |url: &str| Direct::to(&Url::parse(url).expect("a URL"), false).is_some();
+fn tls_and_credentials_need_the_other_client() {
+    let direct = |url: &str| DirectConnector::new(&Url::parse(url).expect("a URL"), false).is_some();
     assert!(direct("http://localhost:1/a") && direct("http://[::1]:8080") && direct("http://example.com"));
     assert!(!direct("https://localhost:1/a") && !direct("http://user:password@localhost"));
 }
 
 #[tokio::test]
-async fn an_answer_is_seen_before_the_request_is_sent() {
+async fn a_response_before_the_request_was_sent_is_returned() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     let url = Url::parse(&format!("http://{address}/")).expect("a URL");
-    let direct = Direct::to(&url, false).expect("nothing is in between");
+    let direct = DirectConnector::new(&url, false).expect("a direct URL");
     // More than the buffers of any system hold.
     let body = "a".repeat(64 << 20);
     let asking = async { direct.send(Method::POST, &url, &HeaderMap::new(), Some(body), None).await };
     let serving = async {
-        let (mut stream, _) = listener.accept().await.expect("somebody comes");
+        let (mut stream, _) = listener.accept().await.expect("a connection");
         stream.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno").await.expect("taken");
         stream
     };
     let (_open, answered) = tokio::join!(serving, asking);
-    let response = answered.expect("an answer");
+    let response = answered.expect("an response");
     assert_eq!(response.status(), 413);
     assert_eq!(response.text().await.expect("a body"), "no");
 }

@@ -1,10 +1,11 @@
-//! A command per run: the run input as one line of JSON on its stdin, events of any known format on its stdout.
+//! Upstream `exec`: one command per run, with the run input as one line of JSON on stdin and events of any known format
+//! on stdout.
 //!
-//! The command leads a process group of its own. When the run is stopped or fails, the group is killed, and so is what
-//! has left it ([`family`]); while the run is held, the system stops all of them. A command that ends in good order
-//! may leave a daemon behind, but nothing in its group.
+//! The command leads its own process group. When the run is stopped or fails, the group and all descendants outside it
+//! are killed ([`processes`]); while the run is paused, the operating system stops them. A command that exits with
+//! success may leave a daemon behind, but no process in its group.
 
-mod family;
+mod processes;
 mod stderr;
 
 use std::{
@@ -25,55 +26,58 @@ use tokio::{
     time::{Duration, sleep, timeout},
 };
 
-use self::{family::Family, stderr::Tail};
-use super::decode::{Close, ExpectedFormat, StreamTimeouts, UpstreamDecoder, finish, pump};
+use self::{processes::CommandProcesses, stderr::StderrTail};
+use super::{
+    decode::{Close, ExpectedFormat, UpstreamDecoder, finish, pump},
+    timeouts::StreamTimeouts,
+};
 use crate::agent::{Agent, BoxFuture, BuildError, EventSink, PauseMode, Request};
 use crate::error::{UpstreamError, UpstreamErrorKind as Kind};
 
-/// How long a command may tidy up after its last word, which nobody waits for; and how long its output may be silent once
-/// it has ended, if a child of its holds it open.
+/// The time that a command has to exit after its terminal event, in the background; also the idle timeout of its output
+/// after its exit, if a child process holds the output open.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What every command needs to find itself and its language: nothing of it is secret.
-const ALWAYS: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
+/// The environment variables that every command gets: paths and locale, nothing secret.
+const BASE_ENV: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 
-/// How long a failure waits for the end of stderr, which is there at once unless somebody holds it open.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The time that an error waits for the end of stderr; needed only if another process holds it open.
+const STDERR_GRACE: Duration = Duration::from_secs(1);
 
-/// How much is read at once.
+/// The number of bytes read at once.
 const CHUNK: usize = 16 << 10;
 
-/// What to start.
+/// Options of the upstream `exec`.
 #[derive(Clone, Debug, Default)]
 pub struct ExecOptions {
-    /// The program and its arguments. No shell is involved unless it is named.
+    /// The program and its arguments. No shell is involved unless it is the program.
     pub command: Vec<String>,
-    /// The format of its stdout; told by its beginning if absent.
+    /// The format of stdout; detected if absent.
     pub format: Option<String>,
-    /// The environment beyond what every command needs: names to pass on, or `NAME=value`.
+    /// Additional environment variables: names to pass on, or `NAME=value`.
     pub env: Vec<String>,
-    /// Where to run; where the gateway runs if absent.
+    /// The working directory; the gateway's if absent.
     pub cwd: Option<PathBuf>,
     /// Options of the format, `key=value`.
     pub options: Vec<String>,
 }
 
-/// A command as an agent.
+/// An agent that is a command.
 #[derive(Clone, Debug)]
 pub struct Exec {
     options: Arc<ExecOptions>,
-    language: ExpectedFormat,
-    running: Arc<Running>,
+    format: ExpectedFormat,
+    running: Arc<RunningCommands>,
 }
 
-/// The commands of runs that go on: the processes that can be held, or `None` once everything was said.
-type Running = Mutex<HashMap<(Owner, RunId), Option<Family>>>;
+/// The commands of live runs: the processes that can be paused, or `None` once the command exits by itself.
+type RunningCommands = Mutex<HashMap<(Owner, RunId), Option<CommandProcesses>>>;
 
 impl Exec {
     /// An agent that is a command.
     ///
     /// # Errors
-    /// When there is no command, or the format or an option is none.
+    /// When there is no command, or the format or an option is invalid.
     pub fn new(options: ExecOptions) -> Result<Self, BuildError> {
         if options.command.first().is_none_or(String::is_empty) {
             return Err(BuildError("the command is empty".into()));
@@ -81,8 +85,8 @@ impl Exec {
         if let Some(entry) = options.env.iter().find(|entry| entry.is_empty() || entry.starts_with('=')) {
             return Err(BuildError(format!("`{entry}` names no variable of the environment")));
         }
-        let language = ExpectedFormat::named(options.format.as_deref(), &options.options)?;
-        Ok(Self { options: Arc::new(options), language, running: Arc::default() })
+        let format = ExpectedFormat::named(options.format.as_deref(), &options.options)?;
+        Ok(Self { options: Arc::new(options), format, running: Arc::default() })
     }
 
     fn command(&self, request: &Request, mark: &str) -> Command {
@@ -94,7 +98,7 @@ impl Exec {
         #[cfg(unix)]
         command.process_group(0);
         command.env_clear();
-        for entry in ALWAYS.iter().copied().chain(env.iter().map(String::as_str)) {
+        for entry in BASE_ENV.iter().copied().chain(env.iter().map(String::as_str)) {
             match entry.split_once('=') {
                 Some((name, value)) => {
                     command.env(name, value);
@@ -109,7 +113,7 @@ impl Exec {
         if let Some((_, value)) = request.headers.iter().find(|(name, _)| name == "traceparent") {
             command.env("TRACEPARENT", value);
         }
-        command.env(family::MARK, mark);
+        command.env(processes::MARK, mark);
         if let Some(cwd) = cwd {
             command.current_dir(cwd);
         }
@@ -127,107 +131,110 @@ impl Agent for Exec {
         Box::pin(async move {
             let mut line = ag_ui::input::to_json(&request.input);
             line.push('\n');
-            let mark = family::mark();
+            let mark = processes::new_mark();
             let child = this.command(&request, &mark).spawn().map_err(|error| {
                 let program = &this.options.command[0];
                 UpstreamError::from(Kind::Spawn).with_detail(format!("`{program}`: {error}"))
             })?;
-            let mut started = Started::new(child, mark);
-            let listed = Listed::new(&this.running, &request, started.family.clone());
+            let mut started = StartedCommand::new(child, mark);
+            let entry = RunningEntry::new(&this.running, &request, started.processes.clone());
             if let Some(mut stdin) = started.child.stdin.take() {
-                // A command that does not read must not keep us from reading.
+                // A command that does not read stdin must not block the reading of its output.
                 tokio::spawn(async move { stdin.write_all(line.as_bytes()).await });
             }
             let Some((out, err)) = started.child.stdout.take().zip(started.child.stderr.take()) else {
                 return Err(Kind::Internal("the agent's command has no output".into()).into());
             };
-            let tail = Tail::default();
-            let listener = tokio::spawn(stderr::listen(err, request.clone(), tail.clone()));
-            let mut intake = UpstreamDecoder::new(&this.language, &request, None);
-            let bytes = chunks(out, &mut started.child, &listed);
-            let pumped = pump(bytes, &mut intake, StreamTimeouts::begin(&request), &sink).await;
+            let tail = StderrTail::default();
+            let stderr_log = tokio::spawn(stderr::log(err, request.clone(), tail.clone()));
+            let mut decoder = UpstreamDecoder::new(&this.format, &request, None);
+            let bytes = chunks(out, &mut started.child, &entry);
+            let pumped = pump(bytes, &mut decoder, StreamTimeouts::start(&request), &sink).await;
             let result = match pumped {
-                Ok(Close::Over) => {
-                    started.leave();
+                Ok(Close::Done) => {
+                    started.release();
                     return Ok(());
                 }
                 Ok(close) => {
-                    // From here on its process id may be given to somebody else.
-                    listed.let_be();
-                    let close = match (verdict(timeout(GRACE, started.child.wait()).await), close) {
-                        // The command says by its status what a stream cannot.
+                    // From here on another process may get the process id.
+                    entry.mark_exiting();
+                    let close = match (exit_result(timeout(GRACE, started.child.wait()).await), close) {
+                        // The exit status confirms that the stream is complete.
                         (Ok(()), Close::Eof) => Close::Complete,
                         (Ok(()), close) => close,
-                        (Err(failure), _) => Close::Broken(failure),
+                        (Err(error), _) => Close::Broken(error),
                     };
-                    finish(&mut intake, close, &sink).await
+                    finish(&mut decoder, close, &sink).await
                 }
-                Err(failure) => Err(failure),
+                Err(error) => Err(error),
             };
-            drop(listed);
-            let Err(failure) = result else {
-                started.may_leave = true;
+            drop(entry);
+            let Err(error) = result else {
+                started.may_leave_daemons = true;
                 return Ok(());
             };
-            // With the command and its children, stderr ends.
+            // stderr ends with the command and its children.
             drop(started);
-            timeout(LAST_WORDS, listener).await.ok();
+            timeout(STDERR_GRACE, stderr_log).await.ok();
             let tail = tail.text();
             if tail.is_empty() {
-                return Err(failure);
+                return Err(error);
             }
-            let said = format!("stderr: {tail}");
-            let detail = failure.detail().map_or_else(|| said.clone(), |detail| format!("{detail}; {said}"));
-            Err(failure.with_detail(detail))
+            let stderr = format!("stderr: {tail}");
+            let detail =
+                error.detail().map_or_else(|| stderr.clone(), |detail| format!("{detail}; {stderr}"));
+            Err(error.with_detail(detail))
         })
     }
 
-    /// Hard: all its processes are stopped by the operating system, and go on where they were. If the gateway dies
-    /// meanwhile, the system lets them go on as well, so that they find their output closed.
+    /// A hard pause: the operating system stops all processes of the command. If the gateway dies meanwhile, the
+    /// system resumes them, and they find their output closed.
     fn pause(&self, request: &Request, is_paused: bool) -> PauseMode {
         let key = (request.owner.clone(), request.input.run.clone());
         match self.running.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            // It has not been started, and will not be while the run is held.
+            // Not started yet, and it will not be while the run is paused.
             None => PauseMode::Hard,
-            Some(Some(family)) if family.pause(is_paused) => PauseMode::Hard,
+            Some(Some(processes)) if processes.pause(is_paused) => PauseMode::Hard,
             Some(_) => PauseMode::Soft,
         }
     }
 }
 
-/// Lists a command as one that can be held, as long as this lives.
-struct Listed {
-    running: Arc<Running>,
+/// The entry of a command in [`RunningCommands`]; removed on drop.
+struct RunningEntry {
+    running: Arc<RunningCommands>,
     key: (Owner, RunId),
 }
 
-impl Listed {
-    fn new(running: &Arc<Running>, request: &Request, family: Family) -> Self {
-        let listed =
+impl RunningEntry {
+    fn new(running: &Arc<RunningCommands>, request: &Request, processes: CommandProcesses) -> Self {
+        let entry =
             Self { running: Arc::clone(running), key: (request.owner.clone(), request.input.run.clone()) };
-        listed.put(Some(family));
-        listed
+        entry.set(Some(processes));
+        entry
     }
 
-    fn put(&self, family: Option<Family>) {
+    fn set(&self, processes: Option<CommandProcesses>) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.insert(self.key.clone(), family);
+        running.insert(self.key.clone(), processes);
     }
 
-    /// The command ends by itself now.
-    fn let_be(&self) {
-        self.put(None);
+    /// The command exits by itself, so it must not be signalled any more.
+    fn mark_exiting(&self) {
+        self.set(None);
     }
 }
 
-impl Drop for Listed {
+impl Drop for RunningEntry {
     fn drop(&mut self) {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
 }
 
-/// What a command's end says.
-fn verdict(status: Result<io::Result<ExitStatus>, tokio::time::error::Elapsed>) -> Result<(), UpstreamError> {
+/// The result of a command by its exit status.
+fn exit_result(
+    status: Result<io::Result<ExitStatus>, tokio::time::error::Elapsed>,
+) -> Result<(), UpstreamError> {
     let failed = |what: String| Err(Kind::Failed(what.into()).into());
     match status {
         Ok(Ok(status)) if status.success() => Ok(()),
@@ -238,42 +245,42 @@ fn verdict(status: Result<io::Result<ExitStatus>, tokio::time::error::Elapsed>) 
     }
 }
 
-/// A command that was started; what is left of it and its children is killed when this is dropped.
-struct Started {
+/// A started command. It and its descendants are killed on drop.
+struct StartedCommand {
     child: Child,
-    family: Family,
-    /// It ended in good order: what has left its group is a daemon that is meant to stay.
-    may_leave: bool,
+    processes: CommandProcesses,
+    /// The run has ended well: descendants outside the group are daemons and stay.
+    may_leave_daemons: bool,
 }
 
-impl Started {
+impl StartedCommand {
     fn new(child: Child, mark: String) -> Self {
-        Self { family: Family::of(&child, mark), child, may_leave: false }
+        Self { processes: CommandProcesses::of(&child, mark), child, may_leave_daemons: false }
     }
 
-    /// Lets the command end by itself, within reason.
-    fn leave(mut self) {
-        self.may_leave = true;
+    /// Lets the command exit by itself within [`GRACE`].
+    fn release(mut self) {
+        self.may_leave_daemons = true;
         tokio::spawn(async move { timeout(GRACE, self.child.wait()).await.ok() });
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedCommand {
     fn drop(&mut self) {
-        self.family.kill();
+        self.processes.kill();
         self.child.start_kill().ok();
-        if !self.may_leave {
-            self.family.kill_strays();
+        if !self.may_leave_daemons {
+            self.processes.kill_strays();
         }
     }
 }
 
-/// What a command writes. Its children may write on when it has ended, but not be silent for long: a daemon that
-/// forgot to close its output would hold the run for ever.
+/// The output of a command. Its children may continue to write after its exit, but only with pauses below [`GRACE`]: a
+/// daemon that does not close the output would block the run forever.
 fn chunks(
     pipe: impl AsyncRead + Unpin,
     child: &mut Child,
-    listed: &Listed,
+    running: &RunningEntry,
 ) -> impl Stream<Item = io::Result<Bytes>> {
     let state = (pipe, BytesMut::new(), child, false);
     stream::unfold(state, move |(mut pipe, mut buffer, child, mut has_ended)| async move {
@@ -284,7 +291,7 @@ fn chunks(
                 read = pipe.read_buf(&mut buffer) => break read,
                 _ = child.wait(), if !has_ended => {
                     has_ended = true;
-                    listed.let_be();
+                    running.mark_exiting();
                 }
                 () = sleep(GRACE), if has_ended => break Ok(0),
             }

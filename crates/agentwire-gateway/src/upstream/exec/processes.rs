@@ -1,23 +1,23 @@
-//! Everything that a command has started, also what has left its process group.
+//! All processes of a command, also those outside its process group.
 //!
-//! A group is what one signal reaches, and a process leaves it by one call (`setsid`), as daemons do. What it takes along
-//! is its environment, so every command gets a mark there that no other has; and as long as its parents live it can be
-//! found by them, should it have emptied its environment. Where there is no `/proc`, the group is all there is.
+//! One signal reaches a whole group, but a process can leave the group with `setsid`, as daemons do. It keeps its
+//! environment, so every command gets a unique mark there; a process that has emptied its environment is found through
+//! its parents as long as they live. Without `/proc` only the group is reached.
 
 #[cfg(unix)]
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 
-/// The variable of the environment that says to which command a process belongs.
+/// The environment variable that holds the mark of a command.
 pub(super) const MARK: &str = "AGENTWIRE_COMMAND";
 
-/// How often processes are looked for that were born while others were found. One round is enough unless they fork as
+/// The number of searches for processes that were started during the search before. One is enough unless they fork as
 /// fast as they are killed.
 #[cfg(target_os = "linux")]
 const ROUNDS: usize = 16;
 
-/// A mark that no other command on this machine has.
-pub(super) fn mark() -> String {
+/// A mark that is unique on this machine.
+pub(super) fn new_mark() -> String {
     use std::{
         sync::atomic::{AtomicU64, Ordering},
         time::{SystemTime, UNIX_EPOCH},
@@ -27,18 +27,18 @@ pub(super) fn mark() -> String {
     format!("{}-{time:x}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A command with all its descendants.
+/// The processes of a command: itself and all its descendants.
 #[derive(Clone, Debug)]
-pub(super) struct Family {
-    /// The command's process id, which is the group's. The child forgets it once it has ended.
+pub(super) struct CommandProcesses {
+    /// The process id of the command and of its group. [`Child`] does not return it after the exit.
     #[cfg(unix)]
     leader: Option<Pid>,
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "there is no `/proc` to look for it"))]
     mark: String,
 }
 
-impl Family {
-    /// That of a command whose environment has the mark. The command must lead a group.
+impl CommandProcesses {
+    /// The processes of a command with this mark in its environment. The command must lead a group.
     pub(super) fn of(child: &Child, mark: String) -> Self {
         Self {
             #[cfg(unix)]
@@ -47,7 +47,7 @@ impl Family {
         }
     }
 
-    /// Stops all of them, or lets them go on; whether that was possible.
+    /// Stops or continues all of them; whether that was possible.
     pub(super) fn pause(&self, is_paused: bool) -> bool {
         #[cfg(unix)]
         {
@@ -67,19 +67,19 @@ impl Family {
     pub(super) fn kill(&self) {
         #[cfg(unix)]
         if let Some(leader) = self.leader {
-            // It fails if nobody is left, which is what is wanted.
+            // It fails if no process is left.
             kill_process_group(leader, Signal::KILL).ok();
         }
     }
 
-    /// Kills what has left the group. Nobody waits for that: it looks at every process of the machine.
+    /// Kills the processes outside the group, in the background: the search visits every process of the machine.
     pub(super) fn kill_strays(&self) {
         #[cfg(target_os = "linux")]
         {
-            let family = self.clone();
+            let processes = self.clone();
             match tokio::runtime::Handle::try_current() {
-                Ok(runtime) => drop(runtime.spawn_blocking(move || family.signal_strays(Signal::KILL))),
-                Err(_) => family.signal_strays(Signal::KILL),
+                Ok(runtime) => drop(runtime.spawn_blocking(move || processes.signal_strays(Signal::KILL))),
+                Err(_) => processes.signal_strays(Signal::KILL),
             }
         }
     }
@@ -106,7 +106,7 @@ impl Family {
     fn signal_strays(&self, _: Signal) {}
 }
 
-/// Processes as `/proc` shows them.
+/// Processes by `/proc`.
 #[cfg(target_os = "linux")]
 mod strays {
     use std::{collections::HashSet, fs};
@@ -115,7 +115,7 @@ mod strays {
 
     use super::MARK;
 
-    /// Those that bear the mark, and their descendants; not those of the group.
+    /// The processes with the mark and their descendants, without those of the group.
     pub(super) fn find(mark: &str, group: Option<Pid>) -> Vec<Pid> {
         let entry = format!("{MARK}={mark}");
         let own = rustix::process::getpid();
@@ -125,12 +125,13 @@ mod strays {
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().and_then(Process::read))
             .filter(|process| process.id != own)
             .collect();
-        let bears = |process: &Process| {
-            // That of another user's process cannot be read; it can be found by its parents only.
+        let has_mark = |process: &Process| {
+            // The environment of another user's process cannot be read; such a process is found through its parents.
             let environment = fs::read(format!("/proc/{}/environ", process.id.as_raw_nonzero()));
             environment.is_ok_and(|all| all.split(|byte| *byte == 0).any(|one| one == entry.as_bytes()))
         };
-        let mut found: HashSet<Pid> = processes.iter().filter(|one| bears(one)).map(|one| one.id).collect();
+        let mut found: HashSet<Pid> =
+            processes.iter().filter(|one| has_mark(one)).map(|one| one.id).collect();
         found.extend(group);
         loop {
             let before = found.len();
@@ -153,10 +154,10 @@ mod strays {
     }
 
     impl Process {
-        /// One that lives.
+        /// Reads a live process.
         fn read(id: i32) -> Option<Self> {
             let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-            // `17 (a name) may hold anything) S 1 17 …`
+            // `17 (a name) can contain anything) S 1 17 …`
             let (_, rest) = stat.rsplit_once(')')?;
             let mut fields = rest.split_ascii_whitespace();
             let state = fields.next()?;
