@@ -1,6 +1,6 @@
 //! Builds the hooks of an agent from its configuration.
 
-use agentwire_gateway::hooks::{Action, Configured, Endpoint, HookOptions, Place, RuleOptions};
+use agentwire_gateway::hooks::{Action, ConfiguredHooks, Endpoint, HookOptions, Place, RuleOptions};
 
 use crate::{
     config::{AgentConfig, Hook},
@@ -42,7 +42,7 @@ pub(crate) fn attach(
         output: endpoint(&hooks.output),
         state: endpoint(&hooks.state),
     };
-    let configured = Configured::new(options)
+    let configured = ConfiguredHooks::new(options)
         .map_err(|error| Error::new(Class::Usage, format!("agent `{}`: {error}", agent.name)))?;
     Ok(config.hooks(move |run| configured.for_run(run)))
 }

@@ -1,4 +1,4 @@
-//! Hooks behind a pointer are hooks, so that a factory can choose between several.
+//! Implementations of [`Hooks`] for `Box` and `Arc`, so that a factory can choose between types.
 
 use std::{sync::Arc, time::Duration};
 

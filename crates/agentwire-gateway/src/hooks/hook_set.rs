@@ -1,4 +1,4 @@
-//! The hooks of one run, called so that nothing they do can hold up or end more than their run.
+//! The hooks of one run, called with a timeout and isolated from panics, so that they affect no other run.
 
 use std::{fmt, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     error::UpstreamError,
 };
 
-/// The hooks of one run. Cheap to clone.
+/// All hooks of one run. Cheap to clone.
 #[derive(Clone)]
 pub struct HookSet {
     hooks: Arc<dyn Hooks>,
@@ -28,7 +28,7 @@ impl fmt::Debug for HookSet {
 }
 
 impl HookSet {
-    /// Hooks for one run.
+    /// The hooks of one run.
     #[must_use]
     pub fn new(hooks: impl Hooks) -> Self {
         let (timeout, native_timeout) = (hooks.timeout(), hooks.native_timeout());
@@ -51,13 +51,13 @@ impl HookSet {
         self.call("state", async { self.hooks.state(state).await }).await
     }
 
-    /// Records an event and then changes it.
+    /// Records an event, then changes it.
     pub(crate) async fn output(&self, event: Event) -> Result<Event, UpstreamError> {
         self.call("output_record", async { self.hooks.output_record(&event).await }).await?;
         self.call("output", async { self.hooks.output(event).await }).await
     }
 
-    /// The call is made within the future, so that a hook that panics before it has made one is caught as well.
+    /// Calls a hook. The method itself is called within the future, so that its panic is caught as well.
     async fn call<T>(
         &self,
         name: &str,

@@ -1,19 +1,18 @@
-//! Where a program takes part in a run without being its agent.
+//! Hooks: user code around a run, beside its agent.
 //!
-//! [`Hooks`] is a trait of methods that do nothing unless they are written; each is called at one point of a run, in
-//! this order:
+//! [`Hooks`] is a trait whose methods do nothing by default; each is called at one point of a run, in this order:
 //!
 //! ```text
 //! lock ─▶ input_record ─▶ input ─▶ AGENT ─▶ native ─▶ translate ─▶ event ─▶ (state) ─▶ output_record ─▶ output ─▶ log ─▶ unlock
 //!                                           └── each event of the agent's own stream ──┘└── each event of the log ──┘
 //! ```
 //!
-//! Hooks are made for each run by a factory, so they may hold what one run needs. The session lock is the exception:
-//! [`SessionLock`] is made once, with the gateway. Whatever hooks do, what follows them is the guard, so the stream
-//! stays valid; and a hook that fails, hangs or panics ends its run with `HOOK_FAILED`, with everything closed
-//! and the lock freed.
+//! A factory creates the hooks of each run, so they may hold the data of one run. The exception is the session lock:
+//! [`SessionLock`] is created once, with the gateway. The guard follows the hooks, so the stream stays valid with any
+//! hooks; and a hook that fails, hangs or panics ends its run with `HOOK_FAILED`, with all messages and calls closed and
+//! the lock released.
 //!
-//! [`Configured`] is what `agentwire.toml` can say without any Rust.
+//! [`ConfiguredHooks`] are the hooks of `agentwire.toml`, without Rust code.
 
 mod configured;
 mod forward;
@@ -30,7 +29,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) use self::lock::HeldLock;
 pub use self::{
     configured::{
-        Action, Configured, EVENTS, Endpoint, HookOptions, OnFailure, OptionsError, Place, RuleError,
+        Action, ConfiguredHooks, EVENTS, Endpoint, HookOptions, OnFailure, OptionsError, Place, RuleError,
         RuleOptions,
     },
     hook_set::HookSet,
@@ -41,50 +40,50 @@ use crate::{
     error::{UpstreamError, UpstreamErrorKind},
 };
 
-/// How long one call of a hook may take unless the hook says otherwise: longer than anything that is done while
-/// people wait, shorter than the time after which a gateway is thought dead.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The default timeout of one call of a hook: longer than any work that a person waits for, shorter than the lease after
+/// which a gateway counts as dead.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a hook gives back.
+/// The future that a hook returns.
 pub type Hooked<'h, T = ()> = BoxFuture<'h, Result<T, UpstreamError>>;
 
-/// Makes the hooks of a run.
+/// Creates the hooks of a run.
 pub(crate) type Factory = Arc<dyn Fn(&RunContext) -> HookSet + Send + Sync>;
 
-/// What a run is about: given to the factory and to the session lock. Cheap to clone.
+/// The identity of a run, for the factory and the session lock. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RunContext {
     /// The agent's name.
     pub agent: Arc<str>,
-    /// For whom.
+    /// The owner of the thread.
     pub owner: Owner,
-    /// In which conversation.
+    /// The thread id.
     pub thread: ThreadId,
-    /// Which run.
+    /// The run id.
     pub run: RunId,
-    /// Headers that are passed on to the agent, names in lower case.
+    /// Headers that are passed on to the agent, with names in lower case.
     pub headers: Arc<[(String, String)]>,
-    /// What must be done before the gateway ends.
+    /// Tasks that must end before the gateway exits.
     pub(crate) tasks: TaskTracker,
 }
 
-/// What takes part in a run. Every method has a default that changes nothing.
+/// The hooks of a run. Every method has a default that changes nothing.
 ///
-/// An error ends the run with RUN_ERROR: [`refused`] for what must not be, [`failed`] for what did not work, or any
-/// [`UpstreamError`] with a code of its own. So does a call that takes longer than [`Hooks::timeout`], or panics. What was
-/// open is closed, and the output hooks still see that ending, unless they are what failed.
+/// An error ends the run with RUN_ERROR: [`refused`] for a run that is not allowed, [`failed`] for a failure of the hook,
+/// or any [`UpstreamError`] with its own code. So does a call that panics or takes longer than [`Hooks::timeout`]. Open
+/// messages and calls are closed, and the output hooks see that terminal event, unless they are the hooks that failed.
 ///
-/// A gateway that comes back after a crash and takes a run up again (see `Agent::attach`) plays it from its beginning, through new
-/// hooks. They must make the same of it as the first time, or the run is lost.
+/// After a crash, a gateway that reattaches to a run (see [`Agent::attach`](crate::agent::Agent::attach)) replays it from
+/// its start through new hooks. They must produce the same events as before, or the run is lost.
 ///
 /// ```
 /// use agentwire_core::event::{Body, Event};
 /// use agentwire_gateway::hooks::{Hooked, Hooks};
 ///
-/// /// Nobody sees what the agent thinks.
-/// struct Discreet;
+/// /// Removes reasoning.
+/// struct WithoutReasoning;
 ///
-/// impl Hooks for Discreet {
+/// impl Hooks for WithoutReasoning {
 ///     fn event<'h>(&'h self, event: Event, out: &'h mut Vec<Event>) -> Hooked<'h> {
 ///         Box::pin(async move {
 ///             if !event.kind().starts_with("REASONING_") {
@@ -97,86 +96,85 @@ pub struct RunContext {
 /// ```
 ///
 /// # Cancel safety
-/// A future is dropped when its time is over or the gateway is shut down.
+/// A future is dropped when it exceeds its timeout or the gateway shuts down.
 pub trait Hooks: Send + Sync + 'static {
-    /// The run input, right after it was built: the conversation and the state as the agent would get them.
+    /// Records the run input as it was built: the conversation and the state that the agent would get.
     fn input_record<'h>(&'h self, input: &'h RunInput) -> Hooked<'h> {
         let _ = input;
         nothing()
     }
 
-    /// Changes or refuses what the agent is asked. The conversation that is kept is what the client said; the ids of
-    /// thread and run stay what they are.
+    /// Changes or refuses the run input for the agent. The stored conversation contains the client's original messages; the
+    /// ids of thread and run cannot be changed.
     fn input(&self, input: RunInput) -> Hooked<'_, RunInput> {
         Box::pin(std::future::ready(Ok(input)))
     }
 
-    /// One event of the agent's own stream, before it is translated: whatever is put into `out` is translated instead,
-    /// so this keeps, drops, changes or multiplies it.
+    /// Filters a native event before decoding: the events in `out` are decoded instead, so a hook can keep, drop, change or
+    /// duplicate it.
     ///
-    /// Only agents whose stream is read here have such events: all upstreams, not the demo agent nor agents in Rust.
+    /// Only upstreams have native events, not the demo agent nor agents in Rust.
     fn native<'h>(&'h self, native: NativeEvent, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
         out.push(native);
         nothing()
     }
 
-    /// How long the agent's next own event may take to come, from the one before it (or the head of the answer), and
-    /// then to pass [`Hooks::native`]. As long as the agent's time-outs allow if absent.
+    /// The timeout of the next native event, from the previous one (or the head of the response), and then of
+    /// [`Hooks::native`]. Without it the agent's timeouts apply.
     fn native_timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// That time is over: what is said instead. What is returned is translated, what is put into `out` comes before it. Nothing
-    /// more is read of the agent's stream, and the run ends in good order; with `UPSTREAM_TIMEOUT` if there is nothing to say.
+    /// Replaces the rest of the agent's stream after [`Hooks::native_timeout`]: the returned events are decoded, those in
+    /// `out` precede them. The run then ends normally; with `UPSTREAM_TIMEOUT` if there are no events.
     fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<NativeEvent>> {
         let _ = out;
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    /// Takes part in the translation of an event of the agent's own stream: what is put into `out` is said first, and
-    /// the answer says what the reader shall do.
+    /// Decides on the decoding of a native event; events put into `out` precede the decoded ones.
     fn translate<'h>(&'h self, native: &'h NativeEvent, out: &'h mut Vec<Event>) -> Hooked<'h, Translation> {
         let _ = (native, out);
         Box::pin(std::future::ready(Ok(Translation::Default)))
     }
 
-    /// One event of the agent's, translated: whatever is put into `out` is said instead, so this keeps, drops, changes
-    /// or multiplies it. An ending that is dropped is no ending.
+    /// Filters an event of the agent after decoding: the events in `out` replace it, so a hook can keep, drop, change or
+    /// duplicate it. Without its terminal event the run continues.
     fn event<'h>(&'h self, event: Event, out: &'h mut Vec<Event>) -> Hooked<'h> {
         out.push(event);
         nothing()
     }
 
-    /// The state at the end of a run that did not fail, once, before RUN_FINISHED. If another one is returned, it is
-    /// told as STATE_SNAPSHOT, and it is what the thread keeps.
+    /// Changes the state at the end of a run that did not fail, once, before RUN_FINISHED. A changed state is sent as
+    /// STATE_SNAPSHOT and stored in the thread.
     fn state(&self, state: Value) -> Hooked<'_, Value> {
         Box::pin(std::future::ready(Ok(state)))
     }
 
-    /// One event that is about to go into the log and out, the gateway's own among them, with its time.
+    /// Records an event before it is appended to the log, with its timestamp; also the gateway's own events.
     fn output_record<'h>(&'h self, event: &'h Event) -> Hooked<'h> {
         let _ = event;
         nothing()
     }
 
-    /// Changes an event that is about to go into the log and out. An ending stays an ending.
+    /// Changes an event before it is appended to the log. A terminal event must stay one.
     fn output(&self, event: Event) -> Hooked<'_, Event> {
         Box::pin(std::future::ready(Ok(event)))
     }
 
-    /// How long one call may take. Asked once for each run.
+    /// The timeout of one call. Read once per run.
     fn timeout(&self) -> Duration {
-        PATIENCE
+        DEFAULT_TIMEOUT
     }
 }
 
-/// What must not be: the run ends with `HOOK_REFUSED`, and the client reads the message.
+/// The error of a hook that refuses a run: it ends with `HOOK_REFUSED`, and the client gets the message.
 #[must_use]
 pub fn refused(message: impl Into<Box<str>>) -> UpstreamError {
     UpstreamErrorKind::Refused(message.into()).into()
 }
 
-/// What did not work: the run ends with `HOOK_FAILED`, and the detail is for the gateway's log only.
+/// The error of a hook that failed: the run ends with `HOOK_FAILED`, and the detail goes to the log only.
 #[must_use]
 pub fn failed(detail: impl Into<String>) -> UpstreamError {
     UpstreamError::from(UpstreamErrorKind::Hook).with_detail(detail)

@@ -63,7 +63,7 @@ impl RunRecorder {
         tracing::info!(run = %self.run.run, thread = %self.run.thread, status = status.as_str(), events = self.next + self.staged.len() as u64, "run ended");
         if let Some(lock) = &self.lock {
             // Before anybody knows that the run has ended: whoever sends the next one at once finds the lock free.
-            lock.free().await;
+            lock.release().await;
         }
         self.append(change, LiveState::Ended(status)).await
     }

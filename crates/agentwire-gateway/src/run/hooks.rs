@@ -57,7 +57,7 @@ impl RunRecorder {
             }));
         }
         let Some(lock) = self.lock.clone() else { return Ok(None) };
-        let taking = lock.take();
+        let taking = lock.acquire();
         tokio::pin!(taking);
         loop {
             tokio::select! {

@@ -114,7 +114,7 @@ impl Job {
             gateway.mark_log_failed(&live, broken);
         }
         if let Some(lock) = lock {
-            lock.free().await;
+            lock.release().await;
         }
         gateway.unregister_run(&live);
     }

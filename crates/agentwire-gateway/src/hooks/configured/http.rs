@@ -1,7 +1,7 @@
-//! A server that is asked by a hook.
+//! The HTTP server of a hook.
 //!
-//! One POST of JSON; an answer of status 2xx that is empty or an object with keys that mean something. Everything else
-//! is a failure of the server, and whether the run goes on after that is configured.
+//! One POST of JSON; the response is valid with a status 2xx and an empty body or an object with known keys. Every other
+//! response is a failure of the server; [`OnFailure`] decides whether the run continues.
 
 use std::time::Duration;
 
@@ -11,59 +11,58 @@ use reqwest::{
 };
 use serde_json::{Map, Value};
 
-use super::{OptionsError, unanswered};
+use super::{OptionsError, server_failed};
 use crate::{
     error::{UpstreamError, causes},
     outbound,
 };
 
-/// The largest answer that is read: an input of the largest size that a client may send, and as much again for what a
-/// hook adds.
-const MAX_ANSWER: usize = 20 << 20;
+/// The largest response: twice the largest input of a client, so that a hook can add data.
+const MAX_RESPONSE: usize = 20 << 20;
 
-/// How long a connection may rest before it is used again. Servers close those that rest, the quickest of the usual ones
-/// (gunicorn) after two seconds, and a request that meets its connection in that moment is lost.
-const LONGEST_REST: Duration = Duration::from_secs(1);
+/// The longest idle time of a reused connection. Servers close idle connections, gunicorn after two seconds, and a request
+/// on a connection that is closed at that moment is lost.
+const MAX_IDLE: Duration = Duration::from_secs(1);
 
-/// A server of a hook.
+/// The server of a hook.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// Where it is.
+    /// Its URL.
     pub url: String,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
-    /// How long one request may take.
+    /// The timeout of one request.
     pub timeout: Duration,
-    /// What becomes of a run when it does not answer as it should.
+    /// The effect of a failure on the run.
     pub on_failure: OnFailure,
 }
 
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Headers are likely keys.
+        // Headers may contain keys.
         f.debug_struct("Endpoint").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
-/// What becomes of a run when a hook's server fails.
+/// The effect of a failed server on the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// It goes on as if there were no such hook.
+    /// The run continues without the hook.
     Open,
-    /// It ends with `HOOK_FAILED`.
+    /// The run ends with `HOOK_FAILED`.
     Closed,
 }
 
-/// A server that can be asked.
+/// The client of a hook's server.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct HookServer {
     url: Url,
     client: Client,
     headers: HeaderMap,
     pub(super) on_failure: OnFailure,
 }
 
-impl Server {
+impl HookServer {
     pub(super) fn new(endpoint: Endpoint) -> Result<Self, OptionsError> {
         let Endpoint { url, headers, timeout, on_failure } = endpoint;
         let parsed = Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
@@ -80,19 +79,19 @@ impl Server {
         }
         map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let client = outbound::client(&parsed)
-            .pool_idle_timeout(LONGEST_REST)
+            .pool_idle_timeout(MAX_IDLE)
             .user_agent(concat!("agentwire/", env!("CARGO_PKG_VERSION")))
             .timeout(timeout);
         let client = client.build().map_err(|error| OptionsError(causes(&error)))?;
         Ok(Self { url: parsed, client, headers: map, on_failure })
     }
 
-    /// Sends a body; the answer's bytes if they are wanted.
-    pub(super) async fn post(&self, body: String, wanted: bool) -> Result<Vec<u8>, String> {
+    /// Sends a body; returns the response if `needs_response`.
+    pub(super) async fn post(&self, body: String, needs_response: bool) -> Result<Vec<u8>, String> {
         let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
         let failed = |error: reqwest::Error| match error.is_timeout() {
             true => "did not answer in time".to_owned(),
-            // What is configured may hold a secret.
+            // The configured URL may contain a secret.
             false => format!("could not be asked: {}", causes(&error.without_url())),
         };
         let mut response = request.send().await.map_err(failed)?;
@@ -100,29 +99,29 @@ impl Server {
             return Err(format!("answered {}", response.status()));
         }
         let mut answer = Vec::new();
-        while wanted && let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if answer.len() + chunk.len() > MAX_ANSWER {
-                return Err(format!("answered with more than {MAX_ANSWER} bytes"));
+        while needs_response && let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if answer.len() + chunk.len() > MAX_RESPONSE {
+                return Err(format!("answered with more than {MAX_RESPONSE} bytes"));
             }
             answer.extend_from_slice(&chunk);
         }
         Ok(answer)
     }
 
-    /// Asks; `None` if the answer changes nothing.
-    pub(super) async fn ask(
+    /// Calls the server; `None` if the response changes nothing.
+    pub(super) async fn call(
         &self,
         hook: &str,
         body: String,
         keys: &[&str],
     ) -> Result<Option<Map<String, Value>>, String> {
-        tracing::trace!(hook, "asking the server of a hook");
+        tracing::trace!(hook, "calling the server of a hook");
         let answer = self.post(body, true).await?;
         if answer.iter().all(u8::is_ascii_whitespace) {
             return Ok(None);
         }
         match serde_json::from_slice(&answer) {
-            // What frameworks make of a function that returns nothing.
+            // Frameworks serialize a function without a return value as `null`.
             Ok(Value::Null) => Ok(None),
             Ok(Value::Object(answer)) if answer.is_empty() => Ok(None),
             Ok(Value::Object(answer)) if keys.iter().any(|key| answer.contains_key(*key)) => Ok(Some(answer)),
@@ -132,15 +131,15 @@ impl Server {
         }
     }
 
-    /// What an answer, or the lack of one, means for the run; `None` if it goes on without.
-    pub(super) fn settle<T>(
+    /// Applies [`OnFailure`] to a response; `None` if the run continues without it.
+    pub(super) fn resolve<T>(
         &self,
         hook: &str,
-        answer: Result<T, String>,
+        response: Result<T, String>,
     ) -> Result<Option<T>, UpstreamError> {
-        match (answer, self.on_failure) {
-            (Ok(answer), _) => Ok(Some(answer)),
-            (Err(problem), OnFailure::Closed) => Err(unanswered(hook, &problem)),
+        match (response, self.on_failure) {
+            (Ok(response), _) => Ok(Some(response)),
+            (Err(problem), OnFailure::Closed) => Err(server_failed(hook, &problem)),
             (Err(problem), OnFailure::Open) => {
                 tracing::warn!(hook, problem, "the server of a hook failed, and the run goes on without it");
                 Ok(None)

@@ -1,8 +1,8 @@
-//! Hooks without Rust: rules about events, and other people's servers that are asked.
+//! Hooks by configuration: rules for events, and HTTP servers.
 //!
-//! Rules come first, so that what leaves for a server has been redacted. They act on the agent's events, at the event
-//! hook; input and state are offered to their servers at the hooks of those names, and what goes out is recorded as it
-//! goes into the log.
+//! Rules are applied first, so that data for a server is already redacted. They act on the agent's events, at the event
+//! hook; the servers for input and state are called at the hooks of those names, and the output server gets the events as
+//! they are appended to the log.
 
 mod http;
 mod pointer;
@@ -23,7 +23,7 @@ use agentwire_core::{
 };
 use serde_json::{Value, json};
 
-use self::{http::Server, record::Recorder, rewrite::Rewrite, rule::Rule};
+use self::{http::HookServer, record::Recorder, rewrite::Rewrite, rule::Rule};
 pub use self::{
     http::{Endpoint, OnFailure},
     rule::{Action, EVENTS, Place, RuleError, RuleOptions},
@@ -31,66 +31,66 @@ pub use self::{
 use super::{Hooked, Hooks, RunContext, failed, refused};
 use crate::error::UpstreamError;
 
-/// What a hook's server needs beyond its own time-out: a little more, so that its failure is told and not ours.
+/// The margin of a hook's timeout over that of its server, so that the error names the server.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// What can be said without Rust.
+/// The options of [`ConfiguredHooks`].
 #[derive(Clone, Debug, Default)]
 pub struct HookOptions {
-    /// What becomes of events, in order.
+    /// Rules for events, in order.
     pub rules: Vec<RuleOptions>,
-    /// Asked about every input; may change or refuse it.
+    /// Called with every run input; may change or refuse it.
     pub input: Option<Endpoint>,
-    /// Told about everything that goes into the log.
+    /// Called with all events of the log.
     pub output: Option<Endpoint>,
-    /// Asked about the final state; may change it.
+    /// Called with the final state; may change it.
     pub state: Option<Endpoint>,
 }
 
-/// Why hooks cannot be made from their options.
+/// The reason why hook options are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OptionsError(pub(super) String);
 
-/// The hooks of an agent as they are configured; [`Configured::for_run`] gives those of a run. Cheap to clone.
+/// The configured hooks of an agent; [`ConfiguredHooks::for_run`] creates those of a run. Cheap to clone.
 ///
 /// ```
-/// use agentwire_gateway::hooks::{Action, Configured, HookOptions, RuleOptions};
+/// use agentwire_gateway::hooks::{Action, ConfiguredHooks, HookOptions, RuleOptions};
 ///
 /// let rule = RuleOptions { event: Some("REASONING_*".into()), ..RuleOptions::new(Action::Drop) };
-/// let hooks = Configured::new(HookOptions { rules: vec![rule], ..HookOptions::default() })?;
+/// let hooks = ConfiguredHooks::new(HookOptions { rules: vec![rule], ..HookOptions::default() })?;
 /// // `builder.hooks(move |run| hooks.for_run(run))`
 /// # Ok::<_, agentwire_gateway::hooks::OptionsError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Configured(Arc<Shared>);
+pub struct ConfiguredHooks(Arc<ConfiguredServers>);
 
 #[derive(Debug)]
-struct Shared {
+struct ConfiguredServers {
     rules: Arc<[Rule]>,
-    input: Option<Server>,
-    output: Option<Arc<Server>>,
-    state: Option<Server>,
-    patience: Duration,
+    input: Option<HookServer>,
+    output: Option<Arc<HookServer>>,
+    state: Option<HookServer>,
+    timeout: Duration,
 }
 
-impl Configured {
-    /// Hooks for an agent.
+impl ConfiguredHooks {
+    /// The hooks of an agent.
     ///
     /// # Errors
-    /// When a rule can never do anything, or a server cannot be asked.
+    /// When a rule can never have an effect, or the URL or a header of a server is invalid.
     pub fn new(options: HookOptions) -> Result<Self, OptionsError> {
         let HookOptions { rules, input, output, state } = options;
         let rules = rules.iter().enumerate().map(|(index, rule)| {
             Rule::new(rule).map_err(|problem| OptionsError(format!("rule {}: {problem}", index + 1)))
         });
         let rules = rules.collect::<Result<Arc<[_]>, _>>()?;
-        // A record waits for the batch that is under way and for its own.
+        // A record waits for the batch in flight and for its own.
         let times = [&input, &state, &output, &output].into_iter().flatten().map(|endpoint| endpoint.timeout);
-        let patience = times.sum::<Duration>() + MARGIN;
-        let server = |endpoint: Option<Endpoint>| endpoint.map(Server::new).transpose();
+        let timeout = times.sum::<Duration>() + MARGIN;
+        let server = |endpoint: Option<Endpoint>| endpoint.map(HookServer::new).transpose();
         let (input, output, state) = (server(input)?, server(output)?.map(Arc::new), server(state)?);
-        Ok(Self(Arc::new(Shared { rules, input, output, state, patience })))
+        Ok(Self(Arc::new(ConfiguredServers { rules, input, output, state, timeout })))
     }
 
     /// The hooks of one run.
@@ -99,11 +99,11 @@ impl Configured {
         let shared = Arc::clone(&self.0);
         let rewrite = Rewrite::new(Arc::clone(&shared.rules), run);
         let recorder = shared.output.as_ref().map(|server| Recorder::new(Arc::clone(server), run));
-        Run { about: about(run), rewrite: Mutex::new(rewrite), recorder, shared }
+        ConfiguredRun { about: about(run), rewrite: Mutex::new(rewrite), recorder, shared }
     }
 }
 
-/// What every server is told about a run.
+/// The description of a run in every request to a server.
 fn about(run: &RunContext) -> serde_json::Map<String, Value> {
     let about = json!({
         "agent": &*run.agent, "tenant": run.owner.tenant.as_str(), "user": run.owner.user.as_str(),
@@ -116,14 +116,14 @@ fn about(run: &RunContext) -> serde_json::Map<String, Value> {
 }
 
 /// The hooks of one run.
-struct Run {
-    shared: Arc<Shared>,
+struct ConfiguredRun {
+    shared: Arc<ConfiguredServers>,
     about: serde_json::Map<String, Value>,
     rewrite: Mutex<Rewrite>,
     recorder: Option<Recorder>,
 }
 
-impl Run {
+impl ConfiguredRun {
     fn body(&self, hook: &str, key: &str, value: Value) -> String {
         let mut body = serde_json::Map::from_iter([("hook".to_owned(), hook.into())]);
         body.extend(self.about.clone());
@@ -131,13 +131,13 @@ impl Run {
         Value::Object(body).to_string()
     }
 
-    async fn ask_about_input(
+    async fn offer_input(
         &self,
-        server: &Server,
+        server: &HookServer,
         input: &RunInput,
     ) -> Result<Option<RunInput>, UpstreamError> {
         let sent: Value = serde_json::from_str(&ag_ui::input::to_json(input)).unwrap_or_default();
-        let answer = server.ask("input", self.body("input", "input", sent), &["input", "refuse"]).await;
+        let answer = server.call("input", self.body("input", "input", sent), &["input", "refuse"]).await;
         let read = |answer: Option<serde_json::Map<String, Value>>| {
             let Some(mut answer) = answer else { return Ok(None) };
             if let Some(why) = answer.get("refuse").filter(|why| !why.is_null()) {
@@ -148,18 +148,18 @@ impl Run {
             let changed = ag_ui::input::from_json(&changed.to_string(), &mut Tally::default());
             changed.map(|input| Some(Ok(input))).map_err(|error| format!("`input` is no run input: {error}"))
         };
-        match server.settle("input", answer.and_then(read))? {
+        match server.resolve("input", answer.and_then(read))? {
             None | Some(None) => Ok(None),
             Some(Some(decision)) => decision.map(Some),
         }
     }
 }
 
-impl Hooks for Run {
+impl Hooks for ConfiguredRun {
     fn input(&self, mut input: RunInput) -> Hooked<'_, RunInput> {
         Box::pin(async move {
             if let Some(server) = &self.shared.input
-                && let Some(changed) = self.ask_about_input(server, &input).await?
+                && let Some(changed) = self.offer_input(server, &input).await?
             {
                 input = changed;
             }
@@ -176,7 +176,7 @@ impl Hooks for Run {
     fn state(&self, state: Value) -> Hooked<'_, Value> {
         Box::pin(async move {
             let Some(server) = &self.shared.state else { return Ok(state) };
-            let answer = server.ask("state", self.body("state", "state", state.clone()), &["state"]).await;
+            let answer = server.call("state", self.body("state", "state", state.clone()), &["state"]).await;
             let read = |answer: Option<serde_json::Map<String, Value>>| {
                 let Some(state) = answer.and_then(|mut answer| answer.remove("state")) else {
                     return Ok(None);
@@ -185,7 +185,7 @@ impl Hooks for Run {
                 fits.map_err(|error| format!("answered with a state that cannot be told: {error}"))
             };
             let changed = answer.and_then(read);
-            Ok(server.settle("state", changed)?.flatten().unwrap_or(state))
+            Ok(server.resolve("state", changed)?.flatten().unwrap_or(state))
         })
     }
 
@@ -197,11 +197,11 @@ impl Hooks for Run {
     }
 
     fn timeout(&self) -> Duration {
-        self.shared.patience
+        self.shared.timeout
     }
 }
 
-/// What a server's failure is for a run that must not go on without it.
-fn unanswered(hook: &str, problem: &str) -> UpstreamError {
+/// The error of a run that must not continue without its server.
+fn server_failed(hook: &str, problem: &str) -> UpstreamError {
     failed(format!("the server of the `{hook}` hook {problem}"))
 }

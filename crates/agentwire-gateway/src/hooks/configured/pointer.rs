@@ -1,10 +1,10 @@
-//! JSON pointers with a wildcard, and what is done to the values they lead to.
+//! JSON pointers with a wildcard, and the actions on their values.
 
 use serde_json::Value;
 
 use super::rule::Action;
 
-/// Where values are: RFC 6901, in which `*` stands for every member or element.
+/// A JSON pointer (RFC 6901) in which `*` stands for every member or element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pointer(Vec<Token>);
 
@@ -31,12 +31,12 @@ impl Pointer {
         Self(vec![Token::Any])
     }
 
-    /// Whether it leads to the member of that name and nowhere further.
+    /// Whether it points to the top-level member of that name.
     pub(super) fn is_member(&self, name: &str) -> bool {
         matches!(&self.0[..], [Token::Any]) || matches!(&self.0[..], [Token::Key(key)] if key == name)
     }
 
-    /// Acts on what is there; whether anything was.
+    /// Applies an action to the values; whether there were any.
     pub(super) fn act(&self, action: &Action, value: &mut Value) -> bool {
         act(&self.0, action, value)
     }
@@ -108,7 +108,7 @@ fn index(key: &str) -> Option<usize> {
     key.parse().ok().filter(|_| key == "0" || !key.starts_with(['0', '+']))
 }
 
-/// A text that holds JSON, changed; `None` if it holds none.
+/// Changes JSON text; `None` if the text is not JSON.
 pub(super) fn rewritten(text: &str, change: impl FnOnce(&mut Value) -> bool) -> Option<Option<String>> {
     let mut value: Value = serde_json::from_str(text).ok()?;
     Some(change(&mut value).then(|| value.to_string()))
@@ -147,7 +147,7 @@ mod tests {
         ] {
             let mut value = before.clone();
             let changed = Pointer::parse(pointer).expect("a pointer").act(action, &mut value);
-            // As text, so that members keep their places.
+            // As text, so that members keep their order.
             assert_eq!(value.to_string(), after.to_string(), "{pointer} {action:?}");
             assert_eq!(changed, before != after, "{pointer} {action:?}");
         }

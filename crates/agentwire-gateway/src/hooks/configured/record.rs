@@ -1,9 +1,9 @@
-//! Sends what goes into the log to a server, in batches beside the run.
+//! Sends the events of the log to a server, in batches beside the run.
 //!
-//! A run does not wait for each event: they are queued, in order, within a bound, and sent as many at a time as there
-//! are. With `open` nothing waits for the server, and what does not fit into the queue or is not taken is left out and
-//! counted. With `closed` a full queue holds the run up, a batch that is not taken ends it, and its ending is not told
-//! before everything up to it was taken: a run that finished was recorded whole.
+//! A run does not wait for each event: events are queued in order, within a bound, and sent in batches. With `open` the run
+//! never waits for the server; events that do not fit into the queue or are rejected are dropped and counted. With `closed`
+//! a full queue blocks the run, a rejected batch ends it, and its terminal event waits until all events before it were
+//! accepted: a finished run is recorded completely.
 
 use std::{
     future::Future,
@@ -17,30 +17,30 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     super::{RunContext, failed},
-    http::{OnFailure, Server},
-    unanswered,
+    http::{HookServer, OnFailure},
+    server_failed,
 };
 use crate::{error::UpstreamError, stream::log_codec::Encoder};
 
-/// How many bytes of events wait for the server: a second or two of a fast run.
+/// The capacity of the queue in bytes: a second or two of a fast run.
 const MAX_WAITING: usize = 4 << 20;
 
-/// What an event costs there at least, so that small ones are bounded too.
+/// The minimum cost of an event in the queue, so that the number of small ones is bounded too.
 const LEAST: usize = 256;
 
-/// The most events of one request: enough to keep up, few enough for any server.
+/// The largest number of events in one request.
 const BATCH: usize = 256;
 
 /// The record of one run.
 pub(super) struct Recorder {
-    server: Arc<Server>,
+    server: Arc<HookServer>,
     tasks: TaskTracker,
     room: Arc<Semaphore>,
     encoder: Mutex<Encoder>,
     queue: Mutex<Option<Queue>>,
 }
 
-/// What there is once something was recorded.
+/// The queue, created with the first event.
 #[derive(Clone)]
 struct Queue {
     entries: mpsc::UnboundedSender<Entry>,
@@ -49,9 +49,9 @@ struct Queue {
 
 enum Entry {
     Event(String, OwnedSemaphorePermit),
-    /// One that did not fit.
+    /// An event that did not fit.
     Lost,
-    /// Everything before this must have been taken.
+    /// A mark: all events before it must have been accepted.
     ReaderCursor(u64),
 }
 
@@ -63,7 +63,7 @@ struct Progress {
 }
 
 impl Recorder {
-    pub(super) fn new(server: Arc<Server>, run: &RunContext) -> Self {
+    pub(super) fn new(server: Arc<HookServer>, run: &RunContext) -> Self {
         Self {
             server,
             tasks: run.tasks.clone(),
@@ -91,15 +91,15 @@ impl Recorder {
                     Ok(permit) => Entry::Event(text, permit),
                     Err(_) => Entry::Lost,
                 };
-                // The task ends only when nobody can send any more.
+                // The task ends only with all senders.
                 queue.entries.send(entry).ok();
                 return Ok(());
             }
             let gone = || failed("the record of the run is gone");
-            // A server that fails makes room as well, by the end of the task that held it.
+            // A failed server frees its room too, when its task ends.
             let permit = room.acquire_many_owned(cost).await.map_err(|_| gone())?;
             if let Some(problem) = &queue.progress.borrow_and_update().problem {
-                return Err(unanswered("output", problem));
+                return Err(server_failed("output", problem));
             }
             queue.entries.send(Entry::Event(text, permit)).map_err(|_| gone())?;
             if is_last {
@@ -107,7 +107,7 @@ impl Recorder {
                 let done = |progress: &Progress| progress.mark == 1 || progress.problem.is_some();
                 let progress = queue.progress.wait_for(done).await.map_err(|_| gone())?;
                 if let Some(problem) = &progress.problem {
-                    return Err(unanswered("output", problem));
+                    return Err(server_failed("output", problem));
                 }
             }
             Ok(())
@@ -130,7 +130,7 @@ impl Recorder {
 
 /// The task beside the run.
 struct Work {
-    server: Arc<Server>,
+    server: Arc<HookServer>,
     about: Map<String, Value>,
     told: watch::Sender<Progress>,
 }
@@ -160,7 +160,7 @@ impl Work {
                     }
                     Err(problem) if self.server.on_failure == OnFailure::Closed => {
                         self.told.send_modify(|progress| progress.problem = Some(problem));
-                        // What follows ends the run; it is not sent.
+                        // The following events end the run and are not sent.
                         return;
                     }
                     Err(problem) => {
@@ -184,7 +184,7 @@ impl Work {
         }
     }
 
-    /// The events are JSON already.
+    /// The events are JSON texts.
     fn body(&self, events: &[String], lost: u64) -> String {
         let mut head = Map::from_iter([("hook".to_owned(), Value::from("output"))]);
         head.extend(self.about.clone());

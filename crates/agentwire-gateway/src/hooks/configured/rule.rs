@@ -1,68 +1,68 @@
-//! What becomes of events without a line of code: dropped, renamed, redacted.
+//! Rules for events by configuration: drop, rename, redact.
 //!
-//! A rule chooses by event type, tool or name, each a pattern in which `*` stands for anything, and acts on the whole
-//! or, with a JSON pointer, on values inside: of the event, of a tool's arguments or result, of the state.
+//! A rule selects events by type, tool or name, each a pattern in which `*` stands for any text, and acts on the whole
+//! event or, with a JSON pointer, on values in the event, a tool's arguments or result, or the state.
 
 use agentwire_core::event::{Body, Event};
 
 use super::pointer::Pointer;
 use crate::agent::pattern::matches;
 
-/// What is done.
+/// The action of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is left out.
+    /// Drops the event or value.
     Drop,
-    /// It gets another name.
+    /// Renames it.
     Rename {
-        /// The name.
+        /// The new name.
         to: String,
     },
-    /// It is replaced by a text.
+    /// Replaces it by a text.
     Redact {
         /// The text.
         with: String,
     },
 }
 
-/// Where a pointer begins.
+/// The document to which a pointer applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// At the event, as the log has it: AG-UI JSON.
+    /// The event as it is logged: AG-UI JSON.
     Event,
-    /// At the arguments of a tool call.
+    /// The arguments of a tool call.
     Arguments,
-    /// At the result of a tool call.
+    /// The result of a tool call.
     Result,
-    /// At the state.
+    /// The state.
     State,
 }
 
-/// One rule.
+/// The options of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleOptions {
-    /// What is done.
+    /// The action.
     pub action: Action,
-    /// The types of events, as in [`EVENTS`]; `*` stands for anything.
+    /// A pattern of event types, as in [`EVENTS`].
     pub event: Option<String>,
-    /// The tools whose calls it is about; `*` stands for anything.
+    /// A pattern of tool names.
     pub tool: Option<String>,
-    /// The names of custom events and steps and the kinds of activities that it is about; `*` stands for anything.
+    /// A pattern of names of custom events and steps, and of kinds of activities.
     pub name: Option<String>,
-    /// Where the pointer begins. If absent: at arguments and result where a tool is named, otherwise at the event.
+    /// The document of the pointer. By default arguments and result if there is a tool pattern, else the event.
     pub place: Option<Place>,
-    /// Where the value is; `*` stands for every member or element.
+    /// The JSON pointer; `*` stands for every member or element.
     pub pointer: Option<String>,
 }
 
 impl RuleOptions {
-    /// A rule that says nothing yet about what it is for.
+    /// A rule with an action and no selection.
     #[must_use]
     pub fn new(action: Action) -> Self {
         Self { action, event: None, tool: None, name: None, place: None, pointer: None }
     }
 
-    /// Whether the rule can do anything.
+    /// Checks that the rule can have an effect.
     ///
     /// # Errors
     /// When it cannot.
@@ -70,7 +70,7 @@ impl RuleOptions {
         Rule::new(self).map(|_| ())
     }
 
-    /// Whether events of this type are left out, whatever their call or name.
+    /// Whether all events of this type are dropped, with any call or name.
     #[must_use]
     pub fn drops(&self, kind: &str) -> bool {
         let rule = Rule::new(self).ok().filter(|rule| rule.is_whole(&Action::Drop));
@@ -78,11 +78,11 @@ impl RuleOptions {
     }
 }
 
-/// Why a rule can never do anything.
+/// The reason why a rule can never have an effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RuleError {
-    /// The key that is wrong, as it is called in a file; empty if it is the rule as a whole.
+    /// The invalid key of the configuration; empty if it is the rule as a whole.
     pub key: &'static str,
     message: String,
 }
@@ -132,30 +132,30 @@ pub const EVENTS: &[&str] = &[
     "FINISH_REASON",
 ];
 
-/// Without these there is no run.
+/// The types that cannot be dropped.
 const FRAME_OF_A_RUN: &[&str] = &["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR"];
 
-/// Those of a tool call.
+/// The types of a tool call's events.
 const OF_TOOLS: &[&str] = &["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"];
 
-/// Those that have a name.
+/// The types of events with a name.
 const OF_NAMES: &[&str] = &["CUSTOM", "STEP_STARTED", "STEP_FINISHED", "ACTIVITY_SNAPSHOT", "ACTIVITY_DELTA"];
 
-/// A rule that can do something.
+/// A checked rule.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) action: Action,
     pub(super) target: Target,
-    /// The types of events; all that the rest of the rule allows if empty.
+    /// The event types; all that the rest of the rule allows if empty.
     events: Vec<&'static str>,
     tool: Option<String>,
     name: Option<String>,
 }
 
-/// What a rule acts on.
+/// The target of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Target {
-    /// The event, the call, or its name.
+    /// The event, the tool call, or its name.
     Whole,
     /// Values of the event.
     Event(Pointer),
@@ -166,7 +166,7 @@ pub(super) enum Target {
 }
 
 impl Rule {
-    /// The rule, or why it can never do anything.
+    /// Checks a rule.
     pub(super) fn new(options: &RuleOptions) -> Result<Self, RuleError> {
         let RuleOptions { action, event, tool, name, place, pointer } = options;
         let parsed = match pointer {
@@ -286,17 +286,17 @@ impl Rule {
         Ok(Self { action: action.clone(), target, events, tool: tool.clone(), name: name.clone() })
     }
 
-    /// Whether the rule is for this tool, by name; one that names none is for all.
+    /// Whether the rule applies to this tool; a rule without a tool pattern applies to all.
     pub(super) fn fits_tool(&self, tool: &str) -> bool {
         self.name.is_none() && self.tool.as_deref().is_none_or(|pattern| matches(pattern, tool))
     }
 
-    /// Whether whole calls of this tool are left out.
+    /// Whether calls of this tool are dropped completely.
     pub(super) fn drops_calls_of(&self, tool: &str) -> bool {
         self.is_whole(&Action::Drop) && self.events.is_empty() && self.tool.is_some() && self.fits_tool(tool)
     }
 
-    /// The name that this tool gets.
+    /// The new name of this tool.
     pub(super) fn new_name_of_tool(&self, tool: &str) -> Option<&str> {
         match &self.action {
             Action::Rename { to } if self.target == Target::Whole && self.tool.is_some() => {
@@ -306,13 +306,13 @@ impl Rule {
         }
     }
 
-    /// The tool that is called otherwise outside, if it is one.
+    /// The new and the old name, if the rule renames a single tool.
     pub(super) fn old_name_of_tool(&self) -> Option<(&str, &str)> {
         let tool = self.tool.as_deref().filter(|tool| !tool.contains('*'))?;
         Some((self.new_name_of_tool(tool)?, tool))
     }
 
-    /// The name that something else gets.
+    /// The new name of an event other than a tool call.
     pub(super) fn new_name_of(&self, kind: &str, name: &str) -> Option<&str> {
         let Action::Rename { to } = &self.action else { return None };
         let pattern = self.name.as_deref().filter(|_| self.target == Target::Whole)?;
@@ -327,7 +327,7 @@ impl Rule {
         self.target == Target::Whole && self.action == *action
     }
 
-    /// Whether the rule is for this event; `tool` is the tool of its call.
+    /// Whether the rule applies to this event; `tool` is the tool of its call.
     pub(super) fn fits(&self, event: &Event, tool: Option<&str>) -> bool {
         let kind = event.kind();
         if !self.has_type(kind) {
@@ -340,13 +340,13 @@ impl Rule {
         }
     }
 
-    /// Whether the event is left out.
+    /// Whether the event is dropped.
     pub(super) fn drops(&self, event: &Event, tool: Option<&str>) -> bool {
         self.is_whole(&Action::Drop) && !FRAME_OF_A_RUN.contains(&event.kind()) && self.fits(event, tool)
     }
 }
 
-/// The name of what has one.
+/// The name of an event, if it has one.
 pub(super) fn name_of(body: &Body) -> Option<&str> {
     match body {
         Body::Custom { name, .. } | Body::StepStarted { name } | Body::StepFinished { name } => Some(name),
@@ -355,7 +355,7 @@ pub(super) fn name_of(body: &Body) -> Option<&str> {
     }
 }
 
-/// The same, to be changed.
+/// The same, mutable.
 pub(super) fn name_mut(body: &mut Body) -> Option<&mut Box<str>> {
     match body {
         Body::Custom { name, .. } | Body::StepStarted { name } | Body::StepFinished { name } => Some(name),

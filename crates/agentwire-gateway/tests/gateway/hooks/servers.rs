@@ -6,7 +6,7 @@ use agentwire_core::event::{Body, Event};
 use agentwire_gateway::{
     agent::Agent,
     codes,
-    hooks::{Action, Configured, Endpoint, HookOptions, OnFailure, RuleOptions},
+    hooks::{Action, ConfiguredHooks, Endpoint, HookOptions, OnFailure, RuleOptions},
 };
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn endpoint(url: &str, on_failure: OnFailure, timeout: Duration) -> Endpoint {
 }
 
 async fn gateway(agent: Arc<dyn Agent>, options: HookOptions) -> Server {
-    let hooks = Configured::new(options).expect("good options");
+    let hooks = ConfiguredHooks::new(options).expect("good options");
     plan(agent).wire(move |builder| builder.hooks(move |run| hooks.for_run(run))).on_memory().await
 }
 
@@ -352,10 +352,10 @@ fn options_that_make_no_sense_are_refused() {
             timeout: PATIENT,
             on_failure: OnFailure::Open,
         });
-        let made = Configured::new(HookOptions { input, ..HookOptions::default() });
+        let made = ConfiguredHooks::new(HookOptions { input, ..HookOptions::default() });
         assert!(made.is_err_and(|error| error.to_string().contains(url)), "{url}");
     }
     let rule = RuleOptions { event: Some("NOPE".into()), ..RuleOptions::new(Action::Drop) };
-    let made = Configured::new(HookOptions { rules: vec![rule], ..HookOptions::default() });
+    let made = ConfiguredHooks::new(HookOptions { rules: vec![rule], ..HookOptions::default() });
     assert!(made.is_err_and(|error| error.to_string() == "rule 1: no type of event is called `NOPE`"));
 }

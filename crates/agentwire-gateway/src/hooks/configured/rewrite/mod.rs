@@ -1,9 +1,9 @@
-//! Rules at work in one run.
+//! Applies rules to the events of one run.
 //!
-//! Most events need no memory. Calls do: the tool is only named at their start, and a value inside streamed arguments
-//! is only found when they are complete, so the arguments of a call that a rule looks into are held until its end. The
-//! state does too: a change may touch what a rule hides in many ways, so the true state is kept beside the shown one, and
-//! what is told is the difference between two shown ones.
+//! Most events need no memory. Tool calls do: only the start names the tool, and a value in streamed arguments is found
+//! only when they are complete, so arguments with a rule are buffered until their end. The state does too: a patch can
+//! touch a hidden value in many ways, so the original state is kept beside the visible one, and the emitted patch is the
+//! difference between two visible states.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -32,47 +32,47 @@ use crate::{
     stream::log_codec::Encoder,
 };
 
-/// The most bytes of arguments that are held at once: as much as one frame of an agent may have.
-const MAX_HELD: usize = 8 << 20;
+/// The largest number of buffered bytes of arguments: as much as one frame of an agent.
+const MAX_BUFFERED: usize = 8 << 20;
 
 /// The rules of one run.
 pub(super) struct Rewrite {
     rules: Arc<[Rule]>,
     thread: ThreadId,
     run: RunId,
-    calls: HashMap<ToolCallId, Call>,
-    /// How many bytes of arguments are held.
-    held: usize,
-    /// The state as the agent has it, and as it is shown, where a rule looks into it.
+    calls: HashMap<ToolCallId, RewrittenCall>,
+    /// The number of buffered bytes of arguments.
+    buffered: usize,
+    /// The original and the visible state, if a rule applies to the state.
     state: Option<(Value, Value)>,
-    /// Whether something is hidden, so that native events must not tell it.
-    is_discreet: bool,
+    /// Whether values are hidden, so that attached raw events must be removed.
+    hides_values: bool,
 }
 
-/// A call of a tool.
-struct Call {
-    /// The tool as the agent calls it.
+/// A tool call of the run.
+struct RewrittenCall {
+    /// The agent's name of the tool.
     tool: Box<str>,
     is_dropped: bool,
-    /// The arguments so far, where they are held.
-    held: Option<String>,
+    /// The buffered arguments, if a rule applies to them.
+    arguments: Option<String>,
 }
 
 impl Rewrite {
     pub(super) fn new(rules: Arc<[Rule]>, run: &RunContext) -> Self {
-        let is_discreet = rules.iter().any(|rule| !matches!(rule.action, Action::Rename { .. }));
+        let hides_values = rules.iter().any(|rule| !matches!(rule.action, Action::Rename { .. }));
         Self {
             rules,
             thread: run.thread.clone(),
             run: run.run.clone(),
             calls: HashMap::new(),
-            held: 0,
+            buffered: 0,
             state: None,
-            is_discreet,
+            hides_values,
         }
     }
 
-    /// Looks at what the agent is asked, and calls tools by the names that it knows.
+    /// Reads the run input, and restores the agent's names of renamed tools in it.
     pub(super) fn begin(&mut self, input: &mut RunInput) {
         for message in &mut input.messages {
             let MessageBody::Assistant { tool_calls: Some(calls), .. } = &mut message.body else { continue };
@@ -82,7 +82,7 @@ impl Rewrite {
                 if let Some((_, old)) = old {
                     call.name = old.into();
                 }
-                self.learn(call.id.clone(), call.name.clone());
+                self.register(call.id.clone(), call.name.clone());
             }
         }
         if self.rules.iter().any(|rule| matches!(rule.target, Target::State(_))) {
@@ -91,36 +91,38 @@ impl Rewrite {
         }
     }
 
-    fn learn(&mut self, call: ToolCallId, tool: Box<str>) -> &mut Call {
+    fn register(&mut self, call: ToolCallId, tool: Box<str>) -> &mut RewrittenCall {
         let is_dropped = self.rules.iter().any(|rule| rule.drops_calls_of(&tool));
         let call = match self.calls.entry(call) {
             Entry::Occupied(mut entry) => {
-                self.held -= entry.get_mut().held.take().map_or(0, |held| held.len());
+                self.buffered -= entry.get_mut().arguments.take().map_or(0, |arguments| arguments.len());
                 entry.into_mut()
             }
-            Entry::Vacant(entry) => entry.insert(Call { tool: tool.clone(), is_dropped, held: None }),
+            Entry::Vacant(entry) => {
+                entry.insert(RewrittenCall { tool: tool.clone(), is_dropped, arguments: None })
+            }
         };
         (call.tool, call.is_dropped) = (tool, is_dropped);
         call
     }
 
-    /// Adds what the rules leave of an event to `out`.
+    /// Applies the rules to an event, and adds the result to `out`.
     pub(super) fn event(&mut self, mut event: Event, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
         if self.rules.is_empty() {
             out.push(event);
             return Ok(());
         }
-        if let (true, Some(extra)) = (self.is_discreet, &mut event.extra) {
+        if let (true, Some(extra)) = (self.hides_values, &mut event.extra) {
             extra.raw = None;
         }
         if let Body::ToolStart { call, name, .. } = &event.body {
-            let looked_into = self.looks_into_arguments(name);
-            self.learn(call.clone(), name.clone()).held = looked_into.then(String::new);
+            let is_buffered = self.buffers_arguments(name);
+            self.register(call.clone(), name.clone()).arguments = is_buffered.then(String::new);
         }
         if let Some(call) = call_of(&event.body).filter(|call| !self.calls.contains_key(*call)) {
-            // Nobody has named its tool; rules for any tool are for it too.
-            let looked_into = self.looks_into_arguments("");
-            self.learn(call.clone(), "".into()).held = looked_into.then(String::new);
+            // The tool is unknown; rules for all tools apply.
+            let is_buffered = self.buffers_arguments("");
+            self.register(call.clone(), "".into()).arguments = is_buffered.then(String::new);
         }
         let call = call_of(&event.body).and_then(|call| self.calls.get_mut(call));
         if call.as_ref().is_some_and(|call| call.is_dropped) {
@@ -129,23 +131,23 @@ impl Rewrite {
         let tool = call.as_ref().map(|call| call.tool.clone());
         let mut before = None;
         match (&mut event.body, call) {
-            (Body::ToolArgs { call: id, delta }, Some(Call { held: Some(held), .. })) => {
-                self.held += delta.len();
-                if self.held > MAX_HELD {
+            (Body::ToolArgs { call: id, delta }, Some(RewrittenCall { arguments: Some(arguments), .. })) => {
+                self.buffered += delta.len();
+                if self.buffered > MAX_BUFFERED {
                     let what = format!(
-                        "the arguments of the call `{id}` are over {MAX_HELD} bytes, too much for a rule to look into"
+                        "the arguments of the call `{id}` are over {MAX_BUFFERED} bytes, too much for a rule to look into"
                     );
                     return Err(UpstreamErrorKind::LimitExceeded(what.into()).into());
                 }
-                held.push_str(delta);
+                arguments.push_str(delta);
                 return Ok(());
             }
             (Body::ToolEnd { call: id }, Some(call)) => {
-                // What comes after the end of a call is still a call's.
-                let held = call.held.as_mut().map(std::mem::take);
-                if let Some(held) = held.filter(|held| !held.is_empty()) {
-                    self.held -= held.len();
-                    let delta = self.arguments(tool.as_deref().unwrap_or_default(), &held);
+                // Events after the end of a call still belong to it.
+                let arguments = call.arguments.as_mut().map(std::mem::take);
+                if let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) {
+                    self.buffered -= arguments.len();
+                    let delta = self.arguments(tool.as_deref().unwrap_or_default(), &arguments);
                     let body = Body::ToolArgs { call: id.clone(), delta: delta.into() };
                     before = Some(Event { body, extra: None, ..event.clone() });
                 }
@@ -153,8 +155,8 @@ impl Rewrite {
             (Body::ToolResult(result), Some(_)) => self.result(tool.as_deref().unwrap_or_default(), result),
             (Body::MessagesSnapshot { messages }, _) => self.messages(messages),
             (Body::StateSnapshot { snapshot }, _) => {
-                if let Some(shown) = self.whole_state(snapshot.to_value()) {
-                    *snapshot = Json::from(&shown);
+                if let Some(visible) = self.whole_state(snapshot.to_value()) {
+                    *snapshot = Json::from(&visible);
                 }
             }
             (Body::StateDelta { patch }, _) if self.state.is_some() => match self.changed_state(patch) {
@@ -169,7 +171,7 @@ impl Rewrite {
         Ok(())
     }
 
-    /// The rules that are about the event as such.
+    /// Applies the rules for the event itself.
     fn finish(&self, mut event: Event, tool: Option<&str>, out: &mut Vec<Event>) {
         if self.rules.iter().any(|rule| rule.drops(&event, tool)) {
             return;
@@ -180,16 +182,16 @@ impl Rewrite {
             match self.edit(&event, &inner) {
                 Ok(None) => {}
                 Ok(Some(edited)) => event = edited,
-                // What is not understood any more cannot be said, and what was hidden must not be.
+                // The edited event is invalid, and the original must stay hidden.
                 Err(()) => return,
             }
         }
-        // Last, so that every rule goes by the agent's own names.
+        // Last, so that all rules match the agent's names.
         self.rename(&mut event.body);
         out.push(event);
     }
 
-    /// The event with other values inside; `None` if there were none.
+    /// The event with changed values; `None` if none changed.
     fn edit(&self, event: &Event, rules: &[&Rule]) -> Result<Option<Event>, ()> {
         let logged = Encoder::new(&self.thread, &self.run).encode(event).ok_or(())?;
         let mut value: Value = serde_json::from_slice(&logged).map_err(|_| ())?;
@@ -213,7 +215,7 @@ impl Rewrite {
         events.pop().ok_or(()).map(Some)
     }
 
-    fn looks_into_arguments(&self, tool: &str) -> bool {
+    fn buffers_arguments(&self, tool: &str) -> bool {
         let looks =
             |rule: &Rule| matches!(rule.target, Target::Call { arguments: true, .. }) && rule.fits_tool(tool);
         self.rules.iter().any(looks)
@@ -237,25 +239,25 @@ impl Rewrite {
         }
     }
 
-    /// The whole of a call's arguments as they are shown.
+    /// The visible arguments of a call.
     fn arguments(&self, tool: &str, text: &str) -> String {
-        let mut shown = text.to_owned();
+        let mut visible = text.to_owned();
         for rule in self.rules.iter() {
             let Target::Call { arguments: true, pointer, .. } = &rule.target else { continue };
             if !rule.fits_tool(tool) {
                 continue;
             }
             let (is_all, pointer) = (pointer.is_none(), pointer.clone().unwrap_or_else(Pointer::all));
-            shown = match rewritten(&shown, |value| pointer.act(&rule.action, value)) {
+            visible = match rewritten(&visible, |value| pointer.act(&rule.action, value)) {
                 Some(Some(changed)) => changed,
-                // Neither members nor elements to hide one by one.
-                Some(None) if is_all && !is_empty(&shown) => hidden(&rule.action, &shown),
+                // There are no members or elements to hide individually.
+                Some(None) if is_all && !is_empty(&visible) => hidden(&rule.action, &visible),
                 Some(None) => continue,
-                // Nobody can tell what is in it.
-                None => hidden(&rule.action, &shown),
+                // Its values are unknown.
+                None => hidden(&rule.action, &visible),
             };
         }
-        shown
+        visible
     }
 
     fn result(&self, tool: &str, result: &mut ToolResult) {
@@ -277,11 +279,11 @@ impl Rewrite {
             match (pointer, &rule.action, &mut *content) {
                 (None, Action::Redact { with }, content) => *content = Content::from(with.as_str()),
                 (None, ..) => {}
-                (Some(pointer), action, Content::Text(text)) => look_into(pointer, action, text),
+                (Some(pointer), action, Content::Text(text)) => rewrite_text(pointer, action, text),
                 (Some(pointer), action, Content::Parts(parts)) => {
                     for part in parts {
                         if let ContentPart::Text { text, .. } = part {
-                            look_into(pointer, action, text);
+                            rewrite_text(pointer, action, text);
                         }
                     }
                 }
@@ -293,7 +295,7 @@ impl Rewrite {
         for message in &*messages {
             if let MessageBody::Assistant { tool_calls: Some(calls), .. } = &message.body {
                 for call in calls {
-                    self.learn(call.id.clone(), call.name.clone());
+                    self.register(call.id.clone(), call.name.clone());
                 }
             }
         }
@@ -305,7 +307,7 @@ impl Rewrite {
                 MessageBody::Assistant { tool_calls: Some(calls), .. } => {
                     calls.retain(|call| !is_dropped(&call.id));
                     for call in calls {
-                        if self.looks_into_arguments(&call.name) && !call.arguments.is_empty() {
+                        if self.buffers_arguments(&call.name) && !call.arguments.is_empty() {
                             call.arguments = self.arguments(&call.name, &call.arguments).into();
                         }
                         self.rename_tool(&mut call.name);
@@ -319,31 +321,31 @@ impl Rewrite {
         }
     }
 
-    /// The state as it is shown, if a rule looks into it.
+    /// The visible state, if a rule applies to the state.
     fn whole_state(&mut self, state: Value) -> Option<Value> {
         self.state.as_ref()?;
-        let mut shown = state.clone();
+        let mut visible = state.clone();
         for rule in self.rules.iter() {
             if let Target::State(pointer) = &rule.target {
-                pointer.act(&rule.action, &mut shown);
+                pointer.act(&rule.action, &mut visible);
             }
         }
-        self.state = Some((state, shown.clone()));
-        Some(shown)
+        self.state = Some((state, visible.clone()));
+        Some(visible)
     }
 
-    /// What is told about a change of the state.
+    /// The visible change of the state.
     fn changed_state(&mut self, change: &Patch) -> Option<Body> {
         let (mut state, was) = self.state.clone()?;
         let applied = patch::apply(&mut state, change, &patch::Limits::default());
-        let shown = self.whole_state(state)?;
+        let visible = self.whole_state(state)?;
         match applied {
             Ok(()) => {
-                let patch = patch::diff(&was, &shown);
+                let patch = patch::diff(&was, &visible);
                 (!patch.0.is_empty()).then_some(Body::StateDelta { patch })
             }
-            // The client's would not apply either. It is told what the state is instead.
-            Err(_) => Some(Body::StateSnapshot { snapshot: Json::from(&shown) }),
+            // It would not apply at the client either, which gets a snapshot instead.
+            Err(_) => Some(Body::StateSnapshot { snapshot: Json::from(&visible) }),
         }
     }
 }
@@ -356,7 +358,7 @@ fn call_of(body: &Body) -> Option<&ToolCallId> {
     }
 }
 
-/// Whether a JSON text is `{}`, `[]` or `null`: there is nothing in it to hide.
+/// Whether a JSON text is `{}`, `[]` or `null`, without values to hide.
 fn is_empty(text: &str) -> bool {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => object.is_empty(),
@@ -366,7 +368,7 @@ fn is_empty(text: &str) -> bool {
     }
 }
 
-/// A text that cannot be looked into: hidden as a whole by a rule that hides.
+/// A text whose values are unknown: hidden completely by a rule that hides.
 fn hidden(action: &Action, text: &str) -> String {
     match action {
         Action::Redact { with } => Value::from(with.as_str()).to_string(),
@@ -375,11 +377,11 @@ fn hidden(action: &Action, text: &str) -> String {
     }
 }
 
-fn look_into(pointer: &Pointer, action: &Action, text: &mut Box<str>) {
+fn rewrite_text(pointer: &Pointer, action: &Action, text: &mut Box<str>) {
     match rewritten(text, |value| pointer.act(action, value)) {
         Some(Some(changed)) => *text = changed.into(),
         Some(None) => {}
-        // Half an object, or one too deep to be read: nobody can tell what is in it. Other text has no values.
+        // An incomplete object, or one that is nested too deeply: its values are unknown. Other text has no values.
         None if text.trim_start().starts_with('{') => *text = hidden(action, text).into(),
         None => {}
     }
