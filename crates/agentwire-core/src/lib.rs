@@ -55,6 +55,7 @@
 //! * [`source`]: bytes to events; [`mod@convert`]: bytes to bytes.
 //! * [`fold`]: events to messages and state, compaction, and preludes for late readers.
 
+pub mod codes;
 pub mod convert;
 pub mod event;
 pub mod fold;

@@ -7,6 +7,8 @@ mod imports;
 
 /// Bottom to top: each module, and the modules that it imports.
 const LAYERS: &[imports::Layer] = &[
+    // Stable error codes.
+    ("codes", &[]),
     // Counts of tolerated deviations.
     ("tally", &[]),
     // Percent-encoding of URL segments.
@@ -20,13 +22,13 @@ const LAYERS: &[imports::Layer] = &[
     // Canonical events, messages and requests.
     ("event", &["json", "patch"]),
     // The order rules: checker and guard.
-    ("order", &["event"]),
+    ("order", &["codes", "event"]),
     // Events to messages and state.
     ("fold", &["event", "json", "patch"]),
     // Format readers and writers.
-    ("format", &["event", "fold", "framing", "json", "patch", "percent", "tally"]),
+    ("format", &["codes", "event", "fold", "framing", "json", "patch", "percent", "tally"]),
     // Bytes of one format to events, with or without a guard.
-    ("source", &["event", "format", "framing", "json", "order", "tally"]),
+    ("source", &["codes", "event", "format", "framing", "json", "order", "tally"]),
     // Bytes of one format to bytes of another.
     ("convert", &["event", "format", "framing", "order", "source", "tally"]),
 ];

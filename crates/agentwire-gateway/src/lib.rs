@@ -1,7 +1,6 @@
 //! The gateway: one place in front of many agents, where runs belong to the gateway and not to a connection.
 
 pub mod agent;
-pub mod codes;
 mod error;
 mod gateway;
 pub mod hooks;
@@ -18,6 +17,7 @@ mod thread;
 pub mod upstream;
 
 pub use agentwire_core as core;
+pub use agentwire_core::codes;
 pub use agentwire_store as store;
 
 pub use self::{

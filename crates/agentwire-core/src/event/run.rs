@@ -176,11 +176,6 @@ impl RunFinished {
 }
 
 impl RunError {
-    /// The code of a stream that ended before its run did.
-    pub const STREAM_TRUNCATED: &str = "STREAM_TRUNCATED";
-    /// The code of a stream without a single event, such as an error page or the response of a proxy.
-    pub const NO_EVENTS: &str = "UPSTREAM_NO_EVENTS";
-
     /// A failure with a message and a code.
     #[must_use]
     pub fn new(message: impl Into<Box<str>>, code: Option<&str>) -> Self {

@@ -1,5 +1,6 @@
 //! Repairs violations of the order rules.
 
+use crate::codes;
 use std::collections::BTreeMap;
 
 use super::{
@@ -101,7 +102,7 @@ impl Guard {
         self.count(Rule::NoTerminal);
         let error = match end {
             StreamEnd::Closed => {
-                RunError::new("the stream ended before the run did", Some(RunError::STREAM_TRUNCATED))
+                RunError::new("the stream ended before the run did", Some(codes::STREAM_TRUNCATED))
             }
             StreamEnd::Failed { code, message } => RunError::new(message.clone(), Some(code)),
         };
@@ -151,7 +152,7 @@ impl Guard {
                     return None;
                 }
                 let message = format!("run `{}` began before this one ended", started.run);
-                let error = RunError::new(message, Some(RunError::STREAM_TRUNCATED));
+                let error = RunError::new(message, Some(codes::STREAM_TRUNCATED));
                 let error = Event::new(Body::RunError(Box::new(error))).at(event.timestamp);
                 self.close_all(&error, out);
                 self.emit(error, out);

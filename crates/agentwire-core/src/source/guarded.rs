@@ -2,15 +2,13 @@
 
 use super::{InputError, InputProblem, Source, SourceOptions};
 use crate::{
+    codes,
     event::{Event, StreamEnd},
     format::Format,
     framing::{Foreign, Framing},
     order::{Guard, Rule},
     tally::Tally,
 };
-
-/// The RUN_ERROR code of a stream that could not be read to its end.
-const BAD_INPUT: &str = "BAD_INPUT";
 
 /// Bytes of one format in, a valid stream of events out, ended by one terminal event per run.
 ///
@@ -171,7 +169,7 @@ impl GuardedSource {
     }
 
     fn fail(&mut self, error: &InputError, sink: &mut dyn FnMut(Event)) {
-        let end = StreamEnd::Failed { code: BAD_INPUT.into(), message: error.to_string().into() };
+        let end = StreamEnd::Failed { code: codes::BAD_INPUT.into(), message: error.to_string().into() };
         self.close(&end, sink);
     }
 

@@ -26,7 +26,8 @@ pub use self::{
     problem::{InputError, InputProblem},
 };
 use crate::{
-    event::{Body, Event, RunError, RunId, StreamEnd, ThreadId},
+    codes,
+    event::{Body, Event, RunId, StreamEnd, ThreadId},
     format::{Format, Options, Reader, Setup},
     framing::{DEFAULT_MAX_FRAME, Decoder, Frame, Framing},
     tally::Tally,
@@ -196,8 +197,8 @@ impl Source {
         };
         match (error.code.as_deref(), end) {
             (Some(code), StreamEnd::Failed { code: given, .. }) if code == &**given => Verdict::Failed,
-            (Some(RunError::STREAM_TRUNCATED), _) => Verdict::Truncated,
-            (Some(RunError::NO_EVENTS), _) => Verdict::NoEvents,
+            (Some(codes::STREAM_TRUNCATED), _) => Verdict::Truncated,
+            (Some(codes::UPSTREAM_NO_EVENTS), _) => Verdict::NoEvents,
             _ => Verdict::Complete,
         }
     }

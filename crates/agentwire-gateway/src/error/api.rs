@@ -1,4 +1,4 @@
-//! A request that is not done: a status, a stable code, what was wrong, and what to do about it.
+//! Error responses to clients: an HTTP status, a stable code, a message and a hint.
 
 use agentwire_core::json::ReadError;
 use agentwire_store::{Missing, StoreError};
@@ -11,19 +11,19 @@ use axum::{
 use super::UpstreamError;
 use crate::codes;
 
-/// Why a request was not done.
+/// The reason why a request failed, as an HTTP response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     /// One of [`crate::codes`].
     pub code: &'static str,
-    /// What was wrong, for a person.
+    /// The message for a person.
     pub message: String,
-    /// What to do about it.
+    /// A hint on how to proceed.
     pub hint: Option<String>,
-    /// Seconds after which to try again.
+    /// Seconds after which a retry may work.
     pub retry_after: Option<u64>,
-    /// What is, where the request assumed something else.
+    /// The current state, if the request assumed another one.
     pub snapshot: Option<Box<serde_json::Value>>,
 }
 
@@ -32,36 +32,54 @@ pub struct ApiError {
 pub(crate) struct ResponseCode(pub(crate) &'static str);
 
 impl ApiError {
-    /// A refusal with nothing but code and message.
+    /// An error with a code and a message.
     #[must_use]
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None, retry_after: None, snapshot: None }
     }
 
-    /// The same refusal with a hint.
+    /// The same error with a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// The same refusal with a time to try again, in seconds.
+    /// The same error with a retry time in seconds.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);
         self
     }
 
-    /// A patch that does not apply to what is, with what is.
+    /// The error of a patch that does not apply, with the current state.
     pub(crate) fn patch_failed(error: &impl std::fmt::Display, state: serde_json::Value) -> Self {
         let snapshot = Some(Box::new(state));
         Self { snapshot, ..Self::new(codes::PATCH_FAILED, error.to_string()) }
     }
 
-    /// Its HTTP status.
+    /// The HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
-        StatusCode::from_u16(codes::status(self.code)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        let status = codes::find(self.code).and_then(|code| StatusCode::from_u16(code.status?).ok());
+        status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// Whether protocols with an error event report this error within a stream: the request was well formed, but the
+    /// thread's state does not allow the run.
+    pub(crate) fn is_reported_in_stream(&self) -> bool {
+        let codes = [
+            codes::THREAD_IS_LOCKED,
+            codes::QUEUE_FULL,
+            codes::UNKNOWN_INTERRUPT,
+            codes::UNKNOWN_TOOL_CALL,
+            codes::NO_TOOL_RESULTS,
+            codes::INTERRUPT_UNANSWERED,
+            codes::INTERRUPT_EXPIRED,
+            codes::SCHEMA_MISMATCH,
+            codes::ALREADY_ANSWERED,
+        ];
+        codes.contains(&self.code)
     }
 }
 
@@ -88,7 +106,7 @@ impl From<UpstreamError> for ApiError {
     /// codes of responses are documented ones.
     fn from(error: UpstreamError) -> Self {
         tracing::warn!(code = error.code(), detail = error.detail(), "an agent's server failed: {error}");
-        let code = codes::find(error.code()).unwrap_or(codes::UPSTREAM_FAILED);
+        let code = codes::find(error.code()).map_or(codes::UPSTREAM_FAILED, |code| code.name);
         Self { retry_after: error.retry_after(), ..Self::new(code, error.to_string()) }
     }
 }

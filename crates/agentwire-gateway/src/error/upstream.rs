@@ -228,7 +228,7 @@ impl UpstreamError {
             Kind::Internal(_) => codes::INTERNAL,
             Kind::Refused(_) => codes::HOOK_REFUSED,
             Kind::Hook => codes::HOOK_FAILED,
-            Kind::Stopped(_) => "STOPPED",
+            Kind::Stopped(_) => codes::STOPPED,
             Kind::Agent { code, .. } => code,
         }
     }

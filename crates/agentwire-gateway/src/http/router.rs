@@ -304,7 +304,7 @@ pub(super) fn openapi(gateway: &Gateway) -> Value {
                 "type": "object",
                 "required": ["code", "message"],
                 "properties": {
-                    "code": {"type": "string", "enum": codes::ALL.iter().map(|(name, ..)| *name).collect::<Vec<_>>()},
+                    "code": {"type": "string", "enum": codes::GATEWAY.iter().map(|code| code.name).collect::<Vec<_>>()},
                     "message": {"type": "string"},
                     "hint": {"type": "string"},
                 },

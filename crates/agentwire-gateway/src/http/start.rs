@@ -85,7 +85,7 @@ pub(super) async fn start(
     match gateway.admit(run_request).await {
         Ok(admission) => response::follow(request, admission.run(), after, Some(&input), output_format).await,
         // The request was well formed and understood, so the client gets the error in its own protocol.
-        Err(error) if codes::is_answer(error.code) => {
+        Err(error) if error.is_reported_in_stream() => {
             let events = refused(request, &input, &error);
             Ok(response::events(request, &input.thread, &input.run, &events, &output_format))
         }

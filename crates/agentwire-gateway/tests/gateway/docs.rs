@@ -1,4 +1,4 @@
-//! What is made from the code, so that it cannot lie.
+//! Documents that are generated from the code.
 
 use std::{fmt::Write, fs, path::Path, sync::Arc};
 
@@ -7,20 +7,26 @@ use agentwire_gateway::{agent::Demo, codes, settings::AgentSettings};
 use crate::support::plan;
 
 #[test]
-fn the_page_of_errors_lists_every_code() {
+fn errors_page_lists_every_code() {
     let mut page = String::from(
         "# Errors\n\n\
-         Everything that can go wrong has a stable code. Before a stream begins it comes with an HTTP status as\n\
-         `{\"error\":{\"code\",\"message\",\"hint\"?}}`; within a stream it is the `code` of RUN_ERROR, or what the format has in its place.\n\
-         Messages are for people and may change.\n\n\
-         A code that an agent gives itself comes through as it is. Where its stream says that it failed and gives none, the reader of its\n\
-         format does: `UPSTREAM_ERROR`, `UPSTREAM_REFUSED` (the server refused the request) or `UPSTREAM_NO_EVENTS` (nothing happened in it).\n\n\
+         Every error has a stable code. Before a stream starts, it is the `code` of an HTTP error response:\n\
+         `{\"error\":{\"code\",\"message\",\"hint\"?}}`. Within a stream it is the `code` of RUN_ERROR, or its\n\
+         equivalent in other formats. Messages are for people and may change.\n\n\
+         ## Codes of the gateway\n\n\
          | code | status | meaning |\n| --- | --- | --- |\n",
     );
-    for (name, status, about) in codes::ALL {
-        let status = if *status == 0 { "in the stream".to_owned() } else { status.to_string() };
-        let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
-        writeln!(page, "| `{name}` | {status} | {about} |").expect("memory does not fail");
+    for code in codes::GATEWAY {
+        let status = code.status.map_or_else(|| "in the stream".to_owned(), |status| status.to_string());
+        writeln!(page, "| `{}` | {status} | {} |", code.name, about(code)).expect("memory does not fail");
+    }
+    page.push_str(
+        "\n## Codes in streams\n\n\
+         A code that an agent chooses itself is passed on unchanged. These codes stand for its failures without one:\n\n\
+         | code | meaning |\n| --- | --- |\n",
+    );
+    for code in codes::STREAM {
+        writeln!(page, "| `{}` | {} |", code.name, about(code)).expect("memory does not fail");
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md");
     if std::env::var_os("UPDATE").is_some() {
@@ -33,8 +39,13 @@ fn the_page_of_errors_lists_every_code() {
     );
 }
 
+/// The meaning of a code in one line.
+fn about(code: &codes::Code) -> String {
+    code.about.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[tokio::test]
-async fn the_openapi_document_lists_every_route() {
+async fn openapi_document_lists_every_route() {
     let server = plan(Arc::new(Demo::without_pauses()))
         .and(
             "other",

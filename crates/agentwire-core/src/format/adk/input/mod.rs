@@ -17,6 +17,7 @@ use self::new_message::NewParts;
 pub use self::session::{SessionEntry, StoredSession, read_session, read_session_list};
 use super::reader::{interrupts::interrupt_call, session_state::OWN_PREFIX};
 use crate::{
+    codes,
     event::{Interrupt, RunInput, ThreadId, ToolCallId},
     json::{Json, Object},
     percent,
@@ -101,9 +102,9 @@ impl AdkRequestError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::UnknownToolCall(_) => "UNKNOWN_TOOL_CALL",
-            Self::UnknownInterrupt(_) => "UNKNOWN_INTERRUPT",
-            Self::BadAnswer { .. } => "BAD_ANSWER",
+            Self::UnknownToolCall(_) => codes::UNKNOWN_TOOL_CALL,
+            Self::UnknownInterrupt(_) => codes::UNKNOWN_INTERRUPT,
+            Self::BadAnswer { .. } => codes::BAD_ANSWER,
         }
     }
 }

@@ -7,14 +7,10 @@
 use serde_json::{Value, value::RawValue};
 
 use crate::{
+    codes,
     event::{MessageId, SubagentId},
     format::adk::wire::{AdkEvent, AdkText, ValidationError},
 };
-
-/// The code of a failure without one: error frames of 1.x have none.
-const UPSTREAM_ERROR: &str = "UPSTREAM_ERROR";
-/// The code of a request that the API server rejected.
-const UPSTREAM_REFUSED: &str = "UPSTREAM_REFUSED";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AdkFailure {
@@ -48,7 +44,7 @@ impl AdkFailure {
         };
         match code {
             "" if message.is_empty() => None,
-            "" => Some(Self::new(UPSTREAM_ERROR, message)),
+            "" => Some(Self::new(codes::UPSTREAM_ERROR, message)),
             // ADK copies the finish reason into the error code when a model stops without any text.
             "STOP" | "FINISH_REASON_UNSPECIFIED" => None,
             code if message.is_empty() => Some(Self::new(code, &format!("the model stopped: {code}"))),
@@ -64,21 +60,21 @@ impl AdkFailure {
             let message = details.and_then(|details| details.message.as_ref()).map(AdkText::as_str);
             let fallback = plain(error);
             return Some(Self::new(
-                kind.filter(|kind| !kind.is_empty()).unwrap_or(UPSTREAM_ERROR),
+                kind.filter(|kind| !kind.is_empty()).unwrap_or(codes::UPSTREAM_ERROR),
                 message.filter(|message| !message.is_empty()).unwrap_or(&fallback),
             ));
         }
         let detail = event.detail?;
         let errors: Vec<ValidationError<'_>> = serde_json::from_str(detail.get()).unwrap_or_default();
         if errors.is_empty() {
-            return Some(Self::new(UPSTREAM_REFUSED, &plain(detail)));
+            return Some(Self::new(codes::UPSTREAM_REFUSED, &plain(detail)));
         }
         let messages = errors.iter().map(|error| {
             let location: Vec<String> = error.location.iter().flatten().map(|raw| plain(raw)).collect();
             let message = error.message.as_ref().map_or("", AdkText::as_str);
             format!("{}: {message}", location.join("."))
         });
-        Some(Self::new(UPSTREAM_REFUSED, &messages.collect::<Vec<_>>().join("; ")))
+        Some(Self::new(codes::UPSTREAM_REFUSED, &messages.collect::<Vec<_>>().join("; ")))
     }
 
     /// True if progress of the node at `path` shows that the workflow recovered: it is the node that raised the error,
@@ -97,7 +93,7 @@ impl AdkFailure {
 
     /// True if ADK sent a code.
     pub(super) fn has_code(&self) -> bool {
-        &*self.code != UPSTREAM_ERROR
+        &*self.code != codes::UPSTREAM_ERROR
     }
 
     fn new(code: &str, message: &str) -> Self {

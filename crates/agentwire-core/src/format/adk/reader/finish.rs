@@ -2,15 +2,10 @@
 
 use super::{AdkReader, emitter::AdkEmitter};
 use crate::{
+    codes,
     event::{Body, Event, Outcome, RunError, RunFinished, StreamEnd},
     format::adk::options::{AdkReaderOptions, FinalSnapshot},
 };
-
-/// The code of a stream without any ADK event: an error page, or a proxy that dropped the body.
-const NO_EVENTS: &str = "UPSTREAM_NO_EVENTS";
-/// The code of a truncated stream, the same as the guard's. A model does not stop in the middle of a turn, and every
-/// tool returns a result, so an open turn or call means truncation.
-const STREAM_TRUNCATED: &str = "STREAM_TRUNCATED";
 
 impl AdkReader {
     /// Closes all open turns and steps and emits the terminal event.
@@ -40,10 +35,10 @@ impl AdkReader {
             (Some(failure), _) => Some((failure.message, failure.code)),
             (None, StreamEnd::Failed { code, message }) => Some((message.clone(), code.clone())),
             (None, StreamEnd::Closed) if !self.has_events => {
-                Some(("the stream held no ADK event".into(), NO_EVENTS.into()))
+                Some(("the stream held no ADK event".into(), codes::UPSTREAM_NO_EVENTS.into()))
             }
             (None, StreamEnd::Closed) => {
-                truncated.or(unanswered).map(|message| (message.into(), STREAM_TRUNCATED.into()))
+                truncated.or(unanswered).map(|message| (message.into(), codes::STREAM_TRUNCATED.into()))
             }
         };
         if let Some((message, code)) = failure {

@@ -17,13 +17,11 @@ use super::{
     run_verdict::RunVerdict,
 };
 use crate::{
+    codes,
     event::{Body, Event, Interrupt, Outcome, RunError, RunFinished, StreamEnd, SubagentOutcome, ToolCallId},
     json::Json,
     tally::Tally,
 };
-
-/// The code of a truncated stream; the guard uses the same.
-const STREAM_TRUNCATED: &str = "STREAM_TRUNCATED";
 
 impl LangGraphReader {
     /// The root runnable has ended with `output`.
@@ -231,7 +229,7 @@ impl LangGraphReader {
         let is_rootless = self.run.input.has_events && self.run.root().is_none();
         let is_complete = is_rootless || self.run.input.has_modes && !self.run.input.has_events;
         if !is_complete || is_cut || (is_rootless || self.run.input.has_tasks) && self.nodes.has_open() {
-            return self.fail_run(Some(STREAM_TRUNCATED), "the stream ended before the run did", out);
+            return self.fail_run(Some(codes::STREAM_TRUNCATED), "the stream ended before the run did", out);
         }
         self.finish_run(out);
     }

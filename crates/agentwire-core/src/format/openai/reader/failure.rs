@@ -6,14 +6,10 @@
 use serde_json::value::RawValue;
 
 use crate::{
+    codes,
     json::{Fields, Path, ReadError, text},
     tally::Tally,
 };
-
-/// The code of a failure without one.
-const UPSTREAM_ERROR: &str = "UPSTREAM_ERROR";
-/// The code of a request that the server's web framework rejected.
-const UPSTREAM_REFUSED: &str = "UPSTREAM_REFUSED";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OpenAiFailure {
@@ -29,7 +25,7 @@ impl OpenAiFailure {
 
     /// A failure without a code.
     pub(super) fn without_code(message: &str) -> Self {
-        Self::new(UPSTREAM_ERROR, message)
+        Self::new(codes::UPSTREAM_ERROR, message)
     }
 
     /// The value of `error`: an object or a string.
@@ -58,7 +54,7 @@ impl OpenAiFailure {
         let name = match (&*code, &*kind) {
             (code, _) if is_string && !code.is_empty() => code,
             (_, kind) if !kind.is_empty() => kind,
-            ("", _) => UPSTREAM_ERROR,
+            ("", _) => codes::UPSTREAM_ERROR,
             (code, _) => code,
         };
         Ok(Self::new(name, &message))
@@ -67,8 +63,8 @@ impl OpenAiFailure {
     /// The value of `detail`, the error member of FastAPI, which many servers use.
     pub(super) fn of_detail(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Self, ReadError> {
         match raw.get().as_bytes().first() {
-            Some(b'"') => Ok(Self::new(UPSTREAM_REFUSED, &text(raw, path, tally)?)),
-            _ => Ok(Self::new(UPSTREAM_REFUSED, raw.get())),
+            Some(b'"') => Ok(Self::new(codes::UPSTREAM_REFUSED, &text(raw, path, tally)?)),
+            _ => Ok(Self::new(codes::UPSTREAM_REFUSED, raw.get())),
         }
     }
 }

@@ -22,6 +22,7 @@ use self::{
     failure::OpenAiFailure,
 };
 use crate::{
+    codes,
     event::{
         Body, Event, MessageId, Outcome, RunError, RunFinished, RunStarted, Source, StreamEnd, ToolCallId,
         Usage,
@@ -34,11 +35,6 @@ use crate::{
     json::{Fields, Path, ReadError, elements, kind_of},
     tally::Tally,
 };
-
-/// The code of a stream without any completion: an error page, or a proxy that dropped the body.
-const NO_EVENTS: &str = "UPSTREAM_NO_EVENTS";
-/// The code of a stream that ended before the finish reason.
-const STREAM_TRUNCATED: &str = "STREAM_TRUNCATED";
 
 /// Maximum number of choices, the limit of the API.
 const MAX_CHOICES: usize = 128;
@@ -364,7 +360,7 @@ impl OpenAiReader {
         let is_empty = self.response.is_none() && self.response_count == 0;
         self.close_response(out);
         let usage = std::mem::take(&mut self.usage);
-        let no_events = || (NO_EVENTS.into(), "the stream held no chat completion".into());
+        let no_events = || (codes::UPSTREAM_NO_EVENTS.into(), "the stream held no chat completion".into());
         let cut_off = self.cut_off.take().filter(|_| self.options.cut_off_fails);
         let failure = failure.or_else(|| is_empty.then(no_events)).or_else(|| {
             cut_off.map(|reason| {
@@ -402,7 +398,7 @@ impl Reader for OpenAiReader {
             StreamEnd::Closed => {
                 let is_truncated = self.response.as_ref().is_some_and(|response| !response.is_finished());
                 let truncated =
-                    || (STREAM_TRUNCATED.into(), "the stream ended before the model was done".into());
+                    || (codes::STREAM_TRUNCATED.into(), "the stream ended before the model was done".into());
                 is_truncated.then(truncated)
             }
         };
