@@ -323,7 +323,8 @@ mod tests {
     fn an_answer_to_a_question_of_the_gate_carries_its_memory() {
         let gate =
             item("approve:c", "approval", json!({"toolCallId": "c", "gate": {"call": "c", "behind": null}}));
-        let checked = check(&given(&[entry("approve:c", json!(true))], &[]), &[gate.clone()]).expect("valid");
+        let checked = check(&given(&[entry("approve:c", json!(true))], &[]), std::slice::from_ref(&gate))
+            .expect("valid");
         let question = GateQuestion::of(&gate).expect("it is the gate's");
         assert_eq!(
             checked.for_run,
