@@ -63,7 +63,12 @@ impl Default for SourceOptions {
 /// Bytes of one format in, the events of its reader out, without a guard.
 ///
 /// ```
-/// use agentwire_core::{event::StreamEnd, format::Format, framing::Framing, source::{Source, SourceOptions, Verdict}};
+/// use agentwire_core::{
+///     event::StreamEnd,
+///     format::Format,
+///     framing::Framing,
+///     source::{InputProblem, Source, SourceOptions, Verdict},
+/// };
 ///
 /// let ag_ui = Format::find("ag-ui").unwrap();
 /// let mut source = Source::new(ag_ui, Framing::Sse, &SourceOptions::default()).unwrap();
@@ -75,7 +80,8 @@ impl Default for SourceOptions {
 /// assert_eq!(events[0].kind(), "RUN_STARTED");
 ///
 /// source.finish();
-/// assert!(source.step(&mut events).is_none(), "SSE drops a frame without its empty line");
+/// let error = source.step(&mut events).unwrap().unwrap_err();
+/// assert!(matches!(error.problem, InputProblem::Incomplete(_)), "the last frame is truncated");
 /// assert_eq!(source.end(&StreamEnd::Closed, &mut events), Verdict::Unfinished);
 /// # Ok::<(), agentwire_core::source::InputError>(())
 /// ```
