@@ -20,7 +20,8 @@ use crate::{
     settings::Sse,
     stream::{
         live::ReaderGuard,
-        reader::{Follow, FollowRequest, OutputFormat, Verdict},
+        output::OutputFormat,
+        reader::{FollowRequest, RunReader, Verdict},
     },
 };
 
@@ -102,8 +103,8 @@ pub(super) async fn follow(
     // Counts as a reader until the follower exists: a run with `on_disconnect = cancel` must notice a client that leaves
     // at once.
     let _guard = gateway.live_run(&request.owner, run).map(ReaderGuard::new);
-    let follow_request = FollowRequest { owner: &request.owner, run, after, input, cut: request.cut.clone() };
-    let mut opened = Follow::open(gateway, follow_request, output_format).await;
+    let follow_request = FollowRequest { owner: &request.owner, run, after, input, disconnect: request.cut.clone() };
+    let mut opened = RunReader::open(gateway, follow_request, output_format).await;
     if input.is_none() {
         // The start of a run is on record already.
         opened = request.audited("read", opened, |record| record.run(run));
@@ -111,7 +112,7 @@ pub(super) async fn follow(
     let (follow, verdict) = opened?;
     let thread = follow.thread().clone();
     let body = stream::unfold(Box::new(follow), |mut follow| async move {
-        let chunk = follow.chunk().await?;
+        let chunk = follow.next_chunk().await?;
         Some((chunk, follow))
     });
     Ok(response(Body::from_stream(body), profile, &thread, run, verdict))

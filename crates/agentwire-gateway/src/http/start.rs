@@ -20,7 +20,7 @@ use crate::{
     error::ApiError,
     human::given::{self, AnswerProtocol},
     run::admission::{RunRequest, check_id},
-    stream::{log_codec, reader::OutputFormat},
+    stream::{log_codec, output::OutputFormat},
 };
 
 /// The request to run that a parsed body asks for. The thread is replaced if the identity settings name its place.

@@ -647,9 +647,14 @@ impl RunRecorder {
             }
             Command::Snapshot(reply) => {
                 let messages = ag_ui::messages_to_json(self.join.messages());
-                let began = ag_ui::messages_to_json(&self.input.messages);
+                let initial_messages = ag_ui::messages_to_json(&self.input.messages);
                 let state = self.join.fold().state().to_string();
-                let _ = reply.send(Snapshot { messages, began, state, step: self.steps.last().cloned() });
+                let _ = reply.send(Snapshot {
+                    messages,
+                    initial_messages,
+                    state,
+                    step: self.steps.last().cloned(),
+                });
             }
             Command::SetPaused(hold, reply) => self.hold(hold, reply),
             Command::Patch(patch, reply) => match self.patch(patch) {

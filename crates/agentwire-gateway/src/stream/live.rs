@@ -1,8 +1,8 @@
-//! A run that is going on in this process: its recent events, and those who follow it.
+//! A live run of this process: its recent events, its commands and its readers.
 //!
-//! Readers pull. The run puts an event here once the log has it and wakes whoever waits; each reader takes what
-//! it has not seen, from here or, if it is far behind, from the store. So nothing is queued per reader, and a slow
-//! one costs nobody anything; one that is beyond a bound and does not move is cut, since it is worth nothing.
+//! Readers pull. The run publishes an event here once the log has it and wakes the readers; each reader copies the events
+//! that it has not seen, from the ring buffer or, if it is far behind, from the store. Nothing is queued per reader, so
+//! a slow reader costs the others nothing. A reader that lags beyond a limit without progress is disconnected.
 
 use std::{
     collections::VecDeque,
@@ -27,143 +27,147 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{agent::PauseMode, error::ApiError};
 
-/// What a run can be asked while it goes on. Answered between two appends, so what is said is in the log.
+/// A command to a live run. Executed between two appends, so that every reply reflects the log.
 pub(crate) enum Command {
-    /// What a reader must hear before the events from `next` on.
+    /// The prelude for a reader that joins at the current position.
     Prelude(oneshot::Sender<Prelude>),
-    /// What clients hold now.
+    /// The current messages and state.
     Snapshot(oneshot::Sender<Snapshot>),
-    /// A change of the state from outside.
+    /// A change of the state by a client. Replied to once the log has it.
     Patch(Patch, oneshot::Sender<Result<(), ApiError>>),
-    /// To hold, or to go on. Answered once the log says so.
+    /// Pauses (`true`) or resumes the run. Replied to once the log has it.
     SetPaused(bool, oneshot::Sender<Result<PauseMode, ApiError>>),
-    /// An end, on purpose; says why.
+    /// Ends the run as cancelled, with the reason for the server log.
     Stop(&'static str),
-    /// An end, because the thread is about to be deleted.
+    /// Ends the run because its thread is being deleted.
     DeleteThread,
 }
 
-/// See [`Command::Prelude`].
+/// The reply to [`Command::Prelude`]: events in place of those before `next`.
 pub(crate) struct Prelude {
     pub(crate) events: Vec<Bytes>,
     pub(crate) next: u64,
 }
 
-/// See [`Command::Snapshot`]; messages and state as JSON.
+/// The reply to [`Command::Snapshot`]; messages and state as JSON.
 pub(crate) struct Snapshot {
     pub(crate) messages: String,
-    /// The messages that the run began with.
-    pub(crate) began: String,
+    /// The messages that the run started with.
+    pub(crate) initial_messages: String,
     pub(crate) state: String,
-    /// The step that the run is in.
+    /// The innermost open step.
     pub(crate) step: Option<Box<str>>,
 }
 
-/// A run that is going on in this process.
+/// A live run of this process.
 pub(crate) struct LiveRun {
     pub(crate) key: RunKey,
     pub(crate) thread: ThreadId,
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) cancel_when_alone: bool,
+    /// Whether the run is stopped when its last reader disconnects.
+    pub(crate) cancel_without_readers: bool,
     ring: Mutex<Ring>,
-    /// Those who read. Apart from the ring, so that whoever is woken finds it free.
-    marks: Mutex<Vec<Arc<ReaderCursor>>>,
-    readers: AtomicUsize,
+    /// Apart from the ring, so that a woken reader finds the ring unlocked.
+    readers: Mutex<Vec<Arc<ReaderCursor>>>,
+    reader_count: AtomicUsize,
 }
 
-/// How far a live run is.
+/// The position and state of a live run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The number of the next event.
+    /// The sequence number of the next event.
     pub(crate) next: u64,
-    /// Whether more may come.
-    pub(crate) end: LiveState,
+    pub(crate) state: LiveState,
 }
 
-/// Whether more events may come.
+/// The state of a live run, as its readers see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LiveState {
-    /// Yes.
+    /// More events may follow.
     Running,
-    /// No: the log has the ending.
+    /// The log has the terminal event.
     Ended(RunStatus),
-    /// No: the log could not be written any more. Readers are told so; that is not in the log.
+    /// The log cannot be written any more. Readers report it to their clients; the log does not have it.
     LogFailed(LogFailure),
 }
 
-/// Why a log cannot be written any more: a code and what it means.
+/// The reason why a log cannot be written any more: a stable code and a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogFailure {
     pub(crate) code: &'static str,
     pub(crate) message: &'static str,
 }
 
+/// The recent events of a run.
 struct Ring {
     events: VecDeque<Bytes>,
-    /// The number of the first event kept.
+    /// The sequence number of the first event that is kept.
     first: u64,
     bytes: usize,
     limit: usize,
     /// Bytes of all events so far.
     written: u64,
-    /// How much was written when the readers were last looked at.
-    looked: u64,
-    lag: usize,
-    began: Instant,
-    end: LiveState,
+    /// `written` at the last lag check of the readers.
+    lag_checked: u64,
+    max_lag: usize,
+    started: Instant,
+    state: LiveState,
 }
 
-/// How far a reader is, and how to get rid of it.
+/// The progress of one reader, and the means to disconnect it.
 #[derive(Debug)]
 pub(crate) struct ReaderCursor {
-    /// Bytes of the log that the reader has taken; `NOT_YET` before it was up to date for the first time.
-    taken: AtomicU64,
-    /// When the run first found it too far behind since it last came for more, in milliseconds since the run began;
-    /// `NOT_YET` if it did not.
-    found_behind: AtomicU64,
-    cut: CancellationToken,
-    /// Wakes it when there is more.
+    /// Bytes of the log that the reader has copied; `UNSET` until it was up to date once.
+    copied: AtomicU64,
+    /// The time of the first lag check that found it too far behind since its last read, in milliseconds since the run
+    /// started; `UNSET` if none did.
+    behind_since: AtomicU64,
+    disconnect: CancellationToken,
+    /// Wakes the reader on new events.
     pub(crate) waker: AtomicWaker,
 }
 
-const NOT_YET: u64 = u64::MAX;
+const UNSET: u64 = u64::MAX;
 
-/// Somebody who is about to read.
-pub(crate) struct ReaderGuard(Arc<LiveRun>, Arc<ReaderCursor>);
+/// Registers a reader before it has a position, so that `on_disconnect = "cancel"` counts it; unregisters it on drop.
+pub(crate) struct ReaderGuard {
+    live: Arc<LiveRun>,
+    cursor: Arc<ReaderCursor>,
+}
 
 impl ReaderGuard {
     pub(crate) fn new(live: Arc<LiveRun>) -> Self {
-        let mark = live.register_reader(CancellationToken::new());
-        Self(live, mark)
+        let cursor = live.register_reader(CancellationToken::new());
+        Self { live, cursor }
     }
 }
 
 impl Drop for ReaderGuard {
     fn drop(&mut self) {
-        self.0.unregister_reader(&self.1);
+        self.live.unregister_reader(&self.cursor);
     }
 }
 
-/// What a reader finds when it looks for more.
+/// The result of a read from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Take {
-    /// Events from the number that it asked for.
+pub(crate) enum RingRead {
+    /// Events were copied.
     Events,
-    /// They are no longer here; the store has them.
-    Behind,
-    /// Nothing new yet.
-    Nothing,
+    /// The events are only in the store.
+    Evicted,
+    /// The reader is up to date.
+    UpToDate,
 }
 
-/// How many commands may wait for a run that is busy writing.
+/// Capacity of a run's command queue.
 const COMMANDS: usize = 16;
 
-/// How long a reader may be busy with what it took: a large event alone can be more than the bound on its lag, and
-/// that is no reason to cut everyone who has not had the time to take it.
-const BUSY: Duration = Duration::from_secs(2);
+/// Time for a reader to process the events that it copied. A single large event can exceed the lag limit, which must not
+/// disconnect readers that had no time to read it.
+const READ_GRACE: Duration = Duration::from_secs(2);
 
-/// How much a run writes before its readers are looked at again.
-const LOOK_EVERY: u64 = 64 << 10;
+/// Bytes that a run writes between two lag checks.
+const LAG_CHECK_INTERVAL: u64 = 64 << 10;
 
 impl LiveRun {
     pub(crate) fn new(
@@ -171,7 +175,7 @@ impl LiveRun {
         thread: ThreadId,
         next: u64,
         limits: &crate::settings::ServerLimits,
-        cancel_when_alone: bool,
+        cancel_without_readers: bool,
     ) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS);
         let ring = Ring {
@@ -180,19 +184,19 @@ impl LiveRun {
             bytes: 0,
             limit: limits.ring,
             written: 0,
-            looked: 0,
-            lag: limits.reader_lag,
-            began: Instant::now(),
-            end: LiveState::Running,
+            lag_checked: 0,
+            max_lag: limits.reader_lag,
+            started: Instant::now(),
+            state: LiveState::Running,
         };
         let live = Self {
             key,
             thread,
             commands,
-            cancel_when_alone,
+            cancel_without_readers,
             ring: Mutex::new(ring),
-            marks: Mutex::new(Vec::new()),
-            readers: AtomicUsize::new(0),
+            readers: Mutex::new(Vec::new()),
+            reader_count: AtomicUsize::new(0),
         };
         (Arc::new(live), receiver)
     }
@@ -201,57 +205,63 @@ impl LiveRun {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn marks(&self) -> MutexGuard<'_, Vec<Arc<ReaderCursor>>> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn readers(&self) -> MutexGuard<'_, Vec<Arc<ReaderCursor>>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn head(&self) -> Head {
         let ring = self.ring();
-        Head { next: ring.first + ring.events.len() as u64, end: ring.end }
+        Head { next: ring.first + ring.events.len() as u64, state: ring.state }
     }
 
-    /// Shows events that the log has.
-    pub(crate) fn publish(&self, events: Vec<Bytes>, end: LiveState) {
-        let behind = {
+    /// Publishes events that the log has.
+    pub(crate) fn publish(&self, events: Vec<Bytes>, state: LiveState) {
+        let lag_check = {
             let mut ring = self.ring();
             for event in events {
                 ring.push(event);
             }
-            ring.end = end;
-            ring.is_time_to_look().then(|| (ring.written, ring.lag as u64, ring.age()))
+            ring.state = state;
+            ring.is_lag_check_due().then(|| (ring.written, ring.max_lag as u64, ring.age()))
         };
-        if let Some((written, lag, age)) = behind {
-            self.marks().iter().for_each(|mark| mark.look(written, lag, age));
+        if let Some((written, max_lag, age)) = lag_check {
+            self.readers().iter().for_each(|cursor| cursor.check_lag(written, max_lag, age));
         }
         self.wake_readers();
     }
 
-    /// Wakes the readers, though there may be nothing new to read.
+    /// Wakes the readers, also without new events.
     pub(crate) fn wake_readers(&self) {
-        self.marks().iter().for_each(|mark| mark.waker.wake());
+        self.readers().iter().for_each(|cursor| cursor.waker.wake());
     }
 
-    /// Gives up on the log.
-    pub(crate) fn mark_log_failed(&self, broken: LogFailure) {
-        self.ring().end = LiveState::LogFailed(broken);
+    /// Publishes that the log cannot be written any more.
+    pub(crate) fn mark_log_failed(&self, failure: LogFailure) {
+        self.ring().state = LiveState::LogFailed(failure);
         self.wake_readers();
     }
 
-    /// Waits until no more events may come.
+    /// Waits until no more events can follow.
     pub(crate) async fn ended(self: Arc<Self>) {
-        let waiting = ReaderGuard::new(self);
+        let guard = ReaderGuard::new(self);
         poll_fn(|cx| {
-            waiting.1.waker.register(cx.waker());
-            if waiting.0.head().end == LiveState::Running { Poll::Pending } else { Poll::Ready(()) }
+            guard.cursor.waker.register(cx.waker());
+            if guard.live.head().state == LiveState::Running { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
     }
 
-    /// Puts what there is from `next` on into `page`, up to about `limit` bytes.
-    pub(crate) fn take(&self, next: u64, limit: usize, mark: &ReaderCursor, page: &mut Vec<Bytes>) -> Take {
+    /// Copies the events from `next` on to `page`, up to about `limit` bytes.
+    pub(crate) fn read(
+        &self,
+        next: u64,
+        limit: usize,
+        cursor: &ReaderCursor,
+        page: &mut Vec<Bytes>,
+    ) -> RingRead {
         let ring = self.ring();
-        mark.found_behind.store(NOT_YET, Ordering::Relaxed);
-        let Some(skip) = next.checked_sub(ring.first) else { return Take::Behind };
+        cursor.behind_since.store(UNSET, Ordering::Relaxed);
+        let Some(skip) = next.checked_sub(ring.first) else { return RingRead::Evicted };
         let mut bytes = 0;
         for event in ring.events.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
             if bytes > limit {
@@ -261,30 +271,30 @@ impl LiveRun {
             page.push(event.clone());
         }
         if bytes == 0 {
-            mark.taken.store(ring.written, Ordering::Relaxed);
-            return Take::Nothing;
+            cursor.copied.store(ring.written, Ordering::Relaxed);
+            return RingRead::UpToDate;
         }
-        if mark.taken.load(Ordering::Relaxed) != NOT_YET {
-            mark.taken.fetch_add(bytes as u64, Ordering::Relaxed);
+        if cursor.copied.load(Ordering::Relaxed) != UNSET {
+            cursor.copied.fetch_add(bytes as u64, Ordering::Relaxed);
         }
-        Take::Events
+        RingRead::Events
     }
 
-    /// A new reader; `cut` ends its connection.
-    pub(crate) fn register_reader(&self, cut: CancellationToken) -> Arc<ReaderCursor> {
-        let (taken, found_behind) = (AtomicU64::new(NOT_YET), AtomicU64::new(NOT_YET));
-        let mark = Arc::new(ReaderCursor { taken, found_behind, cut, waker: AtomicWaker::new() });
-        self.marks().push(mark.clone());
-        self.readers.fetch_add(1, Ordering::Relaxed);
-        mark
+    /// Adds a reader; `disconnect` ends its connection.
+    pub(crate) fn register_reader(&self, disconnect: CancellationToken) -> Arc<ReaderCursor> {
+        let (copied, behind_since) = (AtomicU64::new(UNSET), AtomicU64::new(UNSET));
+        let cursor = Arc::new(ReaderCursor { copied, behind_since, disconnect, waker: AtomicWaker::new() });
+        self.readers().push(cursor.clone());
+        self.reader_count.fetch_add(1, Ordering::Relaxed);
+        cursor
     }
 
-    /// A reader has gone.
-    pub(crate) fn unregister_reader(&self, mark: &Arc<ReaderCursor>) {
-        self.marks().retain(|other| !Arc::ptr_eq(other, mark));
-        let was = self.readers.fetch_sub(1, Ordering::Relaxed);
-        if was == 1 && self.cancel_when_alone && self.head().end == LiveState::Running {
-            // If the run is too busy to hear it, it is about to write, and the next reader that leaves says so again.
+    /// Removes a reader. The last one stops the run if `cancel_without_readers` is set.
+    pub(crate) fn unregister_reader(&self, cursor: &Arc<ReaderCursor>) {
+        self.readers().retain(|other| !Arc::ptr_eq(other, cursor));
+        let before = self.reader_count.fetch_sub(1, Ordering::Relaxed);
+        if before == 1 && self.cancel_without_readers && self.head().state == LiveState::Running {
+            // A full command queue drops it; the next reader that disconnects sends it again.
             let _ = self.commands.try_send(Command::Stop("the client has gone"));
         }
     }
@@ -303,31 +313,31 @@ impl Ring {
         }
     }
 
-    fn is_time_to_look(&mut self) -> bool {
-        let is_time = self.written - self.looked >= LOOK_EVERY;
-        if is_time {
-            self.looked = self.written;
+    fn is_lag_check_due(&mut self) -> bool {
+        let is_due = self.written - self.lag_checked >= LAG_CHECK_INTERVAL;
+        if is_due {
+            self.lag_checked = self.written;
         }
-        is_time
+        is_due
     }
 
-    /// Milliseconds since the run began.
+    /// Milliseconds since the run started.
     fn age(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 impl ReaderCursor {
-    /// Cuts the reader if it has been too far behind for too long.
-    fn look(&self, written: u64, lag: u64, age: u64) {
-        let taken = self.taken.load(Ordering::Relaxed);
-        if taken == NOT_YET || written.saturating_sub(taken) <= lag {
+    /// Disconnects the reader if it has been too far behind for too long.
+    fn check_lag(&self, written: u64, max_lag: u64, age: u64) {
+        let copied = self.copied.load(Ordering::Relaxed);
+        if copied == UNSET || written.saturating_sub(copied) <= max_lag {
             return;
         }
-        match self.found_behind.load(Ordering::Relaxed) {
-            // From now on, not from when it last came: if this process was busy, that is not the reader's fault.
-            NOT_YET => self.found_behind.store(age, Ordering::Relaxed),
-            since if age.saturating_sub(since) >= BUSY.as_millis() as u64 => self.cut.cancel(),
+        match self.behind_since.load(Ordering::Relaxed) {
+            // Counted from this check, not from the last read: the reader is not at fault if this process was busy.
+            UNSET => self.behind_since.store(age, Ordering::Relaxed),
+            since if age.saturating_sub(since) >= READ_GRACE.as_millis() as u64 => self.disconnect.cancel(),
             _ => {}
         }
     }
@@ -346,40 +356,40 @@ mod tests {
         LiveRun::new(key, "t".into(), 0, &limits, false).0
     }
 
-    fn some(count: usize, size: usize) -> Vec<Bytes> {
+    fn events(count: usize, size: usize) -> Vec<Bytes> {
         (0..count).map(|_| Bytes::from(vec![b'x'; size])).collect()
     }
 
     #[test]
-    fn who_is_far_behind_is_sent_to_the_store() {
+    fn a_reader_far_behind_is_sent_to_the_store() {
         let live = live(100, 1000);
-        live.publish(some(10, 20), LiveState::Running);
-        let mark = live.register_reader(CancellationToken::new());
+        live.publish(events(10, 20), LiveState::Running);
+        let cursor = live.register_reader(CancellationToken::new());
         let mut page = Vec::new();
-        assert_eq!(live.take(0, 1000, &mark, &mut page), Take::Behind);
-        assert_eq!((live.take(5, 1000, &mark, &mut page), page.len()), (Take::Events, 5));
-        assert_eq!(live.take(10, 1000, &mark, &mut page), Take::Nothing);
+        assert_eq!(live.read(0, 1000, &cursor, &mut page), RingRead::Evicted);
+        assert_eq!((live.read(5, 1000, &cursor, &mut page), page.len()), (RingRead::Events, 5));
+        assert_eq!(live.read(10, 1000, &cursor, &mut page), RingRead::UpToDate);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_that_does_not_move_is_cut_and_others_are_not() {
+    async fn a_stalled_reader_is_disconnected_and_others_are_not() {
         let live = live(100, 200 << 10);
         let (slow, quick, late) =
             (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-        let slow_mark = live.register_reader(slow.clone());
-        let quick_mark = live.register_reader(quick.clone());
-        let _late_mark = live.register_reader(late.clone());
+        let slow_cursor = live.register_reader(slow.clone());
+        let quick_cursor = live.register_reader(quick.clone());
+        let _late_cursor = live.register_reader(late.clone());
         for _ in 0..2 {
             let next = live.head().next;
-            live.take(next, 1, &slow_mark, &mut Vec::new());
-            live.take(next, 1, &quick_mark, &mut Vec::new());
+            live.read(next, 1, &slow_cursor, &mut Vec::new());
+            live.read(next, 1, &quick_cursor, &mut Vec::new());
         }
-        live.publish(some(1, 1 << 20), LiveState::Running);
-        assert!(!slow.is_cancelled(), "nobody has had the time to take it");
+        live.publish(events(1, 1 << 20), LiveState::Running);
+        assert!(!slow.is_cancelled(), "no reader had the time to read it");
         for _ in 0..6 {
-            tokio::time::advance(BUSY / 2).await;
-            live.publish(some(1, 64 << 10), LiveState::Running);
-            live.take(live.head().next - 1, usize::MAX, &quick_mark, &mut Vec::new());
+            tokio::time::advance(READ_GRACE / 2).await;
+            live.publish(events(1, 64 << 10), LiveState::Running);
+            live.read(live.head().next - 1, usize::MAX, &quick_cursor, &mut Vec::new());
         }
         assert!(slow.is_cancelled());
         assert!(!quick.is_cancelled() && !late.is_cancelled());

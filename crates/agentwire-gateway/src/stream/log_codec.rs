@@ -1,6 +1,6 @@
-//! The form in which events lie in the log: AG-UI JSON, one event each.
+//! The encoding of events in the log: AG-UI JSON, one event per entry.
 //!
-//! It is lossless, operators can read it, and a reader who wants AG-UI gets those very bytes.
+//! It is lossless, operators can read it, and a reader in AG-UI 1.0 gets these bytes unchanged.
 
 use agentwire_core::{
     Tally,
@@ -10,7 +10,7 @@ use agentwire_core::{
 };
 use bytes::Bytes;
 
-/// Writes events of one run for the log.
+/// Encodes the events of one run for the log.
 pub(crate) struct Encoder {
     writer: Box<dyn Writer>,
     frames: Frames,
@@ -24,10 +24,10 @@ impl Encoder {
         Self { writer: make(&ag_ui::FORMAT.profiles[0], &setup), frames: Frames::new(Framing::Lines) }
     }
 
-    /// The event as it is logged; `None` if the log cannot hold it.
+    /// The encoded event; `None` if the writer expresses it by nothing.
     pub(crate) fn encode(&mut self, event: &Event) -> Option<Bytes> {
         let fidelity = self.writer.write(event, &mut self.frames);
-        debug_assert!(!matches!(fidelity, Fidelity::Dropped(_)), "the log holds every event");
+        debug_assert!(!matches!(fidelity, Fidelity::Dropped(_)), "the log can express every event");
         self.frames.drain(|line| {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
             (!line.is_empty()).then(|| Bytes::copy_from_slice(line))
@@ -43,7 +43,7 @@ pub(crate) fn parse_messages(text: &str) -> Vec<Message> {
     })
 }
 
-/// Reads events of one run back from the log.
+/// Decodes the events of one run from the log.
 pub(crate) struct Decoder {
     reader: Box<dyn Reader>,
     index: u64,
@@ -56,7 +56,7 @@ impl Decoder {
         Self { reader: ag_ui::FORMAT.reader.expect("AG-UI has a reader")(&setup), index: 0 }
     }
 
-    /// Adds what `logged` says to `out`. What a later version wrote and this one cannot read is left out and told.
+    /// Decodes one entry to `out`. An entry that this version cannot read is skipped and logged as an error.
     pub(crate) fn decode(&mut self, logged: &[u8], out: &mut Vec<Event>) {
         let index = self.index;
         self.index += 1;
@@ -71,8 +71,8 @@ impl Decoder {
     }
 }
 
-/// The type of a logged event, for `event:` lines.
-pub(crate) fn kind(logged: &[u8]) -> &str {
+/// The event type of an entry, for `event:` lines.
+pub(crate) fn event_type(logged: &[u8]) -> &str {
     let inner = logged.strip_prefix(br#"{"type":""#).unwrap_or_default();
     let end = inner.iter().position(|byte| *byte == b'"').unwrap_or(0);
     std::str::from_utf8(&inner[..end]).unwrap_or_default()
@@ -85,11 +85,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_logged_reads_back() {
+    fn a_logged_event_decodes_to_itself() {
         let (thread, run) = ("t".into(), "r".into());
         let event = Event::new(Body::TextDelta { message: "m".into(), delta: "a\nb".into() }).at(Some(7));
         let logged = Encoder::new(&thread, &run).encode(&event).expect("it fits");
-        assert_eq!(kind(&logged), "TEXT_MESSAGE_CONTENT");
+        assert_eq!(event_type(&logged), "TEXT_MESSAGE_CONTENT");
         let mut back = Vec::new();
         Decoder::new(&thread, &run).decode(&logged, &mut back);
         assert_eq!(back, [event]);

@@ -1,5 +1,6 @@
-//! The readers of a run: live events in memory, the log's encoding, and one reader per client.
+//! Following a run: live events in memory, the encoding of the log, and one reader per client.
 
 pub(crate) mod live;
 pub(crate) mod log_codec;
+pub(crate) mod output;
 pub(crate) mod reader;

@@ -1,16 +1,14 @@
-//! One reader of one run, in one format, from any position to the end.
+//! One reader: a client that follows a run in one format, from any position to the end.
 //!
-//! A reader takes logged events, from memory or from the store, and writes them in its format. AG-UI 1.0 is the form
-//! of the log, so those bytes pass as they are. Every other format has a writer that must have seen the run from its
-//! start; a reader that comes back in the middle lets it write what was seen before and throws that away, so
-//! that what follows is byte for byte what it would have been.
+//! A reader copies log entries, from the ring of a live run or from the store, and encodes them in its output format.
+//! [`RunReader::open`] finds the start position and the recovery verdict; [`RunReader::next_chunk`] is the body of the
+//! response.
 
 use std::{fmt::Write, future::poll_fn, io, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use agentwire_core::{
     event::{Body, Event, Outcome, RunError, RunFinished, RunId, RunInput, RunStarted, StreamEnd, ThreadId},
-    format::{Format, Options, Profile, Setup, Writer, ag_ui},
-    framing::{Frames, Framing},
+    framing::Frames,
     json::Json,
     order::Guard,
 };
@@ -29,45 +27,26 @@ use crate::{
     metrics,
     settings::Sse,
     stream::{
-        live::{Command, Head, LiveRun, LiveState, LogFailure, ReaderCursor, Take},
-        log_codec::{self, Decoder, Encoder, kind},
+        live::{Command, Head, LiveRun, LiveState, LogFailure, ReaderCursor, RingRead},
+        log_codec::{self, Decoder, Encoder},
+        output::{EventEncoder, OutputFormat},
     },
 };
 
-/// How much is taken from the log at once: a few flushes of a fast stream.
+/// Bytes that are read from the log at once: a few appends of a fast stream.
 const PAGE: usize = 64 << 10;
 
-/// How often the store is asked about a run that goes on in another process.
+/// Interval at which the store is polled for a run that is live in another process.
 const POLL: Duration = Duration::from_millis(250);
 
-/// How a run is shown.
-#[derive(Debug)]
-pub(crate) struct OutputFormat {
-    pub(crate) format: &'static Format,
-    pub(crate) profile: &'static Profile,
-    pub(crate) options: Options,
-    /// How long the stream stays open after its last event.
-    pub(crate) close_delay: Duration,
-}
-
-impl OutputFormat {
-    pub(crate) fn new(format: &'static Format, profile: &'static Profile) -> Self {
-        Self { format, profile, options: Options::default(), close_delay: Duration::ZERO }
-    }
-
-    fn is_log_form(&self) -> bool {
-        std::ptr::eq(self.format, &ag_ui::FORMAT) && std::ptr::eq(self.profile, &ag_ui::FORMAT.profiles[0])
-    }
-}
-
-/// What a reader got of what it asked for.
+/// The recovery verdict: the result of a reconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Every event behind its cursor.
+    /// Every event after the cursor.
     Whole,
-    /// Snapshots in place of events that are no longer kept.
+    /// Snapshots in place of events that are no longer retained.
     Snapshot,
-    /// Snapshots, and nobody knows what it missed.
+    /// Snapshots, and the missed events are unknown.
     Gap,
 }
 
@@ -82,171 +61,183 @@ impl Verdict {
 }
 
 /// One reader of one run.
-pub(crate) struct Follow {
+pub(crate) struct RunReader {
     gateway: Gateway,
     owner: Owner,
     thread: ThreadId,
     run: RunId,
     live: Option<(Arc<LiveRun>, Arc<ReaderCursor>)>,
-    cut: CancellationToken,
-    /// The number of the next event to take.
-    next: u64,
-    /// Events before this number are not shown.
-    from: u64,
-    /// Taken and not yet written; without numbers if they stand for others.
+    /// Cancelled when the reader lags too far behind; ends the connection.
+    disconnect: CancellationToken,
+    position: Position,
+    /// Entries that are read and not yet encoded.
     page: Vec<Bytes>,
-    numbered: bool,
-    pen: EventEncoder,
-    frames: Frames,
-    /// `run:` with the number of an event behind it.
+    encoder: EventEncoder,
+    output: Frames,
+    /// `run:seq`, the SSE id of the current event; rewritten behind `id_prefix`.
     id: String,
     id_prefix: usize,
     format: &'static str,
     close_delay: Duration,
-    heartbeat: Pin<Box<Sleep>>,
-    last_sent: Instant,
-    told_drain: bool,
+    heartbeat: Heartbeat,
+    is_drain_announced: bool,
     stage: Stage,
 }
 
-/// Why a reader that waited looks again.
-enum Woken {
-    Moved,
-    Beat,
+/// The place of a reader in the log.
+struct Position {
+    /// The sequence number of the next entry to encode.
+    next: u64,
+    /// Entries before it are encoded and discarded.
+    first_shown: u64,
+    /// Whether the entries of the page have sequence numbers; those of a prelude or summary have none.
+    is_numbered: bool,
+}
+
+/// Comments on a quiet stream, so that proxies keep it open.
+struct Heartbeat {
+    timer: Pin<Box<Sleep>>,
+    last_sent: Instant,
+}
+
+/// The reason why a waiting reader continues.
+enum Wakeup {
+    NewEvents,
+    Heartbeat,
     Draining,
     Ended,
     LogFailed(LogFailure),
 }
 
-enum EventEncoder {
-    /// The log's own form.
-    Passthrough,
-    Convert {
-        decoder: Decoder,
-        writer: Box<dyn Writer>,
-        events: Vec<Event>,
-        waste: Frames,
-    },
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// The last event is written.
+    /// The last event is sent.
     Closing,
     Closed,
 }
 
-/// What a reader asks for.
+/// A request to follow a run.
 pub(crate) struct FollowRequest<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) run: &'a RunId,
-    /// The last event that it has seen.
+    /// The last event that the client has.
     pub(crate) after: Option<u64>,
-    /// The request that started the run, if it is at hand.
+    /// The input of the run, if it is at hand.
     pub(crate) input: Option<&'a RunInput>,
-    /// Ends the connection.
-    pub(crate) cut: CancellationToken,
+    /// Cancelled to end the connection.
+    pub(crate) disconnect: CancellationToken,
 }
 
-impl Follow {
-    /// Begins to read.
+impl RunReader {
+    /// Finds the run and the position to start from.
     pub(crate) async fn open(
         gateway: &Gateway,
-        follow_request: FollowRequest<'_>,
-        face: OutputFormat,
+        request: FollowRequest<'_>,
+        output_format: OutputFormat,
     ) -> Result<(Self, Verdict), ApiError> {
-        let FollowRequest { owner, run, after, input, cut } = follow_request;
+        let FollowRequest { owner, run, after, input, disconnect } = request;
         let live = gateway.live_run(owner, run);
         let thread = match &live {
             Some(live) => live.thread.clone(),
             None => gateway.store().run(owner, run).await?.thread,
         };
-        let pen = EventEncoder::new(gateway, owner, &thread, run, input, &face).await?;
+        let encoder = EventEncoder::new(gateway, owner, &thread, run, input, &output_format).await?;
         let mut id = String::with_capacity(run.len() + 12);
         id.push_str(run);
         id.push(':');
-        let settings = &gateway.settings();
-        let standard = settings.sse == Sse::Standard;
-        gateway.metrics().readers.get_or_create(&metrics::Format { format: face.format.name }).inc();
-        let mut follow = Self {
+        let settings = gateway.settings();
+        let format = output_format.format.name;
+        gateway.metrics().readers.get_or_create(&metrics::Format { format }).inc();
+        let mut reader = Self {
             gateway: gateway.clone(),
             owner: owner.clone(),
             thread,
             run: run.clone(),
             live: None,
-            cut,
-            next: 0,
-            from: after.map_or(0, |after| after.saturating_add(1)),
+            disconnect,
+            position: Position {
+                next: 0,
+                first_shown: after.map_or(0, |after| after.saturating_add(1)),
+                is_numbered: true,
+            },
             page: Vec::new(),
-            numbered: true,
-            pen,
-            frames: Frames::new(face.profile.framing).named(standard),
+            encoder,
+            output: Frames::new(output_format.profile.framing).named(settings.sse == Sse::Standard),
             id_prefix: id.len(),
             id,
-            format: face.format.name,
-            close_delay: face.close_delay,
-            heartbeat: Box::pin(tokio::time::sleep(settings.heartbeat)),
-            last_sent: Instant::now(),
-            told_drain: false,
+            format,
+            close_delay: output_format.close_delay,
+            heartbeat: Heartbeat {
+                timer: Box::pin(tokio::time::sleep(settings.heartbeat)),
+                last_sent: Instant::now(),
+            },
+            is_drain_announced: false,
             stage: Stage::Open,
         };
-        let verdict = follow.find(after, live).await?;
+        let verdict = reader.find_start(after, live).await?;
         gateway.metrics().recoveries.get_or_create(&metrics::Verdict { verdict: verdict.as_str() }).inc();
-        Ok((follow, verdict))
+        Ok((reader, verdict))
     }
 
     pub(crate) fn thread(&self) -> &ThreadId {
         &self.thread
     }
 
-    /// Finds the place in the run where this reader begins.
-    async fn find(&mut self, after: Option<u64>, live: Option<Arc<LiveRun>>) -> Result<Verdict, ApiError> {
-        if matches!(self.pen, EventEncoder::Passthrough) {
-            self.next = self.from;
+    /// Finds the position in the run at which this reader starts.
+    async fn find_start(
+        &mut self,
+        after: Option<u64>,
+        live: Option<Arc<LiveRun>>,
+    ) -> Result<Verdict, ApiError> {
+        if self.encoder.is_passthrough() {
+            self.position.next = self.position.first_shown;
         }
+        let first_shown = self.position.first_shown;
         if let Some(live) = live {
             let head = live.head();
-            if self.from <= head.next {
+            if first_shown <= head.next {
                 self.attach(live);
                 return Ok(Verdict::Whole);
             }
-            // The reader has seen what the log does not have. A run that ends right now is found in the store.
+            // The cursor is ahead of the log. A run that ends meanwhile is found in the store.
             let (reply, prelude) = oneshot::channel();
             if live.commands.send(Command::Prelude(reply)).await.is_ok()
                 && let Ok(prelude) = prelude.await
             {
-                self.show_instead(prelude.events, prelude.next);
+                self.substitute(prelude.events, prelude.next);
                 self.attach(live);
                 return Ok(Verdict::Gap);
             }
         }
-        let start = self.next.checked_sub(1).map(Seq);
+        let start = self.position.next.checked_sub(1).map(Seq);
         Ok(match self.gateway.store().read(&self.owner, &self.run, start, PAGE).await? {
-            Log::Exact(slice) if self.from <= slice.next_seq.0 => {
+            Log::Exact(slice) if first_shown <= slice.next_seq.0 => {
                 self.page = slice.events;
                 Verdict::Whole
             }
             Log::Compacted { events, next_seq, .. } if after.is_none() => {
-                self.show_instead(events, next_seq.0);
+                self.substitute(events, next_seq.0);
                 Verdict::Snapshot
             }
             Log::Exact(_) | Log::Ahead { .. } => {
-                self.summarise().await?;
-                Verdict::Gap
-            }
-            Log::Compacted { next_seq, .. } | Log::NotRetained { next_seq, .. } if self.from > next_seq.0 => {
-                self.summarise().await?;
+                self.substitute_snapshots().await?;
                 Verdict::Gap
             }
             Log::Compacted { next_seq, .. } | Log::NotRetained { next_seq, .. }
-                if self.from == next_seq.0 && after.is_some() =>
+                if first_shown > next_seq.0 =>
             {
-                // It has seen everything; there is nothing to replay.
-                self.show_instead(Vec::new(), next_seq.0);
+                self.substitute_snapshots().await?;
+                Verdict::Gap
+            }
+            Log::Compacted { next_seq, .. } | Log::NotRetained { next_seq, .. }
+                if first_shown == next_seq.0 && after.is_some() =>
+            {
+                // The client has every event.
+                self.substitute(Vec::new(), next_seq.0);
                 Verdict::Whole
             }
-            Log::Compacted { .. } | Log::NotRetained { .. } => match self.summarise().await? {
+            Log::Compacted { .. } | Log::NotRetained { .. } => match self.substitute_snapshots().await? {
                 true => Verdict::Snapshot,
                 false => Verdict::Gap,
             },
@@ -254,24 +245,23 @@ impl Follow {
     }
 
     fn attach(&mut self, live: Arc<LiveRun>) {
-        let mark = live.register_reader(self.cut.clone());
-        self.live = Some((live, mark));
+        let cursor = live.register_reader(self.disconnect.clone());
+        self.live = Some((live, cursor));
     }
 
-    /// Events that stand for all those before `next`.
-    fn show_instead(&mut self, events: Vec<Bytes>, next: u64) {
-        self.numbered = events.is_empty();
+    /// Shows `events` in place of all entries before `next`.
+    fn substitute(&mut self, events: Vec<Bytes>, next: u64) {
+        self.position = Position { next, first_shown: next, is_numbered: events.is_empty() };
         self.page = events;
-        (self.next, self.from) = (next, next);
     }
 
-    /// Makes up for an ended run whose events are gone; says whether the conversation is still known.
-    async fn summarise(&mut self) -> Result<bool, ApiError> {
+    /// Substitutes snapshots for a run whose events are not retained. `false` if its messages are not retained either.
+    async fn substitute_snapshots(&mut self) -> Result<bool, ApiError> {
         let store = self.gateway.store().clone();
         let run = store.run(&self.owner, &self.run).await?;
         let messages = store.messages(&self.owner, &self.thread).await?;
         let state = store.state(&self.owner, &self.thread).await?;
-        let known = messages.is_some();
+        let has_messages = messages.is_some();
         let mut events = vec![Event::new(Body::RunStarted(Box::new(RunStarted::new(
             self.thread.clone(),
             self.run.clone(),
@@ -284,16 +274,17 @@ impl Follow {
         let snapshot = state.unwrap_or_else(|| Json::from(serde_json::json!({})));
         events.push(Event::new(Body::StateSnapshot { snapshot }));
         if !run.status.is_live() {
-            events.push(self.ending_of(&run).await?);
+            events.push(self.terminal_event(&run).await?);
         }
         let mut encoder = Encoder::new(&self.thread, &self.run);
         let time = i64::try_from(run.updated.0).ok();
         let events = events.into_iter().filter_map(|event| encoder.encode(&event.at(time))).collect();
-        self.show_instead(events, run.next_seq.0);
-        Ok(known)
+        self.substitute(events, run.next_seq.0);
+        Ok(has_messages)
     }
 
-    async fn ending_of(&mut self, run: &Run) -> Result<Event, ApiError> {
+    /// The terminal event of an ended run, rebuilt from its stored status.
+    async fn terminal_event(&mut self, run: &Run) -> Result<Event, ApiError> {
         if run.status == RunStatus::Failed {
             let code = run.cause.as_deref();
             return Ok(Event::new(Body::RunError(Box::new(RunError::new("the run failed", code)))));
@@ -304,24 +295,23 @@ impl Follow {
             RunStatus::Waiting => {
                 let open =
                     self.gateway.store().pending(&self.owner, &run.thread, PendingFilter::Open).await?;
-                let mine = open.iter().filter(|item| item.run == run.run);
-                outcome_of(mine)
+                outcome_of(open.iter().filter(|item| item.run == run.run))
             }
             _ => None,
         };
         Ok(Event::new(Body::RunFinished(Box::new(finished))))
     }
 
-    /// The next bytes for the client; `None` when there are no more.
+    /// The next bytes for the client; `None` at the end.
     ///
     /// # Errors
-    /// When the log cannot be read. The connection must then be cut, so that the client does not take it for the end.
-    pub(crate) async fn chunk(&mut self) -> Option<io::Result<Bytes>> {
+    /// When the log cannot be read. The connection must then be reset, so that the client does not see a regular end.
+    pub(crate) async fn next_chunk(&mut self) -> Option<io::Result<Bytes>> {
         loop {
-            self.write_page();
-            if !self.frames.is_empty() {
-                self.last_sent = Instant::now();
-                return Some(Ok(self.frames.take()));
+            self.encode_page();
+            if !self.output.is_empty() {
+                self.heartbeat.last_sent = Instant::now();
+                return Some(Ok(self.output.take()));
             }
             match self.stage {
                 Stage::Open => {}
@@ -334,51 +324,51 @@ impl Follow {
                 }
                 Stage::Closed => return None,
             }
-            if let Err(error) = self.take().await {
+            if let Err(error) = self.read_page().await {
                 self.stage = Stage::Closed;
-                tracing::warn!(run = %self.run, %error, "a reader was cut because the log could not be read");
+                tracing::warn!(run = %self.run, %error, "a reader was disconnected because the log could not be read");
                 return Some(Err(io::Error::other(error.message)));
             }
         }
     }
 
-    /// Takes the next events, or waits for them, or finds the end.
-    async fn take(&mut self) -> Result<(), ApiError> {
-        let Some((live, mark)) = &self.live else {
-            return self.take_from_store(true).await;
+    /// Reads the next entries, waits for them, or finds the end.
+    async fn read_page(&mut self) -> Result<(), ApiError> {
+        let Some((live, cursor)) = &self.live else {
+            return self.read_from_store(true).await;
         };
-        match live.take(self.next, PAGE, mark, &mut self.page) {
-            Take::Events => return Ok(()),
-            Take::Behind => return self.take_from_store(false).await,
-            Take::Nothing => {}
+        match live.read(self.position.next, PAGE, cursor, &mut self.page) {
+            RingRead::Events => return Ok(()),
+            RingRead::Evicted => return self.read_from_store(false).await,
+            RingRead::UpToDate => {}
         }
-        let tell_drain = !self.told_drain;
-        let woken = poll_fn(|cx| {
-            // Before the look, so that what comes behind it wakes us.
-            mark.waker.register(cx.waker());
-            let Head { next, end } = live.head();
-            match end {
-                _ if next > self.next => Poll::Ready(Woken::Moved),
-                LiveState::Ended(_) => Poll::Ready(Woken::Ended),
-                LiveState::LogFailed(broken) => Poll::Ready(Woken::LogFailed(broken)),
-                LiveState::Running if tell_drain && self.gateway.is_draining() => {
-                    Poll::Ready(Woken::Draining)
+        let announce_drain = !self.is_drain_announced;
+        let wakeup = poll_fn(|cx| {
+            // Registered before the head is read, so that a later event wakes this task.
+            cursor.waker.register(cx.waker());
+            let Head { next, state } = live.head();
+            match state {
+                _ if next > self.position.next => Poll::Ready(Wakeup::NewEvents),
+                LiveState::Ended(_) => Poll::Ready(Wakeup::Ended),
+                LiveState::LogFailed(failure) => Poll::Ready(Wakeup::LogFailed(failure)),
+                LiveState::Running if announce_drain && self.gateway.is_draining() => {
+                    Poll::Ready(Wakeup::Draining)
                 }
-                LiveState::Running => self.heartbeat.as_mut().poll(cx).map(|()| Woken::Beat),
+                LiveState::Running => self.heartbeat.timer.as_mut().poll(cx).map(|()| Wakeup::Heartbeat),
             }
         });
-        match woken.await {
-            Woken::Moved => {}
-            Woken::Beat => self.beat(),
-            Woken::Draining => self.tell_drain(),
-            Woken::Ended => self.close(),
-            Woken::LogFailed(broken) => self.after_the_break(broken).await,
+        match wakeup.await {
+            Wakeup::NewEvents => {}
+            Wakeup::Heartbeat => self.send_heartbeat(),
+            Wakeup::Draining => self.announce_drain(),
+            Wakeup::Ended => self.close(),
+            Wakeup::LogFailed(failure) => self.finish_after_log_failure(failure).await,
         }
         Ok(())
     }
 
-    async fn take_from_store(&mut self, wait: bool) -> Result<(), ApiError> {
-        let after = self.next.checked_sub(1).map(Seq);
+    async fn read_from_store(&mut self, wait: bool) -> Result<(), ApiError> {
+        let after = self.position.next.checked_sub(1).map(Seq);
         let slice = match self.gateway.store().read(&self.owner, &self.run, after, PAGE).await? {
             Log::Exact(slice) => slice,
             _ => return Err(ApiError::new(codes::INTERNAL, "the log was given up while it was read")),
@@ -394,9 +384,9 @@ impl Follow {
         } else if wait {
             tokio::select! {
                 () = tokio::time::sleep(POLL) => {}
-                () = &mut self.heartbeat => self.beat(),
+                () = &mut self.heartbeat.timer => self.send_heartbeat(),
                 () = self.gateway.shutdown().cancelled() => {
-                    // The run goes on elsewhere: a clean end would look like its own.
+                    // The run continues in another process: a regular end of the stream would look like its end.
                     return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down"));
                 }
             }
@@ -404,59 +394,48 @@ impl Follow {
         Ok(())
     }
 
-    fn beat(&mut self) {
-        let every = self.gateway.settings().heartbeat;
-        if self.last_sent.elapsed() >= every {
-            self.frames.comment("ping");
-            self.last_sent = Instant::now();
+    fn send_heartbeat(&mut self) {
+        let interval = self.gateway.settings().heartbeat;
+        let Heartbeat { timer, last_sent } = &mut self.heartbeat;
+        if last_sent.elapsed() >= interval {
+            self.output.comment("ping");
+            *last_sent = Instant::now();
         }
-        self.heartbeat.as_mut().reset(self.last_sent + every);
+        timer.as_mut().reset(*last_sent + interval);
     }
 
-    /// The gateway is being shut down: whoever comes back shall not come all at once.
-    fn tell_drain(&mut self) {
+    /// Announces the drain with a `retry` of random length, so that the clients do not reconnect all at once.
+    fn announce_drain(&mut self) {
         use std::hash::{BuildHasher, RandomState};
-        self.told_drain = true;
+        self.is_drain_announced = true;
         let jitter = RandomState::new().hash_one(self.run.as_str()) % 4000;
-        self.frames.retry(1000 + jitter, "draining");
+        self.output.retry(1000 + jitter, "draining");
     }
 
-    fn write_page(&mut self) {
+    fn encode_page(&mut self) {
         let page = std::mem::take(&mut self.page);
         let last = page.len().saturating_sub(1);
         for (index, logged) in page.iter().enumerate() {
-            if self.numbered {
-                let seq = self.next;
-                self.next += 1;
-                self.write(logged, Some(seq));
+            if self.position.is_numbered {
+                let seq = self.position.next;
+                self.position.next += 1;
+                self.encode(logged, Some(seq));
             } else {
-                // The last one brings the reader to where the events go on.
-                let seq = (index == last).then(|| self.next.checked_sub(1)).flatten();
-                self.write(logged, seq);
+                // The last substitute carries the position at which the log continues.
+                let seq = (index == last).then(|| self.position.next.checked_sub(1)).flatten();
+                self.encode(logged, seq);
             }
         }
         if !page.is_empty() {
-            self.numbered = true;
+            self.position.is_numbered = true;
         }
     }
 
-    fn write(&mut self, logged: &Bytes, seq: Option<u64>) {
-        let shown = seq.is_none_or(|seq| seq >= self.from) || !self.numbered;
-        match &mut self.pen {
-            EventEncoder::Passthrough => {
-                self.frames.begin(kind(logged)).extend_from_slice(logged);
-                self.frames.commit();
-            }
-            EventEncoder::Convert { decoder, writer, events, waste } => {
-                decoder.decode(logged, events);
-                let out = if shown { &mut self.frames } else { &mut *waste };
-                for event in events.drain(..) {
-                    writer.write(&event, out);
-                }
-                waste.drain(|_| ());
-            }
-        }
-        if !shown {
+    fn encode(&mut self, logged: &Bytes, seq: Option<u64>) {
+        let Position { first_shown, is_numbered, .. } = self.position;
+        let is_shown = seq.is_none_or(|seq| seq >= first_shown) || !is_numbered;
+        self.encoder.encode(logged, is_shown, &mut self.output);
+        if !is_shown {
             return;
         }
         let id = seq.map(|seq| {
@@ -464,29 +443,26 @@ impl Follow {
             let _ = write!(self.id, "{seq}");
             self.id.as_str()
         });
-        self.frames.finish_event(id);
+        self.output.finish_event(id);
     }
 
     fn close(&mut self) {
-        if let EventEncoder::Convert { writer, .. } = &mut self.pen {
-            writer.end(&mut self.frames);
-            self.frames.finish_event(None);
-        }
+        self.encoder.finish(&mut self.output);
         self.stage = Stage::Closing;
     }
 
-    /// This process cannot write the log any more. Another one may have given it its ending.
-    async fn after_the_break(&mut self, broken: LogFailure) {
-        let after = self.next.checked_sub(1).map(Seq);
+    /// Ends the stream after this process failed to write the log. Another process may have appended the terminal event.
+    async fn finish_after_log_failure(&mut self, failure: LogFailure) {
+        let after = self.position.next.checked_sub(1).map(Seq);
         match self.gateway.store().read(&self.owner, &self.run, after, PAGE).await {
             Ok(Log::Exact(slice)) if !slice.events.is_empty() => self.page = slice.events,
             Ok(Log::Exact(slice)) if !slice.status.is_live() => self.close(),
-            _ => self.last_words(broken).await,
+            _ => self.synthesize_end(failure).await,
         }
     }
 
-    /// The log cannot be written any more. What is open is closed all the same, as far as it is known.
-    async fn last_words(&mut self, broken: LogFailure) {
+    /// Closes everything open and ends with RUN_ERROR, although the log does not have these events.
+    async fn synthesize_end(&mut self, failure: LogFailure) {
         let mut guard = Guard::new(self.thread.clone(), self.run.clone());
         let mut decoder = Decoder::new(&self.thread, &self.run);
         let (mut events, mut valid) = (Vec::new(), Vec::new());
@@ -503,71 +479,35 @@ impl Follow {
             events.drain(..).for_each(|event| guard.push(event, &mut valid));
             valid.clear();
         }
-        let end = StreamEnd::Failed { code: broken.code.into(), message: broken.message.into() };
+        let end = StreamEnd::Failed { code: failure.code.into(), message: failure.message.into() };
         guard.end(&end, &mut valid);
         if after.is_none() {
-            // What was open is not known. A client that has seen the start must not see it twice.
+            // The open items are unknown, and a client that has RUN_STARTED must not get it twice.
             valid.retain(|event| matches!(event.body, Body::RunError(_)));
         }
         let mut encoder = Encoder::new(&self.thread, &self.run);
         for event in valid {
             if let Some(logged) = encoder.encode(&event) {
-                self.write(&logged, None);
+                self.encode(&logged, None);
             }
         }
         self.close();
     }
 }
 
-impl Drop for Follow {
+impl Drop for RunReader {
     fn drop(&mut self) {
         self.gateway.metrics().readers.get_or_create(&metrics::Format { format: self.format }).dec();
-        if let Some((live, mark)) = self.live.take() {
-            live.unregister_reader(&mark);
+        if let Some((live, cursor)) = self.live.take() {
+            live.unregister_reader(&cursor);
         }
-        if self.cut.is_cancelled() {
+        if self.disconnect.is_cancelled() {
             self.gateway.metrics().readers_cut.inc();
         }
     }
 }
 
-impl EventEncoder {
-    async fn new(
-        gateway: &Gateway,
-        owner: &Owner,
-        thread: &ThreadId,
-        run: &RunId,
-        input: Option<&RunInput>,
-        face: &OutputFormat,
-    ) -> Result<Self, ApiError> {
-        if face.is_log_form() {
-            return Ok(Self::Passthrough);
-        }
-        let input = match input {
-            Some(input) => Some(input.clone()),
-            None => gateway.store().input(owner, run).await?.and_then(|text| {
-                let mut tally = agentwire_core::Tally::default();
-                ag_ui::input::from_json(&text, &mut tally).ok()
-            }),
-        };
-        let options = match input {
-            Some(input) => face.options.clone().for_request(input),
-            None => face.options.clone(),
-        };
-        let setup = Setup { thread: thread.clone(), run: run.clone(), options: &options };
-        let make = face.format.writer.ok_or_else(|| {
-            ApiError::new(codes::UNKNOWN_FORMAT, format!("`{}` cannot be written", face.format.name))
-        })?;
-        Ok(Self::Convert {
-            decoder: Decoder::new(thread, run),
-            writer: make(face.profile, &setup),
-            events: Vec::new(),
-            waste: Frames::new(Framing::Lines),
-        })
-    }
-}
-
-/// The outcome of a run that waits for `open` items.
+/// The outcome of a run that left these items open.
 pub(crate) fn outcome_of<'p>(open: impl Iterator<Item = &'p agentwire_store::Pending>) -> Option<Outcome> {
     let mut interrupts = Vec::new();
     let mut calls = Vec::new();

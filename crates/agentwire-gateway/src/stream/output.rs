@@ -1,0 +1,113 @@
+//! The encoding of a run for one client: its output format and the encoder from log entries to frames.
+
+use std::time::Duration;
+
+use agentwire_core::{
+    event::{Event, RunId, RunInput, ThreadId},
+    format::{Format, Options, Profile, Setup, Writer, ag_ui},
+    framing::{Frames, Framing},
+};
+use agentwire_store::Owner;
+use bytes::Bytes;
+
+use super::log_codec::{Decoder, event_type};
+use crate::{codes, error::ApiError, gateway::Gateway};
+
+/// The format, profile and options in which a client gets a run.
+#[derive(Debug)]
+pub(crate) struct OutputFormat {
+    pub(crate) format: &'static Format,
+    pub(crate) profile: &'static Profile,
+    pub(crate) options: Options,
+    /// Time for which the stream stays open after its last event.
+    pub(crate) close_delay: Duration,
+}
+
+impl OutputFormat {
+    pub(crate) fn new(format: &'static Format, profile: &'static Profile) -> Self {
+        Self { format, profile, options: Options::default(), close_delay: Duration::ZERO }
+    }
+
+    /// Whether it is the encoding of the log.
+    fn is_log_encoding(&self) -> bool {
+        std::ptr::eq(self.format, &ag_ui::FORMAT) && std::ptr::eq(self.profile, &ag_ui::FORMAT.profiles[0])
+    }
+}
+
+/// Encodes log entries for one client.
+pub(crate) enum EventEncoder {
+    /// The client wants the encoding of the log: bytes are copied.
+    Passthrough,
+    /// The writer must see the run from its first event, because its output depends on earlier events. Output for events
+    /// that the client already has is discarded, so that the rest is byte for byte the same as without the reconnect.
+    Convert { decoder: Decoder, writer: Box<dyn Writer>, events: Vec<Event>, discarded: Frames },
+}
+
+impl EventEncoder {
+    /// `input` is the request that started the run; read from the store if it is not at hand.
+    pub(crate) async fn new(
+        gateway: &Gateway,
+        owner: &Owner,
+        thread: &ThreadId,
+        run: &RunId,
+        input: Option<&RunInput>,
+        output_format: &OutputFormat,
+    ) -> Result<Self, ApiError> {
+        if output_format.is_log_encoding() {
+            return Ok(Self::Passthrough);
+        }
+        let input = match input {
+            Some(input) => Some(input.clone()),
+            None => gateway.store().input(owner, run).await?.and_then(|text| {
+                let mut tally = agentwire_core::Tally::default();
+                ag_ui::input::from_json(&text, &mut tally).ok()
+            }),
+        };
+        let options = match input {
+            Some(input) => output_format.options.clone().for_request(input),
+            None => output_format.options.clone(),
+        };
+        let setup = Setup { thread: thread.clone(), run: run.clone(), options: &options };
+        let format = output_format.format;
+        let make = format.writer.ok_or_else(|| {
+            ApiError::new(codes::UNKNOWN_FORMAT, format!("`{}` cannot be written", format.name))
+        })?;
+        Ok(Self::Convert {
+            decoder: Decoder::new(thread, run),
+            writer: make(output_format.profile, &setup),
+            events: Vec::new(),
+            discarded: Frames::new(Framing::Lines),
+        })
+    }
+
+    /// Whether the reader can start at any event of the log.
+    pub(crate) fn is_passthrough(&self) -> bool {
+        matches!(self, Self::Passthrough)
+    }
+
+    /// Encodes one log entry. The output is discarded unless `is_shown`.
+    pub(crate) fn encode(&mut self, logged: &Bytes, is_shown: bool, out: &mut Frames) {
+        match self {
+            Self::Passthrough => {
+                out.begin(event_type(logged)).extend_from_slice(logged);
+                out.commit();
+            }
+            Self::Convert { decoder, writer, events, discarded } => {
+                decoder.decode(logged, events);
+                let out = if is_shown { out } else { &mut *discarded };
+                for event in events.drain(..) {
+                    writer.write(&event, out);
+                }
+                discarded.drain(|_| ());
+            }
+        }
+    }
+
+    /// Writes the end of the stream, where the format has one.
+    pub(crate) fn finish(&mut self, out: &mut Frames) {
+        if let Self::Convert { writer, .. } = self {
+            writer.end(out);
+            out.finish_event(None);
+        }
+    }
+}
