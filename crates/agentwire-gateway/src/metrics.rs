@@ -1,4 +1,4 @@
-//! What `/metrics` shows. No ids as labels: what has no bound has no place there.
+//! The metrics of `/metrics`. No ids as labels: the number of label values must be bounded.
 
 use std::sync::atomic::AtomicU64;
 
@@ -13,58 +13,58 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// One label.
+/// Labels: an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Agent {
+pub(crate) struct AgentLabel {
     pub(crate) agent: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Ending {
+pub(crate) struct StatusLabel {
     pub(crate) agent: String,
     pub(crate) status: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Rule {
+pub(crate) struct RuleLabel {
     pub(crate) rule: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Verdict {
+pub(crate) struct VerdictLabel {
     pub(crate) verdict: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Code {
+pub(crate) struct CodeLabel {
     pub(crate) code: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Format {
+pub(crate) struct FormatLabel {
     pub(crate) format: &'static str,
 }
 
-/// Every figure of the gateway.
+/// All metrics of the gateway.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
-    pub(crate) runs_started: Family<Agent, Counter>,
-    pub(crate) runs_ended: Family<Ending, Counter>,
+    pub(crate) runs_started: Family<AgentLabel, Counter>,
+    pub(crate) runs_ended: Family<StatusLabel, Counter>,
     pub(crate) runs_live: Gauge,
     pub(crate) runs_repaired: Counter,
-    pub(crate) readers: Family<Format, Gauge>,
+    pub(crate) readers: Family<FormatLabel, Gauge>,
     pub(crate) readers_cut: Counter,
     pub(crate) events: Counter,
     pub(crate) event_bytes: Counter,
-    pub(crate) repairs: Family<Rule, Counter>,
-    pub(crate) recoveries: Family<Verdict, Counter>,
-    pub(crate) refusals: Family<Code, Counter>,
+    pub(crate) repairs: Family<RuleLabel, Counter>,
+    pub(crate) recoveries: Family<VerdictLabel, Counter>,
+    pub(crate) refusals: Family<CodeLabel, Counter>,
     pub(crate) lock_waits: Counter,
     pub(crate) flushes: Counter,
     pub(crate) flush_seconds: Histogram,
     pub(crate) flush_failures: Counter,
-    pub(crate) upstream_errors: Family<Code, Counter>,
+    pub(crate) upstream_errors: Family<CodeLabel, Counter>,
     pub(crate) connections: Gauge,
 }
 
@@ -100,10 +100,10 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The figures as text.
+    /// The metrics in Prometheus text format.
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = encode(&mut text, &self.registry);
         text
     }

@@ -1,8 +1,8 @@
-//! Who did what: an append-only file of JSON lines, each bound to the one before it by its hash.
+//! The audit log: an append-only file of JSON lines, each chained to the previous one by its hash.
 //!
-//! A line that was changed, removed or put in shows, because the hashes behind it no longer fit, and the end of the
-//! record stands in a file beside it; only whoever rewrites everything that follows, and that file, could hide it. Arguments are kept as a hash: enough to prove what was decided about,
-//! without keeping it twice.
+//! A changed, removed or inserted line is detected, because the hashes after it no longer match; the end of the chain is
+//! also kept in a file beside it, so that missing last lines are detected. Hiding a change requires rewriting both files.
+//! Arguments are stored as a hash: enough to prove the subject of a decision without a second copy.
 
 use std::{
     fs::{File, OpenOptions},
@@ -23,26 +23,26 @@ use sha2::{Digest, Sha256};
 
 use crate::{error::ApiError, human::pending::iso};
 
-/// How many records may wait for the disk; beyond that, whoever does something waits.
-const WAITING: usize = 1024;
+/// Records that may wait for the disk; beyond that, requests wait (backpressure).
+const QUEUE: usize = 1024;
 
-/// The longest line that is looked for at the end of a file.
-const LONGEST_LINE: u64 = 64 << 10;
+/// The longest line that is searched for at the end of a file.
+const MAX_LINE: u64 = 64 << 10;
 
-/// The most decisions that one line tells; a line must fit into what is looked for at the end of a file.
-const MOST_DECISIONS: usize = 100;
+/// Decisions per line; a line must fit into `MAX_LINE`.
+const MAX_DECISIONS: usize = 100;
 
-/// How much of a path is told.
-const LONGEST_PATH: usize = 512;
+/// Characters of a request path that are recorded.
+const MAX_PATH: usize = 512;
 
-/// The hash before the first line.
-const BEGINNING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+/// The `prev` of the first line.
+const FIRST_PREV: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// Where records go.
+/// The sender of records to the audit thread; `None` if there is no audit log.
 #[derive(Debug)]
 pub(crate) struct Audit(Option<mpsc::SyncSender<Record>>);
 
-/// Something that somebody did.
+/// One audited action.
 #[derive(Clone, Debug)]
 pub(crate) struct Record(Map<String, Value>);
 
@@ -70,7 +70,7 @@ impl Record {
         self.with("run", run.as_str())
     }
 
-    /// A run that somebody wants, or an answer, and then what was decided about what.
+    /// A request to run; with answers it is an `answer` that lists each decision.
     pub(crate) fn start(owner: &Owner, entries: &[&ResumeEntry], messages: &[Message]) -> Self {
         let entries = entries.iter().map(|entry| {
             let payload = entry.payload.as_ref().map_or("null", |payload| payload.get());
@@ -85,46 +85,45 @@ impl Record {
         });
         let mut decisions: Vec<Value> = entries.chain(results).collect();
         let count = decisions.len();
-        decisions.truncate(MOST_DECISIONS);
+        decisions.truncate(MAX_DECISIONS);
         let record = Self::new(owner, if count == 0 { "start" } else { "answer" });
         match count {
             0 => record,
-            count if count > MOST_DECISIONS => record.with("decisions", decisions).with("decided", count),
+            count if count > MAX_DECISIONS => record.with("decisions", decisions).with("decided", count),
             _ => record.with("decisions", decisions),
         }
     }
 
-    /// Something that was refused before anybody knew what it was about.
-    pub(crate) fn refused(owner: Option<&Owner>, path: &str, refusal: &ApiError) -> Self {
+    /// A request that was refused before its subject was known.
+    pub(crate) fn refused(owner: Option<&Owner>, path: &str, error: &ApiError) -> Self {
         let nobody = Owner::new("", "");
-        let path: String = path.chars().take(LONGEST_PATH).collect();
+        let path: String = path.chars().take(MAX_PATH).collect();
         let record = Self::new(owner.unwrap_or(&nobody), "request");
-        record.with("path", path).with("outcome", refusal.code)
+        record.with("path", path).with("outcome", error.code)
     }
 
-    /// What people think of it.
-    pub(crate) fn feedback(self, said: &Map<String, Value>) -> Self {
-        self.with("feedback", said.clone())
+    pub(crate) fn feedback(self, feedback: &Map<String, Value>) -> Self {
+        self.with("feedback", feedback.clone())
     }
 
     pub(crate) fn arguments(self, arguments: &[u8]) -> Self {
         self.with("arguments", hash(arguments))
     }
 
-    /// What came of it: `ok`, or the code of the refusal.
+    /// The outcome: `ok`, or the code of the error.
     pub(crate) fn outcome<T>(self, done: &Result<T, ApiError>) -> Self {
-        self.with("outcome", done.as_ref().err().map_or("ok", |refusal| refusal.code))
+        self.with("outcome", done.as_ref().err().map_or("ok", |error| error.code))
     }
 }
 
-/// What somebody decided, in a word: yes and no where that is what the answer says.
+/// A decision as one word: approved and denied where the answer contains a yes or no.
 fn decision(entry: &ResumeEntry) -> &'static str {
     let answer = entry.payload.as_ref().map(Json::to_value).unwrap_or_default();
-    let said = [&answer, &answer["approved"], &answer["confirmed"]].map(Value::as_bool);
+    let flags = [&answer, &answer["approved"], &answer["confirmed"]].map(Value::as_bool);
     match entry.status {
         ResumeStatus::Cancelled => "cancelled",
-        ResumeStatus::Resolved if said.contains(&Some(false)) => "denied",
-        ResumeStatus::Resolved if said.contains(&Some(true)) => "approved",
+        ResumeStatus::Resolved if flags.contains(&Some(false)) => "denied",
+        ResumeStatus::Resolved if flags.contains(&Some(true)) => "approved",
         ResumeStatus::Resolved => "resolved",
     }
 }
@@ -134,18 +133,17 @@ impl Audit {
         Self(None)
     }
 
-    /// Whether anybody keeps a record.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Writes to `path` from a thread of its own, so that nobody waits for the disk.
+    /// Writes to `path` from a thread of its own, so that requests do not wait for the disk.
     pub(crate) fn to(path: &Path) -> Self {
-        let (sender, records) = mpsc::sync_channel(WAITING);
+        let (sender, records) = mpsc::sync_channel(QUEUE);
         let path = path.to_owned();
         let spawned = thread::Builder::new().name("audit".into()).spawn(move || write(&path, &records));
         if let Err(error) = spawned {
-            tracing::error!(%error, "there is no audit: its thread could not be started");
+            tracing::error!(%error, "there is no audit log: its thread could not be started");
         }
         Self(Some(sender))
     }
@@ -160,60 +158,60 @@ impl Audit {
 }
 
 fn write(path: &Path, records: &mpsc::Receiver<Record>) {
-    let mut book = match Book::open(path) {
-        Ok(book) => book,
+    let mut file = match AuditFile::open(path) {
+        Ok(file) => file,
         Err(error) => {
-            tracing::error!(path = %path.display(), %error, "there is no audit: its file cannot be opened");
+            tracing::error!(path = %path.display(), %error, "there is no audit log: its file cannot be opened");
             return;
         }
     };
     while let Ok(record) = records.recv() {
-        if let Err(error) = book.add(record) {
+        if let Err(error) = file.add(record) {
             tracing::error!(path = %path.display(), %error, "an audit record could not be written");
         }
     }
 }
 
-/// The file, and the end of its chain.
+/// The audit file and the end of its chain.
 ///
-/// A chain cannot tell that its last lines are gone, so its end is written to a file beside it as well. Several gateways
-/// may keep one record: whoever adds a line has both files to itself, and looks first whether another has added one.
-struct Book {
+/// A chain cannot show that its last lines are missing, so its end is written to a file beside it. Several gateways may
+/// share one file: a writer locks it and first reads the lines that others have added.
+struct AuditFile {
     file: File,
     head: File,
-    /// How long the file is, as far as this gateway knows.
+    /// The length of the file after this gateway's last write.
     length: u64,
     number: u64,
     last: String,
 }
 
-/// The file with the end of the chain: that of the record with `.head` behind its name.
-fn head_of(path: &Path) -> PathBuf {
+/// The path of the file with the end of the chain: the audit file with the suffix `.head`.
+fn head_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".head");
     name.into()
 }
 
 /// The number and the hash of a line.
-fn end_of(line: &str) -> Option<(u64, String)> {
+fn number_and_hash(line: &str) -> Option<(u64, String)> {
     let line: Value = serde_json::from_str(line).ok()?;
     Some((line["seq"].as_u64()?, line["hash"].as_str()?.to_owned()))
 }
 
-impl Book {
+impl AuditFile {
     fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
         let head =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(head_of(path))?;
-        let mut book = Self { file, head, length: 0, number: 0, last: BEGINNING.to_owned() };
-        book.alone(Self::catch_up)?;
-        Ok(book)
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(head_path(path))?;
+        let mut file = Self { file, head, length: 0, number: 0, last: FIRST_PREV.to_owned() };
+        file.locked(Self::read_end)?;
+        Ok(file)
     }
 
-    /// Does something while no other gateway writes.
-    fn alone<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
+    /// Runs `work` with the file locked against other gateways.
+    fn locked<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
         match self.file.lock() {
-            // Some network file systems know no locks; one gateway alone needs none.
+            // Some network file systems have no locks; a single gateway needs none.
             Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
             locked => {
                 let done = work(self);
@@ -225,26 +223,26 @@ impl Book {
         }
     }
 
-    /// Reads how the record ends.
-    fn catch_up(&mut self) -> io::Result<()> {
+    /// Reads the end of the chain.
+    fn read_end(&mut self) -> io::Result<()> {
         self.length = self.file.seek(SeekFrom::End(0))?;
-        self.file.seek(SeekFrom::Start(self.length.saturating_sub(LONGEST_LINE)))?;
+        self.file.seek(SeekFrom::Start(self.length.saturating_sub(MAX_LINE)))?;
         let mut tail = Vec::new();
         self.file.read_to_end(&mut tail)?;
         let tail = String::from_utf8_lossy(&tail);
-        let written = tail.trim_end().rsplit('\n').find_map(end_of);
+        let written = tail.trim_end().rsplit('\n').find_map(number_and_hash);
         let mut known = Vec::new();
         self.head.seek(SeekFrom::Start(0))?;
         self.head.read_to_end(&mut known)?;
-        // The later of the two: the process before this one may have died between them, and lines that somebody
-        // removed must be missed for ever.
+        // The later of the two: a process may have died between the two writes, and removed lines must stay detectable.
         let end = written
             .into_iter()
-            .chain(end_of(&String::from_utf8_lossy(&known)))
+            .chain(number_and_hash(&String::from_utf8_lossy(&known)))
             .max_by_key(|(number, _)| *number);
-        (self.number, self.last) = end.map_or((0, BEGINNING.to_owned()), |(number, hash)| (number + 1, hash));
+        (self.number, self.last) =
+            end.map_or((0, FIRST_PREV.to_owned()), |(number, hash)| (number + 1, hash));
         if self.length > 0 && !tail.ends_with('\n') {
-            // The process before this one died while it wrote; the torn line stays and shows.
+            // A process died during a write; the torn line stays and is reported by `verify`.
             self.write(b"\n")?;
         }
         Ok(())
@@ -257,11 +255,11 @@ impl Book {
     }
 
     fn add(&mut self, record: Record) -> io::Result<()> {
-        self.alone(|book| {
-            if book.file.metadata()?.len() != book.length {
-                book.catch_up()?;
+        self.locked(|file| {
+            if file.file.metadata()?.len() != file.length {
+                file.read_end()?;
             }
-            book.add_next(record)
+            file.add_next(record)
         })
     }
 
@@ -291,36 +289,36 @@ fn hash(bytes: &[u8]) -> String {
     })
 }
 
-/// A place where an audit file does not fit together.
+/// A place where the chain of an audit file is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
-pub struct Tampered {
-    /// Which line, counting from 1.
+pub struct ChainError {
+    /// The line, counting from 1.
     pub line: usize,
-    /// What does not fit.
+    /// The problem.
     pub problem: &'static str,
 }
 
-/// Reads an audit file, hands each line to `sink` and checks that they fit together.
+/// Reads an audit file, passes each line to `sink` and verifies the chain. Returns the broken places.
 ///
 /// # Errors
-/// When the file cannot be read. What does not fit is in the list.
-pub fn verify(path: &Path, mut sink: impl FnMut(&str) -> io::Result<()>) -> io::Result<Vec<Tampered>> {
+/// When the file cannot be read.
+pub fn verify(path: &Path, mut sink: impl FnMut(&str) -> io::Result<()>) -> io::Result<Vec<ChainError>> {
     let mut wrong = Vec::new();
-    let mut last = BEGINNING.to_owned();
+    let mut last = FIRST_PREV.to_owned();
     let (mut next, mut lines, mut is_whole) = (0, 0, false);
-    let head = std::fs::read_to_string(head_of(path)).ok().and_then(|head| end_of(&head));
+    let head = std::fs::read_to_string(head_path(path)).ok().and_then(|head| number_and_hash(&head));
     for (index, line) in BufReader::new(File::open(path)?).split(b'\n').enumerate() {
-        // What is no text was written by nobody here, and is told like any other line that is none of ours.
+        // A line that is not UTF-8 was not written by a gateway; it is reported like any other foreign line.
         let line = line?;
         let text = String::from_utf8_lossy(&line);
         sink(&text)?;
-        let mut tell = |problem| wrong.push(Tampered { line: index + 1, problem });
+        let mut tell = |problem| wrong.push(ChainError { line: index + 1, problem });
         let Ok(Value::Object(mut record)) = serde_json::from_str(&text) else {
             tell("not a record");
             continue;
         };
-        // One text for one record: a member that stands there twice, of which the last counts, is a change as well.
+        // One text per record: a repeated member, of which parsers keep the last, is a change as well.
         let is_as_written = Value::Object(record.clone()).to_string() == text;
         let said =
             record.remove("hash").and_then(|hash| hash.as_str().map(str::to_owned)).unwrap_or_default();
@@ -342,7 +340,7 @@ pub fn verify(path: &Path, mut sink: impl FnMut(&str) -> io::Result<()>) -> io::
             Some(_) => "is missing: the file beside it (`.head`) knows of a later line",
             None => "may be missing: there is no file beside it (`.head`) that says how the record ends",
         };
-        wrong.push(Tampered { line: lines + 1, problem });
+        wrong.push(ChainError { line: lines + 1, problem });
     }
     Ok(wrong)
 }
@@ -353,12 +351,12 @@ mod tests {
 
     fn file(name: &str, count: usize) -> PathBuf {
         let path = std::env::temp_dir().join(format!("agentwire-audit-{name}-{}", std::process::id()));
-        let _ = (std::fs::remove_file(&path), std::fs::remove_file(head_of(&path)));
+        let _ = (std::fs::remove_file(&path), std::fs::remove_file(head_path(&path)));
         for _ in 0..2 {
-            let mut book = Book::open(&path).expect("it can be opened");
+            let mut file = AuditFile::open(&path).expect("it can be opened");
             for _ in 0..count / 2 {
                 let record = Record::new(&Owner::new("t", "u"), "start").thread(&"x".into());
-                book.add(record).expect("it can be written");
+                file.add(record).expect("it can be written");
             }
         }
         path
@@ -377,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_was_done_to_a_line_shows() {
+    fn every_change_of_a_line_is_detected() {
         let path = file("torn", 6);
         let whole = std::fs::read_to_string(&path).expect("it is text");
         let lines: Vec<_> = whole.lines().collect();
@@ -395,51 +393,51 @@ mod tests {
         }
         for head in [None, Some("{\"seq\":9,\"hash\":\"0\"}"), Some("not a head")] {
             std::fs::write(&path, &whole).expect("it is ours");
-            std::fs::remove_file(head_of(&path)).expect("it is there");
+            std::fs::remove_file(head_path(&path)).expect("it is there");
             if let Some(head) = head {
-                std::fs::write(head_of(&path), head).expect("it is ours");
+                std::fs::write(head_path(&path), head).expect("it is ours");
             }
             let wrong = verify(&path, |_| Ok(())).expect("it can be read");
             assert_eq!(wrong.iter().map(|it| it.line).collect::<Vec<_>>(), [7], "{head:?}");
-            std::fs::write(head_of(&path), "").expect("it is ours");
+            std::fs::write(head_path(&path), "").expect("it is ours");
         }
         forget(&path);
     }
 
-    /// Who removes the last lines cannot hide it behind what comes after them, and who dies between a line and its head
-    /// has removed nothing.
+    /// Lines that are appended later do not hide removed ones, and a crash between a line and its head removes nothing.
     #[test]
-    fn what_was_removed_stays_removed_when_more_is_written() {
+    fn removed_lines_are_detected_after_later_appends() {
         let path = file("more", 4);
         let whole = std::fs::read_to_string(&path).expect("it is text");
         let lines: Vec<_> = whole.lines().collect();
         let more = || {
-            let mut book = Book::open(&path).expect("it can be opened");
-            book.add(Record::new(&Owner::new("t", "u"), "read")).expect("it can be written");
+            let mut file = AuditFile::open(&path).expect("it can be opened");
+            file.add(Record::new(&Owner::new("t", "u"), "read")).expect("it can be written");
             verify(&path, |_| Ok(())).expect("it can be read")
         };
         std::fs::write(&path, lines[..2].join("\n") + "\n").expect("it is ours");
         assert_eq!(more().iter().map(|it| it.line).collect::<Vec<_>>(), [3]);
 
-        let (number, hash) = end_of(lines[2]).expect("a line");
+        let (number, hash) = number_and_hash(lines[2]).expect("a line");
         std::fs::write(&path, &whole).expect("it is ours");
-        std::fs::write(head_of(&path), json!({"seq": number, "hash": hash}).to_string()).expect("it is ours");
+        std::fs::write(head_path(&path), json!({"seq": number, "hash": hash}).to_string())
+            .expect("it is ours");
         assert_eq!(verify(&path, |_| Ok(())).expect("it can be read"), []);
         assert_eq!(more(), []);
         forget(&path);
     }
 
     #[test]
-    fn several_gateways_keep_one_record() {
+    fn several_gateways_share_one_file() {
         let path = file("several", 0);
         let threads: Vec<_> = (0..4)
             .map(|number| {
                 let path = path.clone();
                 thread::spawn(move || {
-                    let mut book = Book::open(&path).expect("it can be opened");
+                    let mut file = AuditFile::open(&path).expect("it can be opened");
                     for _ in 0..25 {
                         let record = Record::new(&Owner::new("t", "u"), "start").with("of", number);
-                        book.add(record).expect("it can be written");
+                        file.add(record).expect("it can be written");
                     }
                 })
             })
@@ -455,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_text_shows() {
+    fn a_line_that_is_not_utf8_is_detected() {
         let path = file("bytes", 4);
         let mut bytes = std::fs::read(&path).expect("it is there");
         let place = bytes.iter().position(|byte| *byte == b'\n').expect("a line") + 20;
@@ -467,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_is_told_in_a_word() {
+    fn decisions_are_recorded_as_one_word() {
         let entry = |status, payload: Value| ResumeEntry {
             interrupt: "q".into(),
             status,
@@ -488,8 +486,8 @@ mod tests {
         }
     }
 
-    fn forget(path: &Path) {
-        for path in [path, &head_of(path)] {
+    fn remove(path: &Path) {
+        for path in [path, &head_path(path)] {
             std::fs::remove_file(path).expect("it is ours");
         }
     }

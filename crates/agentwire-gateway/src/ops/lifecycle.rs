@@ -1,24 +1,25 @@
-//! How a gateway begins and ends, whoever serves its routes.
+//! Recovery and drain: the start and the graceful stop of a gateway.
 
 use std::time::Duration;
 
 use crate::gateway::Gateway;
 
-/// How long connections get to write what they have when everything else has ended.
+/// Time for connections to flush their output after all runs have ended.
 pub(crate) const LAST_WRITES: Duration = Duration::from_secs(5);
 
 impl Gateway {
-    /// Gives runs that a dead gateway left open their ending, and begins to look after the store. [`serve`](crate::serve)
-    /// does this; an app that mounts the routes itself does it once, before it serves.
+    /// Ends or reattaches the runs that a crashed gateway left open, and starts the background maintenance.
+    /// [`serve`](crate::serve) calls it; an app that mounts the routes itself calls it once before it serves.
     pub async fn recover(&self) {
-        if let Err(error) = self.repair(self.dead_holder()).await {
-            tracing::error!(%error, "runs of a gateway that died could not be ended yet");
+        if let Err(error) = self.end_orphans(self.dead_holder()).await {
+            tracing::error!(%error, "the runs of a crashed gateway could not be ended yet");
         }
-        self.tasks().spawn(self.clone().upkeep());
+        self.tasks().spawn(self.clone().maintain());
     }
 
-    /// Takes no new runs; those that go on may finish within [`Settings::drain_grace`], then they get a proper ending.
-    /// [`serve`](crate::serve) does this; an app that mounts the routes itself does it when it is asked to end.
+    /// Drains: accepts no new runs and waits for the live ones. Those that have not ended within
+    /// [`Settings::drain_grace`] end with RUN_ERROR. [`serve`](crate::serve) calls it; an app that mounts the routes itself
+    /// calls it on shutdown.
     ///
     /// ```no_run
     /// # use {agentwire_gateway::Gateway, axum::Router, tokio::net::TcpListener};

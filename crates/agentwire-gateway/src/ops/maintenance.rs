@@ -1,4 +1,4 @@
-//! What must be done whether or not anybody asks: taking up or ending runs whose gateway died, compacting, forgetting.
+//! Background maintenance: reattaches or ends orphaned runs, compacts finished ones, applies retention.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,54 +28,54 @@ use crate::{
     },
 };
 
-/// How much of a log is read at once.
+/// Bytes of a log that are read at once.
 const PAGE: usize = 1 << 20;
 
-/// Why a run of another process has to be given its ending.
+/// The cause of runs whose gateway died.
 const LOST: LogFailure = LogFailure { code: codes::GATEWAY_LOST, message: "the gateway died during the run" };
 
-/// How many runs are looked at before the next look at the clock.
-const SOME: usize = 100;
+/// Runs per query.
+const BATCH: usize = 100;
 
 impl Gateway {
-    /// Goes on until the gateway is shut down.
-    pub(crate) async fn upkeep(self) {
+    /// Runs until the gateway is shut down.
+    pub(crate) async fn maintain(self) {
         let lease = self.settings().lease;
         let mut sweep = tokio::time::interval((lease / 3).max(Duration::from_millis(100)));
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // Often enough that what is configured in seconds happens in seconds.
-        let kept = [self.settings().retention.events, self.settings().retention.history];
-        let shortest = kept.into_iter().flatten().min().unwrap_or(Duration::from_secs(3600));
-        let every = (shortest / 2).clamp(Duration::from_secs(1), Duration::from_secs(60));
-        let mut tidy = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
-        tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // Often enough that a retention in seconds is applied within seconds.
+        let ages = [self.settings().retention.events, self.settings().retention.history];
+        let shortest = ages.into_iter().flatten().min().unwrap_or(Duration::from_secs(3600));
+        let interval = (shortest / 2).clamp(Duration::from_secs(1), Duration::from_secs(60));
+        let mut retention = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
+        retention.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let result = tokio::select! {
                 () = self.shutdown().cancelled() => return,
                 _ = sweep.tick() => self.sweep().await,
-                _ = tidy.tick() => self.tidy().await,
+                _ = retention.tick() => self.apply_retention().await,
             };
             if let Err(error) = result {
-                tracing::warn!(%error, "upkeep failed and is tried again");
+                tracing::warn!(%error, "background maintenance failed and will be retried");
             }
         }
     }
 
     async fn sweep(&self) -> Result<(), StoreError> {
-        self.end_broken().await?;
-        self.repair(None).await
+        self.end_failed_logs().await?;
+        self.end_orphans(None).await
     }
 
-    /// Gives runs of this process whose log could not be written their ending, if it can be written now.
-    async fn end_broken(&self) -> Result<(), StoreError> {
-        let broken: Vec<_> = self.failed_logs().keys().cloned().collect();
-        for key in broken {
+    /// Appends the terminal event to logs of this process that could not be written, if the store accepts it now.
+    async fn end_failed_logs(&self) -> Result<(), StoreError> {
+        let keys: Vec<_> = self.failed_logs().keys().cloned().collect();
+        for key in keys {
             if self.live_run(&key.owner, &key.run).is_some() {
                 continue;
             }
             let ended = match self.store().run(&key.owner, &key.run).await {
                 Ok(run) if run.status.is_live() && run.holder == *self.holder() => {
-                    self.give_ending(&key, &run, Some(self.holder())).await
+                    self.end_orphan(&key, &run, Some(self.holder())).await
                 }
                 Ok(_) => Ok(()),
                 Err(error) => Err(error),
@@ -89,19 +89,20 @@ impl Gateway {
         Ok(())
     }
 
-    /// Gives every run that nobody writes to any more its ending. `dead` is a process that is known to be gone.
-    pub(crate) async fn repair(&self, dead: Option<&Holder>) -> Result<(), StoreError> {
+    /// Ends or reattaches every run without a live gateway. `dead` is a process that is known to be dead: its claims need
+    /// not expire first.
+    pub(crate) async fn end_orphans(&self, dead: Option<&Holder>) -> Result<(), StoreError> {
         loop {
-            let orphans = self.store().orphans(dead, SOME).await?;
+            let orphans = self.store().orphans(dead, BATCH).await?;
             let mut done = 0;
             for (key, run) in &orphans {
-                // Ours, and only late in renewing its claim: whoever is slow is not dead.
+                // A live run of this process that is late in renewing its claim.
                 if self.live_run(&key.owner, &key.run).is_some() {
                     continue;
                 }
-                match self.give_ending(key, run, dead).await {
+                match self.end_orphan(key, run, dead).await {
                     Ok(()) => done += 1,
-                    // Somebody else did it.
+                    // Another process was faster.
                     Err(StoreError::Fenced | StoreError::Ended(_) | StoreError::NotFound(_)) => {}
                     Err(error) => {
                         tracing::warn!(run = %key.run, %error, "an orphaned run could not be ended")
@@ -116,10 +117,11 @@ impl Gateway {
         }
     }
 
-    async fn give_ending(&self, key: &RunKey, seen: &Run, dead: Option<&Holder>) -> Result<(), StoreError> {
+    /// Takes an orphaned run over: reattaches to its agent, or appends its terminal event with its consequences.
+    async fn end_orphan(&self, key: &RunKey, seen: &Run, dead: Option<&Holder>) -> Result<(), StoreError> {
         let run = self.store().take_over(key, seen.fence, dead, self.claim()).await?;
         let logged = self.whole_log(key).await?;
-        if self.take_up(key, &run, &logged).await? {
+        if self.reattach(key, &run, &logged).await? {
             return Ok(());
         }
         let mut guard = Guard::new(run.thread.clone(), run.run.clone());
@@ -128,9 +130,9 @@ impl Gateway {
         for event in &logged {
             decoder.decode(event, &mut events);
         }
-        let why = self.failed_logs().get(key).copied().unwrap_or(LOST);
-        let end = StreamEnd::Failed { code: why.code.into(), message: why.message.into() };
-        // The log is valid, so the guard lets it through unchanged and knows what is open.
+        let cause = self.failed_logs().get(key).copied().unwrap_or(LOST);
+        let end = StreamEnd::Failed { code: cause.code.into(), message: cause.message.into() };
+        // The log is valid, so the guard changes nothing and learns which items are open.
         events.iter().cloned().for_each(|event| guard.push(event, &mut out));
         out.clear();
         guard.end(&end, &mut out);
@@ -140,19 +142,19 @@ impl Gateway {
         let closing = out.iter().filter_map(|event| encoder.encode(event)).collect();
 
         let mut change = Change {
-            status: Some(StatusChange { to: RunStatus::Failed, cause: Some(why.code.into()) }),
+            status: Some(StatusChange { to: RunStatus::Failed, cause: Some(cause.code.into()) }),
             ..Change::default()
         };
         let lease = self.store().lease(&key.owner, &run.thread).await?;
-        let began = events.iter().any(|event| matches!(event.body, Body::RunStarted(_)));
-        if began && lease.is_some_and(|lease| lease.run == run.run) {
-            let opening = self.opening(key, seen).await?;
-            let mut fold = Fold::from_history(opening.messages, Some(opening.state));
+        let has_started = events.iter().any(|event| matches!(event.body, Body::RunStarted(_)));
+        if has_started && lease.is_some_and(|lease| lease.run == run.run) {
+            let start = self.starting_data(key, seen).await?;
+            let mut fold = Fold::from_history(start.messages, Some(start.state));
             events.iter().chain(&out).for_each(|event| fold.apply(event));
             change.messages = Some(ag_ui::messages_to_json(fold.messages()).into());
             let state = fold.state().to_string();
-            if opening.state_was.as_ref() != Some(&state) {
-                change.state = Some(StateChange { expected: opening.state_seq, body: state.into() });
+            if start.stored_state.as_ref() != Some(&state) {
+                change.state = Some(StateChange { expected: start.state_seq, body: state.into() });
             }
         }
         let mut append = Append::new(key.owner.clone(), run.run.clone(), run.fence, run.next_seq);
@@ -161,7 +163,7 @@ impl Gateway {
         self.note_store_result(&appended);
         match appended {
             Err(StoreError::TooLarge { .. }) => {
-                // The run must end; its conversation stays as it was before.
+                // The run must end; the thread keeps its previous messages and state.
                 (append.change.messages, append.change.state) = (None, None);
                 self.store().append(append).await?
             }
@@ -171,15 +173,15 @@ impl Gateway {
         Ok(())
     }
 
-    /// Goes on with a run whose agent goes on without us; says whether that can be done.
-    async fn take_up(&self, key: &RunKey, run: &Run, logged: &[Bytes]) -> Result<bool, StoreError> {
+    /// Continues a run whose agent is still working. `false` if its upstream cannot do that.
+    async fn reattach(&self, key: &RunKey, run: &Run, logged: &[Bytes]) -> Result<bool, StoreError> {
         let Some(agent) = self.registry().agents.get(&*run.agent).cloned() else { return Ok(false) };
         let lease = self.store().lease(&key.owner, &run.thread).await?;
         if run.status == RunStatus::Queued || lease.is_none_or(|lease| lease.run != run.run) {
             return Ok(false);
         }
-        let (mut input, cut) = self.asked(key, run).await?;
-        // A future that nobody polls does nothing; that there is one says that the agent can.
+        let (mut input, cut) = self.stored_input(key, run).await?;
+        // A future that is never polled has no effect; its presence shows that the upstream can reattach.
         if agent.agent.attach(Request::new(input.clone()), EventSink::new(1).0).is_none() {
             return Ok(false);
         }
@@ -189,7 +191,7 @@ impl Gateway {
         let limits = &self.settings().limits;
         let (live, commands) = LiveRun::new(key.clone(), run.thread.clone(), run.next_seq.0, limits, cancel);
         self.register_run(&live);
-        tracing::warn!(run = %run.run, thread = %run.thread, "an orphaned run is taken up");
+        tracing::warn!(run = %run.run, thread = %run.thread, "an orphaned run is continued");
         let job = Job {
             gateway: self.clone(),
             agent,
@@ -198,9 +200,9 @@ impl Gateway {
             input,
             answers,
             cut,
-            // Whoever asked is gone.
+            // The page that sent the request is gone.
             one_message: false,
-            // They were not kept, since they may hold secrets.
+            // Headers are not stored, because they may contain secrets.
             headers: Arc::new([]),
             live,
             commands,
@@ -210,8 +212,12 @@ impl Gateway {
         Ok(true)
     }
 
-    /// What an orphaned run was asked, and the message behind which it took the conversation up anew.
-    async fn asked(&self, key: &RunKey, run: &Run) -> Result<(RunInput, Option<MessageId>), StoreError> {
+    /// The stored input of a run, and the message after which it continued the conversation anew.
+    async fn stored_input(
+        &self,
+        key: &RunKey,
+        run: &Run,
+    ) -> Result<(RunInput, Option<MessageId>), StoreError> {
         let input = self.store().input(&key.owner, &key.run).await?;
         let input = input.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok());
         let input = input.unwrap_or_else(|| RunInput::new(run.thread.clone(), run.run.clone()));
@@ -219,9 +225,9 @@ impl Gateway {
         Ok((input, cut))
     }
 
-    /// What an orphaned run began with.
-    async fn opening(&self, key: &RunKey, run: &Run) -> Result<StartingData, StoreError> {
-        let (input, cut) = self.asked(key, run).await?;
+    /// The messages and state that an orphaned run started with.
+    async fn starting_data(&self, key: &RunKey, run: &Run) -> Result<StartingData, StoreError> {
+        let (input, cut) = self.stored_input(key, run).await?;
         let fallback = AgentSettings::default();
         let registry = self.registry();
         let settings = registry.agents.get(&*run.agent).map_or(&fallback, |agent| &agent.settings);
@@ -239,22 +245,22 @@ impl Gateway {
         }
     }
 
-    /// Compacts what need not be replayed exactly any more, and forgets what need not be kept.
-    async fn tidy(&self) -> Result<(), StoreError> {
+    /// Compacts runs whose exact replay is no longer retained, and deletes expired logs and threads.
+    async fn apply_retention(&self) -> Result<(), StoreError> {
         let retention = &self.settings().retention;
         if let Some(age) = retention.events {
             loop {
-                let runs = self.store().compactable(age, SOME).await?;
+                let runs = self.store().compactable(age, BATCH).await?;
                 let mut done = 0;
                 for key in &runs {
                     match self.compact(key).await {
                         Ok(()) => done += 1,
                         Err(error) if error.is_fault() => return Err(error),
-                        // One that cannot be done must not keep the others from it.
+                        // One bad log must not block the others.
                         Err(error) => tracing::warn!(run = %key.run, %error, "a log could not be compacted"),
                     }
                 }
-                if runs.len() < SOME || done == 0 {
+                if runs.len() < BATCH || done == 0 {
                     break;
                 }
             }

@@ -1,4 +1,4 @@
-//! Operations: audit log, background maintenance, start and stop, one process per store file.
+//! Operations: audit log, background maintenance, recovery and drain, one process per store file.
 
 pub mod audit;
 pub(crate) mod instance_lock;

@@ -319,7 +319,7 @@ impl Gateway {
             LiveRun::new(key, run.thread.clone(), run.next_seq.0, &self.settings().limits, cancel);
         self.register_run(&live);
         let name = agent.name.to_string();
-        self.metrics().runs_started.get_or_create(&metrics::Agent { agent: name }).inc();
+        self.metrics().runs_started.get_or_create(&metrics::AgentLabel { agent: name }).inc();
         tracing::info!(run = %id, thread = %run.thread, agent = %agent.name, "run started");
         let logged = None;
         let gateway = self.clone();

@@ -34,7 +34,7 @@ impl RunRecorder {
                 let detail = failure.detail().unwrap_or_default();
                 tracing::warn!(run = %self.run.run, thread = %self.run.thread, code = failure.code(), %failure, detail, "run failed");
                 if let Some(known) = codes::find(failure.code()) {
-                    let code = metrics::Code { code: known.name.to_owned() };
+                    let code = metrics::CodeLabel { code: known.name.to_owned() };
                     self.gateway.metrics().upstream_errors.get_or_create(&code).inc();
                 }
                 let message = failure.message(self.agent.settings.show_errors);
@@ -58,7 +58,7 @@ impl RunRecorder {
         self.gateway
             .metrics()
             .runs_ended
-            .get_or_create(&metrics::Ending { agent, status: status.as_str() })
+            .get_or_create(&metrics::StatusLabel { agent, status: status.as_str() })
             .inc();
         tracing::info!(run = %self.run.run, thread = %self.run.thread, status = status.as_str(), events = self.next + self.staged.len() as u64, "run ended");
         if let Some(lock) = &self.lock {
@@ -95,7 +95,7 @@ impl RunRecorder {
             ag_ui::messages_to_json(fold.messages())
         };
         let state = fold.state().to_string();
-        let changed = self.started && self.state_was.as_ref() != Some(&state);
+        let changed = self.started && self.stored_state.as_ref() != Some(&state);
         let change = Change {
             status: Some(StatusChange { to: status, cause: cause.map(Into::into) }),
             state: changed.then(|| StateChange { expected: self.state_seq, body: state.into() }),

@@ -24,7 +24,7 @@ pub(crate) struct StartingData {
     pub(crate) messages: Vec<Message>,
     pub(crate) state: serde_json::Value,
     pub(crate) state_seq: u64,
-    pub(crate) state_was: Option<String>,
+    pub(crate) stored_state: Option<String>,
     /// Nothing was said: the thread may have been begun elsewhere.
     pub(crate) is_new: bool,
 }
@@ -48,7 +48,7 @@ impl StartingData {
             messages: history::messages(settings.history, stored, &input.messages, cut),
             state: history::state(state_value, sent, settings.state_key.as_deref()),
             state_seq: state.seq,
-            state_was: state.body.map(|body| body.to_string()),
+            stored_state: state.body.map(|body| body.to_string()),
             is_new,
         })
     }

@@ -151,7 +151,7 @@ impl Job {
             bytes: 0,
             written: 0,
             state_seq: 0,
-            state_was: None,
+            stored_state: None,
             allowed: false,
             gated: Gated::default(),
             is_new: false,
@@ -183,7 +183,7 @@ impl Job {
                 .gateway
                 .metrics()
                 .repairs
-                .get_or_create(&metrics::Rule { rule: rule.name() })
+                .get_or_create(&metrics::RuleLabel { rule: rule.name() })
                 .inc_by(times);
         }
     }
@@ -217,7 +217,7 @@ struct RunRecorder {
     /// How much of that is in the log.
     written: u64,
     state_seq: u64,
-    state_was: Option<String>,
+    stored_state: Option<String>,
     /// Whether a person has allowed what this run leaves open.
     allowed: bool,
     /// What the approval gate did.
@@ -416,11 +416,11 @@ impl RunRecorder {
     ) -> Result<RunInput, StoreError> {
         let opening =
             StartingData::read(&self.gateway, &self.agent.settings, &self.owner, &input, cut).await?;
-        let StartingData { messages, state, state_seq, state_was, is_new } = opening;
+        let StartingData { messages, state, state_seq, stored_state, is_new } = opening;
         self.is_new = is_new;
         let sent_state = input.state.as_ref().map(Json::to_value);
         self.join = Join::new(Fold::from_history(messages.clone(), Some(state.clone())));
-        (self.state_seq, self.state_was) = (state_seq, state_was);
+        (self.state_seq, self.stored_state) = (state_seq, stored_state);
         let mut started = RunStarted::new(self.run.thread.clone(), self.run.run.clone());
         started.parent_run = input.parent_run.clone();
         self.stage(Event::new(Body::RunStarted(Box::new(started))));

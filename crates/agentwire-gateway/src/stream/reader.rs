@@ -148,7 +148,7 @@ impl RunReader {
         id.push(':');
         let settings = gateway.settings();
         let format = output_format.format.name;
-        gateway.metrics().readers.get_or_create(&metrics::Format { format }).inc();
+        gateway.metrics().readers.get_or_create(&metrics::FormatLabel { format }).inc();
         let mut reader = Self {
             gateway: gateway.clone(),
             owner: owner.clone(),
@@ -176,7 +176,11 @@ impl RunReader {
             stage: Stage::Open,
         };
         let verdict = reader.find_start(after, live).await?;
-        gateway.metrics().recoveries.get_or_create(&metrics::Verdict { verdict: verdict.as_str() }).inc();
+        gateway
+            .metrics()
+            .recoveries
+            .get_or_create(&metrics::VerdictLabel { verdict: verdict.as_str() })
+            .inc();
         Ok((reader, verdict))
     }
 
@@ -497,7 +501,7 @@ impl RunReader {
 
 impl Drop for RunReader {
     fn drop(&mut self) {
-        self.gateway.metrics().readers.get_or_create(&metrics::Format { format: self.format }).dec();
+        self.gateway.metrics().readers.get_or_create(&metrics::FormatLabel { format: self.format }).dec();
         if let Some((live, cursor)) = self.live.take() {
             live.unregister_reader(&cursor);
         }
