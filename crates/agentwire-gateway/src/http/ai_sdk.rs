@@ -23,7 +23,7 @@ use crate::{
     human::given::AnswerProtocol,
     run::admission::RunRequest,
     settings::{AgentSettings, History},
-    stream::reader::OutputFormat,
+    stream::output::OutputFormat,
 };
 
 /// `POST /api/chat`: starts a run.

@@ -8,7 +8,7 @@ use super::{
     response,
     start::{has_known_role, run_request, start},
 };
-use crate::{error::ApiError, human::given::AnswerProtocol, stream::reader::OutputFormat};
+use crate::{error::ApiError, human::given::AnswerProtocol, stream::output::OutputFormat};
 
 /// `POST /awp` and `POST /chat`.
 pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {

@@ -103,7 +103,8 @@ pub(super) async fn follow(
     // Counts as a reader until the follower exists: a run with `on_disconnect = cancel` must notice a client that leaves
     // at once.
     let _guard = gateway.live_run(&request.owner, run).map(ReaderGuard::new);
-    let follow_request = FollowRequest { owner: &request.owner, run, after, input, disconnect: request.cut.clone() };
+    let follow_request =
+        FollowRequest { owner: &request.owner, run, after, input, disconnect: request.cut.clone() };
     let mut opened = RunReader::open(gateway, follow_request, output_format).await;
     if input.is_none() {
         // The start of a run is on record already.

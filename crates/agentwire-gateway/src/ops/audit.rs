@@ -371,7 +371,7 @@ mod tests {
             Ok(())
         });
         assert_eq!((wrong.expect("it can be read"), lines), (Vec::new(), 6));
-        forget(&path);
+        remove(&path);
     }
 
     #[test]
@@ -401,7 +401,7 @@ mod tests {
             assert_eq!(wrong.iter().map(|it| it.line).collect::<Vec<_>>(), [7], "{head:?}");
             std::fs::write(head_path(&path), "").expect("it is ours");
         }
-        forget(&path);
+        remove(&path);
     }
 
     /// Lines that are appended later do not hide removed ones, and a crash between a line and its head removes nothing.
@@ -424,7 +424,7 @@ mod tests {
             .expect("it is ours");
         assert_eq!(verify(&path, |_| Ok(())).expect("it can be read"), []);
         assert_eq!(more(), []);
-        forget(&path);
+        remove(&path);
     }
 
     #[test]
@@ -449,7 +449,7 @@ mod tests {
             Ok(())
         });
         assert_eq!((wrong.expect("it can be read"), lines), (Vec::new(), 100));
-        forget(&path);
+        remove(&path);
     }
 
     #[test]
@@ -461,7 +461,7 @@ mod tests {
         std::fs::write(&path, bytes).expect("it is ours");
         let wrong = verify(&path, |_| Ok(())).expect("it can be read");
         assert_eq!(wrong.first().map(|it| it.line), Some(2));
-        forget(&path);
+        remove(&path);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! How long a run may wait for its agent.
+//! The deadlines of a run: first event, idle time, total time.
 //!
-//! One timer per run is set to the earliest moment at which anything can be overdue. When it fires, instants are compared,
-//! and it is set anew if the agent has spoken meanwhile; an event costs a look at the clock and no timer.
+//! One timer per run is set to the earliest deadline. When it fires, the instants are compared and the timer is reset if the
+//! agent has emitted an event meanwhile: an event costs one read of the clock and no timer operation.
 
 use std::time::Duration;
 
@@ -9,69 +9,71 @@ use tokio::time::Instant;
 
 use crate::{error::UpstreamTimeout, settings::Timeouts};
 
-/// What stands for "never": far enough, and no clock overflows.
-const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// "Never": far away, without an overflow of the clock.
+const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Watches one run.
+/// The deadlines of one run.
 pub(crate) struct Deadlines {
-    /// When the run must be over.
-    over: Instant,
-    /// What the agent's silence is measured by; none if nobody measures it here.
+    /// The deadline of the whole run.
+    total: Instant,
+    /// The timeouts between events; `None` if the agent enforces them itself.
     silence: Option<Silence>,
 }
 
+/// The time since the last event of the agent.
 struct Silence {
     first: Option<Duration>,
     idle: Option<Duration>,
-    /// When it began.
     since: Instant,
-    has_spoken: bool,
+    has_events: bool,
 }
 
 impl Deadlines {
-    /// Begins to wait. An agent that keeps time itself is only watched for how long it takes altogether.
-    pub(crate) fn begin(timeouts: &Timeouts, enforces_stream_timeouts: bool) -> Self {
+    /// Starts the clock. An agent that enforces the stream timeouts itself has only the total deadline here.
+    pub(crate) fn start(timeouts: &Timeouts, enforces_stream_timeouts: bool) -> Self {
         let since = Instant::now();
         let Timeouts { first_byte: first, idle, total, .. } = *timeouts;
-        let silence = Silence { first, idle, since, has_spoken: false };
+        let silence = Silence { first, idle, since, has_events: false };
         Self {
-            over: since + total.unwrap_or(FOR_EVER).min(FOR_EVER),
+            total: since + total.unwrap_or(NEVER).min(NEVER),
             silence: (!enforces_stream_timeouts && (first.is_some() || idle.is_some())).then_some(silence),
         }
     }
 
-    /// The agent has spoken, and what it said is in the log. Whether it is the first time: from then on another limit
-    /// holds, which may be due before the timer fires.
-    pub(crate) fn heard(&mut self) -> bool {
+    /// Notes that events of the agent are in the log. `true` for the first ones: the idle timeout, which applies from then
+    /// on, may expire before the timer fires.
+    pub(crate) fn note_event(&mut self) -> bool {
         let Some(silence) = &mut self.silence else { return false };
         silence.since = Instant::now();
-        !std::mem::replace(&mut silence.has_spoken, true)
+        !std::mem::replace(&mut silence.has_events, true)
     }
 
-    /// Time in which nobody listened is not the agent's.
-    pub(crate) fn forgive(&mut self, time: Duration) {
-        self.over += time;
+    /// Moves the deadlines by the duration of a pause: timeouts are suspended while a run is paused.
+    pub(crate) fn extend(&mut self, time: Duration) {
+        self.total += time;
         if let Some(silence) = &mut self.silence {
             silence.since += time;
         }
     }
 
-    /// When to look next.
-    pub(crate) fn due(&self) -> Instant {
-        let silent = self.silence.as_ref().and_then(Silence::due);
-        silent.map_or(self.over, |silent| silent.min(self.over))
+    /// The earliest deadline.
+    pub(crate) fn next_check(&self) -> Instant {
+        let silence = self.silence.as_ref().and_then(Silence::deadline);
+        silence.map_or(self.total, |deadline| deadline.min(self.total))
     }
 
-    /// What is overdue, if anything.
-    pub(crate) fn look(&self) -> Option<UpstreamTimeout> {
+    /// The expired timeout, if any.
+    pub(crate) fn expired(&self) -> Option<UpstreamTimeout> {
         let now = Instant::now();
         match &self.silence {
-            _ if self.over <= now => Some(UpstreamTimeout::Total),
-            Some(silence) if silence.due().is_some_and(|due| due <= now) => match silence.limit() {
-                Some(time) if silence.has_spoken => Some(UpstreamTimeout::Idle(time)),
-                Some(time) => Some(UpstreamTimeout::FirstByte(time)),
-                None => None,
-            },
+            _ if self.total <= now => Some(UpstreamTimeout::Total),
+            Some(silence) if silence.deadline().is_some_and(|deadline| deadline <= now) => {
+                match silence.limit() {
+                    Some(time) if silence.has_events => Some(UpstreamTimeout::Idle(time)),
+                    Some(time) => Some(UpstreamTimeout::FirstByte(time)),
+                    None => None,
+                }
+            }
             _ => None,
         }
     }
@@ -79,11 +81,11 @@ impl Deadlines {
 
 impl Silence {
     fn limit(&self) -> Option<Duration> {
-        if self.has_spoken { self.idle } else { self.first }
+        if self.has_events { self.idle } else { self.first }
     }
 
-    fn due(&self) -> Option<Instant> {
-        self.limit().map(|time| self.since + time.min(FOR_EVER))
+    fn deadline(&self) -> Option<Instant> {
+        self.limit().map(|time| self.since + time.min(NEVER))
     }
 }
 
@@ -93,63 +95,63 @@ mod tests {
 
     use super::*;
 
-    fn watch(enforces_stream_timeouts: bool) -> Deadlines {
+    fn deadlines(enforces_stream_timeouts: bool) -> Deadlines {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         let timeouts =
             Timeouts { connect: None, first_byte: seconds(10), idle: seconds(5), total: seconds(30) };
-        Deadlines::begin(&timeouts, enforces_stream_timeouts)
+        Deadlines::start(&timeouts, enforces_stream_timeouts)
     }
 
-    fn overdue(watch: &Deadlines) -> Option<String> {
-        watch.look().map(|timeout| timeout.to_string())
+    fn expired(deadlines: &Deadlines) -> Option<String> {
+        deadlines.expired().map(|timeout| timeout.to_string())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_silence_has_its_own_time() {
-        let mut watch = watch(false);
+    async fn first_byte_and_idle_timeouts_are_apart() {
+        let mut deadlines = deadlines(false);
         advance(Duration::from_secs(9)).await;
-        assert_eq!(overdue(&watch), None);
-        assert!(watch.heard());
-        assert_eq!(watch.due() - Instant::now(), Duration::from_secs(5));
-        assert!(!watch.heard());
+        assert_eq!(expired(&deadlines), None);
+        assert!(deadlines.note_event());
+        assert_eq!(deadlines.next_check() - Instant::now(), Duration::from_secs(5));
+        assert!(!deadlines.note_event());
         advance(Duration::from_secs(4)).await;
-        assert_eq!(overdue(&watch), None);
-        watch.forgive(Duration::from_secs(3));
+        assert_eq!(expired(&deadlines), None);
+        deadlines.extend(Duration::from_secs(3));
         advance(Duration::from_secs(3)).await;
-        assert_eq!(overdue(&watch), None, "it was held");
-        assert_eq!(watch.due() - Instant::now(), Duration::from_secs(1));
+        assert_eq!(expired(&deadlines), None, "it was paused");
+        assert_eq!(deadlines.next_check() - Instant::now(), Duration::from_secs(1));
         advance(Duration::from_secs(1)).await;
-        assert_eq!(overdue(&watch).as_deref(), Some("the agent was silent for 5s"));
+        assert_eq!(expired(&deadlines).as_deref(), Some("the agent was silent for 5s"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_agent_that_never_begins_is_told_so() {
-        let watch = watch(false);
+    async fn an_agent_without_events_exceeds_first_byte() {
+        let deadlines = deadlines(false);
         advance(Duration::from_secs(10)).await;
-        assert_eq!(overdue(&watch).as_deref(), Some("the agent did not begin to answer within 10s"));
+        assert_eq!(expired(&deadlines).as_deref(), Some("the agent did not begin to answer within 10s"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_agent_that_enforces_its_timeouts_has_only_the_total_one() {
-        let mut watch = watch(true);
+        let mut deadlines = deadlines(true);
         advance(Duration::from_secs(29)).await;
-        watch.heard();
-        assert_eq!(overdue(&watch), None);
-        assert_eq!(watch.due() - Instant::now(), Duration::from_secs(1));
+        deadlines.note_event();
+        assert_eq!(expired(&deadlines), None);
+        assert_eq!(deadlines.next_check() - Instant::now(), Duration::from_secs(1));
         advance(Duration::from_secs(1)).await;
-        assert_eq!(overdue(&watch).as_deref(), Some("the run took longer than it may"));
+        assert_eq!(expired(&deadlines).as_deref(), Some("the run took longer than it may"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_limits_nothing_is_ever_overdue() {
+    async fn without_timeouts_nothing_expires() {
         let timeouts = Timeouts { connect: None, first_byte: None, idle: None, total: None };
-        let mut watch = Deadlines::begin(&timeouts, false);
+        let mut deadlines = Deadlines::start(&timeouts, false);
         advance(Duration::from_secs(10 * 365 * 86_400)).await;
-        watch.heard();
-        assert_eq!(overdue(&watch), None);
+        deadlines.note_event();
+        assert_eq!(expired(&deadlines), None);
         let timeouts = Timeouts { total: Some(Duration::MAX), idle: Some(Duration::MAX), ..timeouts };
-        let mut watch = Deadlines::begin(&timeouts, false);
-        watch.heard();
-        assert_eq!(overdue(&watch), None);
+        let mut deadlines = Deadlines::start(&timeouts, false);
+        deadlines.note_event();
+        assert_eq!(expired(&deadlines), None);
     }
 }

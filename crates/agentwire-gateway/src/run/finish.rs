@@ -1,36 +1,44 @@
-//! How a run ends: with one terminal event, and with everything that follows from it in the same append.
+//! The end of a run: one terminal event, appended together with its consequences.
 
 use agentwire_core::{
-    event::{Body, Event, Outcome, RunError, RunFinished, StreamEnd},
+    event::{Body, Event, Outcome, RunError, RunFinished},
     fold::{Fold, Join},
     format::{ag_ui, ai_sdk},
     json::{Json, Object},
 };
 use agentwire_store::{Change, RunStatus, StateChange, StatusChange};
 
-use super::{Ending, LiveState, LogFailure, RunRecorder, Terminal, codes, pending};
-use crate::metrics;
+use super::{
+    RunEnd,
+    recorder::{RunRecorder, TerminalEvent},
+};
+use crate::{
+    codes,
+    human::pending,
+    metrics,
+    stream::live::{LiveState, LogFailure},
+};
 
-/// The member of an ending's metadata that says after how many seconds to try again.
+/// The member of the metadata of RUN_ERROR with the seconds after which to retry.
 const RETRY_AFTER: &str = "retryAfter";
 
 impl RunRecorder {
-    /// Gives the run its ending.
-    pub(super) async fn finish(&mut self, ending: Ending) -> Result<(), LogFailure> {
+    /// Stages the terminal event, if it is not staged yet, and appends it.
+    pub(super) async fn finish(&mut self, end: RunEnd) -> Result<(), LogFailure> {
         let mut failed = None;
-        match ending {
-            Ending::Said => {}
-            Ending::Done => {
+        match end {
+            RunEnd::Staged => {}
+            RunEnd::AgentDone => {
                 let finished = RunFinished::new(self.run.thread.clone(), self.run.run.clone());
                 self.stage(Event::new(Body::RunFinished(Box::new(finished))));
             }
-            Ending::Stopped(why) => {
-                tracing::info!(run = %self.run.run, thread = %self.run.thread, why, "run stopped");
+            RunEnd::Stopped(reason) => {
+                tracing::info!(run = %self.run.run, thread = %self.run.thread, why = reason, "run stopped");
                 let mut finished = RunFinished::new(self.run.thread.clone(), self.run.run.clone());
                 finished.outcome = Some(Outcome::Cancelled);
                 self.stage(Event::new(Body::RunFinished(Box::new(finished))));
             }
-            Ending::Failed(failure) => {
+            RunEnd::Failed(failure) => {
                 let detail = failure.detail().unwrap_or_default();
                 tracing::warn!(run = %self.run.run, thread = %self.run.thread, code = failure.code(), %failure, detail, "run failed");
                 if let Some(known) = codes::find(failure.code()) {
@@ -46,41 +54,39 @@ impl RunRecorder {
                 self.stage(event);
             }
         }
-        self.say_ending(failed).await;
-        if self.terminal.is_none() {
-            // The guard may have refused what was said last; it never refuses an end of its own.
-            let mut valid = std::mem::take(&mut self.valid);
-            self.guard.end(&StreamEnd::Closed, &mut valid);
-            self.write_down(&mut valid);
+        self.finish_hooks(failed).await;
+        if self.encoding.terminal.is_none() {
+            // The guard may have dropped the terminal event; it never drops one of its own.
+            self.stage_end();
         }
-        let (change, status) = self.closing();
+        let (change, status) = self.final_change();
         let agent = self.agent.name.to_string();
         self.gateway
             .metrics()
             .runs_ended
             .get_or_create(&metrics::StatusLabel { agent, status: status.as_str() })
             .inc();
-        tracing::info!(run = %self.run.run, thread = %self.run.thread, status = status.as_str(), events = self.next + self.staged.len() as u64, "run ended");
+        tracing::info!(run = %self.run.run, thread = %self.run.thread, status = status.as_str(), events = self.position.next + self.encoding.staged.len() as u64, "run ended");
         if let Some(lock) = &self.lock {
-            // Before anybody knows that the run has ended: whoever sends the next one at once finds the lock free.
+            // Before the end is published: a client that sends the next run at once must find the lock free.
             lock.release().await;
         }
         self.append(change, LiveState::Ended(status)).await
     }
 
-    /// What follows from the ending.
-    fn closing(&mut self) -> (Change, RunStatus) {
-        let terminal = self.terminal.take();
+    /// The consequences of the terminal event: status, messages, state and pending items.
+    fn final_change(&mut self) -> (Change, RunStatus) {
+        let terminal = self.encoding.terminal.take();
         let (mut status, cause, outcome) = match terminal {
-            Some(Terminal { status, cause, outcome }) => (status, cause, outcome),
+            Some(TerminalEvent { status, cause, outcome }) => (status, cause, outcome),
             None => (RunStatus::Failed, None, None),
         };
-        let join = std::mem::replace(&mut self.join, Join::new(Fold::new()));
+        let join = std::mem::replace(&mut self.encoding.join, Join::new(Fold::new()));
         let mut fold = join.into_fold();
         let pending = match status {
             RunStatus::Finished => {
                 let now = self.gateway.store().now();
-                pending::left_open(&mut fold, outcome.as_ref(), &self.input, &self.gated, now)
+                pending::left_open(&mut fold, outcome.as_ref(), &self.input, &self.approvals.gated, now)
             }
             _ => Vec::new(),
         };
@@ -95,12 +101,13 @@ impl RunRecorder {
             ag_ui::messages_to_json(fold.messages())
         };
         let state = fold.state().to_string();
-        let changed = self.started && self.stored_state.as_ref() != Some(&state);
+        let is_started = self.encoding.is_started;
+        let is_changed = is_started && self.thread.stored_state.as_ref() != Some(&state);
         let change = Change {
             status: Some(StatusChange { to: status, cause: cause.map(Into::into) }),
-            state: changed.then(|| StateChange { expected: self.state_seq, body: state.into() }),
-            // A run that never got its thread has nothing to say about it.
-            messages: self.started.then(|| messages.into()),
+            state: is_changed.then(|| StateChange { expected: self.thread.state_seq, body: state.into() }),
+            // A run that never had the thread must not change it.
+            messages: is_started.then(|| messages.into()),
             pending,
         };
         (change, status)

@@ -1,8 +1,8 @@
-//! The hooks of a run, between what is said and the log.
+//! The hooks of a run, between its events and the log.
 //!
-//! With hooks, nothing is staged directly: what the agent says passes the event hook, then a guard of its own, so that
-//! the output hooks see a valid stream, and what they make of it passes the recorder's guard like anything else. What the
-//! gateway says itself waits in a queue until somebody who can wait lets it out.
+//! With hooks, no event is staged directly. An event of the agent passes the event hook and then a guard of its own, so that
+//! the output hooks see a valid stream; their result passes the recorder's guard like any other event. Events of the
+//! gateway wait in a queue until they can pass the output hooks, which are async.
 
 use std::{collections::VecDeque, future::Future, panic::AssertUnwindSafe};
 
@@ -13,123 +13,126 @@ use agentwire_core::{
 };
 use tokio::sync::mpsc;
 
-use super::{Command, Ending, LogFailure, RunRecorder};
+use super::{RunEnd, recorder::RunRecorder};
 use crate::{
     error::{RunFailure, UpstreamError},
     hooks::{HookSet, RunContext, failed},
+    stream::live::{Command, LogFailure},
 };
 
-/// The hooks of a run and what they have not seen yet.
+/// The hooks of a run, and the events that they have not seen yet.
 pub(super) struct RecorderHooks {
-    pub(super) wired: HookSet,
-    /// Makes valid what the output hooks see.
+    pub(super) hook_set: HookSet,
+    /// Validates the events before the output hooks.
     guard: Guard,
-    /// What the gateway said itself.
-    pub(super) unsaid: VecDeque<Event>,
-    /// Whether the final state was offered.
-    is_state_told: bool,
+    /// Events of the gateway that have not passed the output hooks.
+    pub(super) queue: VecDeque<Event>,
+    /// Whether the state hook has seen the final state.
+    is_state_offered: bool,
     /// Whether a hook has ended the run.
     pub(super) is_failed: bool,
 }
 
 impl RunRecorder {
-    /// Makes the hooks and takes the session lock; an ending if that is not to be.
-    pub(super) async fn admit_by_hooks(
+    /// Creates the hooks and acquires the session lock; the end of the run if either fails.
+    pub(super) async fn start_hooks(
         &mut self,
         context: Option<&RunContext>,
         commands: &mut mpsc::Receiver<Command>,
-    ) -> Result<Option<Ending>, LogFailure> {
+    ) -> Result<Option<RunEnd>, LogFailure> {
         if let (Some(make), Some(context)) = (&self.agent.hooks, context) {
             let made = std::panic::catch_unwind(AssertUnwindSafe(|| make(context)));
-            let Ok(wired) = made else {
-                return Ok(Some(Ending::Failed(
+            let Ok(hook_set) = made else {
+                return Ok(Some(RunEnd::Failed(
                     failed("the hooks of a run panicked while they were made").into(),
                 )));
             };
             let guard = Guard::new(self.run.thread.clone(), self.run.run.clone());
-            let unsaid = VecDeque::new();
+            let queue = VecDeque::new();
             self.hooks = Some(Box::new(RecorderHooks {
-                wired,
+                hook_set,
                 guard,
-                unsaid,
-                is_state_told: false,
+                queue,
+                is_state_offered: false,
                 is_failed: false,
             }));
         }
         let Some(lock) = self.lock.clone() else { return Ok(None) };
-        let taking = lock.acquire();
-        tokio::pin!(taking);
+        let acquired = lock.acquire();
+        tokio::pin!(acquired);
         loop {
             tokio::select! {
-                taken = &mut taking => {
-                    let Err(failure) = taken else { return Ok(None) };
+                result = &mut acquired => {
+                    let Err(failure) = result else { return Ok(None) };
                     return Ok(Some(self.refuse(failure.into()).await));
                 }
                 Some(command) = commands.recv() => {
-                    if let Some(ending) = self.obey(command) {
-                        return Ok(Some(ending));
+                    if let Some(end) = self.execute_command(command) {
+                        return Ok(Some(end));
                     }
                 }
-                () = self.gateway.shutdown().cancelled() => return Ok(Some(Ending::Failed(RunFailure::Shutdown))),
-                () = tokio::time::sleep(self.gateway.settings().lease / 3) => self.renew().await?,
+                () = self.gateway.shutdown().cancelled() => return Ok(Some(RunEnd::Failed(RunFailure::Shutdown))),
+                () = tokio::time::sleep(self.gateway.settings().lease / 3) => self.renew_lease().await?,
             }
         }
     }
 
-    /// A run that does not get to begin is told like one that the gateway itself refuses. The thread stays as it was.
-    async fn refuse(&mut self, failure: RunFailure) -> Ending {
+    /// Ends a run that does not get the lock like one that the gateway refuses: with RUN_STARTED and RUN_ERROR. The thread
+    /// is not changed.
+    async fn refuse(&mut self, failure: RunFailure) -> RunEnd {
         let started = RunStarted::new(self.run.thread.clone(), self.run.run.clone());
         self.stage(Event::new(Body::RunStarted(Box::new(started))));
-        let said = self.say().await;
-        self.started = false;
-        Ending::Failed(said.err().unwrap_or(failure))
+        let staged = self.stage_queued().await;
+        self.encoding.is_started = false;
+        RunEnd::Failed(staged.err().unwrap_or(failure))
     }
 
-    /// Shows the input to the hooks and lets them change it.
-    pub(super) async fn convert_input(&mut self, input: RunInput) -> Result<RunInput, RunFailure> {
+    /// Passes the input through the input hooks.
+    pub(super) async fn filter_input(&mut self, input: RunInput) -> Result<RunInput, RunFailure> {
         let Some(hooks) = &self.hooks else { return Ok(input) };
-        let wired = hooks.wired.clone();
-        self.wait_for(wired.input_record(&input)).await?;
-        let mut changed = self.wait_for(wired.input(input)).await?;
-        // These are what the log and the lease are about.
+        let hook_set = hooks.hook_set.clone();
+        self.await_hook(hook_set.input_record(&input)).await?;
+        let mut changed = self.await_hook(hook_set.input(input)).await?;
+        // The log and the lease belong to these ids.
         changed.thread = self.run.thread.clone();
         changed.run = self.run.run.clone();
         Ok(changed)
     }
 
-    /// Lets the hooks see what the agent says, and makes what they leave of it ready for the log.
-    pub(super) async fn hear_through_hooks(&mut self, event: Event) -> Result<(), RunFailure> {
-        let Some(hooks) = &self.hooks else { return self.hear(event) };
-        let wired = hooks.wired.clone();
+    /// Records an event of the agent through the hooks.
+    pub(super) async fn record_through_hooks(&mut self, event: Event) -> Result<(), RunFailure> {
+        let Some(hooks) = &self.hooks else { return self.record_event(event) };
+        let hook_set = hooks.hook_set.clone();
         let mut events = Vec::new();
-        self.wait_for(wired.event(event, &mut events)).await?;
+        self.await_hook(hook_set.event(event, &mut events)).await?;
         for event in events {
-            self.usher(&wired, event, true).await?;
-            if self.terminal.is_some() {
+            self.pass_hooks(&hook_set, event, true).await?;
+            if self.encoding.terminal.is_some() {
                 return Ok(());
             }
         }
-        self.say().await
+        self.stage_queued().await
     }
 
-    /// Lets the hooks see what the gateway said itself, and makes what they leave of it ready for the log.
-    pub(super) async fn say(&mut self) -> Result<(), RunFailure> {
+    /// Stages the queued events of the gateway through the output hooks.
+    pub(super) async fn stage_queued(&mut self) -> Result<(), RunFailure> {
         while let Some(hooks) = &mut self.hooks
-            && let Some(event) = hooks.unsaid.pop_front()
+            && let Some(event) = hooks.queue.pop_front()
         {
-            let wired = hooks.wired.clone();
-            Box::pin(self.usher(&wired, event, false)).await?;
+            let hook_set = hooks.hook_set.clone();
+            Box::pin(self.pass_hooks(&hook_set, event, false)).await?;
         }
         Ok(())
     }
 
-    /// Lets the hooks see the ending. If they fail at that, the run ends without them: as it `failed`, or because of
-    /// them.
-    pub(super) async fn say_ending(&mut self, failed: Option<Event>) {
-        let failure = match (self.say().await, failed.is_some() && self.terminal.is_none()) {
+    /// Passes the terminal event through the hooks. If they fail, the run ends without them: with the RUN_ERROR that it
+    /// `failed` with, or with their failure.
+    pub(super) async fn finish_hooks(&mut self, failed: Option<Event>) {
+        let failure = match (self.stage_queued().await, failed.is_some() && self.encoding.terminal.is_none())
+        {
             (Err(failure), _) => failure,
             (Ok(()), false) => return,
-            // They were shown another ending before they failed, and there are no two.
+            // The hooks have seen another terminal event before the failure, and their guard accepts only one.
             (Ok(()), true) => {
                 self.hooks = None;
                 return failed.into_iter().for_each(|event| self.stage(event));
@@ -144,34 +147,46 @@ impl RunRecorder {
         }));
     }
 
-    /// Sees an event through state and output hooks. `is_heard` if it is the agent's.
-    async fn usher(&mut self, wired: &HookSet, mut event: Event, is_heard: bool) -> Result<(), RunFailure> {
-        if !self.settle(&mut event) {
+    /// Passes an event through the state and output hooks.
+    async fn pass_hooks(
+        &mut self,
+        hook_set: &HookSet,
+        mut event: Event,
+        is_from_agent: bool,
+    ) -> Result<(), RunFailure> {
+        if !self.amend(&mut event) {
             return Ok(());
         }
         if matches!(event.body, Body::RunFinished(_)) {
-            self.tell_state(wired, is_heard).await?;
+            self.offer_state(hook_set, is_from_agent).await?;
         }
-        self.let_out(wired, event, is_heard).await
+        self.pass_output_hook(hook_set, event, is_from_agent).await
     }
 
-    /// Offers the final state, once.
-    async fn tell_state(&mut self, wired: &HookSet, is_heard: bool) -> Result<(), RunFailure> {
+    /// Offers the final state to the state hook, once.
+    async fn offer_state(&mut self, hook_set: &HookSet, is_from_agent: bool) -> Result<(), RunFailure> {
         match &mut self.hooks {
-            Some(hooks) if self.started && !hooks.is_state_told => hooks.is_state_told = true,
+            Some(hooks) if self.encoding.is_started && !hooks.is_state_offered => {
+                hooks.is_state_offered = true
+            }
             _ => return Ok(()),
         }
-        let state = self.join.fold().state().clone();
-        let told = self.wait_for(wired.state(state.clone())).await?;
-        if told == state {
+        let state = self.encoding.join.fold().state().clone();
+        let changed = self.await_hook(hook_set.state(state.clone())).await?;
+        if changed == state {
             return Ok(());
         }
-        let snapshot = Json::parse(&told.to_string())
+        let snapshot = Json::parse(&changed.to_string())
             .map_err(|error| failed(format!("the hook `state` gave a state that cannot be told: {error}")))?;
-        self.let_out(wired, Event::new(Body::StateSnapshot { snapshot }), is_heard).await
+        self.pass_output_hook(hook_set, Event::new(Body::StateSnapshot { snapshot }), is_from_agent).await
     }
 
-    async fn let_out(&mut self, wired: &HookSet, event: Event, is_heard: bool) -> Result<(), RunFailure> {
+    async fn pass_output_hook(
+        &mut self,
+        hook_set: &HookSet,
+        event: Event,
+        is_from_agent: bool,
+    ) -> Result<(), RunFailure> {
         let mut valid = Vec::new();
         match &mut self.hooks {
             Some(hooks) => hooks.guard.push(event, &mut valid),
@@ -180,23 +195,24 @@ impl RunRecorder {
         let now = i64::try_from(self.gateway.store().now().0).unwrap_or(i64::MAX);
         for mut event in valid {
             event.timestamp.get_or_insert(now);
-            let ending = event.is_terminal().then(|| event.clone());
-            let changed = self.wait_for(wired.output(event)).await?;
-            let event = match ending {
-                Some(ending) if !changed.is_terminal() => ending,
+            let terminal = event.is_terminal().then(|| event.clone());
+            let changed = self.await_hook(hook_set.output(event)).await?;
+            let event = match terminal {
+                // A hook cannot keep the run open.
+                Some(terminal) if !changed.is_terminal() => terminal,
                 _ => changed,
             };
-            if is_heard && self.again.is_some() {
-                self.hear(event)?;
+            if is_from_agent && self.resume.is_some() {
+                self.record_event(event)?;
             } else {
-                self.let_through(event);
+                self.stage_guarded(event);
             }
         }
         Ok(())
     }
 
-    /// Waits for a hook. It has its own bound; the claim on the run is kept meanwhile.
-    async fn wait_for<T>(
+    /// Awaits a hook, which has a timeout of its own, and renews the lease meanwhile.
+    async fn await_hook<T>(
         &mut self,
         hook: impl Future<Output = Result<T, UpstreamError>>,
     ) -> Result<T, RunFailure> {
@@ -213,8 +229,8 @@ impl RunRecorder {
                 () = self.gateway.shutdown().cancelled() => return Err(RunFailure::Shutdown),
                 () = tokio::time::sleep(self.gateway.settings().lease / 3) => {
                     let (lease, run) = (self.gateway.settings().lease, &self.run.run);
-                    // The next append finds out what that means.
-                    let _ = self.gateway.store().renew(&self.owner, run, self.fence, lease).await;
+                    // The next append handles a failure.
+                    let _ = self.gateway.store().renew(&self.owner, run, self.position.fence, lease).await;
                 }
             }
         }

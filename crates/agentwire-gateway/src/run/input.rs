@@ -1,4 +1,5 @@
-//! What is stored of a thread when a run begins in it, and what the agent's side holds of one that is new here.
+//! The starting data of a run: the stored thread merged with the request, and the history that the agent's side has of a
+//! thread that is new here.
 
 use std::sync::Arc;
 
@@ -19,18 +20,18 @@ use crate::{
     thread::history,
 };
 
-/// What a run begins with.
+/// The messages and state that a run starts with.
 pub(crate) struct StartingData {
     pub(crate) messages: Vec<Message>,
     pub(crate) state: serde_json::Value,
     pub(crate) state_seq: u64,
     pub(crate) stored_state: Option<String>,
-    /// Nothing was said: the thread may have been begun elsewhere.
+    /// No message is stored: the thread may have been started without this gateway.
     pub(crate) is_new: bool,
 }
 
 impl StartingData {
-    /// Reads it; the thread must not change meanwhile, so the run must have it.
+    /// Reads and merges them. The run must have the lease of the thread, so that nothing changes meanwhile.
     pub(crate) async fn read(
         gateway: &Gateway,
         settings: &AgentSettings,
@@ -54,11 +55,11 @@ impl StartingData {
     }
 }
 
-/// The key of the metadata that marks what was recalled, so that a gateway that takes the run up knows it again.
+/// The metadata key that marks recalled events, so that a gateway that reattaches to the run recognises them.
 const RECALLED: &str = "agentwire.recalled";
 
-/// Asks the agent's side what it holds of a thread that is new here, and tells it before anything else. Gives the
-/// request with all of that in it.
+/// Recalls the history of a thread that is new here from the agent's side and emits it before anything else. Returns the
+/// request with that history.
 pub(crate) async fn recall(
     agent: &AgentEntry,
     mut request: Request,
@@ -77,8 +78,8 @@ pub(crate) async fn recall(
     let mut events = Vec::new();
     if agent.settings.history != History::Client && is_unknown(&old, &input.messages) {
         input.messages = history::messages(agent.settings.history, old.clone(), &input.messages, None);
-        // A client leaves messages that it knows where they are and puts others behind them. So it is first told
-        // of the old ones alone, which takes its own away, and then of all of them.
+        // A client keeps the place of messages that it has and appends the others. So it first gets a snapshot of the old
+        // messages alone, which removes its own, and then one of all.
         let snapshot = |messages| marked(Body::MessagesSnapshot { messages });
         events.extend([snapshot(old), snapshot(input.messages.clone())]);
     }
@@ -93,8 +94,8 @@ pub(crate) async fn recall(
     Ok(request)
 }
 
-/// Whether there are old messages and the client holds nothing of them. One that has a history of its own, under
-/// whatever ids, knows the conversation already.
+/// Whether there are old messages and the client has none of them. A client with a history of its own, under whatever ids,
+/// has the conversation already.
 fn is_unknown(old: &[Message], sent: &[Message]) -> bool {
     let is_history = |message: &Message| matches!(message.role(), Role::Assistant | Role::Tool);
     !old.is_empty()
@@ -106,16 +107,16 @@ fn marked(body: Body) -> Event {
     Event::new(body).with_metadata(Some(Object::from_entries([(RECALLED, Json::from(&Value::Bool(true)))])))
 }
 
-/// Whether an event tells what was recalled.
+/// Whether an event contains recalled history.
 pub(crate) fn is_recalled(event: &Event) -> bool {
     event.metadata().is_some_and(|metadata| metadata.to_value().get(RECALLED).is_some())
 }
 
-/// Puts what was recalled, as the log has it, back into the input.
-pub(crate) fn take_recalled(input: &mut RunInput, logged: &[Event]) {
+/// Applies recalled history from the log to the input.
+pub(crate) fn apply_recalled(input: &mut RunInput, logged: &[Event]) {
     for event in logged {
         match &event.body {
-            // The last one is the whole.
+            // The last snapshot has all messages.
             Body::MessagesSnapshot { messages } => input.messages.clone_from(messages),
             Body::StateSnapshot { snapshot } => input.state = Some(snapshot.clone()),
             _ => {}

@@ -1,10 +1,17 @@
-//! One run, from its thread to its ending.
+//! One run, from the thread's lease to the terminal event.
 //!
-//! The task that drives a run is the only one that writes its log: the agent's events go through the guard, are
-//! folded, numbered and appended, and only then shown to readers. Whatever happens on the way, there is one ending,
-//! and it is in the log together with what follows from it: the conversation, the state, what waits for a person.
+//! One task drives a run ([`Job::drive`]) and is the only writer of its log. An event takes this path:
+//!
+//! ```text
+//! agent ─▶ EventSink ─▶ run_agent (here) ─▶ hooks.rs ─▶ resume.rs ─▶ recorder.rs: guard ─▶ fold ─▶ encode ─▶ append ─▶ readers
+//! ```
+//!
+//! Before it, [`admission`] has created the run in the store, and [`input`] loads the messages and the state that it starts
+//! with. [`control`] executes commands between two appends, [`deadlines`] enforces timeouts, and [`finish`] appends the one
+//! terminal event together with its consequences: status, conversation, state, pending items.
 
 pub(crate) mod admission;
+mod control;
 mod deadlines;
 mod finish;
 mod hooks;
@@ -14,63 +21,49 @@ mod resume;
 
 use std::{
     panic::AssertUnwindSafe,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use agentwire_core::{
-    event::{Body, Event, MessageId, Outcome, ResumeEntry, RunFinished, RunInput, RunStarted},
+    event::{Body, Event, MessageId, Outcome, ResumeEntry, Role, RunFinished, RunInput, RunStarted},
     fold::{Fold, Join},
-    format::ag_ui,
     json::Json,
-    order::Guard,
-    patch::{self, Patch},
 };
-use agentwire_store::{Acquire, Fence, Owner, Run, RunStatus, StoreError};
+use agentwire_store::{Acquire, Owner, Run, RunStatus, StoreError};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     time::{Instant, MissedTickBehavior},
 };
 
 use self::{
     deadlines::Deadlines,
     input::StartingData,
-    recorder::{FLUSH_AT, MAX_EVENT},
-    resume::Reattachment,
+    recorder::{FLUSH_AT, RunRecorder},
 };
 use crate::{
-    agent::{EventSink, NativeHooks, PauseMode, Pauses, Request},
+    agent::{EventSink, NativeHooks, Pauses, Request},
     codes,
-    error::{ApiError, RunFailure, UpstreamError},
+    error::{RunFailure, UpstreamError},
     gateway::{AgentEntry, Gateway},
     hooks::{HeldLock, RunContext},
     human::{
         approval::{self, Decisions, Gated},
-        pending,
         validate::{self, CheckedAnswer},
     },
     metrics,
-    stream::{
-        live::{Command, LiveRun, LiveState, LogFailure, Prelude, Snapshot},
-        log_codec::{Decoder, Encoder},
-    },
+    stream::live::{Command, LiveRun, LogFailure},
 };
 
-/// How many events an agent may be ahead of the log: enough to fill an append, little enough to stop it soon.
-const AHEAD: usize = 256;
+/// Events that an agent may be ahead of the log: enough to fill an append, few enough to stop it soon.
+const EVENT_QUEUE: usize = 256;
 
-/// The longest pause between two looks at a thread that is taken.
+/// Interval at which a queued run checks its thread, in addition to the notification of this process.
 const QUEUE_POLL: Duration = Duration::from_millis(250);
 
-/// The event that tells readers that a run is held or goes on.
-pub(crate) const RUN_STATUS: &str = "hai.run_status";
-
-/// What is needed to drive a run.
+/// The data that a run is driven with.
 pub(crate) struct Job {
     pub(crate) gateway: Gateway,
     pub(crate) agent: Arc<AgentEntry>,
@@ -80,9 +73,9 @@ pub(crate) struct Job {
     pub(crate) input: RunInput,
     /// The answers that started the run.
     pub(crate) answers: Vec<CheckedAnswer>,
-    /// A message after which the client wants the conversation to go on anew.
+    /// The message after which the conversation continues anew.
     pub(crate) cut: Option<MessageId>,
-    /// The client holds all that the run says as one message, under the run's id.
+    /// The client shows all messages of the run as one, under the run's id.
     pub(crate) one_message: bool,
     pub(crate) headers: Arc<[(String, String)]>,
     pub(crate) live: Arc<LiveRun>,
@@ -91,27 +84,30 @@ pub(crate) struct Job {
     pub(crate) logged: Option<Vec<Bytes>>,
 }
 
-/// Why an agent's part of a run is over.
-enum Ending {
+/// The reason why a run ends.
+enum RunEnd {
     /// The terminal event is staged.
-    Said,
-    /// It has nothing more to say.
-    Done,
+    Staged,
+    /// The agent has returned without a terminal event.
+    AgentDone,
     Failed(RunFailure),
+    /// Stopped by a command, with the reason.
     Stopped(&'static str),
 }
+
+/// A step before the agent is called: its value, or the end of the run.
+type Step<T> = Result<T, RunEnd>;
 
 impl Job {
     pub(crate) async fn drive(self) {
         let live = self.live.clone();
         let gateway = self.gateway.clone();
         let lock = self.agent.lock.clone().map(|lock| Arc::new(HeldLock::new(lock, self.context())));
-        // A bug of ours must not take the process along; the claim expires, and the run gets its ending then.
-        if AssertUnwindSafe(self.go(lock.clone())).catch_unwind().await.is_err() {
+        // A panic must not end the process. The lease expires, and maintenance appends the terminal event then.
+        if AssertUnwindSafe(self.record(lock.clone())).catch_unwind().await.is_err() {
             tracing::error!(run = %live.key.run, "a run panicked");
-            let broken =
-                LogFailure { code: codes::INTERNAL, message: "the gateway failed; its log has more" };
-            gateway.mark_log_failed(&live, broken);
+            let message = "the gateway failed; its log has more";
+            gateway.mark_log_failed(&live, LogFailure { code: codes::INTERNAL, message });
         }
         if let Some(lock) = lock {
             lock.release().await;
@@ -119,7 +115,7 @@ impl Job {
         gateway.unregister_run(&live);
     }
 
-    /// What the run is about, for its hooks.
+    /// The run as its hooks see it.
     fn context(&self) -> RunContext {
         RunContext {
             agent: (&*self.agent.name).into(),
@@ -131,56 +127,15 @@ impl Job {
         }
     }
 
-    async fn go(self, lock: Option<Arc<HeldLock>>) {
+    async fn record(mut self, lock: Option<Arc<HeldLock>>) {
         let context = self.agent.hooks.is_some().then(|| self.context());
-        let Self { gateway, agent, owner, run, input, answers, cut, one_message, headers, .. } = self;
-        let (live, mut commands, logged) = (self.live, self.commands, self.logged);
-        let (thread, id) = (run.thread.clone(), run.run.clone());
-        let mut recorder = RunRecorder {
-            guard: Guard::new(thread.clone(), id.clone()),
-            encoder: Encoder::new(&thread, &id),
-            join: Join::new(Fold::new()),
-            staged: Vec::new(),
-            valid: Vec::new(),
-            started: false,
-            one_message,
-            terminal: None,
-            oversized: None,
-            next: run.next_seq.0,
-            fence: run.fence,
-            bytes: 0,
-            written: 0,
-            state_seq: 0,
-            stored_state: None,
-            allowed: false,
-            gated: Gated::default(),
-            is_new: false,
-            unread: Arc::default(),
-            held: run.status == RunStatus::Paused,
-            hold: None,
-            asked: None,
-            again: None,
-            told: None,
-            waiting: Vec::new(),
-            steps: Vec::new(),
-            hooks: None,
-            lock,
-            input: input.clone(),
-            agent: agent.clone(),
-            owner: owner.clone(),
-            run,
-            live,
-            gateway,
-        };
-        let result = recorder
-            .answer(&owner, input, &answers, cut.as_ref(), headers, &mut commands, logged, context)
-            .await;
-        if let Err(broken) = result {
-            recorder.gateway.mark_log_failed(&recorder.live, broken);
+        let mut recorder = RunRecorder::new(&self, lock);
+        let result = recorder.execute(&mut self, context.as_ref()).await;
+        if let Err(failure) = result {
+            self.gateway.mark_log_failed(&self.live, failure);
         }
-        for (rule, times) in recorder.guard.repairs() {
-            recorder
-                .gateway
+        for (rule, times) in recorder.repairs() {
+            self.gateway
                 .metrics()
                 .repairs
                 .get_or_create(&metrics::RuleLabel { rule: rule.name() })
@@ -189,173 +144,107 @@ impl Job {
     }
 }
 
-/// Where events are made ready for the log.
-struct RunRecorder {
-    gateway: Gateway,
-    agent: Arc<AgentEntry>,
-    owner: Owner,
-    run: Run,
-    live: Arc<LiveRun>,
-    /// What the agent was asked.
-    input: RunInput,
-    guard: Guard,
-    encoder: Encoder,
-    /// What clients hold once everything staged has reached them.
-    join: Join,
-    staged: Vec<Bytes>,
-    valid: Vec<Event>,
-    /// The client holds all of this as one message.
-    one_message: bool,
-    started: bool,
-    terminal: Option<Terminal>,
-    /// The size of an event that was too large for the log.
-    oversized: Option<usize>,
-    next: u64,
-    fence: Fence,
-    /// What was said so far, and what was copied by it.
-    bytes: u64,
-    /// How much of that is in the log.
-    written: u64,
-    state_seq: u64,
-    stored_state: Option<String>,
-    /// Whether a person has allowed what this run leaves open.
-    allowed: bool,
-    /// What the approval gate did.
-    gated: Gated,
-    /// Whether nothing is stored of the thread.
-    is_new: bool,
-    /// Whether the agent's side could not say what it holds of it.
-    unread: Arc<AtomicBool>,
-    /// Whether the agent is not listened to for now.
-    held: bool,
-    /// How much of it is or was held.
-    hold: Option<PauseMode>,
-    /// What the agent is asked, once it is.
-    asked: Option<Request>,
-    /// What the log has already of what the agent says.
-    again: Option<Reattachment>,
-    /// A status that goes into the log with the next append.
-    told: Option<RunStatus>,
-    /// Who waits for the next append.
-    waiting: Vec<Waiter>,
-    /// The steps that are open.
-    steps: Vec<Box<str>>,
-    /// The run's hooks, if its agent has any.
-    hooks: Option<Box<hooks::RecorderHooks>>,
-    lock: Option<Arc<HeldLock>>,
-}
-
-/// Somebody who waits until the log has what they asked for.
-enum Waiter {
-    Held(oneshot::Sender<Result<PauseMode, ApiError>>),
-    Patched(oneshot::Sender<Result<(), ApiError>>),
-}
-
-/// How a run ended.
-struct Terminal {
-    status: RunStatus,
-    cause: Option<Box<str>>,
-    outcome: Option<Outcome>,
-}
-
 impl RunRecorder {
-    #[expect(clippy::too_many_arguments, reason = "they are what a run consists of, each used once")]
-    async fn answer(
-        &mut self,
-        owner: &Owner,
-        input: RunInput,
-        answers: &[CheckedAnswer],
-        cut: Option<&MessageId>,
-        headers: Arc<[(String, String)]>,
-        commands: &mut mpsc::Receiver<Command>,
-        logged: Option<Vec<Bytes>>,
-        context: Option<RunContext>,
-    ) -> Result<(), LogFailure> {
-        if self.run.status == RunStatus::Queued
-            && let Some(ending) = self.wait_for_thread(commands).await?
-        {
-            return self.finish(ending).await;
+    /// Executes the run. Fails only if its log cannot be written any more.
+    async fn execute(&mut self, job: &mut Job, context: Option<&RunContext>) -> Result<(), LogFailure> {
+        let logged = job.logged.take();
+        let is_reattached = logged.is_some();
+        let request = match self.prepare(job, logged, context).await? {
+            Ok(request) => request,
+            Err(end) => return self.finish(end).await,
+        };
+        self.control.request = Some(request.clone());
+        let end = self.run_agent(&request, &mut job.commands, is_reattached).await?;
+        if self.thread.recall_failed.load(Relaxed) {
+            // If the user's message were stored, the thread would not be new on the next run, and its history on the
+            // agent's side would never be recalled.
+            let state = self.encoding.join.fold().state().clone();
+            self.encoding.join = Join::new(Fold::from_history(Vec::new(), Some(state)));
         }
-        // Whoever had the thread, since this was looked at before, may have left a question behind, and an agent that waits
-        // takes nothing else.
+        let has_failed_hook = self.hooks.as_ref().is_some_and(|hooks| hooks.is_failed);
+        let leaves_agent_running = match &end {
+            RunEnd::Failed(failure) => failure.leaves_agent_running(),
+            RunEnd::Stopped(_) => true,
+            RunEnd::Staged | RunEnd::AgentDone => false,
+        };
+        if has_failed_hook || leaves_agent_running {
+            let stop = self.agent.agent.stop(request);
+            self.gateway.tasks().spawn(stop);
+        }
+        self.finish(end).await
+    }
+
+    /// Everything before the call of the agent: the thread, the hooks, the input, the decisions of the approval gate.
+    async fn prepare(
+        &mut self,
+        job: &mut Job,
+        logged: Option<Vec<Bytes>>,
+        context: Option<&RunContext>,
+    ) -> Result<Step<Request>, LogFailure> {
+        let commands = &mut job.commands;
+        if self.run.status == RunStatus::Queued
+            && let Some(end) = self.acquire_thread(commands).await?
+        {
+            return Ok(Err(end));
+        }
+        // The run that had the thread since the admission may have left a question, and an agent that waits for an answer
+        // accepts no other request.
         if let Ok(Some(open)) = self.gateway.unanswered_item(&self.owner, &self.run.thread, &[]).await {
             let failure = Box::new(validate::unanswered(open.as_str()));
-            return self.finish(Ending::Failed(failure.into())).await;
+            return Ok(Err(RunEnd::Failed(failure.into())));
         }
-        if let Some(ending) = self.admit_by_hooks(context.as_ref(), commands).await? {
-            return self.finish(ending).await;
+        if let Some(end) = self.start_hooks(context, commands).await? {
+            return Ok(Err(end));
         }
-        let mut input = match self.prepare(input, cut).await {
+        let mut input = match self.load_thread(job.input.clone(), job.cut.as_ref()).await {
             Ok(input) => input,
-            Err(error) => return self.finish(Ending::Failed((&error).into())).await,
+            Err(error) => return Ok(Err(RunEnd::Failed((&error).into()))),
         };
-        input.resume = validate::resume_of(answers);
+        input.resume = validate::resume_of(&job.answers);
         if self.hooks.is_some() {
-            input = match self.convert_input(input).await {
+            input = match self.filter_input(input).await {
                 Ok(input) => input,
-                Err(failure) => return self.finish(Ending::Failed(failure)).await,
+                Err(failure) => return Ok(Err(RunEnd::Failed(failure))),
             };
         }
-        let mut decisions = approval::take_decisions(&mut input, answers);
+        let mut decisions = approval::take_decisions(&mut input, &job.answers);
         for result in decisions.denied.drain(..) {
             input.messages.push(approval::message(&result));
             self.stage(Event::new(Body::ToolResult(Box::new(result))));
         }
-        if let Err(failure) = self.say().await {
-            return self.finish(Ending::Failed(failure)).await;
+        if let Err(failure) = self.stage_queued().await {
+            return Ok(Err(RunEnd::Failed(failure)));
         }
-        let is_again = logged.is_some();
         if let Some(logged) = logged {
-            let recalled = self.catch_up(&logged);
-            input::take_recalled(&mut input, &recalled);
+            let recalled = self.reattach(&logged);
+            input::apply_recalled(&mut input, &recalled);
         }
         self.flush().await?;
         if decisions.is_open() {
-            // The agent goes on when somebody has done what is allowed now.
-            self.open(decisions, input.resume.take());
-            return self.finish(Ending::Said).await;
+            self.stage_approved_calls(decisions, input.resume.take());
+            return Ok(Err(RunEnd::Staged));
         }
-        let input = Arc::new(input);
-        if !has_something_to_answer(&input) {
-            return self.finish(Ending::Failed(RunFailure::NoInput)).await;
+        if !has_input(&input) {
+            return Ok(Err(RunEnd::Failed(RunFailure::NoInput)));
         }
         let settings = &self.agent.settings;
-        let request = Request {
-            input,
-            owner: owner.clone(),
-            headers,
+        let native_hooks =
+            self.hooks.as_ref().map(|hooks| Arc::new(hooks.hook_set.clone()) as Arc<dyn NativeHooks>);
+        Ok(Ok(Request {
+            input: Arc::new(input),
+            owner: self.owner.clone(),
+            headers: job.headers.clone(),
             timeouts: settings.timeouts,
             limits: settings.limits,
-            native_hooks: self
-                .hooks
-                .as_ref()
-                .map(|hooks| Arc::new(hooks.wired.clone()) as Arc<dyn NativeHooks>),
+            native_hooks,
             pauses: Pauses::default(),
-        };
-        self.asked = Some(request.clone());
-        let ending = self.listen(&request, commands, is_again).await?;
-        if self.unread.load(Relaxed) {
-            // Were the question kept, the thread would not be new the next time, and its past lost for good.
-            let state = self.join.fold().state().clone();
-            self.join = Join::new(Fold::from_history(Vec::new(), Some(state)));
-        }
-        let is_cut = self.hooks.as_ref().is_some_and(|hooks| hooks.is_failed);
-        let leaves_agent_running = match &ending {
-            Ending::Failed(failure) => failure.leaves_agent_running(),
-            Ending::Stopped(_) => true,
-            Ending::Said | Ending::Done => false,
-        };
-        if is_cut || leaves_agent_running {
-            let stop = self.agent.agent.stop(request);
-            self.gateway.tasks().spawn(stop);
-        }
-        self.finish(ending).await
+        }))
     }
 
-    /// Ends the run with what a person has allowed.
-    fn open(&mut self, decisions: Decisions, carried: Option<Vec<ResumeEntry>>) {
+    /// Ends the run with the calls that a person has approved pending. The agent continues when their results arrive.
+    fn stage_approved_calls(&mut self, decisions: Decisions, carried: Option<Vec<ResumeEntry>>) {
         let Decisions { allowed, opened, .. } = decisions;
-        if let Some(messages) = approval::edited(self.join.messages(), &allowed) {
+        if let Some(messages) = approval::edited(self.encoding.join.messages(), &allowed) {
             self.stage(Event::new(Body::MessagesSnapshot { messages }));
         }
         let calls: Vec<_> = allowed.into_iter().map(|(call, _)| call).collect();
@@ -364,67 +253,67 @@ impl RunRecorder {
             true => Outcome::Success { pending: calls.clone() },
             false => Outcome::Interrupt { interrupts: opened },
         });
-        self.allowed = true;
-        self.gated = Gated { allowed: calls, carried: carried.unwrap_or_default(), ..Gated::default() };
+        self.approvals.is_granted = true;
+        self.approvals.gated =
+            Gated { allowed: calls, carried: carried.unwrap_or_default(), ..Gated::default() };
         self.stage(Event::new(Body::RunFinished(Box::new(finished))));
     }
 
-    /// Waits until the run has its thread; an ending if it was stopped before.
-    async fn wait_for_thread(
+    /// Waits until the run has the lease of its thread; the end of the run if it was stopped before.
+    async fn acquire_thread(
         &mut self,
         commands: &mut mpsc::Receiver<Command>,
-    ) -> Result<Option<Ending>, LogFailure> {
+    ) -> Result<Option<RunEnd>, LogFailure> {
         self.gateway.metrics().lock_waits.inc();
         let lease = self.gateway.settings().lease;
         let mut renewed = Instant::now();
         loop {
             let gateway = self.gateway.clone();
-            let freed = gateway.run_ended().notified();
-            match gateway.store().acquire(&self.owner, &self.run.run, self.fence, lease).await {
+            let run_ended = gateway.run_ended().notified();
+            match gateway.store().acquire(&self.owner, &self.run.run, self.position.fence, lease).await {
                 Ok(Acquire::Granted(lease)) => {
-                    self.fence = lease.fence;
+                    self.position.fence = lease.fence;
                     return Ok(None);
                 }
                 Ok(Acquire::Held(_)) => {}
                 Err(error) if error.is_fault() => {}
-                Err(error) => return Err(broken(&error)),
+                Err(error) => return Err(log_failure(&error)),
             }
             if renewed.elapsed() > lease / 3 {
-                let _ = gateway.store().renew(&self.owner, &self.run.run, self.fence, lease).await;
+                let _ = gateway.store().renew(&self.owner, &self.run.run, self.position.fence, lease).await;
                 renewed = Instant::now();
             }
             tokio::select! {
-                () = freed => {}
+                () = run_ended => {}
                 () = tokio::time::sleep(QUEUE_POLL) => {}
                 () = gateway.shutdown().cancelled() => {
-                    return Ok(Some(Ending::Failed(RunFailure::Shutdown)));
+                    return Ok(Some(RunEnd::Failed(RunFailure::Shutdown)));
                 }
                 Some(command) = commands.recv() => {
-                    if let Some(ending) = self.obey(command) {
-                        return Ok(Some(ending));
+                    if let Some(end) = self.execute_command(command) {
+                        return Ok(Some(end));
                     }
                 }
             }
         }
     }
 
-    /// Reads what is stored and begins the run.
-    async fn prepare(
+    /// Loads the stored messages and state, merges them with the client's, and stages RUN_STARTED.
+    async fn load_thread(
         &mut self,
         mut input: RunInput,
         cut: Option<&MessageId>,
     ) -> Result<RunInput, StoreError> {
-        let opening =
-            StartingData::read(&self.gateway, &self.agent.settings, &self.owner, &input, cut).await?;
-        let StartingData { messages, state, state_seq, stored_state, is_new } = opening;
-        self.is_new = is_new;
+        let start = StartingData::read(&self.gateway, &self.agent.settings, &self.owner, &input, cut).await?;
+        let StartingData { messages, state, state_seq, stored_state, is_new } = start;
         let sent_state = input.state.as_ref().map(Json::to_value);
-        self.join = Join::new(Fold::from_history(messages.clone(), Some(state.clone())));
-        (self.state_seq, self.stored_state) = (state_seq, stored_state);
+        self.encoding.join = Join::new(Fold::from_history(messages.clone(), Some(state.clone())));
+        (self.thread.state_seq, self.thread.stored_state, self.thread.is_new) =
+            (state_seq, stored_state, is_new);
         let mut started = RunStarted::new(self.run.thread.clone(), self.run.run.clone());
         started.parent_run = input.parent_run.clone();
         self.stage(Event::new(Body::RunStarted(Box::new(started))));
-        // Changes of the state are only understood by a client that holds what they change.
+        // A client can apply patches only to the state that it has.
         let empty = serde_json::json!({});
         if sent_state.as_ref().unwrap_or(&empty) != &state {
             self.stage(Event::new(Body::StateSnapshot { snapshot: Json::from(&state) }));
@@ -435,278 +324,145 @@ impl RunRecorder {
         Ok(input)
     }
 
-    /// Takes up where a gateway before us died. What it began with is staged.
-    /// Gives what had been recalled.
-    fn catch_up(&mut self, logged: &[Bytes]) -> Vec<Event> {
-        let begun = self.staged.len().min(logged.len());
-        self.staged.drain(..begun);
-        if !self.staged.is_empty() {
-            // It died before the agent was asked.
-            return Vec::new();
-        }
-        let mut decoder = Decoder::new(&self.run.thread, &self.run.run);
-        let mut events = Vec::new();
-        logged[..begun].iter().for_each(|event| decoder.decode(event, &mut events));
-        let mut said = Vec::new();
-        logged[begun..].iter().for_each(|event| decoder.decode(event, &mut said));
-        let mut unchanged = Vec::new();
-        for event in &said {
-            // The log is valid, so the guard lets it through and knows what is open.
-            self.guard.push(event.clone(), &mut unchanged);
-            self.join.apply(event);
-            self.put(event);
-        }
-        self.staged.clear();
-        let guard = Guard::new(self.run.thread.clone(), self.run.run.clone());
-        let recalled = said.iter().take_while(|event| input::is_recalled(event)).cloned().collect();
-        self.again = Some(Reattachment::new(guard, &events, said)).filter(|again| !again.is_over());
-        recalled
-    }
-
-    /// Makes what the agent says ready for the log, unless the log has it.
-    fn hear(&mut self, event: Event) -> Result<(), RunFailure> {
-        let Some(mut again) = self.again.take() else {
-            self.stage(event);
-            return Ok(());
-        };
-        let mut fresh = Vec::new();
-        again.take(event, &mut fresh)?;
-        if again.is_over() {
-            self.guard = again.into_guard();
-            self.write_down(&mut fresh);
-        } else {
-            self.again = Some(again);
-        }
-        Ok(())
-    }
-
-    /// Takes down what the agent says, until there is a reason to stop.
-    async fn listen(
+    /// Calls the agent and records its events until the run ends.
+    async fn run_agent(
         &mut self,
         request: &Request,
         commands: &mut mpsc::Receiver<Command>,
-        is_again: bool,
-    ) -> Result<Ending, LogFailure> {
-        let (sink, mut events) = EventSink::new(AHEAD);
-        let (entry, asked, is_new) = (self.agent.clone(), request.clone(), self.is_new);
-        let unread = self.unread.clone();
-        // Within the future, so that an agent that panics before it has made one is caught as well.
+        is_reattached: bool,
+    ) -> Result<RunEnd, LogFailure> {
+        let (sink, mut events) = EventSink::new(EVENT_QUEUE);
+        let (entry, request_of_agent) = (self.agent.clone(), request.clone());
+        let (is_new, recall_failed) = (self.thread.is_new, self.thread.recall_failed.clone());
+        // The calls are inside the future, so that a panic before the agent's own future exists is caught as well.
         let agent = async move {
-            if is_again {
-                let attached = entry.agent.attach(asked, sink).ok_or(RunFailure::Lost)?;
-                return Ok(attached.await?);
+            if is_reattached {
+                let reattached = entry.agent.attach(request_of_agent, sink).ok_or(RunFailure::Lost)?;
+                return Ok(reattached.await?);
             }
-            let asked = match is_new {
-                true => {
-                    input::recall(&entry, asked, &sink).await.inspect_err(|_| unread.store(true, Relaxed))?
-                }
-                false => asked,
+            let request = match is_new {
+                true => input::recall(&entry, request_of_agent, &sink)
+                    .await
+                    .inspect_err(|_| recall_failed.store(true, Relaxed))?,
+                false => request_of_agent,
             };
-            Ok(entry.agent.run(asked, sink).await?)
+            Ok(entry.agent.run(request, sink).await?)
         };
         let agent = AssertUnwindSafe(agent).catch_unwind();
         tokio::pin!(agent);
-        let mut watch = Deadlines::begin(&request.timeouts, self.agent.agent.enforces_stream_timeouts());
-        let overdue = tokio::time::sleep_until(watch.due());
-        tokio::pin!(overdue);
+        let mut deadlines = Deadlines::start(&request.timeouts, self.agent.agent.enforces_stream_timeouts());
+        let timer = tokio::time::sleep_until(deadlines.next_check());
+        tokio::pin!(timer);
         let lease = self.gateway.settings().lease;
         let mut renew = tokio::time::interval_at(Instant::now() + lease / 3, lease / 3);
         renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Registered once: every run waits for the same token, and to wait anew for each event is a lock for all.
+        // Registered once: all runs share the token, and registering for each event would contend for its lock.
         let shutdown = self.gateway.shutdown().clone().cancelled_owned();
         tokio::pin!(shutdown);
-        let (mut result, mut open) = (None, true);
-        let mut held_at: Option<Instant> = None;
-        let mut heard = Vec::new();
+        let (mut result, mut is_open) = (None, true);
+        let mut paused_at: Option<Instant> = None;
+        let mut received = Vec::new();
         loop {
             tokio::select! {
                 biased;
                 Some(command) = commands.recv() => {
-                    let was = self.held.then_some(held_at).flatten();
-                    if let Some(ending) = self.obey(command) {
-                        return Ok(ending);
+                    let paused_before = self.control.is_paused.then_some(paused_at).flatten();
+                    if let Some(end) = self.execute_command(command) {
+                        return Ok(end);
                     }
-                    match (was, self.held) {
+                    match (paused_before, self.control.is_paused) {
                         (Some(since), false) => {
-                            watch.forgive(since.elapsed());
-                            overdue.as_mut().reset(watch.due());
+                            deadlines.extend(since.elapsed());
+                            timer.as_mut().reset(deadlines.next_check());
                         }
-                        (None, true) => held_at = Some(Instant::now()),
+                        (None, true) => paused_at = Some(Instant::now()),
                         _ => {}
                     }
-                    if let Err(failure) = self.say().await {
-                        return Ok(Ending::Failed(failure));
+                    if let Err(failure) = self.stage_queued().await {
+                        return Ok(RunEnd::Failed(failure));
                     }
                     self.flush().await?;
-                    if let Some(failure) = self.beyond_limits() {
-                        return Ok(Ending::Failed(failure));
+                    if let Some(failure) = self.exceeded_limit() {
+                        return Ok(RunEnd::Failed(failure));
                     }
                 }
                 () = &mut shutdown => {
-                    return Ok(Ending::Failed(RunFailure::Shutdown));
+                    return Ok(RunEnd::Failed(RunFailure::Shutdown));
                 }
-                // Before what the agent says, of which there may be more at any time.
-                _ = renew.tick() => self.renew().await?,
-                () = &mut overdue, if !self.held => {
+                // Before the events: a fast agent must not starve the renewal.
+                _ = renew.tick() => self.renew_lease().await?,
+                () = &mut timer, if !self.control.is_paused => {
                     if !events.is_empty() {
-                        // It was not the agent that took so long.
-                        watch.heard();
+                        // The gateway was slow, not the agent.
+                        deadlines.note_event();
                     }
-                    if let Some(timeout) = watch.look() {
-                        return Ok(Ending::Failed(UpstreamError::from(timeout).into()));
+                    if let Some(timeout) = deadlines.expired() {
+                        return Ok(RunEnd::Failed(UpstreamError::from(timeout).into()));
                     }
-                    overdue.as_mut().reset(watch.due());
+                    timer.as_mut().reset(deadlines.next_check());
                 }
-                done = &mut agent, if result.is_none() && !self.held => {
+                done = &mut agent, if result.is_none() && !self.control.is_paused => {
                     result = Some(done);
-                    // It has nothing more to say, whoever still holds the sink.
+                    // No more events are accepted, even if a clone of the sink is still alive.
                     events.close();
                 }
-                count = events.recv_many(&mut heard, AHEAD), if open && !self.held => {
-                    open = count > 0;
-                    for event in heard.drain(..) {
-                        let staged = match self.hooks {
-                            None => self.hear(event),
-                            // Boxed, so that a run without hooks has no room for them.
-                            Some(_) => Box::pin(self.hear_through_hooks(event)).await,
+                count = events.recv_many(&mut received, EVENT_QUEUE), if is_open && !self.control.is_paused => {
+                    is_open = count > 0;
+                    for event in received.drain(..) {
+                        let recorded = match self.hooks {
+                            None => self.record_event(event),
+                            // Boxed, so that the future of a run without hooks does not grow.
+                            Some(_) => Box::pin(self.record_through_hooks(event)).await,
                         };
-                        if let Err(failure) = staged {
-                            return Ok(Ending::Failed(failure));
+                        if let Err(failure) = recorded {
+                            return Ok(RunEnd::Failed(failure));
                         }
-                        if self.terminal.is_some() {
-                            return Ok(Ending::Said);
+                        if self.encoding.terminal.is_some() {
+                            return Ok(RunEnd::Staged);
                         }
-                        // Looked at for each: a small event can make a large one, and many were heard at once.
-                        if let Some(failure) = self.beyond_limits() {
-                            return Ok(Ending::Failed(failure));
+                        // For each event: a small one can copy a large value, and many were received at once.
+                        if let Some(failure) = self.exceeded_limit() {
+                            return Ok(RunEnd::Failed(failure));
                         }
-                        if self.bytes - self.written > FLUSH_AT {
+                        if self.position.bytes - self.position.appended > FLUSH_AT {
                             self.flush().await?;
-                            // Readers are behind because of us, and must get a chance to follow.
+                            // Readers on the same worker get a chance to follow.
                             tokio::task::yield_now().await;
                         }
                     }
                     self.flush().await?;
-                    if watch.heard() {
-                        overdue.as_mut().reset(watch.due());
+                    if deadlines.note_event() {
+                        timer.as_mut().reset(deadlines.next_check());
                     }
                 }
             }
-            if !open
-                && !self.held
+            if !is_open
+                && !self.control.is_paused
                 && let Some(result) = result.take()
             {
                 return Ok(match result {
-                    Ok(Ok(())) => Ending::Done,
-                    Ok(Err(failure)) => Ending::Failed(failure),
-                    Err(_) => Ending::Failed(RunFailure::Panicked),
+                    Ok(Ok(())) => RunEnd::AgentDone,
+                    Ok(Err(failure)) => RunEnd::Failed(failure),
+                    Err(_) => RunEnd::Failed(RunFailure::Panicked),
                 });
             }
         }
     }
 
-    fn beyond_limits(&self) -> Option<RunFailure> {
-        let limits = &self.agent.settings.limits;
-        let (events, bytes) = (self.next + self.staged.len() as u64, self.bytes);
-        let problem = if let Some(size) = self.oversized {
-            format!("an event has {size} bytes, at most {MAX_EVENT} are allowed")
-        } else if events > limits.max_events {
-            format!("the run has more than {} events", limits.max_events)
-        } else if bytes > limits.max_bytes {
-            format!("the run has more than {} bytes", limits.max_bytes)
-        } else {
-            return None;
-        };
-        Some(RunFailure::LimitExceeded(problem))
-    }
-
-    /// Extends the claim on the run. One that has expired, because this process had no time for it, comes back to life
-    /// unless somebody else has taken the run.
-    async fn renew(&mut self) -> Result<(), LogFailure> {
+    /// Renews the lease of the run. An expired lease is revived unless another process has taken the run over.
+    async fn renew_lease(&mut self) -> Result<(), LogFailure> {
         let lease = self.gateway.settings().lease;
-        match self.gateway.store().renew(&self.owner, &self.run.run, self.fence, lease).await {
+        match self.gateway.store().renew(&self.owner, &self.run.run, self.position.fence, lease).await {
             Ok(_) => Ok(()),
-            // The next append finds out whether the store is back.
+            // The next append shows whether the store has recovered.
             Err(error) if error.is_fault() => Ok(()),
-            Err(error) => Err(broken(&error)),
+            Err(error) => Err(log_failure(&error)),
         }
-    }
-
-    /// Does what is asked; an ending if that is what was asked for. Nothing is staged when this is called.
-    fn obey(&mut self, command: Command) -> Option<Ending> {
-        match command {
-            Command::Stop(why) => return Some(Ending::Stopped(why)),
-            Command::DeleteThread => {
-                return Some(Ending::Failed(RunFailure::ThreadDeleted));
-            }
-            Command::Prelude(reply) => {
-                let mut encoder = Encoder::new(&self.run.thread, &self.run.run);
-                let events = self.join.prelude();
-                let events = events.iter().filter_map(|event| encoder.encode(event)).collect();
-                let _ = reply.send(Prelude { events, next: self.next });
-            }
-            Command::Snapshot(reply) => {
-                let messages = ag_ui::messages_to_json(self.join.messages());
-                let initial_messages = ag_ui::messages_to_json(&self.input.messages);
-                let state = self.join.fold().state().to_string();
-                let _ = reply.send(Snapshot {
-                    messages,
-                    initial_messages,
-                    state,
-                    step: self.steps.last().cloned(),
-                });
-            }
-            Command::SetPaused(hold, reply) => self.hold(hold, reply),
-            Command::Patch(patch, reply) => match self.patch(patch) {
-                // Told when the log has it, so that nobody takes for done what a crash undoes.
-                Ok(()) => self.waiting.push(Waiter::Patched(reply)),
-                Err(refusal) => _ = reply.send(Err(refusal)),
-            },
-        }
-        None
-    }
-
-    /// Stops listening to the agent, or goes on.
-    fn hold(&mut self, hold: bool, reply: oneshot::Sender<Result<PauseMode, ApiError>>) {
-        let Some(request) = self.asked.as_ref().filter(|_| self.terminal.is_none()) else {
-            let _ = reply.send(Err(ApiError::new(codes::IMPOSSIBLE, "the run does not go on now")));
-            return;
-        };
-        if self.held == hold {
-            // How much could be held is the same answer if nobody has held it yet.
-            let mode = *self.hold.get_or_insert_with(|| self.agent.agent.pause(request, hold));
-            let _ = reply.send(Ok(mode));
-            return;
-        }
-        self.held = hold;
-        if !hold {
-            request.pauses.resume();
-        }
-        let mode = self.agent.agent.pause(request, hold);
-        self.hold = Some(mode);
-        let status = if hold { RunStatus::Paused } else { RunStatus::Running };
-        self.told = Some(status);
-        self.waiting.push(Waiter::Held(reply));
-        let value = Json::from(serde_json::json!({"status": status.as_str(), "mode": mode.as_str()}));
-        self.stage(Event::new(Body::Custom { name: RUN_STATUS.into(), value }));
-    }
-
-    fn patch(&mut self, patch: Patch) -> Result<(), ApiError> {
-        if !self.started || self.terminal.is_some() {
-            return Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run is about to begin or has just ended")
-                .retry_after(1));
-        }
-        let mut state = self.join.fold().state().clone();
-        if let Err(error) = patch::apply(&mut state, &patch, &patch::Limits::default()) {
-            // All or nothing, so this is what it was.
-            return Err(ApiError::patch_failed(&error, state));
-        }
-        self.stage(Event::new(Body::StateDelta { patch }));
-        Ok(())
     }
 }
 
-fn broken(error: &StoreError) -> LogFailure {
+/// The meaning of a store error for the log of a run.
+fn log_failure(error: &StoreError) -> LogFailure {
     let (code, message) = match error {
         StoreError::NotFound(_) => (codes::THREAD_DELETED, "the thread was deleted"),
         StoreError::Fenced | StoreError::Ended(_) => {
@@ -717,9 +473,8 @@ fn broken(error: &StoreError) -> LogFailure {
     LogFailure { code, message }
 }
 
-/// Whether there is anything that an agent could answer.
-fn has_something_to_answer(input: &RunInput) -> bool {
-    use agentwire_core::event::Role;
+/// Whether the input contains a message or an answer for the agent.
+fn has_input(input: &RunInput) -> bool {
     input.resume.as_ref().is_some_and(|resume| !resume.is_empty())
         || input.messages.iter().any(|message| matches!(message.role(), Role::User | Role::Tool))
 }

@@ -1,214 +1,370 @@
-//! From what is said to the log, and then to the readers.
+//! The recorder: validates, folds, numbers and appends the events of a run.
 //!
-//! What is staged is valid and folded; an append takes it to the log together with what follows from it, and only
-//! then is it shown.
+//! `stage` passes an event through the gateway's own rules and the guard, folds it and encodes it; `flush` appends the
+//! staged entries to the log and only then publishes them to the readers.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use agentwire_core::{
-    event::{Body, Event, Outcome, RunError},
+    event::{Body, Event, Outcome, RunError, RunInput},
+    fold::{Fold, Join},
     format::ag_ui,
     json::Json,
+    order::{Guard, Rule},
     patch::{Op, Patch},
 };
-use agentwire_store::{Append, Change, Conflict, Durability, RunStatus, Seq, StatusChange, StoreError};
+use agentwire_store::{
+    Append, Change, Conflict, Durability, Fence, Owner, Run, RunStatus, Seq, StatusChange, StoreError,
+};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{
-    LiveState, LogFailure, PauseMode, RunRecorder, Terminal, Waiter, approval, broken, codes, pending,
+use super::{Job, control::Control, hooks::RecorderHooks, log_failure, resume::Reattachment};
+use crate::{
+    codes,
+    error::RunFailure,
+    gateway::{AgentEntry, Gateway},
+    hooks::HeldLock,
+    human::{
+        approval::{self, Gated},
+        pending,
+    },
+    stream::{
+        live::{LiveRun, LiveState, LogFailure},
+        log_codec::Encoder,
+    },
 };
 
-/// The largest event, and the most bytes of one append: half of what a store takes at once, so that what follows
-/// from an ending fits beside it.
-pub(super) const MAX_EVENT: usize = 32 << 20;
+/// The largest event, and the most bytes of one append: half of what a store accepts at once, so that the consequences of
+/// a terminal event fit beside it.
+const MAX_EVENT: usize = 32 << 20;
 
-/// What is staged is appended when it has so many bytes, though more was heard already: a patch that does not apply is
-/// followed by the whole state, and hundreds of them must not be held in memory.
+/// Staged bytes that trigger an append while more events are waiting: a patch that does not apply is followed by the whole
+/// state, and hundreds of those must not be held in memory.
 pub(super) const FLUSH_AT: u64 = 1 << 20;
 
-/// Of so many appends one is looked at for how long it took.
-const FLUSHES_OBSERVED: u64 = 16;
+/// One append out of this many is measured, because all runs share the histogram.
+const FLUSHES_PER_SAMPLE: u64 = 16;
+
+/// Records one run.
+pub(super) struct RunRecorder {
+    pub(super) gateway: Gateway,
+    pub(super) agent: Arc<AgentEntry>,
+    pub(super) owner: Owner,
+    pub(super) run: Run,
+    pub(super) live: Arc<LiveRun>,
+    /// The input that the agent is called with.
+    pub(super) input: RunInput,
+    /// The client shows all messages of the run as one.
+    pub(super) one_message: bool,
+    pub(super) encoding: Encoding,
+    pub(super) position: LogPosition,
+    pub(super) thread: ThreadStart,
+    pub(super) control: Control,
+    pub(super) approvals: Approvals,
+    /// The part of the log that a reattached agent has not repeated yet.
+    pub(super) resume: Option<Reattachment>,
+    pub(super) hooks: Option<Box<RecorderHooks>>,
+    pub(super) lock: Option<Arc<HeldLock>>,
+}
+
+/// From events to staged log entries.
+pub(super) struct Encoding {
+    pub(super) guard: Guard,
+    encoder: Encoder,
+    /// The messages and state of a client that has all staged events.
+    pub(super) join: Join,
+    /// Encoded entries that are not appended yet.
+    pub(super) staged: Vec<Bytes>,
+    /// A buffer for the output of the guard.
+    valid: Vec<Event>,
+    pub(super) is_started: bool,
+    pub(super) terminal: Option<TerminalEvent>,
+    /// The size of an event that was too large for the log.
+    oversized: Option<usize>,
+    pub(super) open_steps: Vec<Box<str>>,
+}
+
+/// The place of the run in its log.
+pub(super) struct LogPosition {
+    /// The sequence number of the next entry.
+    pub(super) next: u64,
+    /// The fencing token of the lease.
+    pub(super) fence: Fence,
+    /// Bytes of all events so far, including the values that their patches copied.
+    pub(super) bytes: u64,
+    /// `bytes` at the last append.
+    pub(super) appended: u64,
+}
+
+/// The stored data of the thread at the start of the run.
+#[derive(Default)]
+pub(super) struct ThreadStart {
+    pub(super) state_seq: u64,
+    pub(super) stored_state: Option<String>,
+    /// Whether no message of the thread is stored.
+    pub(super) is_new: bool,
+    /// Whether the agent's side failed to return its history of the thread.
+    pub(super) recall_failed: Arc<AtomicBool>,
+}
+
+/// The part of the approval gate in the run.
+#[derive(Default)]
+pub(super) struct Approvals {
+    /// Whether a person has approved the calls that this run leaves open.
+    pub(super) is_granted: bool,
+    pub(super) gated: Gated,
+}
+
+/// The terminal event of a run, as far as the store needs it.
+pub(super) struct TerminalEvent {
+    pub(super) status: RunStatus,
+    pub(super) cause: Option<Box<str>>,
+    pub(super) outcome: Option<Outcome>,
+}
 
 impl RunRecorder {
-    /// Makes an event ready for the log, or for the hooks if there are any.
-    pub(super) fn stage(&mut self, mut event: Event) {
-        if let Some(hooks) = &mut self.hooks {
-            hooks.unsaid.push_back(event);
-        } else if self.settle(&mut event) {
-            self.let_through(event);
+    pub(super) fn new(job: &Job, lock: Option<Arc<HeldLock>>) -> Self {
+        let Job { gateway, agent, owner, run, input, one_message, live, .. } = job;
+        let (thread, id) = (&run.thread, &run.run);
+        Self {
+            encoding: Encoding {
+                guard: Guard::new(thread.clone(), id.clone()),
+                encoder: Encoder::new(thread, id),
+                join: Join::new(Fold::new()),
+                staged: Vec::new(),
+                valid: Vec::new(),
+                is_started: false,
+                terminal: None,
+                oversized: None,
+                open_steps: Vec::new(),
+            },
+            position: LogPosition { next: run.next_seq.0, fence: run.fence, bytes: 0, appended: 0 },
+            thread: ThreadStart::default(),
+            control: Control::new(run.status),
+            approvals: Approvals::default(),
+            resume: None,
+            hooks: None,
+            lock,
+            input: input.clone(),
+            one_message: *one_message,
+            agent: agent.clone(),
+            owner: owner.clone(),
+            run: run.clone(),
+            live: live.clone(),
+            gateway: gateway.clone(),
         }
     }
 
-    /// Sees to what the gateway decides about an event; whether there is anything left to say.
-    pub(super) fn settle(&mut self, event: &mut Event) -> bool {
-        let mut too_much = None;
+    /// The repairs of the guard, by rule.
+    pub(super) fn repairs(&self) -> impl Iterator<Item = (Rule, u64)> {
+        self.encoding.guard.repairs()
+    }
+
+    /// Stages an event of the gateway, or queues it for the hooks if there are any.
+    pub(super) fn stage(&mut self, mut event: Event) {
+        if let Some(hooks) = &mut self.hooks {
+            hooks.queue.push_back(event);
+        } else if self.amend(&mut event) {
+            self.stage_guarded(event);
+        }
+    }
+
+    /// Applies the gateway's rules to an event: its ids, the approval gate, the pending calls. `false` drops the event.
+    pub(super) fn amend(&mut self, event: &mut Event) -> bool {
+        let mut exceeded = None;
         match &mut event.body {
-            // The gateway has said this already, with its own ids.
-            Body::RunStarted(_) if self.started => return false,
-            Body::RunStarted(_) => self.started = true,
+            // The gateway has staged its own RUN_STARTED with the ids of the request.
+            Body::RunStarted(_) if self.encoding.is_started => return false,
+            Body::RunStarted(_) => self.encoding.is_started = true,
             Body::RunFinished(finished) => {
                 finished.thread = self.run.thread.clone();
                 finished.run = self.run.run.clone();
-                let patterns = if self.allowed { &[][..] } else { &self.agent.settings.approve[..] };
-                let fold = self.join.fold_mut();
-                if let Some((asked, gated)) =
+                let patterns =
+                    if self.approvals.is_granted { &[][..] } else { &self.agent.settings.approve[..] };
+                let fold = self.encoding.join.fold_mut();
+                if let Some((outcome, gated)) =
                     approval::question(fold, finished.outcome.as_ref(), &self.input, patterns)
                 {
-                    finished.outcome = Some(asked);
-                    self.gated = gated;
+                    finished.outcome = Some(outcome);
+                    self.approvals.gated = gated;
                 }
                 let now = self.gateway.store().now();
-                let open = pending::left_open(fold, finished.outcome.as_ref(), &self.input, &self.gated, now);
-                too_much = pending::exceeded_limit(&open);
+                let gated = &self.approvals.gated;
+                let open = pending::left_open(fold, finished.outcome.as_ref(), &self.input, gated, now);
+                exceeded = pending::exceeded_limit(&open);
                 if let (None | Some(Outcome::Success { .. }), false) = (&finished.outcome, open.is_empty()) {
-                    // An agent need not say which of its calls are the front end's; clients are told.
+                    // An agent need not list the calls that the front end must run; clients need the list.
                     let pending = open.iter().map(|item| item.id.as_str().into()).collect();
                     finished.outcome = Some(Outcome::Success { pending });
                 }
             }
             _ => {}
         }
-        if let Some(problem) = too_much {
+        if let Some(problem) = exceeded {
             event.body = Body::RunError(Box::new(RunError::new(problem, Some(codes::LIMIT_EXCEEDED))));
         }
         true
     }
 
-    pub(super) fn let_through(&mut self, event: Event) {
-        let mut valid = std::mem::take(&mut self.valid);
-        self.guard.push(event, &mut valid);
-        self.write_down(&mut valid);
-        self.valid = valid;
+    /// Stages an event through the guard.
+    pub(super) fn stage_guarded(&mut self, event: Event) {
+        let mut valid = std::mem::take(&mut self.encoding.valid);
+        self.encoding.guard.push(event, &mut valid);
+        self.stage_valid(&mut valid);
+        self.encoding.valid = valid;
     }
 
-    pub(super) fn write_down(&mut self, valid: &mut Vec<Event>) {
+    /// Ends the stream at the guard, which closes everything open and adds a terminal event.
+    pub(super) fn stage_end(&mut self) {
+        let mut valid = std::mem::take(&mut self.encoding.valid);
+        self.encoding.guard.end(&agentwire_core::event::StreamEnd::Closed, &mut valid);
+        self.stage_valid(&mut valid);
+    }
+
+    /// Stages events that the guard has accepted.
+    pub(super) fn stage_valid(&mut self, valid: &mut Vec<Event>) {
         let now = i64::try_from(self.gateway.store().now().0).unwrap_or(i64::MAX);
         for mut event in valid.drain(..) {
             event.timestamp.get_or_insert(now);
-            let skipped = self.join.fold().skipped_patches();
-            self.join.apply(&event);
-            self.bytes += self.copied(&event);
-            self.put(&event);
-            if matches!(event.body, Body::StateDelta { .. }) && self.join.fold().skipped_patches() > skipped {
-                // Clients cannot apply it either. They are told what the state is instead.
-                let snapshot = Json::from(self.join.fold().state());
+            let skipped = self.encoding.join.fold().skipped_patches();
+            self.encoding.join.apply(&event);
+            self.position.bytes += self.copied_bytes(&event);
+            self.encode(&event);
+            let is_skipped = self.encoding.join.fold().skipped_patches() > skipped;
+            if matches!(event.body, Body::StateDelta { .. }) && is_skipped {
+                // Clients cannot apply the patch either: they get the whole state instead.
+                let snapshot = Json::from(self.encoding.join.fold().state());
                 let fresh = Event::new(Body::StateSnapshot { snapshot }).by(event.subagent).at(Some(now));
                 match &mut self.hooks {
-                    None => self.put(&fresh),
-                    Some(hooks) => hooks.unsaid.push_back(fresh),
+                    None => self.encode(&fresh),
+                    Some(hooks) => hooks.queue.push_back(fresh),
                 }
             }
         }
     }
 
-    /// The size of what a patch has copied from what was there. That is a few bytes in the log and can be megabytes in
-    /// memory, again and again, so it counts as if it had been said.
-    fn copied(&mut self, event: &Event) -> u64 {
-        let copies = |patch: &Patch| patch.0.iter().any(|operation| operation.op == Op::Copy);
+    /// Bytes that a `copy` operation added to the state or an activity. A few bytes of log can add megabytes of memory,
+    /// again and again, so they count towards the limits of the run.
+    fn copied_bytes(&mut self, event: &Event) -> u64 {
+        let has_copy = |patch: &Patch| patch.0.iter().any(|operation| operation.op == Op::Copy);
+        let join = &mut self.encoding.join;
         let size = match &event.body {
-            Body::StateDelta { patch } if copies(patch) => self.join.fold().state().to_string().len(),
-            Body::ActivityDelta { message, patch, .. } if copies(patch) => {
-                let whole = self.join.messages().iter().find(|known| known.id == *message);
-                whole.map_or(0, |whole| ag_ui::messages_to_json(std::slice::from_ref(whole)).len())
+            Body::StateDelta { patch } if has_copy(patch) => join.fold().state().to_string().len(),
+            Body::ActivityDelta { message, patch, .. } if has_copy(patch) => {
+                let activity = join.messages().iter().find(|candidate| candidate.id == *message);
+                activity.map_or(0, |activity| ag_ui::messages_to_json(std::slice::from_ref(activity)).len())
             }
             _ => 0,
         };
         size as u64
     }
 
-    pub(super) fn put(&mut self, event: &Event) {
-        if let Some(logged) = self.encoder.encode(event) {
+    /// Encodes an event as a staged entry.
+    pub(super) fn encode(&mut self, event: &Event) {
+        if let Some(logged) = self.encoding.encoder.encode(event) {
             if logged.len() > MAX_EVENT {
-                return self.leave_out(event, logged.len());
+                return self.reject_oversized(event, logged.len());
             }
-            self.bytes += logged.len() as u64;
-            self.staged.push(logged);
+            self.position.bytes += logged.len() as u64;
+            self.encoding.staged.push(logged);
         }
+        let encoding = &mut self.encoding;
         match &event.body {
             Body::RunFinished(finished) => {
-                let stopped = matches!(finished.outcome, Some(Outcome::Cancelled));
-                let status = if stopped { RunStatus::Stopped } else { RunStatus::Finished };
-                self.terminal = Some(Terminal { status, cause: None, outcome: finished.outcome.clone() });
+                let is_cancelled = matches!(finished.outcome, Some(Outcome::Cancelled));
+                let status = if is_cancelled { RunStatus::Stopped } else { RunStatus::Finished };
+                let outcome = finished.outcome.clone();
+                encoding.terminal = Some(TerminalEvent { status, cause: None, outcome });
             }
             Body::RunError(error) => {
                 let cause = error.code.clone().or_else(|| Some(error.message.clone()));
-                self.terminal = Some(Terminal { status: RunStatus::Failed, cause, outcome: None });
+                encoding.terminal = Some(TerminalEvent { status: RunStatus::Failed, cause, outcome: None });
             }
-            Body::StepStarted { name } => self.steps.push(name.clone()),
-            Body::StepFinished { name } => self.steps.retain(|open| open != name),
+            Body::StepStarted { name } => encoding.open_steps.push(name.clone()),
+            Body::StepFinished { name } => encoding.open_steps.retain(|open| open != name),
             _ => {}
         }
     }
 
-    /// An event that no log takes ends the run; an ending of that size becomes a smaller one.
-    pub(super) fn leave_out(&mut self, event: &Event, size: usize) {
-        self.oversized = Some(size);
+    /// Drops an event that is too large for any log, which ends the run. A terminal event of that size is replaced.
+    fn reject_oversized(&mut self, event: &Event, size: usize) {
+        self.encoding.oversized = Some(size);
         if matches!(event.body, Body::RunFinished(_) | Body::RunError(_)) {
             let message = format!("the last event has {size} bytes, at most {MAX_EVENT} are allowed");
             let error = RunError::new(message, Some(codes::LIMIT_EXCEEDED));
-            self.put(&Event::new(Body::RunError(Box::new(error))).at(event.timestamp));
+            self.encode(&Event::new(Body::RunError(Box::new(error))).at(event.timestamp));
         }
     }
 
-    /// Appends what is staged to the log and then shows it.
+    /// The limit that the run has exceeded, if any.
+    pub(super) fn exceeded_limit(&self) -> Option<RunFailure> {
+        let limits = &self.agent.settings.limits;
+        let events = self.position.next + self.encoding.staged.len() as u64;
+        let problem = if let Some(size) = self.encoding.oversized {
+            format!("an event has {size} bytes, at most {MAX_EVENT} are allowed")
+        } else if events > limits.max_events {
+            format!("the run has more than {} events", limits.max_events)
+        } else if self.position.bytes > limits.max_bytes {
+            format!("the run has more than {} bytes", limits.max_bytes)
+        } else {
+            return None;
+        };
+        Some(RunFailure::LimitExceeded(problem))
+    }
+
+    /// Appends the staged entries to the log and publishes them.
     pub(super) async fn flush(&mut self) -> Result<(), LogFailure> {
-        let status = self.told.take().map(StatusChange::to);
-        if !self.staged.is_empty() || status.is_some() {
+        let status = self.control.status_change.take().map(StatusChange::to);
+        if !self.encoding.staged.is_empty() || status.is_some() {
             self.append(Change { status, ..Change::default() }, LiveState::Running).await?;
         }
-        // A hook may have left out what they asked for; then that is all there is to wait for.
-        self.tell_waiting();
+        // A hook may have dropped the event that a client waits for.
+        self.control.notify_waiters();
         Ok(())
     }
 
-    /// Tells whoever waits that the log has what they asked for.
-    fn tell_waiting(&mut self) {
-        for waiter in self.waiting.drain(..) {
-            // Who has gone need not hear it.
-            match waiter {
-                Waiter::Held(reply) => _ = reply.send(Ok(self.hold.unwrap_or(PauseMode::Soft))),
-                Waiter::Patched(reply) => _ = reply.send(Ok(())),
-            }
+    pub(super) async fn append(&mut self, change: Change, state: LiveState) -> Result<(), LogFailure> {
+        while let Some(rest) = split_off_beyond(MAX_EVENT, &mut self.encoding.staged) {
+            let events = std::mem::replace(&mut self.encoding.staged, rest);
+            self.append_batch(events, Change::default(), LiveState::Running).await?;
         }
-    }
-
-    pub(super) async fn append(&mut self, change: Change, end: LiveState) -> Result<(), LogFailure> {
-        while let Some(rest) = split_off_beyond(MAX_EVENT, &mut self.staged) {
-            let events = std::mem::replace(&mut self.staged, rest);
-            self.append_some(events, Change::default(), LiveState::Running).await?;
-        }
-        let events = std::mem::take(&mut self.staged);
-        self.written = self.bytes;
-        self.append_some(events, change, end).await?;
-        self.tell_waiting();
+        let events = std::mem::take(&mut self.encoding.staged);
+        self.position.appended = self.position.bytes;
+        self.append_batch(events, change, state).await?;
+        self.control.notify_waiters();
         Ok(())
     }
 
-    pub(super) async fn append_some(
+    /// One append, with retries while the store is unavailable.
+    async fn append_batch(
         &mut self,
         events: Vec<Bytes>,
         mut change: Change,
-        end: LiveState,
+        state: LiveState,
     ) -> Result<(), LogFailure> {
-        let began = Instant::now();
-        let mut pause = Duration::from_millis(10);
+        let store = self.gateway.store().clone();
+        let started = Instant::now();
+        let mut backoff = Duration::from_millis(10);
         let mut is_revived = false;
         let next = loop {
             let append = Append {
                 owner: self.owner.clone(),
                 run: self.run.run.clone(),
-                fence: self.fence,
-                first_seq: Seq(self.next),
+                fence: self.position.fence,
+                first_seq: Seq(self.position.next),
                 events: events.clone(),
                 change: change.clone(),
                 durability: Durability::Memory,
             };
-            let mut appended = self.gateway.store().append(append).await;
+            let mut appended = store.append(append).await;
             if matches!(appended, Err(StoreError::Fenced)) && !is_revived {
-                // Perhaps the claim only expired, while the store was away or this process asleep, and nobody took it.
+                // The lease may only have expired, while the store was unavailable or this process suspended.
                 let lease = self.gateway.settings().lease;
-                match self.gateway.store().renew(&self.owner, &self.run.run, self.fence, lease).await {
+                match store.renew(&self.owner, &self.run.run, self.position.fence, lease).await {
                     Ok(_) => {
                         is_revived = true;
                         continue;
@@ -217,23 +373,22 @@ impl RunRecorder {
                 }
             }
             self.gateway.note_store_result(&appended);
+            let patience = self.gateway.settings().store_patience;
             match appended {
                 Ok(appended) => break appended.next_seq.0,
-                Err(error)
-                    if error.is_fault() && began.elapsed() < self.gateway.settings().store_patience =>
-                {
+                Err(error) if error.is_fault() && started.elapsed() < patience => {
                     self.gateway.metrics().flush_failures.inc();
-                    tracing::warn!(run = %self.run.run, %error, "an append failed and is tried again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(1));
+                    tracing::warn!(run = %self.run.run, %error, "an append failed and will be retried");
+                    tokio::time::sleep(backoff).await;
+                    backoff = (backoff * 2).min(Duration::from_secs(1));
                 }
-                // Somebody changed the state in between: what the run says comes later, so it stays.
+                // Another client changed the state meanwhile. The run's state is later, so it wins.
                 Err(StoreError::Conflict(Conflict::State { current })) => {
                     if let Some(state) = &mut change.state {
                         state.expected = current;
                     }
                 }
-                // The run must end; its conversation stays as it was before.
+                // The run must end; the thread keeps its previous messages and state.
                 Err(error @ StoreError::TooLarge { .. })
                     if change.messages.is_some() || change.state.is_some() =>
                 {
@@ -242,25 +397,24 @@ impl RunRecorder {
                 }
                 Err(error) => {
                     tracing::error!(run = %self.run.run, %error, "the log of a run cannot be written any more");
-                    return Err(broken(&error));
+                    return Err(log_failure(&error));
                 }
             }
         };
-        let metrics = &self.gateway.metrics();
+        let metrics = self.gateway.metrics();
         metrics.flushes.inc();
         metrics.events.inc_by(events.len() as u64);
         metrics.event_bytes.inc_by(events.iter().map(|event| event.len() as u64).sum());
-        // One in so many, since all runs share it.
-        if self.next.is_multiple_of(FLUSHES_OBSERVED) {
-            metrics.flush_seconds.observe(began.elapsed().as_secs_f64());
+        if self.position.next.is_multiple_of(FLUSHES_PER_SAMPLE) {
+            metrics.flush_seconds.observe(started.elapsed().as_secs_f64());
         }
-        self.next = next;
-        self.live.publish(events, end);
+        self.position.next = next;
+        self.live.publish(events, state);
         Ok(())
     }
 }
 
-/// Takes what is too much for one append off what is staged.
+/// Splits the entries beyond `limit` bytes off, unless the first one alone exceeds it.
 fn split_off_beyond(limit: usize, staged: &mut Vec<Bytes>) -> Option<Vec<Bytes>> {
     let mut bytes = 0;
     let fits = staged.iter().position(|event| {
@@ -275,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_much_for_one_append_is_split_in_order() {
+    fn large_appends_are_split_in_order() {
         for sizes in [vec![], vec![3], vec![4, 4, 4], vec![10], vec![1, 10, 1], vec![5, 5, 1, 9, 2]] {
             let all: Vec<Bytes> = sizes.iter().map(|size| Bytes::from(vec![b'x'; *size])).collect();
             let mut staged = all.clone();

@@ -1,61 +1,65 @@
-//! A run whose gateway died and whose agent plays it once more from its beginning.
+//! Reattaching to an agent after a crash: the agent replays the run from its start, and the log continues where it ended.
 //!
-//! What the log has already is recognised, event by event, and not said twice; what comes after it is new. An agent
-//! that does not say the same again cannot be joined to the log, and the run is lost.
+//! Replayed events that the log has are matched one by one and not recorded again; the events after them are new. A replay
+//! that differs from the log cannot be joined to it, and the run is lost.
 
 use std::collections::VecDeque;
 
 use agentwire_core::{
     event::{Body, Event},
+    format::hai,
     order::Guard,
 };
+use bytes::Bytes;
 
-use crate::{
-    error::RunFailure,
-    run::{RUN_STATUS, input},
-};
+use super::{input, recorder::RunRecorder};
+use crate::{error::RunFailure, stream::log_codec::Decoder};
 
-/// What the log has of a run that is played again.
-pub(crate) struct Reattachment {
-    /// The events that were not said again yet.
+/// The logged events that a replay must match.
+pub(super) struct Reattachment {
+    /// Events that are not replayed yet.
     logged: VecDeque<Event>,
-    /// Makes the same of what the agent says as the guard before it did.
+    /// Repairs the replay as the guard of the first time did.
     guard: Guard,
 }
 
 impl Reattachment {
-    /// `begun` is what the gateway itself had logged before the agent said anything, `logged` the rest.
-    pub(crate) fn new(mut guard: Guard, begun: &[Event], logged: Vec<Event>) -> Self {
+    /// `prefix` is what the gateway itself logged before the first event of the agent, `logged` the rest.
+    fn new(mut guard: Guard, prefix: &[Event], logged: Vec<Event>) -> Self {
         let mut unchanged = Vec::new();
-        begun.iter().cloned().for_each(|event| guard.push(event, &mut unchanged));
-        let mut again = Self { logged: logged.into(), guard };
-        again.leave_out_our_own();
-        again
+        prefix.iter().cloned().for_each(|event| guard.push(event, &mut unchanged));
+        let mut reattachment = Self { logged: logged.into(), guard };
+        reattachment.drop_trailing_gateway_events();
+        reattachment
     }
 
-    /// Whether the log has nothing more that the agent could repeat.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Whether all logged events are matched.
+    fn is_done(&self) -> bool {
         self.logged.is_empty()
     }
 
-    /// The guard that has heard everything.
-    pub(crate) fn into_guard(self) -> Guard {
+    /// The guard, which has seen the whole replay.
+    fn into_guard(self) -> Guard {
         self.guard
     }
 
-    /// Takes an event that the agent says again. Adds what the log does not have to `fresh`.
+    /// Matches a replayed event. Events that the log does not have are added to `fresh`.
     ///
     /// # Errors
-    /// When it is not what the agent said before.
-    pub(crate) fn take(&mut self, event: Event, fresh: &mut Vec<Event>) -> Result<(), RunFailure> {
-        // The gateway's own is in the log.
+    /// When it differs from the log.
+    fn match_event(&mut self, event: Event, fresh: &mut Vec<Event>) -> Result<(), RunFailure> {
+        // The log has the gateway's own RUN_STARTED.
         if matches!(event.body, Body::RunStarted(_)) {
             return Ok(());
         }
-        let mut said = Vec::new();
-        self.guard.push(event, &mut said);
-        for event in said {
-            while self.logged.front().is_some_and(|logged| !is_same(logged, &event) && may_be_ours(logged)) {
+        let mut replayed = Vec::new();
+        self.guard.push(event, &mut replayed);
+        for event in replayed {
+            while self
+                .logged
+                .front()
+                .is_some_and(|logged| !is_same(logged, &event) && may_be_from_gateway(logged))
+            {
                 self.logged.pop_front();
             }
             match self.logged.pop_front() {
@@ -67,31 +71,79 @@ impl Reattachment {
                 }
             }
         }
-        self.leave_out_our_own();
+        self.drop_trailing_gateway_events();
         Ok(())
     }
 
-    /// What the agent never said need not be waited for at the end of the log.
-    fn leave_out_our_own(&mut self) {
-        while self.logged.back().is_some_and(is_ours) {
+    /// Drops events at the end of the log that the agent never emitted and so will not replay.
+    fn drop_trailing_gateway_events(&mut self) {
+        while self.logged.back().is_some_and(is_from_gateway) {
             self.logged.pop_back();
         }
     }
 }
 
-/// Whether two events say the same. When they were said does not matter.
+impl RunRecorder {
+    /// Restores the recorder from the log of a gateway that died; its prefix (RUN_STARTED, state) is staged. Returns the
+    /// recalled history that the log contains.
+    pub(super) fn reattach(&mut self, logged: &[Bytes]) -> Vec<Event> {
+        let prefix = self.encoding.staged.len().min(logged.len());
+        self.encoding.staged.drain(..prefix);
+        if !self.encoding.staged.is_empty() {
+            // The other gateway died before it called the agent.
+            return Vec::new();
+        }
+        let mut decoder = Decoder::new(&self.run.thread, &self.run.run);
+        let (mut prefix_events, mut events) = (Vec::new(), Vec::new());
+        logged[..prefix].iter().for_each(|entry| decoder.decode(entry, &mut prefix_events));
+        logged[prefix..].iter().for_each(|entry| decoder.decode(entry, &mut events));
+        let mut unchanged = Vec::new();
+        for event in &events {
+            // The log is valid, so the guard changes nothing and learns which items are open.
+            self.encoding.guard.push(event.clone(), &mut unchanged);
+            self.encoding.join.apply(event);
+            self.encode(event);
+        }
+        self.encoding.staged.clear();
+        let guard = Guard::new(self.run.thread.clone(), self.run.run.clone());
+        let recalled = events.iter().take_while(|event| input::is_recalled(event)).cloned().collect();
+        let reattachment = Reattachment::new(guard, &prefix_events, events);
+        self.resume = Some(reattachment).filter(|reattachment| !reattachment.is_done());
+        recalled
+    }
+
+    /// Records an event of the agent, unless it is a replay of one that the log has.
+    pub(super) fn record_event(&mut self, event: Event) -> Result<(), RunFailure> {
+        let Some(mut reattachment) = self.resume.take() else {
+            self.stage(event);
+            return Ok(());
+        };
+        let mut fresh = Vec::new();
+        reattachment.match_event(event, &mut fresh)?;
+        if reattachment.is_done() {
+            self.encoding.guard = reattachment.into_guard();
+            self.stage_valid(&mut fresh);
+        } else {
+            self.resume = Some(reattachment);
+        }
+        Ok(())
+    }
+}
+
+/// Whether two events are equal except for their timestamps.
 fn is_same(one: &Event, other: &Event) -> bool {
     (&one.body, &one.subagent, &one.extra) == (&other.body, &other.subagent, &other.extra)
 }
 
-fn is_ours(event: &Event) -> bool {
-    matches!(&event.body, Body::Custom { name, .. } if **name == *RUN_STATUS)
+/// Whether only the gateway emits this event.
+fn is_from_gateway(event: &Event) -> bool {
+    hai::is_run_status(&event.body)
 }
 
-/// Whether the gateway may have said it: clients change the state of a run that goes on, and get a snapshot where the
-/// agent's change does not apply; and what was before the run is told at its beginning.
-fn may_be_ours(event: &Event) -> bool {
-    is_ours(event)
+/// Whether the gateway may have emitted this event: for a state patch of a client, for a patch of the agent that did not
+/// apply, or for recalled history.
+fn may_be_from_gateway(event: &Event) -> bool {
+    is_from_gateway(event)
         || input::is_recalled(event)
         || matches!(event.body, Body::StateDelta { .. } | Body::StateSnapshot { .. })
 }
@@ -111,110 +163,112 @@ mod tests {
         Event::new(Body::RunStarted(Box::new(RunStarted::new("t", "r"))))
     }
 
-    fn begin(message: &str) -> Event {
+    fn start(message: &str) -> Event {
         Event::new(Body::TextStart { message: message.into(), role: None, name: None })
     }
 
-    fn word(text: &str) -> Event {
+    fn delta(text: &str) -> Event {
         Event::new(Body::TextDelta { message: "m".into(), delta: text.into() })
     }
 
-    fn over() -> Event {
+    fn end() -> Event {
         Event::new(Body::TextEnd { message: "m".into() })
     }
 
-    fn held(status: &str) -> Event {
-        let value = Json::from(json!({"status": status, "mode": "soft"}));
-        Event::new(Body::Custom { name: RUN_STATUS.into(), value })
+    fn paused(status: &str) -> Event {
+        Event::new(hai::run_status(status, "soft"))
     }
 
     fn state(value: serde_json::Value) -> Event {
         Event::new(Body::StateSnapshot { snapshot: Json::from(value) })
     }
 
-    fn again(logged: Vec<Event>) -> Reattachment {
+    fn reattachment(logged: Vec<Event>) -> Reattachment {
         Reattachment::new(Guard::new("t", "r"), &[started()], logged)
     }
 
-    /// What is new of what the agent says.
-    fn heard(again: &mut Reattachment, said: Vec<Event>) -> Result<Vec<Event>, RunFailure> {
+    /// The new events of a replay.
+    fn replay(reattachment: &mut Reattachment, events: Vec<Event>) -> Result<Vec<Event>, RunFailure> {
         let mut fresh = Vec::new();
-        said.into_iter().try_for_each(|event| again.take(event, &mut fresh))?;
+        events.into_iter().try_for_each(|event| reattachment.match_event(event, &mut fresh))?;
         Ok(fresh)
     }
 
     #[test]
-    fn what_the_log_has_is_not_said_twice_wherever_it_was_cut() {
-        let all = vec![begin("m"), word("a"), word("b"), word("b"), over()];
+    fn logged_events_are_not_recorded_twice_wherever_the_log_ends() {
+        let all = vec![start("m"), delta("a"), delta("b"), delta("b"), end()];
         for cut in 0..=all.len() {
-            // When it was said does not matter.
+            // Timestamps do not matter.
             let logged = all[..cut].iter().map(|event| event.clone().at(Some(7))).collect();
-            let mut again = again(logged);
-            assert_eq!(again.is_over(), cut == 0);
-            let mut said = vec![started()];
-            said.extend(all.clone());
-            assert_eq!(heard(&mut again, said), Ok(all[cut..].to_vec()), "cut at {cut}");
-            assert!(again.is_over());
+            let mut reattachment = reattachment(logged);
+            assert_eq!(reattachment.is_done(), cut == 0);
+            let mut replayed = vec![started()];
+            replayed.extend(all.clone());
+            assert_eq!(replay(&mut reattachment, replayed), Ok(all[cut..].to_vec()), "cut at {cut}");
+            assert!(reattachment.is_done());
         }
     }
 
     #[test]
-    fn what_the_gateway_said_itself_is_not_waited_for() {
+    fn events_of_the_gateway_are_not_expected_in_the_replay() {
         let logged = vec![
-            begin("m"),
-            held("paused"),
-            held("running"),
-            word("a"),
+            start("m"),
+            paused("paused"),
+            paused("running"),
+            delta("a"),
             state(json!({"note": "mine"})),
-            word("b"),
-            held("paused"),
+            delta("b"),
+            paused("paused"),
         ];
-        let mut again = again(logged);
-        let fresh = heard(&mut again, vec![begin("m"), word("a"), word("b"), word("c")]);
-        assert_eq!(fresh, Ok(vec![word("c")]));
-        assert!(again.is_over());
-        assert!(super::tests::again(vec![held("paused")]).is_over(), "nothing was said yet");
+        let mut reattachment = reattachment(logged);
+        let fresh = replay(&mut reattachment, vec![start("m"), delta("a"), delta("b"), delta("c")]);
+        assert_eq!(fresh, Ok(vec![delta("c")]));
+        assert!(reattachment.is_done());
+        assert!(
+            super::tests::reattachment(vec![paused("paused")]).is_done(),
+            "the agent has emitted nothing yet"
+        );
     }
 
     #[test]
-    fn the_agents_own_changes_of_the_state_are_known_again() {
+    fn state_changes_of_the_agent_are_matched() {
         let value = Some(Json::from(json!(1)));
         let add = PatchOp { op: Op::Add, path: "/n".into(), from: None, value, extra: None };
         let delta = Event::new(Body::StateDelta { patch: Patch(vec![add]) });
         let snapshot = state(json!({"n": 0}));
         let logged = vec![snapshot.clone(), state(json!({"n": 5})), delta.clone()];
-        let mut again = again(logged);
-        let fresh = heard(&mut again, vec![snapshot, delta, begin("m")]);
-        assert_eq!(fresh, Ok(vec![begin("m")]));
+        let mut reattachment = reattachment(logged);
+        let fresh = replay(&mut reattachment, vec![snapshot, delta, start("m")]);
+        assert_eq!(fresh, Ok(vec![start("m")]));
     }
 
     #[test]
-    fn an_agent_that_says_something_else_cannot_be_joined() {
-        for (logged, said) in [
-            (vec![begin("m"), word("a")], vec![begin("m"), word("x")]),
-            (vec![begin("m")], vec![begin("other")]),
-            (vec![begin("m"), word("a"), word("b")], vec![begin("m"), word("ab")]),
-            (vec![begin("m"), held("paused"), word("a")], vec![begin("m"), word("b")]),
+    fn a_replay_that_differs_is_an_error() {
+        for (logged, replayed) in [
+            (vec![start("m"), delta("a")], vec![start("m"), delta("x")]),
+            (vec![start("m")], vec![start("other")]),
+            (vec![start("m"), delta("a"), delta("b")], vec![start("m"), delta("ab")]),
+            (vec![start("m"), paused("paused"), delta("a")], vec![start("m"), delta("b")]),
         ] {
-            let failed = heard(&mut again(logged.clone()), said).expect_err("it is not the same");
+            let failed = replay(&mut reattachment(logged.clone()), replayed).expect_err("the replay differs");
             assert!(matches!(failed, RunFailure::Diverged(_)), "{logged:?}");
-            assert!(failed.detail().is_some(), "the log says what was different");
+            assert!(failed.detail().is_some(), "the detail has the difference");
         }
     }
 
-    /// The guard repaired what was said the first time, and does so again.
+    /// The guard repairs the replay as it repaired the first stream.
     #[test]
-    fn what_was_repaired_is_repaired_in_the_same_way() {
-        let nonsense = vec![over(), begin("m"), begin("m"), word("a"), word("b")];
+    fn a_repaired_stream_is_matched_after_the_same_repairs() {
+        let nonsense = vec![end(), start("m"), start("m"), delta("a"), delta("b")];
         let mut guard = Guard::new("t", "r");
         let mut repaired = Vec::new();
         guard.push(started(), &mut repaired);
         repaired.clear();
         nonsense[..4].iter().for_each(|event| guard.push(event.clone(), &mut repaired));
-        let mut again = again(repaired);
-        assert_eq!(heard(&mut again, nonsense), Ok(vec![word("b")]));
+        let mut reattachment = reattachment(repaired);
+        assert_eq!(replay(&mut reattachment, nonsense), Ok(vec![delta("b")]));
         let mut rest = Vec::new();
-        again.into_guard().end(&agentwire_core::event::StreamEnd::Closed, &mut rest);
-        assert_eq!(rest.first(), Some(&over()), "the guard knows what is open");
+        reattachment.into_guard().end(&agentwire_core::event::StreamEnd::Closed, &mut rest);
+        assert_eq!(rest.first(), Some(&end()), "the guard knows the open items");
     }
 }

@@ -52,7 +52,7 @@ impl Gateway {
         if let Some(live) = self.live_run_of_thread(owner, thread).await {
             let (reply, snapshot) = tokio::sync::oneshot::channel();
             if live.commands.send(Command::Snapshot(reply)).await.is_ok()
-                && let Ok(Snapshot { messages, began, state, .. }) = snapshot.await
+                && let Ok(Snapshot { messages, initial_messages: began, state, .. }) = snapshot.await
             {
                 return Ok(Some(ThreadSnapshot { messages, at_run_start: Some(began), state }));
             }

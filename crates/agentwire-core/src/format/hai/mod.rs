@@ -38,7 +38,7 @@ use self::{
     writer::{HaiEncoding, HaiWriter},
 };
 use super::{Format, Profile};
-use crate::framing::Framing;
+use crate::{event::Body, framing::Framing, json::Json};
 
 /// The format's entry in the registry.
 pub static FORMAT: Format = Format {
@@ -78,3 +78,19 @@ pub static FORMAT: Format = Format {
     time_option: Some("stamp"),
     ..Format::EMPTY
 };
+
+/// The name of the CUSTOM event that reports that a run is paused or resumed.
+const RUN_STATUS: &str = "hai.run_status";
+
+/// The event that reports a status of a run (`paused`, `running`) and its pause mode (`soft`, `hard`) to clients.
+#[must_use]
+pub fn run_status(status: &str, mode: &str) -> Body {
+    let value = Json::from(serde_json::json!({"status": status, "mode": mode}));
+    Body::Custom { name: RUN_STATUS.into(), value }
+}
+
+/// Whether an event was made by [`run_status`].
+#[must_use]
+pub fn is_run_status(body: &Body) -> bool {
+    matches!(body, Body::Custom { name, .. } if **name == *RUN_STATUS)
+}

@@ -1,0 +1,127 @@
+//! Commands to a live run: stop, pause, resume, state patch, prelude, snapshot.
+
+use agentwire_core::{
+    event::{Body, Event},
+    format::{ag_ui, hai},
+    patch::{self, Patch},
+};
+use agentwire_store::RunStatus;
+use tokio::sync::oneshot;
+
+use super::{RunEnd, recorder::RunRecorder};
+use crate::{
+    agent::{PauseMode, Request},
+    codes,
+    error::{ApiError, RunFailure},
+    stream::{
+        live::{Command, Prelude, Snapshot},
+        log_codec::Encoder,
+    },
+};
+
+/// The pause state of a run, and the clients that wait for the log.
+#[derive(Default)]
+pub(super) struct Control {
+    /// Whether events of the agent are not read.
+    pub(super) is_paused: bool,
+    pause_mode: Option<PauseMode>,
+    /// The request to the agent, once it is called.
+    pub(super) request: Option<Request>,
+    /// A status that is stored with the next append.
+    pub(super) status_change: Option<RunStatus>,
+    /// Clients that wait for the next append.
+    waiters: Vec<Waiter>,
+}
+
+/// A client that waits until the log has its change.
+enum Waiter {
+    Paused(oneshot::Sender<Result<PauseMode, ApiError>>),
+    Patched(oneshot::Sender<Result<(), ApiError>>),
+}
+
+impl Control {
+    /// The control state of a run that starts, or is reattached, with `status`.
+    pub(super) fn new(status: RunStatus) -> Self {
+        Self { is_paused: status == RunStatus::Paused, ..Self::default() }
+    }
+
+    /// Replies to the clients whose change the log has now.
+    pub(super) fn notify_waiters(&mut self) {
+        for waiter in self.waiters.drain(..) {
+            // A client may have disconnected.
+            match waiter {
+                Waiter::Paused(reply) => _ = reply.send(Ok(self.pause_mode.unwrap_or(PauseMode::Soft))),
+                Waiter::Patched(reply) => _ = reply.send(Ok(())),
+            }
+        }
+    }
+}
+
+impl RunRecorder {
+    /// Executes a command; the end of the run if the command ends it. Nothing is staged when it is called.
+    pub(super) fn execute_command(&mut self, command: Command) -> Option<RunEnd> {
+        match command {
+            Command::Stop(reason) => return Some(RunEnd::Stopped(reason)),
+            Command::DeleteThread => return Some(RunEnd::Failed(RunFailure::ThreadDeleted)),
+            Command::Prelude(reply) => {
+                let mut encoder = Encoder::new(&self.run.thread, &self.run.run);
+                let events = self.encoding.join.prelude();
+                let events = events.iter().filter_map(|event| encoder.encode(event)).collect();
+                let _ = reply.send(Prelude { events, next: self.position.next });
+            }
+            Command::Snapshot(reply) => {
+                let _ = reply.send(Snapshot {
+                    messages: ag_ui::messages_to_json(self.encoding.join.messages()),
+                    initial_messages: ag_ui::messages_to_json(&self.input.messages),
+                    state: self.encoding.join.fold().state().to_string(),
+                    step: self.encoding.open_steps.last().cloned(),
+                });
+            }
+            Command::SetPaused(is_paused, reply) => self.set_paused(is_paused, reply),
+            Command::Patch(patch, reply) => match self.patch_state(patch) {
+                // Replied to when the log has it, so that an acknowledged patch survives a crash.
+                Ok(()) => self.control.waiters.push(Waiter::Patched(reply)),
+                Err(error) => _ = reply.send(Err(error)),
+            },
+        }
+        None
+    }
+
+    fn set_paused(&mut self, is_paused: bool, reply: oneshot::Sender<Result<PauseMode, ApiError>>) {
+        let control = &mut self.control;
+        let Some(request) = control.request.as_ref().filter(|_| self.encoding.terminal.is_none()) else {
+            let _ = reply.send(Err(ApiError::new(codes::IMPOSSIBLE, "the run does not go on now")));
+            return;
+        };
+        if control.is_paused == is_paused {
+            // Idempotent. A run that was never paused reports the mode that a pause would have.
+            let mode = *control.pause_mode.get_or_insert_with(|| self.agent.agent.pause(request, is_paused));
+            let _ = reply.send(Ok(mode));
+            return;
+        }
+        control.is_paused = is_paused;
+        if !is_paused {
+            request.pauses.resume();
+        }
+        let mode = self.agent.agent.pause(request, is_paused);
+        control.pause_mode = Some(mode);
+        let status = if is_paused { RunStatus::Paused } else { RunStatus::Running };
+        control.status_change = Some(status);
+        control.waiters.push(Waiter::Paused(reply));
+        self.stage(Event::new(hai::run_status(status.as_str(), mode.as_str())));
+    }
+
+    fn patch_state(&mut self, patch: Patch) -> Result<(), ApiError> {
+        if !self.encoding.is_started || self.encoding.terminal.is_some() {
+            return Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run is about to begin or has just ended")
+                .retry_after(1));
+        }
+        let mut state = self.encoding.join.fold().state().clone();
+        if let Err(error) = patch::apply(&mut state, &patch, &patch::Limits::default()) {
+            // Patches are atomic, so `state` is unchanged.
+            return Err(ApiError::patch_failed(&error, state));
+        }
+        self.stage(Event::new(Body::StateDelta { patch }));
+        Ok(())
+    }
+}
