@@ -21,7 +21,7 @@ const { HttpAgent } = await import(pathToFileURL(client));
 const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
-const example = path.join(target, "debug", "examples", "adk_request");
+const adkRequest = path.join(target, "debug", "adk_request");
 
 /** The last lines of a server's output, for a test that cannot go on. */
 const TAIL = 4000;
@@ -86,10 +86,10 @@ function run(file, args, input) {
   });
 }
 
-/** What `adk::input` says to a question; see the example. */
+/** The output of `adk_request` for one request; see `tools/src/bin/adk_request.rs`. */
 export async function ask(question) {
-  need(example, "build it with `cargo build -p agentwire-core --examples`");
-  const { stdout } = await run(example, [], `${JSON.stringify({ app: "demo", user: "u1", ...question })}\n`);
+  need(adkRequest, "build it with `cargo build -p agentwire-tools`");
+  const { stdout } = await run(adkRequest, [], `${JSON.stringify({ app: "demo", user: "u1", ...question })}\n`);
   return JSON.parse(stdout);
 }
 

@@ -5,7 +5,7 @@ import { before, describe, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
 
 import { corpus, orderlyStreams } from "./corpus.mjs";
-import { example, fixtureBody, fixtures, officialClient } from "./peers.mjs";
+import { fixtureBody, fixtures, officialClient, tool } from "./peers.mjs";
 
 const SEED = Number(process.env.SEED ?? 21);
 const COUNT = Number(process.env.COUNT ?? 2500);
@@ -69,7 +69,7 @@ before(async () => {
     if (!official.accepted || official.events.length === 0 || isPeculiar(stream, official)) continue;
     cases.push({ name, stream, official, orderly });
   }
-  const folds = await example("fold", cases.map(({ name, stream }) => ({ name, stream })));
+  const folds = await tool("fold", cases.map(({ name, stream }) => ({ name, stream })));
   cases.forEach((one, index) => (one.fold = folds[index]));
 });
 

@@ -7,7 +7,7 @@ import { isDeepStrictEqual } from "node:util";
 import { HttpAgent } from "@ag-ui/client";
 import { HttpAgent as OldHttpAgent } from "@ag-ui/client-0";
 
-import { example, fixtureBody, fixtures, serve, sse } from "./peers.mjs";
+import { fixtureBody, fixtures, serve, sse, tool } from "./peers.mjs";
 import { INPUT, randomness, value, variants } from "./schema.mjs";
 
 const plain = (json) => JSON.parse(JSON.stringify(json));
@@ -35,7 +35,7 @@ const wellFormed = (json) =>
 /** Each request must be read, and written again unchanged but for the version that we declare. */
 async function survive(bodies) {
   assert.ok(bodies.length > 0, "the client sent nothing");
-  const answers = await example("run_input", bodies);
+  const answers = await tool("run_input", bodies);
   answers.forEach((answer, index) => {
     assert.ok(answer.json, `${answer.error}\n${JSON.stringify(bodies[index])}`);
     const parsed = INPUT.safeParse(answer.json);
@@ -109,6 +109,6 @@ test("a malformed request is refused with the place", async () => {
     [{ threadId: "t", runId: "r", messages: [], context: [{ description: "d", value: {} }] }, "/context/0/value"],
     [[], ""],
   ];
-  const answers = await example("run_input", wrong.map(([input]) => input));
+  const answers = await tool("run_input", wrong.map(([input]) => input));
   answers.forEach(({ error }, index) => assert.ok(error?.includes(wrong[index][1]), `${error} does not name ${wrong[index][1]}`));
 });

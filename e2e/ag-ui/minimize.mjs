@@ -6,7 +6,7 @@
 import fs from "node:fs";
 
 import { corpus } from "./corpus.mjs";
-import { PROTO, SSE, example, officialClient } from "./peers.mjs";
+import { PROTO, SSE, officialClient, tool } from "./peers.mjs";
 
 const [what, target] = process.argv.slice(2);
 const number = Number(what);
@@ -15,7 +15,7 @@ const stream = Number.isNaN(number)
   : [...corpus(Number(process.env.SEED ?? 1), number + 1)].at(-1).stream;
 
 async function judge(body) {
-  const [verdict] = await example("verdicts", [{ name: "", stream: body }]);
+  const [verdict] = await tool("verdicts", [{ name: "", stream: body }]);
   if (target) {
     const output = verdict.outputs[target];
     const type = target.startsWith("ag-ui-proto") ? PROTO : SSE;
@@ -24,8 +24,8 @@ async function judge(body) {
     return accepted ? null : `${reason}\n${output}`;
   }
   const { accepted, reason } = await officialClient({ body });
-  const refused = verdict.malformed !== null || verdict.breaches.some(({ client }) => client);
-  return refused === accepted ? `client: ${reason ?? "accepts"}; check: ${verdict.malformed ?? JSON.stringify(verdict.breaches)}` : null;
+  const refused = verdict.malformed !== null || verdict.violations.some(({ client }) => client);
+  return refused === accepted ? `client: ${reason ?? "accepts"}; check: ${verdict.malformed ?? JSON.stringify(verdict.violations)}` : null;
 }
 
 let frames = stream.split("\n\n").filter(Boolean);

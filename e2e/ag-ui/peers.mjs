@@ -1,4 +1,4 @@
-// The two sides of every comparison: our binary and examples, and the official clients.
+// The two sides of every comparison: our binary and helper programs, and the official clients.
 
 import { execFile, spawn } from "node:child_process";
 import fs from "node:fs";
@@ -37,11 +37,11 @@ export function agentwire(args, input) {
   });
 }
 
-/** Sends JSON lines through one of the examples in `crates/agentwire-core/examples` and gives its answers. */
-export async function example(name, requests) {
-  const program = path.join(target, "debug", "examples", name);
+/** Sends JSON lines to a program of `tools/` and returns its output lines. */
+export async function tool(name, requests) {
+  const program = path.join(target, "debug", name);
   if (!fs.existsSync(program)) {
-    throw new Error(`${program} is missing: build it with \`cargo build -p agentwire-core --examples\``);
+    throw new Error(`${program} is missing: build it with \`cargo build -p agentwire-tools\``);
   }
   const child = spawn(program, { stdio: ["pipe", "pipe", "inherit"] });
   const ended = new Promise((resolve, reject) => {

@@ -10,7 +10,7 @@ import { enforceEvents } from "@ag-ui/client";
 import { decode, encode } from "@ag-ui/proto";
 import { of } from "rxjs";
 
-import { example, root } from "./peers.mjs";
+import { root, tool } from "./peers.mjs";
 import { EVENTS, INPUT, randomness, value, variants } from "./schema.mjs";
 import { events, vector } from "./vectors.mjs";
 
@@ -34,7 +34,7 @@ test("every event type is in the sample", () => {
 });
 
 test("our bytes are those of the official encoder", async () => {
-  const answers = await example("proto", sample.map((event) => ({ event })));
+  const answers = await tool("proto", sample.map((event) => ({ event })));
   const problems = [];
   answers.forEach((answer, index) => {
     const wanted = hex(encode(sample[index]));
@@ -45,7 +45,7 @@ test("our bytes are those of the official encoder", async () => {
 
 test("we decode to what the official decoder decodes to", async () => {
   const bytes = sample.map((event) => encode(event));
-  const answers = await example("proto", bytes.map((one) => ({ eventHex: hex(one) })));
+  const answers = await tool("proto", bytes.map((one) => ({ eventHex: hex(one) })));
   const problems = [];
   answers.forEach((answer, index) => {
     const wanted = plain(decode(bytes[index]));
@@ -82,7 +82,7 @@ test("damaged bytes are refused by both or read alike by both", async () => {
     }
     damaged.push(random.chance(0.2) ? bytes.subarray(0, random.below(bytes.length)) : bytes);
   }
-  const answers = await example("proto", damaged.map((bytes) => ({ eventHex: hex(bytes) })));
+  const answers = await tool("proto", damaged.map((bytes) => ({ eventHex: hex(bytes) })));
   const problems = [];
   for (let index = 0; index < damaged.length; index += 1) {
     const wanted = await official(damaged[index]);
@@ -128,8 +128,8 @@ test("requests have the official binary form too", async () => {
     .map(plain)
     .map((input) => ({ ...input, protocolVersion: "1.0" }));
   const bytes = inputs.map((input) => field(field(encode({ type: "RUN_STARTED", threadId: "t", runId: "r", input }), 12), 5));
-  const written = await example("proto", inputs.map((input) => ({ input })));
-  const read = await example("proto", bytes.map((one) => ({ inputHex: hex(one) })));
+  const written = await tool("proto", inputs.map((input) => ({ input })));
+  const read = await tool("proto", bytes.map((one) => ({ inputHex: hex(one) })));
   const problems = [];
   inputs.forEach((input, index) => {
     const theirs = hex(bytes[index]);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
 
 import { corpus } from "./corpus.mjs";
-import { PROTO, SSE, agentwire, example, fixtureBody, fixtures, officialClient } from "./peers.mjs";
+import { PROTO, SSE, agentwire, fixtureBody, fixtures, officialClient, tool } from "./peers.mjs";
 
 const SEED = Number(process.env.SEED ?? 1);
 const COUNT = Number(process.env.COUNT ?? 3000);
@@ -22,7 +22,7 @@ const streams = [
 let verdicts;
 let officials;
 before(async () => {
-  verdicts = await example("verdicts", streams.map(({ name, stream }) => ({ name, stream })));
+  verdicts = await tool("verdicts", streams.map(({ name, stream }) => ({ name, stream })));
   officials = [];
   for (const { stream } of streams) officials.push(await officialClient({ body: stream }));
 });
@@ -36,10 +36,10 @@ describe("verdicts", () => {
   test("what the official client rejects, check rejects", () => {
     const problems = [];
     streams.forEach((_, index) => {
-      const { breaches, malformed } = verdicts[index];
-      const refused = malformed !== null || breaches.some(({ client }) => client);
+      const { violations, malformed } = verdicts[index];
+      const refused = malformed !== null || violations.some(({ client }) => client);
       if (!officials[index].accepted && !refused) {
-        problems.push({ index, what: `the client says "${officials[index].reason}", check says ${JSON.stringify(breaches)}` });
+        problems.push({ index, what: `the client says "${officials[index].reason}", check says ${JSON.stringify(violations)}` });
       }
     });
     complain(problems);
@@ -48,8 +48,8 @@ describe("verdicts", () => {
   test("what check rejects by a rule of the client, the official client rejects", () => {
     const problems = [];
     streams.forEach((_, index) => {
-      const { breaches, malformed } = verdicts[index];
-      const own = breaches.filter(({ client }) => client).map(({ rule }) => rule);
+      const { violations, malformed } = verdicts[index];
+      const own = violations.filter(({ client }) => client).map(({ rule }) => rule);
       if (officials[index].accepted && (malformed !== null || own.length > 0)) {
         problems.push({ index, what: `check says ${malformed ?? own}, the client accepts` });
       }
@@ -58,15 +58,15 @@ describe("verdicts", () => {
   });
 
   test("the command line says what the batch says", async () => {
-    // The corpus goes through an example of the library; this holds the example to the command.
+    // The corpus goes through `tools/src/bin/verdicts.rs`; this test compares that program with the command.
     for (let index = 0; index < Math.min(streams.length, 150); index += 1) {
-      const { breaches, malformed } = verdicts[index];
+      const { violations, malformed } = verdicts[index];
       const { code, stdout } = await agentwire(["check", "-"], streams[index].stream);
-      const named = breaches.map(({ rule, client }) => (client ? rule : `${rule} (spec)`));
+      const named = violations.map(({ rule, client }) => (client ? rule : `${rule} (spec)`));
       const text = stdout.toString();
       // The command also tells the framing; damaged text may not look like any.
       if (code === 3) continue;
-      assert.equal(code, malformed !== null || breaches.length > 0 ? 1 : 0, `${streams[index].name}\n${text}`);
+      assert.equal(code, malformed !== null || violations.length > 0 ? 1 : 0, `${streams[index].name}\n${text}`);
       for (const rule of named.slice(0, 20)) assert.ok(text.includes(`: ${rule}: `), `${streams[index].name}: ${rule} is missing in\n${text}`);
     }
   });
@@ -74,7 +74,7 @@ describe("verdicts", () => {
   test("the corpus holds enough of both verdicts", () => {
     const accepted = officials.filter((official) => official.accepted).length;
     assert.ok(accepted > streams.length / 5 && accepted < (streams.length * 4) / 5, `${accepted} of ${streams.length} are accepted`);
-    const rules = new Set(verdicts.flatMap(({ breaches }) => breaches.map(({ rule }) => rule)));
+    const rules = new Set(verdicts.flatMap(({ violations }) => violations.map(({ rule }) => rule)));
     const expected = [
       "run-first", "run-active", "run-over", "run-ids", "no-terminal", "unclosed", "text-open", "text-not-open",
       "tool-open", "tool-not-open", "reasoning-open", "reasoning-not-open", "span-open", "span-not-open", "step-open", "step-not-open",

@@ -9,18 +9,18 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 export const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, '../..');
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? 'target');
 export const agentwire = path.resolve(process.env.AGENTWIRE ?? path.join(target, 'debug/agentwire'));
-const example = path.join(target, 'debug/examples/ai_sdk');
-for (const [program, how] of [[agentwire, 'cargo build'], [example, 'cargo build -p agentwire-core --examples']]) {
+const aiSdk = path.join(target, 'debug/ai_sdk');
+for (const [program, how] of [[agentwire, 'cargo build'], [aiSdk, 'cargo build -p agentwire-tools']]) {
   if (!fs.existsSync(program)) throw new Error(`${program} is missing: build it with \`${how}\``);
 }
 
 /** Longer than anything takes on a busy machine; what has not come by then is not coming. */
 export const PATIENCE_MS = 180_000;
 
-/** Puts questions to `crates/agentwire-core/examples/ai_sdk.rs`. */
+/** Sends requests to `tools/src/bin/ai_sdk.rs`. */
 export function ask(questions) {
   const input = questions.map(question => `${JSON.stringify(question)}\n`).join('');
-  const done = spawnSync(example, [], { input, maxBuffer: 1 << 30 });
+  const done = spawnSync(aiSdk, [], { input, maxBuffer: 1 << 30 });
   const answers = done.stdout?.toString().split('\n').filter(Boolean).map(line => JSON.parse(line)) ?? [];
   if (done.status !== 0 || answers.length !== questions.length) {
     throw new Error(`ai_sdk ended with ${done.status} after ${answers.length} of ${questions.length} answers: ${done.stderr}`);

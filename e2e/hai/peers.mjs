@@ -1,4 +1,4 @@
-// Our side of the comparison: the binary, and the fold of the core as an example program.
+// Our side of the comparison: the binary, and the fold of the core as the helper program `fold`.
 
 import { execFile, spawn } from "node:child_process";
 import fs from "node:fs";
@@ -26,9 +26,9 @@ export function agentwire(args) {
 
 /** What the fold of the core holds after each of the AG-UI streams. */
 export async function folds(streams) {
-  const program = path.join(target, "debug", "examples", "fold");
+  const program = path.join(target, "debug", "fold");
   if (!fs.existsSync(program)) {
-    throw new Error(`${program} is missing: build it with \`cargo build -p agentwire-core --examples\``);
+    throw new Error(`${program} is missing: build it with \`cargo build -p agentwire-tools\``);
   }
   const child = spawn(program, { stdio: ["pipe", "pipe", "inherit"] });
   child.stdin.on("error", () => {});

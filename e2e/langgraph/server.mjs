@@ -93,9 +93,9 @@ export const convert = (bytes, ...options) =>
 
 /** Our run request for what a user interface sends: `{input, assistant, keys?, modes?, state?}`. */
 export async function request(question) {
-  const program = path.join(target, "debug", "examples", "langgraph_request");
+  const program = path.join(target, "debug", "langgraph_request");
   if (!fs.existsSync(program)) {
-    throw new Error(`${program} is missing: build it with \`cargo build -p agentwire-core --examples\``);
+    throw new Error(`${program} is missing: build it with \`cargo build -p agentwire-tools\``);
   }
   return JSON.parse(await run(program, [], JSON.stringify(question)));
 }

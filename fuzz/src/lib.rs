@@ -1,7 +1,7 @@
 //! What must hold for any bytes: one function per fuzz target.
 //!
-//! `fuzz_targets/` hands these to libfuzzer, which needs a nightly toolchain; the example `fuzz_smoke` of
-//! `agentwire-core` includes this file and runs the same functions on the stable one. A target panics when a
+//! `fuzz_targets/` hands these to libfuzzer, which needs a nightly toolchain; `tools/src/bin/fuzz_smoke.rs`
+//! includes this file and runs the same functions on the stable one. A target panics when a
 //! property does not hold.
 //!
 //! The first two bytes of an input steer the target (framing, leniency, where the bytes are cut, the bound on

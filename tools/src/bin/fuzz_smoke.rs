@@ -119,7 +119,7 @@ fn report(name: &str, input: &[u8], reason: &(dyn std::any::Any + Send)) {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Every target with the fixtures it starts from.
