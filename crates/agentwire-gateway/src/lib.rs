@@ -13,6 +13,7 @@ mod run;
 pub mod settings;
 mod stream;
 mod thread;
+mod timestamp;
 #[cfg(feature = "upstreams")]
 pub mod upstream;
 
@@ -21,7 +22,7 @@ pub use agentwire_core::codes;
 pub use agentwire_store as store;
 
 pub use self::{
-    error::{ApiError, Truncation, UpstreamError, UpstreamErrorKind, UpstreamTimeout},
+    error::{ApiError, Stopped, Truncation, UpstreamError, UpstreamErrorKind, UpstreamTimeout},
     gateway::{AgentConfig, AgentRegistry, Builder, Gateway},
     http::serve,
     ops::instance_lock::InstanceLock,

@@ -43,7 +43,7 @@ pub use self::{
     native::{NativeData, NativeEvent, NativeHooks, Translation},
 };
 use crate::{
-    error::UpstreamError,
+    error::{Stopped, UpstreamError},
     settings::{RunLimits, Timeouts},
 };
 
@@ -277,11 +277,6 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BuildError(pub(crate) String);
-
-/// The run was stopped; its events are not read any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the run was stopped")]
-pub struct Stopped;
 
 /// The sink of an agent's events. Sending waits while the log is behind, so that a fast agent cannot fill the memory.
 #[derive(Clone, Debug)]

@@ -14,6 +14,11 @@ pub use self::{
 };
 pub(crate) use self::{api::ResponseCode, run::RunFailure};
 
+/// The run was stopped; its events are not read any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the run was stopped")]
+pub struct Stopped;
+
 /// The causes of an error, the direct one first.
 pub(crate) fn sources<'e>(error: &'e dyn Error) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     std::iter::successors(error.source(), |&error| error.source())

@@ -2,8 +2,9 @@
 
 use agentwire_store::StoreError;
 
+use super::Stopped;
 use super::{ApiError, UpstreamError, UpstreamErrorKind};
-use crate::{agent::Stopped, codes};
+use crate::codes;
 
 /// The reason why a run ends with RUN_ERROR.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

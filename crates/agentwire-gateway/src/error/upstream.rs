@@ -5,7 +5,8 @@ use std::{borrow::Cow, error::Error, fmt, time::Duration};
 use agentwire_core::framing::FrameProblem;
 use axum::http::StatusCode;
 
-use crate::{agent::Stopped, codes};
+use super::Stopped;
+use crate::codes;
 
 /// The reason why an agent or a hook could not finish its part of a run.
 ///

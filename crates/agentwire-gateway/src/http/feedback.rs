@@ -9,12 +9,7 @@ use super::{
     json,
     request::{ApiRequest, JsonRequest},
 };
-use crate::{
-    codes,
-    error::ApiError,
-    human::{feedback, pending::iso},
-    stream::log_codec,
-};
+use crate::{codes, error::ApiError, human::feedback, stream::log_codec, timestamp::iso};
 
 /// The most items of one page.
 const PAGE: usize = 200;

@@ -7,11 +7,7 @@ use serde_json::json;
 
 use super::{cursor::Cursor, json, request::ApiRequest, response, start::cursor_of_run};
 use crate::{
-    agent::PauseMode,
-    codes,
-    error::ApiError,
-    human::pending::{self, iso},
-    stream::live::Command,
+    agent::PauseMode, codes, error::ApiError, human::pending, stream::live::Command, timestamp::iso,
 };
 
 /// `GET /runs/{run}`: the status of a run.

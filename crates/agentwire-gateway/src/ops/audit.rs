@@ -21,7 +21,7 @@ use agentwire_store::Owner;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{error::ApiError, human::pending::iso};
+use crate::{error::ApiError, timestamp::iso};
 
 /// Records that may wait for the disk; beyond that, requests wait (backpressure).
 const QUEUE: usize = 1024;

@@ -2,8 +2,7 @@
 
 use agentwire_core::{json::Unfit, patch::PatchError};
 
-use super::super::Stopped;
-use crate::error::{UpstreamError, UpstreamErrorKind, causes};
+use crate::error::{Stopped, UpstreamError, UpstreamErrorKind, causes};
 
 /// Any error of an agent; `?` converts every error to it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -41,7 +41,8 @@ pub use self::{
     span::{NewSubagent, Step, Subagent},
     text::{Reasoning, TextMessage},
 };
-use super::{EventSink, Request, Stopped};
+use super::{EventSink, Request};
+use crate::error::Stopped;
 
 /// Emits the events of one run. Cheap to clone; several tasks may use clones at the same time.
 ///
