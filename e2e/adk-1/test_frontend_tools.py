@@ -1,4 +1,4 @@
-"""The toolset in a runner of ADK 1.x: the same tests."""
+"""The toolset tests in a runner of ADK 1.x."""
 
 import importlib.util
 import pathlib

@@ -1,5 +1,5 @@
 // The real peers: `adk api_server` with a scripted model on one side, the official AG-UI client on the other,
-// and our requests and our translation between them.
+// and agentwire's requests and conversion between them.
 
 import { execFile, spawn } from "node:child_process";
 import fs from "node:fs";
@@ -23,9 +23,9 @@ const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CA
 const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
 const adkRequest = path.join(target, "debug", "adk_request");
 
-/** The last lines of a server's output, for a test that cannot go on. */
+/** Number of characters of a server's output that a failed start shows. */
 const TAIL = 4000;
-/** ADK imports for seconds, and longer on a machine that is busy with other suites. */
+/** ADK takes seconds to import, and longer while other suites are running. */
 const START_LIMIT_MS = 300_000;
 
 function need(file, hint) {
@@ -33,7 +33,7 @@ function need(file, hint) {
   return file;
 }
 
-/** Starts `adk api_server` on a free port of the loopback; ends it by its process id. */
+/** Starts `adk api_server` on a free loopback port; stops it by its process id. */
 export async function startServer() {
   const adk = need(path.join(target, "venv", suite, "bin", "adk"), `run \`e2e/run ${suite}\` once, which installs it`);
   const port = await freePort();
@@ -93,7 +93,7 @@ export async function ask(question) {
   return JSON.parse(stdout);
 }
 
-/** Sends a request that `adk::input` has made. */
+/** Sends a request that `adk::input` has built. */
 export async function send(server, { method, path: where, body }) {
   const init = { method, headers: body ? { "content-type": "application/json" } : {} };
   return fetch(server.url + where, { ...init, body: body ? JSON.stringify(body) : undefined });
@@ -104,7 +104,7 @@ export async function convert(body, ...options) {
   return run(binary, ["convert", "--from", "adk", "--to", "ag-ui", ...options, "-"], body);
 }
 
-/** A conversation as a user interface holds it: the official client, a session of the real server. */
+/** A conversation of a user interface: the official client and a session of the real server. */
 export class Conversation {
   constructor(server, threadId) {
     this.server = server;
@@ -114,7 +114,7 @@ export class Conversation {
     this.runs = 0;
   }
 
-  /** What the gateway would know: the session, created if need be. */
+  /** The session as the gateway would know it, created if missing. */
   async session(input) {
     let response = await send(this.server, await ask({ call: "get_session", input }));
     if (response.status === 404) {
@@ -125,7 +125,7 @@ export class Conversation {
     return ask({ call: "session", body: await response.text() });
   }
 
-  /** Runs the agent; gives the events as the client has accepted them. */
+  /** Runs the agent; returns the events that the client accepted. */
   async run(text, { tools = [], resume, options = [], context = [] } = {}) {
     this.runs += 1;
     const runId = `run-${this.runs}`;
@@ -161,7 +161,7 @@ export class Conversation {
     return events;
   }
 
-  /** The messages that ADK has stored, as `adk::input` reads them. */
+  /** The messages stored by ADK, as read by `adk::input`. */
   async stored() {
     const response = await send(this.server, await ask({ call: "get_session", input: this.input() }));
     return ask({ call: "session", body: await response.text() });

@@ -1,11 +1,11 @@
-// A real `adk api_server`, our requests to it, our translation of its answers, and the official client behind.
+// A real `adk api_server`, agentwire's requests to it, the conversion of its responses, and the official client.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
 import { Conversation, ask, convert, custom, of, said, send, startServer, suite } from "./peers.mjs";
 
-/** 1.x names no class in its error frames, and raises where 2.x tells the model. */
+/** 1.x names no class in its error frames, and raises where 2.x reports the error to the model. */
 const first = suite === "adk-1";
 
 let server;
@@ -17,7 +17,7 @@ after(() => server?.close());
 const talk = (name) => new Conversation(server, name);
 const last = (events) => events.at(-1);
 
-/** What a message says, without what only one side can know: its id, and who spoke. */
+/** The content of a message without the fields that only one side has: id and author. */
 const content = (messages) =>
   messages.map(({ role, content, toolCalls, toolCallId }) => ({
     role,
@@ -29,10 +29,10 @@ const content = (messages) =>
 async function agrees(conversation) {
   const { messages } = await conversation.stored();
   const shown = conversation.agent.messages.filter((message) => message.role !== "activity");
-  assert.deepEqual(content(shown), content(messages), "the client holds what ADK has stored");
+  assert.deepEqual(content(shown), content(messages), "the client has the messages that ADK has stored");
 }
 
-test("text is streamed and said once", async () => {
+test("streamed text appears once", async () => {
   const conversation = talk("text");
   const events = await conversation.run("hello there");
   assert.equal(said(events), "You said : hello there");
@@ -42,13 +42,13 @@ test("text is streamed and said once", async () => {
   await agrees(conversation);
 });
 
-test("a long answer arrives whole", async () => {
+test("a long response arrives whole", async () => {
   const events = await talk("long").run("long 500");
   assert.equal(of(events, "TEXT_MESSAGE_CONTENT").length, 500);
   assert.ok(said(events).endsWith("word0498 end."));
 });
 
-test("tools run once, alone and in parallel", async () => {
+test("tools run once, sequentially and in parallel", async () => {
   const conversation = talk("tools");
   let events = await conversation.run("weather");
   assert.deepEqual(of(events, "TOOL_CALL_START").map((event) => event.toolCallName), ["get_weather"]);
@@ -59,7 +59,7 @@ test("tools run once, alone and in parallel", async () => {
   await agrees(conversation);
 });
 
-test("a long-running tool waits, the model speaks on, and the answer resumes it", async () => {
+test("a long-running tool is pending while the model continues, and the answer resumes it", async () => {
   const conversation = talk("approval");
   const events = await conversation.run("please approve");
   assert.match(said(events), /^I need approval\. ask_for_approval said .*pending/);
@@ -75,20 +75,20 @@ test("a long-running tool waits, the model speaks on, and the answer resumes it"
   assert.equal((await conversation.stored()).waiting.length, 0);
 });
 
-test("several questions wait and are answered in one run", async () => {
+test("several pending questions are answered in one run", async () => {
   const conversation = talk("twice");
   const events = await conversation.run("twice");
   const { interrupts } = last(events).outcome;
   assert.deepEqual(interrupts.map((interrupt) => interrupt.metadata.name), ["ask_silently", "ask_for_approval"]);
   const resume = interrupts.map(({ id }, index) => ({ interruptId: id, status: "resolved", payload: `answer ${index}` }));
   const resumed = await conversation.run(undefined, { resume });
-  // ADK puts them into an order of its own.
+  // ADK reorders them.
   assert.match(said(resumed), /ask_silently said .*answer 0/);
   assert.match(said(resumed), /ask_for_approval said .*answer 1/);
 });
 
 for (const approved of [true, false]) {
-  test(`a confirmation is ${approved ? "given" : "refused"}`, async () => {
+  test(`a confirmation is ${approved ? "approved" : "rejected"}`, async () => {
     const conversation = talk(`confirm-${approved}`);
     const events = await conversation.run("confirm it");
     const [interrupt] = last(events).outcome.interrupts;
@@ -108,14 +108,14 @@ for (const approved of [true, false]) {
   });
 }
 
-test("an abandoned confirmation is a refusal", async () => {
+test("an abandoned confirmation counts as rejected", async () => {
   const conversation = talk("confirm-cancelled");
   const [interrupt] = last(await conversation.run("confirm it")).outcome.interrupts;
   const resumed = await conversation.run(undefined, { resume: [{ interruptId: interrupt.id, status: "cancelled" }] });
   assert.match(of(resumed, "TOOL_CALL_RESULT")[0].content, /rejected/);
 });
 
-test("a tool of the user interface is called, answered and gone with its run", async () => {
+test("a front-end tool is called, gets a result, and is removed with its run", async () => {
   const conversation = talk("frontend");
   const pick = { name: "pick_colour", description: "Picks.", parameters: { type: "object", properties: { of: { type: "array" } } } };
   const context = [{ description: "page", value: "/cart" }];
@@ -129,7 +129,7 @@ test("a tool of the user interface is called, answered and gone with its run", a
   assert.deepEqual((await conversation.stored()).waiting, [
     { id: call.toolCallId, name: "pick_colour", arguments: { of: ["red", "blue"] } },
   ]);
-  // `convert` does not know the request, so the call shows as an interrupt; the answer may be a tool message.
+  // `convert` does not know the request, so the call appears as an interrupt; the answer may be a tool message.
   conversation.agent.messages.push({ id: "t1", role: "tool", toolCallId: call.toolCallId, content: "blue" });
   const resume = [{ interruptId: call.toolCallId, status: "resolved", payload: "blue" }];
   conversation.agent.pendingInterrupts = [];
@@ -140,7 +140,7 @@ test("a tool of the user interface is called, answered and gone with its run", a
   assert.equal(conversation.agent.state["agentwire:tools"], undefined, "no client sees our keys");
 });
 
-test("state travels both ways", async () => {
+test("state is sent in both directions", async () => {
   const conversation = talk("state");
   conversation.agent.state = { mine: 1, "user:shared": 2 };
   const events = await conversation.run("state please");
@@ -159,7 +159,7 @@ test("state travels both ways", async () => {
   assert.equal((await ask({ call: "session", body: await patched.text() })).state.mine, 3);
 });
 
-test("artifacts are announced once and can be fetched", async () => {
+test("artifacts are announced once and can be downloaded", async () => {
   const conversation = talk("artifact");
   const events = await conversation.run("artifact please");
   assert.deepEqual(custom(events, "adk.artifact"), [{ filename: "report.txt", version: 0 }]);
@@ -170,7 +170,7 @@ test("artifacts are announced once and can be fetched", async () => {
   assert.equal(Buffer.from((await one.json()).inlineData.data, "base64url").toString(), "hello");
 });
 
-test("thoughts are reasoning with their signature, never the answer", async () => {
+test("thoughts become reasoning with their signature, never text", async () => {
   const conversation = talk("think");
   const events = await conversation.run("think");
   assert.equal(said(events), "Hello!");
@@ -179,7 +179,7 @@ test("thoughts are reasoning with their signature, never the answer", async () =
   assert.deepEqual([...Buffer.from(signature.encryptedValue, "base64url")], [0xfb, 0xff]);
 });
 
-test("media go both ways in their own alphabets", async () => {
+test("media is converted in both directions, each in its own base64 alphabet", async () => {
   const conversation = talk("media");
   const bytes = Buffer.from([0xfb, 0xef, 0xbe]);
   const source = { type: "data", value: bytes.toString("base64"), mimeType: "image/png" };
@@ -190,7 +190,7 @@ test("media go both ways in their own alphabets", async () => {
   assert.equal(drawn[0].content.source.value, "++++");
 });
 
-test("a text that a guardrail rewrites is corrected, not doubled", async () => {
+test("a text rewritten by a guardrail is corrected, not duplicated", async () => {
   const conversation = talk("rewrite");
   await conversation.run("hello");
   const events = await conversation.run("rewrite");
@@ -205,7 +205,7 @@ for (const [keyword, code, text] of [
   ["raise", first ? "UPSTREAM_ERROR" : "FileNotFoundError", ""],
   ["block", "SAFETY", "I was "],
 ]) {
-  test(`a run that ends with ${code} (${keyword}) fails once and keeps what was said`, async () => {
+  test(`a run that ends with ${code} (${keyword}) fails once and keeps its partial text`, async () => {
     const events = await talk(`error-${keyword}`).run(keyword);
     assert.equal(said(events), text);
     assert.equal(of(events, "RUN_ERROR").length, 1);
@@ -214,24 +214,24 @@ for (const [keyword, code, text] of [
   });
 }
 
-test("an unknown tool is told to the model, or ends the run", async () => {
+test("an unknown tool is reported to the model, or ends the run", async () => {
   const events = await talk("unknown-tool").run("unknown");
   assert.equal(last(events).type, first ? "RUN_ERROR" : "RUN_FINISHED");
   assert.equal(of(events, "TOOL_CALL_RESULT").length, first ? 0 : 1);
 });
 
-test("what the server refuses is one clear error", async () => {
+test("an error response of the server becomes one clear error", async () => {
   const input = { threadId: "nobody", runId: "r", messages: [{ id: "u", role: "user", content: "hi" }], tools: [], context: [] };
   const refused = await send(server, await ask({ call: "run", input }));
   assert.equal(refused.status, 404);
   const made = await convert(Buffer.from(await refused.arrayBuffer()));
   assert.match(made.stdout.toString(), /"type":"RUN_ERROR","message":"Session not found: nobody","code":"UPSTREAM_REFUSED"/);
-  if (first) return; // Answers an unknown app with a plain 500, which never becomes a stream.
+  if (first) return; // 1.x responds to an unknown app with a plain 500, which never becomes a stream.
   const wrong = await send(server, await ask({ app: "nope", call: "run", input }));
   assert.match((await convert(Buffer.from(await wrong.arrayBuffer()))).stdout.toString(), /RUN_ERROR/);
 });
 
-test("an answer to nothing never reaches the server", async () => {
+test("an answer without a pending item never reaches the server", async () => {
   const conversation = talk("nothing");
   await conversation.run("hi");
   conversation.agent.messages.push({ id: "t", role: "tool", toolCallId: "c-unknown", content: "x" });
@@ -250,7 +250,7 @@ test("sessions are listed and deleted", async () => {
   assert.ok(!(await list()).includes("to delete?"));
 });
 
-test("an answer that is not streamed reads the same", async () => {
+test("a response that is not streamed reads the same", async () => {
   const conversation = talk("whole");
   await conversation.session({ ...conversation.input() });
   const { body } = await ask({ call: "run", input: { ...conversation.input(), messages: [{ id: "u", role: "user", content: "weather" }] } });

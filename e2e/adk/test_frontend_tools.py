@@ -1,4 +1,4 @@
-"""The toolset for tools of the user interface, in a real ADK runner."""
+"""The toolset for front-end tools, in a real ADK runner."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def get_weather(city: str) -> dict:
 
 
 class Bench:
-    """One agent that is shared by many sessions, as on a server."""
+    """One agent shared by many sessions, as on a server."""
 
     def __init__(self, script, toolset=None):
         self.requests = []
@@ -51,7 +51,7 @@ class Bench:
         return [event async for event in stream]
 
     def offered(self):
-        """Which tools each request to the model has offered."""
+        """The tools offered by each request to the model."""
         return [
             sorted(f.name for tool in request.config.tools or [] for f in tool.function_declarations or [])
             for request in self.requests
@@ -67,7 +67,7 @@ def answer(event, response):
     return [types.Part(function_response=types.FunctionResponse(id=function.id, name=function.name, response=response))]
 
 
-def test_a_tool_of_the_user_interface_is_called_and_answered():
+def test_a_front_end_tool_is_called_and_gets_a_result():
     def script(request):
         last = request.contents[-1].parts[-1]
         if last.function_response:
@@ -93,7 +93,7 @@ def test_a_tool_of_the_user_interface_is_called_and_answered():
     assert declaration.parameters_json_schema["properties"]["of"]["type"] == "array"
 
 
-def test_each_run_has_its_own_tools_and_the_agent_stays_as_it_is():
+def test_each_run_has_its_own_tools_and_the_agent_is_unchanged():
     bench = Bench(lambda request: words("ok"))
     before = list(bench.agent.tools)
 
@@ -115,7 +115,7 @@ def test_each_run_has_its_own_tools_and_the_agent_stays_as_it_is():
     assert bench.agent.tools == before
 
 
-def test_tools_that_change_while_a_call_waits_are_seen():
+def test_tools_may_change_while_a_call_is_pending():
     def script(request):
         if request.contents[-1].parts[-1].function_response:
             return words("thanks")
@@ -131,7 +131,7 @@ def test_tools_that_change_while_a_call_waits_are_seen():
     assert bench.offered() == [["first", "get_weather"], ["first", "get_weather", "second"]]
 
 
-def test_tools_of_the_agent_win_and_nonsense_is_ignored():
+def test_agent_tools_take_precedence_and_malformed_entries_are_ignored():
     bench = Bench(lambda request: words("ok"))
     reserved = [tool("transfer_to_agent"), tool("set_model_response"), tool("finish_task")]
     nonsense = [tool("get_weather"), *reserved, {"name": ""}, {"name": 7}, "x", None, tool("a"), tool("a")]
@@ -140,7 +140,7 @@ def test_tools_of_the_agent_win_and_nonsense_is_ignored():
     assert bench.offered() == [["a", "bare", "get_weather"], ["get_weather"]]
 
 
-def test_only_allowed_tools_are_offered_and_not_too_many():
+def test_only_allowed_tools_are_offered_up_to_the_limit():
     bench = Bench(lambda request: words("ok"), FrontendTools(only={"a"}))
     asyncio.run(bench.run("s1", say("hi"), {TOOLS_KEY: [tool("a"), tool("b")]}))
     assert bench.offered() == [["a", "get_weather"]]
@@ -149,8 +149,8 @@ def test_only_allowed_tools_are_offered_and_not_too_many():
     assert len(many.offered()[0]) == MAX_TOOLS + 1
 
 
-def test_an_agent_that_is_a_tool_itself_is_offered_none():
-    """It runs to its end in one go, so nobody could answer."""
+def test_an_agent_used_as_a_tool_gets_no_front_end_tools():
+    """It must finish in one turn, so it could not wait for a result."""
     toolset, seen = FrontendTools(), {}
 
     def script(name, *turns):
@@ -178,7 +178,7 @@ def test_an_agent_that_is_a_tool_itself_is_offered_none():
     assert seen == {"outer": [["inner", "pick"]] * 2, "inner": [[]]}
 
 
-def test_a_toolset_that_fails_does_not_take_the_others_along():
+def test_a_failing_toolset_does_not_affect_the_others():
     class Broken(BaseToolset):
         async def get_tools(self, readonly_context=None):
             raise ConnectionError("nobody there")
@@ -196,7 +196,7 @@ def test_a_toolset_that_fails_does_not_take_the_others_along():
     assert [tool.name for tool in asyncio.run(scenario())] == ["a"]
 
 
-def test_the_state_keeps_the_schema_that_came_with_it():
+def test_the_schema_in_the_state_is_not_modified():
     state = {TOOLS_KEY: [tool("a", x={"type": "string"})]}
 
     async def scenario():

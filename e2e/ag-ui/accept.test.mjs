@@ -1,4 +1,4 @@
-// Whatever we are given, the official clients accept what `agentwire convert` makes of it.
+// The official clients accept the output of `agentwire convert` for every input.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -38,8 +38,8 @@ for (const { name, format, file } of fixtures()) {
   }
 }
 
-test("a binary answer under any other content type is not seen as binary", async () => {
-  // Guards the test above: if the client fell back to SSE, it would accept anything.
+test("a binary response under any other content type is not read as binary", async () => {
+  // Validates the test above: if the client fell back to SSE, it would accept any bytes.
   const made = await agentwire(["convert", "--from", "ag-ui", "--to", "ag-ui-proto", "-"], 'data: {"type":"RUN_ERROR","message":"x"}\n\n');
   const { events } = await officialClient({ body: made.stdout, type: SSE });
   assert.equal(events.length, 0);

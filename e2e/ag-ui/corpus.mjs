@@ -1,10 +1,10 @@
-// Streams for the comparison with the official client: valid ones, ones that are wrong in a known way, and soup.
+// Streams for the comparison with the official client: valid ones, ones with a known error, and random events.
 //
-// Everything follows from the seed, so a stream that is found wanting can be found again by its number.
+// All streams are derived from the seed, so a failing stream can be reproduced by its number.
 
 import { EVENTS, anyJson, randomness, value } from "./schema.mjs";
 
-/** Small pools of ids, shared by everything, so that events meet (and mistake) each other. */
+/** Small shared pools of ids, so that events refer to each other, rightly and wrongly. */
 const SHARED = {
   text: ["m1", "m2", "m3", ""], reasoning: ["m1", "m2", "m3", ""], activity: ["m1", "m2", "m3", ""], result: ["m1", "m2", "m3", ""],
   call: ["c1", "c2", "c3", "m1"],
@@ -12,11 +12,11 @@ const SHARED = {
 const SUBAGENTS = ["s1", "s2", ""];
 const STEPS = ["plan", "act"];
 
-/** Ids as an orderly producer gives them: never the same for two things. */
+/** Ids of an orderly producer: never reused. */
 const tidy = (run) =>
   Object.fromEntries(Object.keys(SHARED).map((kind) => [kind, [1, 2, 3].map((number) => `${run}-${kind}-${number}`)]));
 
-/** Whose ids the `messageId` of an event is. */
+/** The kind of id that an event's `messageId` is. */
 const kindOf = (type) =>
   type.startsWith("REASONING") ? "reasoning" : type.startsWith("ACTIVITY") ? "activity" : type === "TOOL_CALL_RESULT" ? "result" : "text";
 
@@ -29,17 +29,17 @@ function chooser(random, overrides, ids, type) {
   };
   return (name, schema) => {
     if (name in overrides) return overrides[name];
-    // `delta` is a patch on STATE_DELTA.
+    // `delta` is a patch in STATE_DELTA.
     if (name === "delta" && !schema.safeParse("text").success) return undefined;
     return name in pools ? random.pick(pools[name]) : undefined;
   };
 }
 
-/** One event of a type, random but well formed. */
+/** One random, well-formed event of a type. */
 export const anyEvent = (type, random, overrides = {}, fill = 0.15, ids = SHARED) =>
   value(EVENTS.get(type), random, { choose: chooser(random, overrides, ids, type), fill });
 
-/** Follows what is open, so that it can tell valid events from others. */
+/** Tracks open messages, calls and steps, so that it can distinguish valid events from invalid ones. */
 class Producer {
   constructor(random, orderly) {
     this.random = random;
@@ -53,7 +53,7 @@ class Producer {
     return event;
   }
 
-  /** Gives the messages of a list ids of their own, those that the stream uses where it can. */
+  /** Gives the messages of a list unique ids; ids of the stream where possible. */
   tidyMessages(messages) {
     const { random, ids, events } = this;
     const used = new Set();
@@ -106,7 +106,7 @@ class Producer {
     }
   }
 
-  /** A tag that agrees with the owner: the owner's, or none. */
+  /** A tag that agrees with the owner: the owner's tag, or none. */
   tagged(event, owner, always = false) {
     delete event.subagentRunId;
     if (owner !== undefined && (always || this.random.chance(0.5))) event.subagentRunId = owner;
@@ -246,7 +246,7 @@ class Producer {
     random.pick(moves)();
   }
 
-  /** A message or call as shorthands, begun and ended by what stands around it. */
+  /** A message or call in shorthand, started and ended by the surrounding events. */
   chunks() {
     const { random } = this;
     const [type, id, extra] = random.pick([
@@ -254,7 +254,7 @@ class Producer {
       ["TOOL_CALL_CHUNK", "toolCallId", { toolCallName: "f" }],
       ["REASONING_MESSAGE_CHUNK", "messageId", {}],
     ]);
-    // An id of their own: chunks and explicit events of one id would end each other.
+    // Separate ids: chunks and explicit events of one id would end each other.
     const own = `k${this.events.length}`;
     this.events.push({ type, [id]: own, ...extra, delta: random.pick(["", "a", "é"]) });
     for (let count = random.below(3); count > 0; count -= 1) {
@@ -278,7 +278,7 @@ class Producer {
   }
 }
 
-/** A stream that breaks no rule, of one run or several. */
+/** A valid stream of one or more runs. */
 export function validStream(random, orderly = false) {
   const producer = new Producer(random, orderly);
   const runs = random.pick([1, 1, 1, 2, 3]);
@@ -286,7 +286,7 @@ export function validStream(random, orderly = false) {
   return producer.events;
 }
 
-/** Events in no order at all, inside a run or not. */
+/** Events in random order, inside a run or not. */
 function soup(random) {
   const types = [...EVENTS.keys()];
   const events = Array.from({ length: 1 + random.below(12) }, () => anyEvent(random.pick(types), random));
@@ -295,7 +295,7 @@ function soup(random) {
   return events;
 }
 
-/** Every place inside a JSON value, as the object or list that holds it and the key. */
+/** Every position inside a JSON value, as the containing object or list and the key. */
 function places(holder, found = []) {
   for (const key of Object.keys(holder)) {
     found.push([holder, Array.isArray(holder) ? Number(key) : key]);
@@ -306,7 +306,7 @@ function places(holder, found = []) {
 
 const WRONG = [null, true, 0, 1.5, -1, "", "text", [], {}, [null], { type: "text" }, { type: "success" }, 1e300, "1.0"];
 
-/** Ways to spoil a list of events. */
+/** Mutations of a list of events. */
 const EVENT_MUTATIONS = {
   drop: (events, random) => void events.splice(random.below(events.length), 1),
   duplicate(events, random) {
@@ -356,7 +356,7 @@ const EVENT_MUTATIONS = {
     const name = random.pick(["timestamp", "rawEvent", "metadata", "subagentRunId", "role", "name", "parentMessageId", "result", "outcome", "usage", "code", "replace", "source", "input", "protocolVersion", "parentRunId", "description"]);
     event[name] = null;
   },
-  /** A media part as 0.x had it, with the nulls that its Python servers sent, or worse. */
+  /** A media part of 0.x, with the nulls that its Python servers sent, or malformed. */
   binaryPart(events, random) {
     const some = (...values) => random.pick([...values, null, undefined]);
     const part = {
@@ -376,7 +376,7 @@ const EVENT_MUTATIONS = {
   },
 };
 
-/** Ways to spoil the text of a body. */
+/** Mutations of the text of a body. */
 const TEXT_MUTATIONS = {
   cut: (text, random) => text.slice(0, random.below(text.length + 1)),
   dropCharacter: (text, random) => {
@@ -392,7 +392,7 @@ const TEXT_MUTATIONS = {
   fields: (text, random) => random.pick([": comment\n\n", "event: x\nid: 1\nretry: 5\n\n", "nonsense\n\n", "\n\n\n", ":\n", "id\n\n"]) + text,
 };
 
-/** Valid streams whose ids are never used for two things, numbered. */
+/** Valid streams without reused ids, numbered. */
 export function* orderlyStreams(seed, count) {
   for (let number = 0; number < count; number += 1) {
     const events = validStream(randomness(seed * 1_000_003 + number), true);

@@ -1,4 +1,4 @@
-// Messages and state are what the official client holds after the same stream, whole, compacted or joined in the middle.
+// The fold builds the same messages and state as the official client: for whole, compacted and late-joined streams.
 
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
@@ -11,7 +11,7 @@ const SEED = Number(process.env.SEED ?? 21);
 const COUNT = Number(process.env.COUNT ?? 2500);
 const SHOWN = 5;
 
-/** Half a surrogate pair has no UTF-8 form, and a retired event has no id: each side makes one up. */
+/** An unpaired surrogate has no UTF-8 form, and a retired event has no id: each side generates one. */
 const settle = (json) =>
   JSON.parse(JSON.stringify(json), (_, one) => {
     if (typeof one !== "string") return one;
@@ -19,10 +19,10 @@ const settle = (json) =>
     return one.toWellFormed();
   });
 
-/** What a client holds in the end. */
+/** The client's final messages and state. */
 const held = ({ agent }) => settle({ messages: agent.messages, state: agent.state });
 
-/** The same for a stream that we wrote, which keeps unknown properties in the metadata key `agentwire`. */
+/** The same for a stream written by agentwire, which keeps unknown properties in the metadata key `agentwire`. */
 const heldOfOurs = (client) =>
   JSON.parse(JSON.stringify(held(client)), (_, one) => {
     if (typeof one?.metadata !== "object" || one.metadata === null) return one;
@@ -73,7 +73,7 @@ before(async () => {
   cases.forEach((one, index) => (one.fold = folds[index]));
 });
 
-/** Compares something of every case and shows the first that differ. */
+/** Compares one aspect of every case and shows the first differences. */
 async function compare(look) {
   const problems = [];
   for (const one of cases) {
@@ -88,7 +88,7 @@ async function compare(look) {
 }
 
 describe("the fold", () => {
-  test("has enough streams to tell", () => {
+  test("has enough streams for a meaningful comparison", () => {
     assert.ok(cases.length > COUNT / 5, `${cases.length} streams are valid`);
   });
 
@@ -98,27 +98,27 @@ describe("the fold", () => {
   test("builds the client's state", () =>
     compare(({ fold, official }) => ({ ours: settle(fold.state), theirs: held(official).state })));
 
-  test("holds the client's open interrupts", () =>
+  test("has the client's open interrupts", () =>
     compare(({ fold, official }) => ({ ours: fold.interrupts, theirs: official.agent.pendingInterrupts.map(({ id }) => id) })));
 
-  test("names the client's pending tool calls", () =>
+  test("has the client's pending tool calls", () =>
     compare(({ fold, official }) => {
       const last = official.events.at(-1);
       return last.type === "RUN_FINISHED" && official.pending ? { ours: fold.pending, theirs: official.pending } : null;
     }));
 
-  /** Runs a stream of ours through the client and compares with what the original left. */
+  /** Runs a stream written by agentwire through the client and compares the result with the original's. */
   const again = async (body, official) => {
     const client = await officialClient({ body });
     return { ours: client.accepted ? heldOfOurs(client) : client.reason, theirs: heldOfOurs(official), stream: body };
   };
 
-  test("is the same for a stored stream that was compacted", () =>
+  test("is the same for a stored stream after compaction", () =>
     compare(({ fold, official }) => again(fold.compacted, official)));
 
   for (const [index, place] of ["the first event", "half of the events", "all events but one"].entries()) {
-    test(`is the same for a reader who comes in after ${place}`, () =>
-      // An id that was used for two things leaves a client that comes late with one owner for both.
+    test(`is the same for a reader that joins after ${place}`, () =>
+      // If an id was reused, a client that joins late has one owner for both uses.
       compare(({ fold, official, orderly }) => (orderly ? again(fold.joins[index], official) : null)));
   }
 });

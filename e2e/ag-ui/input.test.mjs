@@ -1,4 +1,4 @@
-// Requests: we read what the official clients send, and what we write satisfies the official schema.
+// Requests: agentwire reads the requests of the official clients, and its own requests satisfy the official schema.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -13,7 +13,7 @@ import { INPUT, randomness, value, variants } from "./schema.mjs";
 const plain = (json) => JSON.parse(JSON.stringify(json));
 const RUN = sse([{ type: "RUN_STARTED", threadId: "t1", runId: "r1" }, { type: "RUN_FINISHED", threadId: "t1", runId: "r1" }]);
 
-/** The bodies that a client sends while it does `work`. */
+/** The request bodies that a client sends during `work`. */
 async function sent(answer, work) {
   const bodies = [];
   const server = await serve(async (_, body) => {
@@ -28,11 +28,11 @@ async function sent(answer, work) {
   return bodies;
 }
 
-/** Half a surrogate pair has no UTF-8 form; it reaches us as U+FFFD. */
+/** An unpaired surrogate has no UTF-8 form; it arrives as U+FFFD. */
 const wellFormed = (json) =>
   JSON.parse(JSON.stringify(json), (_, one) => (typeof one === "string" ? one.toWellFormed() : one));
 
-/** Each request must be read, and written again unchanged but for the version that we declare. */
+/** Each request must be read, and written again unchanged except for the declared version. */
 async function survive(bodies) {
   assert.ok(bodies.length > 0, "the client sent nothing");
   const answers = await tool("run_input", bodies);
@@ -50,7 +50,7 @@ const TOOLS = [
   { name: "bare", description: "" },
 ];
 
-test("client 1.0.0, first run with everything", async () => {
+test("client 1.0.0, first run with all members", async () => {
   const bodies = await sent(RUN, async (url) => {
     const random = randomness(3);
     const messages = Array.from({ length: 60 }, (_, index) => {
@@ -65,7 +65,7 @@ test("client 1.0.0, first run with everything", async () => {
   await survive(bodies);
 });
 
-test("client 1.0.0, the conversation that each of our streams leaves behind", async () => {
+test("client 1.0.0, the conversation after each of our streams", async () => {
   const streams = fixtures().filter(({ name }) => name.startsWith("ag-ui/") && !name.includes("broken"));
   const bodies = [];
   for (const { file } of streams) {
@@ -99,7 +99,7 @@ test("every request that the schema allows", async () => {
   await survive(inputs.filter((input) => input.state !== null));
 });
 
-test("a malformed request is refused with the place", async () => {
+test("a malformed request is rejected with the JSON path", async () => {
   const wrong = [
     [{ runId: "r", messages: [] }, "threadId"],
     [{ threadId: "t", runId: "r" }, "messages"],

@@ -1,6 +1,6 @@
-// Finds a small stream that still shows a disagreement of `verdicts.test.mjs`.
+// Reduces a stream to a small one that still shows a disagreement of `verdicts.test.mjs`.
 //
-//   SEED=1 node minimize.mjs 356 [ag-ui@chunks]     by number; with a profile: one whose output is refused
+//   SEED=1 node minimize.mjs 356 [ag-ui@chunks]     by number; with a profile: a stream whose output is rejected
 //   node minimize.mjs FILE.sse [ag-ui@chunks]
 
 import fs from "node:fs";

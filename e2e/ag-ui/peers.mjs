@@ -6,7 +6,7 @@ import http from "node:http";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 
-// Both clients warn about every tolerated deviation, and a corpus has thousands of them.
+// Both clients warn about every tolerated deviation, and a corpus contains thousands of them.
 process.env.SUPPRESS_TRANSFORMATION_WARNINGS = "1";
 for (const method of ["error", "warn"]) console[method] = () => {};
 
@@ -21,7 +21,7 @@ export const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "d
 export const PROTO = "application/vnd.ag-ui.event+proto";
 export const SSE = "text/event-stream";
 
-/** Runs our command line; gives its exit code and output. */
+/** Runs the command line; returns its exit code and output. */
 export function agentwire(args, input) {
   return new Promise((resolve, reject) => {
     const options = { encoding: "buffer", maxBuffer: 256 << 20, timeout: 600_000 };
@@ -61,7 +61,7 @@ export async function tool(name, requests) {
   return answers;
 }
 
-/** A client that asks for the binary form; the stock one never does. */
+/** A client that requests the binary form; the standard client never does. */
 class BinaryAgent extends HttpAgent {
   requestInit(input) {
     const init = super.requestInit(input);
@@ -70,10 +70,10 @@ class BinaryAgent extends HttpAgent {
 }
 
 /**
- * Runs an official client over a response body and says what came of it.
+ * Runs an official client over a response body and returns the result.
  *
- * `url` reaches a real server; without it the body is handed to the client as a `Response`, which is the same
- * pipeline without the socket.
+ * `url` reaches a real server; without it the client gets the body as a `Response`, which is the same pipeline
+ * without the socket.
  */
 export async function officialClient({ body, type = SSE, url, old = false, threadId = "t1", state }) {
   const Agent = old ? OldHttpAgent : type === PROTO ? BinaryAgent : HttpAgent;
@@ -93,7 +93,7 @@ export async function officialClient({ body, type = SSE, url, old = false, threa
     await agent.runAgent({ runId: "r1" }, watch);
     return { accepted: true, agent, events, pending };
   } catch (error) {
-    // A stream that ends before anything happened is an empty pipeline, not a refusal.
+    // A stream that ends before its first event is an empty pipeline, not a rejection.
     if (error?.name === "EmptyError") return { accepted: true, agent, events };
     return { accepted: false, agent, events, reason: String(error?.message ?? error) };
   } finally {
@@ -101,7 +101,7 @@ export async function officialClient({ body, type = SSE, url, old = false, threa
   }
 }
 
-/** A server on loopback that answers every request with what `handle` gives. */
+/** A loopback server that responds to every request with the result of `handle`. */
 export async function serve(handle) {
   const server = http.createServer((request, response) => {
     const parts = [];
@@ -119,7 +119,7 @@ export async function serve(handle) {
   };
 }
 
-/** Every stream that is checked in: ours, and the captures of every format that can be read. */
+/** Every checked-in stream: the e2e fixtures, and the captures of every readable format. */
 export function fixtures() {
   const found = [];
   const add = (folder, format, keep) => {
@@ -141,7 +141,7 @@ export function fixtures() {
 /** A stream of events as an SSE body. */
 export const sse = (events) => events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join("");
 
-/** The SSE body of one of our own fixtures, whatever it is stored as. */
+/** The SSE body of an e2e fixture, regardless of its stored framing. */
 export function fixtureBody(file) {
   const text = fs.readFileSync(file, "utf8");
   if (!file.endsWith(".jsonl")) return text;

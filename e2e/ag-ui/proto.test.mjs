@@ -1,4 +1,4 @@
-// The binary form is the official one, byte for byte, in both directions.
+// The binary form equals the official one, byte for byte, in both directions.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
@@ -33,7 +33,7 @@ test("every event type is in the sample", () => {
   assert.deepEqual([...new Set(sample.map((event) => event.type))].sort(), [...EVENTS.keys()].sort());
 });
 
-test("our bytes are those of the official encoder", async () => {
+test("the writer produces the bytes of the official encoder", async () => {
   const answers = await tool("proto", sample.map((event) => ({ event })));
   const problems = [];
   answers.forEach((answer, index) => {
@@ -43,7 +43,7 @@ test("our bytes are those of the official encoder", async () => {
   complain(problems, sample.length);
 });
 
-test("we decode to what the official decoder decodes to", async () => {
+test("the reader produces the events of the official decoder", async () => {
   const bytes = sample.map((event) => encode(event));
   const answers = await tool("proto", bytes.map((one) => ({ eventHex: hex(one) })));
   const problems = [];
@@ -56,7 +56,7 @@ test("we decode to what the official decoder decodes to", async () => {
   complain(problems, sample.length);
 });
 
-/** The official verdict on the bytes of one event: `null` when refused, `undefined` when dropped. */
+/** The official verdict on the bytes of one event: `null` if rejected, `undefined` if dropped. */
 async function official(bytes) {
   let event;
   try {
@@ -64,7 +64,7 @@ async function official(bytes) {
   } catch (error) {
     return error.name === "AGUIUnknownEventTypeError" || error.constructor.name === "AGUIUnknownEventTypeError" ? undefined : null;
   }
-  // A double that is no number has no JSON form to compare.
+  // A double that is not a number has no JSON form to compare.
   if (JSON.stringify(event, (_, one) => (typeof one === "number" && !Number.isFinite(one) ? "\u0000nan" : one)).includes("\\u0000nan")) return undefined;
   let out;
   let failed = false;
@@ -72,7 +72,7 @@ async function official(bytes) {
   return failed ? null : plain(out ?? null) ?? undefined;
 }
 
-test("damaged bytes are refused by both or read alike by both", async () => {
+test("damaged bytes are rejected by both or read alike by both", async () => {
   const damaged = [];
   for (let count = 0; count < 6000; count += 1) {
     const bytes = Buffer.from(encode(random.pick(sample)));
@@ -87,9 +87,9 @@ test("damaged bytes are refused by both or read alike by both", async () => {
   for (let index = 0; index < damaged.length; index += 1) {
     const wanted = await official(damaged[index]);
     const ours = answers[index].json ?? null;
-    // Both sides replace bytes that are not UTF-8, but not always by the same number of U+FFFD.
+    // Both sides replace bytes that are not UTF-8, but not always with the same number of U+FFFD.
     const settle = (json) => JSON.parse(JSON.stringify(json).replace(/\ufffd+/g, "\ufffd"));
-    // The official parser takes a stray end of a group for the end of a message; ours refuses such bytes.
+    // The official parser treats a stray end of a group as the end of a message; agentwire rejects such bytes.
     if (answers[index].error?.includes("expected a protobuf message, found other bytes")) continue;
     if (wanted === undefined) continue;
     if (wanted === null ? ours !== null : !isDeepStrictEqual(settle(ours), settle(wanted))) {
@@ -123,7 +123,7 @@ function field(bytes, wanted) {
 }
 
 test("requests have the official binary form too", async () => {
-  // The official package encodes a request only as a part of RUN_STARTED.
+  // The official package encodes a request only as part of RUN_STARTED.
   const inputs = [...variants(INPUT), ...Array.from({ length: 500 }, () => value(INPUT, random, { fill: 0.6 }))]
     .map(plain)
     .map((input) => ({ ...input, protocolVersion: "1.0" }));

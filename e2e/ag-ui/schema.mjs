@@ -1,10 +1,10 @@
-// Values from the official schemas, so that the tests cover every field that the protocol has and none of ours.
+// Values generated from the official schemas, so that the tests cover every field of the protocol and no others.
 
 import * as schemas from "@ag-ui/core/schemas";
 
 const definition = (schema) => schema.def ?? schema._zod.def;
 
-/** The schema inside optional, nullable, default and piped ones. */
+/** The schema inside optional, nullable, default and piped schemas. */
 export function inner(schema) {
   for (;;) {
     const def = definition(schema);
@@ -23,7 +23,7 @@ export const EVENTS = new Map(
 );
 export const INPUT = schemas.RunAgentInputSchema;
 
-/** A small random number generator with a seed (mulberry32). */
+/** A small seeded random number generator (mulberry32). */
 export function randomness(seed) {
   let state = seed >>> 0;
   const next = () => {
@@ -58,7 +58,7 @@ export function anyJson(random, depth = 3) {
   }
 }
 
-/** Any JSON object. Keys that look like array indices are left out: JavaScript would move them to the front. */
+/** Any JSON object. Keys that look like array indices are excluded: JavaScript would move them to the front. */
 export function anyObject(random, depth = 2) {
   const keys = ["", "a", "b", "ключ", "with space", "ag-ui", "type", "toString", "q\"uote"];
   const object = {};
@@ -67,8 +67,8 @@ export function anyObject(random, depth = 2) {
 }
 
 /**
- * A random value that `schema` accepts. `choose` may give the value of a member by its name, or `undefined` to leave
- * it to chance; `fill` is how likely an optional member is there.
+ * A random value that `schema` accepts. `choose` may return the value of a member by its name, or `undefined` for a
+ * random one; `fill` is the probability that an optional member is present.
  */
 export function value(schema, random, { choose = () => undefined, fill = 0.3 } = {}, name = "") {
   const wanted = choose(name, schema);
@@ -121,7 +121,7 @@ const JSON_KINDS = [null, true, false, 0, 1, -1.5, 1e21, 5e-324, 1.7976931348623
 
 /**
  * Values that `schema` accepts, chosen so that every member, every kind of value and every member of every union occurs:
- * the smallest value first, then one variation at a time, then everything at once.
+ * the smallest value first, then one variation at a time, then all members at once.
  */
 export function variants(schema) {
   const optional = isOptional(schema);

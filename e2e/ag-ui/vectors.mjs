@@ -1,9 +1,9 @@
-// Writes the test vectors that the Rust tests check the binary form against, with the official encoder:
+// Writes the test vectors of the Rust tests for the binary form, with the official encoder:
 //
 //   node e2e/ag-ui/vectors.mjs > crates/agentwire-core/src/format/ag_ui/fixtures_proto/vectors.jsonl
 //
-// One line per event: the JSON form, the bytes in hex, and the JSON form that the official decoder gives back where
-// the two differ.
+// One line per event: the JSON form, the bytes in hex, and the JSON form returned by the official decoder where the
+// two differ.
 
 import { isDeepStrictEqual } from "node:util";
 import { fileURLToPath } from "node:url";
@@ -31,7 +31,7 @@ export function vector(event) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  // The messages of a request are those of a snapshot, which has them all; a second copy would double the file.
+  // The messages of a request equal those of a snapshot, which covers them all; a second copy would double the file.
   const kept = events().filter((event) => event.type !== "RUN_STARTED" || event.input?.messages.length !== 1);
   for (const event of kept) console.log(JSON.stringify(vector(event)));
 }

@@ -1,4 +1,4 @@
-// `agentwire check` and the official client agree on what is wrong, and the client accepts what `convert` makes of it.
+// `agentwire check` and the official client agree on violations, and the client accepts the output of `convert`.
 
 import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
@@ -8,7 +8,7 @@ import { PROTO, SSE, agentwire, fixtureBody, fixtures, officialClient, tool } fr
 
 const SEED = Number(process.env.SEED ?? 1);
 const COUNT = Number(process.env.COUNT ?? 3000);
-// A failing corpus shows its first streams, which is enough to start with.
+// Number of failing streams that are shown.
 const SHOWN = 5;
 
 const streams = [
@@ -33,7 +33,7 @@ function complain(problems) {
 }
 
 describe("verdicts", () => {
-  test("what the official client rejects, check rejects", () => {
+  test("check rejects every stream that the official client rejects", () => {
     const problems = [];
     streams.forEach((_, index) => {
       const { violations, malformed } = verdicts[index];
@@ -45,7 +45,7 @@ describe("verdicts", () => {
     complain(problems);
   });
 
-  test("what check rejects by a rule of the client, the official client rejects", () => {
+  test("the official client rejects every stream that check rejects by a rule of the client", () => {
     const problems = [];
     streams.forEach((_, index) => {
       const { violations, malformed } = verdicts[index];
@@ -57,21 +57,21 @@ describe("verdicts", () => {
     complain(problems);
   });
 
-  test("the command line says what the batch says", async () => {
+  test("the command line reports the same as the batch program", async () => {
     // The corpus goes through `tools/src/bin/verdicts.rs`; this test compares that program with the command.
     for (let index = 0; index < Math.min(streams.length, 150); index += 1) {
       const { violations, malformed } = verdicts[index];
       const { code, stdout } = await agentwire(["check", "-"], streams[index].stream);
       const named = violations.map(({ rule, client }) => (client ? rule : `${rule} (spec)`));
       const text = stdout.toString();
-      // The command also tells the framing; damaged text may not look like any.
+      // The command also detects the framing, which may fail for damaged text.
       if (code === 3) continue;
       assert.equal(code, malformed !== null || violations.length > 0 ? 1 : 0, `${streams[index].name}\n${text}`);
       for (const rule of named.slice(0, 20)) assert.ok(text.includes(`: ${rule}: `), `${streams[index].name}: ${rule} is missing in\n${text}`);
     }
   });
 
-  test("the corpus holds enough of both verdicts", () => {
+  test("the corpus contains enough of both verdicts", () => {
     const accepted = officials.filter((official) => official.accepted).length;
     assert.ok(accepted > streams.length / 5 && accepted < (streams.length * 4) / 5, `${accepted} of ${streams.length} are accepted`);
     const rules = new Set(verdicts.flatMap(({ violations }) => violations.map(({ rule }) => rule)));

@@ -1,5 +1,5 @@
 // Every fixture of every reader, in every profile, through every real client: each must accept it with its own
-// validation on, and hold in the end what our fold holds.
+// validation enabled, and end with the same content as agentwire's fold.
 
 import assert from 'node:assert/strict';
 import path from 'node:path';
@@ -10,7 +10,7 @@ const all = fixtures().filter(([, file]) => !file.endsWith('.gz'));
 const question = ([format, path]) => ({ convert: { path, format, options: optionsOf(path).filter(part => part !== '-O') } });
 const converted = ask(all.map(question));
 
-/** Without the keys that the SDK's parser refuses, which our writer leaves out. */
+/** The value without the keys that the SDK's parser rejects, which the writer omits. */
 function safe(value) {
   if (Array.isArray(value)) return value.map(safe);
   if (value === null || typeof value !== 'object') return value;
@@ -27,7 +27,7 @@ function parsed(text, keep) {
 const argumentsOf = text => text.trim() === '' ? {} : parsed(text, value => typeof value !== 'string');
 const inputOf = (event, text) => event.metadata?.aiSdk?.input ?? argumentsOf(text);
 const objects = value => value !== null && typeof value === 'object';
-/** What a result is; a server of the SDK may have said that its text is not what it looks like. */
+/** The value of a tool result; an AI SDK server may have declared another type for its text. */
 const outputOf = (content, metadata) => {
   if (typeof content !== 'string') return 'parts';
   const kind = metadata?.aiSdk?.output;
@@ -37,7 +37,7 @@ const outputOf = (content, metadata) => {
 const spoken = message => ['user', 'system', 'developer'].includes(message.role);
 const turnOf = messages => messages.slice(messages.findLastIndex(spoken) + 1);
 
-/** What a run said: what it streamed, and what our fold, or a snapshot that another one took back, holds beyond that. */
+/** The content of a run: the streamed content, and further content of the fold or of a replaced snapshot. */
 function expected({ lines, messages }) {
   const wanted = { texts: {}, thoughts: {}, calls: {}, results: {} };
   const { texts, thoughts, calls, results } = wanted;
@@ -70,7 +70,7 @@ function expected({ lines, messages }) {
     }
     switch (event.type) {
       case 'RUN_STARTED': event.input?.messages.forEach(know); break;
-      // A client reads no further.
+      // Clients stop reading here.
       case 'RUN_ERROR': return { wanted, history };
       case 'MESSAGES_SNAPSHOT':
         if (said) turnOf(event.messages).forEach(add);
@@ -91,10 +91,10 @@ function expected({ lines, messages }) {
   return { wanted, history };
 }
 
-/** How calls end whose run was stopped or broke, so that no page may run them. */
+/** The error text of calls whose run was cancelled or failed, so that no page runs them. */
 const unsaid = 'the run ended before the tool was called';
 
-/** What a client of version 5 to 7 holds. */
+/** The content of a client of versions 5 to 7. */
 function held(message) {
   const texts = {}, thoughts = {}, calls = {}, results = {};
   for (const part of message?.parts ?? []) {
@@ -109,7 +109,7 @@ function held(message) {
       const name = part.toolName ?? part.type.slice('tool-'.length);
       if (name === 'interrupt' && part.toolCallId.startsWith('interrupt:')) continue;
       assert.notEqual(part.state, 'input-streaming', 'every tool part is complete');
-      // Version 6 keeps what a server could not parse apart.
+      // Version 6 stores input that a server could not parse separately.
       calls[part.toolCallId] = [name, part.input ?? part.rawInput ?? null];
       if (part.errorText === unsaid) {
         calls[part.toolCallId] = [name];
@@ -122,11 +122,11 @@ function held(message) {
   return { texts, thoughts, calls, results };
 }
 
-/** Calls that were told again, or made up, for results without one are no loss. */
+/** Calls that were repeated or synthesized for results without a call are not a loss. */
 function compare(actual, wanted, history) {
   for (const [id, [name]] of Object.entries(actual.calls)) {
     if (!(id in wanted.calls) && (name === 'unknown' || history.has(id))) delete actual.calls[id];
-    // Of half of the arguments, a client holds what it could make of them.
+    // A client holds the parsed prefix of incomplete arguments.
     else if (actual.calls[id].length === 1 && wanted.calls[id]?.[0] === name) actual.calls[id] = wanted.calls[id];
   }
   assert.deepEqual(actual, wanted);
@@ -180,7 +180,7 @@ test('ai 4.3.19 accepts every fixture as ai-sdk@4', async () => {
       const said = (message?.parts ?? []).filter(part => part.type === 'text').map(part => part.text).join('');
       const thought = (message?.parts ?? []).filter(part => part.type === 'reasoning').map(part => part.reasoning).join('');
       assert.equal(said.length, Object.values(wanted.texts).join('').length, 'all text, and nothing else');
-      // Messages speak one after the other here, so each is there in one piece unless it stopped itself.
+      // Messages are written one after the other here, so each is in one piece unless it stopped itself.
       const steps = (message?.parts ?? []).filter(part => part.type === 'step-start').length;
       const opened = id => answer.lines.split(`"type":"TEXT_MESSAGE_START","messageId":${JSON.stringify(id)}`).length - 1;
       if (steps < 2) for (const [id, text] of Object.entries(wanted.texts)) assert.ok(opened(id) > 1 || said.includes(text), text);
@@ -210,7 +210,7 @@ test('ai 4.3.19 accepts every fixture as ai-sdk@4', async () => {
   assert.equal(problems.length, 0, `${problems.length} of ${all.length}\n${problems.slice(0, 10).join('\n')}`);
 });
 
-test('no page runs a call whose run was stopped or broke', async () => {
+test('no page runs a call whose run was cancelled or failed', async () => {
   for (const [index, [, file]] of all.entries()) {
     if (!/\/(tool_stopped|tool_broken)\.jsonl$/.test(file)) continue;
     const told = seen => seen.toolCalls.map(call => call.toolCallId);
@@ -225,7 +225,7 @@ test('no page runs a call whose run was stopped or broke', async () => {
   }
 });
 
-test('the text stream holds the text', () => {
+test('the text stream contains the text', () => {
   for (const answer of converted) {
     const roles = {};
     let length = 0;
@@ -238,7 +238,7 @@ test('the text stream holds the text', () => {
   }
 });
 
-test('one byte at a time changes nothing', async () => {
+test('splitting into single bytes changes nothing', async () => {
   const small = all.map(([, file], index) => [file, converted[index]]).filter(([, answer]) => answer.profiles['5'].length < 20_000).slice(0, 40);
   for (const [file, answer] of small) {
     for (const version of Object.keys(clients)) {

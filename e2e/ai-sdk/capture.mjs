@@ -1,8 +1,8 @@
-// Records what real AI SDK servers send, as fixtures for the readers:
+// Records the streams of real AI SDK servers, as fixtures for the readers:
 //
 //   node e2e/ai-sdk/capture.mjs crates/agentwire-core/src/format/ai_sdk/fixtures/in
 //
-// The models are made of the parts below, so the recordings are the same every time.
+// The models are scripted with the parts below, so the recordings are reproducible.
 
 import fs from 'node:fs';
 import path from 'node:path';
@@ -11,7 +11,7 @@ import { client } from './support.mjs';
 
 const folder = process.argv[2];
 const usage = { inputTokens: 12, outputTokens: 7, totalTokens: 19 };
-// Versions 6 and 7 want usage in parts.
+// Versions 6 and 7 expect usage in parts.
 const usage6 = { inputTokens: { total: 12, noCache: 12, cacheRead: 0, cacheWrite: 0 }, outputTokens: { total: 7, text: 7, reasoning: 0 } };
 
 async function body(response) {
@@ -30,7 +30,7 @@ const streamOf = parts => new ReadableStream({
   },
 });
 
-/** A model that answers its n-th call with the n-th list of parts. */
+/** A model whose n-th response is the n-th list of parts. */
 function model(version, answers) {
   const major = version[0];
   let call = 0;

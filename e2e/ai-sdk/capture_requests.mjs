@@ -1,8 +1,8 @@
-// Records what real AI SDK clients send, as fixtures for the request parser:
+// Records the requests of real AI SDK clients, as fixtures for the request parser:
 //
 //   node e2e/ai-sdk/capture_requests.mjs crates/agentwire-core/src/format/ai_sdk/fixtures/requests
 //
-// The clients are answered with streams that agentwire wrote, so what they hold is what our users' clients hold.
+// The clients receive streams written by agentwire, so their messages are the same as behind a gateway.
 
 import fs from 'node:fs';
 import path from 'node:path';
@@ -11,7 +11,7 @@ import { chatWith, convert, hook4, root, client } from './support.mjs';
 const folder = process.argv[2];
 const runs = path.join(root, 'crates/agentwire-core/src/format/ai_sdk/fixtures/out');
 
-/** A server that answers the n-th request with the n-th run, and keeps the bodies. */
+/** A server that responds to the n-th request with the n-th run, and records the bodies. */
 function server(profile, ...names) {
   const bodies = [];
   const fetch = async (_url, init) => {
@@ -113,7 +113,7 @@ for (const version of ['5.0.216', '6.0.230', '7.0.169']) {
   await hook.do(chat => chat.append({ role: 'user', content: 'where am I' }));
   await hook.do(chat => chat.addToolResult({ toolCallId: 'c1', result: { city: 'Paris' } }));
   const body = bodies[1];
-  // Times are not the same twice.
+  // Times differ between recordings.
   for (const message of body.messages) message.createdAt = '2025-01-01T00:00:00.000Z';
   for (const message of body.messages) if (message.revisionId) message.revisionId = 'client-0';
   save('tool_output.4', body);

@@ -1,4 +1,4 @@
-// History that we write passes the SDK's own validation, and continues.
+// History written by agentwire passes the SDK's own validation, and can be continued.
 
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
@@ -33,7 +33,7 @@ for (const version of ['5.0.216', '5.0.277', '6.0.230', '6.0.326', '7.0.169']) {
     assert.ok(validated > 100, `only ${validated} fixtures have a history`);
   });
 
-  test(`ai ${version} sends our history back, and we understand it`, async () => {
+  test(`ai ${version} sends the history back, and agentwire reads it`, async () => {
     const major = Number(version[0]);
     for (const name of ['tool', 'approval', 'interrupt', 'client_tool', 'carried', 'reasoning', 'state', 'interrupts_mixed']) {
       const file = path.join(kept, 'out', `${name}.jsonl`);
@@ -60,7 +60,7 @@ for (const version of ['5.0.216', '5.0.277', '6.0.230', '6.0.326', '7.0.169']) {
   });
 }
 
-test('a message is continued by the client that holds it', async () => {
+test('a client continues its own message', async () => {
   for (const version of ['5.0.0', '5.0.216', '5.0.277', '6.0.230', '6.0.326', '7.0.169']) {
     const major = version[0];
     for (const file of fs.readdirSync(path.join(kept, 'continued')).filter(name => name.endsWith('.jsonl'))) {

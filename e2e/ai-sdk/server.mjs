@@ -1,7 +1,7 @@
-// A small server of the AI SDK's routes: requests and streams are agentwire's, the agent is a script.
+// A small server with the AI SDK's routes: requests and streams are agentwire's, the agent is scripted.
 //
-// It does what the gateway does, in a hundred lines: parse the body, run the agent, write the run in the profile, keep it for
-// a client that comes back.
+// It does the gateway's job in a hundred lines: parse the body, run the agent, write the run in the profile, keep it for a
+// client that reconnects.
 
 import { spawn } from 'node:child_process';
 import http from 'node:http';
@@ -18,7 +18,7 @@ const call = (id, name, args) => [
   { type: 'TOOL_CALL_END', toolCallId: id },
 ];
 
-/** What the agent says to a request. */
+/** The agent's scripted response to a request. */
 function script(input, number) {
   const last = input.messages.findLast(message => message.role !== 'activity');
   const answers = input.resume ?? [];
@@ -46,7 +46,7 @@ function script(input, number) {
   }
 }
 
-/** Serves one profile; `bytewise` sends every byte on its own, `held` events come at once and the others when a client has come back. */
+/** Serves one profile. `bytewise` sends each byte separately; `held` events are sent at once, the others after a reconnect. */
 export async function serve(profile, { bytewise = false, held = Infinity } = {}) {
   const requests = [];
   const runs = new Map();

@@ -1,4 +1,4 @@
-// Whole conversations between the real clients and a small server of ours.
+// Whole conversations between the real clients and a small test server.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,7 +8,7 @@ import { serve } from './server.mjs';
 const newest = { 5: '5.0.277', 6: '6.0.326', 7: '7.0.169' };
 const profileOf = version => version[0];
 
-/** Waits until the chat is idle, and stays so. */
+/** Waits until the chat is idle and stays idle. */
 async function settled(chat) {
   for (let calm = 0, begun = Date.now(); calm < 5; ) {
     if (Date.now() - begun > PATIENCE_MS) throw new Error(`the chat is still ${chat.status}`);
@@ -25,7 +25,7 @@ async function open(version, server, options = {}) {
 
 const textOf = message => message.parts.filter(part => part.type === 'text').map(part => part.text).join('|');
 const toolOf = (message, id) => message.parts.find(part => part.toolCallId === id);
-/** The name changed in version 5.0.x. */
+/** The method was renamed in version 5.0.x. */
 const answer = (chat, options) => (chat.addToolOutput ?? chat.addToolResult)(options);
 
 for (const version of Object.keys(clients)) {
@@ -41,12 +41,12 @@ for (const version of Object.keys(clients)) {
       assert.deepEqual(chat.messages.map(message => message.id).filter(id => id.startsWith('run-')), ['run-1', 'run-2']);
       assert.equal(textOf(chat.messages[1]), 'You said hello.');
       assert.equal(textOf(chat.messages[3]), 'You said again.');
-      // The ids of the agent's own messages come back with the history.
+      // The ids of the agent's own messages return with the history.
       assert.deepEqual(server.requests[1].input.messages.map(message => message.id), ['client-1', 'm1', chat.messages[2].id]);
     });
   }
 
-  test(`ai ${version}: a tool in the browser answers, and the message goes on`, async t => {
+  test(`ai ${version}: a browser tool returns its result, and the message continues`, async t => {
     const server = await serve(profileOf(version));
     t.after(server.close);
     const ai = await client(version);
@@ -69,7 +69,7 @@ for (const version of Object.keys(clients)) {
     assert.equal(textOf(message), 'You are in Paris.');
   });
 
-  test(`ai ${version}: a run that ends with a tool is not sent again`, async t => {
+  test(`ai ${version}: a run that ends with a tool result is not sent again`, async t => {
     const server = await serve(profileOf(version));
     t.after(server.close);
     const ai = await client(version);
@@ -129,7 +129,7 @@ for (const version of Object.keys(clients)) {
       assert.equal(part.state, approved ? 'output-available' : two ? 'output-denied' : 'output-error');
       if (approved) assert.deepEqual(part.output, { sent: 100 });
       assert.equal(textOf(message), approved ? 'I will pay.|Sent.' : 'I will pay.|Not sent: too much.');
-      // What the client now holds can be sent again.
+      // The client's messages can be sent again.
       if (ai.validateUIMessages) await ai.validateUIMessages({ messages: chat.messages });
       await chat.sendMessage({ text: 'thanks' });
       await settled(chat);
@@ -152,7 +152,7 @@ for (const version of Object.keys(clients)) {
     await settled(chat);
     const texts = chat.messages.at(-1).parts.filter(part => part.type === 'text').map(part => part.text);
     assert.equal(texts.at(-1), whole);
-    // Older builds keep the part that was cut beside the replay; that is theirs, and written down.
+    // Older builds keep the truncated part beside the replay; this is a documented client defect.
     if (Object.values(newest).includes(version)) assert.deepEqual(texts, [whole]);
   });
 
@@ -161,12 +161,12 @@ for (const version of Object.keys(clients)) {
     t.after(server.close);
     const chat = await open(version, server);
     await chat.resumeStream();
-    // The first build forgets to say that it is ready.
+    // The first build does not return to `ready`.
     assert.equal(chat.status, version === '5.0.0' ? 'submitted' : 'ready');
     assert.equal(chat.messages.length, 0);
   });
 
-  test(`ai ${version}: a bad request is told`, async t => {
+  test(`ai ${version}: a bad request is reported`, async t => {
     const server = await serve(profileOf(version));
     t.after(server.close);
     const chat = await open(version, server, { messages: [{ id: 'x', role: 'assistant', parts: [{ type: 'tool-a', toolCallId: 'c', state: 'odd' }] }] });
@@ -176,7 +176,7 @@ for (const version of Object.keys(clients)) {
   });
 }
 
-test('useChat 4: a conversation, a tool in the browser, a payment', async t => {
+test('useChat 4: a conversation, a browser tool, a payment', async t => {
   const server = await serve('4');
   t.after(server.close);
   const hook = await hook4({

@@ -1,4 +1,4 @@
-// What the tests share: the real clients, agentwire as a process, and a fold to compare with.
+// Shared by the tests: the real clients, agentwire as a process, and a fold for comparison.
 
 import { spawnSync } from 'node:child_process';
 import fs from 'node:fs';
@@ -14,7 +14,7 @@ for (const [program, how] of [[agentwire, 'cargo build'], [aiSdk, 'cargo build -
   if (!fs.existsSync(program)) throw new Error(`${program} is missing: build it with \`${how}\``);
 }
 
-/** Longer than anything takes on a busy machine; what has not come by then is not coming. */
+/** Timeout for any wait; generous, for busy machines. */
 export const PATIENCE_MS = 180_000;
 
 /** Sends requests to `tools/src/bin/ai_sdk.rs`. */
@@ -44,7 +44,7 @@ export async function client(version) {
   return loaded.get(version);
 }
 
-/** Runs agentwire; returns what it wrote. Malformed input (exit code 3) still gives a whole stream. */
+/** Runs agentwire; returns its output. Malformed input (exit code 3) still gives a complete stream. */
 export function convert(args, input) {
   const done = spawnSync(agentwire, ['convert', ...args], { input, maxBuffer: 1 << 30 });
   if (done.error) throw done.error;
@@ -73,7 +73,7 @@ export function fixtures() {
     const place = path.join(formats, folder, 'fixtures');
     if (!fs.existsSync(place)) continue;
     if (folder === 'ai_sdk') {
-      // Requests are no streams, and a continued message needs its beginning (see continued.test.mjs).
+      // Requests are not streams, and a continued message needs its start (see history.test.mjs).
       visit(path.join(place, 'in'), 'ai-sdk');
       visit(path.join(place, 'out'), 'ag-ui');
     } else visit(place, folder.replaceAll('_', '-'));
@@ -98,7 +98,7 @@ export function bytesOf(buffer, size = 65536) {
   });
 }
 
-/** A chat of that version that gets `body` for its first request. */
+/** A chat of that version whose first request receives `body`. */
 export async function chatWith(version, { fetch, messages = [], ...options }) {
   const ai = await client(version);
   class State {
@@ -122,7 +122,7 @@ export async function chatWith(version, { fetch, messages = [], ...options }) {
   });
 }
 
-/** Feeds one response to the real client of a version; returns its message and how it ended. */
+/** Feeds one response to the real client of a version; returns its message and its final state. */
 export async function receive(version, body, size) {
   const seen = { data: [], toolCalls: [] };
   const chat = await chatWith(version, {
@@ -137,7 +137,7 @@ export async function receive(version, body, size) {
   return { chat, message: message?.role === 'assistant' ? message : undefined, error: chat.error, status: chat.status, ...seen };
 }
 
-/** Reads one response of the data stream with the very function that useChat of version 4 uses. */
+/** Reads one response of the data stream with the same function as useChat of version 4. */
 export async function receive4(body, size, lastMessage) {
   const { callChatApi } = await import('@ai-sdk/ui-utils');
   const seen = { data: [], updates: 0, toolCalls: [] };
@@ -158,7 +158,7 @@ export async function receive4(body, size, lastMessage) {
   return seen;
 }
 
-/** The real hook of version 4, rendered without a page. `hook.current` is what it returned last. */
+/** The real hook of version 4, rendered without a page. `hook.current` is its latest return value. */
 export async function hook4({ fetch, ...options }) {
   globalThis.IS_REACT_ACT_ENVIRONMENT = true;
   const React = (await import('react')).default;

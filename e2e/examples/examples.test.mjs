@@ -1,4 +1,4 @@
-// Every folder of `examples/` that explains itself is run by its own `test`, which says why when it does not go.
+// Runs the `test` of every folder in `examples/` that has a README; a failing one prints the reason.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -12,13 +12,13 @@ const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 const folder = path.join(root, "examples");
 
-/** Two real servers and a browser take a quarter of a minute on a quiet machine; what takes this long hangs. */
+/** Timeout. Two real servers and a browser take about 15 seconds on a quiet machine. */
 const LIMIT_MS = 10 * 60 * 1000;
 
-/** Helpers of a browser or a bundler end by themselves once their parent has; those that have not by then will not. */
+/** Helper processes of a browser or a bundler exit shortly after their parent; this is the limit. */
 const GRACE_MS = 60_000;
 
-// The servers that examples start by name come from the packages of the suites that this one needs.
+// Servers that the examples start by name come from the packages of the required suites.
 const programs = ["langgraph", "adk"].map((suite) => path.join(target, "venv", suite, "bin"));
 const env = {
   ...process.env,
@@ -28,14 +28,14 @@ const env = {
   PATH: [...programs, process.env.PATH].join(path.delimiter),
 };
 
-/** Runs a program to its end, with all that it started. */
+/** Runs a program and all its child processes to the end. */
 function run(program, cwd) {
   return new Promise((resolve, reject) => {
     const child = spawn(program, [], { cwd, env, detached: true, stdio: ["ignore", "pipe", "pipe"] });
     let output = "";
     child.stdout.on("data", (bytes) => (output += bytes));
     child.stderr.on("data", (bytes) => (output += bytes));
-    /** Signals the group; false if nobody is left in it. */
+    /** Signals the process group; false if it is empty. */
     const signal = (name) => {
       try {
         return process.kill(-child.pid, name);
@@ -50,7 +50,7 @@ function run(program, cwd) {
     child.on("error", reject);
     child.on("exit", async (code) => {
       clearTimeout(timer);
-      // What was told to end may need a moment.
+      // Terminated processes may need a moment to exit.
       for (const begun = Date.now(); signal(0) && Date.now() - begun < GRACE_MS; ) await new Promise((wake) => setTimeout(wake, 50));
       resolve({ code, left: signal("SIGKILL"), output });
     });
@@ -62,7 +62,7 @@ const examples = fs
   .filter((entry) => entry.isDirectory() && fs.existsSync(path.join(folder, entry.name, "README.md")))
   .map((entry) => entry.name);
 
-test("the index names every example", () => {
+test("the index lists every example", () => {
   assert.ok(examples.length > 0);
   const index = fs.readFileSync(path.join(folder, "README.md"), "utf8");
   const absent = examples.filter((name) => !index.includes(`](${name}/)`));

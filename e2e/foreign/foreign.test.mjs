@@ -1,5 +1,5 @@
-// AG-UI servers from PyPI behind `agentwire serve --ag-ui`, seen from every client. Whatever a person does there is also
-// done with the server alone, by the official client, and the two must tell the same.
+// AG-UI servers from PyPI behind `agentwire serve --ag-ui`, seen from every client. Each conversation also takes place
+// with the server alone, through the official client, and the two results must be equal.
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
@@ -9,7 +9,7 @@ import { Direct, SERVERS, start, told } from "./servers.mjs";
 
 const PICK = [{ name: "pick_colour", description: "Picks.", parameters: { type: "object", properties: { of: { type: "array", items: { type: "string" } } } } }];
 
-/** Each conversation: what is said in turn, with the tools of the page, and what is answered to what is left open. */
+/** Each conversation: the user messages, the front-end tools, and the answers to pending items. */
 const CONVERSATIONS = {
   "a chat": [["hello there"], ["and again"], ["what do you recall"]],
   "a tool of the server": [["the weather"], ["and silently"], ["recall"]],
@@ -24,7 +24,7 @@ const CONVERSATIONS = {
   "a failure before anything": [["raise"], ["go on"]],
 };
 
-/** Every approval that is known: Pydantic AI interrupts, Agno leaves the call open and reads a JSON answer. */
+/** Both approval mechanisms: Pydantic AI interrupts, Agno leaves the call open and reads a JSON answer. */
 for (const yes of [true, false]) {
   const answer = (item) => (item.kind === "approval" ? { approved: yes } : { accepted: yes });
   CONVERSATIONS[`a tool that needs a ${yes ? "yes and gets it" : "yes and gets a no"}`] = [["delete", { answer }], ["thanks"]];
@@ -56,7 +56,7 @@ for (const definition of SERVERS) {
     const snapshot = async (thread) => (await gateway.get(`/message_snapshot/${thread}`)).messages;
 
     for (const [name, turns] of Object.entries(CONVERSATIONS)) {
-      test(`${name}, as the server tells it`, async () => {
+      test(`${name}, same as the server alone`, async () => {
         const direct = new Direct(server);
         const failures = await converse(direct, turns);
         for (const [client, open] of clients) {
@@ -71,7 +71,7 @@ for (const definition of SERVERS) {
       });
     }
 
-    test("a client that sends its last message only is understood", async () => {
+    test("a client may send only its last message", async () => {
       const thread = fresh("thread");
       for (const [text, enough] of [["one"], ["two"], ["now recall"]]) {
         const { frames } = await startAndLeave(gateway, undefined, { thread, text, enough });
@@ -80,7 +80,7 @@ for (const definition of SERVERS) {
       assert.deepEqual((await snapshot(thread)).map((message) => message.role), ["user", "assistant", "user", "assistant", "user", "assistant"]);
     });
 
-    test("a client that sends nothing but a message is understood", async () => {
+    test("a client may send a message and no other member", async () => {
       const body = JSON.stringify({ messages: [{ role: "user", content: "hello" }] });
       const response = await fetch(`${gateway.url}/awp`, { method: "POST", headers: { "content-type": "application/json" }, body });
       const { frames } = await readFrames(response);
@@ -88,7 +88,7 @@ for (const definition of SERVERS) {
       assert.match((await snapshot(response.headers.get("x-thread-id"))).at(-1).content, /^You said: hello/);
     });
 
-    test("a picture reaches the server from every client", async () => {
+    test("an image reaches the server from every client", async () => {
       const [data, mimeType] = ["iVBORw0KGgo=", "image/png"];
       const content = [{ type: "image", source: { type: "data", value: data, mimeType } }, { type: "text", text: "a picture" }];
       const expected = "I see image/png of 8 bytes.";
@@ -104,7 +104,7 @@ for (const definition of SERVERS) {
     const begun = (frames) => of(frames.map(({ event }) => event), "TEXT_MESSAGE_CONTENT").length >= 5;
 
     for (const [name, open] of clients) {
-      test(`${name}: a thread that is busy is locked, and free afterwards`, async () => {
+      test(`${name}: a busy thread is locked, and unlocked afterwards`, async () => {
         const gate = gateway.gate();
         const { thread, runId } = await startAndLeave(gateway, undefined, { text: `${gate.words} slowly`, enough: begun });
         const other = await open(gateway, undefined, thread);
@@ -116,11 +116,11 @@ for (const definition of SERVERS) {
         await later.say("hello");
         assert.equal(later.failed(), null);
         const held = await snapshot(thread);
-        assert.deepEqual(held.map((message) => message.role), ["user", "assistant", "user", "assistant"], "what was refused left no trace");
+        assert.deepEqual(held.map((message) => message.role), ["user", "assistant", "user", "assistant"], "the rejected request left no trace");
       });
     }
 
-    test("a reader that leaves comes back with its cursor and misses nothing", async () => {
+    test("a reader reconnects with its cursor and misses nothing", async () => {
       const direct = new Direct(server);
       await direct.say("slowly");
       const gate = gateway.gate();
@@ -138,7 +138,7 @@ for (const definition of SERVERS) {
     });
 
     for (const [name, open] of clients.filter(([name]) => name.startsWith("ai"))) {
-      test(`${name}: a page that was reloaded takes the answer up again`, async () => {
+      test(`${name}: a reloaded page resumes the stream`, async () => {
         const page = await open(gateway);
         const gate = gateway.gate();
         const sent = page.say(`${gate.words} slowly`);
@@ -153,7 +153,7 @@ for (const definition of SERVERS) {
       });
     }
 
-    test("a run that is stopped is over at the server too, and the thread goes on", async () => {
+    test("a cancelled run also ends at the server, and the thread continues", async () => {
       const person = new AgUi(gateway);
       const runId = fresh("run");
       const events = await person.say("endlessly", {
@@ -168,7 +168,7 @@ for (const definition of SERVERS) {
       assert.equal(person.failed(), null);
     });
 
-    test("the gateway dies in the middle; the run is given an end and the thread goes on", async () => {
+    test("after a crash of the gateway the run gets an end and the thread continues", async () => {
       const gate = gateway.gate();
       const { thread, runId, frames } = await startAndLeave(gateway, undefined, { text: `${gate.words} slowly`, enough: begun });
       await gateway.crash();
@@ -183,7 +183,7 @@ for (const definition of SERVERS) {
       assert.match(person.texts().at(-1), /^You said: hello/);
     });
 
-    test("an error of the agent has its own words, in every protocol", async () => {
+    test("an error of the agent keeps its message in every protocol", async () => {
       const direct = new Direct(server);
       await direct.say("raise");
       const { frames } = await startAndLeave(gateway, undefined, { text: "raise" });

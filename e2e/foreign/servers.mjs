@@ -1,4 +1,4 @@
-// AG-UI servers that nobody here wrote, as processes, and a person who talks to one of them directly.
+// Third-party AG-UI servers as processes, and a client that is connected to one of them directly.
 
 import { spawn } from "node:child_process";
 import fs from "node:fs";
@@ -12,12 +12,12 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 
-/** Agno imports for seconds, and longer on a machine that is busy with other suites. */
+/** Agno takes seconds to import, and longer while other suites are running. */
 const START_LIMIT_MS = 300_000;
-/** The last lines of a server's output, for a test that cannot go on. */
+/** Number of characters of a server's output that a failed start shows. */
 const TAIL = 4000;
 
-/** Each server: its name, its program, and where its AG-UI endpoint is. */
+/** Each server: its name, its program, and the path of its AG-UI endpoint. */
 export const SERVERS = [
   { name: "pydantic-ai", program: "pydantic_ai_app.py", endpoint: "/" },
   { name: "agno", program: "agno_app.py", endpoint: "/agui" },
@@ -49,11 +49,11 @@ export async function start({ name, program, endpoint }) {
   return { name, url: base + endpoint, stop, output: () => output };
 }
 
-/** A person at the official client with nothing between it and the server. */
+/** A user of the official client, connected directly to the server. */
 export class Direct extends AgUi {
   constructor(server) {
     super({ base: () => server.url });
-    // What the server leaves open is in its own last words.
+    // The server's pending items are in its last events.
     this.gateway.open = async () => this.open();
   }
 
@@ -72,15 +72,15 @@ export class Direct extends AgUi {
 }
 
 /**
- * The arguments of a call. Agno tells a call once more when it goes on after its answer, and the official client adds
- * that to what it holds; behind the gateway this does not happen, so it is undone only where the server was asked directly.
+ * The arguments of a call. Agno repeats a call when it continues after the answer, and the official client appends the
+ * repeated arguments. The gateway prevents this, so it is undone only for a direct connection.
  */
 function argumentsOf(text, direct) {
   const half = text.slice(0, text.length / 2);
   return JSON.parse((direct && half + half === text ? half : text) || "{}");
 }
 
-/** A conversation without its ids: a call is known by its number. Tools that run at once end in any order. */
+/** A conversation without ids: calls are identified by number. Parallel tools end in any order. */
 export function told(messages, direct = false) {
   const calls = messages.flatMap((message) => message.toolCalls ?? []).map((call) => call.id);
   const shown = messages.map(({ role, content, toolCalls, toolCallId }) => ({

@@ -1,4 +1,4 @@
-// The official clients against `agentwire serve` with the demo agent and every one of its keywords.
+// The official clients with `agentwire serve`, the demo agent and each of its keywords.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -23,7 +23,7 @@ class BinaryAgent extends HttpAgent {
 }
 
 for (const [name, Agent] of [["SSE", HttpAgent], ["binary", BinaryAgent]]) {
-  test(`@ag-ui/client takes every keyword (${name})`, async (t) => {
+  test(`@ag-ui/client accepts every keyword (${name})`, async (t) => {
     const { url } = await serve(t, ["--store", "memory:"]);
     for (const [index, text] of KEYWORDS.entries()) {
       const threadId = `t${index}`;
@@ -37,7 +37,7 @@ for (const [name, Agent] of [["SSE", HttpAgent], ["binary", BinaryAgent]]) {
       assert.equal(events.filter((event) => isTerminal(event.type)).length, 1, text);
       if (text === "fail") assert.equal(events.at(-1).code, "DEMO_FAILURE");
       else assert.equal(failure, null, `${text}: ${failure}`);
-      // What the client holds is what the gateway keeps.
+      // The client's messages equal the stored ones.
       const kept = await (await fetch(`${url}/message_snapshot/${threadId}`)).json();
       const held = agent.messages.map(({ id, role, content }) => ({ id, role, content }));
       assert.deepEqual(held, kept.messages.map(({ id, role, content }) => ({ id, role, content })), text);
@@ -63,7 +63,7 @@ test("@ag-ui/client answers an interrupt", async (t) => {
   assert.deepEqual(await (await fetch(`${url}/threads/t/pending`)).json(), []);
 });
 
-/** A chat without a user interface around it. */
+/** A chat without a user interface. */
 function chat(ai, options) {
   class State {
     status = "ready";
@@ -83,7 +83,7 @@ function chat(ai, options) {
 }
 
 for (const [version, profile] of [["5.0.277", 5], ["6.0.326", 6], ["7.0.169", 7]]) {
-  test(`ai ${version} takes every keyword and resumes`, async (t) => {
+  test(`ai ${version} accepts every keyword and resumes`, async (t) => {
     const ai = await import(`ai-${version}`);
     const { url } = await serve(t, ["--store", "memory:"]);
     const open = (id, base = url, came = () => {}) => {
@@ -105,7 +105,7 @@ for (const [version, profile] of [["5.0.277", 5], ["6.0.326", 6], ["7.0.169", 7]
       assert.equal(one.messages.at(-1).role, "assistant", text);
       assert.ok(one.messages.at(-1).parts.length > 0, text);
     }
-    // A second client comes while the answer goes on, and sees all of it: the agent ends only when it is there.
+    // A second client connects during the run and receives all of it: the agent ends only after it has connected.
     let goOn;
     const gone = new Promise((resolve) => (goOn = resolve));
     const agent = await upstream(t, async (response, { threadId, runId }) => {
@@ -139,7 +139,7 @@ for (const [version, profile] of [["5.0.277", 5], ["6.0.326", 6], ["7.0.169", 7]
   });
 }
 
-test("HAI streams of every keyword begin, end and replay", async (t) => {
+test("HAI streams of every keyword start, end and replay", async (t) => {
   const { url } = await serve(t, ["--store", "memory:"]);
   for (const text of KEYWORDS) {
     const response = await post(`${url}/awp`, { messages: [{ role: "user", content: text }] });
@@ -162,7 +162,7 @@ test("100 parallel posts of one run id start one run", async (t) => {
   assert.match(metrics, /agentwire_runs_started\w*\{[^}]*\} 1\n/);
 });
 
-test("a stream can be watched in two formats at once", async (t) => {
+test("a run can be streamed in two formats at once", async (t) => {
   const { url } = await serve(t, ["--store", "memory:"]);
   const first = frames(await post(`${url}/`, input("t", "r", "think tools")));
   await first.next();

@@ -1,4 +1,4 @@
-// The process dies, is asked to end, or its agent's server does: nothing that a client saw is lost, and all ends well.
+// Crashes and shutdowns of the gateway and of the agent's server: no event that a client saw is lost, and every run ends.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
@@ -11,7 +11,7 @@ process.env.SUPPRESS_TRANSFORMATION_WARNINGS = "1";
 for (const method of ["error", "warn"]) console[method] = () => {};
 const { HttpAgent } = await import("@ag-ui/client");
 
-/** Whether the official client takes a stream to its end. */
+/** Checks that the official client accepts a stream to its end. */
 async function accepted(text) {
   const agent = new HttpAgent({ url: "http://127.0.0.1:9/", threadId: "t" });
   agent.fetch = async () => new Response(text, { headers: { "content-type": "text/event-stream" } });
@@ -19,7 +19,7 @@ async function accepted(text) {
   let failure = null;
   const watch = { onEvent: ({ event }) => void events.push(event), onRunFailed: ({ error }) => void (failure = error) };
   await agent.runAgent({}, watch).catch((error) => (failure = error));
-  // RUN_ERROR is reported as a failure of the run too; what it says then is what the stream said.
+  // The client also reports RUN_ERROR as a failure of the run, with the message of the stream.
   const said = events.find((event) => event.type === "RUN_ERROR");
   assert.ok(failure === null || said !== undefined, `${failure}\n${text}`);
   return events;
@@ -35,7 +35,7 @@ test("kill -9 after each event of a 40-event run", async (t) => {
     const say = (event) => response.write(`data: ${JSON.stringify(event)}\n\n`);
     say({ type: "RUN_STARTED", threadId, runId });
     const messageId = `${runId}-answer`;
-    // The gateway says RUN_STARTED itself, so that one is the first of those that a client sees.
+    // The gateway emits RUN_STARTED itself, so that is the first event that a client sees.
     if (limit > 1) say({ type: "TEXT_MESSAGE_START", messageId, role: "assistant" });
     for (let index = 2; index < Math.min(limit, EVENTS - 2); index += 1) {
       say({ type: "TEXT_MESSAGE_CONTENT", messageId, delta: `word${index} ` });
@@ -56,7 +56,7 @@ test("kill -9 after each event of a 40-event run", async (t) => {
     assert.equal(signal, "SIGKILL");
     gateway = await serve(t, ["--store", "sqlite:e2e.db", "--ag-ui", agent.url], { cwd });
     const log = await all(await fetch(`${gateway.url}/runs/${run}/stream`));
-    assert.deepEqual(log.slice(0, seen.length), seen, `what was seen of ${run} is there again`);
+    assert.deepEqual(log.slice(0, seen.length), seen, `the events of ${run} that were seen are in the log`);
     log.forEach((frame, seq) => assert.equal(frame.id, `${run}:${seq}`));
     const response = await fetch(`${gateway.url}/runs/${run}/stream`, { headers: { "last-event-id": seen.at(-1).id } });
     assert.equal(response.headers.get("agentwire-recovery"), "whole");
@@ -65,10 +65,10 @@ test("kill -9 after each event of a 40-event run", async (t) => {
     assert.equal(types.filter(isTerminal).length, 1, run);
     assert.equal(JSON.parse(log.at(-1).data).code, index < EVENTS ? "GATEWAY_LOST" : undefined, run);
     await accepted(log.map((frame) => frame.raw).join(""));
-    // The same id again is the same run, and the thread is free for another one.
+    // The same run id returns the same run, and the thread is free for another one.
     assert.deepEqual(await all(await post(`${gateway.url}/`, input(`t${index}`, run, "hello"))), log);
   }
-  // Whoever sees the first event may be quicker than the agent is asked; whatever came from the agent, it was asked for.
+  // A client may see the first event before the agent gets its request; every event of the agent follows a request.
   const asked = agent.calls.map(({ runId }) => runId);
   assert.equal(new Set(asked).size, asked.length, "no agent was asked twice");
   for (let index = 2; index <= EVENTS; index += 1) assert.ok(asked.includes(`r${index}`), `r${index} was asked for`);
@@ -84,13 +84,13 @@ function recording(name) {
 }
 
 for (const name of ["text.sse", "parallel_tools.jsonl", "state.jsonl"]) {
-  test(`the agent's server cuts ${name} at every byte`, async (t) => {
+  test(`the agent's server truncates ${name} at every byte`, async (t) => {
     const body = Buffer.from(recording(name));
     const agent = await upstream(t, (response, { runId }) => {
       const cut = Number(runId.slice(3));
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.flushHeaders();
-      // Odd cuts are an end of the connection in the middle of a chunked body, even ones a clean end of it.
+      // Odd positions break the connection in the middle of a chunked body, even ones end it cleanly.
       if (cut === 0) return cut % 2 ? response.destroy() : response.end();
       response.write(body.subarray(0, cut), () => (cut % 2 ? response.destroy() : response.end()));
     });
@@ -120,7 +120,7 @@ for (const name of ["text.sse", "parallel_tools.jsonl", "state.jsonl"]) {
   });
 }
 
-test("SIGTERM with 50 live runs: all of them finish, no new ones begin, exit code 0, and a restart has them", async (t) => {
+test("SIGTERM with 50 live runs: all of them finish, no new ones start, exit code 0, and a restart has them", async (t) => {
   const cwd = folder(t);
   const waiting = [];
   const agent = await upstream(t, (response, { threadId, runId }) => {

@@ -1,4 +1,4 @@
-// The real binary, upstreams that do what a test says, and streams taken apart by hand.
+// The real binary, upstreams controlled by the test, and a parser for streams.
 
 import { spawn } from "node:child_process";
 import fs from "node:fs";
@@ -12,19 +12,19 @@ export const root =
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 export const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
 
-// Longer than anything here takes on a busy machine; what has not come by then is not coming.
+// Timeout for any wait; generous, for busy machines.
 const PATIENCE_MS = 180_000;
 
-/** Waits for something that must happen. */
+/** Waits for an expected event, with a timeout. */
 export function soon(what, promise) {
   let timer;
   const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`waited in vain: ${what}`)), PATIENCE_MS);
+    timer = setTimeout(() => reject(new Error(`timed out: ${what}`)), PATIENCE_MS);
   });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** A folder that is gone after the test. */
+/** A folder that is removed after the test. */
 export function folder(t) {
   const made = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-e2e-"));
   t.after(() => fs.rmSync(made, { recursive: true, force: true }));
@@ -62,7 +62,7 @@ export async function serve(t, args = [], { cwd } = {}) {
   return { url, end, said: () => said };
 }
 
-/** An AG-UI agent's server: `answer(response, input, number)` writes what it wants. */
+/** The server of an AG-UI agent: `answer(response, input, number)` writes the response. */
 export async function upstream(t, answer) {
   const calls = [];
   const server = http.createServer((request, response) => {
@@ -98,7 +98,7 @@ export function post(url, body, headers = {}) {
   return soon(`an answer from ${url}`, fetch(url, init));
 }
 
-/** The frames of a stream as they come: `{ id, data, raw }`. A connection that breaks ends it. */
+/** The frames of a stream as they arrive: `{ id, data, raw }`. A broken connection ends it. */
 export async function* frames(response) {
   const decoder = new TextDecoder();
   let text = "";

@@ -1,5 +1,5 @@
-// Every guide, as somebody would paste it: its `sh` blocks in a shell, in an empty folder, and its `text` blocks as
-// what must be seen. Installs are left out (`sh install`), because the suites beside this one have done them.
+// Runs every guide as pasted: its `sh` blocks in a shell, in an empty folder, with its `text` blocks as the expected
+// output. Installs (`sh install`) are skipped, because the required suites have done them.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -17,15 +17,15 @@ const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CA
 const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
 const guides = path.join(root, "docs", "guides");
 
-/** Python servers import for seconds, and longer on a busy machine. */
+/** Python servers take seconds to import, and longer on a busy machine. */
 const LIMIT_MS = 10 * 60 * 1000;
 
-/** The fenced blocks of a page: what they are, and what is in them. */
+/** The fenced blocks of a page: kind and text. */
 function blocks(page) {
   return [...page.matchAll(/^```(.*)\n([\s\S]*?)^```$/gm)].map(([, kind, text]) => ({ kind: kind.trim(), text }));
 }
 
-/** The same text with ports that nothing else on this machine has. */
+/** The same text with free ports of this machine. */
 async function elsewhere(text) {
   for (const port of ["7117", "8000", "2024", "11434"]) text = text.replaceAll(new RegExp(`\\b${port}\\b`, "g"), String(await freePort()));
   return text;
@@ -33,7 +33,7 @@ async function elsewhere(text) {
 
 function bash(script, cwd, env) {
   return new Promise((resolve) => {
-    // A group of its own, so that servers that a guide forgets end with it.
+    // A separate process group, so that servers left running by a guide end with it.
     const child = spawn("bash", ["-euo", "pipefail", "-c", script], { cwd, env, detached: true, stdio: ["ignore", "pipe", "pipe"] });
     let output = "";
     let errors = "";
@@ -45,7 +45,7 @@ function bash(script, cwd, env) {
       } catch {}
     };
     const timer = setTimeout(end, LIMIT_MS);
-    // Those that it left behind hold its output open; what was said before they end is read all the same.
+    // Remaining processes keep the output open; their earlier output is still read.
     child.on("exit", end);
     child.on("close", (code) => {
       clearTimeout(timer);
@@ -54,7 +54,7 @@ function bash(script, cwd, env) {
   });
 }
 
-/** Whether the pieces of a line, which `…` stands between, come one after the other. */
+/** The offset after the pieces of a line (separated by `…`), searched in order; -1 if one is missing. */
 function seen(output, from, line) {
   let at = from;
   for (const piece of line.split("…").filter(Boolean)) {
@@ -82,10 +82,10 @@ for (const name of names) {
     let at = 0;
     for (const line of all.filter(({ kind }) => kind === "text").flatMap(({ text }) => text.split("\n")).filter(Boolean)) {
       const next = seen(output, at, line);
-      assert.ok(next >= 0, `\`${line}\` is not in what follows:\n${output.slice(at)}`);
+      assert.ok(next >= 0, `\`${line}\` is not in the following output:\n${output.slice(at)}`);
       at = next;
     }
-    // What stands in a file is accepted as it is.
+    // `toml` blocks are valid configuration files.
     for (const { text } of all.filter(({ kind }) => kind === "toml")) {
       fs.writeFileSync(path.join(folder, "file.toml"), text);
       const checked = await bash("agentwire config check file.toml", folder, env);

@@ -1,4 +1,4 @@
-// The binary form, read by a protobuf library from the published schema, says what the JSON form says.
+// The binary form, read by a protobuf library with the published schema, equals the JSON form.
 
 import assert from "node:assert/strict";
 import path from "node:path";
@@ -32,7 +32,7 @@ const MEMBERS = {
   content: "content", message: "message", code: "code", name: "name", source: "source", blockId: "blockId",
 };
 
-/** An event as the schema's comments say it is in JSON. */
+/** An event in JSON, converted as the comments of the schema specify. */
 function jsonOf(event) {
   const type = event.type === 0 ? event.unknownType : types.valuesById[event.type];
   const json = { type };

@@ -1,10 +1,10 @@
-// What a HAI client makes of a stream, after the code in the HAI standard and its public reference client: it
-// joins deltas per message, puts a comma wherever `}{` stands, parses the whole as a list, applies JSON Patch to
-// the state, and parses the text of a hand-over when its end comes. Nothing here knows of agentwire.
+// A HAI client, ported from the code in the HAI standard and its public reference client: it joins deltas per
+// message, inserts a comma at every `}{`, parses the whole as a list, applies JSON Patch to the state, and parses the
+// text of a hand-over at its end. It is independent of agentwire.
 
 import jsonPatch from "fast-json-patch";
 
-/** The standard's own parser, word by word. */
+/** The standard's own parser, copied literally. */
 export function parseJsonString(jsonString) {
   if (!jsonString || typeof jsonString !== "string") throw new Error("the input must be a valid string");
   try {
@@ -24,7 +24,7 @@ export function framesOf(body) {
   return frames;
 }
 
-// Parsing everything again with every delta is what the standard's client does; for long answers a sample must do.
+// The standard's client parses the whole message again with every delta; for long messages a sample must do.
 const PARSED_EACH_TIME = 100;
 
 export class HaiClient {
@@ -48,7 +48,7 @@ export class HaiClient {
 
   RUN_STARTED(event) {
     if (!event.messageId || !event.role) throw new Error("RUN_STARTED without messageId and role");
-    // What the client itself had sent.
+    // Messages that the client itself had sent.
     for (const message of event.input?.messages ?? []) {
       if (!this.#message(message.id)) this.messages.push(message);
     }
@@ -74,7 +74,7 @@ export class HaiClient {
 
   BUSINESS_DATA_END({ messageId }) {
     if (!this.#contents.delete(messageId)) throw new Error(`end of ${messageId}, which is not open`);
-    // A snapshot may have taken the message away meanwhile.
+    // A snapshot may have removed the message in the meantime.
     const message = this.#message(messageId);
     if (message) parseJsonString(message.content);
   }
@@ -114,7 +114,7 @@ export class HaiClient {
     try {
       this.state = jsonPatch.applyPatch(this.state, delta, true, false).newDocument;
     } catch {
-      // The reference client warns and goes on.
+      // The reference client warns and continues.
     }
   }
 
@@ -140,7 +140,7 @@ export class HaiClient {
     this.finished = event.type;
   }
 
-  /** What the assistant (or another role) said in each message, as a screen shows it. */
+  /** The text of each message of the assistant (or another role), as displayed. */
   texts() {
     const texts = new Map();
     for (const { id, role, content } of this.messages) {

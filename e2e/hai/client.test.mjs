@@ -1,5 +1,5 @@
-// The standard's client, run over our output of every fixture of every reader, recovers the same text, thinking,
-// tasks, calls and state as our own fold.
+// The standard's client, run over agentwire's output for every fixture of every reader, recovers the same text,
+// thinking, tasks, calls and state as agentwire's fold.
 
 import assert from "node:assert/strict";
 import { before, test } from "node:test";
@@ -21,7 +21,7 @@ before(async () => {
   held = await folds([...streams].map(([name, stream]) => ({ name, stream })));
 });
 
-/** The HAI message that a folded message is part of. */
+/** The HAI message that contains a folded message. */
 const host = (message) => message.metadata?.hai?.messageId ?? message.id;
 
 const textOf = (content) =>
@@ -31,7 +31,7 @@ const textOf = (content) =>
       ? content.filter((part) => part.type === "text").map((part) => part.text).join("")
       : "";
 
-test("there is something to compare", () => {
+test("there are fixtures to compare", () => {
   assert.ok(streams.size > 50, `only ${streams.size} streams`);
 });
 
@@ -51,7 +51,7 @@ for (const { format, file, name } of all) {
     const events = framesOf(streams.get(name));
     const started = events.filter((event) => event.type === "RUN_STARTED");
 
-    // A snapshot of the messages takes away what it does not hold.
+    // A snapshot of the messages removes all others.
     const restated = events.some((event) => event.type === "MESSAGES_SNAPSHOT");
 
     const texts = client.texts();
@@ -62,7 +62,7 @@ for (const { format, file, name } of all) {
       }
     }
     for (const [id, text] of said) {
-      // A message that holds nothing but calls is not written: the calls are.
+      // A message that contains only calls is not written: the calls are.
       if (text === "" && !texts.has(id)) continue;
       assert.equal(texts.get(id)?.text, text, `text of ${id}`);
     }
@@ -100,7 +100,7 @@ for (const { format, file, name } of all) {
     }
 
     for (const [id, text] of args) assert.equal(client.calls.get(id).args, text, `arguments of ${id}`);
-    // A snapshot may restate arguments in other words.
+    // A snapshot may restate arguments in another spelling.
     for (const call of restated ? [] : fold.messages.flatMap((message) => message.toolCalls ?? [])) {
       const shown = client.calls.get(call.id);
       if (shown) assert.equal(shown.args, call.function.arguments, `arguments of ${call.id} as folded`);

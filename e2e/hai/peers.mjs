@@ -1,4 +1,4 @@
-// Our side of the comparison: the binary, and the fold of the core as the helper program `fold`.
+// The side of agentwire in the comparison: the binary, and the fold of the core as the helper program `fold`.
 
 import { execFile, spawn } from "node:child_process";
 import fs from "node:fs";
@@ -14,7 +14,7 @@ if (!fs.existsSync(binary)) {
   throw new Error(`${binary} is missing: build it with \`cargo build\``);
 }
 
-/** Runs our command line; gives its exit code and output. */
+/** Runs the command line; returns its exit code and output. */
 export function agentwire(args) {
   return new Promise((resolve) => {
     const options = { encoding: "buffer", maxBuffer: 1 << 28 };
@@ -24,7 +24,7 @@ export function agentwire(args) {
   });
 }
 
-/** What the fold of the core holds after each of the AG-UI streams. */
+/** The fold of the core after each of the AG-UI streams. */
 export async function folds(streams) {
   const program = path.join(target, "debug", "fold");
   if (!fs.existsSync(program)) {
@@ -39,7 +39,7 @@ export async function folds(streams) {
   return new Map(text.split("\n").filter(Boolean).map((line) => JSON.parse(line)).map((fold) => [fold.name, fold]));
 }
 
-/** Every stream that is a fixture of a reader: the files that have an expectation beside them. */
+/** Every fixture stream of a reader: the files with an expected output beside them. */
 export function fixtures() {
   const found = [];
   const isStream = (file) =>

@@ -1,4 +1,4 @@
-// Live streams of a real `langgraph dev`, translated, and taken in by the official AG-UI client.
+// Live streams of a real `langgraph dev`, converted, and read by the official AG-UI client.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -11,7 +11,7 @@ before(async () => {
 });
 after(() => server?.stop());
 
-/** What a gateway would ask for, and native events with what they lack. */
+/** The modes that a gateway requests, and native events with the modes that complete them. */
 const MODES = {
   modes: ["messages-tuple", "updates", "values", "custom", "tasks"],
   events: ["events", "updates", "values", "custom"],
@@ -21,7 +21,7 @@ const user = (id, content) => ({ id, role: "user", content });
 const ask = (assistant, messages, extra = {}) =>
   request({ ...extra, assistant, input: { threadId: "t", runId: "r", messages, tools: [], context: [], ...extra.input } });
 
-/** A message, reduced to what the graph and the user interface must agree on. */
+/** A message, reduced to the fields on which the graph and the user interface must agree. */
 const reduce = ({ role, text, calls, answers, failed }) => ({ role, text, calls, answers, failed });
 
 const ROLES = { human: "user", ai: "assistant", tool: "tool" };
@@ -48,7 +48,7 @@ const fromClient = (message) =>
     failed: Boolean(message.error),
   });
 
-/** The client must hold what the thread holds, in its order. */
+/** The client must have the messages and state of the thread, in the same order. */
 async function agrees(thread, { messages, state }) {
   const truth = await threadState(server, thread);
   const said = messages.filter(({ role }) => ["user", "assistant", "tool"].includes(role));
@@ -62,7 +62,7 @@ const types = (events) => events.map(({ type }) => type);
 const of = (events, type) => events.filter((event) => event.type === type);
 const text = (events, id) => of(events, "TEXT_MESSAGE_CONTENT").filter(({ messageId }) => messageId === id).map(({ delta }) => delta).join("");
 
-/** Runs a graph once and hands back what the client made of it. */
+/** Runs a graph once and returns the client's result. */
 async function once(graph, modes, { thread, messages = [user("h1", "go")], history = [], ...extra } = {}) {
   thread ??= await newThread(server);
   const body = await ask(graph, messages, { modes: MODES[modes], ...extra });
@@ -73,7 +73,7 @@ async function once(graph, modes, { thread, messages = [user("h1", "go")], histo
 }
 
 for (const modes of Object.keys(MODES)) {
-  test(`${modes}: a plain answer streams word by word`, async () => {
+  test(`${modes}: plain text streams word by word`, async () => {
     const run = await once("plain", modes);
     assert.equal(text(run.events, "chatcmpl-S1"), "Hello from the server.");
     assert.equal(of(run.events, "TEXT_MESSAGE_CONTENT").length, 4);
@@ -101,7 +101,7 @@ for (const modes of Object.keys(MODES)) {
     await agrees(first.thread, second);
   });
 
-  test(`${modes}: an interrupt waits for its answer`, async () => {
+  test(`${modes}: an interrupt is pending until its answer`, async () => {
     const first = await once("hitl", modes);
     const { outcome } = first.events.at(-1);
     assert.equal(outcome.type, "interrupt");
@@ -117,7 +117,7 @@ for (const modes of Object.keys(MODES)) {
     await agrees(first.thread, second);
   });
 
-  test(`${modes}: two tools that ask are two interrupts`, async () => {
+  test(`${modes}: two tools with questions are two interrupts`, async () => {
     const first = await once("pay", modes);
     const { outcome } = first.events.at(-1);
     assert.equal(outcome.interrupts.length, 2);
@@ -135,7 +135,7 @@ for (const modes of Object.keys(MODES)) {
     await agrees(first.thread, second);
   });
 
-  test(`${modes}: failed and unknown tools have results that say so`, async () => {
+  test(`${modes}: failed and unknown tools have error results`, async () => {
     const run = await once("faulty", modes);
     const results = of(run.events, "TOOL_CALL_RESULT");
     assert.deepEqual(results.map(({ toolCallId }) => toolCallId).sort(), ["call_f1", "call_f2"]);
@@ -143,7 +143,7 @@ for (const modes of Object.keys(MODES)) {
     await agrees(run.thread, run);
   });
 
-  test(`${modes}: branches that run at once do not mix`, async () => {
+  test(`${modes}: parallel branches do not mix`, async () => {
     const run = await once("fan", modes);
     for (const n of [1, 2, 3]) assert.equal(text(run.events, `chatcmpl-B${n}`), `branch ${n} has five words`);
     const steps = of(run.events, "STEP_STARTED").map(({ stepName }) => stepName);
@@ -171,7 +171,7 @@ for (const modes of Object.keys(MODES)) {
     await agrees(run.thread, run);
   });
 
-  test(`${modes}: a message that is named on its first chunk only is shown once`, async () => {
+  test(`${modes}: a message whose id is only in its first chunk is shown once`, async () => {
     const run = await once("named_once", modes);
     assert.deepEqual(of(run.events, "TOOL_CALL_START").map(({ toolCallId }) => toolCallId), ["call_n1"]);
     assert.deepEqual(of(run.events, "TEXT_MESSAGE_START").map(({ messageId }) => messageId), ["resp_2"]);
@@ -179,7 +179,7 @@ for (const modes of Object.keys(MODES)) {
     await agrees(run.thread, run);
   });
 
-  test(`${modes}: reasoning is apart from the answer`, async () => {
+  test(`${modes}: reasoning is separate from the text`, async () => {
     const run = await once("think", modes);
     const thought = of(run.events, "REASONING_MESSAGE_CONTENT").map(({ delta }) => delta).join("");
     assert.equal(thought, "Two plus two.");
@@ -208,7 +208,7 @@ test("messages that are repeated in every frame are shown once", async () => {
   }
 });
 
-test("a static breakpoint is an interrupt, and the run goes on past it", async () => {
+test("a static breakpoint is an interrupt, and the run continues past it", async () => {
   const first = await once("tools", "modes", { input: { forwardedProps: { interrupt_before: ["tools"] } } });
   const state = await threadState(server, first.thread);
   const { events } = await officialClient(await convert(Buffer.concat([first.bytes, frame("state", state)])));
@@ -222,9 +222,9 @@ test("a static breakpoint is an interrupt, and the run goes on past it", async (
   await agrees(first.thread, second);
 });
 
-test("a run that is cancelled ends as cancelled", async () => {
+test("a cancelled run has the outcome cancelled", async () => {
   const thread = await newThread(server);
-  // For something that never comes.
+  // The file never exists.
   const body = await ask("slow", [user("h1", "go wait-for:/dev/null/nothing")]);
   const answer = await post(`${server.url}/threads/${thread}/runs/stream`, body);
   const run = answer.headers.get("content-location").split("/").at(-1);
@@ -245,7 +245,7 @@ test("a run that is cancelled ends as cancelled", async () => {
   assert.equal(told.events.at(-1).outcome.type, "cancelled");
 });
 
-test("a reader that comes back misses nothing", async () => {
+test("a reader that reconnects misses nothing", async () => {
   const thread = await newThread(server);
   const body = await ask("slow", [user("h1", "go")]);
   const answer = await post(`${server.url}/threads/${thread}/runs/stream`, body);
@@ -258,7 +258,7 @@ test("a reader that comes back misses nothing", async () => {
     seen = Buffer.concat([seen, value]);
   }
   await reader.cancel();
-  // Whole frames only: the last one may be cut.
+  // Whole frames only: the last one may be truncated.
   seen = seen.subarray(0, seen.lastIndexOf("\r\n\r\n") + 4);
   const ids = [...seen.toString().matchAll(/^id: (.*?)\r?$/gm)].map(([, id]) => id);
   const url = `${server.url}/threads/${thread}/runs/${run}/stream`;
@@ -272,11 +272,11 @@ test("a reader that comes back misses nothing", async () => {
   assert.deepEqual(again.messages, client.messages);
 });
 
-test("the tools of the user interface reach the graph's state where it has a place for them", async () => {
+test("the front-end tools reach the graph's state if it has a key for them", async () => {
   const tools = [{ name: "pick", description: "picks", parameters: { type: "object", properties: {} } }];
   const body = await ask("plain", [user("h1", "go")], { keys: "tools,ag-ui,copilotkit", input: { tools } });
   assert.deepEqual(body.input.tools, tools);
-  // A graph without such keys takes the request all the same.
+  // A graph without such keys accepts the request as well.
   const thread = await newThread(server);
   const client = await officialClient(await convert(await stream(server, thread, body)));
   assert.equal(client.events.at(-1).type, "RUN_FINISHED");

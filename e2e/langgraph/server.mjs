@@ -17,10 +17,10 @@ const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CA
 const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
 const langgraph = path.join(target, "venv", "langgraph", "bin", "langgraph");
 
-/** A loaded machine takes its time; a server that is not up by then is broken. */
+/** Timeout for the start; generous, for busy machines. */
 const START_LIMIT_MS = 300_000;
 
-/** Starts the server in a folder of its own, because it keeps its threads beside the graphs. */
+/** Starts the server in a separate folder, because it stores its threads beside the graphs. */
 export async function start() {
   if (!fs.existsSync(langgraph)) {
     throw new Error(`${langgraph} is missing: run \`e2e/run langgraph\`, which installs it`);
@@ -66,7 +66,7 @@ export const newThread = async (server) => (await json(await post(`${server.url}
 
 export const threadState = async (server, thread) => json(await fetch(`${server.url}/threads/${thread}/state`));
 
-/** Runs a graph on a thread and gives the bytes that the server streamed. */
+/** Runs a graph on a thread and returns the bytes that the server streamed. */
 export async function stream(server, thread, body) {
   const answer = await post(`${server.url}/threads/${thread}/runs/stream`, body);
   if (!answer.ok) throw new Error(`${answer.status} ${await answer.text()}`);
@@ -87,11 +87,11 @@ function run(program, args, input) {
   });
 }
 
-/** Translates the server's bytes. */
+/** Converts the server's bytes. */
 export const convert = (bytes, ...options) =>
   run(binary, ["convert", "--from", "langgraph", "--to", "ag-ui", ...options.flatMap((pair) => ["-O", pair])], bytes);
 
-/** Our run request for what a user interface sends: `{input, assistant, keys?, modes?, state?}`. */
+/** The run request for a request of a user interface: `{input, assistant, keys?, modes?, state?}`. */
 export async function request(question) {
   const program = path.join(target, "debug", "langgraph_request");
   if (!fs.existsSync(program)) {
@@ -100,7 +100,7 @@ export async function request(question) {
   return JSON.parse(await run(program, [], JSON.stringify(question)));
 }
 
-/** Hands a stream to the official client, together with the conversation that it holds already. */
+/** Passes a stream to the official client, together with the client's existing conversation. */
 export async function officialClient(body, messages = []) {
   const agent = new HttpAgent({ url: "http://127.0.0.1:9/", threadId: "t", initialMessages: structuredClone(messages) });
   agent.fetch = async () => new Response(body, { headers: { "content-type": "text/event-stream" } });

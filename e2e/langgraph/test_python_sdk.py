@@ -1,4 +1,4 @@
-"""The Python helper against real graphs, and through our translator."""
+"""The Python helpers with real graphs, and their output through `agentwire convert`."""
 
 import asyncio
 import io
@@ -74,7 +74,7 @@ def test_events_from_sync_and_async_nodes_arrive_in_order():
     assert customs(converted(lines)) == [("one", {"type": "line", "data": [1, 5, 3]}), ("two", None), ("three", "text")]
 
 
-def test_without_listeners_nothing_happens():
+def test_emit_without_listeners_does_nothing():
     calls = []
 
     def node(state, config=None):
@@ -99,7 +99,7 @@ def test_the_config_of_the_running_node_is_found():
     assert customs(converted(recorded(graph_of(node)))) == [("found", 1)]
 
 
-def test_a_recording_folds_to_the_answer():
+def test_a_recording_folds_to_the_message():
     model = ScriptedChatModel(script=[say("Grüße, 世界 🚀", "m1")])
 
     async def chat(state, config: RunnableConfig):

@@ -1,4 +1,4 @@
-// The same scripted server behind the official `openai` client and behind the gateway: what one sees, the other sees.
+// The same scripted server behind the official `openai` client and behind the gateway: both must see the same content.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -19,7 +19,7 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
-/** A loaded machine takes its time; whatever is not there by then never comes. */
+/** Timeout for any wait; generous, for busy machines. */
 const PATIENCE_MS = 180_000;
 
 const NAMES = Object.keys(SCENES);
@@ -47,7 +47,7 @@ after(async () => {
   fs.rmSync(folder, { recursive: true, force: true });
 });
 
-/** Waits for what the log is to say: it comes through a pipe of its own, later than the answer to a request. */
+/** Waits for a line in the log, which arrives through a separate pipe, later than the response to a request. */
 async function logged(pattern) {
   for (const begun = Date.now(); ; await new Promise((wake) => setTimeout(wake, 20))) {
     const found = gateway.log.match(pattern);
@@ -56,10 +56,10 @@ async function logged(pattern) {
   }
 }
 
-/** What its helper refuses and its plain stream takes: servers that leave out what the API promises. */
+/** Scenes that the client's helper rejects and its plain stream accepts: servers that omit required fields. */
 const LAX = ["no role", "no finish reason"];
 
-/** What the official client makes of a scene. */
+/** The official client's result for a scene. */
 async function official(model) {
   const client = new OpenAI({ baseURL: server.url, apiKey: "sk-e2e", maxRetries: 0 });
   const request = { model, messages: [{ role: "user", content: "Hello" }], stream_options: { include_usage: true } };
@@ -76,7 +76,7 @@ async function official(model) {
 }
 
 let runs = 0;
-/** What the official AG-UI client gets from the gateway for the same scene. */
+/** The official AG-UI client's result from the gateway for the same scene. */
 async function ours(model, messages = [{ id: "u1", role: "user", content: "Hello" }], threadId = `t${runs}`) {
   runs += 1;
   const agent = new HttpAgent({ url: `${gateway.url}/agents/${agentOf(model)}`, threadId, initialMessages: messages });
@@ -95,7 +95,7 @@ async function ours(model, messages = [{ id: "u1", role: "user", content: "Hello
 const FAIL = ["cut off", "error in the middle", "slow down", "wrong key"];
 
 for (const scene of NAMES.filter((scene) => !FAIL.includes(scene))) {
-  test(`${scene}: the same content by the official client and by the gateway`, async () => {
+  test(`${scene}: the same content through the official client and through the gateway`, async () => {
     const [wanted, { last, text, calls, events }] = [await official(scene), await ours(scene)];
     assert.equal(last.type, "RUN_FINISHED", JSON.stringify(last));
     assert.equal(text, wanted.text);
@@ -108,7 +108,7 @@ for (const scene of NAMES.filter((scene) => !FAIL.includes(scene))) {
   });
 }
 
-test("requests are those of the official client, with what is configured", async () => {
+test("requests equal those of the official client, with the configured options", async () => {
   server.seen.length = 0;
   await official("plain");
   await ours("plain");
@@ -123,7 +123,7 @@ test("requests are those of the official client, with what is configured", async
   assert.deepEqual(sent.body.tools.map((tool) => [tool.type, tool.function.name]), TOOLS.map((tool) => ["function", tool.name]));
 });
 
-test("results of tools go back in the order and form that the API asks for", async () => {
+test("tool results are sent back in the order and shape that the API requires", async () => {
   const { agent } = await ours("two calls, interleaved");
   for (const [id, content] of [["call_2", "noon"], ["call_1", "fine"]]) agent.messages.push({ id: `r-${id}`, role: "tool", toolCallId: id, content });
   server.seen.length = 0;
@@ -139,11 +139,11 @@ test("results of tools go back in the order and form that the API asks for", asy
   ]);
 });
 
-test("an answer that is cut off is no whole one, for either", async () => {
+test("a truncated response is incomplete on both sides", async () => {
   await assert.rejects(official("cut off"));
   const { last, text } = await ours("cut off");
   assert.deepEqual([last.type, last.code], ["RUN_ERROR", "UPSTREAM_TRUNCATED"]);
-  assert.equal(text, "And then the line", "what was said stays");
+  assert.equal(text, "And then the line", "the text so far is kept");
 });
 
 test("an error in the middle ends both", async () => {
@@ -153,7 +153,7 @@ test("an error in the middle ends both", async () => {
   assert.equal(text, "I was about to");
 });
 
-test("refusals: the status is told, the server's words are in the log only", async () => {
+test("error responses: the status is reported, the server's message is in the log only", async () => {
   await assert.rejects(official("slow down"), { status: 429 });
   const slow = await ours("slow down");
   assert.deepEqual([slow.last.type, slow.last.code], ["RUN_ERROR", "UPSTREAM_STATUS"]);

@@ -1,5 +1,5 @@
-// A server of chat completions that follows the public wire format and does what the model's name says, with the
-// quirks that servers have. What it sends is the same for every client.
+// A scripted chat completions server that follows the public wire format. The model's name selects the response, which
+// includes the quirks of real servers and is the same for every client.
 
 import http from "node:http";
 
@@ -14,11 +14,11 @@ const named = (index, id, name) => call(index, { id, type: "function", function:
 const more = (index, text) => call(index, { function: { arguments: text } });
 const DONE = "[DONE]";
 
-/** What each model answers: frames, as the documentation and real servers have them. */
+/** The response of each model: frames, as in the documentation and from real servers. */
 export const SCENES = {
   plain: [role, ...said("The weather in Oslo is fine."), chunk({}, "stop"), DONE],
   "with usage": [role, ...said("Counted."), chunk({}, "stop"), usage, DONE],
-  // Azure begins with what its filter found, and a choice that is not there yet.
+  // Azure starts with the result of its prompt filter, before the first choice.
   "empty choices": [{ ...base, choices: [], prompt_filter_results: [{ prompt_index: 0 }] }, role, ...said("After nothing."), chunk({}, "stop"), usage, DONE],
   "no done": [role, ...said("It ends without a word."), chunk({}, "stop")],
   "no role": [...said("Who is speaking?"), chunk({}, "stop"), DONE],
@@ -42,7 +42,7 @@ export const SCENES = {
   "wrong key": { status: 401, body: { error: { message: "Incorrect API key provided: sk-secret", type: "invalid_request_error", code: "invalid_api_key" } } },
 };
 
-/** Answers `model` with its scene; remembers what it was asked. */
+/** Serves the scene named by `model`; records the requests. */
 export async function start() {
   const seen = [];
   const server = http.createServer(async (request, response) => {
@@ -58,7 +58,7 @@ export async function start() {
     response.writeHead(200, { "content-type": "text/event-stream; charset=utf-8" });
     for (const frame of scene) {
       const bytes = Buffer.from(`data: ${frame === DONE ? DONE : JSON.stringify(frame)}\n\n`);
-      // In pieces that know nothing of characters.
+      // Split without regard to characters.
       for (let at = 0; at < bytes.length; at += 37) response.write(bytes.subarray(at, at + 37));
       await new Promise(setImmediate);
     }

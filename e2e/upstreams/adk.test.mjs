@@ -1,4 +1,4 @@
-// A real `adk api_server` behind the real gateway, seen from every client, and compared with the session it holds.
+// A real `adk api_server` behind the real gateway, seen from every client, and compared with the session on the server.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -27,7 +27,7 @@ async function session(thread, app = "demo") {
 
 const INTERNAL = ["adk_request_confirmation", "adk_request_credential", "adk_request_input", "transfer_to_agent"];
 
-/** What the model said and called in a session; thoughts and ADK's own calls are not for the screen. */
+/** The texts and calls of the model in a session, without thoughts and ADK's internal calls, which are not displayed. */
 function held({ events }) {
   const parts = events.filter((event) => event.author !== "user").flatMap((event) => event.content?.parts ?? []);
   return {
@@ -42,14 +42,14 @@ const ownCalls = (calls) => calls.filter(([, name]) => !INTERNAL.includes(name))
 async function agrees(person, app) {
   const stored = await session(person.thread, app);
   const { texts, calls, results } = held(stored);
-  // Where one message ends is the protocol's affair.
+  // The boundaries of messages depend on the protocol.
   assert.equal(person.texts().join(""), texts.join(""));
   assert.deepEqual(ownCalls(person.calls()), ownCalls(calls));
   return { stored, results };
 }
 
 for (const [name, open] of clients) {
-  test(`${name}: two turns of a chat`, async () => {
+  test(`${name}: two turns of a conversation`, async () => {
     const person = await open(gateway, "demo");
     await person.say("hello there");
     await person.say("and again");
@@ -58,7 +58,7 @@ for (const [name, open] of clients) {
     await agrees(person);
   });
 
-  test(`${name}: a tool, and two at once`, async () => {
+  test(`${name}: one tool call, and two in parallel`, async () => {
     const person = await open(gateway, "demo");
     await person.say("weather");
     await person.say("both");
@@ -66,7 +66,7 @@ for (const [name, open] of clients) {
     assert.deepEqual(results.map((result) => result.name), ["get_weather", "get_weather", "slow_add"]);
   });
 
-  test(`${name}: an agent that hands over to another`, async () => {
+  test(`${name}: an agent that transfers to another`, async () => {
     const person = await open(gateway, "team");
     await person.say("write");
     assert.equal(person.failed(), null);
@@ -94,7 +94,7 @@ for (const [name, open] of clients) {
     });
   }
 
-  test(`${name}: an app that is not there`, async () => {
+  test(`${name}: an unknown app`, async () => {
     const person = await open(gateway, "nobody");
     await person.say("hello");
     assert.ok(person.failed());
@@ -114,7 +114,7 @@ for (const [name, open] of clients) {
     assert.deepEqual(await gateway.open(person.thread), []);
   });
 
-  test(`${name}: two long-running tools, answered at once`, async () => {
+  test(`${name}: two long-running tools, answered together`, async () => {
     const person = await open(gateway, "demo");
     await person.say("twice");
     assert.equal((await gateway.open(person.thread)).length, 2);
@@ -128,7 +128,7 @@ for (const [name, open] of clients) {
   });
 
   for (const approved of [true, false]) {
-    test(`${name}: a confirmation is ${approved ? "given" : "refused"}`, async () => {
+    test(`${name}: a confirmation is ${approved ? "approved" : "rejected"}`, async () => {
       const person = await open(gateway, "demo");
       await person.say("confirm it");
       const [item] = await gateway.open(person.thread);
@@ -151,7 +151,7 @@ for (const [name, open] of clients) {
     assert.deepEqual(results.filter((result) => result.name === "book").at(-1).response, { booked: 4, seat: "12A" });
   });
 
-  test(`${name}: a credential that ADK asks for, given across a crash of the gateway`, async () => {
+  test(`${name}: a credential requested by ADK, provided across a crash of the gateway`, async () => {
     const person = await open(gateway, "demo");
     await person.say("calendar");
     const [item] = await gateway.open(person.thread);
@@ -165,7 +165,7 @@ for (const [name, open] of clients) {
     assert.deepEqual(await gateway.open(person.thread), []);
   });
 
-  test(`${name}: a person who was sent away and came back`, async () => {
+  test(`${name}: a login by redirect`, async () => {
     const person = await open(gateway, "demo");
     await person.say("mailbox");
     const [item] = await gateway.open(person.thread);
@@ -178,7 +178,7 @@ for (const [name, open] of clients) {
     assert.deepEqual(results.filter((result) => result.name === "private_mailbox").at(-1).response, { box: "in", back });
   });
 
-  test(`${name}: input that a workflow asks for`, async () => {
+  test(`${name}: input for a workflow that violates its schema`, async () => {
     const person = await open(gateway, "flow");
     await person.say("paint");
     const [item] = await gateway.open(person.thread);
@@ -189,7 +189,7 @@ for (const [name, open] of clients) {
     assert.equal((await gateway.open(person.thread)).length, 1);
   });
 
-  test(`${name}: input that a workflow asks for, as it should be`, async () => {
+  test(`${name}: input for a workflow that matches its schema`, async () => {
     const person = await open(gateway, "flow");
     await person.say("paint");
     await gateway.crash();
@@ -199,7 +199,7 @@ for (const [name, open] of clients) {
     assert.deepEqual(await gateway.open(person.thread), []);
   });
 
-  test(`${name}: a tool of the front end`, async () => {
+  test(`${name}: a front-end tool`, async () => {
     const person = await open(gateway, "demo");
     const tools = [{ name: "pick_colour", description: "Picks.", parameters: { type: "object", properties: { of: { type: "array", items: { type: "string" } } } } }];
     await person.say("pick one", { tools });
@@ -215,7 +215,7 @@ for (const [name, open] of clients) {
 const contents = (type, least) => (frames) => frames.filter(({ event }) => event.type === type).length >= least;
 
 for (const keyword of ["confirm", "approve", "twice"]) {
-  test(`${keyword}: answers and words in one request`, async () => {
+  test(`${keyword}: answers and a message in one request`, async () => {
     const person = new AgUi(gateway, "demo");
     await person.say(keyword);
     const resume = (await gateway.open(person.thread)).map((item) => ({ interruptId: item.id, status: "resolved", payload: { confirmed: true } }));
@@ -227,7 +227,7 @@ for (const keyword of ["confirm", "approve", "twice"]) {
   });
 }
 
-test("a reader that leaves comes back with its cursor and misses nothing", async () => {
+test("a reader reconnects with its cursor and misses nothing", async () => {
   const gate = gateway.gate();
   const { thread, runId, frames } = await startAndLeave(gateway, "demo", { text: `slowly ${gate.words}`, enough: contents("TEXT_MESSAGE_CONTENT", 5) });
   gate.open();
@@ -239,7 +239,7 @@ test("a reader that leaves comes back with its cursor and misses nothing", async
 });
 
 for (const [keyword, type] of [["slowly", "TEXT_MESSAGE_CONTENT"], ["ponder", "REASONING_MESSAGE_CONTENT"]]) {
-  test(`${keyword}: the gateway dies in the middle; the run is given an end and the thread goes on`, async () => {
+  test(`${keyword}: after a crash of the gateway the run gets an end and the thread continues`, async () => {
     const gate = gateway.gate();
     const { thread, runId, frames } = await startAndLeave(gateway, "demo", { text: `${keyword} ${gate.words}`, enough: contents(type, 5) });
     await gateway.crash();
@@ -255,7 +255,7 @@ for (const [keyword, type] of [["slowly", "TEXT_MESSAGE_CONTENT"], ["ponder", "R
     assert.equal(person.calls().at(-1)[1], "get_weather");
   });
 
-  test(`${keyword}: stopped in the middle, the server stops too`, async () => {
+  test(`${keyword}: cancelled in the middle, the server stops too`, async () => {
     const person = new AgUi(gateway, "demo");
     const runId = fresh("run");
     const question = `${keyword} endlessly ${runId}`;
@@ -272,7 +272,7 @@ for (const [keyword, type] of [["slowly", "TEXT_MESSAGE_CONTENT"], ["ponder", "R
     assert.equal(person.calls().at(-1)[1], "get_weather");
   });
 
-  test(`${keyword}: held in the middle and let go on`, async () => {
+  test(`${keyword}: paused in the middle and resumed`, async () => {
     const person = new AgUi(gateway, "demo");
     const runId = fresh("run");
     let held;
@@ -296,7 +296,7 @@ for (const [keyword, type] of [["slowly", "TEXT_MESSAGE_CONTENT"], ["ponder", "R
   });
 }
 
-test("ai 7: stopped by its own route", async () => {
+test("ai 7: cancelled by its own route", async () => {
   const [, open] = clients.find(([name]) => name === "ai 7");
   const page = await open(gateway, "demo");
   const sent = page.say("slowly endlessly");
@@ -306,7 +306,7 @@ test("ai 7: stopped by its own route", async () => {
   assert.equal(page.chat.status, "ready");
 });
 
-test("with nothing but flags", async (t) => {
+test("configured by flags only", async (t) => {
   const flags = await Gateway.start("--adk", server.url, "--app", "demo");
   t.after(() => flags.stop());
   const person = new AgUi(flags);
@@ -314,7 +314,7 @@ test("with nothing but flags", async (t) => {
   assert.deepEqual(person.texts(), ["You said : hello there"]);
 });
 
-test("a session that was begun elsewhere is shown whole", async (t) => {
+test("a session that was started elsewhere is shown whole", async (t) => {
   const other = await Gateway.start("--adk", server.url, "--app", "demo");
   t.after(() => other.stop());
   for (const [name, open] of clients.filter(([name]) => !name.startsWith("ai"))) {

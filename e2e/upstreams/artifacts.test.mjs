@@ -1,4 +1,4 @@
-// What an agent of a real `adk api_server` has stored, through the gateway: the same bytes, for their owner only.
+// Artifacts of a real `adk api_server` through the gateway: the same bytes, for their owner only.
 
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
@@ -27,7 +27,7 @@ after(async () => {
 
 const ADA = { user: "ada@example.com", tenant: "default", there: "ada@example.com" };
 
-/** Says something as somebody. */
+/** Sends a message as a user. */
 async function say(content, thread, { user, tenant }) {
   const input = { threadId: thread, runId: fresh("run"), messages: [{ id: fresh("user"), role: "user", content }], state: {}, tools: [], context: [], forwardedProps: {} };
   const headers = { "content-type": "application/json", "x-user-id": user, "x-tenant": tenant };
@@ -47,7 +47,7 @@ async function store(thread, { there }, filename, artifact) {
   assert.equal(answer.status, 200, await answer.text());
 }
 
-test("what the agent stores is listed and handed out byte for byte", async () => {
+test("artifacts of the agent are listed and returned byte for byte", async () => {
   const thread = fresh("thread");
   assert.match(await say("artifact", thread, ADA), /"adk.artifact"/);
   const noise = randomBytes(100_000);
@@ -80,7 +80,7 @@ test("what the agent stores is listed and handed out byte for byte", async () =>
   }
 });
 
-test("nobody else sees them, whatever their names look like", async () => {
+test("other users have no access, whatever their user name looks like", async () => {
   const people = [
     { user: "carol", tenant: "default", there: "carol" },
     { user: "bob", tenant: "acme", there: "acme%%bob" },
@@ -107,7 +107,7 @@ test("nobody else sees them, whatever their names look like", async () => {
   }
 });
 
-test("an agent that is none of ADK's says that it stores nothing", async () => {
+test("an agent of another upstream reports that it has no artifacts", async () => {
   const answer = await get("/agents/other/threads/x/artifacts");
   assert.deepEqual([answer.status, (await answer.json()).error.code], [404, "NO_ARTIFACTS"]);
 });

@@ -1,4 +1,4 @@
-// The real binary in front of a real agent server, and a person at each of the real clients: `@ag-ui/client`, the
+// The real binary in front of a real agent server, and a user of each of the real clients: `@ag-ui/client`, the
 // HAI client port, and `ai` with its own transport.
 
 import assert from "node:assert/strict";
@@ -23,10 +23,10 @@ const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
 
-/** A loaded machine takes its time; whatever is not there by then never comes. */
+/** Timeout for any wait; generous, for busy machines. */
 const PATIENCE_MS = 180_000;
 
-/** Runs the binary; gives its exit code and what it said. */
+/** Runs the binary; returns its exit code and output. */
 export function command(...args) {
   const { status, stdout, stderr } = spawnSync(binary, args, { encoding: "utf8", env: { ...process.env, NO_COLOR: "1" } });
   return { code: status, stdout, stderr };
@@ -34,27 +34,27 @@ export function command(...args) {
 
 export const sleep = (ms) => new Promise((wake) => setTimeout(wake, ms));
 
-/** Waits until `look` gives something. */
+/** Waits until `look` returns a value. */
 export async function until(look, what) {
   for (const begun = Date.now(); Date.now() - begun < PATIENCE_MS; await sleep(20)) {
     const found = await look();
     if (found) return found;
   }
-  throw new Error(`waited in vain for ${what}`);
+  throw new Error(`timed out waiting for ${what}`);
 }
 
-/** The gateway as a process, on a store that outlives it. */
+/** The gateway as a process, with a store that survives it. */
 export class Gateway {
   static async start(...args) {
     const gateway = new Gateway();
     gateway.folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-upstreams-"));
     gateway.args = args;
-    // It comes back at the same address after a crash, so nobody else may get its port meanwhile.
+    // It restarts at the same address after a crash, so no other process may get its port in between.
     await gateway.begin(`127.0.0.1:${await freePort()}`);
     return gateway;
   }
 
-  /** With one agent for each entry: its name and its upstream, as TOML. */
+  /** A gateway with one agent per entry: name and upstream, as TOML. */
   static async configured(agents, more = "") {
     const folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-config-"));
     const file = path.join(folder, "agentwire.toml");
@@ -80,7 +80,7 @@ export class Gateway {
     await until(() => fetch(`${url}/readyz`).then((answer) => answer.ok, () => false), "the gateway to be ready");
   }
 
-  /** Dies without a word, and comes back at the same address. */
+  /** Kills the process and restarts it at the same address. */
   async crash() {
     this.child.kill("SIGKILL");
     await this.ended;
@@ -93,7 +93,7 @@ export class Gateway {
     for (const folder of [this.folder, this.config].filter(Boolean)) fs.rmSync(folder, { recursive: true, force: true });
   }
 
-  /** What a scripted agent waits for in the middle of its answer: words for its question, and how to let it go on. */
+  /** A pause in the middle of a scripted agent's response: text for the question, and a function that ends the pause. */
   gate() {
     const file = path.join(this.folder, fresh("gate"));
     return { words: `wait-for:${file}`, open: () => fs.writeFileSync(file, "") };
@@ -114,7 +114,7 @@ export class Gateway {
     return { status: answer.status, body: await answer.json() };
   }
 
-  /** What the thread waits for. */
+  /** The pending items of the thread. */
   async open(thread) {
     const items = await this.get(`/threads/${encodeURIComponent(thread)}/pending`);
     return (items.pending ?? items).filter((item) => item.awaitingResult);
@@ -122,13 +122,13 @@ export class Gateway {
 }
 
 let made = 0;
-/** A name that nothing else in this process has. */
+/** A name that is unique in this process. */
 export const fresh = (what) => `${what}-${process.pid}-${++made}`;
 
 export const of = (events, type) => events.filter((event) => event.type === type);
 export const said = (events) => of(events, "TEXT_MESSAGE_CONTENT").map((event) => event.delta).join("");
 
-/** Reads an SSE body as it comes; `enough` says when to leave. */
+/** Reads an SSE body as it arrives, until `enough` returns true. */
 export async function readFrames(response, enough = () => false) {
   const frames = [];
   let rest = "";
@@ -157,7 +157,7 @@ export async function readFrames(response, enough = () => false) {
   }
 }
 
-/** A person at the official AG-UI client. */
+/** A user of the official AG-UI client. */
 export class AgUi {
   static label = "ag-ui";
 
@@ -173,7 +173,7 @@ export class AgUi {
     return this.run(options);
   }
 
-  /** Lets the client run; gives the events that it took. Any that it does not accept is an error. */
+  /** Runs the client; returns the events that it accepted. A rejected event is an error. */
   async run({ runId = fresh("run"), tools = [], resume, onEvent = () => {} } = {}) {
     const events = [];
     this.runId = runId;
@@ -191,7 +191,7 @@ export class AgUi {
     return events;
   }
 
-  /** Answers everything that is open, each with what `decide` says. */
+  /** Answers all pending items, each with the result of `decide`. */
   async answer(decide, options = {}) {
     const items = await this.gateway.open(this.thread);
     const calls = items.filter((item) => item.kind === "frontend-tool");
@@ -221,7 +221,7 @@ export class AgUi {
   }
 }
 
-/** A person at a HAI client. */
+/** A user of a HAI client. */
 export class Hai {
   static label = "hai";
 
@@ -273,7 +273,7 @@ export class Hai {
     return [...this.client.texts().values()].filter(({ role, text }) => role === "assistant" && text).map(({ text }) => text);
   }
 
-  /** The calls of the agent; a question is shown as one, but is none of its own. */
+  /** The agent's calls, without those that represent a question. */
   calls() {
     return [...this.client.calls].filter(([id, call]) => call.ready && !this.questions.has(id)).map(([id, call]) => [id, call.name, JSON.parse(call.args || "{}")]);
   }
@@ -283,7 +283,7 @@ export class Hai {
   }
 }
 
-/** A person at a page with `ai` of some version. */
+/** A user of a page with a version of `ai`. */
 class AiSdk {
   static async open(gateway, agent, version, thread = fresh("thread")) {
     const page = new this();
@@ -292,7 +292,7 @@ class AiSdk {
     return page;
   }
 
-  /** As when the page is opened. */
+  /** Opens the page. */
   async load(messages) {
     const ai = await aiClient(this.version);
     const api = `${this.base}/api/chat`;
@@ -323,7 +323,7 @@ class AiSdk {
     for (const item of items) {
       const payload = decide(item);
       const asked = this.parts().find((part) => part.approval?.id === item.id && part.state === "approval-requested");
-      // An approval has no room for more than a yes or no, a reason, and no arguments; the output of the call has.
+      // An approval holds only a boolean and a reason, and no arguments; the output of the call holds any value.
       const decides = typeof payload.approved === "boolean" && Object.keys(payload).every((key) => ["approved", "reason"].includes(key));
       if (asked && decides) {
         await this.chat.addToolApprovalResponse({ id: item.id, approved: payload.approved, ...(payload.reason ? { reason: payload.reason } : {}) });
@@ -364,7 +364,7 @@ class AiSdk {
   }
 }
 
-/** Each client: its name, and how a person opens it on an agent. */
+/** Each client: its name, and a function that opens it on an agent. */
 export const clients = [
   ["ag-ui", async (...where) => new AgUi(...where)],
   ["hai", async (...where) => new Hai(...where)],
@@ -372,7 +372,7 @@ export const clients = [
   ["ai 5", (gateway, agent, thread) => AiSdk.open(gateway, agent, "5.0.277", thread)],
 ];
 
-/** And one more version of `ai`, where the others do not cover it. */
+/** All clients, with one more version of `ai` for cases that the others do not cover. */
 export const everyone = [...clients, ["ai 6", (gateway, agent, thread) => AiSdk.open(gateway, agent, "6.0.326", thread)]];
 
 /** Follows a run as AG-UI from a cursor. */
@@ -383,7 +383,7 @@ export async function follow(gateway, agent, run, after, enough) {
   return readFrames(response, enough);
 }
 
-/** Starts a run in AG-UI and leaves once `enough` was seen. */
+/** Starts a run in AG-UI and disconnects once `enough` returns true. */
 export async function startAndLeave(gateway, agent, { thread = fresh("thread"), text, enough, ...more }) {
   const runId = fresh("run");
   const body = { threadId: thread, runId, messages: [{ id: fresh("user"), role: "user", content: text }], tools: [], context: [], state: {}, forwardedProps: {}, ...more };
@@ -392,7 +392,7 @@ export async function startAndLeave(gateway, agent, { thread = fresh("thread"), 
   return { thread, runId, body, ...(await readFrames(response, enough)) };
 }
 
-/** What the official client makes of events; it throws at any that it does not accept. */
+/** The official client's result for these events; it throws on an event that it does not accept. */
 export async function accepted(events, thread) {
   const body = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join("");
   const agent = new HttpAgent({ url: "http://127.0.0.1:9/", threadId: thread });

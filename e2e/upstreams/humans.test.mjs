@@ -1,5 +1,5 @@
-// People who answer: in every client, twice, at the same time, wrongly, too late; and people who stop and hold runs.
-// The agent is the built-in one; where a question needs a deadline or a schema of its own, a command asks it.
+// Human answers: in every client, repeated, concurrent, wrong, late; and runs that a user cancels and pauses.
+// The agent is the built-in one; questions with a deadline or a schema come from a command.
 
 import assert from "node:assert/strict";
 import fs from "node:fs";
@@ -9,7 +9,7 @@ import { after, before, describe, test } from "node:test";
 
 import { AgUi, Gateway, Hai, clients, command, everyone, fresh, of, readFrames, said, startAndLeave, until } from "./gateway.mjs";
 
-/** An agent that asks what it is told to ask, and repeats the answers. */
+/** An agent that asks the requested questions, and repeats the answers. */
 const ASKER = `
 import json, sys
 given = json.loads(sys.stdin.readline())
@@ -25,7 +25,7 @@ else:
 say(type="RUN_FINISHED", threadId=thread, runId=run, outcome=outcome)
 `;
 
-/** An agent that says who it is, and goes on in the middle when the file is there that it is told. */
+/** An agent that reports its process id, and continues in the middle when the given file exists. */
 const TALKER = `
 import json, os, sys, time
 given = json.loads(sys.stdin.readline())
@@ -66,7 +66,7 @@ after(async () => {
 const confirmAction = { name: "confirmAction", description: "Asks the person.", parameters: { type: "object", properties: { action: { type: "string" }, importance: { type: "string" } } } };
 
 for (const [name, open] of everyone) {
-  test(`${name}: a tool of the front end, answered across a crash of the gateway`, async () => {
+  test(`${name}: a front-end tool, its result sent across a crash of the gateway`, async () => {
     const person = await open(gateway, "demo");
     await person.say("confirm", { tools: [confirmAction] });
     const [item] = await gateway.open(person.thread);
@@ -82,7 +82,7 @@ for (const [name, open] of everyone) {
   });
 
   for (const approved of [true, false]) {
-    test(`${name}: a payment is ${approved ? "approved" : "refused"}`, async () => {
+    test(`${name}: a payment is ${approved ? "approved" : "rejected"}`, async () => {
       const person = await open(gateway, "demo");
       await person.say("approve");
       const [item] = await gateway.open(person.thread);
@@ -98,7 +98,7 @@ for (const [name, open] of everyone) {
 }
 
 for (const [name, open] of everyone) {
-  test(`${name}: a call that needs a yes gets one with other arguments`, async () => {
+  test(`${name}: a call is approved with other arguments`, async () => {
     const person = await open(gateway, "gated");
     await person.say("confirm", { tools: [confirmAction] });
     const [question] = await gateway.open(person.thread);
@@ -115,8 +115,8 @@ for (const [name, open] of everyone) {
     assert.deepEqual(again.texts(), before, "nothing is said twice");
     const [item] = await gateway.open(again.thread);
     assert.deepEqual([item.kind, item.arguments], ["frontend-tool", editedArgs]);
-    // A HAI client's calls are those it was streamed; the snapshot has the new arguments. A page of `ai` shows the call once
-    // more, in its new step.
+    // A HAI client has the calls as they were streamed; the snapshot has the new arguments. A page of `ai` shows the call
+    // a second time, in its new step.
     const calls = again.calls().filter(([, tool]) => tool === "confirmAction");
     assert.equal(new Set(calls.map(([id]) => id)).size, 1);
     if (name !== "hai") assert.deepEqual(calls.at(-1)[2], editedArgs);
@@ -129,7 +129,7 @@ for (const [name, open] of everyone) {
 }
 
 for (const [name, open] of everyone.filter(([name]) => name.startsWith("ai"))) {
-  test(`${name}: an answer and the next words in one request`, async () => {
+  test(`${name}: an answer and the next message in one request`, async () => {
     const person = await open(gateway, "demo");
     await person.say("approve");
     const [item] = await gateway.open(person.thread);
@@ -149,7 +149,7 @@ for (const [name, open] of everyone.filter(([name]) => name.startsWith("ai"))) {
   });
 }
 
-test("hai: a bare yes, and a whole conversation sent along afterwards", async () => {
+test("hai: a plain `true`, and a whole conversation sent along afterwards", async () => {
   const person = new Hai(gateway, "demo");
   await person.say("approve");
   await person.answer(() => "true");
@@ -167,7 +167,7 @@ test("hai: a bare yes, and a whole conversation sent along afterwards", async ()
   assert.doesNotMatch(person.texts().at(-1), /Your answer/);
 });
 
-/** Sends a request by hand; gives the events. */
+/** Sends a request without a client; returns the events. */
 async function raw(agent, body) {
   const whole = { threadId: fresh("thread"), runId: fresh("run"), messages: [], tools: [], context: [], state: {}, forwardedProps: {}, ...body };
   const answer = await fetch(gateway.base(agent), { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(whole) });
@@ -178,7 +178,7 @@ async function raw(agent, body) {
 const user = (content) => ({ id: fresh("user"), role: "user", content });
 const resolved = (interruptId, payload) => ({ interruptId, status: "resolved", payload });
 
-/** A thread in which the demo agent asks for an approval. */
+/** A thread in which the demo agent has requested an approval. */
 async function asked() {
   const thread = fresh("thread");
   await raw("demo", { threadId: thread, messages: [user("approve")] });
@@ -188,7 +188,7 @@ async function asked() {
 
 const ending = (events) => events.at(-1).code ?? events.at(-1).outcome?.type ?? "success";
 
-test("the same answer twice is the first one's run", async () => {
+test("a repeated answer returns the run of the first one", async () => {
   const { thread, item } = await asked();
   const resume = [resolved(item.id, { approved: true })];
   const first = await raw("demo", { threadId: thread, resume });
@@ -197,7 +197,7 @@ test("the same answer twice is the first one's run", async () => {
   assert.deepEqual(second, first);
 });
 
-test("the same answer at the same time is one run", async () => {
+test("identical concurrent answers are one run", async () => {
   const { thread, item } = await asked();
   const resume = [resolved(item.id, { approved: true })];
   const all = await Promise.all(Array.from({ length: 8 }, () => raw("demo", { threadId: thread, resume })));
@@ -205,7 +205,7 @@ test("the same answer at the same time is one run", async () => {
   for (const events of all) assert.deepEqual(events, all[0]);
 });
 
-test("of different answers at the same time one wins, and the others are told", async () => {
+test("of different concurrent answers one wins, and the others get an error", async () => {
   const { thread, item } = await asked();
   const all = await Promise.all(Array.from({ length: 8 }, (_, number) => raw("demo", { threadId: thread, resume: [resolved(item.id, { approved: true, number })] })));
   const won = all.filter((events) => events.at(-1).type === "RUN_FINISHED");
@@ -213,7 +213,7 @@ test("of different answers at the same time one wins, and the others are told", 
   for (const events of all.filter((events) => events !== won[0])) assert.equal(ending(events), "ALREADY_ANSWERED");
 });
 
-test("another answer later is told too, in every client's way", async () => {
+test("a different answer afterwards gets an error too, in every protocol", async () => {
   const { thread, item } = await asked();
   await raw("demo", { threadId: thread, resume: [resolved(item.id, { approved: true })] });
   assert.equal(ending(await raw("demo", { threadId: thread, resume: [resolved(item.id, { approved: false })] })), "ALREADY_ANSWERED");
@@ -230,20 +230,20 @@ const result = (toolCallId) => ({ id: fresh("tool"), role: "tool", toolCallId, c
 
 const WRONG = [
   ["an unknown interrupt", [date], { resume: [resolved("nothing", 1)] }, "UNKNOWN_INTERRUPT"],
-  ["an unknown interrupt where nothing waits", [], { resume: [resolved("nothing", 1)] }, "UNKNOWN_INTERRUPT"],
-  ["a result that nothing waits for", [date], { messages: [result("nothing")] }, "UNKNOWN_TOOL_CALL"],
+  ["an unknown interrupt without pending items", [], { resume: [resolved("nothing", 1)] }, "UNKNOWN_INTERRUPT"],
+  ["a result without a pending call", [date], { messages: [result("nothing")] }, "UNKNOWN_TOOL_CALL"],
   ["one answer of two", [date, seat], { resume: [resolved("date", "today")] }, "INTERRUPT_UNANSWERED"],
-  ["something else instead", [date], { messages: [user("never mind")] }, "INTERRUPT_UNANSWERED"],
-  ["too late", [past], { resume: [resolved("past", 1)] }, "INTERRUPT_EXPIRED"],
+  ["a message instead", [date], { messages: [user("never mind")] }, "INTERRUPT_UNANSWERED"],
+  ["an expired interrupt", [past], { resume: [resolved("past", 1)] }, "INTERRUPT_EXPIRED"],
   ["a wrong type", [seat], { resume: [resolved("seat", { seat: 12 })] }, "SCHEMA_MISMATCH"],
-  ["a member missing", [seat], { resume: [resolved("seat", {})] }, "SCHEMA_MISMATCH"],
-  ["nothing at all", [seat], { resume: [{ interruptId: "seat", status: "resolved" }] }, "SCHEMA_MISMATCH"],
+  ["a missing member", [seat], { resume: [resolved("seat", {})] }, "SCHEMA_MISMATCH"],
+  ["no payload", [seat], { resume: [{ interruptId: "seat", status: "resolved" }] }, "SCHEMA_MISMATCH"],
   ["one right and one wrong", [date, seat], { resume: [resolved("date", "today"), resolved("seat", [])] }, "SCHEMA_MISMATCH"],
 ];
 
-for (const [what, questions, answer, code] of WRONG) {
-  test(`a wrong answer: ${what}: ${code}, and nothing changes`, async () => {
-    // Ids are the agent's; each thread has its own.
+for (const [title, questions, answer, code] of WRONG) {
+  test(`a wrong answer: ${title}: ${code}, and nothing changes`, async () => {
+    // The agent chooses the ids; each thread has its own.
     const thread = fresh("thread");
     await raw("asker", { threadId: thread, messages: [user(JSON.stringify(questions))] });
     const before = await gateway.open(thread);
@@ -255,7 +255,7 @@ for (const [what, questions, answer, code] of WRONG) {
     assert.deepEqual(await gateway.open(thread), before, "the questions stay open");
     assert.equal((await fetch(`${gateway.url}/runs/${runId}`)).status, 404, "a refused run leaves nothing behind");
     if (before.length === 0) return;
-    // The right answer is still taken.
+    // The right answer is still accepted.
     const right = questions.map(({ id }) => resolved(id, id === "seat" ? { seat: "12A" } : "today"));
     const done = await raw("asker", { threadId: thread, runId, resume: right });
     assert.equal(done.at(-1).type, "RUN_FINISHED");
@@ -263,7 +263,7 @@ for (const [what, questions, answer, code] of WRONG) {
   });
 }
 
-test("hai: a result that nothing waits for, and one instead of an answer", async () => {
+test("hai: a result without a pending call, and a message instead of an answer", async () => {
   const { thread, item } = await asked();
   for (const [messages, code] of [[[result("nothing")], "UNKNOWN_TOOL_CALL"], [[user("never mind")], "INTERRUPT_UNANSWERED"], [[{ ...result(item.id), content: "maybe" }], "SCHEMA_MISMATCH"]]) {
     const person = new Hai(gateway, "demo", thread);
@@ -273,7 +273,7 @@ test("hai: a result that nothing waits for, and one instead of an answer", async
   }
 });
 
-test("ai: approvals that nobody asked for, and something else instead of an answer", async () => {
+test("ai: approvals without a request, and a message instead of an answer", async () => {
   const part = (id, approved) => ({ type: "tool-pay", toolCallId: "call", state: "approval-responded", input: {}, approval: { id, approved } });
   const post = async (id, messages) => {
     const answer = await fetch(`${gateway.base("demo")}/api/chat?profile=7`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ id, messages, trigger: "submit-message" }) });
@@ -296,7 +296,7 @@ test("unknown answers beside a complete one are ignored", async () => {
   assert.deepEqual(JSON.parse(said(events)), [["date", "resolved", "today"]], "the agent does not hear of them");
 });
 
-test("an empty answer to a tool of the front end: NO_TOOL_RESULTS", async () => {
+test("an empty result for a front-end tool: NO_TOOL_RESULTS", async () => {
   const thread = fresh("thread");
   await raw("demo", { threadId: thread, messages: [user("confirm")], tools: [confirmAction] });
   const before = await gateway.open(thread);
@@ -307,13 +307,13 @@ test("an empty answer to a tool of the front end: NO_TOOL_RESULTS", async () => 
   }
 });
 
-/** An answer as bytes, without what is different each time. */
+/** A response as bytes, without the parts that differ each time. */
 async function bytes(method, where, user, body) {
   const answer = await fetch(gateway.url + where, { method, headers: { "content-type": "application/json", "x-user": user }, ...(body ? { body: JSON.stringify(body) } : {}) });
   return [answer.status, (await answer.text()).replace(/"timestamp":\d+/g, "")];
 }
 
-test("somebody else's question, run and thread are like none at all, byte for byte", async () => {
+test("another user's question, run and thread look as if they did not exist, byte for byte", async () => {
   const { thread, item } = await asked();
   const [run, nothing] = [item.runId, "no-such-thing"];
   const pairs = [
@@ -342,7 +342,7 @@ test("somebody else's question, run and thread are like none at all, byte for by
   assert.deepEqual(await gateway.open(thread), [item]);
 });
 
-/** The same question answered in HAI or by an AI SDK page, by hand. */
+/** The same question answered in HAI or AI SDK requests, without a client. */
 const byHand = {
   hai: async (thread, item, approved) => {
     const answer = await fetch(`${gateway.base("demo")}/awp`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ threadId: thread, runId: fresh("run"), messages: [{ id: fresh("tool"), role: "tool", toolCallId: item.id, content: String(approved) }] }) });
@@ -360,7 +360,7 @@ const byHand = {
 };
 
 for (const [name, answer] of Object.entries(byHand)) {
-  test(`${name}: the same answer at the same time and later is one run; another one is told`, async () => {
+  test(`${name}: identical answers, concurrent and later, are one run; a different one gets an error`, async () => {
     const { thread, item } = await asked();
     const same = await Promise.all(Array.from({ length: 5 }, () => answer(thread, item, true)));
     same.push(await answer(thread, item, true));
@@ -376,7 +376,7 @@ for (const [name, answer] of Object.entries(byHand)) {
   });
 }
 
-test("ai 4: a tool of the front end and a question", async () => {
+test("ai 4: a front-end tool and a question", async () => {
   const post = async (id, messages, more = {}) => {
     const answer = await fetch(`${gateway.base("demo")}/api/chat?profile=4`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ id, messages, ...more }) });
     const text = await answer.text();
@@ -400,7 +400,7 @@ test("ai 4: a tool of the front end and a question", async () => {
 });
 
 for (const [text, type] of [["slow", "TEXT_MESSAGE_CONTENT"], ["think slow", "REASONING_MESSAGE_CONTENT"], ["tools slow", "TOOL_CALL_ARGS"]]) {
-  test(`stopped at the first ${type}; the client accepts the end`, async () => {
+  test(`cancelled at the first ${type}; the client accepts the end`, async () => {
     const person = new AgUi(gateway, "demo");
     const runId = fresh("run");
     const events = await person.say(text, { runId, onEvent: (event, events) => event.type === type && of(events, type).length === 1 && gateway.post(`/runs/${runId}/stop`) });
@@ -409,7 +409,7 @@ for (const [text, type] of [["slow", "TEXT_MESSAGE_CONTENT"], ["think slow", "RE
   });
 }
 
-/** The run of a person's thread, once it says something. */
+/** The run of a user's thread, once it emits text. */
 const speaking = (person) =>
   until(async () => {
     const list = await fetch(`${gateway.url}/threads/${person.thread}/stream?format=ag-ui`);
@@ -421,11 +421,11 @@ const speaking = (person) =>
 
 const statuses = (events) => of(events, "CUSTOM").filter((event) => event.name === "hai.run_status").map((event) => event.value.status);
 
-// The agent takes its time, and nobody crashes here.
-describe("at the same time", { concurrency: 8 }, () => {
+// The agent is slow, and no crash happens here.
+describe("concurrent", { concurrency: 8 }, () => {
   for (const [name, open] of clients) {
     for (const text of ["slow", "think slow", "tools slow"]) {
-      test(`${name}: ${text}: held and let go on, nothing is lost or doubled`, async () => {
+      test(`${name}: ${text}: paused and resumed, no event is lost or duplicated`, async () => {
         const [person, other] = [await open(gateway, "demo"), await open(gateway, "demo")];
         const sent = person.say(text);
         const run = await speaking(person);
@@ -443,7 +443,7 @@ describe("at the same time", { concurrency: 8 }, () => {
         assert.deepEqual(statuses(frames.map(({ event }) => event)), ["paused", "running"]);
       });
 
-      test(`${name}: ${text}: held and stopped; the client accepts the end`, async () => {
+      test(`${name}: ${text}: paused and cancelled; the client accepts the end`, async () => {
         const person = await open(gateway, "demo");
         const sent = person.say(text);
         const run = await speaking(person);
@@ -460,7 +460,7 @@ describe("at the same time", { concurrency: 8 }, () => {
   }
 });
 
-test("a command is held hard, and one whose gateway dies meanwhile does not stay behind", async () => {
+test("a command is paused hard, and a paused command does not survive a crash of its gateway", async () => {
   const person = new AgUi(gateway, "talker");
   const runId = fresh("run");
   const gate = gateway.gate();
@@ -489,13 +489,13 @@ test("a command is held hard, and one whose gateway dies meanwhile does not stay
   assert.equal((await gateway.get(`/runs/${next}`)).status, "failed");
 });
 
-test("the record: who did what, also what was refused, and what was done to it shows", async () => {
+test("the audit log: all actions and rejections with their user, and tampering is detected", async () => {
   const { thread, item } = await asked();
   await raw("demo", { threadId: thread, resume: [resolved("nothing", 1)] });
   await raw("demo", { threadId: thread, resume: [resolved(item.id, { approved: true })] });
   await gateway.post("/runs/nothing/stop");
   await fetch(`${gateway.url}/feedback`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ threadId: thread, score: 0.9, comment: "well done" }) });
-  // The file beside it, which knows how it ends, is written last.
+  // The file beside it, which contains the head, is written last.
   const lines = await until(() => {
     const text = fs.readFileSync(record, "utf8");
     const found = text.slice(0, text.lastIndexOf("\n") + 1).split("\n").filter(Boolean).map((line) => JSON.parse(line));
@@ -515,7 +515,7 @@ test("the record: who did what, also what was refused, and what was done to it s
     fs.copyFileSync(`${record}.head`, `${copy}.head`);
     return command("audit", "export", copy);
   };
-  // The gateway still writes; what was there is whole up to the head.
+  // The gateway is still writing; the existing lines are intact up to the head.
   const { code, stdout } = write(fs.readFileSync(record, "utf8").split("\n").filter(Boolean).map((line) => JSON.parse(line)));
   assert.equal(code, 0);
   assert.ok(stdout.includes("well done"));
@@ -525,6 +525,6 @@ test("the record: who did what, also what was refused, and what was done to it s
   assert.match(write(lines.toSpliced(3, 1)).stderr, /line 4: does not follow/);
 });
 
-test("control of a run that is not there", async () => {
+test("control of an unknown run", async () => {
   for (const action of ["pause", "resume", "stop"]) assert.equal((await gateway.post(`/runs/nothing/${action}`)).status, 404);
 });

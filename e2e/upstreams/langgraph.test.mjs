@@ -1,4 +1,4 @@
-// A real `langgraph dev` behind the real gateway, seen from every client, and compared with what the server holds.
+// A real `langgraph dev` behind the real gateway, seen from every client, and compared with the thread on the server.
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
@@ -8,10 +8,10 @@ import { AgUi, Gateway, accepted, clients, follow, fresh, of, said, startAndLeav
 
 const GRAPHS = ["plain", "slow", "think", "tools", "hitl", "pay", "pay_one", "nested", "guarded", "faulty", "fan", "sub", "boom", "slow_think", "slow_args"];
 
-/** Graphs that take their time, and what they say meanwhile. */
+/** Slow graphs, and the events that they emit meanwhile. */
 const SLOW = [["slow", "TEXT_MESSAGE_CONTENT"], ["slow_args", "TOOL_CALL_ARGS"], ["slow_think", "REASONING_MESSAGE_CONTENT"]];
 
-/** The server takes about a second for a run, most of it waiting. */
+/** A run takes the server about a second, most of it waiting. */
 const AT_ONCE = 4;
 
 let server;
@@ -26,7 +26,7 @@ after(async () => {
   await server?.stop();
 });
 
-/** The server's own thread for one of ours. */
+/** The server's own thread for a gateway thread. */
 async function remote(thread) {
   const found = await (await post(`${server.url}/threads/search`, { metadata: { agentwire_thread: thread } })).json();
   assert.equal(found.length, 1, `the server has one thread for ${thread}`);
@@ -35,7 +35,7 @@ async function remote(thread) {
 
 const textOf = (content) => (typeof content === "string" ? content : content.map((block) => (block.type === "text" ? block.text : "")).join(""));
 
-/** The person sees what the server holds: what the assistant said, what it called, and (where shown) the state. */
+/** The client must show the server's content: texts and calls of the assistant, and (where displayed) the state. */
 async function agrees(person) {
   const { values } = await threadState(server, await remote(person.thread));
   const assistant = values.messages.filter((message) => message.type === "ai");
@@ -51,9 +51,9 @@ const contents = (type, least) => (frames) => frames.filter(({ event }) => event
 const status = async (run) => (await gateway.get(`/runs/${run}`)).status;
 const remoteRuns = async (thread) => (await fetch(`${server.url}/threads/${await remote(thread)}/runs`)).json();
 
-describe("at the same time", { concurrency: AT_ONCE }, () => {
+describe("concurrent", { concurrency: AT_ONCE }, () => {
   for (const [name, open] of clients) {
-    test(`${name}: two turns of a chat`, async () => {
+    test(`${name}: two turns of a conversation`, async () => {
       const person = await open(gateway, "plain");
       await person.say("hello");
       assert.deepEqual(person.texts(), ["Hello from the server."]);
@@ -61,17 +61,17 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
       assert.deepEqual(messages.map((message) => message.type), ["human", "ai"]);
       await person.say("again");
       const later = await threadState(server, await remote(person.thread));
-      assert.equal(later.values.messages.filter((message) => message.type === "human").length, 2, "only what is new is sent");
+      assert.equal(later.values.messages.filter((message) => message.type === "human").length, 2, "only new messages are sent");
     });
 
-    for (const [graph, what] of [["tools", "parallel tools"], ["sub", "a subgraph"], ["faulty", "tools that fail"], ["fan", "branches at once"], ["think", "reasoning"]]) {
-      test(`${name}: ${what}`, async () => {
+    for (const [graph, title] of [["tools", "parallel tools"], ["sub", "a subgraph"], ["faulty", "tools that fail"], ["fan", "parallel branches"], ["think", "reasoning"]]) {
+      test(`${name}: ${title}`, async () => {
         const person = await open(gateway, graph);
         await person.say("go");
         assert.equal(person.failed(), null);
         const { values } = await threadState(server, await remote(person.thread));
         const assistant = values.messages.filter((message) => message.type === "ai");
-        // Branches have no order among themselves.
+        // Parallel branches have no order.
         assert.deepEqual(person.texts().sort(), assistant.map((message) => textOf(message.content)).filter(Boolean).sort());
         const calls = assistant.flatMap((message) => (message.tool_calls ?? []).map(({ id, name, args }) => [id, name, args]));
         assert.deepEqual(person.calls(), calls);
@@ -87,7 +87,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
       assert.equal((await threadState(server, await remote(person.thread))).tasks[0].error.includes("node failed"), true);
     });
 
-    test(`${name}: a graph that is not there`, async () => {
+    test(`${name}: an unknown graph`, async () => {
       const person = await open(gateway, "gone");
       await person.say("go");
       assert.match(String(person.failed()), /UPSTREAM_STATUS|an unknown graph/);
@@ -105,7 +105,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
       assert.deepEqual(await gateway.open(person.thread), []);
     });
 
-    test(`${name}: a question of a tool`, async () => {
+    test(`${name}: a question from a tool`, async () => {
       const person = await open(gateway, "pay_one");
       await person.say("pay");
       await person.answer(() => ({ approved: true }));
@@ -113,7 +113,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
       assert.deepEqual(values.messages.filter((message) => message.type === "tool").map((message) => message.content), ["sent 3 to Cleo"]);
     });
 
-    test(`${name}: a question of a tool, answered with other arguments`, async () => {
+    test(`${name}: a question from a tool, answered with other arguments`, async () => {
       const person = await open(gateway, "pay_one");
       await person.say("pay");
       await person.answer(() => ({ approved: true, editedArgs: { amount: 2, to: "Dora" } }));
@@ -122,15 +122,15 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
       assert.deepEqual(values.messages.filter((message) => message.type === "tool").map((message) => message.content), ["sent 2 to Dora"]);
     });
 
-    test(`${name}: a question of a subgraph`, async () => {
+    test(`${name}: a question from a subgraph`, async () => {
       const person = await open(gateway, "nested");
       await person.say("paint");
       assert.equal((await gateway.open(person.thread)).length, 1);
       await person.answer(() => "red");
       const { values } = await threadState(server, await remote(person.thread));
       assert.deepEqual(values.notes, ["colour=red"]);
-      // The server gives up a subgraph's messages with its state when it goes on, and says them again; a page of `ai`
-      // keeps what it has shown.
+      // When it continues, the server discards the subgraph's messages with its state and emits them again; a page of `ai`
+      // keeps the messages that it has shown.
       assert.deepEqual([...new Set(person.texts())], ["I paint.", "Painted: colour=red"]);
       if (!name.startsWith("ai")) await agrees(person);
     });
@@ -138,7 +138,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
 
   for (const [name, open] of clients) {
     for (const approved of [true, false]) {
-      test(`${name}: a ${approved ? "yes" : "no"} at a breakpoint`, async () => {
+      test(`${name}: a breakpoint is ${approved ? "approved" : "rejected"}`, async () => {
         const person = await open(gateway, "guarded");
         await person.say("publish");
         const [item] = await gateway.open(person.thread);
@@ -153,7 +153,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
     }
   }
 
-  test("what is said beside an answer is said to the graph", async () => {
+  test("a message sent along with an answer reaches the graph", async () => {
     const person = new AgUi(gateway, "nested");
     await person.say("paint");
     const [item] = await gateway.open(person.thread);
@@ -164,7 +164,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
     assert.deepEqual(values.messages.filter((message) => message.type === "human").map((message) => message.content), ["paint", "quickly"]);
   });
 
-  test("a reader that leaves comes back with its cursor and misses nothing", async () => {
+  test("a reader reconnects with its cursor and misses nothing", async () => {
     const gate = gateway.gate();
     const { thread, runId, frames } = await startAndLeave(gateway, "slow", { text: `go ${gate.words}`, enough: contents("TEXT_MESSAGE_CONTENT", 5) });
     gate.open();
@@ -179,7 +179,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
   });
 
   for (const [graph, type] of SLOW) {
-    test(`${graph}: stopped in the middle, the server's run is cancelled and the stream is whole`, async () => {
+    test(`${graph}: cancelled in the middle, the server's run is cancelled and the stream is valid`, async () => {
       const person = new AgUi(gateway, graph);
       let stopping;
       const runId = fresh("run");
@@ -197,7 +197,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
       assert.equal((await gateway.post(`/runs/${runId}/pause`)).status, 409);
     });
 
-    test(`${graph}: held in the middle and let go on`, async () => {
+    test(`${graph}: paused in the middle and resumed`, async () => {
       const person = new AgUi(gateway, graph);
       const runId = fresh("run");
       const held = [];
@@ -227,7 +227,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
   }
 
   for (const [name, open] of clients.filter(([name]) => name.startsWith("ai"))) {
-    test(`${name}: stopped by its own route`, async () => {
+    test(`${name}: cancelled by its own route`, async () => {
       const page = await open(gateway, "slow");
       const sent = page.say(`go ${gateway.gate().words}`);
       await until(() => page.texts()[0]?.length > 20, "some text");
@@ -241,7 +241,7 @@ describe("at the same time", { concurrency: AT_ONCE }, () => {
 });
 
 for (const [name, open] of clients) {
-  test(`${name}: two questions at once, each of a tool, answered across a crash of the gateway`, async () => {
+  test(`${name}: two concurrent questions, each from a tool, answered across a crash of the gateway`, async () => {
     const person = await open(gateway, "pay");
     await person.say("pay");
     assert.equal((await gateway.open(person.thread)).length, 2);
@@ -256,7 +256,7 @@ for (const [name, open] of clients) {
 }
 
 for (const [graph, type] of SLOW) {
-  test(`${graph}: the gateway dies in the middle, and the run is taken up where it was`, async () => {
+  test(`${graph}: after a crash of the gateway the run is resumed at its position`, async () => {
     const gate = gateway.gate();
     const { thread, runId, frames } = await startAndLeave(gateway, graph, { text: `go ${gate.words}`, enough: contents(type, 5) });
     await gateway.crash();
@@ -281,7 +281,7 @@ for (const [graph, type] of SLOW) {
   });
 }
 
-test("a run that is held and whose state a person has changed stays so when the gateway dies", async () => {
+test("a paused run with a state changed by a user keeps both across a crash of the gateway", async () => {
   const gate = gateway.gate();
   const { thread, runId, frames } = await startAndLeave(gateway, "slow", { text: `go ${gate.words}`, enough: contents("TEXT_MESSAGE_CONTENT", 5) });
   assert.equal((await gateway.post(`/runs/${runId}/pause`)).status, 200);
@@ -302,7 +302,7 @@ test("a run that is held and whose state a person has changed stays so when the 
 });
 
 for (const [name, open] of clients.filter(([name]) => name.startsWith("ai"))) {
-  test(`${name}: a page that was reloaded takes the answer up again, even after a crash`, async () => {
+  test(`${name}: a reloaded page resumes the stream, even after a crash`, async () => {
     const page = await open(gateway, "slow");
     const gate = gateway.gate();
     const sent = page.say(`go ${gate.words}`);
@@ -318,9 +318,9 @@ for (const [name, open] of clients.filter(([name]) => name.startsWith("ai"))) {
   });
 }
 
-// Why holding a LangGraph run is soft: the only way to stop it at the server is to cancel it, and what goes on afterwards
-// begins its node anew. Whatever the node had said or done is said and done again.
-test("a run that is cancelled at the server and goes on begins its node anew", async () => {
+// The reason why pausing a LangGraph run is soft: it can only be stopped at the server by a cancellation, and when it
+// continues, its node restarts. All output and side effects of the node are repeated.
+test("a run that is cancelled at the server and continues restarts its node", async () => {
   const { thread_id: thread } = await (await post(`${server.url}/threads`, {})).json();
   const url = `${server.url}/threads/${thread}`;
   const read = async (body, enough) => {
@@ -342,13 +342,13 @@ test("a run that is cancelled at the server and goes on begins its node anew", a
   assert.ok(cancelled.ok, `${cancelled.status} ${await cancelled.text()}`);
   const held = await threadState(server, thread);
   assert.deepEqual(held.next, ["chatbot"], "the node is to be run");
-  assert.deepEqual(held.values.messages.map((message) => message.type), ["human"], "nothing of what it said is kept");
+  assert.deepEqual(held.values.messages.map((message) => message.type), ["human"], "none of its messages is kept");
   gate.open();
   const second = await read({ input: null });
-  assert.ok(second.text.startsWith(first.text), "it says what it had said once more");
+  assert.ok(second.text.startsWith(first.text), "it repeats its text");
 });
 
-test("a thread that was begun elsewhere is shown whole", async (t) => {
+test("a thread that was started elsewhere is shown whole", async (t) => {
   const other = await Gateway.start("--langgraph", server.url, "--graph", "tools");
   t.after(() => other.stop());
   const first = new AgUi(gateway, "tools");
@@ -360,7 +360,7 @@ test("a thread that was begun elsewhere is shown whole", async (t) => {
     return { values, roles: values.messages.map((message) => [roles[message.type], textOf(message.content)]) };
   };
   const snapshot = async () => shown((await other.get(`/message_snapshot/${first.thread}`)).messages);
-  // Before anything was run here.
+  // Before the first run through the gateway.
   const before = await held();
   assert.deepEqual(await snapshot(), before.roles);
   const { messages: _, ...state } = before.values;
@@ -374,7 +374,7 @@ test("a thread that was begun elsewhere is shown whole", async (t) => {
   assert.deepEqual(shown(second.agent.messages), after.roles, "at the client as well");
 });
 
-test("a thread of the server's own API is shown, goes on, and is deleted with everything of it", async (t) => {
+test("a thread of the server's own API is shown, continues, and is deleted with all its data", async (t) => {
   const other = await Gateway.start("--langgraph", server.url, "--graph", "plain");
   t.after(() => other.stop());
   const { thread_id: thread } = await (await post(`${server.url}/threads`, {})).json();
@@ -395,7 +395,7 @@ test("a thread of the server's own API is shown, goes on, and is deleted with ev
   assert.equal((await fetch(`${other.url}/message_snapshot/${thread}`)).status, 404);
 });
 
-test("with nothing but flags", async (t) => {
+test("configured by flags only", async (t) => {
   const flags = await Gateway.start("--langgraph", server.url, "--graph", "plain");
   t.after(() => flags.stop());
   const person = new AgUi(flags);

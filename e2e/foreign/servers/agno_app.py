@@ -1,4 +1,4 @@
-"""Agno's AgentOS with its AG-UI interface as its documentation has it, with a scripted model."""
+"""Agno's AgentOS with its AG-UI interface, set up as in its documentation, with a scripted model."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Pydantic AI's AG-UI endpoint as its documentation has it, with a scripted model."""
+"""Pydantic AI's AG-UI endpoint, set up as in its documentation, with a scripted model."""
 
 import sys
 

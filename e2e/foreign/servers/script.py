@@ -1,8 +1,8 @@
-"""What the scripted model of both servers says: the last word of the question decides.
+"""The script of the model of both servers: the last word of the question selects the reply.
 
 A reply is a list of deltas: `("text", text)`, `("think", text)`, `("call", name, arguments)`, `("wait", file)`,
-`("pause", seconds)`, `("raise", text)`. With `wait-for:FILE` in the question, a slow answer waits in its middle until that
-file is there.
+`("pause", seconds)`, `("raise", text)`. With `wait-for:FILE` in the question, a slow reply pauses in its middle until that
+file exists.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ _numbers = itertools.count(1)
 
 
 def call_id():
-    """A name for a call that no other call on this machine has."""
+    """A call id that is unique on this machine."""
     return f"call-{os.getpid()}-{next(_numbers)}"
 
 
 def reply(questions, results, media):
-    """`questions`: what the user has said so far. `results`: name and text of each result since the last question.
-    `media`: kind and size or address of what came with the last question.
+    """`questions`: the user messages so far. `results`: name and text of each result since the last question.
+    `media`: kind and size or URL of the attachments of the last question.
     """
     question = questions[-1] if questions else ""
     if results:
@@ -65,7 +65,7 @@ def reply(questions, results, media):
 
 
 async def play(deltas):
-    """The deltas in their time; tells when nobody wants the rest."""
+    """Yields the deltas at their pace; reports a cancellation by the reader."""
     try:
         for delta in deltas:
             match delta:
@@ -84,7 +84,7 @@ async def play(deltas):
 
 
 def pieces(arguments):
-    """Arguments as a model streams them."""
+    """Arguments in the pieces in which a model streams them."""
     text = json.dumps(arguments, ensure_ascii=False)
     middle = len(text) // 2
     return [text[:middle], text[middle:]]

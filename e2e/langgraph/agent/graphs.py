@@ -1,4 +1,4 @@
-"""Graphs for a real `langgraph dev`. Their models follow a script; no provider is contacted."""
+"""Graphs for a real `langgraph dev`. Their models are scripted; no provider is contacted."""
 from __future__ import annotations
 
 import asyncio
@@ -140,7 +140,7 @@ def _agent(script, tools, delay=0.0, **options):
     return g.compile()
 
 
-# Every call is a task of its own, so that each can wait for its answer.
+# Every call is a separate task, so that each can wait for its answer.
 _pay = StateGraph(S)
 _pay.add_node("agent", _chat([calls([("call_p1", "wire_money", {"amount": 1, "to": "Ana"}), ("call_p2", "wire_money", {"amount": 2, "to": "Bob"})], "chatcmpl-P1"),
                               say("Paid.", "chatcmpl-P2")], "agent"))
@@ -195,7 +195,7 @@ fan = _fan.compile()
 
 
 def _first_chunk_named(name, pieces):
-    """As OpenAI's Responses API streams: the id is on the first chunk only, and LangChain puts its own on the rest."""
+    """Streams like OpenAI's Responses API: the id is in the first chunk only, and LangChain adds its own to the rest."""
     return [AIMessageChunk(content=[], id=name)] + [
         AIMessageChunk(content=[{"type": "text", "text": piece, "index": 0}]) if isinstance(piece, str)
         else AIMessageChunk(content=[], tool_call_chunks=[{"type": "tool_call_chunk", "index": 0, **piece}])

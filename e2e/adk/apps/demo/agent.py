@@ -1,4 +1,4 @@
-"""An app for `adk api_server` whose model answers by keyword, the last word of the person deciding."""
+"""An app for `adk api_server` with a scripted model: the last keyword of the user message selects the response."""
 
 import re
 from pathlib import Path
@@ -55,7 +55,7 @@ CALENDAR = AuthConfig(
     auth_scheme=APIKey(**{"in": APIKeyIn.header, "name": "x-key"}),
     raw_auth_credential=AuthCredential(auth_type=AuthCredentialTypes.API_KEY),
 )
-# A client without a secret: nothing is exchanged, so nobody is contacted.
+# A client without a secret: no token exchange takes place, so no server is contacted.
 MAILBOX = AuthConfig(
     auth_scheme=OAuth2(
         flows=OAuthFlows(
@@ -106,7 +106,7 @@ def set_theme(theme: str, tool_context: ToolContext) -> dict:
 
 
 def slowly(pieces, text, file):
-    """With a pause in the middle until the file is there, or endlessly."""
+    """Pauses in the middle until the file exists, or forever."""
     pieces = [chunk(piece) for piece in pieces]
     if "endlessly" in text:
         return [step for piece in pieces * 200 for step in (piece, 0.05)]
@@ -163,7 +163,7 @@ def respond(request):
 
 
 def censor(callback_context, llm_response):
-    """Rewrites an answer after it was streamed, as guardrails do."""
+    """Rewrites a response after it was streamed, as guardrails do."""
     parts = llm_response.content.parts if llm_response.content and not llm_response.partial else None
     if parts and parts[0].text and "secret is" in parts[0].text:
         return LlmResponse(content=types.Content(role="model", parts=[types.Part(text="I will not say.")]))

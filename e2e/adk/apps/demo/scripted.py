@@ -1,6 +1,6 @@
-"""A model that says what its script says, so that a real ADK can be tested without a key.
+"""A scripted model, so that a real ADK can be tested without an API key.
 
-Its chunks go through ADK's own ``StreamingResponseAggregator``, the class behind Gemini, so partial events,
+Its chunks pass through ADK's own ``StreamingResponseAggregator``, the class used for Gemini, so partial events,
 closing events and finish reasons are those of a real run.
 """
 
@@ -30,7 +30,7 @@ def image(data: bytes) -> types.Part:
 
 
 def chunk(*parts: types.Part | str, finish: str | None = None, message: str | None = None) -> types.GenerateContentResponse:
-    """One piece of a model's answer; the one with a finish reason is the last."""
+    """One chunk of a model's response; the chunk with a finish reason is the last."""
     parts = [types.Part(text=part) if isinstance(part, str) else part for part in parts]
     usage = types.GenerateContentResponseUsageMetadata(
         prompt_token_count=12, candidates_token_count=8, total_token_count=20
@@ -47,15 +47,15 @@ def chunk(*parts: types.Part | str, finish: str | None = None, message: str | No
 
 
 def words(text: str) -> list[types.GenerateContentResponse]:
-    """A text, word by word."""
+    """A text as one chunk per word."""
     pieces = [word + " " for word in text.split(" ")]
     pieces[-1] = pieces[-1].rstrip(" ")
     return [chunk(piece) for piece in pieces[:-1]] + [chunk(pieces[-1], finish="STOP")]
 
 
 class ScriptedLlm(BaseLlm):
-    """Asks ``script`` for the chunks of each turn. An exception among them is raised when its time comes, a path is waited
-    for, and a number is a pause in seconds. Tells when nobody wants the rest."""
+    """Asks ``script`` for the chunks of each turn. An exception among them is raised in its turn, a path is waited
+    for, and a number is a pause in seconds. Reports a cancellation by the reader."""
 
     model: str = "scripted-1"
     script: Callable[[LlmRequest], list[Any]]

@@ -1,4 +1,4 @@
-"""A workflow (ADK 2) that asks a person for input between two steps."""
+"""A workflow (ADK 2) that requests input from a person between two steps."""
 
 from google.adk.events.event import Event
 from google.adk.events.request_input import RequestInput

@@ -1,4 +1,4 @@
-"""An app whose agent hands the work to another one, which uses a tool."""
+"""An app whose agent transfers to another agent, which uses a tool."""
 
 from demo.scripted import ScriptedLlm, call, chunk, words
 from google.adk.agents import LlmAgent
