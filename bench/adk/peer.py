@@ -1,4 +1,4 @@
-"""Translates a recording with one of the peers and prints processor time per source event, in microseconds."""
+"""Converts a recording with one of the packages and prints CPU time per source event, in microseconds."""
 
 import asyncio
 import logging

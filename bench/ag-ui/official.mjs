@@ -1,12 +1,12 @@
-// The official pipeline over the benchmark's stream: what a TypeScript translator in the middle would do.
-// Prints the microseconds of CPU per text delta.
+// The official pipeline over the benchmark stream: the work of a TypeScript translator between agent and client.
+// Prints the microseconds of CPU time per text delta.
 
 import fs from "node:fs";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
 process.env.SUPPRESS_TRANSFORMATION_WARNINGS = "1";
-// The packages are those of the end-to-end suite; nothing is installed twice.
+// The packages are those of the end-to-end suite, so that they are installed only once.
 const require = createRequire(new URL("../../e2e/ag-ui/package.json", import.meta.url));
 const load = (name) => import(pathToFileURL(require.resolve(name)));
 const { CompatibilityBoundary, enforceEvents, parseSSEStream, transformChunks, verifyEvents } = (await load("@ag-ui/client")).default ?? (await load("@ag-ui/client"));

@@ -1,11 +1,11 @@
-"""Writes the benchmark's stream to stdout: `stream.py MESSAGES` (each has 200 text deltas)."""
+"""Writes the benchmark stream to stdout: `stream.py MESSAGES` (each has 200 text deltas)."""
 
 import json
 import sys
 
 WORDS = ["the", " quick", " brown", " fox", " jumps", " over", " the lazy", " dog.", "\n\n", " naïve", ' "quoted"', " 日本"]
 DELTAS = 200
-# Stands where the number of the message goes: the text around it is the same for every twelfth message, so a gigabyte
+# Placeholder for the number of the message: the text around it is the same for every twelfth message, so a gigabyte
 # does not have to be encoded piece by piece.
 NUMBER = "@@"
 
@@ -15,7 +15,7 @@ def event(**members) -> str:
 
 
 def message(first: int) -> str:
-    """A message that begins with that word, a tool call and a state change."""
+    """A message that starts with that word, a tool call and a state change."""
     name, call = f"message-{NUMBER}", f"call-{NUMBER}"
     words = (WORDS[(index * 7 + first) % len(WORDS)] for index in range(DELTAS))
     return "".join(

@@ -1,4 +1,4 @@
-// The peers: how much processor time the newest `ai` and `@ai-sdk/langchain` spend on the same work.
+// The peers: CPU time of the newest `ai` and `@ai-sdk/langchain` for the same work.
 //
 //   node peer.mjs FOLDER-OF-PACKAGES RECORDING
 //
@@ -18,7 +18,7 @@ const { createUIMessageStream, createUIMessageStreamResponse } = await load('ai'
 const { toUIMessageStream } = await load('@ai-sdk/langchain');
 
 const ROUNDS = 5;
-// As long as a long answer; a longer one would only be slower for the peer.
+// The length of a long response; with a longer one the peer would only be slower.
 const DELTAS = 2_000;
 const ANSWERS = 20;
 const words = ['Hello', ' there', ', this', ' is', ' "quoted"', ' text', '.\n', ' Und', ' so', ' wörter'];
@@ -64,7 +64,7 @@ async function oneAnswer() {
 
 const lines = fs.readFileSync(recording, 'utf8').split('\n').filter(Boolean);
 
-/** @ai-sdk/langchain over the recording, `COPIES` times; events are parsed as a server between processes must. */
+/** @ai-sdk/langchain over the recording, `COPIES` times; events are parsed, as a server between processes must do. */
 async function langchain() {
   const COPIES = 5;
   let deltas = 0;

@@ -1,6 +1,6 @@
-"""The peer that writes: the builder of the standard's back-end sample, as a plain Python server would use it.
+"""The writing peer: the builder of the standard's back-end sample, as used by a plain Python server.
 
-Prints one JSON object: nanoseconds of processor time per text delta, the best of several rounds.
+Prints one JSON object: nanoseconds of CPU time per text delta, the best of several rounds.
 """
 
 import json

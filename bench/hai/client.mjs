@@ -1,7 +1,7 @@
-// The peer that reads: frames, `JSON.parse`, and the standard's `parseJsonString` for each delta alone. Its own client
-// parses the whole message again with every delta, which would be unfair beyond a few hundred of them.
+// The reading peer: frames, `JSON.parse`, and the standard's `parseJsonString` for each delta alone. The standard's own
+// client parses the whole message again with every delta, which would be unfair beyond a few hundred deltas.
 //
-// Prints one JSON object: nanoseconds of processor time per text delta, the best of several rounds.
+// Prints one JSON object: nanoseconds of CPU time per text delta, the best of several rounds.
 
 const ROUNDS = 5;
 const DELTAS = 20_000;

@@ -1,6 +1,6 @@
 """Times ag-ui-langgraph (translator and encoder) on recorded events; prints CPU seconds and bytes as JSON.
 
-The events are handed over as the objects that LangGraph would hand over, so parsing is not counted. Usage:
+The events are passed as LangGraph's own objects, so parsing is excluded. Usage:
 peer_ag_ui.py RECORDING ROUNDS raw|lean
 """
 
@@ -20,7 +20,7 @@ KINDS = {"human": HumanMessage, "ai": AIMessage, "AIMessageChunk": AIMessageChun
 
 
 def revive(value):
-    """JSON to the messages that it was made of."""
+    """Converts JSON back to messages."""
     if isinstance(value, list):
         return [revive(item) for item in value]
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
 // Times @ai-sdk/langchain on recorded events; prints CPU seconds and bytes as JSON.
 //
-// The events are handed over as parsed objects, so parsing is not counted; the answer is counted as the bytes
-// that the AI SDK would send. Usage: peer_ai_sdk.mjs RECORDING ROUNDS
+// The events are passed as parsed objects, so parsing is excluded; the output is counted in the bytes that the AI SDK
+// would send. Usage: peer_ai_sdk.mjs RECORDING ROUNDS
 
 import fs from "node:fs";
 

@@ -1,6 +1,6 @@
-"""Clients that read runs to their end and note when each piece of text came.
+"""Clients that read runs to their end and record the arrival time of each piece of text.
 
-load.py URL RUNS AT_ONCE      prints JSON: what was read of each run
+load.py URL RUNS AT_ONCE      prints JSON: the measurements of each run
 """
 
 import asyncio
@@ -15,7 +15,7 @@ PIECE = b'"TEXT_MESSAGE_CONTENT"'
 
 async def run(url):
     where = urllib.parse.urlsplit(url)
-    # A UUID, which LangGraph's own threads have for names.
+    # A UUID, because LangGraph's own thread ids are UUIDs.
     thread = str(uuid.uuid4())
     message = {"id": str(uuid.uuid4()), "role": "user", "content": "tell me a long story"}
     body = json.dumps({"threadId": thread, "runId": str(uuid.uuid4()), "messages": [message], "state": {}, "tools": [], "context": [], "forwardedProps": {}})

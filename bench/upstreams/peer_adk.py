@@ -22,7 +22,7 @@ recorded = [Event.model_validate_json(line) for line in lines("adk")]
 
 class Replay(BaseAgent):
     async def _run_async_impl(self, context):
-        # Its sessions have names of their own.
+        # The package gives its sessions other ids.
         thread = context.session.state.get("_ag_ui_thread_id", context.session.id)
         async for number in times.paced(thread, len(recorded), rate):
             yield recorded[number].model_copy(update={"invocation_id": context.invocation_id, "author": self.name})

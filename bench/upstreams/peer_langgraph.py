@@ -18,7 +18,7 @@ times = Times()
 
 
 def revive(value):
-    """JSON to the messages that it was made of."""
+    """Converts JSON back to messages."""
     if isinstance(value, list):
         return [revive(item) for item in value]
     if isinstance(value, dict):

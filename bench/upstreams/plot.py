@@ -1,4 +1,4 @@
-"""Bars by hand: no library is worth installing for a few rectangles."""
+"""Bar charts as SVG, without a plotting library."""
 
 from xml.sax.saxutils import escape
 
@@ -12,7 +12,7 @@ def text(x, y, words, size=13, colour=INK, anchor="start", weight="normal"):
 
 
 def panel(y, title, unit, rows, digits):
-    """Bars of one group, longest first in the scale; gives what was drawn and where it ends."""
+    """The bars of one group, scaled to the longest; returns the elements and the y position of their end."""
     out = [text(16, y, title, 14, weight="bold"), text(WIDTH - 16, y, unit, 12, GREY, "end")]
     largest = max(value for _, value in rows)
     y += 12

@@ -1,4 +1,4 @@
-"""The recorded streams: the same frames for the servers that replay them, and the same events for the peers."""
+"""The recorded streams: the same frames for the replaying servers, and the same events for the peers."""
 
 import asyncio
 import gzip
@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def lines(kind):
-    """One event per line, as it was recorded."""
+    """One event per line, as recorded."""
     if kind == "langgraph":
         text = gzip.decompress((ROOT / "bench/langgraph/long_answer_2000.jsonl.gz").read_bytes()).decode()
     else:
@@ -19,14 +19,14 @@ def lines(kind):
 
 
 def is_word(kind, event):
-    """Whether an event brings text that a client sees as one more piece of the answer."""
+    """True if an event contains text that a client sees as one more piece of the message."""
     if kind == "langgraph":
         return event["event"] == "on_chat_model_stream" and bool(event["data"]["chunk"]["content"])
     return bool(event.get("partial")) and any(part.get("text") for part in event["content"]["parts"])
 
 
 class Times:
-    """When each event of each run was handed over, by the clock that all processes of a machine share."""
+    """The time at which each event of each run was handed over, by the clock that all processes of a machine share."""
 
     def __init__(self):
         self.of = {}
@@ -41,7 +41,7 @@ class Times:
                 if wait > 0:
                     await asyncio.sleep(wait)
             elif number % 16 == 0:
-                # Others get their turn, as they would where a model is waited for.
+                # Yields to other tasks, as a real agent would while it waits for a model.
                 await asyncio.sleep(0)
             sent.append(time.monotonic_ns())
             yield number

@@ -1,6 +1,6 @@
-"""A LangGraph Server or an ADK API server as far as the gateway sees one: every run is the recording, byte for byte.
+"""A stand-in for LangGraph Server or ADK's API server: every run is the recording, byte for byte.
 
-replay.py langgraph|adk RATE      events per second and run; 0 sends as fast as it is taken
+replay.py langgraph|adk RATE      events per second and run; 0 sends as fast as the client reads
 """
 
 import asyncio
@@ -22,7 +22,7 @@ else:
 
 
 async def request(reader):
-    """Method, path and body; None when the connection is over."""
+    """Method, path and body; None when the connection is closed."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     method, path, _ = head.split(" ", 2)
     length = [line.split(":")[1] for line in head.splitlines() if line.lower().startswith("content-length:")]
