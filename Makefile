@@ -1,4 +1,4 @@
-# `make` alone explains itself. Everything here also works by hand: each target is one script or one command.
+# `make` without a target lists the targets. Each target is one script or command that also works without make.
 
 .DEFAULT_GOAL := help
 .PHONY: help test lint e2e fuzz-smoke bench
@@ -15,8 +15,8 @@ lint: ## Check the format and the lints only
 e2e: ## Run the end-to-end suites against real peers (`make e2e SUITES="ag-ui"` for some of them)
 	@e2e/run $(SUITES)
 
-fuzz-smoke: ## Run every fuzz target for a short while
+fuzz-smoke: ## Run every fuzz target briefly
 	@scripts/fuzz-smoke
 
-bench: ## Measure speed, memory and instruction counts, side by side with the peers
+bench: ## Measure speed, memory and instruction counts, compared with the peers
 	@bench/run

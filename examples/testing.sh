@@ -1,12 +1,12 @@
-# What the `test` of an example needs. Sourced by it, run from the example's own folder; not a program of its own.
+# Helpers for the `test` scripts of the examples. Sourced from the example's own folder; not a program.
 #
 #   agentwire            the binary: AGENTWIRE, or the one of the debug build
-#   build NAME           builds an example's program and says where it is
-#   start COMMAND…       starts a server and waits for the address it prints; then `$url` has it
-#   run PATH TEXT [RUN]  asks the agent there over AG-UI in thread `t`, prints the stream
-#   expect WHAT TEXT     fails unless stdin holds TEXT
+#   build NAME           builds an example's program and prints its path
+#   start COMMAND…       starts a server and stores the URL that it prints in `$url`
+#   run PATH TEXT [RUN]  sends TEXT to the agent over AG-UI in thread `t`, prints the stream
+#   expect TITLE TEXT    fails unless stdin contains TEXT
 #
-# Whatever is started ends with the test, by its process id.
+# All started processes are stopped at the end of the test, by their process ids.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[1]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -15,7 +15,7 @@ case $target in /*) ;; *) target=$root/$target ;; esac
 work=$(mktemp -d)
 started=()
 cd "$here"
-# Whatever proxy this machine needs, it does not lead to the servers of a test.
+# The servers of a test are local, even if this machine needs a proxy.
 export NO_PROXY=127.0.0.1 no_proxy=127.0.0.1
 
 finish() {
@@ -40,7 +40,7 @@ fail() {
 }
 
 build() {
-    # The end-to-end tests have built everything at once.
+    # The end-to-end tests have built all programs beforehand.
     if [ -n "${AGENTWIRE_TARGET:-}" ]; then
         echo "$AGENTWIRE_TARGET/debug/$1"
         return
@@ -59,11 +59,11 @@ start() {
     "$@" >"$log" 2>&1 &
     pid=$!
     started+=("$pid")
-    # Whole lines only: the last one may still be on its way.
+    # Whole lines only: the last one may be incomplete.
     until url=$(head -n "$(wc -l <"$log")" "$log" | grep -om1 'http://127\.0\.0\.1:[0-9]*'); do
         kill -0 "$pid" 2>/dev/null || fail "the server ended: $(cat "$log")"
         tries=$((tries + 1))
-        [ "$tries" -lt 1800 ] || fail "the server says no address: $(cat "$log")"
+        [ "$tries" -lt 1800 ] || fail "the server printed no address: $(cat "$log")"
         sleep 0.1
     done
 }

@@ -10,7 +10,7 @@ import { agentwire, main, port } from "../support/processes.mjs";
 
 const here = import.meta.dirname;
 
-/** Starts everything; gives the page's address. Ports: PAGE_PORT, GATEWAY_PORT, AGENT_PORT; 0 is any free one. */
+/** Starts all processes; returns the page's URL. Ports: PAGE_PORT, GATEWAY_PORT, AGENT_PORT; 0 is any free port. */
 export async function begin(group, { PAGE_PORT = 5173, GATEWAY_PORT = 7117, AGENT_PORT = 8000 } = process.env) {
   const [pagePort, gatewayPort, agentPort] = [await port(PAGE_PORT), await port(GATEWAY_PORT), await port(AGENT_PORT)];
   const [page, gateway, agent] = [pagePort, gatewayPort, agentPort].map((port) => `http://127.0.0.1:${port}`);
@@ -20,7 +20,7 @@ export async function begin(group, { PAGE_PORT = 5173, GATEWAY_PORT = 7117, AGEN
   const quiet = { ADK_DISABLE_TELEMETRY: "1", PYTHONDONTWRITEBYTECODE: "1" };
   await group.start("adk", api, { url: `${agent}/list-apps`, env: quiet });
 
-  // A page may read the gateway's answers if its origin is listed.
+  // A page may read the gateway's responses if its origin is listed.
   const config = path.join(group.folder, "agentwire.toml");
   fs.writeFileSync(config, `cors = ["${page}"]\n`);
   const serve = ["serve", "--config", config, "--adk", agent, "--app", "helper", "--listen", `127.0.0.1:${gatewayPort}`];

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An agent that uses everything a run brings along: context, the conversation so far, and the state."""
+"""An agent that uses all parts of a run's input: context, conversation and state."""
 import json
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An agent in Python without any package: one line of JSON in, AG-UI events as lines out."""
+"""An agent in Python without dependencies: one line of JSON in, AG-UI events as lines out."""
 import json
 import sys
 

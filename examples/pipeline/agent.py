@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An agent that looks a customer up and says what it was asked."""
+"""An agent that looks up a customer and repeats the question."""
 import json
 import sys
 
@@ -15,7 +15,7 @@ def emit(kind: str, **members) -> None:
 
 emit("RUN_STARTED", threadId=run["threadId"], runId=run["runId"])
 emit("TOOL_CALL_START", toolCallId=call, toolCallName="lookup")
-# In pieces, as a model would say it.
+# In pieces, as streamed by a model.
 for piece in ['{"cust', 'omer":"C-100', '42","fast":true}']:
     emit("TOOL_CALL_ARGS", toolCallId=call, delta=piece)
 emit("TOOL_CALL_END", toolCallId=call)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The other end of the hooks: makes inputs safe, and keeps a record. No package needed.
+"""The server side of the HTTP hooks: sanitizes inputs and keeps a record. No dependencies.
 
     python3 pipeline.py [PORT] [RECORD]
 """
@@ -28,7 +28,7 @@ def made_safe(text: str) -> str:
 
 
 def on_input(call: dict) -> dict:
-    """Refuses what is too long or has no words, and takes out what no model needs to know."""
+    """Rejects messages that are too long or without words, and redacts data that no model needs."""
     run = call["input"]
     asked = [message for message in run["messages"] if message["role"] == "user"]
     record({"what": "input", "thread": call["threadId"], "run": call["runId"], "messages": len(run["messages"])})
@@ -40,7 +40,7 @@ def on_input(call: dict) -> dict:
         message["content"] = made_safe(message["content"])
     if asked and not asked[-1]["content"].strip():
         return {"refuse": "the message is empty"}
-    # What a page sends along is not for the model to read.
+    # Properties sent by the page are not meant for the model.
     run["forwardedProps"] = {}
     return {"input": run}
 

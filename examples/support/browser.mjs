@@ -4,12 +4,12 @@ import fs from "node:fs";
 
 import { Group } from "./processes.mjs";
 
-/** A loaded machine takes its time; what a page does not show by then it never shows. */
+/** Timeout for any wait; generous, for busy machines. */
 const PATIENCE_MS = 180_000;
 
 const candidates = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
-/** Starts an example by `begin`, opens its page, and lets `look` judge it. */
+/** Starts an example with `begin`, opens its page, and checks it with `look`. */
 export async function inBrowser(puppeteer, begin, look) {
   const executablePath = process.env.CHROMIUM ?? candidates.find((file) => fs.existsSync(file));
   if (!executablePath) throw new Error("no browser was found: install `chromium`, or name one in CHROMIUM");
@@ -17,7 +17,7 @@ export async function inBrowser(puppeteer, begin, look) {
   let browser;
   try {
     const address = await begin(group);
-    // Containers give Chromium neither what its sandbox needs nor a large /dev/shm.
+    // Containers lack the privileges for Chromium's sandbox and have a small /dev/shm.
     const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-proxy-server"];
     browser = await puppeteer.launch({ executablePath, args, userDataDir: `${group.folder}/browser`, timeout: PATIENCE_MS, protocolTimeout: 2 * PATIENCE_MS });
     const page = await browser.newPage();

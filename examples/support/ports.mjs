@@ -1,12 +1,12 @@
-// Ports for servers that cannot choose one themselves.
+// Ports for servers that cannot choose a free one themselves.
 
 import fs from "node:fs";
 import net from "node:net";
 
-/** Below this are the ports that programs like to have for themselves. */
+/** Lower ports are often used by well-known programs. */
 const FIRST = 12_000;
 
-/** Where the system begins to take ports for connections, and for servers that ask for any port. */
+/** The first ephemeral port: the system assigns it and higher ones to connections and to servers that request any port. */
 function systems() {
   try {
     return Number(fs.readFileSync("/proc/sys/net/ipv4/ip_local_port_range", "utf8").split(/\s+/)[0]);
@@ -15,7 +15,7 @@ function systems() {
   }
 }
 
-/** Listens for a moment, so that a port that is taken is an error. */
+/** Listens briefly on a port; fails if it is in use. */
 export const probe = (port) =>
   new Promise((resolve, reject) => {
     const server = net.createServer().on("error", reject);
@@ -26,12 +26,12 @@ export const probe = (port) =>
   });
 
 /**
- * A free port of the loopback. Whoever asks the system for one and gives it to a server that needs seconds to start may
- * lose it to any connection that is made meanwhile; these are ports that the system gives to nobody.
+ * A free loopback port below the ephemeral range. An ephemeral port that is passed to a server with a start time of
+ * seconds may be taken by another connection in the meantime; the system never assigns the ports used here.
  */
 export async function freePort() {
   const last = systems();
-  // A machine that leaves no room below has to make do with what it gives.
+  // Fallback for machines whose ephemeral range leaves too few ports below.
   if (last - FIRST < 1000) return probe(0);
   for (;;) {
     const port = FIRST + Math.floor(Math.random() * (last - FIRST));

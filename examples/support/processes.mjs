@@ -1,4 +1,4 @@
-// Processes that belong together: started one after the other, ended together by their ids.
+// A group of processes: started one after the other, stopped together by their ids.
 
 import { spawn } from "node:child_process";
 import fs from "node:fs";
@@ -8,23 +8,23 @@ import path from "node:path";
 
 import { freePort, probe } from "./ports.mjs";
 
-/** Python servers import for seconds, and longer on a busy machine; what is not up by then is broken. */
+/** Timeout for the start: Python servers take seconds to import, and longer on a busy machine. */
 const START_LIMIT_MS = 300_000;
-/** What a process may take to end in good order. */
+/** Timeout for a graceful exit. */
 const END_LIMIT_MS = 10_000;
-/** The last words of a process that failed. */
+/** Number of characters of a failed process's output that are shown. */
 const TAIL = 4000;
 
 const root = path.resolve(import.meta.dirname, "../..");
 const sleep = (ms) => new Promise((wake) => setTimeout(wake, ms));
 
-/** The gateway's program: `AGENTWIRE`, or the one that cargo built here, or the one that is installed. */
+/** The gateway's program: `AGENTWIRE`, else the one built by cargo here, else the installed one. */
 export function agentwire() {
   const built = ["release", "debug"].map((profile) => path.join(root, "target", profile, "agentwire"));
   return process.env.AGENTWIRE ?? built.find((file) => fs.existsSync(file)) ?? "agentwire";
 }
 
-/** The port that is asked for, or a free one in place of 0. */
+/** The requested port, or a free one for 0. */
 export async function port(wanted) {
   if (Number(wanted) === 0) return freePort();
   return probe(Number(wanted)).catch(() => {
@@ -32,12 +32,12 @@ export async function port(wanted) {
   });
 }
 
-/** A group of processes and a folder for what they leave behind. */
+/** A group of processes and a folder for their files. */
 export class Group {
   #children = [];
   folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-example-"));
 
-  /** Starts a program and waits until `url` answers. */
+  /** Starts a program and waits until `url` responds. */
   async start(program, args, { url, cwd = this.folder, env = {} }) {
     const child = spawn(program, args, { cwd, env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] });
     let output = "";
@@ -75,7 +75,7 @@ export class Group {
     return `http://127.0.0.1:${server.address().port}`;
   }
 
-  /** Ends everything, the youngest first. */
+  /** Stops all processes, the youngest first. */
   async stop() {
     for (const { child, ended } of this.#children.splice(0)) {
       child.kill("SIGTERM");
@@ -87,7 +87,7 @@ export class Group {
   }
 }
 
-/** Runs an example until it is interrupted: `begin` starts it in a group and gives its address. */
+/** Runs an example until it is interrupted: `begin` starts it in a group and returns its URL. */
 export async function main(begin) {
   const group = new Group();
   const end = (code) => group.stop().finally(() => process.exit(code));

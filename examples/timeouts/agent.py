@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An agent that takes too long, in the way that its argument names."""
+"""An agent that is too slow, in the way named by its argument."""
 import json
 import sys
 import time

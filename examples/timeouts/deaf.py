@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A server that listens and never accepts: its queue is full, so that a connection is neither made nor refused."""
+"""A server that listens and never accepts: its queue is full, so connections are neither accepted nor refused."""
 import socket
 import time
 

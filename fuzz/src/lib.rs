@@ -1,11 +1,11 @@
-//! What must hold for any bytes: one function per fuzz target.
+//! Properties that must hold for any bytes: one function per fuzz target.
 //!
-//! `fuzz_targets/` hands these to libfuzzer, which needs a nightly toolchain; `tools/src/bin/fuzz_smoke.rs`
+//! `fuzz_targets/` passes these to libfuzzer, which needs a nightly toolchain; `tools/src/bin/fuzz_smoke.rs`
 //! includes this file and runs the same functions on the stable one. A target panics when a
 //! property does not hold.
 //!
-//! The first two bytes of an input steer the target (framing, leniency, where the bytes are cut, the bound on
-//! a frame); the rest is what it reads.
+//! The first two bytes of an input select the target's parameters (framing, leniency, split positions, maximum
+//! frame size); the rest is its data.
 
 use agentwire_core::{
     Tally,
@@ -19,7 +19,7 @@ use agentwire_core::{
 };
 use serde_json::Value;
 
-/// A target: what it must never refuse to survive.
+/// A fuzz target; panics if its property is violated.
 pub type Target = fn(&[u8]);
 
 /// Every target that is not a format, by name.
@@ -35,7 +35,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("patch", patch),
 ];
 
-/// A decoder hands out the same frames however the bytes are cut, and none above its bound.
+/// A decoder returns the same frames for any split of the bytes, and none above its size limit.
 pub fn framing(framing: Framing, data: &[u8]) {
     let [bound, cut, bytes @ ..] = data else { return };
     let max_frame = 1 << (4 + bound % 12);
@@ -70,8 +70,8 @@ fn frames(framing: Framing, max_frame: usize, bytes: &[u8], cut: usize) -> Vec<S
     found
 }
 
-/// What a format's reader makes of any bytes is a valid stream, however they are cut; every writer can write it,
-/// and what is written as AG-UI reads back as the same events.
+/// A format's reader turns any bytes into a valid stream, the same for any split; every writer can write it, and its
+/// AG-UI form reads back as the same events.
 pub fn format(name: &str, data: &[u8]) {
     let [steer, cut, bytes @ ..] = data else { return };
     let format = Format::find(name).expect("the format is built in");
@@ -106,7 +106,7 @@ fn kinds(events: &[Event]) -> Vec<&'static str> {
     events.iter().map(Event::kind).collect()
 }
 
-/// Compacting changes nothing that a client holds, and a run can be joined anywhere.
+/// Compaction does not change the client's messages and state, and a client can join a run at any position.
 fn folds_alike(events: &[Event]) {
     let fold = |events: &[Event]| {
         let mut fold = Fold::new();
@@ -142,7 +142,7 @@ fn read(
     (events, failure.map(|error| error.to_string()))
 }
 
-/// The events as bytes, and whether none of them was left out.
+/// The events as bytes, and true if none of them was dropped.
 fn write(format: &Format, profile: &str, events: &[Event]) -> (Vec<u8>, bool) {
     let options = Options::default();
     let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
@@ -158,7 +158,7 @@ fn write(format: &Format, profile: &str, events: &[Event]) -> (Vec<u8>, bool) {
     (frames.take().to_vec(), whole)
 }
 
-/// A request that is read once is read again after it was written, as JSON and as protobuf.
+/// A readable request can be written and read again, as JSON and as protobuf.
 pub fn ag_ui_input(data: &[u8]) {
     let mut tally = Tally::default();
     if let Ok(input) = ag_ui::proto::input_from_proto(data, &mut tally) {
@@ -173,8 +173,8 @@ pub fn ag_ui_input(data: &[u8]) {
     ag_ui::proto::input_from_proto(&bytes, &mut tally).expect("our own binary request is refused");
 }
 
-/// A request of the AI SDK that is read once is read again after it was written, for each version, and its messages
-/// are a history that a client can load.
+/// A readable AI SDK request can be written and read again, for each version, and its messages are a history that a
+/// client can load.
 pub fn ai_sdk_input(data: &[u8]) {
     let mut tally = Tally::default();
     let body = String::from_utf8_lossy(data);
@@ -196,7 +196,7 @@ pub fn ai_sdk_input(data: &[u8]) {
     }
 }
 
-/// A HAI request that is read once is read again after it was written, and is the same request.
+/// A readable HAI request can be written and read again, as the same request.
 pub fn hai_input(data: &[u8]) {
     let mut tally = Tally::default();
     let (thread, run) = ("thread".into(), "run".into());
@@ -208,7 +208,7 @@ pub fn hai_input(data: &[u8]) {
     assert_eq!(hai::input::to_json(&back), text, "writing a request changes it");
 }
 
-/// A patch applies as a whole or not at all, and a difference leads from one document to the other.
+/// A patch applies completely or not at all, and a difference turns one document into the other.
 ///
 /// The input is up to three lines: two documents and a patch.
 pub fn patch(data: &[u8]) {
@@ -233,7 +233,7 @@ pub fn patch(data: &[u8]) {
     }
 }
 
-/// Reads a patch the way it arrives: inside an event.
+/// Reads a patch in its usual place: inside an event.
 fn parse_patch(operations: &str) -> Option<Patch> {
     let frame = format!(r#"{{"type":"STATE_DELTA","delta":{operations}}}"#);
     let (events, _) = read(&ag_ui::FORMAT, Framing::Lines, false, frame.as_bytes(), usize::MAX);

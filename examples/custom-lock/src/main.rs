@@ -1,5 +1,5 @@
-//! A session lock of one's own, in files that other programs can take too: `cargo run -p custom-lock`, at 127.0.0.1:7117 or
-//! where it is told, with the locks in `locks` or the folder that is given second.
+//! A custom session lock, in files that other programs can lock too: `cargo run -p custom-lock [ADDRESS [FOLDER]]`, by
+//! default at 127.0.0.1:7117 with the locks in `locks`.
 
 use std::{env, error::Error, io, path::PathBuf, sync::Arc};
 
@@ -13,12 +13,12 @@ use agentwire_gateway::{
 };
 use tokio::{fs, net::TcpListener};
 
-/// A file for each thread that somebody works on.
+/// A lock file for each thread in use.
 struct Files(PathBuf);
 
 impl Files {
     fn of(&self, run: &RunContext) -> PathBuf {
-        // Threads are called anything; files are not.
+        // Thread ids may contain any character; file names may not.
         let name: String = run.thread.bytes().map(|byte| format!("{byte:02x}")).collect();
         self.0.join(format!("{name}.lock"))
     }

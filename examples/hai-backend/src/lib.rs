@@ -1,6 +1,6 @@
-//! A HAI backend, after the standard's own sample: `POST /chat` (and `/awp`) answers with a stream of events.
+//! A HAI back end, modelled on the standard's sample: `POST /chat` (and `/awp`) responds with a stream of events.
 //!
-//! Where the sample calls a language model, this agent says what it was asked, word by word.
+//! Where the sample calls a language model, this agent repeats the question, word by word.
 
 use std::{
     convert::Infallible,
@@ -23,7 +23,7 @@ use axum::{
 use futures_util::{Stream, StreamExt, stream};
 use serde_json::json;
 
-/// The standard closes a stream this long after its last event, so that a client has read it.
+/// The standard closes a stream this long after its last event, so that the client has read it.
 const CLOSE_DELAY: Duration = Duration::from_millis(200);
 
 /// The routes.
@@ -33,7 +33,7 @@ pub fn router() -> Router {
 
 async fn chat(body: Bytes) -> Response {
     let text = String::from_utf8_lossy(&body);
-    // A client that names no thread and no run gets them from us.
+    // Clients that send no thread id or run id get generated ones.
     let now = now();
     let (thread, run) = (ThreadId::from(format!("thread-{now}")), RunId::from(format!("run-{now}")));
     let request = match input::from_json(&text, &thread, &run, &mut Tally::default()) {
@@ -57,7 +57,7 @@ fn now() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The frames of a run, and a moment of silence after the last.
+/// The frames of a run, and a short delay after the last.
 fn translate_sse(agent: ChatAgent, request: RunInput) -> impl Stream<Item = Result<String, Infallible>> {
     let close = stream::once(async {
         tokio::time::sleep(CLOSE_DELAY).await;
@@ -85,11 +85,11 @@ impl ChatAgent {
         let outputer = &self.outputer;
         let id = "msgId-001";
         let mut frames = vec![
-            // The task begins. The sample does not say which; clients want to know.
+            // Start of the run. The sample omits the ids; clients need them.
             outputer.build_sse_data(
                 outputer.build_run_started(id).field("threadId", &*body.thread).field("runId", &*body.run),
             ),
-            // Who works on what.
+            // The agents and their tasks.
             outputer.build_sse_data(outputer.build_agent_collaborative_message_start(
                 "USER",
                 &self.agent_name,
@@ -100,7 +100,7 @@ impl ChatAgent {
                 id,
             )),
             outputer.build_sse_data(outputer.build_agent_collaborative_message_end(id)),
-            // How far the work is.
+            // The progress.
             outputer.build_sse_data(outputer.build_state_delta("add", "/workflowItems/0/status", "running")),
             outputer.build_sse_data(outputer.build_state_delta("replace", "/workflowItems/0/status", "done")),
             outputer.build_sse_data(outputer.build_step_started("智能处理")),
@@ -110,7 +110,7 @@ impl ChatAgent {
             MessageBody::User { content } => Some(content.text()),
             _ => None,
         });
-        // Here the sample asks its language model.
+        // Here the sample calls its language model.
         for chunk in answer(&said.unwrap_or_default()) {
             let chat_info = outputer.build_text(&chunk);
             frames.push(outputer.build_sse_data(outputer.build_business_data_content(chat_info, id)));
@@ -122,7 +122,7 @@ impl ChatAgent {
     }
 }
 
-/// What a language model would say, in pieces.
+/// The simulated response of a language model, in pieces.
 fn answer(question: &str) -> Vec<String> {
     let mut pieces = vec!["你说：".to_owned()];
     pieces.extend(question.split_inclusive(' ').map(str::to_owned));

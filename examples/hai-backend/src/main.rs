@@ -1,4 +1,4 @@
-//! Serves the example on 127.0.0.1, port 8000 or the one that is given.
+//! Serves the example on 127.0.0.1, port 8000 or the given one.
 
 use std::{env, io, process::ExitCode};
 

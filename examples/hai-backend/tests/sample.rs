@@ -1,4 +1,4 @@
-//! The stream of a real request is the standard's sequence.
+//! The stream of a real request has the sequence of the standard's sample.
 
 use agentwire_core::{
     event::{Body, Event, StreamEnd},

@@ -1,4 +1,4 @@
-"""A LangGraph agent with a tool. Its model follows a script, so that it needs no key; put your own in its place."""
+"""A LangGraph agent with a tool. Its model is scripted, so no API key is needed; replace it with your own."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ async def get_weather(city: str) -> str:
 
 
 class Scripted(BaseChatModel):
-    """Calls the tool when it is asked about the weather, and says what the tool said."""
+    """Calls the tool for questions about the weather, and reports the result."""
 
     @property
     def _llm_type(self):

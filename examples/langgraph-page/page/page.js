@@ -1,12 +1,12 @@
-// A whole chat page with the official AG-UI client.
+// A complete chat page with the official AG-UI client.
 
 import { HttpAgent } from "@ag-ui/client";
 
-/* global GATEWAY -- start.mjs puts the gateway's address here */
+/* global GATEWAY -- start.mjs inserts the gateway's URL here */
 
 const $ = (id) => document.getElementById(id);
 
-// The gateway keeps the conversation, so that the page needs nothing but its name.
+// The gateway stores the conversation, so the page needs only the thread id.
 const threadId = (location.hash ||= `#${crypto.randomUUID()}`).slice(1);
 const agent = new HttpAgent({ url: GATEWAY, threadId });
 
@@ -30,7 +30,7 @@ agent.subscribe({
   onRunErrorEvent: ({ event }) => void ($("error").textContent = event.message),
 });
 
-// What was said before the page was loaded.
+// The messages from before the page was loaded.
 const answer = await fetch(`${GATEWAY}/message_snapshot/${threadId}`);
 if (answer.ok) agent.setMessages((await answer.json()).messages);
 

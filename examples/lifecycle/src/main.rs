@@ -1,4 +1,4 @@
-//! All hooks of a run, each of which says that it was called: `cargo run -p lifecycle`, at 127.0.0.1:7117 or where it is told.
+//! All hooks of a run, each of which reports its call: `cargo run -p lifecycle [ADDRESS]`, by default at 127.0.0.1:7117.
 
 use std::{env, error::Error, path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use agentwire_gateway::{
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// Made for each run.
+/// Created for each run.
 struct Talkative;
 
 impl Hooks for Talkative {
@@ -66,12 +66,12 @@ impl Hooks for Talkative {
     }
 }
 
-/// The type of an event of the agent's own stream.
+/// The type of a native event.
 fn kind(native: &NativeEvent) -> String {
     native.to_json().and_then(|value| Some(value["type"].as_str()?.to_owned())).unwrap_or_default()
 }
 
-/// Made once.
+/// Created once.
 struct Polite;
 
 impl SessionLock for Polite {
@@ -88,7 +88,7 @@ impl SessionLock for Polite {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // An agent with events of its own: a recording, played for every run.
+    // An agent with native events: a recording, replayed for every run.
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("recording.jsonl");
     let agent =
         Replay::new(ReplayOptions { file, format: Some("ag-ui".into()), ..ReplayOptions::default() })?;

@@ -1,4 +1,4 @@
-//! The smallest agent behind the gateway as a library: `cargo run -p minimal`, at 127.0.0.1:7117 or where it is told.
+//! The smallest agent behind the gateway as a library: `cargo run -p minimal [ADDRESS]`, by default at 127.0.0.1:7117.
 
 use std::{env, error::Error};
 

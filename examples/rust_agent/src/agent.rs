@@ -1,4 +1,4 @@
-//! The agent: looks up the weather, shares what it found, and asks before it spends money.
+//! The agent: looks up the weather, shares the result as state, and asks before it spends money.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ async fn answer(request: Request, emit: Emitter) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A weather service of our own: as slow as others, but always of the same opinion.
+/// A simulated weather service: as slow as a real one, with a constant result.
 async fn look_up(city: &str) -> usize {
     tokio::time::sleep(Duration::from_millis(20)).await;
     city.len() * 3 % 40

@@ -1,4 +1,4 @@
-//! An agent in Rust in an axum app of its own: `cargo run -p rust-agent`, at 127.0.0.1:8080 or where it is told.
+//! An agent in Rust in a custom axum app: `cargo run -p rust-agent [ADDRESS]`, by default at 127.0.0.1:8080.
 
 mod agent;
 
@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Gateway::builder(store, settings::Settings::default()).agent("weather", agent::agent()).build();
     gateway.recover().await;
 
-    // An app like any other: pages of its own, the agent under one prefix, what it has kept under another.
+    // An ordinary app: its own pages, the agent under one prefix, its stored threads under another.
     let app = Router::new()
         .route("/", get(|| async { Html("<h1>Weather</h1><p>Ask me at <code>POST /ai</code>.") }))
         .nest("/ai", gateway.main_routes())

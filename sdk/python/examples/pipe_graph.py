@@ -1,4 +1,4 @@
-"""Pipes a graph into the translator: `python pipe_graph.py | agentwire convert --from langgraph --to ag-ui`."""
+"""Pipes the events of a graph into agentwire: `python pipe_graph.py | agentwire convert --from langgraph --to ag-ui`."""
 import asyncio, sys
 from agentwire import EventEmitter, record
 from langgraph.graph import START, MessagesState, StateGraph

@@ -1,4 +1,4 @@
-"""An ADK agent with a tool. Its model follows a script, so that it needs no key; put your own in its place."""
+"""An ADK agent with a tool. Its model is scripted, so no API key is needed; replace it with your own."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ def get_weather(city: str) -> dict:
 
 
 class Scripted(BaseLlm):
-    """Calls the tool when it is asked about the weather, and says what the tool said."""
+    """Calls the tool for questions about the weather, and reports the result."""
 
     model: str = "scripted"
 
@@ -33,7 +33,7 @@ class Scripted(BaseLlm):
             text = f"You said: {part.text}. Ask me about the weather in some city, or to count."
         if stream:
             for word in re.findall(r"\S+\s*", text):
-                # Counting takes long enough to load the page again meanwhile.
+                # Counting takes long enough to reload the page in the middle.
                 await asyncio.sleep(0.2 if "done" in text else 0.05)
                 yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=word)]), partial=True)
         yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=text)]))

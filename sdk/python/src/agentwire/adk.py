@@ -1,17 +1,17 @@
-"""Tools of the user interface for Google ADK agents.
+"""Front-end tools for Google ADK agents.
 
-ADK's HTTP interface cannot be given tools for one run. The gateway therefore
-puts the tools that a user interface offers into the session's state, and
+ADK's HTTP interface accepts no tools for a single run. The gateway therefore
+stores the front-end tools of a request in the session's state, and
 ``FrontendTools`` offers them to the model as long-running tools: the model
 calls one, the run ends, the user interface runs the tool, and the next run
-brings the result.
+contains the result.
 
     from agentwire.adk import FrontendTools
 
     root_agent = LlmAgent(..., tools=[my_own_tool, FrontendTools()])
 
-The agent itself is shared by all users and is never changed: each run sees
-the tools in its own session, and only those.
+The agent itself is shared by all users and is never modified: each run sees
+only the tools of its own session.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ except ImportError:  # It is not part of ADK's interface.
 __all__ = ["CONTEXT_KEY", "TOOLS_KEY", "FrontendTool", "FrontendTools", "frontend_context"]
 
 TOOLS_KEY = "agentwire:tools"
-"""Where in the session's state the gateway puts tools of the user interface."""
+"""Key in the session's state under which the gateway stores the front-end tools."""
 
 CONTEXT_KEY = "agentwire:context"
-"""Where in the session's state the gateway puts context of the user interface."""
+"""Key in the session's state under which the gateway stores the context of the user interface."""
 
 MAX_TOOLS = 128
-"""More tools than this are not offered: the declarations go to the model with every turn, and model
-providers refuse more (Gemini's own limit is 128 functions)."""
+"""Maximum number of tools offered: the declarations are sent to the model with every turn, and model
+providers reject more (Gemini's own limit is 128 functions)."""
 
-# Names that ADK answers itself.
+# Tool names that ADK handles itself.
 _RESERVED = frozenset(
     {
         "transfer_to_agent",
@@ -60,11 +60,11 @@ _log = logging.getLogger(__name__)
 
 
 class FrontendTool(BaseTool):
-    """A tool that runs in the user interface. Calling it leaves the call open."""
+    """A tool that runs in the user interface. A call stays pending."""
 
     def __init__(self, name: str, description: str, parameters: Mapping[str, Any]) -> None:
         super().__init__(name=name, description=description, is_long_running=True)
-        # ADK and its model adapters may rewrite a schema; the session's state stays as it is.
+        # A copy, because ADK and its model adapters may rewrite a schema, and the session's state must not change.
         self._parameters = copy.deepcopy(dict(parameters))
 
     def _get_declaration(self) -> types.FunctionDeclaration:
@@ -75,23 +75,23 @@ class FrontendTool(BaseTool):
         )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> None:
-        # No provisional answer: the model must not speak before the result is there.
+        # No provisional result: the model must not continue before the result arrives.
         return None
 
 
 class FrontendTools(BaseToolset):
-    """The tools that the user interface of the current run offers.
+    """The front-end tools of the current run.
 
     Args:
-        only: Names that may be offered; ``None`` allows all. Tools that the
-            agent has itself always win over tools of the same name.
+        only: Names of allowed tools; ``None`` allows all. The agent's own
+            tools always take precedence over tools of the same name.
     """
 
     def __init__(self, only: Optional[Collection[str]] = None) -> None:
         super().__init__()
         self._only = None if only is None else frozenset(only)
-        # A run that answers a call keeps its invocation id, but may come from a user interface with other
-        # tools, and one toolset serves many sessions at once.
+        # No cache: a run that answers a call keeps its invocation id, but may come from a user interface with
+        # other tools, and one toolset serves many sessions at once.
         self._use_invocation_cache = False
 
     async def get_tools(self, readonly_context: Optional[ReadonlyContext] = None) -> list[BaseTool]:
@@ -120,9 +120,9 @@ class FrontendTools(BaseToolset):
         return tools
 
     async def _own_names(self, readonly_context: ReadonlyContext) -> set[str]:
-        """The names of the tools that the agent has without us."""
+        """The names of the agent's own tools."""
         agent = readonly_context._invocation_context.agent
-        # ADK 2 offers some agents below this one as tools.
+        # ADK 2 offers some subagents as tools.
         names = {inner.name for inner in getattr(agent, "sub_agents", None) or []}
         for tool in getattr(agent, "tools", None) or []:
             if isinstance(tool, FrontendTools):
@@ -131,18 +131,18 @@ class FrontendTools(BaseToolset):
                 try:
                     names.update(inner.name for inner in await tool.get_tools_with_prefix(readonly_context))
                 except Exception as error:
-                    # Whether the agent can do without it is for ADK to say.
+                    # ADK decides whether the agent can run without it.
                     _log.warning("cannot see the tools of %s: %s", type(tool).__name__, error)
             else:
                 names.add(getattr(tool, "name", None) or getattr(tool, "__name__", ""))
         return names
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: the toolset has no open resources."""
 
 
 def _is_tool_of_another(readonly_context: ReadonlyContext) -> bool:
-    """Whether the agent runs as a tool (``AgentTool``): it must end in one go, so nobody could answer its calls."""
+    """True if the agent runs as a tool (``AgentTool``): it must finish in one turn and cannot wait for results."""
     return isinstance(readonly_context._invocation_context.artifact_service, ForwardingArtifactService)
 
 
@@ -159,7 +159,7 @@ def _tool(entry: Any) -> Optional[FrontendTool]:
 
 
 def frontend_context(context: ReadonlyContext) -> str:
-    """What the user interface wants the agent to know, one line each; empty if there is nothing.
+    """The context entries of the user interface, one line each; empty if there are none.
 
     For use in an instruction provider:
 

@@ -1,15 +1,15 @@
-"""Events that the code of an agent sends to the user interface by hand."""
+"""Custom events from the code of an agent to the user interface."""
 
 from __future__ import annotations
 
 from typing import Any, Generator, Mapping, Optional
 
-#: The name of the LangChain event that carries all others. agentwire unwraps it.
+#: The name of the LangChain event that wraps all custom events. agentwire unwraps it.
 MARKER = "agent_custom_event"
 
 
 class _Done:
-    """Lets `await emitter.emit(...)` work where `emitter.emit(...)` has done everything already."""
+    """Makes `await emitter.emit(...)` work, although `emitter.emit(...)` is already complete."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return
@@ -17,19 +17,19 @@ class _Done:
 
 
 class EventEmitter:
-    """Sends named events from nodes and tools; knows nothing of user interface protocols.
+    """Sends named events from nodes and tools, independent of the protocol of the user interface.
 
-    `config` is the `RunnableConfig` that LangGraph hands to nodes and tools. Without one, that of the running
-    node is used where Python can find it (3.11 and later in async code).
+    `config` is the `RunnableConfig` that LangGraph passes to nodes and tools. The default is that of the running
+    node, where Python can determine it (3.11 and later in async code).
     """
 
     def __init__(self, config: Optional[Mapping[str, Any]] = None) -> None:
         self._config = config
 
     def emit(self, name: str, payload: Any = None, *, event_id: Optional[str] = None) -> _Done:
-        """Sends one event. Does nothing if nobody listens."""
+        """Sends one event. Does nothing without listeners."""
         config = self._config if self._config is not None else _current_config()
-        # A list of handlers has no run to which an event could belong.
+        # A plain list of handlers has no run that an event could belong to.
         if not config or getattr(config.get("callbacks"), "parent_run_id", None) is None:
             return _Done()
         from langchain_core.callbacks.manager import dispatch_custom_event

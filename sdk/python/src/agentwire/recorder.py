@@ -1,4 +1,4 @@
-"""Writes what a graph streams as JSON lines, in the form in which LangGraph Server sends it."""
+"""Writes the stream of a graph as JSON lines, in the shape of LangGraph Server."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import uuid
 from enum import Enum
 from typing import IO, Any, AsyncIterator, Union
 
-#: How deep a value may nest. agentwire carries no more than this, and cycles end here.
+#: Maximum nesting depth of a value: agentwire's own limit, which also ends cycles.
 MAX_DEPTH = 100
 
 
 async def record(events: AsyncIterator[Any], file: Union[str, os.PathLike, IO[Any]]) -> int:
-    """Writes each event of `events` as one line, at once, and says how many there were.
+    """Writes each event of `events` as one line, without buffering, and returns their number.
 
     `events` is `graph.astream_events(..., version="v2")` or `graph.astream(..., stream_mode=[...])`; `file` is a
-    path or anything with `write`. If the graph raises, a last line says so, as the server does, and the
-    exception goes on its way.
+    path or an object with `write`. If the graph raises, a last line contains the exception, as from the server,
+    and the exception is raised again.
     """
     if isinstance(file, (str, os.PathLike)):
         with open(file, "wb") as opened:
@@ -52,11 +52,11 @@ def _write(file: IO[Any], line: str) -> None:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """`value` as dicts, lists, strings and numbers, the way the server's serialiser sees it."""
+    """`value` as dicts, lists, strings and numbers, as in the server's serialiser."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, str):
-        # Half a surrogate pair cannot be written as UTF-8.
+        # An unpaired surrogate cannot be encoded as UTF-8.
         return str(value).encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -76,7 +76,7 @@ def _plain(value: Any, depth: int) -> Any:
         return base64.b64encode(bytes(value)).decode("ascii")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name), depth - 1) for field in dataclasses.fields(value)}
-    # Messages, documents and everything else that is a pydantic model.
+    # Messages, documents and other pydantic models.
     for method in ("model_dump", "dict", "isoformat"):
         convert = getattr(value, method, None)
         if callable(convert) and not isinstance(value, type):
