@@ -1,4 +1,4 @@
-//! Double texting: the `busy` setting for a run whose thread another run has.
+//! Double texting: the `busy` setting for a run in a thread that another run holds.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::support::*;
 
 fn code_of(frames: &[Frame]) -> String {
-    frames.last().expect("an end").json()["code"].as_str().unwrap_or_default().to_owned()
+    frames.last().expect("a last frame").json()["code"].as_str().unwrap_or_default().to_owned()
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn reject_refuses_in_the_protocol_of_the_route_and_stores_nothing() {
             let refused = server.whole("t", "two", "hello").await;
             valid(&refused);
             assert_eq!((types(&refused).len(), code_of(&refused).as_str()), (2, codes::THREAD_IS_LOCKED));
-            assert_eq!(ids(&refused), [] as [String; 0], "nothing of it can be followed");
+            assert_eq!(ids(&refused), [] as [String; 0], "a refused run cannot be followed");
         }
         let hai = json!({"threadId": "t", "runId": "h", "messages": [{"id": "u", "role": "user", "content": "hello"}]});
         let refused = Stream::of(server.post("/awp", &hai)).await;
@@ -36,7 +36,7 @@ async fn reject_refuses_in_the_protocol_of_the_route_and_stores_nothing() {
         let chat = json!({"id": "t", "messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "hello"}]}]});
         let (status, body) = answer(server.post("/api/chat", &chat)).await;
         assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::THREAD_IS_LOCKED)));
-        assert_eq!(server.json("/runs/two").await.0, 404, "the id may be sent again");
+        assert_eq!(server.json("/runs/two").await.0, 404, "the id stays free");
 
         // None of the refused runs has released the lease.
         assert_eq!(code_of(&server.whole("t", "three", "hello").await), codes::THREAD_IS_LOCKED);
@@ -65,7 +65,7 @@ async fn wait_retries_up_to_its_limit() {
     let mut one = server.run("t", "one", "hello").await;
     one.take(1).await;
     let (two, ()) = tokio::join!(server.whole("t", "two", "hello"), async {
-        until("it waits", async || server.figure("agentwire_lock_waits_total").await > 0).await;
+        until("the request waits", async || server.figure("agentwire_lock_waits_total").await > 0).await;
         puppet.allow(100);
     });
     valid(&two);
@@ -73,7 +73,7 @@ async fn wait_retries_up_to_its_limit() {
 }
 
 #[tokio::test]
-async fn enqueue_keeps_the_order_and_its_limit() {
+async fn p6_enqueue_keeps_the_order_and_its_limit() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 3));
         let server = plan(puppet.clone())
@@ -97,7 +97,7 @@ async fn enqueue_keeps_the_order_and_its_limit() {
         for (name, mut stream) in names.into_iter().zip(streams) {
             let frames = stream.rest().await;
             valid(&frames);
-            let cancelled = frames.last().expect("an end").json()["outcome"]["type"] == "cancelled";
+            let cancelled = frames.last().expect("a last frame").json()["outcome"]["type"] == "cancelled";
             assert_eq!(cancelled, name == "three");
         }
         assert_eq!(puppet.runs(), ["one", "two", "four", "five"]);
@@ -108,7 +108,7 @@ async fn enqueue_keeps_the_order_and_its_limit() {
             .iter()
             .map(|message| message["id"].clone())
             .collect();
-        assert_eq!(ids.len(), 8, "each run saw what came before it: {ids:?}");
+        assert_eq!(ids.len(), 8, "each run got the messages before it: {ids:?}");
     }
 }
 
@@ -123,7 +123,7 @@ async fn interrupt_stops_the_active_run() {
         let mut two = server.run("t", "two", "hello").await;
         seen.extend(one.rest().await);
         valid(&seen);
-        assert_eq!(seen.last().expect("an end").json()["outcome"]["type"], "cancelled");
+        assert_eq!(seen.last().expect("a last frame").json()["outcome"]["type"], "cancelled");
         puppet.allow(100);
         let two = two.rest().await;
         valid(&two);
@@ -146,11 +146,11 @@ async fn a_question_asked_just_before_the_start_is_not_skipped() {
         let server = server.clone();
         async move { server.whole("t", "two", "hello").await }
     });
-    until("the second is about to start", async || faulty.starting.load(Ordering::SeqCst) == 2).await;
+    until("the second run is about to start", async || faulty.starting.load(Ordering::SeqCst) == 2).await;
     puppet.allow(100);
     one.rest().await;
     drop(held);
-    let frames = soon("the second", two).await.expect("no panic");
+    let frames = soon("the second run", two).await.expect("no panic");
     valid(&frames);
     assert_eq!(code_of(&frames), codes::INTERRUPT_UNANSWERED);
     assert_eq!(puppet.runs(), ["one"]);

@@ -14,7 +14,7 @@ use crate::support::*;
 
 /// On every route with an id, another user gets byte for byte the response of an unknown id.
 #[tokio::test]
-async fn p7_isolation_of_two_users_on_every_route() {
+async fn p7_other_users_get_the_response_of_an_unknown_id_on_every_route() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 3));
         let server = plan(puppet.clone())
@@ -48,13 +48,13 @@ async fn p7_isolation_of_two_users_on_every_route() {
                             .header("x-user-id", "eve")
                             .header("content-type", "application/json")
                             .body(body);
-                        let response = soon(&path, request.send()).await.expect("an answer");
+                        let response = soon(&path, request.send()).await.expect("a response");
                         let status = response.status();
                         (status, soon(&path, response.text()).await.expect("a body"))
                     };
                     let foreign = fetch(kind, &format!("{kind}-run")).await;
                     let unknown = fetch("nothing", "no-run").await;
-                    assert_eq!(foreign, unknown, "{method} {path} of a {kind} one");
+                    assert_eq!(foreign, unknown, "{method} {path} of a {kind} thread");
                     tried += 1;
                 }
             }
@@ -66,7 +66,7 @@ async fn p7_isolation_of_two_users_on_every_route() {
         puppet.allow(100);
         let mut theirs = Stream::of(run("eve", "done", "done-run")).await;
         valid(&theirs.rest().await);
-        assert_eq!(puppet.last_request().input.messages.len(), 1, "nothing of the other conversation");
+        assert_eq!(puppet.last_request().input.messages.len(), 1, "no message of the other user's thread");
         assert_eq!(puppet.last_request().owner.user.as_str(), "eve");
     }
 }
@@ -174,7 +174,7 @@ async fn a_malformed_user_header_is_refused() {
     valid(&Stream::of(request).await.rest().await);
     let (status, body) = answer(list(&[name])).await;
     assert_eq!((status.as_u16(), body), (200, json!([{"threadId": "t"}])));
-    assert_eq!(answer(list(&[])).await.1, json!([]), "nobody else has it");
+    assert_eq!(answer(list(&[])).await.1, json!([]), "the default user has no threads");
     for bad in [&[&b"\xff\xfe"[..]][..], &[b"ada", b"eve"], &[b"ada", b"ada"], &[&[b'x'; 600]]] {
         let (status, body) = answer(list(bad)).await;
         assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(codes::BAD_ID)), "{bad:?}");
@@ -188,5 +188,5 @@ async fn a_malformed_user_header_is_refused() {
     let body = r#"{"threadId":"t","runId":"lone","messages":[{"id":"u","role":"user","content":"\ud800"}],"forwardedProps":{"org":"acme"}}"#;
     let request = server.ask(Method::POST, "/").header("content-type", "application/json").body(body);
     valid(&Stream::of(request).await.rest().await);
-    assert_eq!(server.json("/runs/lone").await.0, 404, "it is not of the default tenant");
+    assert_eq!(server.json("/runs/lone").await.0, 404, "the run belongs to another tenant");
 }

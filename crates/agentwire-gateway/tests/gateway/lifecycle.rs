@@ -1,4 +1,4 @@
-//! P2 and P4, drain, repair, retention: what outlives a process, and how one ends.
+//! Lifecycle of a gateway: P2, durability; P4, one owner; drain; retention.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,12 +9,12 @@ use reqwest::Method;
 use crate::support::*;
 
 fn code_of(frames: &[Frame]) -> String {
-    frames.last().expect("an end").json()["code"].as_str().unwrap_or_default().to_owned()
+    frames.last().expect("a last frame").json()["code"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Dies after every event; the next process has what was seen, ends the run at once and frees the thread.
+/// Crashes after every event; the next process has all events that were sent, ends the run immediately and frees the thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p2_durability_what_was_seen_survives_a_crash_at_every_event() {
+async fn p2_sent_events_survive_a_crash_after_every_event() {
     const WORDS: usize = 6;
     for seen_events in 1..WORDS + 3 {
         let place = Place::sqlite().await;
@@ -42,13 +42,13 @@ async fn p2_durability_what_was_seen_survives_a_crash_at_every_event() {
         valid(&next);
         assert_eq!(code_of(&next), "");
         let (_, messages) = server.json("/message_snapshot/t").await;
-        let said = &messages["messages"];
-        assert_eq!(said[0]["id"], "r-user", "what was asked is kept: {said}");
+        let messages = &messages["messages"];
+        assert_eq!(messages[0]["id"], "r-user", "the user message is kept: {messages}");
     }
 }
 
 #[tokio::test]
-async fn p2_durability_conversation_and_state_survive_a_restart() {
+async fn p2_messages_and_state_survive_a_crash() {
     let place = Place::sqlite().await;
     let server = plan(Arc::new(agentwire_gateway::agent::Demo::without_pauses())).mortal(&place.store).await;
     server.whole("t", "r", "state tools").await;
@@ -67,13 +67,13 @@ async fn p2_durability_conversation_and_state_survive_a_restart() {
     assert_eq!(after.1["demo"]["progress"], 100);
 }
 
-/// A gateway that was taken for dead wakes up: it cannot write any more, and its readers are told.
+/// A suspended gateway wakes up after another one took its run over: its writes are rejected, and its readers get an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p4_one_owner_who_lost_a_run_cannot_write_to_it() {
+async fn p4_a_gateway_that_lost_a_run_cannot_write_to_it() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
     let place = Place::memory_at(clock.clone()).await;
     let puppet = Puppet::new(|input| talk(input, 10));
-    // It renews its claims too late by its own choice; that is what a frozen machine does.
+    // A long lease means late renewals, as on a suspended machine.
     let slow =
         plan(puppet.clone()).set(|settings| settings.lease = Duration::from_secs(300)).on(&place.store).await;
     let other = plan(puppet.clone())
@@ -86,7 +86,7 @@ async fn p4_one_owner_who_lost_a_run_cannot_write_to_it() {
     let refused = other.whole("t", "two", "hello").await;
     assert_eq!(code_of(&refused), codes::THREAD_IS_LOCKED);
     clock.advance(Duration::from_secs(400));
-    until("the run is ended", async || other.status("r").await == "failed").await;
+    until("the run has ended", async || other.status("r").await == "failed").await;
     puppet.allow(100);
     seen.extend(stream.rest().await);
     valid(&seen);
@@ -95,12 +95,12 @@ async fn p4_one_owner_who_lost_a_run_cannot_write_to_it() {
     valid(&log);
     assert_eq!(log[..4], seen[..4]);
     assert_eq!(code_of(&log), codes::GATEWAY_LOST);
-    assert_eq!(types(&log).len(), 6, "nothing of the old one came in");
+    assert_eq!(types(&log).len(), 6, "no late event of the first gateway is stored");
 }
 
-/// A gateway that was too busy to renew its claims, and that nobody took for dead, goes on.
+/// A gateway that renews its claim too late, before another one takes the run over, continues.
 #[tokio::test]
-async fn p4_one_owner_who_was_only_slow_goes_on() {
+async fn p4_a_slow_gateway_keeps_its_run_until_a_takeover() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
     for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
         let puppet = Puppet::new(|input| talk(input, 10));
@@ -108,7 +108,7 @@ async fn p4_one_owner_who_was_only_slow_goes_on() {
         let mut stream = server.run("t", "r", "hello").await;
         puppet.allow(3);
         let mut seen = stream.take(4).await;
-        // Longer than a claim lasts, in no time.
+        // Longer than a claim lasts.
         clock.advance(Duration::from_secs(400));
         puppet.allow(100);
         seen.extend(stream.rest().await);
@@ -118,9 +118,9 @@ async fn p4_one_owner_who_was_only_slow_goes_on() {
     }
 }
 
-/// An agent that always has more to say leaves time for the claim.
+/// The claim is renewed while the agent emits events without a pause.
 #[tokio::test]
-async fn p4_one_owner_whose_agent_never_rests_keeps_its_run() {
+async fn p4_a_gateway_with_a_flooding_agent_renews_its_claim() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
     let place = Place::memory_at(clock.clone()).await;
     let floods = play(async |_, sink: EventSink| {
@@ -133,7 +133,7 @@ async fn p4_one_owner_whose_agent_never_rests_keeps_its_run() {
     let server = plan(floods).set(|settings| settings.lease = lease).on(&place.store).await;
     let mut stream = server.run("t", "r", "hello").await;
     stream.take(1).await;
-    // Nobody else moves this clock, so only a renewal makes the claim last longer than it did at first.
+    // Only the test moves this clock, so a later expiry can only come from a renewal.
     clock.advance(lease / 2);
     let owner = agentwire_store::Owner::new("default", "default-user");
     until("the claim is renewed", async || {
@@ -146,7 +146,7 @@ async fn p4_one_owner_whose_agent_never_rests_keeps_its_run() {
 }
 
 #[tokio::test]
-async fn runs_of_another_gateway_are_followed_as_they_come() {
+async fn live_runs_of_another_gateway_can_be_followed() {
     let place = Place::sqlite().await;
     let store = place.reopened().await;
     let puppet = Puppet::new(|input| talk(input, 10));
@@ -155,18 +155,18 @@ async fn runs_of_another_gateway_are_followed_as_they_come() {
     let mut first = one.run("t", "r", "hello").await;
     puppet.allow(3);
     let mut seen = first.take(4).await;
-    let mut far = two.follow("/runs/r/stream").await;
-    let mut from_far = far.take(4).await;
+    let mut second = two.follow("/runs/r/stream").await;
+    let mut seen_by_second = second.take(4).await;
     puppet.allow(100);
     seen.extend(first.rest().await);
-    from_far.extend(far.rest().await);
-    assert_eq!(seen, from_far);
+    seen_by_second.extend(second.rest().await);
+    assert_eq!(seen, seen_by_second);
     let (status, body) = answer(two.ask(Method::POST, "/runs/r/stop")).await;
     assert_eq!((status.as_u16(), body["status"].as_str()), (200, Some("finished")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drain_refuses_new_runs_and_lets_fifty_live_ones_finish() {
+async fn drain_refuses_new_runs_and_waits_for_fifty_live_ones() {
     let place = Place::sqlite().await;
     let puppet = Puppet::new(|input| talk(input, 5));
     let server = plan(puppet.clone()).on(&place.store).await;
@@ -178,16 +178,16 @@ async fn drain_refuses_new_runs_and_lets_fifty_live_ones_finish() {
         stream.take(1).await;
     }
     server.drain();
-    until("it drains", async || server.json("/readyz").await.0 == 503).await;
+    until("the drain has started", async || server.json("/readyz").await.0 == 503).await;
     let (status, body) = answer(server.post("/", &Server::input("new", "new", "hello"))).await;
     assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some(codes::DRAINING)));
-    // Who follows a live run still may, and who has one gets it again.
+    // Live runs can still be followed, and a repeated request returns its run.
     assert_eq!(server.follow("/runs/r7/stream").await.status(), 200);
     assert_eq!(Stream::of(server.post("/", &Server::input("t7", "r7", "hello"))).await.status(), 200);
     for stream in &mut streams {
         stream.aside().await;
-        let told = stream.asides.iter().any(|aside| aside.contains("retry: "));
-        assert!(told, "everyone is told to come back: {:?}", stream.asides);
+        let has_retry = stream.asides.iter().any(|aside| aside.contains("retry: "));
+        assert!(has_retry, "every reader gets a reconnect delay: {:?}", stream.asides);
     }
     puppet.allow(1000);
     for mut stream in streams {
@@ -199,7 +199,7 @@ async fn drain_refuses_new_runs_and_lets_fifty_live_ones_finish() {
 }
 
 #[tokio::test]
-async fn drain_ends_what_does_not_end_by_itself() {
+async fn drain_ends_remaining_runs_after_the_grace_period() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 5));
         let server = plan(puppet.clone())
@@ -209,7 +209,7 @@ async fn drain_ends_what_does_not_end_by_itself() {
             .await;
         let mut one = server.run("t", "one", "hello").await;
         let mut two = server.run("t", "two", "hello").await;
-        let mut hai = server.follow("/runs/one/stream?format=ai-sdk@5").await;
+        let mut ai_sdk = server.follow("/runs/one/stream?format=ai-sdk@5").await;
         puppet.allow(2);
         let mut seen = one.take(3).await;
         server.drain();
@@ -219,7 +219,7 @@ async fn drain_ends_what_does_not_end_by_itself() {
         let two = two.rest().await;
         valid(&two);
         assert_eq!(code_of(&two), codes::GATEWAY_SHUTDOWN);
-        assert_eq!(hai.rest().await.last().expect("an end").data, "[DONE]");
+        assert_eq!(ai_sdk.rest().await.last().expect("a last frame").data, "[DONE]");
         server.ended().await;
         let server = plan(puppet.clone()).on(&place.store).await;
         assert_eq!(server.follow("/runs/one/stream").await.rest().await, seen);
@@ -229,7 +229,7 @@ async fn drain_ends_what_does_not_end_by_itself() {
 }
 
 #[tokio::test]
-async fn retention_forgets_threads_by_age() {
+async fn retention_deletes_threads_by_age() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
     for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
         let server = plan(Puppet::eager(|input| talk(input, 3)))
@@ -243,7 +243,8 @@ async fn retention_forgets_threads_by_age() {
         clock.advance(Duration::from_secs(60));
         server.whole("young", "s", "hello").await;
         clock.advance(Duration::from_secs(60));
-        until("the old one is gone", async || server.json("/message_snapshot/old").await.0 == 404).await;
+        until("the old thread is deleted", async || server.json("/message_snapshot/old").await.0 == 404)
+            .await;
         assert_eq!(server.json("/message_snapshot/young").await.0, 200);
         assert_eq!(server.json("/thread/list").await.1, serde_json::json!([{"threadId": "young"}]));
     }

@@ -112,16 +112,16 @@ async fn bad_requests_get_their_status_and_code() {
         if let Some(content_type) = content_type {
             request = request.header("content-type", content_type);
         }
-        let what = format!("{method} {path} {:.80}", String::from_utf8_lossy(body));
-        let response = soon(&what, request.send()).await.expect("an answer");
+        let case = format!("{method} {path} {:.80}", String::from_utf8_lossy(body));
+        let response = soon(&case, request.send()).await.expect("a response");
         let headers = response.headers().clone();
         let found = response.status().as_u16();
         let text = response.text().await.expect("a body");
         let body: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        assert_eq!((found, body["error"]["code"].as_str()), (status, Some(code)), "{what}: {text}");
-        assert!(!body["error"]["message"].as_str().unwrap_or_default().is_empty(), "{what}");
-        assert_eq!(headers["content-type"], "application/json", "{what}");
-        assert_eq!(headers["cache-control"], "no-store", "{what}");
+        assert_eq!((found, body["error"]["code"].as_str()), (status, Some(code)), "{case}: {text}");
+        assert!(!body["error"]["message"].as_str().unwrap_or_default().is_empty(), "{case}");
+        assert_eq!(headers["content-type"], "application/json", "{case}");
+        assert_eq!(headers["cache-control"], "no-store", "{case}");
     }
     valid(&server.whole("t", "r", "hello").await);
 }
@@ -147,36 +147,36 @@ async fn deep_nesting_is_refused_or_kept_without_a_crash() {
 }
 
 #[tokio::test]
-async fn too_large_or_slow_heads_and_bodies_are_cut_off() {
+async fn p6_large_or_slow_requests_are_refused() {
     let demo = || plan(Arc::new(Demo::without_pauses())).set(|settings| settings.limits.head = 8192);
     let patient = demo().on_memory().await;
     let strict = |settings: &mut Settings| settings.limits.request_timeout = Duration::from_millis(200);
     let hasty = demo().set(strict).on_memory().await;
-    let talk = async |server: &Server, bytes: Vec<u8>| {
+    let send_raw = async |server: &Server, bytes: Vec<u8>| {
         let address = server.base.strip_prefix("http://").expect("it has one");
         let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
         let _ = stream.write_all(&bytes).await;
-        let mut answer = Vec::new();
-        let _ = soon("the end of the connection", stream.read_to_end(&mut answer)).await;
-        String::from_utf8_lossy(&answer).into_owned()
+        let mut response = Vec::new();
+        let _ = soon("the end of the connection", stream.read_to_end(&mut response)).await;
+        String::from_utf8_lossy(&response).into_owned()
     };
     let large = format!("GET /livez HTTP/1.1\r\nhost: x\r\nbig: {}\r\n\r\n", "x".repeat(20_000));
-    assert!(talk(&patient, large.into_bytes()).await.starts_with("HTTP/1.1 431"));
-    let slow_head = talk(&hasty, b"GET /livez HTTP/1.1\r\nhost: x\r\n".to_vec()).await;
+    assert!(send_raw(&patient, large.into_bytes()).await.starts_with("HTTP/1.1 431"));
+    let slow_head = send_raw(&hasty, b"GET /livez HTTP/1.1\r\nhost: x\r\n".to_vec()).await;
     assert!(slow_head.is_empty() || slow_head.starts_with("HTTP/1.1 408"), "{slow_head}");
     // No bytes, the start of HTTP/2, and HTTP/2 without a stream.
-    assert_eq!(talk(&hasty, Vec::new()).await, "");
-    assert_eq!(talk(&hasty, b"PRI * HT".to_vec()).await, "");
+    assert_eq!(send_raw(&hasty, Vec::new()).await, "");
+    assert_eq!(send_raw(&hasty, b"PRI * HT".to_vec()).await, "");
     let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    talk(&hasty, settings.to_vec()).await;
+    send_raw(&hasty, settings.to_vec()).await;
     let slow_body = "POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
-    let slow_body = talk(&hasty, slow_body.as_bytes().to_vec()).await;
+    let slow_body = send_raw(&hasty, slow_body.as_bytes().to_vec()).await;
     assert!(
         slow_body.starts_with("HTTP/1.1 408") && slow_body.contains(codes::REQUEST_TIMEOUT),
         "{slow_body}"
     );
     let both = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}";
-    assert!(talk(&patient, both.as_bytes().to_vec()).await.starts_with("HTTP/1.1 400"));
+    assert!(send_raw(&patient, both.as_bytes().to_vec()).await.starts_with("HTTP/1.1 400"));
     assert_eq!(patient.json("/livez").await.0, 200);
 }
 
@@ -197,16 +197,16 @@ async fn a_client_that_sends_its_whole_body_first_gets_the_error() {
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
         );
-        stream.write_all(head.as_bytes()).await.expect("the head is taken");
-        soon("the body", stream.write_all(&body)).await.expect("the body is taken");
-        let mut answer = String::new();
-        soon("the answer", stream.read_to_string(&mut answer)).await.expect("an answer");
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {answer}");
+        stream.write_all(head.as_bytes()).await.expect("the head is sent");
+        soon("the body", stream.write_all(&body)).await.expect("the body is sent");
+        let mut response = String::new();
+        soon("the response", stream.read_to_string(&mut response)).await.expect("a response");
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {response}");
     }
 }
 
 #[tokio::test]
-async fn more_runs_than_allowed_are_refused() {
+async fn p6_runs_above_the_limit_are_refused() {
     let puppet = Puppet::new(|input| talk(input, 3));
     let server = plan(puppet.clone()).set(|settings| settings.limits.runs = 2).on_memory().await;
     let mut one = server.run("a", "one", "hello").await;
@@ -215,10 +215,10 @@ async fn more_runs_than_allowed_are_refused() {
     two.take(1).await;
     let (status, body) = answer(server.post("/", &Server::input("c", "three", "hello"))).await;
     assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some(codes::OVERLOADED)));
-    assert_eq!(server.run("a", "one", "hello").await.status(), 200, "who has a run may come back to it");
+    assert_eq!(server.run("a", "one", "hello").await.status(), 200, "a repeated request returns its run");
     puppet.allow(100);
     one.rest().await;
     two.rest().await;
-    until("there is room", async || server.json("/runs/one").await.1["status"] == "finished").await;
+    until("the first run has ended", async || server.json("/runs/one").await.1["status"] == "finished").await;
     valid(&server.whole("c", "three", "hello").await);
 }

@@ -1,7 +1,8 @@
-//! The gateway over real HTTP: its promises, each by a test of that name, and what it does with everything else.
+//! The gateway over real HTTP.
 //!
-//! Agents are scripted in Rust, stores are real ones. Nothing here asserts on time; waits have a bound only so that
-//! a failure is a message and not a hang.
+//! Tests whose names begin with `p1_` to `p9_` show the guarantees P1 to P9 of `docs/guarantees.md`; the others cover
+//! routes, settings, limits and hooks. Agents are scripted in Rust, stores are real. No test asserts on elapsed time:
+//! timeouts only turn a hang into a failure with a message.
 
 mod answers;
 mod busy;
@@ -27,4 +28,4 @@ mod threads;
 mod p1_order;
 mod p3_recovery;
 mod p5_ending;
-mod p8_p9_exactly_once;
+mod p8_p9_idempotence;

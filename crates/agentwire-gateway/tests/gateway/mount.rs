@@ -80,7 +80,7 @@ async fn the_whole_gateway_can_be_nested() {
     let app = Router::new().route("/", get(|| async { "mine" })).nest("/ai/v1", gateway.router());
     let app = App::serve(gateway, app).await;
     assert_eq!(
-        app.ask(Method::GET, "/").send().await.expect("an answer").text().await.expect("text"),
+        app.ask(Method::GET, "/").send().await.expect("a response").text().await.expect("text"),
         "mine"
     );
     for (main, thread) in [("/ai/v1", "t1"), ("/ai/v1/agents/echo", "t2")] {
@@ -96,8 +96,8 @@ async fn the_whole_gateway_can_be_nested() {
     let (status, body) = app.json("/ai/v1/nothing").await;
     assert_eq!((status, body["error"]["code"].as_str()), (404, Some(codes::UNKNOWN_ROUTE)));
     assert_eq!(app.json("/nothing").await.0, 404);
-    let mut again = Stream::of(app.ask(Method::GET, "/ai/v1/runs/run-t1/stream?after=run-t1:3")).await;
-    valid_tail(&again.rest().await);
+    let mut rest = Stream::of(app.ask(Method::GET, "/ai/v1/runs/run-t1/stream?after=run-t1:3")).await;
+    valid_tail(&rest.rest().await);
     app.end().await;
 }
 
@@ -137,7 +137,7 @@ async fn groups_of_routes_can_be_mounted_apart() {
         (Method::GET, "/shared/blue/thread/list"),
         (Method::GET, "/archive/livez"),
     ] {
-        let status = app.ask(method.clone(), path).send().await.expect("an answer").status();
+        let status = app.ask(method.clone(), path).send().await.expect("a response").status();
         assert!(matches!(status.as_u16(), 404 | 405), "{method} {path}: {status}");
     }
     app.end().await;
@@ -189,7 +189,11 @@ async fn history_and_state_routes_have_identity_settings_of_their_own() {
     );
     let kitchen = app.ask(Method::GET, "/archive/message_snapshot/kitchen").header("x-user-id", "bob");
     assert_eq!(answer(kitchen).await.0, 200);
-    assert_eq!(app.json("/archive/message_snapshot/kitchen").await.0, 404, "that is nobody's");
+    assert_eq!(
+        app.json("/archive/message_snapshot/kitchen").await.0,
+        404,
+        "the default user has no such thread"
+    );
     // The path has a thread, but these settings read it from another place.
     let state = app.ask(Method::GET, "/users/ada/state_snapshot/any").header("x-room", "kitchen");
     assert_eq!(answer(state).await.1["snapshot"], json!({"runs": 1}));
@@ -213,6 +217,6 @@ async fn a_mounted_gateway_drains_with_its_app() {
     stream.take(1).await;
     app.stop.cancel();
     let rest = stream.rest().await;
-    assert_eq!(rest.last().expect("an ending").json()["code"], codes::GATEWAY_SHUTDOWN);
+    assert_eq!(rest.last().expect("a last frame").json()["code"], codes::GATEWAY_SHUTDOWN);
     app.end().await;
 }

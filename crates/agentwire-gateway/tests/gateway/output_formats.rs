@@ -105,8 +105,8 @@ async fn hai_requests_need_no_ids() {
         assert_eq!(types(&frames).first().map(String::as_str), Some("RUN_STARTED"));
         assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"));
         assert_eq!(frames[0].json()["threadId"], thread.as_str());
-        let again = server.follow(&format!("/runs/{run}/stream?format=hai")).await.rest().await;
-        assert_eq!(again, frames);
+        let replayed = server.follow(&format!("/runs/{run}/stream?format=hai")).await.rest().await;
+        assert_eq!(replayed, frames);
         assert_eq!(server.json(&format!("/message_snapshot/{thread}")).await.0, 200);
     }
     assert_eq!(server.json("/thread/list").await.1.as_array().expect("a list").len(), 4);
@@ -123,7 +123,7 @@ async fn ai_sdk_streams_use_the_requested_profile() {
         assert_eq!(stream.header("x-vercel-ai-ui-message-stream"), "v1", "{profile}");
         let frames = stream.rest().await;
         assert_eq!(frames[0].kind(), "start");
-        assert_eq!(frames.last().expect("an end").data, "[DONE]");
+        assert_eq!(frames.last().expect("a last frame").data, "[DONE]");
     }
     let mut body = json!({"id": "t4", "messages": [{"id": "u", "role": "user", "content": "think tools"}]});
     let stream = Stream::of(server.post("/api/chat?profile=4", &body)).await;
@@ -140,27 +140,27 @@ async fn ai_sdk_chats_resume_and_stop() {
     let puppet = Puppet::new(|input| talk(input, 5));
     let server = plan(puppet.clone()).on_memory().await;
     let resume = || server.ask(Method::GET, "/api/chat/t/stream");
-    assert_eq!(resume().send().await.expect("an answer").status(), 204, "nothing runs");
+    assert_eq!(resume().send().await.expect("a response").status(), 204, "no active run");
     let mut first = Stream::of(server.post("/api/chat", &chat("hello"))).await;
     puppet.allow(2);
     let mut seen = first.take(1).await;
     let mut second = Stream::of(resume()).await;
     assert_eq!(second.status(), 200);
     let from_start = second.take(1).await;
-    assert_eq!(from_start, seen, "it begins at the start");
+    assert_eq!(from_start, seen, "a resumed stream starts at the first event");
     let (status, body) = answer(server.ask(Method::POST, "/api/chat/t/stop")).await;
     assert_eq!((status.as_u16(), body), (200, json!({"status": "stopped"})));
     seen.extend(first.rest().await);
-    let mut again = from_start;
-    again.extend(second.rest().await);
-    assert_eq!(again, seen);
+    let mut resumed = from_start;
+    resumed.extend(second.rest().await);
+    assert_eq!(resumed, seen);
     assert!(seen.iter().any(|frame| frame.data.contains(r#""type":"abort""#)), "{seen:?}");
-    assert_eq!(seen.last().expect("an end").data, "[DONE]");
+    assert_eq!(seen.last().expect("a last frame").data, "[DONE]");
     let (status, body) = answer(server.ask(Method::POST, "/api/chat/t/stop")).await;
     assert_eq!((status.as_u16(), body), (200, json!({"status": "idle"})));
-    assert_eq!(resume().send().await.expect("an answer").status(), 204);
+    assert_eq!(resume().send().await.expect("a response").status(), 204);
     assert_eq!(
-        server.ask(Method::GET, "/api/chat/unknown/stream").send().await.expect("an answer").status(),
+        server.ask(Method::GET, "/api/chat/unknown/stream").send().await.expect("a response").status(),
         204
     );
 }
@@ -171,16 +171,16 @@ async fn ai_sdk_regenerates_the_last_turn() {
     let server = plan(puppet.clone()).on_memory().await;
     Stream::of(server.post("/api/chat", &chat("hello"))).await.rest().await;
     let (_, messages) = server.json("/message_snapshot/t?format=ai-sdk").await;
-    let answer_id = messages[1]["id"].clone();
+    let message_id = messages[1]["id"].clone();
     let mut body = chat("hello");
-    (body["trigger"], body["messageId"]) = (json!("regenerate-message"), answer_id.clone());
+    (body["trigger"], body["messageId"]) = (json!("regenerate-message"), message_id.clone());
     Stream::of(server.post("/api/chat", &body)).await.rest().await;
-    let asked: Vec<_> =
+    let sent: Vec<_> =
         puppet.last_request().input.messages.iter().map(|message| message.id.to_string()).collect();
-    assert_eq!(asked, ["u"], "the old answer is not part of the question");
+    assert_eq!(sent, ["u"], "the replaced message is not sent to the agent");
     let (_, messages) = server.json("/message_snapshot/t?format=ai-sdk").await;
     assert_eq!(messages.as_array().expect("a list").len(), 2);
-    assert_ne!(messages[1]["id"], answer_id);
+    assert_ne!(messages[1]["id"], message_id);
 }
 
 /// `useChat` of version 4 resumes at another address and treats 204 as an error.
@@ -194,7 +194,7 @@ async fn ai_sdk_4_chats_resume() {
         assert_eq!((stream.status(), stream.header("x-vercel-ai-data-stream")), (200, "v1"));
         stream
     };
-    assert_eq!(text(resume("chatId=a%20chat").await).await, "", "nothing runs");
+    assert_eq!(text(resume("chatId=a%20chat").await).await, "", "no active run");
     let mut body = chat("hello");
     body["id"] = json!("a chat");
     let first = Stream::of(server.post("/api/chat?profile=4", &body)).await;
@@ -223,17 +223,17 @@ async fn ai_sdk_messages_keep_their_id_in_history() {
     body["tools"] = json!([{"name": "confirmAction", "description": "", "parameters": {}}]);
     let frames = Stream::of(server.post("/api/chat?profile=6", &body)).await.rest().await;
     let id = frames[0].json()["messageId"].clone();
-    let held = history().await;
-    assert_eq!((held.len(), &held[1]["id"]), (2, &id));
-    let mut answered = held[1].clone();
+    let history_messages = history().await;
+    assert_eq!((history_messages.len(), &history_messages[1]["id"]), (2, &id));
+    let mut answered = history_messages[1].clone();
     let parts = answered["parts"].as_array_mut().expect("parts");
     let call = parts.iter_mut().find(|part| part["toolCallId"].is_string()).expect("a call");
     (call["state"], call["output"]) = (json!("output-available"), json!({"confirmed": true}));
-    (body["messages"], body["messageId"]) = (json!([held[0], answered]), id.clone());
+    (body["messages"], body["messageId"]) = (json!([history_messages[0], answered]), id.clone());
     let frames = Stream::of(server.post("/api/chat?profile=6", &body)).await.rest().await;
-    assert_eq!(frames[0].json()["messageId"], id, "the answer goes on");
-    let held = history().await;
-    assert_eq!((held.len(), &held[1]["id"]), (2, &id));
+    assert_eq!(frames[0].json()["messageId"], id, "the message continues");
+    let history_messages = history().await;
+    assert_eq!((history_messages.len(), &history_messages[1]["id"]), (2, &id));
     // Other formats do not show it.
     server.whole("other", "r", "hello").await;
     let (_, other) = server.json("/message_snapshot/other").await;
@@ -266,7 +266,7 @@ async fn cors_allows_listed_origins_only() {
         ("null", false),
     ] {
         let response =
-            server.ask(Method::GET, "/livez").header("origin", origin).send().await.expect("an answer");
+            server.ask(Method::GET, "/livez").header("origin", origin).send().await.expect("a response");
         let header = response.headers().get("access-control-allow-origin");
         assert_eq!(header.map(|value| value.to_str().expect("ASCII")), allowed.then_some(origin));
     }
@@ -276,7 +276,7 @@ async fn cors_allows_listed_origins_only() {
         .header("origin", "https://good.example")
         .send()
         .await
-        .expect("an answer");
+        .expect("a response");
     assert!(!response.headers().contains_key("access-control-allow-origin"));
 }
 
@@ -288,7 +288,7 @@ async fn ai_sdk_4_histories_are_not_duplicated() {
         let puppet = Puppet::eager(|input| talk(input, 1));
         let server = plan(puppet.clone()).on_memory().await;
         let mut messages: Vec<Value> = Vec::new();
-        let ask = async |messages: &mut Vec<Value>| {
+        let send_turn = async |messages: &mut Vec<Value>| {
             let body = json!({"id": "t", "messages": messages});
             let stream = Stream::of(server.post("/api/chat?profile=4", &body)).await;
             let text = String::from_utf8(stream.bytes().await).expect("UTF-8");
@@ -315,13 +315,13 @@ async fn ai_sdk_4_histories_are_not_duplicated() {
                 question["id"] = json!(format!("u{turn}"));
             }
             messages.push(question);
-            let roles = ask(&mut messages).await;
-            let wanted: Vec<_> = ["user", "assistant"].into_iter().cycle().take(2 * turn + 1).collect();
-            assert_eq!(roles, wanted, "{text}, named: {named}");
+            let roles = send_turn(&mut messages).await;
+            let expected: Vec<_> = ["user", "assistant"].into_iter().cycle().take(2 * turn + 1).collect();
+            assert_eq!(roles, expected, "{text}, named: {named}");
         }
         messages.pop();
-        assert_eq!(ask(&mut messages).await.len(), 5, "the old answer is not part of the question");
-        let (_, kept) = server.json("/message_snapshot/t").await;
-        assert_eq!(kept["messages"].as_array().expect("a list").len(), 6, "{kept}");
+        assert_eq!(send_turn(&mut messages).await.len(), 5, "the replaced message is not sent to the agent");
+        let (_, stored) = server.json("/message_snapshot/t").await;
+        assert_eq!(stored["messages"].as_array().expect("a list").len(), 6, "{stored}");
     }
 }

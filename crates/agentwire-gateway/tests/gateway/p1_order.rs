@@ -1,18 +1,18 @@
-//! P1: every reader of a run sees the same events in the same order, ids rising.
+//! P1, order: every reader of a run receives the same events in the same order, with ascending ids.
 
 use agentwire_gateway::agent::Demo;
 
 use crate::support::{Frame, Place, Puppet, ids, plan, soon, talk, types, valid};
 use std::sync::Arc;
 
-/// Numbers of ids, which must be `run:number`.
+/// The sequence numbers of the frames, whose ids must have the form `run:number`.
 fn numbers(run: &str, frames: &[Frame]) -> Vec<u64> {
     let number = |id: &String| id.strip_prefix(&format!("{run}:")).expect(id).parse().expect(id);
     ids(frames).iter().map(number).collect()
 }
 
 #[tokio::test]
-async fn p1_order_readers_in_all_formats_see_one_stream() {
+async fn p1_readers_of_all_formats_receive_the_same_order() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 30));
         let server = plan(puppet.clone()).on(&place.store).await;
@@ -48,10 +48,10 @@ async fn p1_order_readers_in_all_formats_see_one_stream() {
         for path in paths {
             late.push(server.follow(path).await);
         }
-        for (place, path) in paths.iter().enumerate() {
-            let early = early[place].rest().await;
-            let middle = middle[place].rest().await;
-            let late = late[place].rest().await;
+        for (index, path) in paths.iter().enumerate() {
+            let early = early[index].rest().await;
+            let middle = middle[index].rest().await;
+            let late = late[index].rest().await;
             assert_eq!(early, middle, "{path}");
             assert_eq!(early, late, "{path}");
             if !path.contains("hai") && !path.contains("ai-sdk") {
@@ -64,7 +64,7 @@ async fn p1_order_readers_in_all_formats_see_one_stream() {
 }
 
 #[tokio::test]
-async fn p1_order_readers_from_every_cursor_see_the_rest_while_it_comes() {
+async fn p1_readers_at_every_cursor_receive_the_live_rest_of_the_run() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 20));
         let server = plan(puppet.clone()).on(&place.store).await;
@@ -84,9 +84,9 @@ async fn p1_order_readers_from_every_cursor_see_the_rest_while_it_comes() {
     }
 }
 
-/// A ring that holds next to nothing sends readers to the store and back; none of them may notice.
+/// A very small ring buffer makes readers switch between memory and store; the streams must not differ.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p1_order_holds_between_memory_and_store() {
+async fn p1_order_is_kept_when_readers_switch_between_memory_and_store() {
     for place in Place::each().await {
         let server = plan(Arc::new(Demo::without_pauses()))
             .set(|settings| {
@@ -115,7 +115,7 @@ async fn p1_order_holds_between_memory_and_store() {
 }
 
 #[tokio::test]
-async fn p1_order_every_event_has_its_time_and_ids_are_the_clients() {
+async fn p1_every_event_has_a_timestamp_and_client_ids_are_kept() {
     let server = plan(Puppet::eager(|input| talk(input, 2))).on_memory().await;
     let frames = server.whole("thread one", "run:1", "hello").await;
     assert_eq!(frames[0].json()["threadId"], "thread one");
@@ -123,8 +123,8 @@ async fn p1_order_every_event_has_its_time_and_ids_are_the_clients() {
     assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"));
     assert!(frames.iter().all(|frame| frame.json()["timestamp"].is_u64()));
     assert_eq!(numbers("run:1", &frames).len(), frames.len());
-    let again = server.whole("thread one", "run:1", "hello").await;
-    assert_eq!(again, frames, "the same id is the same run");
+    let repeated = server.whole("thread one", "run:1", "hello").await;
+    assert_eq!(repeated, frames, "a repeated run id returns the same run");
     let followed = server.follow("/runs/run%3A1/stream?after=run%3A1:2").await.rest().await;
     assert_eq!(followed, frames[3..]);
 }

@@ -1,4 +1,5 @@
-//! P3: a reconnect is whole, or a snapshot and the tail, or says that there is a gap. Never a silent hole.
+//! P3, whole or told: a reconnect continues without loss (`whole`), starts from a snapshot (`snapshot`), or reports a
+//! gap (`gap`). Events are never missing without notice.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,9 +11,9 @@ use crate::support::{Place, Puppet, Stream, ids, plan, talk, types, until, valid
 
 const ALL: &str = "think steps tools state subagent plan media";
 
-/// Every format, every cursor: byte for byte what followed it the first time.
+/// Every format, every cursor: byte for byte the rest of the first stream.
 #[tokio::test]
-async fn p3_whole_or_told_every_cursor_gives_the_same_bytes_again() {
+async fn p3_every_cursor_resumes_with_identical_bytes() {
     for place in Place::each().await {
         let server = plan(Arc::new(Demo::without_pauses())).on(&place.store).await;
         let first = server.whole("t", "r", ALL).await;
@@ -37,7 +38,7 @@ async fn p3_whole_or_told_every_cursor_gives_the_same_bytes_again() {
 }
 
 #[tokio::test]
-async fn p3_whole_or_told_binary_streams_resume_at_every_event() {
+async fn p3_binary_streams_resume_at_every_event() {
     let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
     let count = server.whole("t", "r", ALL).await.len();
     for format in ["ag-ui-proto", "hai-proto"] {
@@ -54,7 +55,7 @@ async fn p3_whole_or_told_binary_streams_resume_at_every_event() {
 }
 
 #[tokio::test]
-async fn p3_whole_or_told_the_header_is_as_good_as_the_query() {
+async fn p3_header_and_query_cursors_are_equivalent() {
     let server = plan(Puppet::eager(|input| talk(input, 5))).on_memory().await;
     let whole = server.whole("t", "r/ü x", "hello").await;
     let get = |path: &str| server.ask(Method::GET, path);
@@ -73,7 +74,7 @@ async fn p3_whole_or_told_the_header_is_as_good_as_the_query() {
 }
 
 #[tokio::test]
-async fn p3_whole_or_told_posting_again_with_a_cursor_goes_on() {
+async fn p3_a_repeated_post_with_a_cursor_continues_the_run() {
     let puppet = Puppet::new(|input| talk(input, 10));
     let server = plan(puppet.clone()).on_memory().await;
     let body = crate::support::Server::input("t", "r", "hello");
@@ -90,12 +91,12 @@ async fn p3_whole_or_told_posting_again_with_a_cursor_goes_on() {
     seen.extend(rest);
     valid(&seen);
     assert_eq!(puppet.calls(), 1);
-    let other = server.post("/", &body).header("last-event-id", "q:2").send().await.expect("an answer");
+    let other = server.post("/", &body).header("last-event-id", "q:2").send().await.expect("a response");
     assert_eq!(other.status(), 400);
 }
 
 #[tokio::test]
-async fn p3_whole_or_told_the_last_event_of_a_finished_run_gives_an_empty_stream() {
+async fn p3_the_last_cursor_of_a_finished_run_returns_an_empty_stream() {
     for place in Place::each().await {
         let server = plan(Puppet::eager(|input| talk(input, 5))).on(&place.store).await;
         let whole = server.whole("t", "r", "hello").await;
@@ -106,9 +107,9 @@ async fn p3_whole_or_told_the_last_event_of_a_finished_run_gives_an_empty_stream
     }
 }
 
-/// A cursor that the log has not reached is told so, and gets what strict clients accept.
+/// A cursor beyond the log gets the verdict `gap` and a prelude that strict clients accept.
 #[tokio::test]
-async fn p3_whole_or_told_the_future_is_a_gap() {
+async fn p3_a_cursor_beyond_the_log_is_a_gap() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 10));
         let server = plan(puppet.clone()).on(&place.store).await;
@@ -126,7 +127,11 @@ async fn p3_whole_or_told_the_future_is_a_gap() {
             types(&prelude),
             ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "TEXT_MESSAGE_START"]
         );
-        assert_eq!(ids(&prelude), ["r:4"], "the last one brings the reader to where the events go on");
+        assert_eq!(
+            ids(&prelude),
+            ["r:4"],
+            "the last frame of the prelude has the cursor of the current position"
+        );
         puppet.allow(100);
         let mut seen = prelude;
         seen.extend(live.rest().await);
@@ -143,9 +148,9 @@ async fn p3_whole_or_told_the_future_is_a_gap() {
     }
 }
 
-/// A run that waits for its thread has said nothing yet, so whoever claims to have seen something starts anew.
+/// A queued run has no events yet, so every cursor in it is beyond its log.
 #[tokio::test]
-async fn p3_whole_or_told_the_future_of_a_queued_run_is_a_gap_too() {
+async fn p3_a_cursor_in_a_queued_run_is_a_gap() {
     let puppet = Puppet::new(|input| talk(input, 3));
     let server = plan(puppet.clone())
         .agent(|agent| agent.busy = agentwire_gateway::settings::Busy::Enqueue { limit: 5 })
@@ -154,16 +159,16 @@ async fn p3_whole_or_told_the_future_of_a_queued_run_is_a_gap_too() {
     let mut one = server.run("t", "one", "hello").await;
     one.take(1).await;
     let mut two = server.run("t", "two", "hello").await;
-    let mut future = server.follow("/runs/two/stream?after=two:7").await;
-    assert_eq!(future.verdict(), "gap");
+    let mut beyond = server.follow("/runs/two/stream?after=two:7").await;
+    assert_eq!(beyond.verdict(), "gap");
     puppet.allow(100);
     one.rest().await;
     valid(&two.rest().await);
-    valid(&future.rest().await);
+    valid(&beyond.rest().await);
 }
 
 #[tokio::test]
-async fn p3_whole_or_told_what_was_compacted_is_a_snapshot() {
+async fn p3_a_compacted_run_is_a_snapshot() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
     for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
         let server = plan(Arc::new(Demo::without_pauses()))
@@ -200,12 +205,12 @@ async fn p3_whole_or_told_what_was_compacted_is_a_snapshot() {
         assert_eq!(stream.rest().await, []);
         assert_eq!(server.follow("/runs/r/stream?after=r:9999").await.verdict(), "gap");
         let (_, after) = server.json("/message_snapshot/t").await;
-        assert_eq!(before["messages"], after["messages"], "the conversation is still the same");
+        assert_eq!(before["messages"], after["messages"], "compaction keeps the messages");
     }
 }
 
 #[tokio::test]
-async fn p3_whole_or_told_garbage_is_refused_and_what_is_foreign_is_unknown() {
+async fn p3_malformed_cursors_are_refused_and_runs_of_other_users_are_unknown() {
     let server = plan(Puppet::eager(|input| talk(input, 3)))
         .set(|settings| settings.identity.user = IdentityField::header("x-user", Some("somebody")))
         .on_memory()
@@ -227,14 +232,14 @@ async fn p3_whole_or_told_garbage_is_refused_and_what_is_foreign_is_unknown() {
         &long,
     ] {
         let path = format!("/runs/r/stream?after={bad}");
-        let response = server.ask(Method::GET, &path).send().await.expect("an answer");
+        let response = server.ask(Method::GET, &path).send().await.expect("a response");
         assert_eq!(response.status(), 400, "{bad}");
         let body: serde_json::Value =
             serde_json::from_str(&response.text().await.expect("a body")).expect("JSON");
         assert_eq!(body["error"]["code"], "BAD_CURSOR", "{bad}");
     }
     let fetch = async |path: &str, user: &str| {
-        let response = server.ask(Method::GET, path).header("x-user", user).send().await.expect("an answer");
+        let response = server.ask(Method::GET, path).header("x-user", user).send().await.expect("a response");
         let headers: Vec<_> = response
             .headers()
             .iter()

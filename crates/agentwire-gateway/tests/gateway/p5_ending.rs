@@ -1,4 +1,4 @@
-//! P5: every accepted run reaches exactly one terminal event, whatever died, and its thread is free afterwards.
+//! P5, ending: every accepted run has exactly one terminal event, after any failure, and its thread is free afterwards.
 
 use std::{
     pin::Pin,
@@ -19,35 +19,35 @@ use serde_json::json;
 
 use crate::support::*;
 
-/// The ending of a stream: its type and its code.
+/// Type and code of the last event.
 fn ending(frames: &[Frame]) -> (String, String) {
-    let last = frames.last().expect("a stream with an ending").json();
+    let last = frames.last().expect("a last frame").json();
     (last["type"].as_str().unwrap_or_default().into(), last["code"].as_str().unwrap_or_default().into())
 }
 
-/// Runs the agent once, checks what all endings must have in common, and gives the ending.
-async fn ends_with(plan: Plan, what: &str) -> (String, String) {
+/// Runs the agent once, checks the properties that all endings share, and returns the last event.
+async fn ends_with(plan: Plan, case: &str) -> (String, String) {
     let server = plan.on_memory().await;
     let frames = server.whole("t", "r", "hello").await;
     valid(&frames);
-    let again = server.follow("/runs/r/stream").await.rest().await;
-    assert!(again == frames, "{what}: the log has what was seen");
-    thread_is_free(&server, "t", what).await;
+    let log = server.follow("/runs/r/stream").await.rest().await;
+    assert!(log == frames, "{case}: the log contains the events of the stream");
+    thread_is_free(&server, "t", case).await;
     ending(&frames)
 }
 
-/// Another run gets the thread, whatever becomes of it.
-async fn thread_is_free(server: &Server, thread: &str, what: &str) {
+/// Asserts that another run gets the thread; its outcome does not matter.
+async fn thread_is_free(server: &Server, thread: &str, case: &str) {
     let frames = server.whole(thread, "next", "hello").await;
     valid(&frames);
-    assert_ne!(ending(&frames).1, codes::THREAD_IS_LOCKED, "{what}");
+    assert_ne!(ending(&frames).1, codes::THREAD_IS_LOCKED, "{case}");
 }
 
 fn failed(code: &str) -> (String, String) {
     ("RUN_ERROR".into(), code.into())
 }
 
-async fn half(sink: &EventSink) -> Result<(), UpstreamError> {
+async fn half_a_message(sink: &EventSink) -> Result<(), UpstreamError> {
     sink.send(Event::new(Body::StepStarted { name: "step".into() })).await?;
     sink.send(start("m")).await?;
     sink.send(delta("m", "half a")).await?;
@@ -55,31 +55,31 @@ async fn half(sink: &EventSink) -> Result<(), UpstreamError> {
 }
 
 #[tokio::test]
-async fn p5_ending_of_an_agent_that_says_nothing_or_stops_in_the_middle_is_success() {
+async fn p5_an_agent_that_returns_early_ends_with_success() {
     let done = ("RUN_FINISHED".to_owned(), String::new());
     assert_eq!(ends_with(plan(play(async |_, _| Ok(()))), "silent").await, done);
-    let cut = play(async |_, sink: EventSink| half(&sink).await);
+    let cut = play(async |_, sink: EventSink| half_a_message(&sink).await);
     assert_eq!(ends_with(plan(cut), "in the middle").await, done);
 }
 
 #[tokio::test]
-async fn p5_ending_of_an_agent_that_fails_has_its_code() {
+async fn p5_a_failing_agent_ends_with_its_error_code() {
     let fails = play(async |_, sink: EventSink| {
-        half(&sink).await?;
-        Err(UpstreamError::new("TOO_BAD", "it went wrong").with_detail("nobody may see this"))
+        half_a_message(&sink).await?;
+        Err(UpstreamError::new("TOO_BAD", "a failure").with_detail("not for clients"))
     });
     assert_eq!(ends_with(plan(fails), "fails").await, failed("TOO_BAD"));
-    let says_so = play(async |_, sink: EventSink| {
-        half(&sink).await?;
-        sink.send(error("SAID_SO")).await?;
+    let emits_error = play(async |_, sink: EventSink| {
+        half_a_message(&sink).await?;
+        sink.send(error("EMITTED")).await?;
         sink.send(delta("m", "after the end")).await?;
         sink.send(error("TWICE")).await?;
         Ok(())
     });
-    assert_eq!(ends_with(plan(says_so), "says so").await, failed("SAID_SO"));
+    assert_eq!(ends_with(plan(emits_error), "emits an error").await, failed("EMITTED"));
 }
 
-/// Panics as soon as it is asked, before there is a future.
+/// Panics in `run`, before it returns a future.
 struct PanicsAtOnce;
 
 impl Agent for PanicsAtOnce {
@@ -88,10 +88,10 @@ impl Agent for PanicsAtOnce {
     }
 }
 
-/// Panics when polled, and keeps what it holds.
+/// Panics when polled and keeps its sink.
 struct PanicsWhenPolled;
 
-struct Panics(#[expect(dead_code, reason = "it is held, and that is the point")] EventSink);
+struct Panics(#[expect(dead_code, reason = "only kept open")] EventSink);
 
 impl Future for Panics {
     type Output = Result<(), UpstreamError>;
@@ -106,10 +106,10 @@ impl Agent for PanicsWhenPolled {
     }
 }
 
-/// Is done, and keeps what it holds until it is dropped.
+/// Completes immediately and keeps its sink until it is dropped.
 struct Holds;
 
-struct Held(#[expect(dead_code, reason = "it is held, and that is the point")] EventSink);
+struct Held(#[expect(dead_code, reason = "only kept open")] EventSink);
 
 impl Future for Held {
     type Output = Result<(), UpstreamError>;
@@ -125,9 +125,9 @@ impl Agent for Holds {
 }
 
 #[tokio::test]
-async fn p5_ending_of_an_agent_that_panics_is_ours() {
+async fn p5_a_panicking_agent_ends_with_an_internal_error() {
     let panics = play(async |_, sink: EventSink| {
-        half(&sink).await?;
+        half_a_message(&sink).await?;
         panic!("in the middle");
     });
     assert_eq!(ends_with(plan(panics), "in the middle").await, failed(codes::INTERNAL));
@@ -136,10 +136,10 @@ async fn p5_ending_of_an_agent_that_panics_is_ours() {
 }
 
 #[tokio::test]
-async fn p5_ending_comes_when_the_agent_returns_whatever_it_still_holds() {
+async fn p5_a_run_ends_when_its_agent_returns_even_if_the_sink_is_still_open() {
     assert_eq!(ends_with(plan(Arc::new(Holds)), "holds").await.0, "RUN_FINISHED");
     let leaks = play(async |_, sink: EventSink| {
-        half(&sink).await?;
+        half_a_message(&sink).await?;
         tokio::spawn(async move {
             std::future::pending::<()>().await;
             drop(sink);
@@ -150,9 +150,9 @@ async fn p5_ending_comes_when_the_agent_returns_whatever_it_still_holds() {
 }
 
 #[tokio::test]
-async fn p5_ending_of_an_agent_that_hangs_is_a_time_out() {
+async fn p5_a_hanging_agent_ends_with_a_timeout() {
     let hangs = play(async |_, sink: EventSink| {
-        half(&sink).await?;
+        half_a_message(&sink).await?;
         std::future::pending().await
     });
     let patient = |agent: Arc<dyn Agent>, change: fn(&mut Timeouts)| {
@@ -167,10 +167,10 @@ async fn p5_ending_of_an_agent_that_hangs_is_a_time_out() {
     assert_eq!(ends_with(idle, "is silent").await, failed(codes::UPSTREAM_TIMEOUT));
     let mute = play(async |_, _| std::future::pending().await);
     let first = patient(mute, |timeouts| timeouts.first_byte = Some(Duration::from_millis(50)));
-    assert_eq!(ends_with(first, "never begins").await, failed(codes::UPSTREAM_TIMEOUT));
-    // An agent that speaks now and then is not silent, however long it takes.
+    assert_eq!(ends_with(first, "never starts").await, failed(codes::UPSTREAM_TIMEOUT));
+    // Events reset the idle timeout, so a slow but steady agent can run for longer.
     let steady = play(async |_, sink: EventSink| {
-        half(&sink).await?;
+        half_a_message(&sink).await?;
         for _ in 0..60 {
             tokio::time::sleep(Duration::from_millis(100)).await;
             sink.send(delta("m", "and so on ")).await?;
@@ -182,10 +182,10 @@ async fn p5_ending_of_an_agent_that_hangs_is_a_time_out() {
 }
 
 #[tokio::test]
-async fn p5_ending_of_an_agent_that_never_ends_is_a_limit() {
+async fn p5_an_endless_agent_ends_at_a_limit() {
     let floods = || {
         play(async |_, sink: EventSink| {
-            half(&sink).await?;
+            half_a_message(&sink).await?;
             loop {
                 sink.send(delta("m", "and so on ")).await?;
             }
@@ -198,7 +198,7 @@ async fn p5_ending_of_an_agent_that_never_ends_is_a_limit() {
 }
 
 #[tokio::test]
-async fn p5_ending_of_an_agent_with_one_huge_event_is_a_limit() {
+async fn p5_one_huge_event_ends_the_run_at_a_limit() {
     let huge = play(async |_, sink: EventSink| {
         sink.send(start("m")).await?;
         sink.send(delta("m", &"x".repeat(3 << 20))).await?;
@@ -208,21 +208,21 @@ async fn p5_ending_of_an_agent_with_one_huge_event_is_a_limit() {
     assert_eq!(ends_with(plan, "huge").await, failed(codes::LIMIT_EXCEEDED));
 }
 
-/// The last event of a run that nobody reads, and then a free thread.
-async fn ends_unread(plan: Plan, what: &str) -> (String, String) {
+/// Runs the agent without a reader, checks that the thread is free, and returns the last event.
+async fn ends_unread(plan: Plan, case: &str) -> (String, String) {
     let patient = plan.set(|settings| settings.lease = Duration::from_secs(300));
     let server = patient.on_memory().await;
     drop(server.run("t", "r", "hello").await);
     until("the run has ended", async || server.json("/runs/r").await.1["status"] != "running").await;
     let events = server.json("/runs/r").await.1["events"].as_u64().expect("a number");
     let frames = server.follow(&format!("/runs/r/stream?after=r:{}", events - 2)).await.rest().await;
-    thread_is_free(&server, "t", what).await;
+    thread_is_free(&server, "t", case).await;
     ending(&frames)
 }
 
-/// What a store cannot take for good must not be taken for a store that is away.
+/// An event that the store can never accept must not look like a store that is unavailable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p5_ending_of_an_event_beyond_what_the_store_takes_is_a_limit() {
+async fn p5_an_event_above_the_store_limit_ends_the_run_at_a_limit() {
     let huge = play(async |request: Request, sink: EventSink| {
         if &*request.input.run == "next" {
             return Ok(());
@@ -231,13 +231,13 @@ async fn p5_ending_of_an_event_beyond_what_the_store_takes_is_a_limit() {
         sink.send(delta("m", &"x".repeat(65 << 20))).await?;
         Ok(())
     });
-    assert_eq!(ends_unread(plan(huge), "beyond the store").await, failed(codes::LIMIT_EXCEEDED));
+    assert_eq!(ends_unread(plan(huge), "above the store limit").await, failed(codes::LIMIT_EXCEEDED));
 }
 
 #[tokio::test]
-async fn p5_ending_of_an_agent_that_says_nonsense_is_valid() {
-    let nonsense = play(async |request: Request, sink: EventSink| {
-        sink.send(end("never begun")).await?;
+async fn p5_an_invalid_event_sequence_is_repaired_and_ends_once() {
+    let invalid = play(async |request: Request, sink: EventSink| {
+        sink.send(end("never started")).await?;
         sink.send(delta("m", "no start")).await?;
         sink.send(Event::new(Body::ToolEnd { call: "c".into() })).await?;
         sink.send(Event::new(Body::StepFinished { name: "s".into() })).await?;
@@ -246,11 +246,11 @@ async fn p5_ending_of_an_agent_that_says_nonsense_is_valid() {
         sink.send(finished(&request.input)).await?;
         Ok(())
     });
-    assert_eq!(ends_with(plan(nonsense), "nonsense").await.0, "RUN_FINISHED");
+    assert_eq!(ends_with(plan(invalid), "invalid").await.0, "RUN_FINISHED");
 }
 
 #[tokio::test]
-async fn p5_ending_of_a_request_without_a_message_to_answer() {
+async fn p5_a_request_without_an_input_message_ends_with_an_error() {
     let server = plan(Puppet::eager(|input| talk(input, 1))).on_memory().await;
     let mut body = Server::input("t", "r", "");
     body["messages"] = json!([{"id": "s", "role": "system", "content": "be nice"}]);
@@ -261,7 +261,7 @@ async fn p5_ending_of_a_request_without_a_message_to_answer() {
 }
 
 #[tokio::test]
-async fn p5_ending_by_a_stop_is_cancelled_and_stopping_twice_is_fine() {
+async fn p5_a_stopped_run_ends_as_cancelled_and_stop_is_idempotent() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 10));
         let server = plan(puppet.clone()).on(&place.store).await;
@@ -272,18 +272,18 @@ async fn p5_ending_by_a_stop_is_cancelled_and_stopping_twice_is_fine() {
             server.ask(reqwest::Method::POST, "/runs/r/stop").send(),
             server.ask(reqwest::Method::POST, "/runs/r/stop").send()
         );
-        for answer in [one, two] {
-            let answer = answer.expect("an answer");
-            assert_eq!(answer.status(), 200);
+        for response in [one, two] {
+            let response = response.expect("a response");
+            assert_eq!(response.status(), 200);
             let body: serde_json::Value =
-                serde_json::from_str(&answer.text().await.expect("text")).expect("JSON");
+                serde_json::from_str(&response.text().await.expect("text")).expect("JSON");
             assert_eq!(body["status"], "stopped");
         }
         seen.extend(first.rest().await);
         valid(&seen);
-        assert_eq!(seen.last().expect("an end").json()["outcome"]["type"], "cancelled");
+        assert_eq!(seen.last().expect("a last frame").json()["outcome"]["type"], "cancelled");
         assert_eq!((puppet.dropped(), puppet.stops()), (1, 1), "the agent is stopped");
-        let late = server.ask(reqwest::Method::POST, "/runs/r/stop").send().await.expect("an answer");
+        let late = server.ask(reqwest::Method::POST, "/runs/r/stop").send().await.expect("a response");
         assert_eq!(late.status(), 200);
         puppet.allow(100);
         thread_is_free(&server, "t", "stopped").await;
@@ -300,9 +300,9 @@ fn changed(operation: serde_json::Value) -> Event {
     Event::new(Body::StateDelta { patch: patch.expect("a patch") })
 }
 
-/// A few bytes that double what is there, and patches that do not apply and cost the whole state each.
+/// Patches of a few bytes that double the state, and patches that do not apply but each cost a copy of the whole state.
 #[tokio::test]
-async fn p5_ending_of_patches_that_make_much_of_little_is_a_limit() {
+async fn p5_amplifying_state_patches_end_the_run_at_a_limit() {
     for hostile in
         [json!({"op": "copy", "from": "/a", "path": "/a/-"}), json!({"op": "remove", "path": "/no"})]
     {
@@ -315,14 +315,15 @@ async fn p5_ending_of_patches_that_make_much_of_little_is_a_limit() {
         let frames = server.whole("t", "r", "hello").await;
         valid(&frames);
         assert_eq!(ending(&frames), failed(codes::LIMIT_EXCEEDED));
-        // Forty times the state is the limit; nothing that was heard behind it is made ready for the log.
+        // The limit is forty times the state; no later event is prepared for the log.
         assert!(frames.len() < 100, "{}", frames.len());
     }
 }
 
-/// The store fails for good in the middle of a run: its readers are told, and it gets its ending when the store is back.
+/// The store fails during a run for longer than the gateway retries: readers get an error, and the log gets its terminal event
+/// when the store is back.
 #[tokio::test]
-async fn p5_ending_when_the_store_fails() {
+async fn p5_a_store_failure_ends_the_run_with_an_error() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 10));
         let faulty = Faulty::new(place.store.clone());
@@ -336,23 +337,23 @@ async fn p5_ending_when_the_store_fails() {
         seen.extend(first.rest().await);
         valid(&seen);
         assert_eq!(ending(&seen), failed(codes::STORE_UNAVAILABLE));
-        assert_eq!(seen.last().expect("an end").id, None, "what is not in the log has no number");
-        assert_eq!(server.json("/readyz").await.0, 503, "it can be read, but no run can be taken");
+        assert_eq!(seen.last().expect("a last frame").id, None, "an event that is not in the log has no id");
+        assert_eq!(server.json("/readyz").await.0, 503, "the store is readable but accepts no runs");
         faulty.appends_fail.store(false, Ordering::SeqCst);
-        until("it can be written", async || server.json("/readyz").await.0 == 200).await;
-        until("the run is ended", async || server.status("r").await == "failed").await;
+        until("the store is writable", async || server.json("/readyz").await.0 == 200).await;
+        until("the run has ended", async || server.status("r").await == "failed").await;
         let log = server.follow("/runs/r/stream").await.rest().await;
         valid(&log);
-        assert_eq!(log[..4], seen[..4], "what was seen is in the log");
-        assert_eq!(ending(&log), failed(codes::STORE_UNAVAILABLE), "no gateway has died");
+        assert_eq!(log[..4], seen[..4], "the log contains the events that were sent");
+        assert_eq!(ending(&log), failed(codes::STORE_UNAVAILABLE), "not the code of a lost gateway");
         puppet.allow(100);
         thread_is_free(&server, "t", "the store failed").await;
     }
 }
 
-/// The store fails for a moment: nobody notices.
+/// The store fails for a moment: the run is not affected.
 #[tokio::test]
-async fn p5_ending_when_the_store_comes_back_in_time() {
+async fn p5_a_short_store_outage_does_not_end_the_run() {
     let place = Place::memory().await;
     let puppet = Puppet::new(|input| talk(input, 10));
     let faulty = Faulty::new(place.store.clone());
@@ -370,9 +371,9 @@ async fn p5_ending_when_the_store_comes_back_in_time() {
     assert_eq!(ending(&seen).0, "RUN_FINISHED");
 }
 
-/// The claim has expired when the store is back, or when the process wakes up, and nobody has taken it: the run goes on.
+/// After an outage or a suspended process the claim has expired, but no other gateway has taken the run over: it continues.
 #[tokio::test]
-async fn p5_ending_when_the_claim_expires_and_nobody_takes_it() {
+async fn p5_a_run_continues_after_its_claim_expired_without_a_takeover() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
     for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
         let puppet = Puppet::new(|input| talk(input, 10));
@@ -389,13 +390,13 @@ async fn p5_ending_when_the_claim_expires_and_nobody_takes_it() {
 }
 
 #[tokio::test]
-async fn p5_ending_when_the_store_is_away_from_the_start() {
+async fn p5_a_run_is_refused_while_the_store_is_unavailable() {
     let place = Place::memory().await;
     let faulty = Faulty::new(place.store.clone());
     let store: Arc<dyn Store> = faulty.clone();
     let server = plan(Puppet::eager(|input| talk(input, 1))).set(impatient).on(&store).await;
     faulty.all_fails.store(true, Ordering::SeqCst);
-    let refused = server.post("/", &Server::input("t", "r", "hello")).send().await.expect("an answer");
+    let refused = server.post("/", &Server::input("t", "r", "hello")).send().await.expect("a response");
     assert_eq!(refused.status(), 503);
     assert!(refused.headers().contains_key("retry-after"));
     let (status, _) = server.json("/readyz").await;
@@ -405,12 +406,12 @@ async fn p5_ending_when_the_store_is_away_from_the_start() {
     faulty.all_fails.store(false, Ordering::SeqCst);
     let (status, _) = server.json("/readyz").await;
     assert_eq!(status, 200);
-    thread_is_free(&server, "t", "the store was away").await;
+    thread_is_free(&server, "t", "the store was unavailable").await;
 }
 
-/// Deleted under the run: whoever reads it gets a valid end, and the thread begins anew.
+/// A thread is deleted during its run: readers get a valid end, and a new thread with the same id is empty.
 #[tokio::test]
-async fn p5_ending_when_the_thread_is_deleted() {
+async fn p5_deleting_a_thread_ends_its_run() {
     for place in Place::each().await {
         let puppet = Puppet::new(|input| talk(input, 10));
         let server = plan(puppet.clone()).on(&place.store).await;
@@ -418,16 +419,16 @@ async fn p5_ending_when_the_thread_is_deleted() {
         let mut second = server.follow("/runs/r/stream?format=ai-sdk@5").await;
         puppet.allow(3);
         let mut seen = first.take(4).await;
-        let deleted = server.ask(reqwest::Method::DELETE, "/thread/t").send().await.expect("an answer");
+        let deleted = server.ask(reqwest::Method::DELETE, "/thread/t").send().await.expect("a response");
         assert_eq!(deleted.status(), 200);
         seen.extend(first.rest().await);
         valid(&seen);
         let last = &types(&seen)[seen.len() - 2..];
-        assert_eq!(last, ["TEXT_MESSAGE_END", "RUN_ERROR"], "what is open is closed");
+        assert_eq!(last, ["TEXT_MESSAGE_END", "RUN_ERROR"], "the open message is closed");
         assert_eq!(ending(&seen), failed(codes::THREAD_DELETED));
         assert_eq!(puppet.stops(), 1);
         let other = second.rest().await;
-        assert_eq!(other.last().expect("an end").data, "[DONE]");
+        assert_eq!(other.last().expect("a last frame").data, "[DONE]");
         assert_eq!(server.json("/runs/r").await.0, 404);
         until("the agent is stopped", async || puppet.dropped() == 1).await;
         puppet.allow(100);
@@ -436,7 +437,7 @@ async fn p5_ending_when_the_thread_is_deleted() {
         assert_eq!(
             messages["messages"].as_array().expect("a list").len(),
             2,
-            "nothing of the old one is left"
+            "no message of the deleted thread is left"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Runs that are held and let go on: hard where the agent can be stopped, soft elsewhere.
+//! Pausing and resuming runs: hard where the agent's process can be stopped, soft otherwise.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-/// Says sixty words, each by a child of its own, and writes down its process id first. After a few words it waits for
-/// a file, as long as whoever started it lives.
-const TALKER: &str = r#"
+/// Writes its process id to a file, then emits sixty words, each from a child process of its own. After five words it waits for
+/// the file `go`, unless its parent process ends.
+const WORDS_SCRIPT: &str = r#"
 read line
 echo $$ > "$1/pid.new"; mv "$1/pid.new" "$1/pid"
 echo '{"type":"RUN_STARTED","threadId":"t","runId":"r"}'
@@ -26,9 +26,15 @@ done
 echo '{"type":"RUN_FINISHED","threadId":"t","runId":"r"}'
 "#;
 
-fn talker(folder: &Path) -> Arc<Exec> {
+fn words_agent(folder: &Path) -> Arc<Exec> {
     let options = ExecOptions {
-        command: vec!["sh".into(), "-c".into(), TALKER.into(), "sh".into(), folder.display().to_string()],
+        command: vec![
+            "sh".into(),
+            "-c".into(),
+            WORDS_SCRIPT.into(),
+            "sh".into(),
+            folder.display().to_string(),
+        ],
         format: Some("ag-ui".into()),
         ..ExecOptions::default()
     };
@@ -44,15 +50,14 @@ async fn control(server: &Server, action: &str) -> (u16, Value) {
     (status.as_u16(), body)
 }
 
-/// Whether the system says that a process can do nothing: stopped, or a shell that waits for a child which was stopped
-/// before it became another program (`vfork`).
+/// Whether a process is stopped, or is a shell that waits for a child which was stopped between `vfork` and `exec`.
 #[cfg(target_os = "linux")]
-fn is_still(pid: &str) -> bool {
+fn is_stopped(pid: &str) -> bool {
     matches!(state(pid), 'T' | 'D')
 }
 
 #[cfg(target_os = "linux")]
-fn is_gone(pid: &str) -> bool {
+fn has_ended(pid: &str) -> bool {
     matches!(state(pid), 'X' | 'Z')
 }
 
@@ -64,30 +69,30 @@ fn state(pid: &str) -> char {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_command_that_is_held_does_nothing_and_goes_on_where_it_was() {
+async fn a_paused_command_is_stopped_and_continues_without_loss() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Far longer than it is silent by itself, however slow the machine, and shorter than it is held.
+    // Far longer than the silence between two words on a slow machine, and shorter than the pause.
     let idle = Duration::from_secs(5);
     let server =
-        plan(talker(folder.path())).agent(|agent| agent.timeouts.idle = Some(idle)).on_memory().await;
+        plan(words_agent(folder.path())).agent(|agent| agent.timeouts.idle = Some(idle)).on_memory().await;
     let mut stream = server.run("t", "r", "talk").await;
     let mut seen = stream.take(5).await;
-    let pid = std::fs::read_to_string(folder.path().join("pid")).expect("it runs");
+    let pid = std::fs::read_to_string(folder.path().join("pid")).expect("a running process");
     let pid = pid.trim();
     assert_eq!(
         control(&server, "resume").await,
         (200, json!({"runId": "r", "status": "running", "mode": "hard"})),
-        "a run that nobody has held goes on"
+        "resuming a run that is not paused has no effect"
     );
     assert_eq!(
         control(&server, "pause").await,
         (200, json!({"runId": "r", "status": "paused", "mode": "hard"}))
     );
-    assert_eq!(control(&server, "pause").await.1["mode"], "hard", "twice is as good as once");
-    until("it is stopped", async || is_still(pid)).await;
+    assert_eq!(control(&server, "pause").await.1["mode"], "hard", "pause is idempotent");
+    until("the process is stopped", async || is_stopped(pid)).await;
     std::fs::write(folder.path().join("go"), "").expect("a file");
     tokio::time::sleep(idle + idle / 5).await;
-    assert!(is_still(pid));
+    assert!(is_stopped(pid));
     assert_eq!(
         control(&server, "resume").await,
         (200, json!({"runId": "r", "status": "running", "mode": "hard"}))
@@ -96,37 +101,37 @@ async fn a_command_that_is_held_does_nothing_and_goes_on_where_it_was() {
     seen.extend(stream.rest().await);
     valid(&seen);
     let all: String = (0..60).map(|word| format!("w{word} ")).collect();
-    assert_eq!(words(&seen), all, "nothing is lost and nothing is doubled");
-    let told: Vec<_> = seen.iter().map(Frame::json).filter(|it| it["name"] == "hai.run_status").collect();
-    let told: Vec<_> = told.iter().map(|it| (&it["value"]["status"], &it["value"]["mode"])).collect();
-    assert_eq!(told, [(&json!("paused"), &json!("hard")), (&json!("running"), &json!("hard"))]);
+    assert_eq!(words(&seen), all, "no word is lost or repeated");
+    let statuses: Vec<_> = seen.iter().map(Frame::json).filter(|it| it["name"] == "hai.run_status").collect();
+    let statuses: Vec<_> = statuses.iter().map(|it| (&it["value"]["status"], &it["value"]["mode"])).collect();
+    assert_eq!(statuses, [(&json!("paused"), &json!("hard")), (&json!("running"), &json!("hard"))]);
     assert_eq!(control(&server, "pause").await.0, 409);
 }
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_command_that_is_held_can_be_stopped() {
+async fn a_paused_command_can_be_stopped() {
     let folder = tempfile::tempdir().expect("a folder");
-    let server = plan(talker(folder.path())).on_memory().await;
+    let server = plan(words_agent(folder.path())).on_memory().await;
     let mut stream = server.run("t", "r", "talk").await;
     let mut seen = stream.take(5).await;
-    let pid = std::fs::read_to_string(folder.path().join("pid")).expect("it runs");
+    let pid = std::fs::read_to_string(folder.path().join("pid")).expect("a running process");
     assert_eq!(control(&server, "pause").await.1["mode"], "hard");
     assert_eq!(control(&server, "stop").await.0, 200);
     seen.extend(stream.rest().await);
     valid(&seen);
-    assert_eq!(seen.last().expect("an end").json()["outcome"]["type"], "cancelled");
-    until("it is gone", async || is_gone(pid.trim())).await;
+    assert_eq!(seen.last().expect("a last frame").json()["outcome"]["type"], "cancelled");
+    until("the process has ended", async || has_ended(pid.trim())).await;
 }
 
-/// The agent is a function in this process: it cannot be stopped, but it is not asked for more than fits into its sink.
+/// The agent is a function in this process: it cannot be stopped, but it blocks when its sink is full.
 #[tokio::test]
-async fn an_agent_that_cannot_be_stopped_is_slowed_down() {
+async fn a_paused_agent_that_cannot_be_stopped_gets_backpressure() {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     let (sent, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let seen_by_agent = (sent.clone(), enough.clone());
-    let talks = play(move |_, sink: EventSink| {
-        let (sent, enough) = seen_by_agent.clone();
+    let shared = (sent.clone(), enough.clone());
+    let agent = play(move |_, sink: EventSink| {
+        let (sent, enough) = shared.clone();
         async move {
             sink.send(start("m")).await?;
             while !enough.load(Ordering::SeqCst) {
@@ -137,12 +142,12 @@ async fn an_agent_that_cannot_be_stopped_is_slowed_down() {
             Ok(())
         }
     });
-    let server = plan(talks).on_memory().await;
+    let server = plan(agent).on_memory().await;
     let mut stream = server.run("t", "r", "talk").await;
     let mut seen = stream.take(3).await;
     assert_eq!(control(&server, "pause").await.1["mode"], "soft");
-    // What fits into its sink it may still say.
-    until("nobody asks it to go on", async || {
+    // It can still send the events that fit into its sink.
+    until("the agent is blocked", async || {
         let before = sent.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(100)).await;
         sent.load(Ordering::SeqCst) == before

@@ -54,12 +54,12 @@ async fn on_disconnect_cancel_stops_a_run_with_its_last_reader() {
     assert_eq!(puppet.dropped(), 1);
     let whole = server.follow("/runs/r/stream").await.rest().await;
     valid(&whole);
-    assert_eq!(whole.last().expect("an end").json()["outcome"]["type"], "cancelled");
+    assert_eq!(whole.last().expect("a last frame").json()["outcome"]["type"], "cancelled");
 }
 
 /// One reader stalls: it is cut and can reconnect without loss; fifty others are not interrupted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stalled_reader_is_cut_and_fifty_others_continue() {
+async fn p6_a_stalled_reader_is_cut_and_fifty_others_continue() {
     const READERS: usize = 50;
     // Far more than the system buffers for a connection.
     const MOST: u64 = 2000;
@@ -94,15 +94,15 @@ async fn a_stalled_reader_is_cut_and_fifty_others_continue() {
     stalled.read_exact(&mut head).await.expect("a head");
     assert_eq!(&head, b"HTTP/1.1 200 OK");
 
-    let (taken, mut readers) = (Arc::new(Semaphore::new(0)), tokio::task::JoinSet::new());
+    let (received, mut readers) = (Arc::new(Semaphore::new(0)), tokio::task::JoinSet::new());
     for _ in 0..READERS {
-        let (mut stream, taken) = (server.follow("/runs/r/stream").await, taken.clone());
+        let (mut stream, received) = (server.follow("/runs/r/stream").await, received.clone());
         readers.spawn(async move {
             let mut count = 0;
             while let Some(frame) = stream.next().await {
                 assert_eq!(frame.id.as_deref(), Some(format!("r:{count}").as_str()));
                 count += 1;
-                taken.add_permits(1);
+                received.add_permits(1);
             }
             assert!(!stream.broken);
             count
@@ -110,8 +110,9 @@ async fn a_stalled_reader_is_cut_and_fifty_others_continue() {
     }
     // The other readers receive each event before the next one is emitted, so that only the stalled one lags.
     let all = u32::try_from(READERS).expect("it fits");
-    let caught_up =
-        async |events: u32| soon("everyone", taken.acquire_many(events * all)).await.expect("open").forget();
+    let caught_up = async |events: u32| {
+        soon("all readers", received.acquire_many(events * all)).await.expect("open").forget()
+    };
     caught_up(2).await;
     let mut events = 0;
     while server.figure("agentwire_readers_cut").await == 0 {
@@ -130,9 +131,9 @@ async fn a_stalled_reader_is_cut_and_fifty_others_continue() {
     // The counted events, one more, and the start and end of the run and its message.
     assert!(counts.iter().all(|count| *count == events + 5), "{counts:?}");
     assert_eq!(server.figure("agentwire_readers_cut").await, 1);
-    // It can still read what the system had buffered; then the connection is closed.
+    // It can still read the bytes in the system's buffers; then the connection is closed.
     let mut rest = Vec::new();
-    let _ = soon("the end of the stalled one", stalled.read_to_end(&mut rest)).await;
+    let _ = soon("the end of the stalled stream", stalled.read_to_end(&mut rest)).await;
     let text = String::from_utf8_lossy(&rest);
     let last = text
         .rmatch_indices("\nid: ")
@@ -149,7 +150,7 @@ async fn a_stalled_reader_is_cut_and_fifty_others_continue() {
 
 /// On HTTP/2 readers share a connection: one stream is reset, and the connection stays open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stalled_http2_stream_is_cut_alone() {
+async fn p6_a_stalled_http2_stream_is_cut_alone() {
     use http_body_util::{BodyExt, Empty};
     use hyper_util::rt::{TokioExecutor, TokioIo};
     let puppet = Puppet::new(|_| {
@@ -174,16 +175,16 @@ async fn a_stalled_http2_stream_is_cut_alone() {
         let uri = format!("{}{path}", server.base);
         hyper::Request::get(uri).body(Empty::<bytes::Bytes>::new()).expect("a request")
     };
-    let stalled = client.send_request(follow("/runs/r/stream")).await.expect("an answer");
+    let stalled = client.send_request(follow("/runs/r/stream")).await.expect("a response");
     let (quick, mut shown) = tokio::sync::mpsc::unbounded_channel();
-    let mut reader = client.send_request(follow("/runs/r/stream")).await.expect("an answer").into_body();
+    let mut reader = client.send_request(follow("/runs/r/stream")).await.expect("a response").into_body();
     tokio::spawn(async move {
         while let Some(Ok(frame)) = reader.frame().await {
             let _ = quick.send(frame.into_data().unwrap_or_default().len());
         }
     });
-    // Until one is cut; the other receives every event meanwhile.
-    soon("one is cut", async {
+    // Until the stalled stream is cut; the other one receives every event meanwhile.
+    soon("the cut", async {
         loop {
             puppet.allow(1);
             first.take(1).await;
@@ -196,12 +197,12 @@ async fn a_stalled_http2_stream_is_cut_alone() {
         }
     })
     .await;
-    let cut = soon("the end of the stalled one", stalled.into_body().collect()).await;
-    assert!(cut.is_err(), "a clean end would look like that of the run");
+    let cut = soon("the end of the stalled stream", stalled.into_body().collect()).await;
+    assert!(cut.is_err(), "a clean end would look like the end of the run");
     while shown.try_recv().is_ok() {}
     puppet.allow(1);
-    assert!(soon("more for the other one", shown.recv()).await.is_some());
-    let live = client.send_request(follow("/livez")).await.expect("the connection goes on");
+    assert!(soon("the next event of the other stream", shown.recv()).await.is_some());
+    let live = client.send_request(follow("/livez")).await.expect("an open connection");
     assert_eq!(live.status(), 200);
     connection.abort();
 }

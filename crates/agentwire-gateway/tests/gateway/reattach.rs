@@ -1,4 +1,4 @@
-//! A run whose agent can be listened to again goes on where the log ends.
+//! Reattaching: after a crash, a run whose agent is still running elsewhere continues at the end of its log.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use agentwire_gateway::{
 
 use crate::support::*;
 
-/// A puppet whose work goes on elsewhere: whoever comes back hears it from the beginning.
-struct Elsewhere {
+/// An agent that keeps running when the gateway crashes; reattaching delivers its events from the start.
+struct RemoteAgent {
     first: Arc<Puppet>,
-    again: Arc<Puppet>,
+    reattached: Arc<Puppet>,
 }
 
-impl Agent for Elsewhere {
+impl Agent for RemoteAgent {
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         self.first.run(request, sink)
     }
@@ -25,19 +25,19 @@ impl Agent for Elsewhere {
         request: Request,
         sink: EventSink,
     ) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
-        let again = self.again.clone();
-        Some(Box::pin(async move { again.run(request, sink).await }))
+        let reattached = self.reattached.clone();
+        Some(Box::pin(async move { reattached.run(request, sink).await }))
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p9_no_re_execution_a_run_that_goes_on_elsewhere_loses_nothing_in_a_crash() {
+async fn p9_a_run_is_reattached_after_a_crash_at_every_event_without_loss() {
     const WORDS: usize = 6;
     for seen_events in 2..WORDS + 3 {
         let place = Place::sqlite().await;
-        let agent = Arc::new(Elsewhere {
+        let agent = Arc::new(RemoteAgent {
             first: Puppet::new(|input| talk(input, WORDS)),
-            again: Puppet::eager(|input| talk(input, WORDS)),
+            reattached: Puppet::eager(|input| talk(input, WORDS)),
         });
         let server = plan(agent.clone()).process(InstanceLock::at(&place.address)).mortal(&place.store).await;
         let mut stream = server.run("t", "r", "hello").await;
@@ -53,7 +53,7 @@ async fn p9_no_re_execution_a_run_that_goes_on_elsewhere_loses_nothing_in_a_cras
         assert_eq!(types(&whole).last().map(String::as_str), Some("RUN_FINISHED"), "after {seen_events}");
         let log = server.follow("/runs/r/stream").await.rest().await;
         assert_eq!(whole, log);
-        assert_eq!((agent.first.calls(), agent.again.calls()), (1, 1));
+        assert_eq!((agent.first.calls(), agent.reattached.calls()), (1, 1));
         assert_eq!(server.status("r").await, "finished");
     }
 }

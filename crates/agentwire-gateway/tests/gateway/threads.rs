@@ -20,7 +20,7 @@ async fn threads_are_listed_newest_first_and_in_pages() {
         assert_eq!(server.json("/thread/list").await.1, json!(all));
         let (mut seen, mut path) = (Vec::new(), "/thread/list?limit=2".to_owned());
         loop {
-            let response = server.ask(Method::GET, &path).send().await.expect("an answer");
+            let response = server.ask(Method::GET, &path).send().await.expect("a response");
             let next = response
                 .headers()
                 .get("agentwire-next")
@@ -104,7 +104,7 @@ async fn state_patches_are_atomic() {
             assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::PATCH_FAILED)));
             assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], state["snapshot"]);
         }
-        // The next run starts with it.
+        // The next run starts with this state.
         let frames = server.whole("t", "s", "hello").await;
         assert_eq!(frames[1].json()["snapshot"], state["snapshot"]);
     }
@@ -122,7 +122,7 @@ async fn a_patch_during_a_run_becomes_an_event_of_it() {
     let bad = json!([{"op": "remove", "path": "/nothing"}]);
     let (status, body) = answer(server.ask(Method::PATCH, "/state/t").json(&bad)).await;
     assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::PATCH_FAILED)));
-    assert_eq!(body["snapshot"], json!({"x": 1}), "it says what the state is");
+    assert_eq!(body["snapshot"], json!({"x": 1}), "the response contains the current state");
     let shown = stream.take(1).await;
     assert_eq!((shown[0].kind().as_str(), &shown[0].json()["delta"]), ("STATE_DELTA", &patch));
     seen.extend(shown);
@@ -161,7 +161,7 @@ async fn a_thread_may_be_called_list() {
     assert_eq!(answer(server.ask(Method::DELETE, "/thread/list")).await.0, 404);
 }
 
-fn asked(puppet: &Puppet) -> Vec<String> {
+fn requested_messages(puppet: &Puppet) -> Vec<String> {
     puppet.last_request().input.messages.iter().map(|message| message.id.to_string()).collect()
 }
 
@@ -185,15 +185,15 @@ async fn history_policies_select_the_messages_for_the_agent() {
         let server = plan(puppet.clone()).agent(|agent| agent.history = history).on_memory().await;
         server.whole("t", "one", "hello").await;
         server.whole("t", "two", "the last message only").await;
-        assert_eq!(asked(&puppet), second, "{history:?}");
+        assert_eq!(requested_messages(&puppet), second, "{history:?}");
         let mut body = Server::input("t", "three", "hello");
         body["messages"] = json!([
             {"id": "one-user", "role": "user", "content": "hello"},
-            {"id": "forged", "role": "assistant", "content": "never said"},
+            {"id": "forged", "role": "assistant", "content": "not stored"},
             {"id": "three-user", "role": "user", "content": "go on"},
         ]);
         Stream::of(server.post("/", &body)).await.rest().await;
-        let mut found = asked(&puppet);
+        let mut found = requested_messages(&puppet);
         // The position of the unknown message depends on the policy; all messages must be there.
         let mut third: Vec<_> = third.into_iter().map(str::to_owned).collect();
         assert_eq!(found.last(), third.last(), "{history:?}");
@@ -220,7 +220,7 @@ async fn a_request_without_messages_is_a_sync() {
     valid(&frames);
     assert_eq!(frames[1].json()["messages"].as_array().expect("a list").len(), 2);
     assert_eq!(frames[2].json()["snapshot"], json!({"a": 1, "b": {"c": 2}}));
-    assert_eq!(puppet.calls(), 1, "a sync asks nobody");
+    assert_eq!(puppet.calls(), 1, "a sync does not call the agent");
     assert_eq!(server.json("/runs/sync").await.0, 404);
 
     // Members of the client replace stored ones of the same name.

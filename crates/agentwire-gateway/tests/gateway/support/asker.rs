@@ -1,4 +1,4 @@
-//! An agent that asks what it is told to ask and repeats what it was told.
+//! An agent whose user message selects its interrupts and tool calls, and that echoes the answers to them.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::puppet::{Puppet, delta, end, start};
 
-/// The last user message is JSON: `ask` are interrupts, `calls` calls that stay open, `own` calls that it answers itself.
-/// Anything else it repeats; to answers it says what it got.
+/// Reads the last user message as JSON: `ask` lists interrupts, `calls` lists tool calls that stay open, `own` lists tool
+/// calls with a result. Answers and tool results are echoed as text; any other message gets a fixed text.
 pub(crate) fn asker() -> Arc<Puppet> {
     Puppet::eager(said)
 }
@@ -24,22 +24,22 @@ pub(crate) fn said(input: &RunInput) -> Vec<Event> {
     let message = format!("{}-answer", input.run);
     let text = |text: &str| vec![start(&message), delta(&message, text), end(&message)];
     if let Some(entries) = &input.resume {
-        let got: Vec<_> = entries
+        let echo: Vec<_> = entries
             .iter()
             .map(|entry| {
                 let status = if entry.status == ResumeStatus::Resolved { "resolved" } else { "cancelled" };
                 json!([entry.interrupt.as_str(), status, entry.payload.as_ref().map(Json::to_value)])
             })
             .collect();
-        return text(&Value::from(got).to_string());
+        return text(&Value::from(echo).to_string());
     }
     match input.messages.last().map(|message| &message.body) {
         Some(MessageBody::Tool { call, content, error }) => {
             return text(&json!([call.as_str(), content.text(), error]).to_string());
         }
         Some(MessageBody::User { content }) => {
-            if let Ok(Value::Object(told)) = serde_json::from_str(&content.text()) {
-                return asks(input, &Value::Object(told));
+            if let Ok(Value::Object(command)) = serde_json::from_str(&content.text()) {
+                return question_events(input, &Value::Object(command));
             }
         }
         _ => {}
@@ -47,8 +47,8 @@ pub(crate) fn said(input: &RunInput) -> Vec<Event> {
     text("nothing to say")
 }
 
-fn asks(input: &RunInput, told: &Value) -> Vec<Event> {
-    let list = |key: &str| told[key].as_array().cloned().unwrap_or_default();
+fn question_events(input: &RunInput, command: &Value) -> Vec<Event> {
+    let list = |key: &str| command[key].as_array().cloned().unwrap_or_default();
     let mut events = Vec::new();
     let parent = format!("{}-calls", input.run);
     for call in list("own").iter().chain(&list("calls")) {
@@ -81,16 +81,16 @@ fn asks(input: &RunInput, told: &Value) -> Vec<Event> {
     events
 }
 
-fn interrupt(asked: &Value) -> Interrupt {
-    let text = |key: &str| asked[key].as_str();
+fn interrupt(question: &Value) -> Interrupt {
+    let text = |key: &str| question[key].as_str();
     let mut interrupt =
         Interrupt::new(text("id").expect("an id"), text("reason").unwrap_or("input_required"));
     interrupt.tool_call = text("toolCallId").map(Into::into);
     interrupt.message = text("message").map(Into::into);
-    if let Some(length) = asked["length"].as_u64() {
+    if let Some(length) = question["length"].as_u64() {
         interrupt.message = Some("x".repeat(usize::try_from(length).expect("it fits")).into());
     }
     interrupt.expires_at = text("expiresAt").map(Into::into);
-    interrupt.response_schema = Object::from_value(&asked["responseSchema"]);
+    interrupt.response_schema = Object::from_value(&question["responseSchema"]);
     interrupt
 }

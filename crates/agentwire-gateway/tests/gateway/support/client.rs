@@ -1,4 +1,4 @@
-//! Requests, and streams taken apart by hand so that no byte escapes.
+//! Requests, and SSE streams parsed by hand so that every byte is checked.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Server {
         self.ask(Method::POST, path).json(body)
     }
 
-    /// A run as AG-UI clients ask for it.
+    /// The run input of an AG-UI client with one user message.
     pub(crate) fn input(thread: &str, run: &str, text: &str) -> Value {
         json!({
             "threadId": thread, "runId": run, "state": {}, "tools": [], "context": [], "forwardedProps": {},
@@ -30,12 +30,12 @@ impl Server {
         })
     }
 
-    /// Starts a run and gives its stream.
+    /// Starts a run and returns its stream.
     pub(crate) async fn run(&self, thread: &str, run: &str, text: &str) -> Stream {
         Stream::of(self.post("/", &Self::input(thread, run, text))).await
     }
 
-    /// Starts a run and gives all of its stream.
+    /// Starts a run and reads its stream to the end.
     pub(crate) async fn whole(&self, thread: &str, run: &str, text: &str) -> Vec<Frame> {
         self.run(thread, run, text).await.rest().await
     }
@@ -48,24 +48,24 @@ impl Server {
         answer(self.ask(Method::GET, path)).await
     }
 
-    /// A figure of the metrics, by the beginning of its line.
+    /// A value of `/metrics`, found by the prefix of its line.
     pub(crate) async fn figure(&self, name: &str) -> u64 {
-        let (_, figures) = self.json("/metrics").await;
-        let figures = figures.as_str().expect("text");
-        let line = figures.lines().find(|line| line.starts_with(name)).expect("a figure of that name");
+        let (_, metrics) = self.json("/metrics").await;
+        let metrics = metrics.as_str().expect("text");
+        let line = metrics.lines().find(|line| line.starts_with(name)).expect("a metric of that name");
         line.rsplit(' ').next().and_then(|number| number.parse().ok()).expect("a number")
     }
 
-    /// How far a run is, by its route.
+    /// The status of a run as its route reports it.
     pub(crate) async fn status(&self, run: &str) -> String {
         let (_, body) = self.json(&format!("/runs/{run}")).await;
         body["status"].as_str().unwrap_or("unknown").to_owned()
     }
 }
 
-/// A JSON answer.
+/// Status and JSON body of a response; a body that is not JSON becomes a string.
 pub(crate) async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
-    let response = soon("an answer", request.send()).await.expect("an answer");
+    let response = soon("a response", request.send()).await.expect("a response");
     let status = response.status();
     let text = soon("a body", response.text()).await.expect("a body");
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
@@ -77,7 +77,7 @@ pub(crate) struct Frame {
     pub(crate) id: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) data: String,
-    /// As it was on the wire, with the empty line behind it.
+    /// The bytes on the wire, including the empty line that ends the frame.
     pub(crate) raw: String,
 }
 
@@ -91,21 +91,21 @@ impl Frame {
     }
 }
 
-/// A stream that is being read.
+/// The SSE stream of a response.
 pub(crate) struct Stream {
     pub(crate) response: Response,
     buffer: Vec<u8>,
-    /// How far the buffer was searched for the end of a frame.
+    /// Length of the prefix of the buffer that contains no end of a frame.
     searched: usize,
     /// Comments and `retry:` lines so far.
     pub(crate) asides: Vec<String>,
-    /// Whether the connection broke rather than ended.
+    /// Whether the connection failed instead of ending cleanly.
     pub(crate) broken: bool,
 }
 
 impl Stream {
     pub(crate) async fn of(request: RequestBuilder) -> Self {
-        let response = soon("an answer", request.send()).await.expect("an answer");
+        let response = soon("a response", request.send()).await.expect("a response");
         Self { response, buffer: Vec::new(), searched: 0, asides: Vec::new(), broken: false }
     }
 
@@ -153,13 +153,13 @@ impl Stream {
             self.searched = self.buffer.len().saturating_sub(1);
             if !self.more().await {
                 let rest = String::from_utf8_lossy(&self.buffer);
-                assert!(self.broken || rest.is_empty(), "half a frame: {rest}");
+                assert!(self.broken || rest.is_empty(), "a truncated frame: {rest}");
                 return None;
             }
         }
     }
 
-    /// Waits for a frame without data, and passes over those with data.
+    /// Waits for a frame without data and skips frames with data.
     pub(crate) async fn aside(&mut self) {
         let before = self.asides.len();
         soon("a comment", async {
@@ -170,7 +170,7 @@ impl Stream {
         .await;
     }
 
-    /// So many frames.
+    /// The next `count` frames.
     pub(crate) async fn take(&mut self, count: usize) -> Vec<Frame> {
         let mut frames = Vec::new();
         while frames.len() < count {
@@ -179,7 +179,7 @@ impl Stream {
         frames
     }
 
-    /// Everything that is still to come.
+    /// All frames up to the end of the stream.
     pub(crate) async fn rest(&mut self) -> Vec<Frame> {
         let mut frames = Vec::new();
         while let Some(frame) = self.next().await {
@@ -188,16 +188,16 @@ impl Stream {
         frames
     }
 
-    /// Everything that is still to come, as bytes.
+    /// All bytes up to the end of the stream.
     pub(crate) async fn bytes(mut self) -> Vec<u8> {
         while self.more().await {}
         self.buffer
     }
 }
 
-/// Takes a frame apart; `Err` is one without data.
+/// Parses a frame; `Err` contains a frame without data.
 fn frame(raw: String) -> Result<Frame, String> {
-    assert!(!raw.contains('\r'), "line ends are LF: {raw:?}");
+    assert!(!raw.contains('\r'), "line breaks are LF: {raw:?}");
     let mut found = Frame { id: None, name: None, data: String::new(), raw: String::new() };
     let mut lines = 0;
     for line in raw.lines() {
@@ -227,7 +227,7 @@ pub(crate) fn ids(frames: &[Frame]) -> Vec<String> {
     frames.iter().filter_map(|frame| frame.id.clone()).collect()
 }
 
-/// The events of AG-UI frames, read by the reader of that format.
+/// The events of AG-UI frames, decoded by the format reader.
 pub(crate) fn events_of(frames: &[Frame]) -> Vec<Event> {
     let options = Options::default();
     let setup = Setup { thread: "".into(), run: "".into(), options: &options };
@@ -236,12 +236,12 @@ pub(crate) fn events_of(frames: &[Frame]) -> Vec<Event> {
     for (index, frame) in frames.iter().enumerate() {
         let data = framing::Payload::Text(&frame.data);
         let frame = framing::Frame { index: index as u64, offset: 0, event: None, id: None, data };
-        reader.read(&frame, &mut events).expect("what the gateway sends can be read");
+        reader.read(&frame, &mut events).expect("frames of the gateway are readable");
     }
     events
 }
 
-/// Asserts that a stream keeps the order rules and ends once.
+/// Asserts that a stream follows the order rules and has one terminal event.
 pub(crate) fn valid(frames: &[Frame]) {
     let mut checker = Checker::new();
     for event in events_of(frames) {
@@ -252,6 +252,7 @@ pub(crate) fn valid(frames: &[Frame]) {
     if let Some(violation) = checker.end() {
         panic!("{violation}\n{:#?}", types(frames));
     }
-    let ends = types(frames).iter().filter(|kind| *kind == "RUN_FINISHED" || *kind == "RUN_ERROR").count();
-    assert_eq!(ends, 1, "one ending: {:#?}", types(frames));
+    let terminal_events =
+        types(frames).iter().filter(|kind| *kind == "RUN_FINISHED" || *kind == "RUN_ERROR").count();
+    assert_eq!(terminal_events, 1, "one terminal event: {:#?}", types(frames));
 }

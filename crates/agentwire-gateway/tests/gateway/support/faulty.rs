@@ -1,4 +1,4 @@
-//! A store that fails when a test says so.
+//! A store whose operations fail on demand.
 
 use std::{
     path::Path,
@@ -13,16 +13,16 @@ use tokio::sync::Mutex;
 
 use agentwire_store::*;
 
-/// Passes everything on to another store, except what shall fail.
+/// Forwards every operation to another store, except those that are set to fail.
 pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     /// Whether appends fail.
     pub(crate) appends_fail: AtomicBool,
-    /// Whether everything fails.
+    /// Whether all operations fail.
     pub(crate) all_fails: AtomicBool,
-    /// Whoever has this keeps runs from being started.
+    /// No run starts while this is locked.
     pub(crate) starts: Mutex<()>,
-    /// How many runs were about to be started.
+    /// Number of requested starts, including those that wait for the lock.
     pub(crate) starting: AtomicUsize,
 }
 
@@ -42,7 +42,7 @@ impl Faulty {
     }
 }
 
-macro_rules! pass_on {
+macro_rules! forward {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)+) => {
         $(fn $name<'a>(&'a self, $($arg: $type),*) -> BoxFuture<'a, $out> {
             Box::pin(async move { self.inner()?.$name($($arg),*).await })
@@ -77,7 +77,7 @@ impl Store for Faulty {
         Box::pin(async move { self.inner()?.probe().await })
     }
 
-    pass_on! {
+    forward! {
         create_thread(owner: &'a Owner, new: NewThread) -> Created<Thread>;
         thread(owner: &'a Owner, thread: &'a ThreadId) -> Thread;
         threads(owner: &'a Owner, query: ThreadQuery, limit: usize) -> Page<Thread>;

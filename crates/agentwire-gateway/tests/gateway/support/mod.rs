@@ -1,4 +1,5 @@
-//! A gateway in this process, scripted agents behind it, and a client that looks at every byte.
+//! Test support: a gateway in this process, scripted agents, a store that fails on demand, and an HTTP client that checks
+//! every byte.
 
 mod asker;
 mod client;
@@ -21,28 +22,28 @@ pub(crate) use self::{
     record::Record,
 };
 
-/// Longer than anything here takes on a machine that is busy with much else; what has not come by then is not coming.
+/// Upper limit of every wait, far above the slowest step of a test on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Waits for something that must happen.
+/// Waits for a future and panics at the limit with the name of the awaited item.
 pub(crate) async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, wait).await {
         Ok(done) => done,
-        Err(_) => panic!("waited in vain: {what}"),
+        Err(_) => panic!("timeout while waiting for: {what}"),
     }
 }
 
-/// Looks again and again until it is so.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+/// Polls a condition until it is true.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_true: impl FnMut() -> F) {
     soon(what, async {
-        while !is_so().await {
+        while !is_true().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
 }
 
-/// A store and where it lies.
+/// A store and its address; the file of a SQLite store is deleted with it.
 pub(crate) struct Place {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) address: String,
@@ -56,7 +57,7 @@ impl Place {
 
     pub(crate) async fn memory_at(clock: Arc<dyn Clock>) -> Self {
         let options = Options { clock, ..Options::default() };
-        let store = agentwire_store::open("memory:", options).await.expect("memory is there");
+        let store = agentwire_store::open("memory:", options).await.expect("a memory store");
         Self { store, address: "memory:".into(), _folder: None }
     }
 
@@ -72,18 +73,18 @@ impl Place {
         Self { store, address, _folder: Some(folder) }
     }
 
-    /// One of each kind.
+    /// A memory store and a SQLite store.
     pub(crate) async fn each() -> [Self; 2] {
         [Self::memory().await, Self::sqlite().await]
     }
 
-    /// The same store, opened by another process as it were.
+    /// A second handle to the same store, as another process would open it.
     pub(crate) async fn reopened(&self) -> Arc<dyn Store> {
-        agentwire_store::open(&self.address, Options::default()).await.expect("the file is there")
+        agentwire_store::open(&self.address, Options::default()).await.expect("an existing file")
     }
 }
 
-/// A gateway that listens.
+/// A running gateway and an HTTP client for it.
 pub(crate) struct Server {
     pub(crate) base: String,
     pub(crate) client: reqwest::Client,
@@ -92,7 +93,7 @@ pub(crate) struct Server {
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-/// A gateway to be.
+/// The configuration of a gateway under test.
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) agents: Vec<(&'static str, AgentSettings, Arc<dyn Agent>)>,
@@ -102,7 +103,7 @@ pub(crate) struct Plan {
 
 type Wire = Box<dyn FnOnce(Builder) -> Builder + Send>;
 
-/// One agent named `demo` with these settings.
+/// A gateway with one agent, named `demo`, and default settings.
 pub(crate) fn plan(agent: Arc<dyn Agent>) -> Plan {
     Plan {
         settings: Settings::default(),
@@ -133,7 +134,7 @@ impl Plan {
         self
     }
 
-    /// Hooks and a lock for every agent.
+    /// A last change of the builder, for hooks and session locks.
     pub(crate) fn wire(mut self, wire: impl FnOnce(Builder) -> Builder + Send + 'static) -> Self {
         self.wire = Some(Box::new(wire));
         self
@@ -143,7 +144,7 @@ impl Plan {
         self.listen(store, None).await
     }
 
-    /// On threads of its own, so that it can die with everything that it does.
+    /// Starts the gateway on a runtime of its own, so that [`Server::crash`] can end all of its tasks.
     pub(crate) async fn mortal(self, store: &Arc<dyn Store>) -> Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         self.listen(store, Some(runtime.expect("a runtime"))).await
@@ -162,7 +163,7 @@ impl Plan {
         }
         let gateway = builder.build();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        listener.set_nonblocking(true).expect("it can be");
+        listener.set_nonblocking(true).expect("a non-blocking listener");
         let base = format!("http://{}", listener.local_addr().expect("it is bound"));
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
@@ -184,20 +185,21 @@ impl Plan {
 }
 
 impl Server {
-    /// Asks it to end, as SIGTERM does.
+    /// Starts a graceful shutdown, as SIGTERM does.
     pub(crate) fn drain(&self) {
         self.stop.cancel();
     }
 
+    /// Waits for the end of a graceful shutdown.
     pub(crate) async fn ended(mut self) {
         soon("the end of the server", &mut self.served).await.expect("no panic").expect("no error");
     }
 
-    /// As `kill -9` would end it, as far as that is possible within a process: nothing it runs goes on.
+    /// Ends the gateway as `kill -9` would, as far as that is possible within a process: all of its tasks are dropped.
     pub(crate) async fn crash(mut self) {
-        let runtime = self.runtime.take().expect("a mortal server");
-        let gone = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(PATIENCE));
-        soon("the death of the server", gone).await.expect("no panic");
+        let runtime = self.runtime.take().expect("a server on a runtime of its own");
+        let shutdown = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(PATIENCE));
+        soon("the shutdown of the runtime", shutdown).await.expect("no panic");
     }
 }
 

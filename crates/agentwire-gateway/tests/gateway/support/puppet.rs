@@ -1,4 +1,4 @@
-//! Agents that do what a test says, when it says so.
+//! Scripted agents that the test advances event by event, and agents from functions.
 
 use std::sync::{
     Arc, Mutex,
@@ -14,65 +14,65 @@ use tokio::sync::Semaphore;
 
 type Script = dyn Fn(&RunInput) -> Vec<Event> + Send + Sync;
 
-/// Says its script, one event for each permit.
+/// An agent that emits the events of its script, one per permit.
 pub(crate) struct Puppet {
     script: Box<Script>,
     permits: Arc<Semaphore>,
-    seen: Arc<Seen>,
+    received: Arc<Calls>,
 }
 
-/// What happened to a puppet.
+/// The calls that a puppet received.
 #[derive(Default)]
-struct Seen {
+struct Calls {
     calls: AtomicUsize,
-    /// Runs whose future was dropped before it was done.
+    /// Number of runs whose future was dropped before it completed.
     dropped: AtomicUsize,
     stops: AtomicUsize,
     requests: Mutex<Vec<Request>>,
 }
 
 impl Puppet {
-    /// Waits for permits.
+    /// Emits events as [`Self::allow`] permits them.
     pub(crate) fn new(script: impl Fn(&RunInput) -> Vec<Event> + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             script: Box::new(script),
             permits: Arc::new(Semaphore::new(0)),
-            seen: Arc::default(),
+            received: Arc::default(),
         })
     }
 
-    /// Says everything at once.
+    /// Emits all events immediately.
     pub(crate) fn eager(script: impl Fn(&RunInput) -> Vec<Event> + Send + Sync + 'static) -> Arc<Self> {
         let puppet = Self::new(script);
         puppet.allow(Semaphore::MAX_PERMITS / 2);
         puppet
     }
 
-    /// Lets it say so many more events.
+    /// Permits `events` more events.
     pub(crate) fn allow(&self, events: usize) {
         self.permits.add_permits(events);
     }
 
     pub(crate) fn calls(&self) -> usize {
-        self.seen.calls.load(Ordering::SeqCst)
+        self.received.calls.load(Ordering::SeqCst)
     }
 
     pub(crate) fn dropped(&self) -> usize {
-        self.seen.dropped.load(Ordering::SeqCst)
+        self.received.dropped.load(Ordering::SeqCst)
     }
 
     pub(crate) fn stops(&self) -> usize {
-        self.seen.stops.load(Ordering::SeqCst)
+        self.received.stops.load(Ordering::SeqCst)
     }
 
-    /// What it was asked last.
+    /// The last request.
     pub(crate) fn last_request(&self) -> Request {
-        self.seen.requests.lock().expect("no panic").last().expect("it was asked").clone()
+        self.received.requests.lock().expect("no panic").last().expect("a request").clone()
     }
 
-    /// The runs that it was asked for, in order.
+    /// The ids of the requested runs, in order.
     pub(crate) fn runs(&self) -> Vec<String> {
-        self.seen
+        self.received
             .requests
             .lock()
             .expect("no panic")
@@ -82,15 +82,15 @@ impl Puppet {
     }
 }
 
-struct Watch(Arc<Seen>, bool);
+struct DropCounter(Arc<Calls>, bool);
 
-impl Watch {
+impl DropCounter {
     fn done(&mut self) {
         self.1 = true;
     }
 }
 
-impl Drop for Watch {
+impl Drop for DropCounter {
     fn drop(&mut self) {
         if !self.1 {
             self.0.dropped.fetch_add(1, Ordering::SeqCst);
@@ -100,28 +100,28 @@ impl Drop for Watch {
 
 impl Agent for Puppet {
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
-        self.seen.calls.fetch_add(1, Ordering::SeqCst);
-        self.seen.requests.lock().expect("no panic").push(request.clone());
+        self.received.calls.fetch_add(1, Ordering::SeqCst);
+        self.received.requests.lock().expect("no panic").push(request.clone());
         let script = (self.script)(&request.input);
         let permits = self.permits.clone();
-        let mut watch = Watch(self.seen.clone(), false);
+        let mut counter = DropCounter(self.received.clone(), false);
         Box::pin(async move {
             for event in script {
                 permits.acquire().await.expect("it is never closed").forget();
                 sink.send(event).await?;
             }
-            watch.done();
+            counter.done();
             Ok(())
         })
     }
 
     fn stop(&self, _: Request) -> BoxFuture<'static, ()> {
-        self.seen.stops.fetch_add(1, Ordering::SeqCst);
+        self.received.stops.fetch_add(1, Ordering::SeqCst);
         Box::pin(std::future::ready(()))
     }
 }
 
-/// An agent that is a function.
+/// An agent from a function.
 struct Play<F>(F);
 
 impl<F, A> Agent for Play<F>
@@ -134,12 +134,12 @@ where
     }
 }
 
-pub(crate) fn play<F, A>(act: F) -> Arc<dyn Agent>
+pub(crate) fn play<F, A>(function: F) -> Arc<dyn Agent>
 where
     F: Fn(Request, EventSink) -> A + Send + Sync + 'static,
     A: Future<Output = Result<(), UpstreamError>> + Send + 'static,
 {
-    Arc::new(Play(act))
+    Arc::new(Play(function))
 }
 
 pub(crate) fn start(message: &str) -> Event {
@@ -162,7 +162,7 @@ pub(crate) fn finished(input: &RunInput) -> Event {
     Event::new(Body::RunFinished(Box::new(RunFinished::new(input.thread.clone(), input.run.clone()))))
 }
 
-/// One message of so many words, and nothing that ends the run.
+/// One message of `words` words, without a terminal event.
 pub(crate) fn talk(input: &RunInput, words: usize) -> Vec<Event> {
     let message = format!("{}-answer", input.run);
     let mut events = vec![start(&message)];

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Server, soon};
 
-/// A file for the record, in a folder that goes away with it.
+/// An audit file in a temporary folder.
 pub(crate) struct Record {
     path: PathBuf,
     _folder: tempfile::TempDir,
@@ -19,29 +19,30 @@ impl Record {
         Self { path: folder.path().join("audit.jsonl"), _folder: folder }
     }
 
+    /// The setting that turns the audit on.
     pub(crate) fn keep(&self) -> impl FnOnce(&mut Settings) + use<> {
         let path = self.path.clone();
         move |settings| settings.audit = Some(path)
     }
 
-    /// All lines so far; the chain holds.
+    /// All lines so far, after a check of their hash chain.
     pub(crate) fn lines(&self) -> Vec<Value> {
         let mut lines = Vec::new();
-        let wrong = audit::verify(&self.path, |line| {
+        let violations = audit::verify(&self.path, |line| {
             lines.push(serde_json::from_str(line).expect("JSON"));
             Ok(())
         });
-        assert_eq!(wrong.unwrap_or_default(), []);
+        assert_eq!(violations.unwrap_or_default(), []);
         lines
     }
 
-    /// Waits for a line; what was done is on record a little later.
-    pub(crate) async fn line(&self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+    /// Waits for a line, because lines are written with a delay.
+    pub(crate) async fn line(&self, what: &str, matches: impl Fn(&Value) -> bool) -> Value {
         soon(what, async {
             loop {
                 let text = std::fs::read_to_string(&self.path).unwrap_or_default();
                 let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-                if let Some(found) = lines.filter(&is_it).last() {
+                if let Some(found) = lines.filter(&matches).last() {
                     return found;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -52,7 +53,7 @@ impl Record {
 }
 
 impl Server {
-    /// What a thread waits for.
+    /// The open pending items of a thread.
     pub(crate) async fn open(&self, thread: &str) -> Vec<Value> {
         let (_, open) = self.json(&format!("/threads/{thread}/pending")).await;
         open.as_array().cloned().unwrap_or_default()

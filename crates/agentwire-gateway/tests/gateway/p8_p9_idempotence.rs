@@ -1,4 +1,5 @@
-//! P8: the same run id twice starts one run. P9: the gateway never runs an agent twice on its own.
+//! P8, idempotence: a repeated run id starts one run. P9, no re-execution: the gateway never runs an agent twice for one
+//! request.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use serde_json::json;
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p8_idempotence_a_hundred_posts_of_one_run_id_start_one_run() {
+async fn p8_a_hundred_posts_of_one_run_id_start_one_run() {
     for place in Place::each().await {
         for busy in [Busy::Reject, Busy::Enqueue { limit: 3 }, Busy::Interrupt] {
             let puppet = Puppet::new(|input| talk(input, 20));
@@ -21,7 +22,7 @@ async fn p8_idempotence_a_hundred_posts_of_one_run_id_start_one_run() {
                 posts.spawn(async move { server.whole(&thread, &run, "hello").await });
             }
             puppet.allow(100);
-            let seen = soon("all answers", posts.join_all()).await;
+            let seen = soon("all responses", posts.join_all()).await;
             valid(&seen[0]);
             assert!(seen.iter().all(|other| *other == seen[0]), "{busy:?}");
             assert_eq!(puppet.calls(), 1, "{busy:?}");
@@ -30,9 +31,9 @@ async fn p8_idempotence_a_hundred_posts_of_one_run_id_start_one_run() {
     }
 }
 
-/// Two processes on one file.
+/// Two gateways on one file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p8_idempotence_holds_between_gateways() {
+async fn p8_two_gateways_start_one_run_for_one_run_id() {
     let place = Place::sqlite().await;
     let other_store = place.reopened().await;
     let puppet = Puppet::new(|input| talk(input, 20));
@@ -44,23 +45,23 @@ async fn p8_idempotence_holds_between_gateways() {
         posts.spawn(async move { server.whole("t", "r", "hello").await });
     }
     puppet.allow(100);
-    let seen = soon("all answers", posts.join_all()).await;
+    let seen = soon("all responses", posts.join_all()).await;
     valid(&seen[0]);
     assert!(seen.iter().all(|other| *other == seen[0]));
     assert_eq!(puppet.calls(), 1);
 }
 
 #[tokio::test]
-async fn p8_idempotence_a_run_id_belongs_to_one_thread() {
+async fn p8_a_run_id_belongs_to_one_thread() {
     let server = plan(Puppet::eager(|input| talk(input, 1))).on_memory().await;
     server.whole("t", "r", "hello").await;
     let (status, body) = answer(server.post("/", &Server::input("other", "r", "hello"))).await;
     assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (409, Some(codes::RUN_ID_TAKEN)));
-    assert_eq!(server.json("/message_snapshot/other").await.0, 404, "nothing was left behind");
+    assert_eq!(server.json("/message_snapshot/other").await.0, 404, "the refused request leaves no thread");
 }
 
 #[tokio::test]
-async fn p8_idempotence_of_the_ai_sdk_route_is_by_key() {
+async fn p8_an_idempotency_key_starts_one_ai_sdk_run() {
     let puppet = Puppet::eager(|input| talk(input, 3));
     let server = plan(puppet.clone()).on_memory().await;
     let body = json!({"id": "t", "trigger": "submit-message",
@@ -75,9 +76,9 @@ async fn p8_idempotence_of_the_ai_sdk_route_is_by_key() {
     assert_eq!(puppet.calls(), 2);
 }
 
-/// Neither readers, nor restarts, nor a failure make the gateway ask an agent again.
+/// Neither new readers, nor a failed run, nor a restart call the agent again.
 #[tokio::test]
-async fn p9_no_re_execution_after_a_failure_or_a_restart() {
+async fn p9_a_failed_run_is_not_executed_again_after_a_restart() {
     let place = Place::sqlite().await;
     let puppet = Puppet::eager(|_| vec![start("m"), error("BROKEN")]);
     let first = {
@@ -96,7 +97,7 @@ async fn p9_no_re_execution_after_a_failure_or_a_restart() {
 }
 
 #[tokio::test]
-async fn p9_no_re_execution_of_a_run_that_died_with_its_gateway() {
+async fn p9_a_run_of_a_crashed_gateway_is_not_executed_again() {
     let place = Place::sqlite().await;
     let puppet = Puppet::new(|input| talk(input, 10));
     let server = plan(puppet.clone())
@@ -110,7 +111,7 @@ async fn p9_no_re_execution_of_a_run_that_died_with_its_gateway() {
     let store = place.reopened().await;
     let server = plan(puppet.clone()).on(&store).await;
     puppet.allow(100);
-    // Its claim has not expired, and nobody knows that its holder is dead: whoever asks waits with the run.
+    // The claim has not expired and the second gateway cannot know of the crash, so the repeated request follows the run.
     let attached = server.run("t", "r", "hello").await;
     assert_eq!(attached.verdict(), "whole");
     assert_eq!(puppet.calls(), 1);
