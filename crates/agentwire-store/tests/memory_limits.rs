@@ -27,7 +27,7 @@ async fn start(store: &MemoryStore, thread: &str, run: &str) -> Result<Append, S
 }
 
 #[tokio::test]
-async fn evicts_ended_logs_for_new_ones() {
+async fn p6_evicts_ended_logs_for_new_ones() {
     let store = store();
     for number in 0..100 {
         let mut append = start(&store, "t", &number.to_string()).await.unwrap();
@@ -42,7 +42,7 @@ async fn evicts_ended_logs_for_new_ones() {
 }
 
 #[tokio::test]
-async fn evicts_idle_threads_for_new_ones() {
+async fn p6_evicts_idle_threads_for_new_ones() {
     let store = store();
     for number in 0..1000 {
         let new = NewThread { thread: number.to_string().into(), agent: "a".into(), metadata: None };

@@ -153,18 +153,18 @@ async fn check_logs(path: &Path, acknowledged: &HashMap<usize, u64>) {
 }
 
 #[test]
-fn a_kill_at_durability_memory_loses_nothing_acknowledged() {
-    check_kill("a_kill_at_durability_memory_loses_nothing_acknowledged", Durability::Memory);
+fn p2_a_kill_at_durability_memory_loses_nothing_acknowledged() {
+    check_kill("p2_a_kill_at_durability_memory_loses_nothing_acknowledged", Durability::Memory);
 }
 
 #[test]
-fn a_kill_at_durability_os_loses_nothing_acknowledged() {
-    check_kill("a_kill_at_durability_os_loses_nothing_acknowledged", Durability::Os);
+fn p2_a_kill_at_durability_os_loses_nothing_acknowledged() {
+    check_kill("p2_a_kill_at_durability_os_loses_nothing_acknowledged", Durability::Os);
 }
 
 #[test]
-fn a_kill_at_durability_fsync_loses_nothing_acknowledged() {
-    check_kill("a_kill_at_durability_fsync_loses_nothing_acknowledged", Durability::Fsync);
+fn p2_a_kill_at_durability_fsync_loses_nothing_acknowledged() {
+    check_kill("p2_a_kill_at_durability_fsync_loses_nothing_acknowledged", Durability::Fsync);
 }
 
 const THREADS: usize = 60;
@@ -190,8 +190,8 @@ async fn race_for_threads(path: &Path, name: &str) {
 }
 
 #[test]
-fn racing_processes_get_each_thread_once() {
-    let test = "racing_processes_get_each_thread_once";
+fn p4_racing_processes_get_each_thread_once() {
+    let test = "p4_racing_processes_get_each_thread_once";
     if let Ok(role) = std::env::var(ROLE) {
         let (name, path) = role.split_once(' ').unwrap();
         return runtime().block_on(race_for_threads(Path::new(path), name));

@@ -31,7 +31,7 @@ pub(crate) async fn shows_a_lease_until_it_is_released(world: World) {
     world.store.release(&world.ada, &run.run, run.fence).await.unwrap();
 }
 
-pub(crate) async fn a_live_lease_cannot_be_taken_over(world: World) {
+pub(crate) async fn p4_a_live_lease_cannot_be_taken_over(world: World) {
     let run = world.start("t", "r").await;
     world.clock.advance(TTL - MOMENT);
     assert!(matches!(world.store.start(&world.ada, new_run("t", "s")).await.unwrap(), Start::Held(_)));
@@ -41,7 +41,7 @@ pub(crate) async fn a_live_lease_cannot_be_taken_over(world: World) {
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
 }
 
-pub(crate) async fn an_expired_lease_is_replaced_under_a_higher_fencing_token(world: World) {
+pub(crate) async fn p4_an_expired_lease_is_replaced_under_a_higher_fencing_token(world: World) {
     let old = world.start("t", "old").await;
     world.clock.advance(TTL);
     let new = world.start("t", "new").await;
@@ -80,10 +80,10 @@ pub(crate) async fn a_lost_claim_cannot_be_renewed(world: World) {
     world.start("t", "new").await;
     let renewed = world.store.renew(&world.ada, &old.run, old.fence, TTL).await;
     assert!(matches!(renewed, Err(StoreError::Fenced)), "{renewed:?}");
-    let given_up = world.start("u", "given up").await;
-    world.store.release(&world.ada, &given_up.run, given_up.fence).await.unwrap();
+    let released = world.start("u", "released").await;
+    world.store.release(&world.ada, &released.run, released.fence).await.unwrap();
     assert!(matches!(
-        world.store.renew(&world.ada, &given_up.run, given_up.fence, TTL).await,
+        world.store.renew(&world.ada, &released.run, released.fence, TTL).await,
         Err(StoreError::Fenced)
     ));
     let ended = world.ended("v", "ended", &["e"]).await;
@@ -194,7 +194,7 @@ pub(crate) async fn live_runs_are_not_orphans(world: World) {
     world.store.append(end).await.unwrap();
     assert!(world.store.orphans(None, 9).await.unwrap().is_empty());
     world.clock.advance(TTL);
-    assert_eq!(world.store.orphans(None, 9).await.unwrap().len(), 1, "what has ended waits for nobody");
+    assert_eq!(world.store.orphans(None, 9).await.unwrap().len(), 1, "ended runs are not orphans");
 }
 
 pub(crate) async fn an_orphan_without_its_thread_can_only_end(world: World) {
@@ -206,7 +206,7 @@ pub(crate) async fn an_orphan_without_its_thread_can_only_end(world: World) {
     let (key, seen) = &orphans[0];
     assert_eq!(key.run, old.run);
     let taken = world.store.take_over(key, seen.fence, None, claim_of("repair")).await.unwrap();
-    assert_eq!(lease(&world).await.unwrap().run, new.run, "the thread is another's");
+    assert_eq!(lease(&world).await.unwrap().run, new.run, "the new run keeps the thread");
 
     let mut meddling = world.append(&taken, 0, &["x"]);
     meddling.change.messages = Some("[]".into());

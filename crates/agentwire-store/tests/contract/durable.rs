@@ -6,7 +6,7 @@ use agentwire_store::*;
 
 use super::{ALL, TTL, World, created, new_run, read_all, threads::run_concurrently};
 
-pub(crate) async fn all_data_survives_a_restart(world: World) {
+pub(crate) async fn p2_all_data_survives_a_restart(world: World) {
     world.ended("t", "ended", &["a", "b"]).await;
     world.ended("t", "compacted", &["a", "b"]).await;
     world.store.compact(&world.ada, &"compacted".into(), vec!["ab".into()]).await.unwrap();
@@ -84,7 +84,7 @@ pub(crate) async fn one_of_two_stores_gets_the_thread(world: World) {
     }
 }
 
-pub(crate) async fn a_takeover_by_another_store_rejects_the_old_writer(world: World) {
+pub(crate) async fn p4_a_takeover_by_another_store_rejects_the_old_writer(world: World) {
     let other = world.another().await;
     let run = world.start("t", "r").await;
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();

@@ -39,7 +39,7 @@ async fn all_results(store: &dyn Store, owner: &Owner, thread: &str, run: &str) 
     ]
 }
 
-pub(crate) async fn records_of_other_owners_look_like_missing_ones(world: World) {
+pub(crate) async fn p7_records_of_other_owners_look_like_missing_ones(world: World) {
     let run = world.start("secret", "run").await;
     let mut append = world.append(&run, 0, &["event"]);
     append.change.pending =
@@ -71,7 +71,7 @@ pub(crate) async fn records_of_other_owners_look_like_missing_ones(world: World)
     assert_eq!(pending.len(), 1);
 }
 
-pub(crate) async fn two_owners_can_use_the_same_ids(world: World) {
+pub(crate) async fn p7_two_owners_can_use_the_same_ids(world: World) {
     let eve = Owner::new("acme", "eve");
     let mine = world.start("t", "r").await;
     let theirs = super::created(world.store.start(&eve, new_run("t", "r")).await.unwrap());

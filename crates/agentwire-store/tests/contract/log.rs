@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{ALL, TTL, World, created, queued_run, threads::run_concurrently};
 
-pub(crate) async fn a_log_keeps_its_order(world: World) {
+pub(crate) async fn p1_a_log_keeps_its_order(world: World) {
     let run = world.start("t", "r").await;
     let mut expected = Vec::new();
     for number in 0..50_u64 {
@@ -95,7 +95,7 @@ pub(crate) async fn rejects_an_append_that_overlaps(world: World) {
     assert_eq!(world.events(&run.run, ALL).await, ["a", "b", "c"]);
 }
 
-pub(crate) async fn a_repeated_append_has_no_effect(world: World) {
+pub(crate) async fn p8_a_repeated_append_has_no_effect(world: World) {
     let run = world.start("t", "r").await;
     let mut first = world.append(&run, 0, &["a", "b"]);
     first.change.state = Some(StateChange { expected: 0, body: "{}".into() });
@@ -125,7 +125,7 @@ pub(crate) async fn the_last_append_can_be_repeated_after_the_run_ended(world: W
     assert!(matches!(world.store.append(end).await, Err(StoreError::Fenced)));
 }
 
-pub(crate) async fn rejects_an_outdated_fencing_token(world: World) {
+pub(crate) async fn p4_rejects_an_outdated_fencing_token(world: World) {
     let run = world.start("t", "r").await;
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
     for fence in [0, run.fence.0 - 1, run.fence.0 + 1, u64::MAX] {
@@ -244,7 +244,7 @@ pub(crate) async fn accepts_any_bytes_as_an_event(world: World) {
     assert_eq!(slice.events, events);
 }
 
-pub(crate) async fn concurrent_writers_of_one_run_produce_one_sequence(world: World) {
+pub(crate) async fn p1_concurrent_writers_of_one_run_produce_one_sequence(world: World) {
     let run = world.start("t", "r").await;
     let won = run_concurrently(8, |writer| {
         let (store, append) = (world.store.clone(), world.append(&run, 0, &[]));
@@ -295,10 +295,10 @@ pub(crate) async fn many_runs_do_not_interfere(world: World) {
     }
 }
 
-pub(crate) async fn rejects_an_append_above_the_size_limit(world: World) {
+pub(crate) async fn p6_rejects_an_append_above_the_size_limit(world: World) {
     let run = world.start("t", "r").await;
     let mut append = world.append(&run, 0, &[]);
     append.events = vec![Bytes::from(vec![b'x'; 33 << 20]); 2];
     assert!(matches!(world.store.append(append).await, Err(StoreError::TooLarge { .. })));
-    world.store.append(world.append(&run, 0, &["goes on"])).await.unwrap();
+    world.store.append(world.append(&run, 0, &["continues"])).await.unwrap();
 }

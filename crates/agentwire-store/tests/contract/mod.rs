@@ -154,21 +154,21 @@ macro_rules! store_contract {
             feedback_is_listed_in_order
 
             creates_a_run_with_its_thread
-            starting_an_existing_run_returns_it
-            one_of_a_hundred_concurrent_starts_creates_the_run
-            one_of_a_hundred_runs_gets_the_thread
+            p8_starting_an_existing_run_returns_it
+            p8_one_of_a_hundred_concurrent_starts_creates_the_run
+            p4_one_of_a_hundred_runs_gets_the_thread
             a_refused_run_leaves_no_record
             runs_are_listed_newest_first
             queued_runs_get_the_thread_in_order
-            the_queue_is_bounded
+            p6_the_queue_is_bounded
             new_runs_do_not_overtake_the_queue
             a_queued_run_can_end_without_its_thread
             a_queued_run_continues_under_a_new_fencing_token
             accepts_unusual_ids
 
             shows_a_lease_until_it_is_released
-            a_live_lease_cannot_be_taken_over
-            an_expired_lease_is_replaced_under_a_higher_fencing_token
+            p4_a_live_lease_cannot_be_taken_over
+            p4_an_expired_lease_is_replaced_under_a_higher_fencing_token
             fencing_tokens_always_increase
             renewing_keeps_a_lease_alive
             a_lost_claim_cannot_be_renewed
@@ -181,23 +181,23 @@ macro_rules! store_contract {
             an_orphan_without_its_thread_can_only_end
             finds_queued_orphans
 
-            a_log_keeps_its_order
+            p1_a_log_keeps_its_order
             reads_a_log_from_any_cursor
             a_read_returns_at_least_one_event
             rejects_an_append_that_leaves_a_gap
             rejects_an_append_that_overlaps
-            a_repeated_append_has_no_effect
+            p8_a_repeated_append_has_no_effect
             the_last_append_can_be_repeated_after_the_run_ended
-            rejects_an_outdated_fencing_token
+            p4_rejects_an_outdated_fencing_token
             rejects_an_append_under_an_expired_claim
             rejects_appends_to_an_ended_run
             changes_and_events_are_applied_atomically
             an_append_without_events_changes_the_status
             rejects_disallowed_status_changes
             accepts_any_bytes_as_an_event
-            concurrent_writers_of_one_run_produce_one_sequence
+            p1_concurrent_writers_of_one_run_produce_one_sequence
             many_runs_do_not_interfere
-            rejects_an_append_above_the_size_limit
+            p6_rejects_an_append_above_the_size_limit
 
             lists_open_pending_items
             lists_answered_items_that_are_named
@@ -212,8 +212,8 @@ macro_rules! store_contract {
             an_answer_refers_to_the_last_item_with_its_id
             rejects_an_empty_answer_set
 
-            records_of_other_owners_look_like_missing_ones
-            two_owners_can_use_the_same_ids
+            p7_records_of_other_owners_look_like_missing_ones
+            p7_two_owners_can_use_the_same_ids
 
             deleting_a_thread_deletes_all_its_data
             a_deleted_thread_can_be_created_again
@@ -238,11 +238,11 @@ macro_rules! store_contract {
 macro_rules! durable_store_contract {
     ($name:ident, $factory:expr) => {
         $crate::contract_tests! { $name, $factory,
-            all_data_survives_a_restart
+            p2_all_data_survives_a_restart
             a_log_continues_after_a_restart
             two_stores_share_one_file
             one_of_two_stores_gets_the_thread
-            a_takeover_by_another_store_rejects_the_old_writer
+            p4_a_takeover_by_another_store_rejects_the_old_writer
         }
     };
 }

@@ -15,7 +15,7 @@ pub(crate) async fn creates_a_run_with_its_thread(world: World) {
     assert_eq!(&*world.store.thread(&world.ada, &"t".into()).await.unwrap().agent, "demo");
 }
 
-pub(crate) async fn starting_an_existing_run_returns_it(world: World) {
+pub(crate) async fn p8_starting_an_existing_run_returns_it(world: World) {
     let first = world.start("t", "r").await;
     world.store.append(world.append(&first, 0, &["a"])).await.unwrap();
     for thread in ["t", "another"] {
@@ -27,7 +27,7 @@ pub(crate) async fn starting_an_existing_run_returns_it(world: World) {
     assert!(matches!(unmade, Err(StoreError::NotFound(Missing::Thread))));
 }
 
-pub(crate) async fn one_of_a_hundred_concurrent_starts_creates_the_run(world: World) {
+pub(crate) async fn p8_one_of_a_hundred_concurrent_starts_creates_the_run(world: World) {
     let starts = run_concurrently(100, |_| {
         let (store, ada) = (world.store.clone(), world.ada.clone());
         async move { store.start(&ada, new_run("t", "r")).await.unwrap() }
@@ -42,7 +42,7 @@ pub(crate) async fn one_of_a_hundred_concurrent_starts_creates_the_run(world: Wo
     }
 }
 
-pub(crate) async fn one_of_a_hundred_runs_gets_the_thread(world: World) {
+pub(crate) async fn p4_one_of_a_hundred_runs_gets_the_thread(world: World) {
     let starts = run_concurrently(100, |number| {
         let (store, ada) = (world.store.clone(), world.ada.clone());
         async move { store.start(&ada, new_run("t", &format!("r{number}"))).await.unwrap() }
@@ -100,7 +100,7 @@ pub(crate) async fn queued_runs_get_the_thread_in_order(world: World) {
     assert!(matches!(world.store.append(world.append(&queued[0], 0, &["x"])).await, Err(StoreError::Fenced)));
 }
 
-pub(crate) async fn the_queue_is_bounded(world: World) {
+pub(crate) async fn p6_the_queue_is_bounded(world: World) {
     world.start("t", "1").await;
     for run in ["2", "3"] {
         created(world.store.start(&world.ada, queued_run("t", run, 2)).await.unwrap());
@@ -131,7 +131,7 @@ pub(crate) async fn a_queued_run_can_end_without_its_thread(world: World) {
     assert_eq!(world.status("2").await, RunStatus::Stopped);
     let lease = world.store.lease(&world.ada, &"t".into()).await.unwrap().unwrap();
     assert_eq!(lease.run, first.run, "the thread stays with its run");
-    world.store.append(world.append(&first, 0, &["goes on"])).await.unwrap();
+    world.store.append(world.append(&first, 0, &["continues"])).await.unwrap();
 }
 
 pub(crate) async fn a_queued_run_continues_under_a_new_fencing_token(world: World) {

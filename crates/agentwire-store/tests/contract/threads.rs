@@ -108,9 +108,9 @@ pub(crate) async fn only_the_leasing_run_changes_the_state(world: World) {
         "{refused:?}"
     );
     let title = ThreadChange { metadata: Some("1".into()), ..Default::default() };
-    world.store.update_thread(&world.ada, &run.thread, title).await.expect("that is nobody's");
+    world.store.update_thread(&world.ada, &run.thread, title).await.expect("metadata needs no lease");
     world.clock.advance(TTL);
-    set().await.expect("whoever had the thread has lost it");
+    set().await.expect("the lease has expired");
 }
 
 /// Runs `count` tasks concurrently and collects their results.
