@@ -9,7 +9,7 @@ help: ## Show this list
 test: ## Check everything: format, lints, Rust tests, doc tests, end-to-end suites, fuzz smoke
 	@scripts/test
 
-lint: ## Check the format and the lints only
+lint: ## Check format, lints, spelling, line lengths of the docs and API docs
 	@scripts/test lint
 
 e2e: ## Run the end-to-end suites against real peers (`make e2e SUITES="ag-ui"` for some of them)
