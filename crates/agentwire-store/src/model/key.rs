@@ -1,51 +1,10 @@
 //! Keys: owners, ids, sequence numbers and fencing tokens, each a type of its own.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use agentwire_core::event::RunId;
 
-macro_rules! names {
-    ($($(#[$doc:meta])* $name:ident;)+) => {$(
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(Arc<str>);
-
-        impl $name {
-            /// The name as text.
-            #[must_use]
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-        impl From<&str> for $name {
-            fn from(text: &str) -> Self {
-                Self(text.into())
-            }
-        }
-        impl From<String> for $name {
-            fn from(text: String) -> Self {
-                Self(text.into())
-            }
-        }
-        impl From<Arc<str>> for $name {
-            fn from(text: Arc<str>) -> Self {
-                Self(text)
-            }
-        }
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&*self.0, f)
-            }
-        }
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-    )+};
-}
-
-names! {
+agentwire_core::string_id! {
     /// An organisation. No data crosses from one tenant to another.
     Tenant;
     /// A person or program within a tenant.
