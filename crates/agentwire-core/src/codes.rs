@@ -139,6 +139,8 @@ codes! {
     UPSTREAM_REFUSED;
     /// The input of a conversion is malformed or not an event stream.
     BAD_INPUT;
+    /// The input of a conversion could not be read to its end.
+    INPUT_UNREADABLE;
     /// The answer cannot be sent to the agent, which expects another type.
     BAD_ANSWER;
     /// The run was stopped while the agent was sending events.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use agentwire_core::{
+    codes,
     convert::{Converter, Report},
     event::StreamEnd,
     format::Setup,
@@ -23,9 +24,6 @@ use crate::{
     input::{CHUNK, Input},
     progress,
 };
-
-/// Error code of a run whose input could not be read to its end.
-const UNREADABLE: &str = "INPUT_UNREADABLE";
 
 pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     let from = formats::reader(&arguments.from)?;
@@ -92,7 +90,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
                 // The output is a complete stream even if the input is not.
                 Err(error) => {
                     is_done = true;
-                    let (code, message) = (UNREADABLE.into(), error.message.as_str().into());
+                    let (code, message) = (codes::INPUT_UNREADABLE.into(), error.message.as_str().into());
                     unreadable = Some(error);
                     converter.end(&StreamEnd::Failed { code, message })
                 }
