@@ -333,10 +333,7 @@ impl LangGraphReader {
             "tool-finished" => tool_calls::send_tool_output(cx!(self, out), &call, data.output, ns),
             "tool-error" => {
                 let message = raw_json::non_empty(data.message, &mut self.tally).unwrap_or_default();
-                let control_flow = ["GraphInterrupt", "ParentCommand", "GraphBubbleUp"];
-                if control_flow.iter().any(|name| message.contains(name))
-                    || message.starts_with("(Interrupt(")
-                {
+                if is_control_flow(&message) {
                     self.calls.set_interrupted(&call, &message);
                 } else {
                     self.calls.set_failure(&call, &message);
@@ -346,6 +343,15 @@ impl LangGraphReader {
             other => self.tally.note("unknown tool event", other),
         }
     }
+}
+
+/// Whether a `tool-error` reports control flow of the graph (an interrupt, a command to the parent) and no failure.
+///
+/// LangGraph fills the event with `tool_call_id` and `message` only, the message being Python's `str(error)`. No
+/// member names the exception class, so that the text is all there is to decide on.
+fn is_control_flow(message: &str) -> bool {
+    message.starts_with("(Interrupt(")
+        || ["GraphInterrupt", "ParentCommand", "GraphBubbleUp"].iter().any(|class| message.contains(class))
 }
 
 /// The text pieces, joined.
