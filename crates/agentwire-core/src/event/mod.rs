@@ -1,6 +1,6 @@
 //! Canonical events, messages and requests: the model between all readers and writers.
 //!
-//! Its meaning is that of AG-UI 1.0, extended by the events of other formats that AG-UI lacks: [`Body::Source`],
+//! Its meaning is that of AG-UI 1.0, extended by the events of other formats that AG-UI lacks: [`Body::Citation`],
 //! [`Body::File`], [`Body::Block`], the collaboration events and [`Body::FinishReason`]. Each writer decides how to
 //! express those, and the reader of the same format restores them. Chunk shorthands do not occur: readers expand them.
 
@@ -227,7 +227,7 @@ pub enum Body {
     },
 
     /// A source or citation that supports an answer.
-    Source(Box<Source>),
+    Citation(Box<Citation>),
     /// A file or media part made by the assistant.
     File(Box<File>),
     /// A piece of structured output for a user interface to render (HAI's `output`).
@@ -288,9 +288,9 @@ pub struct ToolResult {
     pub explicit_role: bool,
 }
 
-/// A source or citation.
+/// A citation: a document or page that a message refers to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Source {
+pub struct Citation {
     /// Unique among the messages of the thread.
     pub id: MessageId,
     /// The message it supports.
@@ -466,7 +466,7 @@ impl Body {
             Self::SubagentError { .. } => "SUBAGENT_ERROR",
             Self::Raw { .. } => "RAW",
             Self::Custom { .. } => "CUSTOM",
-            Self::Source(_) => "SOURCE",
+            Self::Citation(_) => "SOURCE",
             Self::File(_) => "FILE",
             Self::Block(_) => "BLOCK",
             Self::CollaborationStart { .. } => "COLLABORATION_START",

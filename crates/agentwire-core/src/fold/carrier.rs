@@ -4,12 +4,12 @@
 //! the fold must build the same. These functions define that shape, for writing and for reading.
 
 use crate::{
-    event::{Block, File, MediaKind, MessageId, PartSource, Source},
+    event::{Block, Citation, File, MediaKind, MessageId, PartSource},
     json::{Json, Object},
     patch::{Patch, PatchOp},
 };
 
-/// The activity type of a [`Source`].
+/// The activity type of a [`Citation`].
 pub(crate) const SOURCE: &str = "agentwire.source";
 /// The activity type of a [`File`].
 pub(crate) const FILE: &str = "agentwire.file";
@@ -20,9 +20,9 @@ const BLOCK_PREFIX: &str = "hai.";
 /// The metadata key of HAI's own ids.
 const HAI: &str = "hai";
 
-/// A [`Source`] as the content of an activity.
-pub(crate) fn source_content(source: &Source) -> Object {
-    let Source { id: _, message, url, title, media_type, filename, detail } = source;
+/// A [`Citation`] as the content of an activity.
+pub(crate) fn source_content(source: &Citation) -> Object {
+    let Citation { id: _, message, url, title, media_type, filename, detail } = source;
     members([
         ("messageId", message.as_deref().map(Json::string)),
         ("url", url.as_deref().map(Json::string)),
@@ -33,9 +33,9 @@ pub(crate) fn source_content(source: &Source) -> Object {
     ])
 }
 
-/// The [`Source`] that an activity carries.
-pub(crate) fn source_from(id: &MessageId, content: &Object) -> Option<Source> {
-    Some(Source {
+/// The [`Citation`] that an activity carries.
+pub(crate) fn source_from(id: &MessageId, content: &Object) -> Option<Citation> {
+    Some(Citation {
         id: id.clone(),
         message: optional_text(content, "messageId")?.map(|text| MessageId::from(&*text)),
         url: optional_text(content, "url")?,
@@ -227,7 +227,7 @@ mod tests {
         ) {
             let [url, title, media_type, filename] = texts;
             let message = message.map(|id| MessageId::from(&*id));
-            let source = Source { id: "x".into(), message, url, title, media_type, filename, detail };
+            let source = Citation { id: "x".into(), message, url, title, media_type, filename, detail };
             prop_assert_eq!(source_from(&source.id, &source_content(&source)), Some(source));
         }
 
@@ -288,7 +288,7 @@ mod tests {
             r#"{"type":"file","value":"h","provider":"p","mimeType":"t"},"name":"n"}"#,
         );
         assert_eq!(file_content(&file).get(), expected);
-        let source = Source {
+        let source = Citation {
             id: "x".into(),
             message: Some("m".into()),
             url: Some("u".into()),

@@ -111,7 +111,7 @@ impl Compactor {
             Body::ActivitySnapshot { .. }
             | Body::ActivityDelta { .. }
             | Body::ReasoningEncrypted { .. }
-            | Body::Source(_)
+            | Body::Citation(_)
             | Body::File(_)
             | Body::Block(_)
             | Body::CollaborationStart { .. }

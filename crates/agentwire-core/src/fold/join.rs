@@ -309,7 +309,7 @@ impl Owners {
             Body::ActivitySnapshot { message: id, .. } | Body::CollaborationStart { id, .. } => {
                 self.activities.insert(id.clone(), tag.clone());
             }
-            Body::Source(source) => {
+            Body::Citation(source) => {
                 self.activities.insert(source.id.clone(), tag.clone());
             }
             Body::File(file) => {

@@ -196,7 +196,7 @@ impl Fold {
                 self.activity(event, message, kind, content.clone(), replace, event.metadata());
             }
             Body::ActivityDelta { message, kind, patch } => self.activity_delta(event, message, kind, patch),
-            Body::Source(source) => {
+            Body::Citation(source) => {
                 let content = carrier::source_content(source);
                 self.activity(event, &source.id, SOURCE, content, true, event.metadata());
             }

@@ -162,7 +162,7 @@ impl Track {
             | Body::ActivitySnapshot { .. }
             | Body::Raw { .. }
             | Body::Custom { .. }
-            | Body::Source(_)
+            | Body::Citation(_)
             | Body::File(_)
             | Body::Block(_)
             | Body::CollaborationStart { .. }
@@ -257,7 +257,7 @@ impl Track {
             Body::ActivitySnapshot { message, replace, .. } => {
                 self.activities.own(message, tag, *replace != Some(false));
             }
-            Body::Source(source) => self.activities.own(&source.id, tag, true),
+            Body::Citation(source) => self.activities.own(&source.id, tag, true),
             Body::File(file) => self.activities.own(&file.id, tag, true),
             Body::Block(block) => self.activities.own(&block.id, tag, true),
             Body::CollaborationStart { id, .. } => self.activities.own(id, tag, true),

@@ -15,9 +15,9 @@ use self::rules::{Bucket, Phase};
 use super::Fold;
 use crate::{
     event::{
-        Block, Body, Content, ContentPart, EncryptedEntity, Event, File, Interrupt, MediaKind, Message,
-        MessageBody, MessageId, Outcome, PartSource, Role, RunError, RunFinished, RunInput, RunStarted,
-        Source, SubagentId, SubagentOutcome, SubagentStarted, ToolCall, ToolCallId, ToolResult,
+        Block, Body, Citation, Content, ContentPart, EncryptedEntity, Event, File, Interrupt, MediaKind,
+        Message, MessageBody, MessageId, Outcome, PartSource, Role, RunError, RunFinished, RunInput,
+        RunStarted, SubagentId, SubagentOutcome, SubagentStarted, ToolCall, ToolCallId, ToolResult,
     },
     json::{Json, Object},
     patch::{Op, Patch, PatchOp},
@@ -547,7 +547,7 @@ impl World {
         let about = self.message(a).map(|message| message.id);
         let open = |message: &&Message| matches!(&message.body, MessageBody::Activity { kind, .. } if &**kind == "hai.agent_collaboration");
         let body = match a % 6 {
-            0 => Body::Source(Box::new(Source {
+            0 => Body::Citation(Box::new(Citation {
                 id,
                 message: about,
                 url: Some("https://example.org".into()),

@@ -173,7 +173,7 @@ impl Rules {
             Body::ActivityDelta { message: id, .. }
             | Body::CollaborationTask { id, .. }
             | Body::CollaborationEnd { id } => self.agrees(Activity, id, tag)?,
-            Body::Source(source) => {
+            Body::Citation(source) => {
                 self.owners.insert((Activity, source.id.to_string()), tag.clone());
             }
             Body::File(file) => {

@@ -6,8 +6,8 @@ use serde_json::json;
 use super::*;
 use crate::{
     event::{
-        Block, Content, ContentPart, EncryptedEntity, File, MediaKind, PartSource, Role, RunError, RunInput,
-        Source,
+        Block, Citation, Content, ContentPart, EncryptedEntity, File, MediaKind, PartSource, Role, RunError,
+        RunInput,
     },
     json::Json,
 };
@@ -612,7 +612,7 @@ fn a_failed_run_leaves_what_was_delivered() {
 
 #[test]
 fn sources_and_files_become_activities() {
-    let source = Source {
+    let source = Citation {
         id: "x".into(),
         message: Some("m".into()),
         url: Some("https://example.org".into()),
@@ -633,7 +633,7 @@ fn sources_and_files_become_activities() {
         name: None,
     };
     let folded = messages([
-        by("s", with(json!({"k": 1}), Body::Source(Box::new(source)).into())),
+        by("s", with(json!({"k": 1}), Body::Citation(Box::new(source)).into())),
         Body::File(Box::new(file)).into(),
     ]);
     let expected =

@@ -23,7 +23,7 @@ pub(crate) struct CarryingActivity {
 /// The activity snapshot that carries `body`, if AG-UI has no type for it.
 pub(crate) fn activity_for(body: &Body) -> Option<CarryingActivity> {
     Some(match body {
-        Body::Source(source) => CarryingActivity {
+        Body::Citation(source) => CarryingActivity {
             message: source.id.clone(),
             kind: carrier::SOURCE.into(),
             content: carrier::source_content(source),
@@ -65,7 +65,7 @@ pub(crate) fn event_from_activity(
     metadata: Option<&Object>,
 ) -> Option<Body> {
     let body = match kind {
-        carrier::SOURCE => Body::Source(Box::new(carrier::source_from(message, content)?)),
+        carrier::SOURCE => Body::Citation(Box::new(carrier::source_from(message, content)?)),
         carrier::FILE => Body::File(Box::new(carrier::file_from(message, content)?)),
         carrier::COLLABORATION => Body::CollaborationStart {
             id: message.clone(),

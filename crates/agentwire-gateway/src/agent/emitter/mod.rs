@@ -24,8 +24,8 @@ use std::{
 
 use agentwire_core::{
     event::{
-        Body, Event, File, Interrupt, MediaKind, MessageId, Outcome, PartSource, RunFinished, RunInput,
-        Source, SubagentId, ToolCallId, Usage,
+        Body, Citation, Event, File, Interrupt, MediaKind, MessageId, Outcome, PartSource, RunFinished,
+        RunInput, SubagentId, ToolCallId, Usage,
     },
     json::{Json, Unfit},
 };
@@ -356,7 +356,7 @@ impl Emitter {
         title: &str,
     ) -> Result<MessageId, EmitError> {
         let id = MessageId::from(self.id("q"));
-        let source = Source {
+        let source = Citation {
             id: id.clone(),
             message,
             url: Some(url.into()),
@@ -365,7 +365,7 @@ impl Emitter {
             filename: None,
             detail: None,
         };
-        self.emit(Body::Source(Box::new(source))).await?;
+        self.emit(Body::Citation(Box::new(source))).await?;
         Ok(id)
     }
 

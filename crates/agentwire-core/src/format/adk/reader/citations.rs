@@ -4,7 +4,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::decode::parse;
 use crate::{
-    event::{MessageId, Source},
+    event::{Citation, MessageId},
     format::adk::wire::{AdkText, CitationMetadata, GroundingMetadata, GroundingSource},
     json::{Object, Path, ReadError},
 };
@@ -17,8 +17,8 @@ pub(super) fn sources(
     message: &MessageId,
     grounding: Option<&RawValue>,
     citations: Option<&RawValue>,
-) -> Result<Vec<Source>, ReadError> {
-    let mut sources: Vec<(Source, Value)> = Vec::new();
+) -> Result<Vec<Citation>, ReadError> {
+    let mut sources: Vec<(Citation, Value)> = Vec::new();
     let id = |index: usize| MessageId::from(format!("{message}:source:{index}"));
     if let Some(raw) = grounding {
         let grounding: GroundingMetadata<'_> = parse(raw, Path::Key(&Path::Root, "groundingMetadata"))?;
@@ -36,7 +36,7 @@ pub(super) fn sources(
                     detail[key] = text.as_str().into();
                 }
             }
-            let source = Source {
+            let source = Citation {
                 id: id(sources.len()),
                 message: Some(message.clone()),
                 url: boxed(source.uri.as_ref()),
@@ -86,7 +86,7 @@ pub(super) fn sources(
             let url = boxed(citation.uri.as_ref());
             let known = sources.iter().position(|(source, _)| url.is_some() && source.url == url);
             let index = known.unwrap_or_else(|| {
-                let source = Source {
+                let source = Citation {
                     id: id(sources.len()),
                     message: Some(message.clone()),
                     url: url.clone(),
@@ -101,7 +101,7 @@ pub(super) fn sources(
             append(&mut sources[index].1, "citations", span);
         }
     }
-    let finish = |(mut source, detail): (Source, Value)| {
+    let finish = |(mut source, detail): (Citation, Value)| {
         source.detail = Object::from_value(&detail);
         source
     };

@@ -34,7 +34,7 @@ impl AdkReader {
                     "agentwire.source",
                     carrier::source_content(&source),
                 );
-                emitter.push(Body::Source(Box::new(source)));
+                emitter.push(Body::Citation(Box::new(source)));
             }
         }
         self.emit_custom("adk.grounding", "groundingMetadata", event.grounding, emitter)?;

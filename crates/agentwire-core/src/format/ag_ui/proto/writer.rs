@@ -259,7 +259,7 @@ fn put_body(out: &mut BytesMut, body: &Body, subagent: Option<&str>) {
             put_plain_str(out, 3, message);
             put_opt_str(out, 4, code.as_deref());
         }
-        Body::Source(_)
+        Body::Citation(_)
         | Body::File(_)
         | Body::Block(_)
         | Body::CollaborationStart { .. }

@@ -169,7 +169,7 @@ pub(crate) fn ended_streams(body: &Body) -> EndedStreams {
         Body::Raw { .. }
         | Body::ActivitySnapshot { .. }
         | Body::ActivityDelta { .. }
-        | Body::Source(_)
+        | Body::Citation(_)
         | Body::File(_)
         | Body::Block(_)
         | Body::CollaborationStart { .. }

@@ -10,7 +10,7 @@ use super::{
     writer::json as json_writer,
 };
 use crate::{
-    event::{Body, Content, Event, File, MediaKind, MessageId, PartSource, Source},
+    event::{Body, Citation, Content, Event, File, MediaKind, MessageId, PartSource},
     format::{
         Fidelity, Options, Setup,
         golden::{self, lines, read, read_framed, survives_ag_ui, write},
@@ -198,7 +198,7 @@ fn events_without_an_ag_ui_type_are_restored() {
     let run = crate::event::RunStarted::new("t", "r");
     let events: Vec<Event> = [
         Body::RunStarted(Box::new(run)),
-        Body::Source(Box::new(Source {
+        Body::Citation(Box::new(Citation {
             id: "m1:source:0".into(),
             message: Some("m1".into()),
             url: Some("https://example.test".into()),

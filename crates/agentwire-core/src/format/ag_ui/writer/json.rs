@@ -220,7 +220,7 @@ fn write_members(w: &mut ObjectWriter<'_>, event: &Event) {
         Body::Custom { name, value } => {
             w.str("name", name).json("value", value);
         }
-        Body::Source(_)
+        Body::Citation(_)
         | Body::File(_)
         | Body::Block(_)
         | Body::CollaborationStart { .. }

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     event::{
-        Block, ContentPart, File, Interrupt, MediaKind, Message, MessageBody, ResumeEntry, ResumeStatus,
-        Source, ToolCall, ToolCallId,
+        Block, Citation, ContentPart, File, Interrupt, MediaKind, Message, MessageBody, ResumeEntry,
+        ResumeStatus, ToolCall, ToolCallId,
     },
     fold::carrier,
     format::ai_sdk::{
@@ -410,7 +410,7 @@ fn read_source(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tal
     let id = id.map_or_else(|| decode::derived_id(&turn.id, "source", turn.file_count), |id| id.into_owned());
     let metadata = f.object("providerMetadata", tally)?;
     let members = metadata::agentwire_member(metadata.as_ref());
-    let source = Source {
+    let source = Citation {
         id: id.as_str().into(),
         message: members.and_then(|it| it.get_str("messageId")).map(Into::into),
         url: f.boxed("url", tally)?,

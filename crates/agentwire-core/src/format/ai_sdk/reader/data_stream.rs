@@ -11,7 +11,7 @@ use super::{
     metadata::{ReceivedMetadata, agentwire_member},
 };
 use crate::{
-    event::{Body, EncryptedEntity, Event, File, MediaKind, PartSource, Source, ToolCallId},
+    event::{Body, Citation, EncryptedEntity, Event, File, MediaKind, PartSource, ToolCallId},
     format::ai_sdk::wire,
     json::{Fields, Json, Object, Path, ReadError, elements, json, text},
 };
@@ -289,7 +289,7 @@ fn read_source(b: &mut EventBuilder, f: &mut Fields<'_, '_>, out: &mut Vec<Event
     f.str("sourceType", &mut b.tally)?;
     let metadata = f.object("providerMetadata", &mut b.tally)?;
     let members = agentwire_member(metadata.as_ref());
-    let source = Source {
+    let source = Citation {
         id: id.into(),
         message: members.and_then(|it| it.get_str("messageId")).map(Into::into),
         url: f.boxed("url", &mut b.tally)?,
@@ -298,6 +298,6 @@ fn read_source(b: &mut EventBuilder, f: &mut Fields<'_, '_>, out: &mut Vec<Event
         filename: f.boxed("filename", &mut b.tally)?,
         detail: decode::source_detail(metadata.as_ref()),
     };
-    out.push(Event::new(Body::Source(Box::new(source))));
+    out.push(Event::new(Body::Citation(Box::new(source))));
     Ok(())
 }

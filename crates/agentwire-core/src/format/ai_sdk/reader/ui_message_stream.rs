@@ -6,7 +6,7 @@ use super::{
     metadata::{self, ReceivedMetadata},
 };
 use crate::{
-    event::{Body, Event, File, Interrupt, MediaKind, Role, Source, ToolCallId},
+    event::{Body, Citation, Event, File, Interrupt, MediaKind, Role, ToolCallId},
     format::ai_sdk::{
         wire::{self, TextDeltaChunk, native},
         writer::encode,
@@ -314,7 +314,7 @@ fn read_source(
     let metadata = f.object("providerMetadata", &mut b.tally)?;
     let members = metadata::agentwire_member(metadata.as_ref());
     let text = |key: &str| members.as_ref().and_then(|it| it.get_str(key)).map(Box::<str>::from);
-    let mut source = Source {
+    let mut source = Citation {
         id: b.ids.get(&id),
         message: text("messageId").map(|id| (&*id).into()),
         url: None,
@@ -329,7 +329,7 @@ fn read_source(
         source.media_type = Some(f.need_boxed("mediaType", &mut b.tally)?);
         source.filename = f.boxed("filename", &mut b.tally)?;
     }
-    out.push(Event::new(Body::Source(Box::new(source))));
+    out.push(Event::new(Body::Citation(Box::new(source))));
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use super::{
     tool_calls::WrittenToolCall,
 };
 use crate::{
-    event::{File, Interrupt, MessageId, PartSource, RunError, Source, ToolCallId, Usage},
+    event::{Citation, File, Interrupt, MessageId, PartSource, RunError, ToolCallId, Usage},
     format::ai_sdk::wire::{self, data_part},
     framing::Frames,
     json::{ArrayWriter, Json, Object, ObjectWriter, write_str},
@@ -264,7 +264,7 @@ impl PartEncoder for DataStreamEncoder {
     fn source(
         &mut self,
         out: &mut Frames,
-        source: &Source,
+        source: &Citation,
         detail: Option<&Json>,
         providers: Option<Object>,
     ) {

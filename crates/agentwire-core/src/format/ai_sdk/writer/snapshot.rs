@@ -72,7 +72,7 @@ impl SeenMessages {
             | Body::ReasoningDelta { .. }
             | Body::ToolStart { .. }
             | Body::ToolResult(_)
-            | Body::Source(_)
+            | Body::Citation(_)
             | Body::File(_)
             | Body::Block(_) => {
                 self.has_content = true;

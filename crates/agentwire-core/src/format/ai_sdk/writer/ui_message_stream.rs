@@ -14,7 +14,7 @@ use super::{
     tool_calls::WrittenToolCall,
 };
 use crate::{
-    event::{File, Interrupt, MessageId, RunError, Source, ToolCallId, Usage},
+    event::{Citation, File, Interrupt, MessageId, RunError, ToolCallId, Usage},
     format::ai_sdk::{
         options::WriterOptions,
         reader::metadata,
@@ -342,7 +342,7 @@ impl PartEncoder for UiMessageStreamEncoder {
     fn source(
         &mut self,
         out: &mut Frames,
-        source: &Source,
+        source: &Citation,
         detail: Option<&Json>,
         providers: Option<Object>,
     ) {

@@ -15,7 +15,7 @@ use super::{
     text::remove_placement,
 };
 use crate::{
-    event::{Block, Body, Event, File, MediaKind, MessageId, PartSource, Source},
+    event::{Block, Body, Citation, Event, File, MediaKind, MessageId, PartSource},
     fold::carrier,
     format::Fidelity,
     framing::Frames,
@@ -39,7 +39,7 @@ impl HaiWriter {
         self.activity(event, message, kind, content, out)
     }
 
-    pub(crate) fn source(&mut self, event: &Event, source: &Source, out: &mut Frames) -> Fidelity {
+    pub(crate) fn source(&mut self, event: &Event, source: &Citation, out: &mut Frames) -> Fidelity {
         let content = carrier::source_content(source);
         self.write_as_output(event, &source.id, source.message.as_ref(), "source", content.into(), out)
     }

@@ -384,7 +384,7 @@ impl HaiWriter {
             Body::ActivityDelta { message, kind, patch } => {
                 self.activity_delta(event, message, kind, patch, out)
             }
-            Body::Source(source) => self.source(event, source, out),
+            Body::Citation(source) => self.source(event, source, out),
             Body::File(file) => self.file(event, file, out),
             Body::Block(block) => self.block(event, block, out),
             Body::ToolStart { .. } | Body::ToolArgs { .. } | Body::ToolEnd { .. } | Body::ToolResult(_) => {

@@ -112,7 +112,7 @@ fn summary(event: &Event) -> String {
         Body::SubagentFinished { .. } => "subagent-end".to_owned(),
         Body::Raw { .. } => "raw".to_owned(),
         Body::Custom { name, value } => format!("custom {name} {}", value.get()),
-        Body::Source(source) => format!("source {} {}", source.id, source.url.as_deref().unwrap_or("-")),
+        Body::Citation(source) => format!("source {} {}", source.id, source.url.as_deref().unwrap_or("-")),
         Body::File(file) => format!("file {} {}", file.id, file.kind.as_str()),
         Body::FinishReason { reason, .. } => format!("reason {reason}"),
         other => other.kind().to_owned(),

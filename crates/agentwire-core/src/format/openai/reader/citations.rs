@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 
 use super::fields::string;
 use crate::{
-    event::Source,
+    event::Citation,
     json::{Fields, Object, Path, ReadError, text},
     tally::Tally,
 };
@@ -15,8 +15,8 @@ pub(super) fn read_citation(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
-) -> Result<Option<Source>, ReadError> {
-    let mut citation = Source {
+) -> Result<Option<Citation>, ReadError> {
+    let mut citation = Citation {
         id: "".into(),
         message: None,
         url: None,

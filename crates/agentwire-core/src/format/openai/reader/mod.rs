@@ -24,7 +24,7 @@ use self::{
 use crate::{
     codes,
     event::{
-        Body, Event, MessageId, Outcome, RunError, RunFinished, RunStarted, Source, StreamEnd, ToolCallId,
+        Body, Citation, Event, MessageId, Outcome, RunError, RunFinished, RunStarted, StreamEnd, ToolCallId,
         Usage,
     },
     format::{
@@ -322,7 +322,7 @@ impl OpenAiReader {
     }
 
     /// Emits citations that are new in the response.
-    fn emit_citations(&mut self, sources: Vec<Source>, index: u32, out: &mut Vec<Event>) {
+    fn emit_citations(&mut self, sources: Vec<Citation>, index: u32, out: &mut Vec<Event>) {
         for source in sources {
             let Some((choice, _)) = self.choice(index, out) else { return };
             let message = choice.message.clone();
@@ -344,7 +344,7 @@ impl OpenAiReader {
             response.sources.insert(key);
             let first = response.message.as_ref().unwrap_or(&message);
             let id = part_id(first, "source", number);
-            out.push(Event::new(Body::Source(Box::new(Source { id, message: Some(message), ..source }))));
+            out.push(Event::new(Body::Citation(Box::new(Citation { id, message: Some(message), ..source }))));
         }
     }
 

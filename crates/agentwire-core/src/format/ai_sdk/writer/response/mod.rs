@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     event::{
-        Body, Event, File, Interrupt, Message, MessageId, Role, RunError, RunId, RunInput, Source,
+        Body, Citation, Event, File, Interrupt, Message, MessageId, Role, RunError, RunId, RunInput,
         SubagentOutcome, ThreadId, ToolCallId, Usage,
     },
     format::{
@@ -88,7 +88,13 @@ pub(super) trait PartEncoder: Send {
     fn has_provider_parts(&self) -> bool;
     fn provider_part(&mut self, out: &mut Frames, kind: &str, metadata: Option<&Json>);
     /// `providers` is the metadata of model providers.
-    fn source(&mut self, out: &mut Frames, source: &Source, detail: Option<&Json>, providers: Option<Object>);
+    fn source(
+        &mut self,
+        out: &mut Frames,
+        source: &Citation,
+        detail: Option<&Json>,
+        providers: Option<Object>,
+    );
     /// Returns false if the protocol has no part for the file.
     fn file(&mut self, out: &mut Frames, file: &File, metadata: &PartMetadata) -> bool;
     fn finish(&mut self, out: &mut Frames, finish: &ResponseFinish<'_>);
@@ -299,7 +305,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
             }
             Body::Custom { name, value } => self.custom(name, value, event, out),
 
-            Body::Source(source) => {
+            Body::Citation(source) => {
                 self.prepare_part(out);
                 let detail = source.detail.as_ref().map(|detail| self.sanitized(detail.as_json()));
                 let (detail, providers) =

@@ -29,7 +29,7 @@ use super::{
     tool_calls,
 };
 use crate::{
-    event::{Body, EncryptedEntity, Event, File, MessageId, Role, Source, SubagentId, Usage},
+    event::{Body, Citation, EncryptedEntity, Event, File, MessageId, Role, SubagentId, Usage},
     json::{Json, Object},
     tally::Tally,
 };
@@ -483,7 +483,7 @@ impl ModelStream {
         let Some(detail) = raw_json::json(raw, cx.tally).into_object() else { return };
         let message = self.message_id(cx);
         let first = |names: &[&str]| names.iter().find_map(|name| detail.get_str(name)).map(Box::from);
-        let source = Source {
+        let source = Citation {
             id: format!("{message}-s{}", self.sent.sources).into(),
             message: Some(message),
             url: first(&["url", "source"]),
@@ -493,7 +493,7 @@ impl ModelStream {
             detail: Some(detail.clone()),
         };
         self.sent.sources += 1;
-        self.emit(cx, Body::Source(Box::new(source)));
+        self.emit(cx, Body::Citation(Box::new(source)));
     }
 
     fn send_unknown_block(&mut self, raw: &RawValue, cx: &mut ReaderContext<'_>) {
