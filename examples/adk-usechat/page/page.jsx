@@ -1,13 +1,13 @@
-// A whole chat page with `useChat`, as the AI SDK's documentation has it; only the address is ours.
+// A complete chat page with `useChat`, as in the AI SDK's documentation; only the URL is different.
 
 import { useChat } from "@ai-sdk/react";
 import { DefaultChatTransport } from "ai";
 import { useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
 
-/* global GATEWAY -- start.mjs puts the gateway's address here */
+/* global GATEWAY -- start.mjs inserts the gateway's URL here */
 
-// The gateway keeps the conversation, so that the page needs nothing but its name.
+// The gateway stores the conversation, so the page needs only the thread id.
 const id = (location.hash ||= `#${crypto.randomUUID()}`).slice(1);
 
 function Part({ part }) {
@@ -26,7 +26,7 @@ function Chat({ messages: earlier }) {
   const { messages, sendMessage, status, error } = useChat({
     id,
     messages: earlier,
-    // An answer that goes on while the page is loaded is taken up.
+    // A run that is active while the page is loaded is resumed.
     resume: true,
     transport: new DefaultChatTransport({ api: `${GATEWAY}/api/chat` }),
   });
@@ -57,6 +57,6 @@ function Chat({ messages: earlier }) {
   );
 }
 
-// What was said before the page was loaded.
+// The messages from before the page was loaded.
 const answer = await fetch(`${GATEWAY}/message_snapshot/${id}?format=ai-sdk@7`);
 createRoot(document.getElementById("root")).render(<Chat messages={answer.ok ? await answer.json() : []} />);
