@@ -1,7 +1,8 @@
-//! Makes requests to ADK's API server from JSON lines, for the tests that talk to a real one.
+//! Builds requests to ADK's API server and reads its responses, one JSON line each. Used by `e2e/adk`.
 //!
-//! Each line is `{"app", "user", "call", "input"?, "state"?, "waiting"?, "body"?}`. `call` is the name of a method of
-//! [`AdkApi`], or `session` and `sessions`, which read an answer from `body`. The result is one line each.
+//! Each input line is `{"app", "user", "call", "input"?, "state"?, "waiting"?, "body"?}`. `call` is the name of a
+//! method of [`AdkApi`], or `session` or `sessions`, which read a response of the server from `body`. Each output line
+//! is a request `{"method", "path", "body"}`, the content of the response, or `{"error"}`.
 
 use std::io::{BufRead as _, stdin};
 
@@ -20,11 +21,11 @@ fn main() {
     for line in stdin().lock().lines() {
         let line = line.expect("standard input can be read");
         let line: Value = serde_json::from_str(&line).expect("each line is JSON");
-        println!("{}", answer(&line));
+        println!("{}", respond(&line));
     }
 }
 
-fn answer(line: &Value) -> Value {
+fn respond(line: &Value) -> Value {
     let text = |key: &str| line[key].as_str().unwrap_or_default();
     let api = AdkApi::new(text("app"), text("user"));
     let input = match &line["input"] {
@@ -43,37 +44,37 @@ fn answer(line: &Value) -> Value {
         "list_artifacts" => request(&api.list_artifacts(&input.thread)),
         "get_artifact" => request(&api.get_artifact(&input.thread, text("filename"), None)),
         "run" => {
-            let waiting: Vec<PendingCall> = line["waiting"]
+            let pending: Vec<PendingCall> = line["waiting"]
                 .as_array()
                 .into_iter()
                 .flatten()
-                .map(|waiting| PendingCall {
-                    id: waiting["id"].as_str().expect("what waits has an id").into(),
-                    native_id: waiting["native"].as_str().map(Into::into),
-                    name: waiting["name"].as_str().expect("what waits has a name").into(),
-                    arguments: Json::from(&waiting["arguments"]),
+                .map(|call| PendingCall {
+                    id: call["id"].as_str().expect("a pending call has an id").into(),
+                    native_id: call["native"].as_str().map(Into::into),
+                    name: call["name"].as_str().expect("a pending call has a name").into(),
+                    arguments: Json::from(&call["arguments"]),
                 })
                 .collect();
-            match api.run(&input, KnownSession { state: state.as_ref(), pending: &waiting }) {
+            match api.run(&input, KnownSession { state: state.as_ref(), pending: &pending }) {
                 Ok(run) => request(&run),
                 Err(error) => json!({"error": error.code(), "message": error.to_string()}),
             }
         }
         "session" => match read_session(text("body"), &mut Tally::default()) {
             Ok(stored) => {
-                let waiting = stored.interrupts.iter().filter_map(PendingCall::of_interrupt);
+                let pending = stored.interrupts.iter().filter_map(PendingCall::of_interrupt);
                 json!({
                     "thread": stored.thread.as_str(),
                     "messages": serde_json::from_str::<Value>(&ag_ui::messages_to_json(&stored.messages)).expect("it is JSON"),
                     "state": stored.state.to_value(),
                     "rawState": stored.raw_state.to_value(),
-                    "waiting": waiting.map(|waiting| {
+                    "waiting": pending.map(|call| {
                         let mut value = json!({
-                            "id": waiting.id.as_str(),
-                            "name": waiting.name,
-                            "arguments": waiting.arguments.to_value(),
+                            "id": call.id.as_str(),
+                            "name": call.name,
+                            "arguments": call.arguments.to_value(),
                         });
-                        if let Some(native) = &waiting.native_id {
+                        if let Some(native) = &call.native_id {
                             value["native"] = native.as_str().into();
                         }
                         value

@@ -1,13 +1,15 @@
-//! Answers questions about the AI SDK formats, for the comparison with the real packages in `e2e/ai-sdk`.
+//! Converts fixtures and requests with the AI SDK formats. Used by `e2e/ai-sdk`, which compares the results with the
+//! official packages.
 //!
-//! Reads one JSON object per line and answers each with one:
+//! Each input line is a JSON object, and so is its output line:
 //!
-//! * `{"convert": {"path", "format", "options"}}`: a fixture in every profile of `ai-sdk`, as AG-UI lines, and
-//!   folded into messages;
-//! * `{"request": "…"}`: the canonical request that a body stands for, or `{"error"}`;
+//! * `{"convert": {"path", "format", "options"}}`: a fixture in every profile of `ai-sdk`, as AG-UI lines, and folded
+//!   into messages;
+//! * `{"request": "…"}`: the canonical request of a body, or `{"error"}`;
 //! * `{"history": {"path", "format", "options", "version"}}`: the folded messages as `UIMessage[]`.
 //!
-//! One process per fixture and profile would spend nine tenths of its time on starting.
+//! One process handles all lines, because a process per fixture and profile would spend nine tenths of its time on its
+//! start.
 
 use std::{
     fs,
@@ -27,20 +29,20 @@ use serde_json::{Map, Value, json};
 fn main() -> io::Result<()> {
     let mut stdout = io::BufWriter::new(io::stdout().lock());
     for line in io::stdin().lock().lines() {
-        let question: Value = serde_json::from_str(&line?)?;
-        let answer = if let Some(body) = question["request"].as_str() {
-            request(body)
-        } else if question["convert"].is_object() {
-            convert(&question["convert"])
+        let request: Value = serde_json::from_str(&line?)?;
+        let response = if let Some(body) = request["request"].as_str() {
+            read_request(body)
+        } else if request["convert"].is_object() {
+            convert(&request["convert"])
         } else {
-            history(&question["history"])
+            history(&request["history"])
         };
-        writeln!(stdout, "{answer}")?;
+        writeln!(stdout, "{response}")?;
     }
     stdout.flush()
 }
 
-fn request(body: &str) -> Value {
+fn read_request(body: &str) -> Value {
     match ai_sdk::input::from_json(body, "thread", "run", &mut Tally::default()) {
         Err(error) => json!({"error": error.to_string()}),
         Ok(request) => {
@@ -57,8 +59,8 @@ fn request(body: &str) -> Value {
     }
 }
 
-fn convert(question: &Value) -> Value {
-    let (events, failure) = read(question);
+fn convert(fixture: &Value) -> Value {
+    let (events, failure) = read(fixture);
     let mut profiles = Map::new();
     for profile in ai_sdk::FORMAT.profiles {
         profiles.insert(profile.name.into(), write(&ai_sdk::FORMAT, profile.name, None, &events).into());
@@ -71,25 +73,25 @@ fn convert(question: &Value) -> Value {
     json!({"profiles": profiles, "lines": lines, "messages": messages, "failure": failure})
 }
 
-fn history(question: &Value) -> Value {
-    let (events, _) = read(question);
+fn history(fixture: &Value) -> Value {
+    let (events, _) = read(fixture);
     let mut fold = Fold::new();
     events.iter().for_each(|event| fold.apply(event));
     let interrupts = fold.interrupts().to_vec();
-    let version = u8::try_from(question["version"].as_u64().unwrap_or(5)).unwrap_or(5);
+    let version = u8::try_from(fixture["version"].as_u64().unwrap_or(5)).unwrap_or(5);
     let messages = ai_sdk::input::ui_messages(fold.messages(), &interrupts, version);
     serde_json::from_str(&messages).expect("our own JSON is valid")
 }
 
-/// The events of a fixture, and the error that ended them, if one did.
-fn read(question: &Value) -> (Vec<Event>, Option<String>) {
-    let path = question["path"].as_str().expect("a path");
-    let format = Format::find(question["format"].as_str().expect("a format")).expect("a known format");
-    let pairs = question["options"].as_array().map(Vec::as_slice).unwrap_or_default();
+/// The events of a fixture, and the error that ended it, if any.
+fn read(fixture: &Value) -> (Vec<Event>, Option<String>) {
+    let path = fixture["path"].as_str().expect("a path");
+    let format = Format::find(fixture["format"].as_str().expect("a format")).expect("a known format");
+    let pairs = fixture["options"].as_array().map(Vec::as_slice).unwrap_or_default();
     let options =
         Options::parse(pairs.iter().filter_map(Value::as_str), format.options).expect("known options");
     let bytes = fs::read(path).expect("a fixture can be read");
-    let framing = detect(&bytes, format.reads).expect("the framing can be told");
+    let framing = detect(&bytes, format.reads).expect("the framing can be detected");
     let options =
         SourceOptions { thread: "thread".into(), run: "run".into(), options, ..SourceOptions::default() };
     let mut source = GuardedSource::new(format, framing, &options).expect("the format has a reader");
@@ -111,5 +113,5 @@ fn write(format: &Format, profile: &str, framing: Option<Framing>, events: &[Eve
         out.finish_event(None);
     }
     writer.end(&mut out);
-    String::from_utf8(out.take().to_vec()).expect("the wire is UTF-8")
+    String::from_utf8(out.take().to_vec()).expect("the output is UTF-8")
 }

@@ -1,9 +1,11 @@
-//! Asks a real server something through an upstream and prints the events as AG-UI: a trial by hand.
+//! Sends one message to a real server through an upstream and prints the events as AG-UI lines. Used by hand.
 //!
-//! `cargo run -p agentwire-gateway --example ask -- langgraph http://127.0.0.1:2024 tools THREAD "weather"`
-//! `cargo run -p agentwire-gateway --example ask -- adk http://127.0.0.1:8000 demo THREAD "weather"`
+//! ```text
+//! cargo run -p agentwire-tools --bin ask -- langgraph http://127.0.0.1:2024 tools THREAD "weather"
+//! cargo run -p agentwire-tools --bin ask -- adk http://127.0.0.1:8000 demo THREAD "weather"
+//! ```
 //!
-//! `STOP_AFTER=5` stops the run after five events; `RESUME='{"id":…}'` answers the interrupts of that thread.
+//! `STOP_AFTER=5` stops the run after five events; `RESUME='{"id":…}'` answers the interrupts of the thread.
 
 use std::error::Error;
 

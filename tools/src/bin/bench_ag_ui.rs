@@ -1,15 +1,15 @@
-//! Reads and writes AG-UI and says what a text delta costs; `bench/ag-ui` runs it.
+//! Measures the cost of an AG-UI text delta in reader and writer. Used by `bench/ag-ui`.
 //!
 //! ```text
-//! cargo run --release -p agentwire-core --example bench_ag_ui FILE.sse [chain|reader|writer ROUNDS]
+//! cargo run --release -p agentwire-tools --bin bench_ag_ui FILE.sse [chain|reader|writer ROUNDS]
 //! ```
 //!
-//! Time is that of the processor where the system tells it, else that of the clock; the best of several rounds
-//! counts. Allocations are those of the last round, when every buffer has found its size: what remains is not
-//! the output buffer's.
+//! Times are CPU times where the system reports them, otherwise wall-clock times; the best of several rounds counts.
+//! Allocations are those of the last round, when every buffer has reached its size, so that the output buffer is not
+//! counted.
 //!
-//! With a part and a number it does that part so many times and prints how many deltas went through: a counter of
-//! instructions around two such calls tells what a delta costs, without what starting up costs.
+//! With a part and a number of rounds it repeats that part and prints the number of deltas. The difference between the
+//! instruction counts of two such calls is the cost of the deltas without the cost of the start.
 
 use std::{
     alloc::System,
@@ -31,11 +31,11 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const ROUNDS: usize = 7;
-/// What the command line reads at a time.
+/// The read size of the command line.
 const CHUNK: usize = 64 * 1024;
-/// How many events go into one write.
+/// The number of events per write.
 const BATCH: usize = 64;
-/// The message that a writer alone writes.
+/// The message id of the deltas in the measurement of the writer alone.
 const MESSAGE: &str = "message-1";
 
 fn main() {
@@ -43,7 +43,7 @@ fn main() {
     let file = arguments.next().expect("the first argument is a file of server-sent events");
     let bytes = fs::read(&file).expect("the file can be read");
     let events = read(&bytes);
-    // All of one message, so that a writer alone has nothing else to do.
+    // All deltas in one message, so that the writer alone opens and closes none.
     let deltas: Vec<_> = events
         .iter()
         .filter_map(|event| match &event.body {
@@ -62,18 +62,18 @@ fn main() {
     }
 }
 
-/// Prints what each part costs.
+/// Prints the cost of each part.
 fn table(bytes: &[u8], events: &[Event], deltas: &[Event]) {
     println!("{} events, {} text deltas, {} bytes", events.len(), deltas.len(), bytes.len());
     println!("{:<30}{:>10}{:>20}", "", "µs/delta", "allocations/delta");
     let per_delta = |name: &str, work: &mut dyn FnMut()| {
         let (mut best, mut allocations) = (Duration::MAX, 0);
         for _ in 0..ROUNDS {
-            let begun = now();
+            let started = now();
             let region = Region::new(ALLOCATOR);
             work();
             let change = region.change();
-            best = best.min(now().saturating_sub(begun));
+            best = best.min(now().saturating_sub(started));
             allocations = change.allocations + change.reallocations;
         }
         let micros = best.as_secs_f64() * 1e6 / deltas.len() as f64;
@@ -85,13 +85,13 @@ fn table(bytes: &[u8], events: &[Event], deltas: &[Event]) {
     }
     per_delta("reader alone", &mut || drop(black_box(read(bytes))));
     for target in ["ag-ui@1", "ag-ui@chunks", "ag-ui@0", "ag-ui-proto@1"] {
-        // Writer and buffer are made before the clock starts, as a server's are.
+        // Writer and buffer are created before the measurement, as in a server.
         let mut output = Output::new(target);
         per_delta(&format!("writer alone, {target}"), &mut || output.write(deltas));
     }
 }
 
-/// Does one part over and over.
+/// Repeats one part.
 fn repeat(part: &str, rounds: usize, bytes: &[u8], deltas: &[Event]) {
     let mut output = Output::new("ag-ui@1");
     for _ in 0..rounds {
@@ -104,7 +104,7 @@ fn repeat(part: &str, rounds: usize, bytes: &[u8], deltas: &[Event]) {
     }
 }
 
-/// A writer with the buffer it writes into.
+/// A writer and its output buffer.
 struct Output {
     writer: Box<dyn Writer>,
     frames: Frames,
@@ -177,7 +177,7 @@ fn convert(bytes: &[u8], target: &str) {
     });
 }
 
-/// The time that this thread has had a processor, where Linux says it.
+/// The CPU time of this thread, or the wall-clock time where the system does not report it.
 fn now() -> Duration {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     let spent = fs::read_to_string("/proc/thread-self/schedstat");

@@ -1,12 +1,11 @@
-//! Measures the AI SDK writers, and LangGraph → AI SDK, for `bench/ai-sdk`.
+//! Measures the AI SDK writers, and LangGraph → AI SDK. Used by `bench/ai-sdk`.
 //!
 //! ```text
-//! cargo run --release -p agentwire-core --example bench_ai_sdk RECORDING
+//! cargo run --release -p agentwire-tools --bin bench_ai_sdk RECORDING
 //! ```
 //!
-//! Prints one JSON object: nanoseconds of processor time per text delta of each writer, and per event of the
-//! recording (parsing, reading, guarding, writing). The best of several rounds counts, because the others were
-//! disturbed.
+//! Prints one JSON object: nanoseconds of CPU time per text delta of each writer, and per event of the recording
+//! (parsing, reading, guarding, writing). The best of several rounds counts, because it is the least disturbed one.
 
 use std::{env, fs, hint::black_box};
 
@@ -20,10 +19,10 @@ use agentwire_core::{
 use serde_json::{Map, Value, json};
 
 const ROUNDS: usize = 7;
-/// The system counts a running thread's time in ticks of up to 4 ms, and the best of several rounds would pick the
-/// one that was counted short. A round must therefore last a hundred ticks.
+/// The minimum duration of a round in nanoseconds. The system counts CPU time in ticks of up to 4 ms, and the best of
+/// several rounds would be one whose last tick was not counted; a round therefore lasts a hundred ticks.
 const ROUND: f64 = 400e6;
-/// How much is done between two looks at the clock.
+/// The number of deltas between two readings of the clock.
 const DELTAS: usize = 200_000;
 
 fn main() {
@@ -43,13 +42,13 @@ fn best(mut round: impl FnMut() -> f64) -> f64 {
     (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
-/// Repeats `work`, which says how much it did, until a round is over; nanoseconds per piece of work.
+/// Repeats `work`, which returns its number of items, until the round is over. Returns nanoseconds per item.
 fn round(mut work: impl FnMut() -> usize) -> f64 {
-    let before = processor_time();
+    let before = cpu_time();
     let mut done = 0;
     loop {
         done += work();
-        let spent = processor_time() - before;
+        let spent = cpu_time() - before;
         if spent >= ROUND {
             return spent / done as f64;
         }
@@ -76,7 +75,7 @@ fn writer(profile: &str) -> f64 {
         for index in 0..DELTAS {
             black_box(writer.write(black_box(&deltas[index % deltas.len()]), &mut out));
             out.finish_event(None);
-            // One flush per few events, as a busy server does it.
+            // One flush per 32 events, as in a busy server.
             if index % 32 == 0 {
                 out.drain(|bytes| black_box(bytes).len());
             }
@@ -104,8 +103,9 @@ fn langgraph(bytes: &[u8], events: usize) -> f64 {
     })
 }
 
-/// Nanoseconds that the processor has spent on this thread.
-fn processor_time() -> f64 {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells the time of a thread");
+/// The CPU time of this thread in nanoseconds.
+fn cpu_time() -> f64 {
+    let text =
+        fs::read_to_string("/proc/thread-self/schedstat").expect("Linux reports the CPU time of a thread");
     text.split_whitespace().next().and_then(|text| text.parse().ok()).expect("a number")
 }

@@ -1,11 +1,11 @@
-//! Decodes the same server-sent events with agentwire and with `sse-stream`, side by side.
+//! Measures the SSE decoder and `sse-stream` on the same bytes. Used by `bench/framing` and `bench/ag-ui`.
 //!
 //! ```text
-//! cargo run --release -p agentwire-core --example bench_framing [PART OF A NAME]
+//! cargo run --release -p agentwire-tools --bin bench_framing [PART OF A NAME]
 //! ```
 //!
-//! The two take turns, and the best of several rounds counts, so that a busy machine disturbs both alike. Time
-//! is that of the processor where the system tells it, else that of the clock.
+//! The two decoders take turns and the best of several rounds counts, so that a busy machine disturbs both alike.
+//! Times are CPU times where the system reports them, otherwise wall-clock times.
 
 use std::{
     convert::Infallible,
@@ -20,13 +20,13 @@ use agentwire_core::framing::{DEFAULT_MAX_FRAME, SseDecoder};
 use futures_util::{Stream, stream, task::noop_waker_ref};
 use sse_stream::SseByteStream;
 
-/// A few times what fits into the caches near the processor.
+/// The size of the stream: a few times the size of the CPU caches.
 const STREAM: usize = 8 * 1024 * 1024;
 const CHUNKS: [usize; 3] = [64, 1400, 16384];
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(300);
 
-/// Decodes the chunks; says how many frames there were and how many bytes of payload.
+/// Decodes the chunks; returns the number of frames and of payload bytes.
 type Decode = fn(&[&[u8]]) -> (usize, usize);
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
         let stream = event.repeat(STREAM / event.len());
         for size in CHUNKS {
             let chunks: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
-            assert_eq!(agentwire(&chunks), sse_stream(&chunks), "both must find the same");
+            assert_eq!(agentwire(&chunks), sse_stream(&chunks), "both must find the same frames");
             let (mut ours, mut theirs) = (0.0_f64, 0.0_f64);
             for _ in 0..ROUNDS {
                 ours = ours.max(rate(agentwire, &chunks, stream.len()));
@@ -60,7 +60,7 @@ fn main() {
     }
 }
 
-/// An AG-UI event of about `length` bytes, with its blank line.
+/// An AG-UI event of about `length` bytes, including its blank line.
 fn event(text: &str, length: usize, fields: &str) -> String {
     let head = r#"data: {"type":"TEXT_MESSAGE_CONTENT","messageId":"0199-a1b2","delta":""#;
     let room = length.saturating_sub(head.len() + fields.len() + 4);
@@ -77,22 +77,22 @@ fn event(text: &str, length: usize, fields: &str) -> String {
 
 /// Megabytes per second.
 fn rate(decode: Decode, chunks: &[&[u8]], bytes: usize) -> f64 {
-    let began = Instant::now();
-    let before = processor_time();
+    let started = Instant::now();
+    let before = cpu_time();
     let mut times = 0;
-    while began.elapsed() < ROUND {
+    while started.elapsed() < ROUND {
         black_box(decode(black_box(chunks)));
         times += 1;
     }
-    let spent = match (before, processor_time()) {
+    let spent = match (before, cpu_time()) {
         (Some(before), Some(after)) => after.saturating_sub(before),
-        _ => began.elapsed(),
+        _ => started.elapsed(),
     };
     (bytes * times) as f64 / spent.as_secs_f64() / 1e6
 }
 
-/// What the processor has spent on this thread.
-fn processor_time() -> Option<Duration> {
+/// The CPU time of this thread.
+fn cpu_time() -> Option<Duration> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }

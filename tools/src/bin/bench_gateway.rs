@@ -1,12 +1,13 @@
-//! The other processes of `bench/gateway`: an agent that streams, a proxy that only copies bytes, and the load.
+//! The other processes of a gateway benchmark: a streaming agent, a proxy that only copies bytes, and the load. Used
+//! by `bench/gateway`.
 //!
 //! ```text
-//! bench_gateway agent                      an AG-UI server: prints its port
-//! bench_gateway floor PORT                 copies bytes to and from PORT: prints its own port
+//! bench_gateway agent                      an AG-UI server; prints its port
+//! bench_gateway floor PORT                 copies bytes to and from PORT; prints its own port
 //! bench_gateway load PORT RUNS RATE SECS   RUNS runs at RATE events a second each; RATE 0: SECS × 1,000 events each,
-//!                                          as fast as they are taken
-//! bench_gateway idle PORT READERS PID      READERS who follow runs that say nothing; the memory of PID
-//! bench_gateway storm PORT READERS         READERS who come back at once
+//!                                          as fast as possible
+//! bench_gateway idle PORT READERS PID      READERS readers of runs without new events; prints the memory of PID
+//! bench_gateway storm PORT READERS         READERS readers that reconnect at once
 //! ```
 
 use std::{
@@ -53,7 +54,7 @@ async fn listen() -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// Reads a request's head and body; the words of the last message say what to do.
+/// Reads a request and returns its body. The last message in it is the command for [`agent`].
 async fn read_request(stream: &mut BufReader<TcpStream>) -> Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -66,7 +67,7 @@ async fn read_request(stream: &mut BufReader<TcpStream>) -> Result<String> {
     Ok(String::from_utf8(body)?)
 }
 
-/// An agent: `play RATE SECS` streams text, `idle` says hello and then nothing.
+/// An agent: `play RATE SECS` streams text, any other message starts a run that stays open without text.
 async fn agent() -> Result<()> {
     let listener = listen().await?;
     loop {
@@ -109,7 +110,7 @@ async fn play(mut stream: TcpStream, rate: Option<u64>, seconds: u64) -> Result<
         }
     }
     let pause = Duration::from_micros(1_000_000 / rate.max(1));
-    // Runs do not all speak in the same moment.
+    // Staggered, so that the runs do not all emit at the same moment.
     let jitter = micros() % u64::try_from(pause.as_micros())?.max(1);
     let mut tick = tokio::time::interval_at(Instant::now() + Duration::from_micros(jitter), pause);
     for _ in 0..rate * seconds {
@@ -126,7 +127,7 @@ async fn play(mut stream: TcpStream, rate: Option<u64>, seconds: u64) -> Result<
     Ok(())
 }
 
-/// What a proxy cannot be cheaper than: two copies of every byte.
+/// A proxy that only copies bytes, twice each: the lower bound of the cost of any proxy.
 async fn floor(port: u16) -> Result<()> {
     let listener = listen().await?;
     loop {
@@ -166,42 +167,42 @@ struct Counts {
 
 async fn load(port: u16, runs: u64, rate: u64, seconds: u64) -> Result<()> {
     let counts = Arc::new(Counts::default());
-    let began = Instant::now();
+    let started = Instant::now();
     let salt = micros();
     let mut tasks = Vec::new();
     for run in 0..runs {
         let counts = counts.clone();
         tasks.push(tokio::spawn(async move {
-            // Spread over two seconds, as people come.
+            // The starts are spread over two seconds.
             tokio::time::sleep(Duration::from_micros(2_000_000 * run / runs.max(1))).await;
             let text = post(&format!("{salt}-{run}"), &format!("play {rate} {seconds}"));
-            let mut late = Vec::new();
-            if read_run(port, &text, &counts, &mut late).await.is_err() {
+            let mut latencies = Vec::new();
+            if read_run(port, &text, &counts, &mut latencies).await.is_err() {
                 counts.failed.fetch_add(1, Ordering::Relaxed);
             }
-            late
+            latencies
         }));
     }
-    let mut late: Vec<u64> = Vec::new();
+    let mut latencies: Vec<u64> = Vec::new();
     for task in tasks {
-        late.extend(task.await?);
+        latencies.extend(task.await?);
     }
-    late.sort_unstable();
-    let at = |share: f64| late.get((late.len() as f64 * share) as usize).copied().unwrap_or(0);
+    latencies.sort_unstable();
+    let at = |share: f64| latencies.get((latencies.len() as f64 * share) as usize).copied().unwrap_or(0);
     println!(
         "{{\"events\":{},\"ended\":{},\"failed\":{},\"seconds\":{:.1},\"p50_us\":{},\"p99_us\":{}}}",
         counts.events.load(Ordering::Relaxed),
         counts.ended.load(Ordering::Relaxed),
         counts.failed.load(Ordering::Relaxed),
-        began.elapsed().as_secs_f64(),
+        started.elapsed().as_secs_f64(),
         at(0.5),
         at(0.99)
     );
     Ok(())
 }
 
-/// Reads a run to its end, counts its events and notes how late each was.
-async fn read_run(port: u16, text: &str, counts: &Counts, late: &mut Vec<u64>) -> Result<()> {
+/// Reads a run to its end, counts its events and collects their latencies in microseconds.
+async fn read_run(port: u16, text: &str, counts: &Counts, latencies: &mut Vec<u64>) -> Result<()> {
     let mut stream = request(port, text).await?;
     let mut buffer = vec![0; 16 << 10];
     let mut kept = 0;
@@ -224,7 +225,7 @@ async fn read_run(port: u16, text: &str, counts: &Counts, late: &mut Vec<u64>) -
             if let Some(at) = line.iter().position(|byte| *byte == b'@') {
                 let digits = line[at + 1..].iter().take_while(|byte| byte.is_ascii_digit());
                 let sent = digits.fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
-                late.push(now.saturating_sub(sent));
+                latencies.push(now.saturating_sub(sent));
             }
         }
         buffer.copy_within(lines..end, 0);
@@ -242,17 +243,17 @@ fn follow(run: &str, after: &str) -> String {
     format!("GET /runs/{run}/stream{after} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
 }
 
-/// Waits until a stream has said so much, and keeps it open.
+/// Opens a stream and reads it until it contains `until`.
 async fn attach(port: u16, text: &str, until: &[u8]) -> Result<TcpStream> {
     let mut stream = request(port, text).await?;
-    let mut said = Vec::new();
+    let mut received = Vec::new();
     let mut buffer = [0; 2048];
-    while !said.windows(until.len()).any(|window| window == until) {
+    while !received.windows(until.len()).any(|window| window == until) {
         let count = stream.read(&mut buffer).await?;
         if count == 0 {
-            return Err(String::from_utf8_lossy(&said).into());
+            return Err(String::from_utf8_lossy(&received).into());
         }
-        said.extend_from_slice(&buffer[..count]);
+        received.extend_from_slice(&buffer[..count]);
     }
     Ok(stream)
 }
@@ -307,8 +308,8 @@ async fn storm(port: u16, readers: u64) -> Result<()> {
     let (salt, _first) = start_idle(port).await?;
     let open = attach_many(port, salt, readers, false).await?;
     drop(open);
-    let began = Instant::now();
+    let started = Instant::now();
     let _open = attach_many(port, salt, readers, true).await?;
-    println!("{{\"readers\":{readers},\"seconds\":{:.2}}}", began.elapsed().as_secs_f64());
+    println!("{{\"readers\":{readers},\"seconds\":{:.2}}}", started.elapsed().as_secs_f64());
     Ok(())
 }

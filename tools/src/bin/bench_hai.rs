@@ -1,12 +1,12 @@
-//! Measures the HAI writers and the reader, for `bench/hai`.
+//! Measures the HAI writers and readers. Used by `bench/hai`.
 //!
 //! ```text
-//! cargo run --release -p agentwire-core --example bench_hai
+//! cargo run --release -p agentwire-tools --bin bench_hai
 //! ```
 //!
-//! Prints one JSON object: nanoseconds of processor time per text delta, for each profile, with the AG-UI writer
-//! beside them. The reader's figure is that of the whole way in: bytes, frames, events, guard. The best of several
-//! rounds counts, because the others were disturbed.
+//! Prints one JSON object: nanoseconds of CPU time per text delta for each profile, with AG-UI for comparison. The
+//! figure of a reader includes framing and guard. The best of several rounds counts, because it is the least disturbed
+//! one.
 
 use std::{fs, hint::black_box};
 
@@ -19,12 +19,12 @@ use agentwire_core::{
 use serde_json::{Map, json};
 
 const ROUNDS: usize = 5;
-/// The system counts a running thread's time in ticks of up to 4 ms, and the best of several rounds would pick the
-/// one that was counted short. A round must therefore last dozens of ticks.
+/// The minimum duration of a round in nanoseconds. The system counts CPU time in ticks of up to 4 ms, and the best of
+/// several rounds would be one whose last tick was not counted; a round therefore lasts dozens of ticks.
 const ROUND: f64 = 200e6;
-/// How much is done between two looks at the clock.
+/// The number of deltas between two readings of the clock.
 const DELTAS: usize = 200_000;
-/// How many deltas a stream has that is read. A long answer has some thousands.
+/// The number of deltas in the stream of the reader. A long message has some thousands.
 const READ: usize = 20_000;
 const WORDS: [&str; 10] =
     ["Hello", " there", ", this", " is", " \"quoted\"", " text", ".\n", " Und", " so", " wörter"];
@@ -34,7 +34,7 @@ fn main() {
     let mut readers = Map::new();
     for name in ["hai", "hai-proto", "ag-ui"] {
         let format = Format::find(name).expect("the format is built in");
-        // One AG-UI profile is enough to compare with.
+        // One AG-UI profile is enough for the comparison.
         let profiles = if name == "ag-ui" { &format.profiles[..1] } else { format.profiles };
         for profile in profiles {
             let key = format!("{name}@{}", profile.name);
@@ -50,20 +50,20 @@ fn best(mut round: impl FnMut() -> f64) -> f64 {
     (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
-/// Repeats `work`, which says how much it did, until a round is over; nanoseconds per piece of work.
+/// Repeats `work`, which returns its number of items, until the round is over. Returns nanoseconds per item.
 fn round(mut work: impl FnMut() -> usize) -> f64 {
-    let before = processor_time();
+    let before = cpu_time();
     let mut done = 0;
     loop {
         done += work();
-        let spent = processor_time() - before;
+        let spent = cpu_time() - before;
         if spent >= ROUND {
             return spent / done as f64;
         }
     }
 }
 
-/// The start of a run and of its message, and ten deltas with times, as a live source gives them.
+/// The start of a run and of its message, and ten deltas, with timestamps as in a live stream.
 fn events() -> (Vec<Event>, Vec<Event>) {
     let message: MessageId = "run--7f1d1a52-8f0b-4a0e-9a55-0c5d5f0b7a11".into();
     let timed = |body| {
@@ -92,7 +92,7 @@ fn writer(format: &Format, profile: &'static Profile) -> f64 {
         for index in 0..DELTAS {
             black_box(writer.write(black_box(&deltas[index % deltas.len()]), &mut out));
             out.finish_event(None);
-            // One flush per few events, as a busy server does it.
+            // One flush per 32 events, as in a busy server.
             if index % 32 == 0 {
                 out.drain(|bytes| black_box(bytes).len());
             }
@@ -101,7 +101,7 @@ fn writer(format: &Format, profile: &'static Profile) -> f64 {
     })
 }
 
-/// A long answer as bytes.
+/// A long message as bytes.
 fn stream(format: &Format, profile: &'static Profile) -> Vec<u8> {
     let options = Options::default();
     let setup = Setup { thread: "t".into(), run: "r".into(), options: &options };
@@ -130,8 +130,9 @@ fn reader(format: &'static Format, framing: Framing, bytes: &[u8]) -> f64 {
     })
 }
 
-/// Nanoseconds that the processor has spent on this thread.
-fn processor_time() -> f64 {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells the time of a thread");
+/// The CPU time of this thread in nanoseconds.
+fn cpu_time() -> f64 {
+    let text =
+        fs::read_to_string("/proc/thread-self/schedstat").expect("Linux reports the CPU time of a thread");
     text.split_whitespace().next().and_then(|text| text.parse().ok()).expect("a number")
 }

@@ -1,7 +1,7 @@
-//! Measures `patch::diff` and `patch::apply` beside the crate `json-patch`, in one run.
+//! Measures `patch::diff` and `patch::apply` and those of the crate `json-patch`. Used by `bench/patch`.
 //!
 //! ```text
-//! cargo run --release -p agentwire-core --example bench_patch
+//! cargo run --release -p agentwire-tools --bin bench_patch
 //! ```
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 use agentwire_core::patch::{Limits, Patch, apply, diff};
 use serde_json::{Value, json};
 
-/// How long each measurement runs; the best of its rounds counts, as it is the least disturbed.
+/// The duration of each measurement. The best of its rounds counts, because it is the least disturbed one.
 const TIME_PER_MEASUREMENT: Duration = Duration::from_millis(500);
 
 fn main() {
@@ -28,7 +28,7 @@ fn main() {
         let ours = diff(&state, to);
         let theirs = json_patch::diff(&state, to);
         println!("\n{name}");
-        println!("  agentwire   {} operations, {} bytes", ours.0.len(), written(&ours).len());
+        println!("  agentwire   {} operations, {} bytes", ours.0.len(), to_json(&ours).len());
         println!("  json-patch  {} operations, {} bytes", theirs.0.len(), theirs.to_string().len());
         measure("diff, agentwire", || diff(black_box(&state), black_box(to)));
         measure("diff, json-patch", || json_patch::diff(black_box(&state), black_box(to)));
@@ -64,7 +64,7 @@ fn main() {
     }
 }
 
-/// A state such as agents keep.
+/// A state with `count` items, as an agent keeps it.
 fn state(count: usize) -> Value {
     let todo =
         |at| json!({"id": format!("todo-{at}"), "title": format!("Look at report {at}"), "done": false});
@@ -76,7 +76,7 @@ fn state(count: usize) -> Value {
     })
 }
 
-fn written(patch: &Patch) -> String {
+fn to_json(patch: &Patch) -> String {
     let operations: Vec<String> = patch
         .0
         .iter()

@@ -1,7 +1,7 @@
-//! Benchmark of appends: events per second and CPU time per event.
+//! Measures the appends of a store: events per second and CPU time per event. Used by `bench/store`.
 //!
 //! ```text
-//! cargo run --release -p agentwire-store --example bench_store [FOLDER [FILTER]]
+//! cargo run --release -p agentwire-tools --bin bench_store [FOLDER [FILTER]]
 //! ```
 //!
 //! Every run appends one to four events of 180 bytes per call, as a gateway does that flushes the events of an upstream.

@@ -1,9 +1,9 @@
-//! Folds AG-UI streams, for the comparison with what the official client holds in `e2e/ag-ui`.
+//! Folds, compacts and joins AG-UI streams. Used by `e2e/ag-ui` and `e2e/hai`, which compare the results with the
+//! official client.
 //!
-//! Reads JSON lines `{"name", "stream"}` on stdin, where `stream` is the text of an SSE body, and answers each
-//! with `{"name", "messages", "state", "interrupts", "pending", "compacted", "joins"}`: what a client holds in
-//! the end, the stream as it would be stored, and the stream as a reader sees it who comes in after the first,
-//! a middle and the last event.
+//! Each input line is `{"name", "stream"}`, where `stream` is the text of an SSE body. Each output line is `{"name",
+//! "messages", "state", "interrupts", "pending", "compacted", "joins"}`: the messages and state at the end, the
+//! compacted stream, and the stream of a reader that joins after the first, a middle and the last event.
 
 use std::io::{self, BufRead, Write};
 
@@ -24,20 +24,20 @@ fn main() -> io::Result<()> {
         events.iter().for_each(|event| fold.apply(event));
         let interrupts: Vec<_> = fold.interrupts().iter().map(|interrupt| interrupt.id.as_str()).collect();
         let pending: Vec<_> = fold.pending_tool_calls().iter().map(|call| call.to_string()).collect();
-        let places = [1, events.len() / 2, events.len().saturating_sub(1)];
-        let joins: Vec<_> = places.iter().map(|place| write(&joined(&events, *place))).collect();
-        let mut answer = json!({
+        let positions = [1, events.len() / 2, events.len().saturating_sub(1)];
+        let joins: Vec<_> = positions.iter().map(|position| write(&joined(&events, *position))).collect();
+        let mut response = json!({
             "name": line["name"], "interrupts": interrupts, "pending": pending,
             "compacted": write(&compact(&events)), "joins": joins,
         });
-        answer["messages"] = serde_json::from_str(&ag_ui::messages_to_json(fold.messages()))?;
-        answer["state"] = fold.state().clone();
-        writeln!(stdout, "{answer}")?;
+        response["messages"] = serde_json::from_str(&ag_ui::messages_to_json(fold.messages()))?;
+        response["state"] = fold.state().clone();
+        writeln!(stdout, "{response}")?;
     }
     stdout.flush()
 }
 
-/// The events of a stream, without what the official client would not understand.
+/// The events of a stream up to the first frame that the official client refuses.
 fn read(stream: &[u8]) -> Vec<Event> {
     let format = Format::find("ag-ui").expect("the format is built in");
     let options = Options::parse(["old_shapes=refuse"], format.options).expect("the option is known");
@@ -56,9 +56,9 @@ fn read(stream: &[u8]) -> Vec<Event> {
     events
 }
 
-/// What a reader sees who comes in after `place` events.
-fn joined(events: &[Event], place: usize) -> Vec<Event> {
-    let (seen, rest) = events.split_at(place.min(events.len()));
+/// The events for a reader that joins after `position` events.
+fn joined(events: &[Event], position: usize) -> Vec<Event> {
+    let (seen, rest) = events.split_at(position.min(events.len()));
     let mut join = Join::new(Fold::new());
     seen.iter().for_each(|event| join.apply(event));
     let mut out = join.prelude();

@@ -1,9 +1,9 @@
-//! Runs the fuzz targets for a short while on the stable toolchain.
+//! Runs the fuzz targets for a short time on the stable toolchain. Used by `scripts/fuzz-smoke`.
 //!
-//! Without coverage to guide it, it starts from the fixtures and damages them: bytes, words and lines are
-//! changed, cut, doubled and mixed. Everything follows from a fixed seed. `FUZZ_SECONDS` says for how long
-//! (20), `FUZZ_TARGET` which target alone, `FUZZ_SEED` from where. An input that breaks a property is kept in
-//! `target/fuzz/`; give its path as an argument, with `FUZZ_TARGET`, to run it again.
+//! Without coverage feedback, it mutates the fixtures: bytes, words and lines are changed, cut, duplicated and mixed.
+//! All inputs follow from a seed. `FUZZ_SECONDS` sets the duration (20), `FUZZ_TARGET` selects one target, `FUZZ_SEED`
+//! sets the seed. An input that violates a property is saved in `target/fuzz/`; to run it again, pass its path as an
+//! argument and set `FUZZ_TARGET`.
 
 #[path = "../../../fuzz/src/lib.rs"]
 #[allow(unreachable_pub, reason = "the module is the library of another crate")]
@@ -29,7 +29,7 @@ use agentwire_core::{
 /// The longest input: long enough for several frames of every format, short enough for many runs.
 const LONGEST: usize = 4 * 1024;
 
-/// A small generator of pseudo-random numbers (xorshift64*).
+/// A small pseudo-random number generator (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -49,7 +49,7 @@ impl Random {
     }
 }
 
-/// What a target does with an input.
+/// The function that runs one input.
 type Body = dyn Fn(&[u8]);
 
 struct Target {
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     let seconds = number("FUZZ_SECONDS", 20);
     let mut random = Random(number("FUZZ_SEED", 0x5eed).max(1));
     let end = Instant::now() + Duration::from_secs(seconds);
-    // What a property says is printed below, once; the hook would print it for every run.
+    // The message of a violated property is printed by `report`; the hook would print it for every run.
     panic::set_hook(Box::new(|_| {}));
     while Instant::now() < end {
         for target in &mut targets {
@@ -101,18 +101,18 @@ fn number(variable: &str, default: u64) -> u64 {
     env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Keeps an input that broke a property and says why.
+/// Saves an input that violates a property and prints the reason.
 fn report(name: &str, input: &[u8], reason: &(dyn std::any::Any + Send)) {
     let text = reason.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| reason.downcast_ref::<&str>().copied()).unwrap_or("a panic without words");
+    let text = text.or_else(|| reason.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message");
     let mut hasher = DefaultHasher::new();
     input.hash(&mut hasher);
     let folder = root().join("target/fuzz");
     let file = folder.join(format!("{name}-{:016x}", hasher.finish()));
-    let kept = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, input));
+    let saved = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, input));
     let shown: String = text.chars().take(2000).collect();
     println!("{name}: {shown}");
-    match kept {
+    match saved {
         Ok(()) => println!("  input kept in {}", file.display()),
         Err(error) => println!("  the input could not be kept: {error}"),
     }
@@ -122,7 +122,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Every target with the fixtures it starts from.
+/// Every target with its seeds, which are made from the fixtures.
 fn targets() -> Vec<Target> {
     let formats = root().join("crates/agentwire-core/src/format");
     let own = files(&root().join("e2e/fixtures"));
@@ -162,14 +162,14 @@ fn targets() -> Vec<Target> {
     list
 }
 
-/// An input with the two bytes in front that steer a target.
+/// A seed with the two prefix bytes that parametrize a target.
 fn steered(mut seed: Vec<u8>) -> Vec<u8> {
     seed.truncate(LONGEST);
     seed.splice(0..0, [0, 16]);
     seed
 }
 
-/// What lies in a folder and those inside it, without expectations and descriptions.
+/// The files of a folder and its subfolders, without expectations and descriptions.
 fn files(folder: &Path) -> Vec<Vec<u8>> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -193,7 +193,7 @@ fn converted(from: &str, to: &Format, bytes: &[u8]) -> Option<Vec<u8>> {
     let options = Options::default();
     let setup = Setup { thread: "thread".into(), run: "run".into(), options: &options };
     let mut converter = Converter::new(source, to, to.profile("")?, None, &setup)?;
-    // A fixture may be broken on purpose; what came of it is a seed all the same.
+    // A fixture may be malformed on purpose; the output up to there is a seed too.
     let _ = converter.push(bytes);
     let _ = converter.end(&StreamEnd::Closed);
     Some(converter.output().take().to_vec())
@@ -227,7 +227,7 @@ fn texts(name: &str) -> Vec<Vec<u8>> {
     inputs.iter().map(|input| input.as_bytes().to_vec()).collect()
 }
 
-/// Words that mean something to one decoder or another.
+/// Byte sequences with a meaning to at least one decoder.
 const WORDS: &[&[u8]] = &[
     b"\n",
     b"\r",
@@ -271,7 +271,7 @@ const WORDS: &[&[u8]] = &[
     b"[DONE]",
 ];
 
-/// A new input: a damaged seed, two of them mixed, or noise.
+/// A new input: a mutated seed, a mix of two seeds, or random bytes.
 fn mutate(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut input = match random.below(20) {
         0 => (0..random.below(200)).map(|_| random.next() as u8).collect(),

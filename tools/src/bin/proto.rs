@@ -1,8 +1,8 @@
-//! Encodes and decodes single AG-UI events and requests as protobuf, for the comparison with the official
-//! encoder in `e2e/ag-ui`.
+//! Encodes and decodes AG-UI events and requests as protobuf. Used by `e2e/ag-ui`, which compares the results with the
+//! official encoder.
 //!
-//! Reads JSON lines on stdin and answers each with one: `{"event": …}` and `{"input": …}` give `{"hex"}`,
-//! `{"eventHex"}` and `{"inputHex"}` give `{"json"}`. What is refused gives `{"error"}`.
+//! Input lines are JSON: `{"event": …}` and `{"input": …}` give `{"hex"}`, `{"eventHex"}` and `{"inputHex"}` give
+//! `{"json"}`. Invalid values give `{"error"}`.
 
 use std::io::{self, BufRead, Write};
 
@@ -10,7 +10,7 @@ use agentwire_core::{Tally, format::ag_ui, json::ReadError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Raw values, so that no number passes through a parser of ours before it reaches the one under test.
+/// One input line. Values are raw, so that no number passes through another parser before the one under test.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Request<'a> {
@@ -27,15 +27,15 @@ fn main() -> io::Result<()> {
     for line in io::stdin().lock().lines() {
         let line = line?;
         let request: Request<'_> = serde_json::from_str(&line)?;
-        match answer(&request) {
-            Ok(answer) => writeln!(stdout, "{answer}")?,
+        match respond(&request) {
+            Ok(response) => writeln!(stdout, "{response}")?,
             Err(error) => writeln!(stdout, "{}", serde_json::json!({"error": error.to_string()}))?,
         }
     }
     stdout.flush()
 }
 
-fn answer(request: &Request<'_>) -> Result<String, ReadError> {
+fn respond(request: &Request<'_>) -> Result<String, ReadError> {
     let mut tally = Tally::default();
     let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
     if let Some(event) = request.event {

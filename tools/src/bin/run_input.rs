@@ -1,7 +1,7 @@
-//! Reads and writes AG-UI requests, for the comparison with the official client in `e2e/ag-ui`.
+//! Reads and writes AG-UI requests. Used by `e2e/ag-ui`, which compares the results with the official client.
 //!
-//! Reads one RunAgentInput per line and answers each with `{"json"}`, the request as this implementation
-//! writes it, or `{"error"}`.
+//! Each input line is a RunAgentInput. Each output line is `{"json"}`, the request after reading and writing, or
+//! `{"error"}`.
 
 use std::io::{self, BufRead, Write};
 
@@ -11,11 +11,11 @@ use serde_json::json;
 fn main() -> io::Result<()> {
     let mut stdout = io::BufWriter::new(io::stdout().lock());
     for line in io::stdin().lock().lines() {
-        let answer = match input::from_json(&line?, &mut Tally::default()) {
+        let response = match input::from_json(&line?, &mut Tally::default()) {
             Ok(input) => format!(r#"{{"json":{}}}"#, input::to_json(&input)),
             Err(error) => json!({"error": error.to_string()}).to_string(),
         };
-        writeln!(stdout, "{answer}")?;
+        writeln!(stdout, "{response}")?;
     }
     stdout.flush()
 }

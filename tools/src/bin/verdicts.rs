@@ -1,9 +1,9 @@
-//! Judges many AG-UI streams in one process, for the comparison with the official client in `e2e/ag-ui`.
+//! Checks and converts AG-UI streams. Used by `e2e/ag-ui`, which compares the results with the official client.
 //!
-//! Reads JSON lines `{"name", "stream"}` on stdin, where `stream` is the text of an SSE body, and answers each
-//! with `{"name", "violations": [{"rule", "client"}], "malformed", "outputs": {"ag-ui@1", …}}`: what `agentwire
-//! check` would say, and what `agentwire convert` would write, in hex where it is binary. One process per
-//! stream would spend nine tenths of its time on starting.
+//! Each input line is `{"name", "stream"}`, where `stream` is the text of an SSE body. Each output line is `{"name",
+//! "violations": [{"rule", "client"}], "malformed", "outputs": {"ag-ui@1", …}}`: the findings of `agentwire check`,
+//! and the output of `agentwire convert` in each profile, in hex where it is binary. One process handles all lines,
+//! because a process per stream would spend nine tenths of its time on its start.
 
 use std::io::{self, BufRead, Write};
 
@@ -17,7 +17,7 @@ use agentwire_core::{
 };
 use serde_json::{Map, Value, json};
 
-/// What the streams are converted to.
+/// The profiles that the streams are converted to.
 const TARGETS: &[&str] = &["ag-ui@1", "ag-ui@chunks", "ag-ui@0", "ag-ui-proto@1"];
 
 fn main() -> io::Result<()> {
@@ -32,10 +32,10 @@ fn main() -> io::Result<()> {
             .iter()
             .map(|violation| json!({"rule": violation.rule.name(), "client": violation.rule.enforced_by_client()}))
             .collect();
-        let answer = json!({
+        let response = json!({
             "name": line["name"], "violations": violations, "malformed": malformed, "outputs": outputs,
         });
-        writeln!(stdout, "{answer}")?;
+        writeln!(stdout, "{response}")?;
     }
     stdout.flush()
 }
@@ -79,7 +79,7 @@ fn convert(stream: &[u8], target: &str) -> Value {
     let source =
         GuardedSource::new(from, Framing::Sse, &SourceOptions::default()).expect("the format has a reader");
     let mut converter = Converter::new(source, to, profile, None, &setup).expect("the format has a writer");
-    // A malformed frame ends the output with RUN_ERROR; the output is what matters here.
+    // A malformed frame ends the output with RUN_ERROR, so the error itself is not needed.
     let _ = converter.push(stream);
     let _ = converter.end(&StreamEnd::Closed);
     let bytes = converter.output().take();
