@@ -1,4 +1,4 @@
-//! An AG-UI server, good and bad.
+//! Upstream `ag-ui` against a scripted server: requests, chunking, truncation, limits and timeouts.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::{
     fixture, kinds, play, request,
-    server::{Server, Step, answer, events, head},
+    server::{Server, Step, events, head, response},
 };
 
 const RECORDINGS: &[&str] = &["weather_tool.sse", "chunks.sse", "thinking.sse"];
@@ -22,14 +22,14 @@ fn agent(url: &str) -> AgUi {
     AgUi::new(AgUiOptions { url: url.into(), headers: Vec::new() }).unwrap()
 }
 
-/// The failure that a script gives.
-async fn failure(steps: Vec<Step>) -> UpstreamError {
+/// The error of a run against a server with this script.
+async fn run_error(steps: Vec<Step>) -> UpstreamError {
     let server = Server::always(steps).await;
     let (_, result) = play(&agent(&server.url), request()).await;
     result.unwrap_err()
 }
 
-/// An answer in pieces of the HTTP kind, whose end is said.
+/// A response with chunked transfer encoding; `end` adds the last chunk.
 fn chunked(body: &[u8], size: usize, end: bool) -> Vec<Step> {
     let mut bytes =
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
@@ -44,7 +44,7 @@ fn chunked(body: &[u8], size: usize, end: bool) -> Vec<Step> {
     vec![Step::Send(bytes)]
 }
 
-/// Where the last `}` of the terminal event stands: from there on the run is whole.
+/// The offset after the last `}` of the terminal event; the run is complete from there on.
 fn complete_at(body: &[u8]) -> usize {
     let text = std::str::from_utf8(body).unwrap();
     let terminal = text.find("RUN_FINISHED").expect("the recording ends well");
@@ -52,12 +52,12 @@ fn complete_at(body: &[u8]) -> usize {
 }
 
 #[tokio::test]
-async fn a_run_is_asked_and_answered() {
+async fn sends_the_run_input_with_allowed_headers() {
     let server = Server::always(events(&fixture("weather_tool.sse"))).await;
     let headers = vec![("Authorization".into(), "Bearer k".into())];
     let agent = AgUi::new(AgUiOptions { url: format!("{}/agent?x=1", server.url), headers }).unwrap();
-    let mut asked = request();
-    asked.headers = Arc::new([
+    let mut run_request = request();
+    run_request.headers = Arc::new([
         ("traceparent".into(), "00-1-2-01".into()),
         ("host".into(), "evil.example".into()),
         ("origin".into(), "https://evil.example".into()),
@@ -69,31 +69,31 @@ async fn a_run_is_asked_and_answered() {
         ("bad header".into(), "x".into()),
         ("x-bad".into(), "a\r\nb".into()),
     ]);
-    let (told, result) = play(&agent, asked).await;
+    let (received, result) = play(&agent, run_request).await;
     result.unwrap();
-    assert_eq!(told.first().map(|event| event.kind()), Some("RUN_STARTED"));
-    assert_eq!(told.last().map(|event| event.kind()), Some("RUN_FINISHED"));
-    let seen = server.seen();
-    assert_eq!(seen.len(), 1);
-    assert_eq!(seen[0].line(), "POST /agent?x=1");
-    assert_eq!(seen[0].header("accept"), Some("text/event-stream"));
-    assert_eq!(seen[0].header("content-type"), Some("application/json"));
-    assert_eq!(seen[0].header("authorization"), Some("Bearer k"));
-    assert_eq!(seen[0].header("traceparent"), Some("00-1-2-01"));
-    assert_eq!(seen[0].header("x-team"), Some("a"));
-    assert_eq!(seen[0].header("host"), Some(server.url.trim_start_matches("http://")));
-    assert_eq!(seen[0].header("accept-encoding"), Some("identity"));
+    assert_eq!(received.first().map(|event| event.kind()), Some("RUN_STARTED"));
+    assert_eq!(received.last().map(|event| event.kind()), Some("RUN_FINISHED"));
+    let requests = server.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].line(), "POST /agent?x=1");
+    assert_eq!(requests[0].header("accept"), Some("text/event-stream"));
+    assert_eq!(requests[0].header("content-type"), Some("application/json"));
+    assert_eq!(requests[0].header("authorization"), Some("Bearer k"));
+    assert_eq!(requests[0].header("traceparent"), Some("00-1-2-01"));
+    assert_eq!(requests[0].header("x-team"), Some("a"));
+    assert_eq!(requests[0].header("host"), Some(server.url.trim_start_matches("http://")));
+    assert_eq!(requests[0].header("accept-encoding"), Some("identity"));
     for name in ["origin", "expect"] {
-        assert_eq!(seen[0].header(name), None, "{name}");
+        assert_eq!(requests[0].header(name), None, "{name}");
     }
-    assert_eq!(seen[0].header("x-bad"), None);
-    let body = seen[0].json();
+    assert_eq!(requests[0].header("x-bad"), None);
+    let body = requests[0].json();
     assert_eq!(body["threadId"], "t1");
     assert_eq!(body["messages"][0]["content"], "What is the weather?");
 }
 
 #[tokio::test]
-async fn a_call_that_is_told_again_after_its_answer_is_told_once() {
+async fn a_repeated_call_is_removed_when_its_result_was_sent() {
     let lines = [
         json!({"type": "RUN_STARTED", "threadId": "t1", "runId": "r1"}),
         json!({"type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "delete"}),
@@ -108,20 +108,20 @@ async fn a_call_that_is_told_again_after_its_answer_is_told_once() {
     let server = Server::always(events(body.as_bytes())).await;
     let (whole, result) = play(&agent(&server.url), request()).await;
     result.unwrap();
-    assert_eq!(whole.len(), lines.len(), "nobody answered anything");
+    assert_eq!(whole.len(), lines.len(), "no result was sent");
 
-    let mut answering = request();
-    let input = Arc::make_mut(&mut answering.input);
-    let answer = MessageBody::Tool { call: "c1".into(), content: "yes".into(), error: None };
-    input.messages.push(Message::new("m2", answer));
-    let (told, result) = play(&agent(&server.url), answering).await;
+    let mut with_result = request();
+    let input = Arc::make_mut(&mut with_result.input);
+    let tool_result = MessageBody::Tool { call: "c1".into(), content: "yes".into(), error: None };
+    input.messages.push(Message::new("m2", tool_result));
+    let (received, result) = play(&agent(&server.url), with_result).await;
     result.unwrap();
     let wanted = ["RUN_STARTED", "TOOL_CALL_RESULT", "TOOL_CALL_START", "TOOL_CALL_END", "RUN_FINISHED"];
-    assert_eq!(kinds(&told), wanted);
+    assert_eq!(kinds(&received), wanted);
 }
 
 #[tokio::test]
-async fn pieces_do_not_matter() {
+async fn chunk_boundaries_do_not_change_the_events() {
     for name in RECORDINGS {
         let body = fixture(name);
         let server = Server::always(events(&body)).await;
@@ -130,21 +130,21 @@ async fn pieces_do_not_matter() {
         let trickle =
             vec![Step::Send(head("200 OK", "text/event-stream; charset=utf-8")), Step::Trickle(body.clone())];
         let mut scripts = vec![trickle, chunked(&body, 1, true), chunked(&body, 7, true)];
-        // Content types lie.
-        scripts.push(answer("200 OK", "text/plain", &body));
-        scripts.push(answer("200 OK", "application/octet-stream", &body));
-        scripts.push(answer("201 Created", "application/json", &body));
+        // Servers send wrong content types.
+        scripts.push(response("200 OK", "text/plain", &body));
+        scripts.push(response("200 OK", "application/octet-stream", &body));
+        scripts.push(response("201 Created", "application/json", &body));
         for steps in scripts {
             let server = Server::always(steps.clone()).await;
-            let (told, result) = play(&agent(&server.url), request()).await;
+            let (received, result) = play(&agent(&server.url), request()).await;
             assert_eq!(result, Ok(()), "{name}");
-            assert_eq!(told, whole, "{name}");
+            assert_eq!(received, whole, "{name}");
         }
     }
 }
 
 #[tokio::test]
-async fn lines_and_arrays_are_read_too() {
+async fn json_lines_and_arrays_are_read() {
     let sse = fixture("weather_tool.sse");
     let text = std::str::from_utf8(&sse).unwrap();
     let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
@@ -155,17 +155,17 @@ async fn lines_and_arrays_are_read_too() {
         ("text/event-stream", lines.join("\n") + "\n"),
         ("application/json", format!("[{}]", lines.join(","))),
     ] {
-        let server = Server::always(answer("200 OK", content_type, body.as_bytes())).await;
-        let (told, result) = play(&agent(&server.url), request()).await;
+        let server = Server::always(response("200 OK", content_type, body.as_bytes())).await;
+        let (received, result) = play(&agent(&server.url), request()).await;
         assert_eq!(result, Ok(()), "{content_type}");
-        assert_eq!(told, whole, "{content_type}");
+        assert_eq!(received, whole, "{content_type}");
     }
 }
 
-/// Cut at every byte, by FIN, by RST, by a length that is not kept and by a chunk that is not ended: what was
-/// said is passed on, and the failure is the documented one.
+/// Cut at every byte by FIN, RST, a content length that is too large and a missing last chunk: events before the cut
+/// are passed on, and the error has the documented code.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_is_cut_at_any_byte_is_truncated() {
+async fn a_stream_cut_at_any_byte_is_truncated() {
     for name in RECORDINGS {
         let body = fixture(name);
         let complete = complete_at(&body);
@@ -173,9 +173,9 @@ async fn a_stream_that_is_cut_at_any_byte_is_truncated() {
         let (whole, _) = play(&agent(&server.url), request()).await;
         let body = Arc::new(body);
         let copy = Arc::clone(&body);
-        // A header says where and how to cut.
-        let server = Server::new(move |seen| {
-            let (how, at) = seen.header("x-cut").unwrap().split_once(' ').unwrap();
+        // A header of the request selects the offset and the way of the cut.
+        let server = Server::new(move |request| {
+            let (how, at) = request.header("x-cut").unwrap().split_once(' ').unwrap();
             let at: usize = at.parse().unwrap();
             let cut = &copy[..at];
             match how {
@@ -194,47 +194,47 @@ async fn a_stream_that_is_cut_at_any_byte_is_truncated() {
         .await;
         let agent = agent(&server.url);
         for at in 0..=body.len() {
-            // Each way once; a stream that is cut without a trace is the hard one.
+            // Every way once. FIN is the hard one, since it looks like a regular end, and is tried with all recordings.
             let ways = if *name == RECORDINGS[0] { &["fin", "rst", "length", "chunk"][..] } else { &["fin"] };
             for &how in ways {
-                let mut asked = request();
-                asked.headers = Arc::new([("x-cut".into(), format!("{how} {at}"))]);
-                let (told, result) = play(&agent, asked).await;
-                // RST may overtake bytes that were sent before it.
+                let mut run_request = request();
+                run_request.headers = Arc::new([("x-cut".into(), format!("{how} {at}"))]);
+                let (received, result) = play(&agent, run_request).await;
+                // RST may discard bytes that were sent before it.
                 let exact = how != "rst";
                 match result {
-                    Ok(()) => assert!(at >= complete, "{name} {how} {at}: {:?}", kinds(&told)),
-                    Err(failure) => {
-                        assert!(at < complete || !exact, "{name} {how} {at}: {failure}");
-                        assert_eq!(failure.code(), codes::UPSTREAM_TRUNCATED, "{name} {how} {at}");
+                    Ok(()) => assert!(at >= complete, "{name} {how} {at}: {:?}", kinds(&received)),
+                    Err(error) => {
+                        assert!(at < complete || !exact, "{name} {how} {at}: {error}");
+                        assert_eq!(error.code(), codes::UPSTREAM_TRUNCATED, "{name} {how} {at}");
                     }
                 }
-                // Nothing is made up. What is open is closed by others; here it is a part of the whole.
-                let shared = told.iter().zip(&whole).take_while(|(told, whole)| told == whole).count();
-                assert_eq!(shared, told.len(), "{name} {how} {at}: {:?}", kinds(&told));
+                // The events are a prefix of those of the whole stream: the upstream itself closes nothing.
+                let shared =
+                    received.iter().zip(&whole).take_while(|(received, whole)| received == whole).count();
+                assert_eq!(shared, received.len(), "{name} {how} {at}: {:?}", kinds(&received));
             }
         }
     }
 }
 
-/// The same within the head of the answer.
 #[tokio::test]
-async fn a_head_that_is_cut_is_truncated() {
+async fn a_response_head_cut_at_any_byte_is_truncated() {
     let head = head("200 OK", "text/event-stream");
     for at in 0..head.len() {
-        let failure = failure(vec![Step::Send(head[..at].to_vec())]).await;
-        assert_eq!(failure.code(), codes::UPSTREAM_TRUNCATED, "{at}: {failure:?}");
+        let error = run_error(vec![Step::Send(head[..at].to_vec())]).await;
+        assert_eq!(error.code(), codes::UPSTREAM_TRUNCATED, "{at}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn nothing_behind_the_end_of_the_run_is_read() {
+async fn reading_stops_at_the_terminal_event() {
     let body = [fixture("weather_tool.sse"), b"data: garbage\n\n".to_vec(), fixture("chunks.sse")].concat();
     let server = Server::always(events(&body)).await;
-    let (told, result) = play(&agent(&server.url), request()).await;
+    let (received, result) = play(&agent(&server.url), request()).await;
     result.unwrap();
-    assert_eq!(kinds(&told).iter().filter(|kind| **kind == "RUN_STARTED").count(), 1);
-    // A server that keeps the connection open is not waited for.
+    assert_eq!(kinds(&received).iter().filter(|kind| **kind == "RUN_STARTED").count(), 1);
+    // It does not wait for the server to close the connection.
     let steps = [events(&fixture("weather_tool.sse")), vec![Step::Hang]].concat();
     let server = Server::always(steps).await;
     let (_, result) = play(&agent(&server.url), request()).await;
@@ -242,27 +242,32 @@ async fn nothing_behind_the_end_of_the_run_is_read() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_agent_is_its_own() {
+async fn a_run_error_of_the_agent_is_passed_on() {
     let body = "data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n\
                 data: {\"type\":\"RUN_ERROR\",\"message\":\"no luck\",\"code\":\"LUCK\"}\n\n";
     let server = Server::always(events(body.as_bytes())).await;
-    let (told, result) = play(&agent(&server.url), request()).await;
+    let (received, result) = play(&agent(&server.url), request()).await;
     result.unwrap();
-    let Some(Body::RunError(error)) = told.last().map(|event| &event.body) else { panic!("{told:?}") };
+    let Some(Body::RunError(error)) = received.last().map(|event| &event.body) else {
+        panic!("{received:?}")
+    };
     assert_eq!(error.code.as_deref(), Some("LUCK"));
 }
 
 #[tokio::test]
-async fn an_empty_answer_is_truncated() {
+async fn an_empty_response_is_truncated() {
     for body in ["", "\n\n", ": hello\n\n"] {
-        let failure = failure(events(body.as_bytes())).await;
-        assert_eq!(failure.code(), codes::UPSTREAM_TRUNCATED, "{body:?}");
+        let error = run_error(events(body.as_bytes())).await;
+        assert_eq!(error.code(), codes::UPSTREAM_TRUNCATED, "{body:?}");
     }
-    assert_eq!(failure(answer("204 No Content", "text/plain", b"")).await.code(), codes::UPSTREAM_TRUNCATED);
+    assert_eq!(
+        run_error(response("204 No Content", "text/plain", b"")).await.code(),
+        codes::UPSTREAM_TRUNCATED
+    );
 }
 
 #[tokio::test]
-async fn a_status_is_named_and_its_text_is_kept_from_the_client() {
+async fn error_messages_contain_the_status_but_not_the_body() {
     let body = br#"{"detail":"secret of the agent"}"#;
     for status in [
         "301 Moved Permanently",
@@ -276,19 +281,19 @@ async fn a_status_is_named_and_its_text_is_kept_from_the_client() {
         "500 Internal Server Error",
         "503 Service Unavailable",
     ] {
-        let failure = failure(answer(status, "application/json", body)).await;
-        assert_eq!(failure.code(), codes::UPSTREAM_STATUS, "{status}");
-        assert!(failure.to_string().contains(&status[..3]), "{failure}");
-        assert!(!failure.to_string().contains("secret"), "{failure}");
+        let error = run_error(response(status, "application/json", body)).await;
+        assert_eq!(error.code(), codes::UPSTREAM_STATUS, "{status}");
+        assert!(error.to_string().contains(&status[..3]), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
         if !status.starts_with("304") {
-            assert!(failure.detail().unwrap().contains("secret"), "{status}");
+            assert!(error.detail().unwrap().contains("secret"), "{status}");
         }
     }
-    // A body that never ends is not read to its end.
+    // Only the start of an endless body is read.
     let endless = vec![Step::Send(head("500 Oops", "text/plain")), Step::Repeat(vec![b'x'; 4096])];
-    let failure = failure(endless).await;
-    assert_eq!(failure.code(), codes::UPSTREAM_STATUS);
-    assert!(failure.detail().unwrap().len() <= 4096);
+    let error = run_error(endless).await;
+    assert_eq!(error.code(), codes::UPSTREAM_STATUS);
+    assert!(error.detail().unwrap().len() <= 4096);
 }
 
 #[tokio::test]
@@ -296,14 +301,14 @@ async fn a_redirect_is_not_followed() {
     let other = Server::always(events(&fixture("weather_tool.sse"))).await;
     let moved =
         format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", other.url);
-    let failure = failure(vec![Step::Send(moved.into_bytes())]).await;
-    assert_eq!(failure.code(), codes::UPSTREAM_STATUS);
-    assert!(failure.to_string().contains("307"));
-    assert!(other.seen().is_empty());
+    let error = run_error(vec![Step::Send(moved.into_bytes())]).await;
+    assert_eq!(error.code(), codes::UPSTREAM_STATUS);
+    assert!(error.to_string().contains("307"));
+    assert!(other.requests().is_empty());
 }
 
 #[tokio::test]
-async fn what_is_no_stream_is_bad_content() {
+async fn a_response_that_is_not_an_event_stream_is_bad_content() {
     let page = b"<!doctype html>\n<html><body>Sign in</body></html>\n";
     for (content_type, body) in [
         ("text/html; charset=utf-8", &page[..]),
@@ -313,26 +318,23 @@ async fn what_is_no_stream_is_bad_content() {
         ("text/plain", b"Hello, I am an agent.\nHow are you?\n"),
         ("image/png", b"\x89PNG\r\n\x1a\n"),
     ] {
-        let failure = failure(answer("200 OK", content_type, body)).await;
-        assert_eq!(failure.code(), codes::UPSTREAM_BAD_CONTENT, "{content_type}");
-        assert!(
-            !failure.to_string().contains("Sign in") && !failure.to_string().contains("Hello"),
-            "{failure}"
-        );
+        let error = run_error(response("200 OK", content_type, body)).await;
+        assert_eq!(error.code(), codes::UPSTREAM_BAD_CONTENT, "{content_type}");
+        assert!(!error.to_string().contains("Sign in") && !error.to_string().contains("Hello"), "{error}");
     }
     let packed =
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n\r\n\x1f\x8b";
-    assert_eq!(failure(vec![Step::Send(packed.to_vec())]).await.code(), codes::UPSTREAM_BAD_CONTENT);
+    assert_eq!(run_error(vec![Step::Send(packed.to_vec())]).await.code(), codes::UPSTREAM_BAD_CONTENT);
     for garbage in
         [&b"SSH-2.0-OpenSSH_9.6\r\n"[..], b"\x15\x03\x01\x00\x02\x02F", b"\0\0\0\0\0\0\0\0\r\n\r\n"]
     {
-        let failure = failure(vec![Step::Send(garbage.to_vec())]).await;
-        assert_eq!(failure.code(), codes::UPSTREAM_BAD_CONTENT, "{garbage:?}: {failure:?}");
+        let error = run_error(vec![Step::Send(garbage.to_vec())]).await;
+        assert_eq!(error.code(), codes::UPSTREAM_BAD_CONTENT, "{garbage:?}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_malformed_frame_is_named_by_its_place() {
+async fn a_malformed_frame_is_reported_with_its_position() {
     let good = "data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n";
     for bad in [
         "data: {\"type\":\"TEXT_MESSAGE_CONTENT\",\"messageId\":7}\n\n",
@@ -341,18 +343,18 @@ async fn a_malformed_frame_is_named_by_its_place() {
         "data: [1,2\n\n",
     ] {
         let server = Server::always(events(format!("{good}{bad}").as_bytes())).await;
-        let (told, result) = play(&agent(&server.url), request()).await;
-        assert_eq!(kinds(&told), ["RUN_STARTED"], "{bad}");
-        let failure = result.unwrap_err();
-        assert_eq!(failure.code(), codes::UPSTREAM_MALFORMED, "{bad}");
-        let place = format!("frame 2 at byte {}", good.len());
-        assert!(failure.to_string().contains(&place), "{failure}");
-        assert!(!failure.to_string().contains("secret"), "{failure}");
-        assert!(failure.detail().is_some());
+        let (received, result) = play(&agent(&server.url), request()).await;
+        assert_eq!(kinds(&received), ["RUN_STARTED"], "{bad}");
+        let error = result.unwrap_err();
+        assert_eq!(error.code(), codes::UPSTREAM_MALFORMED, "{bad}");
+        let position = format!("frame 2 at byte {}", good.len());
+        assert!(error.to_string().contains(&position), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+        assert!(error.detail().is_some());
     }
-    // An error object with a status of success.
-    let failure = failure(answer("200 OK", "application/json", b"{\"error\":\"quota\"}")).await;
-    assert_eq!(failure.code(), codes::UPSTREAM_MALFORMED);
+    // An error object with status 200.
+    let error = run_error(response("200 OK", "application/json", b"{\"error\":\"quota\"}")).await;
+    assert_eq!(error.code(), codes::UPSTREAM_MALFORMED);
 }
 
 #[tokio::test]
@@ -364,32 +366,32 @@ async fn a_frame_that_never_ends_exceeds_the_limit() {
             Step::Repeat(more.repeat(1024).into_bytes()),
         ];
         let server = Server::always(steps).await;
-        let mut asked = request();
-        asked.limits.max_frame = 256 << 10;
-        let (told, result) = play(&agent(&server.url), asked).await;
-        assert!(told.is_empty());
-        let failure = result.unwrap_err();
-        assert_eq!(failure.code(), codes::LIMIT_EXCEEDED, "{start}");
-        assert!(failure.to_string().contains("262144"), "{failure}");
+        let mut run_request = request();
+        run_request.limits.max_frame = 256 << 10;
+        let (received, result) = play(&agent(&server.url), run_request).await;
+        assert!(received.is_empty());
+        let error = result.unwrap_err();
+        assert_eq!(error.code(), codes::LIMIT_EXCEEDED, "{start}");
+        assert!(error.to_string().contains("262144"), "{error}");
     }
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unreachable() {
-    // A port that nobody listens at, and that nobody else gets.
+    // A bound port without a listener: no other process can get it.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
     for url in [format!("http://{address}"), "http://agent.invalid/".into()] {
-        let mut asked = request();
-        // A machine without a network looks for names until it gives up.
-        asked.timeouts.connect = None;
-        let (told, result) = play(&agent(&url), asked).await;
-        assert!(told.is_empty());
-        let failure = result.unwrap_err();
-        assert_eq!(failure.code(), codes::UPSTREAM_UNREACHABLE, "{url}");
-        assert!(!failure.to_string().contains(&url), "{failure}");
-        assert!(failure.detail().is_some());
+        let mut run_request = request();
+        // Without a network, name resolution may take longer than the timeout.
+        run_request.timeouts.connect = None;
+        let (received, result) = play(&agent(&url), run_request).await;
+        assert!(received.is_empty());
+        let error = result.unwrap_err();
+        assert_eq!(error.code(), codes::UPSTREAM_UNREACHABLE, "{url}");
+        assert!(!error.to_string().contains(&url), "{error}");
+        assert!(error.detail().is_some());
     }
 }
 
@@ -399,47 +401,47 @@ async fn a_server_that_does_not_accept_times_out() {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
-    // Fills the queue of connections that nobody takes; the kernel then answers no more of them.
-    let mut held = Vec::new();
+    // Fills the backlog; the kernel then accepts no more connections.
+    let mut connections = Vec::new();
     while let Ok(Ok(stream)) =
         tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await
     {
-        held.push(stream);
+        connections.push(stream);
     }
-    let mut asked = request();
-    asked.timeouts.connect = Some(TOO_SHORT);
-    let (_, result) = play(&agent(&format!("http://{address}")), asked).await;
-    let failure = result.unwrap_err();
-    assert_eq!(failure.code(), codes::UPSTREAM_TIMEOUT);
-    assert!(failure.to_string().contains("connection"), "{failure}");
+    let mut run_request = request();
+    run_request.timeouts.connect = Some(TOO_SHORT);
+    let (_, result) = play(&agent(&format!("http://{address}")), run_request).await;
+    let error = result.unwrap_err();
+    assert_eq!(error.code(), codes::UPSTREAM_TIMEOUT);
+    assert!(error.to_string().contains("connection"), "{error}");
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_times_out() {
+async fn a_server_that_never_responds_times_out() {
     for steps in [
         vec![Step::Hang],
         vec![Step::Send(b"HTTP/1.1 200".to_vec()), Step::Hang],
         vec![Step::Send(head("200 OK", "text/event-stream")), Step::Hang],
     ] {
         let server = Server::always(steps).await;
-        let mut asked = request();
-        asked.timeouts.first_byte = Some(TOO_SHORT);
-        let (_, result) = play(&agent(&server.url), asked).await;
-        let failure = result.unwrap_err();
-        assert_eq!(failure.code(), codes::UPSTREAM_TIMEOUT);
-        assert!(failure.to_string().contains("begin to answer within 50ms"), "{failure}");
+        let mut run_request = request();
+        run_request.timeouts.first_byte = Some(TOO_SHORT);
+        let (_, result) = play(&agent(&server.url), run_request).await;
+        let error = result.unwrap_err();
+        assert_eq!(error.code(), codes::UPSTREAM_TIMEOUT);
+        assert!(error.to_string().contains("begin to answer within 50ms"), "{error}");
     }
-    // An error whose text never comes is that error.
+    // A status is reported even if the body never arrives.
     let server = Server::always(vec![Step::Send(head("503 Down", "text/plain")), Step::Hang]).await;
-    let mut asked = request();
-    // Long enough for its head to come on a busy machine.
-    asked.timeouts.first_byte = Some(Duration::from_secs(10));
-    let (_, result) = play(&agent(&server.url), asked).await;
+    let mut run_request = request();
+    // Long enough for the head to arrive on a busy machine.
+    run_request.timeouts.first_byte = Some(Duration::from_secs(10));
+    let (_, result) = play(&agent(&server.url), run_request).await;
     assert_eq!(result.unwrap_err().code(), codes::UPSTREAM_STATUS);
 }
 
 #[tokio::test]
-async fn a_stream_that_stops_times_out_after_what_it_said() {
+async fn a_silent_stream_times_out_after_its_events() {
     let body = fixture("weather_tool.sse");
     let text = std::str::from_utf8(&body).unwrap();
     let frames: Vec<_> = text.split_inclusive("\n\n").collect();
@@ -448,35 +450,35 @@ async fn a_stream_that_stops_times_out_after_what_it_said() {
             [&head("200 OK", "text/event-stream"), frames[..count].concat().as_bytes()].concat(),
         )];
         let server = Server::always([steps, vec![Step::Hang]].concat()).await;
-        let mut asked = request();
-        asked.timeouts.idle = Some(TOO_SHORT);
-        let (told, result) = play(&agent(&server.url), asked).await;
-        assert!(!told.is_empty());
-        let failure = result.unwrap_err();
-        assert_eq!(failure.code(), codes::UPSTREAM_TIMEOUT);
-        assert!(failure.to_string().contains("silent for 50ms"), "{failure}");
+        let mut run_request = request();
+        run_request.timeouts.idle = Some(TOO_SHORT);
+        let (received, result) = play(&agent(&server.url), run_request).await;
+        assert!(!received.is_empty());
+        let error = result.unwrap_err();
+        assert_eq!(error.code(), codes::UPSTREAM_TIMEOUT);
+        assert!(error.to_string().contains("silent for 50ms"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_run_that_is_stopped_hangs_up() {
+async fn a_stopped_run_closes_the_connection() {
     let steps = [events(b"data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n"), {
         vec![Step::Repeat(b": still here\n\n".repeat(512))]
     }]
     .concat();
     let server = Server::always(steps).await;
-    let (sink, mut told) = agentwire_gateway::agent::EventSink::new(1);
+    let (sink, mut received) = agentwire_gateway::agent::EventSink::new(1);
     let agent = agent(&server.url);
     let running = agentwire_gateway::agent::Agent::run(&agent, request(), sink);
     let task = tokio::spawn(running);
-    assert_eq!(told.recv().await.unwrap().kind(), "RUN_STARTED");
+    assert_eq!(received.recv().await.unwrap().kind(), "RUN_STARTED");
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
-    assert!(told.recv().await.is_none());
+    assert!(received.recv().await.is_none());
 }
 
 #[test]
-fn what_is_no_url_or_header_is_refused() {
+fn invalid_urls_and_headers_are_rejected() {
     let refused = |url: &str, name: &str, value: &str| {
         let headers = vec![(name.to_owned(), value.to_owned())];
         AgUi::new(AgUiOptions { url: url.into(), headers }).unwrap_err().to_string()

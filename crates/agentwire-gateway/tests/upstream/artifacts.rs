@@ -1,4 +1,4 @@
-//! Artifacts of an ADK server, through the gateway.
+//! Artifacts of an ADK server through the gateway: bytes, headers, errors and isolation.
 
 use agentwire_gateway::{
     codes,
@@ -9,47 +9,47 @@ use serde_json::{Value, json};
 
 use super::{
     fixture,
-    front::Front,
-    server::{Seen, Server, Step, answer, events},
+    gateway::TestGateway,
+    server::{ReceivedRequest, Server, Step, events, response},
 };
 
-fn json_answer(status: &str, body: &Value) -> Vec<Step> {
-    answer(status, "application/json", body.to_string().as_bytes())
+fn json_response(status: &str, body: &Value) -> Vec<Step> {
+    response(status, "application/json", body.to_string().as_bytes())
 }
 
-/// What a session's artifacts are asked for: everything behind the session.
-fn rest(seen: &Seen) -> Option<&str> {
-    let (_, rest) = seen.line().strip_prefix("GET ")?.split_once("/sessions/")?;
+/// The part of the path after `/artifacts`, if the request is for artifacts of a session.
+fn rest(request: &ReceivedRequest) -> Option<&str> {
+    let (_, rest) = request.line().strip_prefix("GET ")?.split_once("/sessions/")?;
     rest.split_once("/artifacts").map(|(_, rest)| rest)
 }
 
-/// A server with sessions for everybody and some artifacts in each.
+/// A server that has the same artifacts in every session.
 async fn server() -> Server {
-    Server::new(|seen| {
+    Server::new(|request| {
         let part = |mime_type: &str, data: &str| json!({"inlineData": {"mimeType": mime_type, "data": data}});
-        let Some(rest) = rest(seen) else {
-            return match seen.line().split(' ').next() {
-                Some("GET") => json_answer("404 Not Found", &json!({"detail": "Session not found"})),
-                _ if seen.line() == "POST /run_sse" => events(&fixture("adk_tool.sse")),
-                _ => json_answer("200 OK", &json!({"id": "x"})),
+        let Some(rest) = rest(request) else {
+            return match request.line().split(' ').next() {
+                Some("GET") => json_response("404 Not Found", &json!({"detail": "Session not found"})),
+                _ if request.line() == "POST /run_sse" => events(&fixture("adk_tool.sse")),
+                _ => json_response("200 OK", &json!({"id": "x"})),
             };
         };
         match rest {
-            "" => json_answer("200 OK", &json!(["a/b.html", "report.txt", "user:me.png", "../x"])),
-            "/report.txt" => json_answer("200 OK", &part("text/plain", "dmVyc2lvbiAx")),
-            "/report.txt/versions/0" => json_answer("200 OK", &part("text/plain", "dmVyc2lvbiAw")),
-            "/a%2Fb.html" => json_answer("200 OK", &part("text/html", "PGI-")),
-            "/user%3Ame.png" => json_answer("200 OK", &part("image/png", "-_8=")),
-            "/note" => json_answer("200 OK", &json!({"text": "grün"})),
-            "/elsewhere" => json_answer("200 OK", &json!({"fileData": {"fileUri": "gs://secret/x"}})),
-            "/forged" => json_answer("200 OK", &part("text/plain\r\nset-cookie: a=b", "aA==")),
-            "/malformed" => json_answer("200 OK", &part("text/plain", "***")),
-            "/broken" => answer("500 Internal Server Error", "text/plain", b"secret stack trace"),
+            "" => json_response("200 OK", &json!(["a/b.html", "report.txt", "user:me.png", "../x"])),
+            "/report.txt" => json_response("200 OK", &part("text/plain", "dmVyc2lvbiAx")),
+            "/report.txt/versions/0" => json_response("200 OK", &part("text/plain", "dmVyc2lvbiAw")),
+            "/a%2Fb.html" => json_response("200 OK", &part("text/html", "PGI-")),
+            "/user%3Ame.png" => json_response("200 OK", &part("image/png", "-_8=")),
+            "/note" => json_response("200 OK", &json!({"text": "grün"})),
+            "/elsewhere" => json_response("200 OK", &json!({"fileData": {"fileUri": "gs://secret/x"}})),
+            "/forged" => json_response("200 OK", &part("text/plain\r\nset-cookie: a=b", "aA==")),
+            "/malformed" => json_response("200 OK", &part("text/plain", "***")),
+            "/broken" => response("500 Internal Server Error", "text/plain", b"secret stack trace"),
             "/endless" => vec![
                 Step::Send(super::server::head("200 OK", "application/json")),
                 Step::Repeat(vec![b' '; 1 << 20]),
             ],
-            _ => json_answer("404 Not Found", &json!({"detail": "Artifact not found"})),
+            _ => json_response("404 Not Found", &json!({"detail": "Artifact not found"})),
         }
     })
     .await
@@ -62,12 +62,12 @@ fn agent(server: &Server, user: Option<&str>) -> Adk {
 }
 
 #[tokio::test]
-async fn artifacts_are_listed_and_handed_out_as_they_are() {
+async fn artifacts_are_listed_and_served_unchanged() {
     let server = server().await;
-    let front = Front::of(agent(&server, None)).await;
-    front.run("default-user", "t 1", "r1").await;
+    let gateway = TestGateway::of(agent(&server, None)).await;
+    gateway.run("default-user", "t 1", "r1").await;
     assert_eq!(
-        front.json("/threads/t%201/artifacts").await,
+        gateway.json("/threads/t%201/artifacts").await,
         (200, json!(["a/b.html", "report.txt", "user:me.png"]))
     );
     let at = |name: &str| format!("/threads/t%201/artifacts/{name}");
@@ -80,7 +80,7 @@ async fn artifacts_are_listed_and_handed_out_as_they_are() {
         ("note", "grün".as_bytes(), "text/plain; charset=utf-8", "inline; filename*=UTF-8''note"),
         ("forged", b"h", "application/octet-stream", "attachment; filename*=UTF-8''forged"),
     ] {
-        let response = front.get(&at(name)).await;
+        let response = gateway.get(&at(name)).await;
         assert_eq!(response.status(), 200, "{name}");
         let headers = response.headers().clone();
         assert_eq!(headers[header::CONTENT_TYPE], mime_type, "{name}");
@@ -93,13 +93,13 @@ async fn artifacts_are_listed_and_handed_out_as_they_are() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_has_a_code_and_nothing_of_the_servers_words() {
+async fn errors_have_a_code_and_no_text_of_the_server() {
     let server = server().await;
-    let front = Front::of(agent(&server, None)).await;
-    front.run("default-user", "t1", "r1").await;
-    let before = server.seen().len();
+    let gateway = TestGateway::of(agent(&server, None)).await;
+    gateway.run("default-user", "t1", "r1").await;
+    let before = server.requests().len();
     for (name, status, code) in [
-        // Ways elsewhere are not even asked for.
+        // Path traversal is rejected without a request to the server.
         ("%2e%2e%2fx", 404, codes::UNKNOWN_ARTIFACT),
         ("a%2f%2e%2e%2fx", 404, codes::UNKNOWN_ARTIFACT),
         ("..%5cx", 404, codes::UNKNOWN_ARTIFACT),
@@ -108,10 +108,10 @@ async fn what_goes_wrong_has_a_code_and_nothing_of_the_servers_words() {
         ("report.txt?version=-1", 400, codes::BAD_REQUEST),
         ("report.txt?version=latest", 400, codes::BAD_REQUEST),
     ] {
-        let (found, body) = front.json(&format!("/threads/t1/artifacts/{name}")).await;
+        let (found, body) = gateway.json(&format!("/threads/t1/artifacts/{name}")).await;
         assert_eq!((found, body["error"]["code"].as_str()), (status, Some(code)), "{name}: {body}");
     }
-    assert_eq!(server.seen().len(), before);
+    assert_eq!(server.requests().len(), before);
     for (name, status, code) in [
         ("nothing", 404, codes::UNKNOWN_ARTIFACT),
         ("report.txt?version=7", 404, codes::UNKNOWN_ARTIFACT),
@@ -120,20 +120,21 @@ async fn what_goes_wrong_has_a_code_and_nothing_of_the_servers_words() {
         ("broken", 502, codes::UPSTREAM_STATUS),
         ("endless", 502, codes::LIMIT_EXCEEDED),
     ] {
-        let (found, body) = front.json(&format!("/threads/t1/artifacts/{name}")).await;
+        let (found, body) = gateway.json(&format!("/threads/t1/artifacts/{name}")).await;
         assert_eq!((found, body["error"]["code"].as_str()), (status, Some(code)), "{name}: {body}");
         assert!(!body.to_string().contains("secret"), "{body}");
     }
 }
 
 #[tokio::test]
-async fn nobody_sees_anything_of_somebody_elses_thread() {
+async fn artifacts_of_another_user_look_like_an_unknown_thread() {
     let server = server().await;
     for (fixed, own) in [(None, true), (Some("one"), false)] {
-        let front = Front::of(agent(&server, fixed)).await;
-        front.run("ada", "t1", "r1").await;
+        let gateway = TestGateway::of(agent(&server, fixed)).await;
+        gateway.run("ada", "t1", "r1").await;
         let fetch = async |user: &str, tenant: &str, path: &str| {
-            let request = front.ask(Method::GET, path).header("x-user-id", user).header("x-tenant", tenant);
+            let request =
+                gateway.request(Method::GET, path).header("x-user-id", user).header("x-tenant", tenant);
             let response = request.send().await.unwrap();
             (response.status().as_u16(), response.bytes().await.unwrap())
         };
@@ -145,8 +146,8 @@ async fn nobody_sees_anything_of_somebody_elses_thread() {
                 assert_eq!(foreign, unknown, "{rest}");
             }
         }
-        assert!(server.seen().iter().all(|seen| !seen.line().contains("nothing/artifacts")));
-        // Where all our users are one there, what is stored for that one is nobody's.
+        assert!(server.requests().iter().all(|request| !request.line().contains("nothing/artifacts")));
+        // With one fixed user at the server, artifacts of that user are shown to nobody.
         let (status, _) = fetch("ada", "default", "/threads/t1/artifacts/user:me.png").await;
         assert_eq!(status, if own { 200 } else { 404 });
         let (_, list) = fetch("ada", "default", "/threads/t1/artifacts").await;
@@ -156,13 +157,13 @@ async fn nobody_sees_anything_of_somebody_elses_thread() {
 }
 
 #[tokio::test]
-async fn agents_without_artifacts_say_so() {
+async fn agents_without_artifacts_respond_with_no_artifacts() {
     let agent =
         AgUi::new(AgUiOptions { url: "http://127.0.0.1:9/".into(), ..AgUiOptions::default() }).unwrap();
-    let front = Front::of(agent).await;
+    let gateway = TestGateway::of(agent).await;
     for path in ["/threads/t1/artifacts", "/threads/t1/artifacts/a/b", "/agents/demo/threads/t1/artifacts/x"]
     {
-        let (status, body) = front.json(path).await;
+        let (status, body) = gateway.json(path).await;
         assert_eq!((status, body["error"]["code"].as_str()), (404, Some(codes::NO_ARTIFACTS)), "{path}");
     }
 }

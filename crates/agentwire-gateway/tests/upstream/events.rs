@@ -1,4 +1,4 @@
-//! Routes of all kinds.
+//! Upstream `events`: templates, methods and formats of any HTTP route.
 
 use agentwire_gateway::{
     codes,
@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::{
     fixture, kinds, play, request,
-    server::{Server, answer, events},
+    server::{Server, events, response},
 };
 
 #[tokio::test]
-async fn a_body_is_made_from_the_run() {
-    let server = Server::always(answer("200 OK", "text/plain", &fixture("langgraph_tools.jsonl"))).await;
+async fn url_and_body_are_filled_from_the_run() {
+    let server = Server::always(response("200 OK", "text/plain", &fixture("langgraph_tools.jsonl"))).await;
     let agent = Events::new(EventsOptions {
         url: format!("{}/{{{{thread}}}}/stream_events", server.url),
         method: Some("put".into()),
@@ -23,62 +23,62 @@ async fn a_body_is_made_from_the_run() {
         options: vec!["steps=none".into()],
     })
     .unwrap();
-    let (told, result) = play(&agent, request()).await;
+    let (received, result) = play(&agent, request()).await;
     result.unwrap();
-    assert!(kinds(&told).contains(&"TOOL_CALL_START"));
-    assert!(!kinds(&told).contains(&"STEP_STARTED"), "the option is obeyed");
-    let seen = server.seen();
-    assert_eq!(seen[0].line(), "PUT /t1/stream_events");
-    assert_eq!(seen[0].header("x-key"), Some("k"));
-    let body = seen[0].json();
+    assert!(kinds(&received).contains(&"TOOL_CALL_START"));
+    assert!(!kinds(&received).contains(&"STEP_STARTED"), "`steps=none` applies");
+    let requests = server.requests();
+    assert_eq!(requests[0].line(), "PUT /t1/stream_events");
+    assert_eq!(requests[0].header("x-key"), Some("k"));
+    let body = requests[0].json();
     assert_eq!(body["input"]["question"], "What is the weather?");
     assert_eq!(body["input"]["all"][0]["role"], "user");
     assert_eq!(body["version"], "v2");
 }
 
 #[tokio::test]
-async fn without_a_template_the_run_itself_is_posted_and_the_format_is_told() {
+async fn without_a_template_the_run_input_is_posted_and_the_format_detected() {
     let server = Server::always(events(&fixture("adk_tool.sse"))).await;
     let agent = Events::new(EventsOptions { url: server.url.clone(), ..EventsOptions::default() }).unwrap();
-    let (told, result) = play(&agent, request()).await;
+    let (received, result) = play(&agent, request()).await;
     result.unwrap();
-    assert_eq!(kinds(&told).last(), Some(&"RUN_FINISHED"));
-    assert_eq!(server.seen()[0].json()["threadId"], "t1");
+    assert_eq!(kinds(&received).last(), Some(&"RUN_FINISHED"));
+    assert_eq!(server.requests()[0].json()["threadId"], "t1");
 }
 
 #[tokio::test]
-async fn a_get_has_no_body() {
+async fn a_get_request_has_no_body() {
     let server = Server::always(events(&fixture("weather_tool.sse"))).await;
     let url = format!("{}/ask?q={{{{message}}}}", server.url);
     let agent =
         Events::new(EventsOptions { url, method: Some("GET".into()), ..EventsOptions::default() }).unwrap();
     let (_, result) = play(&agent, request()).await;
     result.unwrap();
-    assert_eq!(server.seen()[0].line(), "GET /ask?q=What%20is%20the%20weather%3F");
-    assert_eq!(server.seen()[0].body, "");
+    assert_eq!(server.requests()[0].line(), "GET /ask?q=What%20is%20the%20weather%3F");
+    assert_eq!(server.requests()[0].body, "");
 }
 
 #[tokio::test]
-async fn an_answer_of_another_format_fails() {
-    let server = Server::always(answer("200 OK", "application/json", b"{\"answer\": 42}\n")).await;
+async fn a_response_in_another_format_fails() {
+    let server = Server::always(response("200 OK", "application/json", b"{\"answer\": 42}\n")).await;
     for format in [Some("ag-ui".to_owned()), None, Some("ag-ui-proto".to_owned())] {
         let options =
             EventsOptions { url: server.url.clone(), format: format.clone(), ..EventsOptions::default() };
         let (_, result) = play(&Events::new(options).unwrap(), request()).await;
-        let failure = result.unwrap_err();
+        let error = result.unwrap_err();
         let codes = [
             codes::UPSTREAM_MALFORMED,
             codes::UPSTREAM_BAD_CONTENT,
             codes::UPSTREAM_TRUNCATED,
             codes::LIMIT_EXCEEDED,
         ];
-        assert!(codes.contains(&failure.code()), "{format:?}: {failure:?}");
-        assert!(!failure.to_string().contains("42"));
+        assert!(codes.contains(&error.code()), "{format:?}: {error:?}");
+        assert!(!error.to_string().contains("42"));
     }
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_options_are_rejected() {
     let good = EventsOptions { url: "http://x/".into(), ..EventsOptions::default() };
     let refused = |options: EventsOptions| Events::new(options).unwrap_err().to_string();
     let error = refused(EventsOptions { method: Some("DELETE".into()), ..good.clone() });

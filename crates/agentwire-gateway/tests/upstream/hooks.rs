@@ -1,4 +1,4 @@
-//! Hooks at the events of every upstream's own stream.
+//! Hooks on the native events of every upstream.
 
 use std::{
     sync::{Arc, Mutex},
@@ -16,12 +16,12 @@ use serde_json::json;
 
 use super::{
     fixture, kinds,
-    langgraph::{self, json_answer, route, state, stream, success},
+    langgraph::{self, json_response, route, state, stream, success},
     play, request,
     server::{Server, Step, events, head},
 };
 
-/// Counts what it sees and changes nothing.
+/// Records the names of native events, counts translations, and changes nothing.
 #[derive(Clone, Default)]
 struct Watcher(Arc<Mutex<(Vec<Option<String>>, usize)>>);
 
@@ -42,7 +42,8 @@ fn with(hooks: impl Hooks) -> Request {
     Request { native_hooks: Some(Arc::new(HookSet::new(hooks))), ..request() }
 }
 
-async fn changes_nothing(name: &str, agent: &impl Agent) -> Vec<Option<String>> {
+/// Checks that hooks do not change the events; returns the names of the native events.
+async fn watched_events(name: &str, agent: &impl Agent) -> Vec<Option<String>> {
     let plain = play(agent, request()).await;
     let watcher = Watcher::default();
     let watched = play(agent, with(watcher.clone())).await;
@@ -54,34 +55,34 @@ async fn changes_nothing(name: &str, agent: &impl Agent) -> Vec<Option<String>> 
 }
 
 #[tokio::test]
-async fn hooks_see_the_events_of_every_upstream_and_change_nothing_by_that() {
+async fn hooks_see_the_native_events_of_every_upstream() {
     for name in ["weather_tool.sse", "chunks.sse", "thinking.sse"] {
         let server = Server::always(events(&fixture(name))).await;
         let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
-        changes_nothing(name, &agent).await;
+        watched_events(name, &agent).await;
         // A byte at a time, and cut off at the end.
         let trickle = vec![Step::Send(head("200 OK", "text/event-stream")), Step::Trickle(fixture(name))];
         let server = Server::always(trickle).await;
         let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
-        changes_nothing(name, &agent).await;
+        watched_events(name, &agent).await;
         let body = fixture(name);
         let server = Server::always(events(&body[..body.len() * 2 / 3])).await;
         let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
-        changes_nothing(name, &agent).await;
+        watched_events(name, &agent).await;
     }
-    let server = Server::new(|seen| match seen.line() {
+    let server = Server::new(|request| match request.line() {
         "POST /run_sse" => events(&fixture("adk_tool.sse")),
-        line if line.starts_with("GET") => json_answer("404 Not Found", "{}"),
-        _ => json_answer("200 OK", "{}"),
+        line if line.starts_with("GET") => json_response("404 Not Found", "{}"),
+        _ => json_response("200 OK", "{}"),
     })
     .await;
     let options = AdkOptions { url: server.url.clone(), app: "demo".into(), ..AdkOptions::default() };
-    changes_nothing("adk", &Adk::new(options).unwrap()).await;
+    watched_events("adk", &Adk::new(options).unwrap()).await;
 
     let server = Server::always(events(&fixture("langgraph_tools.jsonl"))).await;
     let options =
         EventsOptions { url: server.url.clone(), format: Some("langgraph".into()), ..Default::default() };
-    changes_nothing("events", &Events::new(options).unwrap()).await;
+    watched_events("events", &Events::new(options).unwrap()).await;
 
     let chunk = |delta: serde_json::Value, finish: Option<&str>| {
         let choices = json!([{"index": 0, "delta": delta, "finish_reason": finish}]);
@@ -93,30 +94,30 @@ async fn hooks_see_the_events_of_every_upstream_and_change_nothing_by_that() {
     let body = chunk(json!({"content": "hi"}), None) + &chunk(json!({}), Some("stop")) + "data: [DONE]\n\n";
     let server = Server::always(events(body.as_bytes())).await;
     let options = OpenAiOptions { url: server.url.clone(), model: "m".into(), ..Default::default() };
-    changes_nothing("openai", &OpenAi::new(options).unwrap()).await;
+    watched_events("openai", &OpenAi::new(options).unwrap()).await;
 
     let script = r#"echo '{"type":"RUN_STARTED","threadId":"t","runId":"r"}'; echo '{"type":"RUN_FINISHED","threadId":"t","runId":"r"}'"#;
     let command = ["sh", "-c", script].map(Into::into).to_vec();
-    changes_nothing("exec", &Exec::new(ExecOptions { command, ..Default::default() }).unwrap()).await;
+    watched_events("exec", &Exec::new(ExecOptions { command, ..Default::default() }).unwrap()).await;
 
     let file = format!("{}/tests/fixtures/weather_tool.sse", env!("CARGO_MANIFEST_DIR")).into();
-    changes_nothing("replay", &Replay::new(ReplayOptions { file, ..Default::default() }).unwrap()).await;
+    watched_events("replay", &Replay::new(ReplayOptions { file, ..Default::default() }).unwrap()).await;
 }
 
 #[tokio::test]
-async fn what_is_read_after_a_langgraph_stream_passes_the_hooks_too() {
-    let server = Server::new(|seen| match route(seen) {
-        "state" => json_answer("200 OK", state(json!([]))),
+async fn state_and_run_after_a_langgraph_stream_pass_the_hooks() {
+    let server = Server::new(|request| match route(request) {
+        "state" => json_response("200 OK", state(json!([]))),
         "start" => stream(&fixture("langgraph_slow.sse")),
-        _ => json_answer("200 OK", success()),
+        _ => json_response("200 OK", success()),
     })
     .await;
-    let seen = changes_nothing("langgraph", &langgraph::agent(&server)).await;
+    let seen = watched_events("langgraph", &langgraph::agent(&server)).await;
     let last: Vec<_> = seen.iter().rev().take(2).rev().flatten().map(String::as_str).collect();
     assert_eq!(last, ["state", "run"]);
 }
 
-/// Says something else when the agent is late.
+/// Replaces the rest of the stream when the agent is late.
 struct Impatient;
 
 impl Hooks for Impatient {
@@ -131,9 +132,9 @@ impl Hooks for Impatient {
 }
 
 #[tokio::test]
-async fn a_langgraph_run_that_nobody_waits_for_is_cancelled() {
-    let server = Server::new(|seen| match route(seen) {
-        "state" => json_answer("200 OK", state(json!([]))),
+async fn a_langgraph_run_replaced_by_a_fallback_is_cancelled() {
+    let server = Server::new(|request| match route(request) {
+        "state" => json_response("200 OK", state(json!([]))),
         "start" => {
             let mut steps = stream(&fixture("langgraph_slow.sse"));
             let Some(Step::Send(bytes)) = steps.first_mut() else { unreachable!() };
@@ -141,19 +142,19 @@ async fn a_langgraph_run_that_nobody_waits_for_is_cancelled() {
             steps.push(Step::Hang);
             steps
         }
-        "cancel" => json_answer("202 Accepted", ""),
+        "cancel" => json_response("202 Accepted", ""),
         other => panic!("{other}"),
     })
     .await;
-    let (told, result) = play(&langgraph::agent(&server), with(Impatient)).await;
+    let (received, result) = play(&langgraph::agent(&server), with(Impatient)).await;
     result.unwrap();
-    assert_eq!(kinds(&told).last(), Some(&"CUSTOM"));
-    assert_eq!(server.seen().last().map(route), Some("cancel"));
+    assert_eq!(kinds(&received).last(), Some(&"CUSTOM"));
+    assert_eq!(server.requests().last().map(route), Some("cancel"));
 }
 
 #[tokio::test]
-async fn heartbeats_are_no_events() {
-    // Bytes keep coming, but nothing is said.
+async fn heartbeats_do_not_reset_the_native_timeout() {
+    // Bytes arrive, but no events.
     let start = b"data: {\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\n".to_vec();
     let steps = vec![
         Step::Send([head("200 OK", "text/event-stream"), start].concat()),
@@ -161,9 +162,9 @@ async fn heartbeats_are_no_events() {
     ];
     let server = Server::always(steps).await;
     let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
-    let (told, result) = play(&agent, with(Impatient)).await;
+    let (received, result) = play(&agent, with(Impatient)).await;
     result.unwrap();
-    assert_eq!(kinds(&told), ["RUN_STARTED", "CUSTOM"]);
+    assert_eq!(kinds(&received), ["RUN_STARTED", "CUSTOM"]);
 }
 
 /// Fails at the third event.
@@ -181,11 +182,11 @@ impl Hooks for Failing {
 }
 
 #[tokio::test]
-async fn what_was_said_before_a_hook_failed_is_passed_on() {
+async fn events_before_a_failed_hook_are_passed_on() {
     let server = Server::always(events(&fixture("weather_tool.sse"))).await;
     let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
-    let (told, result) = play(&agent, with(Failing::default())).await;
+    let (received, result) = play(&agent, with(Failing::default())).await;
     assert_eq!(result.unwrap_err().code(), codes::HOOK_FAILED);
     let (whole, _) = play(&agent, request()).await;
-    assert_eq!(told[..], whole[..2]);
+    assert_eq!(received[..], whole[..2]);
 }

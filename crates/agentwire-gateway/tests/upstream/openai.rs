@@ -1,4 +1,4 @@
-//! A server of chat completions, good and bad.
+//! Upstream `openai` against a scripted chat completions server.
 
 use agentwire_core::event::{Body, Context, Event, Message, Outcome, Tool};
 use agentwire_gateway::{
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     kinds, play, request,
-    server::{Server, Step, answer, events, head},
+    server::{Server, Step, events, head, response},
 };
 
 fn options(url: &str) -> OpenAiOptions {
@@ -57,17 +57,17 @@ fn text(events: &[Event]) -> String {
 }
 
 fn last(events: &[Event]) -> &Body {
-    &events.last().expect("something was said").body
+    &events.last().expect("an event").body
 }
 
-/// The failure that a script gives.
-async fn failure(steps: Vec<Step>) -> UpstreamError {
+/// The error of a run against a server with this script.
+async fn run_error(steps: Vec<Step>) -> UpstreamError {
     let server = Server::always(steps).await;
     play(&agent(&server.url), request()).await.1.unwrap_err()
 }
 
 #[tokio::test]
-async fn a_conversation_is_sent_and_its_answer_streamed() {
+async fn sends_the_conversation_and_streams_the_completion() {
     let server = Server::always(events(&quirky())).await;
     let agent = OpenAi::new(OpenAiOptions {
         system: Some("Be brief.".into()),
@@ -76,21 +76,21 @@ async fn a_conversation_is_sent_and_its_answer_streamed() {
         ..options(&server.url)
     })
     .unwrap();
-    let mut asked = request();
-    let mut input = (*asked.input).clone();
+    let mut run_request = request();
+    let mut input = (*run_request.input).clone();
     input.context.push(Context { description: "Place".into(), value: "Oslo".into() });
-    asked.input = input.into();
-    let (told, result) = play(&agent, asked).await;
+    run_request.input = input.into();
+    let (received, result) = play(&agent, run_request).await;
     result.unwrap();
-    assert_eq!(text(&told), "Sunny today");
-    assert!(kinds(&told).contains(&"FINISH_REASON"));
-    let Body::RunFinished(finished) = last(&told) else { panic!("{told:#?}") };
+    assert_eq!(text(&received), "Sunny today");
+    assert!(kinds(&received).contains(&"FINISH_REASON"));
+    let Body::RunFinished(finished) = last(&received) else { panic!("{received:#?}") };
     assert_eq!((&*finished.run, finished.usage[0].total), ("r1", Some(7)));
-    let seen = server.seen();
-    assert_eq!(seen[0].line(), "POST /v1/chat/completions");
-    assert_eq!(seen[0].header("authorization"), Some("Bearer sk-1"));
-    assert_eq!(seen[0].header("x-team"), Some("a"));
-    let body = seen[0].json();
+    let requests = server.requests();
+    assert_eq!(requests[0].line(), "POST /v1/chat/completions");
+    assert_eq!(requests[0].header("authorization"), Some("Bearer sk-1"));
+    assert_eq!(requests[0].header("x-team"), Some("a"));
+    let body = requests[0].json();
     assert_eq!((&body["model"], &body["stream"]), (&json!("m1"), &json!(true)));
     assert_eq!(body["stream_options"]["include_usage"], true);
     let roles: Vec<_> = body["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
@@ -99,7 +99,7 @@ async fn a_conversation_is_sent_and_its_answer_streamed() {
 }
 
 #[tokio::test]
-async fn calls_of_the_user_interface_s_tools_are_pending_and_their_results_go_back() {
+async fn front_end_tool_calls_are_pending_and_their_results_are_sent() {
     let piece = |call: Value| delta(json!({"tool_calls": [call]}), None);
     let frames = [
         piece(
@@ -110,53 +110,53 @@ async fn calls_of_the_user_interface_s_tools_are_pending_and_their_results_go_ba
         delta(json!({}), Some("tool_calls")),
     ];
     let body = [sse(&frames), b"data: [DONE]\n\n".to_vec()].concat();
-    let server = Server::new(move |seen| {
-        let answered = seen.body.contains("\"tool_call_id\"");
+    let server = Server::new(move |request| {
+        let answered = request.body.contains("\"tool_call_id\"");
         if answered { events(&quirky()) } else { events(&body) }
     })
     .await;
     let tool = Tool { name: "ask".into(), description: "Asks.".into(), parameters: None, metadata: None };
-    let mut asked = request();
-    let mut input = (*asked.input).clone();
+    let mut run_request = request();
+    let mut input = (*run_request.input).clone();
     input.tools.push(tool);
-    asked.input = input.clone().into();
-    let (told, result) = play(&agent(&server.url), asked).await;
+    run_request.input = input.clone().into();
+    let (received, result) = play(&agent(&server.url), run_request).await;
     result.unwrap();
-    let Body::RunFinished(finished) = last(&told) else { panic!("{told:#?}") };
+    let Body::RunFinished(finished) = last(&received) else { panic!("{received:#?}") };
     assert_eq!(finished.outcome, Some(Outcome::Success { pending: vec!["call_1".into()] }));
-    assert_eq!(server.seen()[0].json()["tools"][0]["function"]["name"], "ask");
+    assert_eq!(server.requests()[0].json()["tools"][0]["function"]["name"], "ask");
 
     let mut fold = agentwire_core::fold::Fold::from_history(input.messages.clone(), None);
-    told.iter().for_each(|event| fold.apply(event));
+    received.iter().for_each(|event| fold.apply(event));
     input.messages = fold.messages().to_vec();
     let result =
         agentwire_core::event::MessageBody::Tool { call: "call_1".into(), content: "42".into(), error: None };
     input.messages.push(Message::new("m3", result));
-    let mut asked = request();
-    asked.input = input.into();
-    let (told, result) = play(&agent(&server.url), asked).await;
+    let mut run_request = request();
+    run_request.input = input.into();
+    let (received, result) = play(&agent(&server.url), run_request).await;
     result.unwrap();
-    assert_eq!(text(&told), "Sunny today");
-    let messages = server.seen()[1].json()["messages"].clone();
+    assert_eq!(text(&received), "Sunny today");
+    let messages = server.requests()[1].json()["messages"].clone();
     assert_eq!(messages[1]["tool_calls"][0]["function"], json!({"name": "ask", "arguments": "{\"q\":1}"}));
     assert_eq!(messages[2], json!({"role": "tool", "tool_call_id": "call_1", "content": "42"}));
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_stream_is_understood() {
+async fn a_response_without_streaming_is_read() {
     let body = json!({"id": "c", "object": "chat.completion", "model": "m1", "choices": [
         {"index": 0, "message": {"role": "assistant", "content": "Whole."}, "finish_reason": "stop"}]});
     for body in [body.to_string(), serde_json::to_string_pretty(&body).unwrap()] {
-        let server = Server::always(answer("200 OK", "application/json", body.as_bytes())).await;
-        let (told, result) = play(&agent(&server.url), request()).await;
+        let server = Server::always(response("200 OK", "application/json", body.as_bytes())).await;
+        let (received, result) = play(&agent(&server.url), request()).await;
         result.unwrap();
-        assert_eq!(text(&told), "Whole.");
-        assert!(matches!(last(&told), Body::RunFinished(_)));
+        assert_eq!(text(&received), "Whole.");
+        assert!(matches!(last(&received), Body::RunFinished(_)));
     }
 }
 
 #[tokio::test]
-async fn pieces_do_not_matter() {
+async fn chunk_boundaries_do_not_change_the_events() {
     let server = Server::always(events(&quirky())).await;
     let whole = play(&agent(&server.url), request()).await;
     let trickle = vec![Step::Send(head("200 OK", "text/event-stream")), Step::Trickle(quirky())];
@@ -165,7 +165,7 @@ async fn pieces_do_not_matter() {
 }
 
 #[tokio::test]
-async fn a_refusal_has_its_status_and_its_words_stay_in_the_log() {
+async fn error_messages_contain_the_status_but_not_the_body() {
     let error =
         json!({"error": {"message": "Incorrect API key: sk-secret", "type": "x", "code": "invalid_api_key"}});
     for status in [
@@ -175,51 +175,51 @@ async fn a_refusal_has_its_status_and_its_words_stay_in_the_log() {
         "429 Too Many Requests",
         "500 Internal Server Error",
     ] {
-        let failure = failure(answer(status, "application/json", error.to_string().as_bytes())).await;
-        assert_eq!(failure.code(), codes::UPSTREAM_STATUS, "{status}");
-        assert!(failure.to_string().contains(&status[..3]), "{failure:?}");
-        assert!(!failure.to_string().contains("sk-secret"), "{failure:?}");
-        assert!(failure.detail().is_some_and(|detail| detail.contains("invalid_api_key")));
+        let error = run_error(response(status, "application/json", error.to_string().as_bytes())).await;
+        assert_eq!(error.code(), codes::UPSTREAM_STATUS, "{status}");
+        assert!(error.to_string().contains(&status[..3]), "{error:?}");
+        assert!(!error.to_string().contains("sk-secret"), "{error:?}");
+        assert!(error.detail().is_some_and(|detail| detail.contains("invalid_api_key")));
     }
 }
 
-/// Some servers answer with a status of success before they know whether they can.
+/// Some servers respond with status 200 before they know of an error.
 #[tokio::test]
-async fn an_error_in_the_place_of_an_answer_is_a_refusal_too() {
+async fn an_error_object_with_status_200_fails_the_run() {
     let error =
         json!({"error": {"message": "no quota: sk-secret", "code": "insufficient_quota"}}).to_string();
     let role = delta(json!({"role": "assistant", "content": ""}), None);
-    for answered in [
-        answer("200 OK", "application/json", error.as_bytes()),
-        answer("200 OK", "application/json", format!("[{error}]").as_bytes()),
-        answer("200 OK", "application/json", br#"{"detail": "no quota: sk-secret"}"#),
-        answer("200 OK", "application/json", br#"{"error": "no quota: sk-secret"}"#),
+    for steps in [
+        response("200 OK", "application/json", error.as_bytes()),
+        response("200 OK", "application/json", format!("[{error}]").as_bytes()),
+        response("200 OK", "application/json", br#"{"detail": "no quota: sk-secret"}"#),
+        response("200 OK", "application/json", br#"{"error": "no quota: sk-secret"}"#),
         events(format!(": waiting\n\ndata: {error}\n\ndata: [DONE]\n\n").as_bytes()),
         events(format!("data: {role}\n\ndata: {error}\n\n").as_bytes()),
         events(b"event: error\ndata: no quota: sk-secret\n\n"),
     ] {
-        let failure = failure(answered).await;
-        assert_eq!(failure.code(), codes::UPSTREAM_FAILED, "{failure:?}");
-        assert!(!failure.to_string().contains("sk-secret"), "{failure:?}");
-        assert!(failure.detail().is_some_and(|detail| detail.contains("sk-secret")));
+        let error = run_error(steps).await;
+        assert_eq!(error.code(), codes::UPSTREAM_FAILED, "{error:?}");
+        assert!(!error.to_string().contains("sk-secret"), "{error:?}");
+        assert!(error.detail().is_some_and(|detail| detail.contains("sk-secret")));
     }
 }
 
 #[tokio::test]
-async fn what_is_no_completion_fails() {
-    let page = answer("200 OK", "text/html", b"<html>Sign in</html>");
-    assert_eq!(failure(page).await.code(), codes::UPSTREAM_BAD_CONTENT);
-    let page = answer("200 OK", "text/event-stream", b"<!doctype html>\n<title>Sign in</title>\n");
-    assert_eq!(failure(page).await.code(), codes::UPSTREAM_BAD_CONTENT);
-    let other = answer("200 OK", "application/json", b"{\"answer\": 42}\n");
-    assert_eq!(failure(other).await.code(), codes::UPSTREAM_BAD_CONTENT);
-    assert_eq!(failure(events(b"")).await.code(), codes::UPSTREAM_TRUNCATED);
-    assert_eq!(failure(events(b"data: {\"choices\": 1}\n\n")).await.code(), codes::UPSTREAM_MALFORMED);
+async fn a_response_that_is_not_a_completion_fails() {
+    let page = response("200 OK", "text/html", b"<html>Sign in</html>");
+    assert_eq!(run_error(page).await.code(), codes::UPSTREAM_BAD_CONTENT);
+    let page = response("200 OK", "text/event-stream", b"<!doctype html>\n<title>Sign in</title>\n");
+    assert_eq!(run_error(page).await.code(), codes::UPSTREAM_BAD_CONTENT);
+    let other = response("200 OK", "application/json", b"{\"answer\": 42}\n");
+    assert_eq!(run_error(other).await.code(), codes::UPSTREAM_BAD_CONTENT);
+    assert_eq!(run_error(events(b"")).await.code(), codes::UPSTREAM_TRUNCATED);
+    assert_eq!(run_error(events(b"data: {\"choices\": 1}\n\n")).await.code(), codes::UPSTREAM_MALFORMED);
     let half = quirky();
     let half = &half[..half.len() - 200];
-    assert_eq!(failure(events(half)).await.code(), codes::UPSTREAM_TRUNCATED);
+    assert_eq!(run_error(events(half)).await.code(), codes::UPSTREAM_TRUNCATED);
     let cut = sse(&[delta(json!({"content": "Half"}), None)]);
-    assert_eq!(failure(events(&cut)).await.code(), codes::UPSTREAM_TRUNCATED);
+    assert_eq!(run_error(events(&cut)).await.code(), codes::UPSTREAM_TRUNCATED);
 }
 
 #[tokio::test]
@@ -230,27 +230,27 @@ async fn an_error_within_the_stream_ends_the_run() {
         delta(json!({"content": "never"}), None),
     ];
     let server = Server::always(events(&sse(&frames))).await;
-    let (told, result) = play(&agent(&server.url), request()).await;
+    let (received, result) = play(&agent(&server.url), request()).await;
     result.unwrap();
-    assert_eq!(text(&told), "I");
-    let Body::RunError(error) = last(&told) else { panic!("{told:#?}") };
+    assert_eq!(text(&received), "I");
+    let Body::RunError(error) = last(&received) else { panic!("{received:#?}") };
     assert_eq!((error.code.as_deref(), &*error.message), (Some("server_error"), "overloaded"));
 }
 
 #[tokio::test]
-async fn members_of_ones_own_choice_go_with_every_request() {
+async fn configured_members_are_sent_with_every_request() {
     let server = Server::always(events(&quirky())).await;
     let body = json!({"temperature": 0.2, "stop": ["\n\n"], "stream_options": {"include_usage": false},
         "tools": [{"type": "web_search"}], "extra": {"a": null}});
     let body = body.as_object().unwrap().clone();
     let agent = OpenAi::new(OpenAiOptions { body: body.clone(), ..options(&server.url) }).unwrap();
     let tool = Tool { name: "ask".into(), description: "Asks.".into(), parameters: None, metadata: None };
-    let mut asked = request();
-    let mut input = (*asked.input).clone();
+    let mut run_request = request();
+    let mut input = (*run_request.input).clone();
     input.tools.push(tool);
-    asked.input = input.into();
-    play(&agent, asked).await.1.unwrap();
-    let sent = server.seen()[0].json();
+    run_request.input = input.into();
+    play(&agent, run_request).await.1.unwrap();
+    let sent = server.requests()[0].json();
     for name in ["temperature", "stop", "stream_options", "extra"] {
         assert_eq!(sent[name], body[name], "{name}");
     }
@@ -265,7 +265,7 @@ async fn members_of_ones_own_choice_go_with_every_request() {
 }
 
 #[tokio::test]
-async fn calls_that_come_interleaved_are_told_apart_by_their_index() {
+async fn interleaved_calls_are_separated_by_index() {
     let piece = |index: u8, rest: Value| {
         let mut call = json!({"index": index});
         call.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -283,14 +283,14 @@ async fn calls_that_come_interleaved_are_told_apart_by_their_index() {
         piece(0, more("1}")),
         delta(json!({}), Some("tool_calls")),
     ];
-    // With and without the last word.
+    // With and without `[DONE]`.
     for done in ["data: [DONE]\n\n", ""] {
         let body = [sse(&frames), done.as_bytes().to_vec()].concat();
         let server = Server::always(events(&body)).await;
-        let (told, result) = play(&agent(&server.url), request()).await;
+        let (received, result) = play(&agent(&server.url), request()).await;
         result.unwrap();
         let mut fold = agentwire_core::fold::Fold::from_history(Vec::new(), None);
-        told.iter().for_each(|event| fold.apply(event));
+        received.iter().for_each(|event| fold.apply(event));
         let calls: Vec<_> = fold
             .messages()
             .iter()
@@ -308,7 +308,7 @@ async fn calls_that_come_interleaved_are_told_apart_by_their_index() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_options_are_rejected() {
     let good = options("http://h");
     let refused = |options: OpenAiOptions| OpenAi::new(options).unwrap_err().to_string();
     assert_eq!(refused(OpenAiOptions { model: String::new(), ..good.clone() }), "the model's name is empty");

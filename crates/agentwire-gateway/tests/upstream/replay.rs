@@ -1,4 +1,4 @@
-//! Recordings, played.
+//! Upstream `replay`: detection, gzip, errors and recorded times.
 
 use std::{io::Write, path::PathBuf};
 
@@ -18,7 +18,7 @@ fn replay(file: PathBuf) -> Replay {
     Replay::new(ReplayOptions { file, ..ReplayOptions::default() }).unwrap()
 }
 
-/// A file that is gone when this is dropped.
+/// A file in a temporary folder, which is removed when the folder is dropped.
 fn file(name: &str, bytes: &[u8]) -> (PathBuf, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -27,7 +27,7 @@ fn file(name: &str, bytes: &[u8]) -> (PathBuf, tempfile::TempDir) {
 }
 
 #[tokio::test]
-async fn a_recording_is_played_again_and_again() {
+async fn every_run_replays_the_whole_recording() {
     let agent = replay(path("weather_tool.sse"));
     let (first, result) = play(&agent, request()).await;
     result.unwrap();
@@ -37,21 +37,21 @@ async fn a_recording_is_played_again_and_again() {
 }
 
 #[tokio::test]
-async fn every_format_is_told_by_its_beginning() {
+async fn formats_are_detected_from_the_first_bytes() {
     for (name, kind) in [
         ("chunks.sse", "RUN_FINISHED"),
         ("adk_tool.sse", "RUN_FINISHED"),
         ("langgraph_tools.jsonl", "RUN_FINISHED"),
     ] {
-        let (told, result) = play(&replay(path(name)), request()).await;
+        let (received, result) = play(&replay(path(name)), request()).await;
         assert_eq!(result, Ok(()), "{name}");
-        assert_eq!(kinds(&told).last(), Some(&kind), "{name}");
-        assert!(kinds(&told).contains(&"TOOL_CALL_START"), "{name}: {:?}", kinds(&told));
+        assert_eq!(kinds(&received).last(), Some(&kind), "{name}");
+        assert!(kinds(&received).contains(&"TOOL_CALL_START"), "{name}: {:?}", kinds(&received));
     }
 }
 
 #[tokio::test]
-async fn gzip_is_unpacked_and_names_are_taken() {
+async fn gzip_is_decoded_and_the_format_can_be_named() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(&fixture("weather_tool.sse")).unwrap();
     let (file, _folder) = file("x.sse.gz", &packed.finish().unwrap());
@@ -60,9 +60,9 @@ async fn gzip_is_unpacked_and_names_are_taken() {
         format: Some(format.into()),
         ..ReplayOptions::default()
     };
-    let (told, result) = play(&Replay::new(named("ag-ui@1")).unwrap(), request()).await;
+    let (received, result) = play(&Replay::new(named("ag-ui@1")).unwrap(), request()).await;
     result.unwrap();
-    assert_eq!(told, play(&replay(path("weather_tool.sse")), request()).await.0);
+    assert_eq!(received, play(&replay(path("weather_tool.sse")), request()).await.0);
     let error = Replay::new(named("agui")).unwrap_err().to_string();
     assert!(error.starts_with("unknown format `agui` (known: langgraph, adk, ag-ui"), "{error}");
     let options = vec!["old_shapes=maybe".into()];
@@ -71,7 +71,7 @@ async fn gzip_is_unpacked_and_names_are_taken() {
 }
 
 #[tokio::test]
-async fn a_bad_recording_is_refused_or_fails() {
+async fn a_bad_recording_is_rejected_or_fails_the_run() {
     let missing = ReplayOptions { file: "no/such/file".into(), ..ReplayOptions::default() };
     assert!(Replay::new(missing).unwrap_err().to_string().starts_with("`no/such/file` could not be read"));
     let slow = ReplayOptions { file: path("chunks.sse"), speed: Some(0.0), ..ReplayOptions::default() };
@@ -89,7 +89,7 @@ async fn a_bad_recording_is_refused_or_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recorded_times_are_kept_in_proportion() {
+async fn speed_scales_the_recorded_times() {
     let lines = [
         r#"{"type":"RUN_STARTED","threadId":"t","runId":"r","timestamp":1000}"#,
         r#"{"type":"TEXT_MESSAGE_START","messageId":"m","timestamp":3000}"#,
@@ -99,10 +99,10 @@ async fn recorded_times_are_kept_in_proportion() {
     ];
     let (file, _folder) = file("x.jsonl", lines.join("\n").as_bytes());
     let agent = Replay::new(ReplayOptions { file, speed: Some(2.0), ..ReplayOptions::default() }).unwrap();
-    // The clock stands still but for the waiting.
-    let begun = Instant::now();
-    let (told, result) = play(&agent, request()).await;
+    // The paused clock advances only by the waits.
+    let start = Instant::now();
+    let (received, result) = play(&agent, request()).await;
     result.unwrap();
-    assert_eq!(told.len(), lines.len());
-    assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&begun.elapsed()));
+    assert_eq!(received.len(), lines.len());
+    assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&start.elapsed()));
 }

@@ -1,4 +1,4 @@
-//! A server that does exactly what it is told, byte by byte, and remembers what it was asked.
+//! A scripted HTTP server: sends the given bytes and records the requests it received.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,35 +8,35 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What the server does after it has read a request.
+/// One action of the server after it has read a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Sends bytes, as one piece.
+    /// Sends bytes in one write.
     Send(Vec<u8>),
     /// Sends bytes one by one.
     Trickle(Vec<u8>),
-    /// Sends bytes again and again until nobody takes them.
+    /// Sends bytes repeatedly until the connection is closed.
     Repeat(Vec<u8>),
-    /// Does nothing for ever.
+    /// Keeps the connection open and sends nothing more.
     Hang,
     /// Ends the connection with RST instead of FIN.
     Reset,
 }
 
-/// A request as it came.
+/// A request as received.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Seen {
+impl ReceivedRequest {
     /// The method and the target.
     pub(crate) fn line(&self) -> &str {
         self.head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1")
     }
 
-    /// A header's value; the name in lower case.
+    /// The value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (found, value) = line.split_once(':')?;
@@ -50,41 +50,41 @@ impl Seen {
     }
 }
 
-type Script = dyn Fn(&Seen) -> Vec<Step> + Send + Sync;
+type Script = dyn Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync;
 
-/// The server; it ends when this is dropped.
+/// The server; it stops when this is dropped.
 pub(crate) struct Server {
     pub(crate) url: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     task: JoinHandle<()>,
 }
 
 impl Server {
-    /// A server that answers every request the same way.
+    /// A server with the same response to every request.
     pub(crate) async fn always(steps: Vec<Step>) -> Self {
         Self::new(move |_| steps.clone()).await
     }
 
-    /// A server that looks at what it is asked.
-    pub(crate) async fn new(script: impl Fn(&Seen) -> Vec<Step> + Send + Sync + 'static) -> Self {
+    /// A server whose response depends on the request.
+    pub(crate) async fn new(script: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let (script, notes): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&seen));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (script, log): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&requests));
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             loop {
                 let Ok((stream, _)) = listener.accept().await else { return };
-                connections.spawn(serve(stream, Arc::clone(&script), Arc::clone(&notes)));
+                connections.spawn(serve(stream, Arc::clone(&script), Arc::clone(&log)));
                 while connections.try_join_next().is_some() {}
             }
         });
-        Self { url, seen, task }
+        Self { url, requests, task }
     }
 
-    /// What was asked so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+    /// The requests so far.
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
@@ -94,10 +94,10 @@ impl Drop for Server {
     }
 }
 
-async fn serve(mut stream: TcpStream, script: Arc<Script>, notes: Arc<Mutex<Vec<Seen>>>) {
-    let Some(seen) = receive(&mut stream).await else { return };
-    let steps = script(&seen);
-    notes.lock().unwrap().push(seen);
+async fn serve(mut stream: TcpStream, script: Arc<Script>, log: Arc<Mutex<Vec<ReceivedRequest>>>) {
+    let Some(request) = receive(&mut stream).await else { return };
+    let steps = script(&request);
+    log.lock().unwrap().push(request);
     stream.set_nodelay(true).unwrap();
     for step in steps {
         match step {
@@ -125,8 +125,8 @@ async fn serve(mut stream: TcpStream, script: Arc<Script>, notes: Arc<Mutex<Vec<
     stream.shutdown().await.ok();
 }
 
-/// One request.
-pub(crate) async fn receive(stream: &mut TcpStream) -> Option<Seen> {
+/// Reads one request; `None` if the connection ends first.
+pub(crate) async fn receive(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {
@@ -134,25 +134,25 @@ pub(crate) async fn receive(stream: &mut TcpStream) -> Option<Seen> {
         bytes.extend_from_slice(&chunk[..read]);
         let text = String::from_utf8_lossy(&bytes);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let seen = Seen { head: head.to_owned(), body: body.to_owned() };
-        let length = seen.header("content-length").map_or(0, |value| value.parse().unwrap());
-        if seen.body.len() >= length {
-            return Some(seen);
+        let request = ReceivedRequest { head: head.to_owned(), body: body.to_owned() };
+        let length = request.header("content-length").map_or(0, |value| value.parse().unwrap());
+        if request.body.len() >= length {
+            return Some(request);
         }
     }
 }
 
-/// The head of an answer whose end is the end of the connection.
+/// The head of a response whose body ends with the connection.
 pub(crate) fn head(status: &str, content_type: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\nconnection: close\r\n\r\n").into_bytes()
 }
 
-/// An answer whose end is the end of the connection.
-pub(crate) fn answer(status: &str, content_type: &str, body: &[u8]) -> Vec<Step> {
+/// A response whose body ends with the connection.
+pub(crate) fn response(status: &str, content_type: &str, body: &[u8]) -> Vec<Step> {
     vec![Step::Send([head(status, content_type), body.to_vec()].concat())]
 }
 
-/// A stream of events in good order.
+/// A response with an SSE stream.
 pub(crate) fn events(body: &[u8]) -> Vec<Step> {
-    answer("200 OK", "text/event-stream", body)
+    response("200 OK", "text/event-stream", body)
 }

@@ -1,4 +1,4 @@
-//! What each hook can do to a run.
+//! Effects of each hook on a run.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{code_of, recorded, text};
 use crate::support::*;
 
-/// Hooks that are functions.
+/// Hooks made of plain functions.
 #[derive(Default)]
 struct Acts {
     input: Option<fn(RunInput) -> Result<RunInput, UpstreamError>>,
@@ -61,8 +61,8 @@ async fn serve(agent: Arc<dyn Agent>, acts: fn() -> Acts) -> Server {
     plan(agent).wire(move |builder| builder.hooks(move |_| acts())).on_memory().await
 }
 
-/// One message in an AG-UI server's words.
-fn said(words: &[&str]) -> Arc<dyn Agent> {
+/// An agent with the native events of one message.
+fn message_agent(words: &[&str]) -> Arc<dyn Agent> {
     let mut events = vec![json!({"type": "RUN_STARTED", "threadId": "t", "runId": "r"})];
     events.push(json!({"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}));
     events.extend(
@@ -74,7 +74,7 @@ fn said(words: &[&str]) -> Arc<dyn Agent> {
 }
 
 #[tokio::test]
-async fn the_input_is_changed_for_the_agent_and_not_for_the_thread() {
+async fn the_input_hook_changes_the_agents_input_but_not_the_thread() {
     let puppet = Puppet::eager(|input| talk(input, 1));
     let server = serve(puppet.clone(), || Acts {
         input: Some(|mut input| {
@@ -86,9 +86,9 @@ async fn the_input_is_changed_for_the_agent_and_not_for_the_thread() {
     })
     .await;
     valid(&server.whole("t", "r", "hello").await);
-    let asked = puppet.last_request().input;
-    assert_eq!(asked.messages.len(), 2);
-    assert_eq!((&*asked.thread, &*asked.run), ("t", "r"), "a hook cannot move a run");
+    let input = puppet.last_request().input;
+    assert_eq!(input.messages.len(), 2);
+    assert_eq!((&*input.thread, &*input.run), ("t", "r"), "a hook cannot move a run");
     let (_, kept) = server.json("/message_snapshot/t").await;
     let roles: Vec<_> =
         kept["messages"].as_array().expect("messages").iter().map(|it| it["role"].clone()).collect();
@@ -96,7 +96,7 @@ async fn the_input_is_changed_for_the_agent_and_not_for_the_thread() {
 }
 
 #[tokio::test]
-async fn an_input_that_is_refused_never_reaches_the_agent() {
+async fn a_refused_input_never_reaches_the_agent() {
     let puppet = Puppet::eager(|input| talk(input, 1));
     let server = serve(puppet.clone(), || Acts {
         input: Some(|_| Err(refused("no questions on Sundays"))),
@@ -116,8 +116,8 @@ async fn an_input_that_is_refused_never_reaches_the_agent() {
 }
 
 #[tokio::test]
-async fn native_events_are_kept_dropped_changed_and_multiplied() {
-    let server = serve(said(&["keep", "drop", "change", "double"]), || Acts {
+async fn native_events_can_be_dropped_changed_and_duplicated() {
+    let server = serve(message_agent(&["keep", "drop", "change", "double"]), || Acts {
         native: Some(|native| {
             let mut value = native.to_json().expect("JSON");
             match value["delta"].as_str() {
@@ -139,8 +139,8 @@ async fn native_events_are_kept_dropped_changed_and_multiplied() {
 }
 
 #[tokio::test]
-async fn a_translation_emits_its_own_skips_the_default_and_replaces() {
-    let server = serve(said(&["own", "skip", "replace", "default"]), || Acts {
+async fn translate_adds_events_skips_or_replaces() {
+    let server = serve(message_agent(&["own", "skip", "replace", "default"]), || Acts {
         translate: Some(|native, out| {
             let mut value = native.to_json().expect("JSON");
             match value["delta"].as_str() {
@@ -163,15 +163,15 @@ async fn a_translation_emits_its_own_skips_the_default_and_replaces() {
     valid(&frames);
     assert_eq!(text(&frames), "ownreplaceddefault");
     let kinds = types(&frames);
-    let custom = kinds.iter().position(|kind| kind == "CUSTOM").expect("its own event");
-    assert_eq!(kinds[custom + 1], "TEXT_MESSAGE_CONTENT", "its own come before the reader's");
+    let custom = kinds.iter().position(|kind| kind == "CUSTOM").expect("the added event");
+    assert_eq!(kinds[custom + 1], "TEXT_MESSAGE_CONTENT", "added events precede those of the reader");
 }
 
 #[tokio::test]
-async fn events_are_kept_dropped_changed_and_multiplied_and_the_stream_stays_valid() {
+async fn the_stream_stays_valid_when_events_are_dropped_and_added() {
     let server = serve(Puppet::eager(|input| talk(input, 3)), || Acts {
         event: Some(|event| match &event.body {
-            // Nobody opens the message any more; the guard does.
+            // The guard opens the message instead.
             Body::TextStart { .. } => vec![],
             Body::TextDelta { message, delta } if &**delta == "w1 " => {
                 vec![delta_of(message, "a "), delta_of(message, "b ")]
@@ -192,8 +192,8 @@ fn delta_of(message: &str, text: &str) -> Event {
 }
 
 #[tokio::test]
-async fn a_run_whose_ending_is_dropped_by_the_event_hook_still_ends() {
-    let server = serve(said(&["x"]), || Acts {
+async fn a_run_ends_even_if_the_event_hook_drops_the_terminal_event() {
+    let server = serve(message_agent(&["x"]), || Acts {
         event: Some(|event| if event.is_terminal() { vec![] } else { vec![event] }),
         ..Acts::default()
     })
@@ -204,7 +204,7 @@ async fn a_run_whose_ending_is_dropped_by_the_event_hook_still_ends() {
 }
 
 #[tokio::test]
-async fn the_final_state_is_told_as_it_was_changed_once() {
+async fn the_state_hook_replaces_the_final_state() {
     let agent = Puppet::eager(|input| {
         let mut events =
             vec![Event::new(Body::StateSnapshot { snapshot: json!({"secret": 1, "n": 2}).into() })];
@@ -225,13 +225,13 @@ async fn the_final_state_is_told_as_it_was_changed_once() {
     let snapshots: Vec<_> = frames.iter().filter(|frame| frame.kind() == "STATE_SNAPSHOT").collect();
     assert_eq!(snapshots.len(), 2);
     assert_eq!(snapshots[1].json()["snapshot"], json!({"n": 2}));
-    assert_eq!(types(&frames)[frames.len() - 2], "STATE_SNAPSHOT", "right before the ending");
+    assert_eq!(types(&frames)[frames.len() - 2], "STATE_SNAPSHOT", "right before the terminal event");
     let (_, kept) = server.json("/state_snapshot/t").await;
     assert_eq!(kept["snapshot"], json!({"n": 2}));
 }
 
 #[tokio::test]
-async fn an_output_is_changed_but_an_ending_stays_one() {
+async fn the_output_hook_changes_events_but_not_the_terminal_one() {
     let server = serve(Puppet::eager(|input| talk(input, 2)), || Acts {
         output: Some(|event| match &event.body {
             Body::TextDelta { message, .. } => delta(message, "*"),
@@ -246,11 +246,11 @@ async fn an_output_is_changed_but_an_ending_stays_one() {
     let frames = server.whole("t", "r", "hello").await;
     valid(&frames);
     assert_eq!(text(&frames), "**");
-    let again = server.follow("/runs/r/stream").await.rest().await;
-    assert_eq!(frames, again, "the log has what was seen");
+    let logged = server.follow("/runs/r/stream").await.rest().await;
+    assert_eq!(frames, logged, "the log has the same events");
 }
 
-/// Gives up on an agent that is too slow.
+/// Hooks with a native timeout of 100 ms.
 struct Impatient {
     fallback: bool,
     hangs: bool,
@@ -283,7 +283,7 @@ impl Hooks for Impatient {
     }
 }
 
-/// A command that says the beginning of a run and then nothing more, without ending.
+/// A command that starts a message, then stays silent without exiting.
 fn silent() -> Arc<dyn Agent> {
     let start = r#"{"type":"TEXT_MESSAGE_START","messageId":"m","role":"assistant"}"#;
     let line =
@@ -294,8 +294,8 @@ fn silent() -> Arc<dyn Agent> {
 }
 
 #[tokio::test]
-async fn an_event_that_does_not_come_in_time_is_replaced() {
-    for (agent, hangs) in [(said(&["fast", "slow", "never read"]), true), (silent(), false)] {
+async fn the_fallback_replaces_late_native_events() {
+    for (agent, hangs) in [(message_agent(&["fast", "slow", "never read"]), true), (silent(), false)] {
         let server = plan(agent)
             .wire(move |builder| builder.hooks(move |_| Impatient { fallback: true, hangs }))
             .on_memory()
@@ -310,8 +310,8 @@ async fn an_event_that_does_not_come_in_time_is_replaced() {
 }
 
 #[tokio::test]
-async fn without_anything_to_say_instead_the_run_is_late() {
-    for (agent, hangs) in [(said(&["fast", "slow"]), true), (silent(), false)] {
+async fn without_a_fallback_the_run_times_out() {
+    for (agent, hangs) in [(message_agent(&["fast", "slow"]), true), (silent(), false)] {
         let server = plan(agent)
             .wire(move |builder| builder.hooks(move |_| Impatient { fallback: false, hangs }))
             .on_memory()
@@ -322,10 +322,10 @@ async fn without_anything_to_say_instead_the_run_is_late() {
     }
 }
 
-/// A puppet whose work goes on elsewhere.
-struct Elsewhere(Arc<Puppet>, Arc<Puppet>);
+/// An agent that supports `attach`: the second puppet replays the run.
+struct Reattachable(Arc<Puppet>, Arc<Puppet>);
 
-impl Agent for Elsewhere {
+impl Agent for Reattachable {
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         self.0.run(request, sink)
     }
@@ -335,13 +335,13 @@ impl Agent for Elsewhere {
         request: Request,
         sink: EventSink,
     ) -> Option<BoxFuture<'static, Result<(), UpstreamError>>> {
-        let again = self.1.clone();
-        Some(Box::pin(async move { again.run(request, sink).await }))
+        let replay = self.1.clone();
+        Some(Box::pin(async move { replay.run(request, sink).await }))
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_is_taken_up_again_has_its_hooks() {
+async fn a_reattached_run_has_its_hooks() {
     let acts = || Acts {
         event: Some(|event| match &event.body {
             Body::TextDelta { delta: text, .. } if &**text == "w1 " => vec![],
@@ -356,7 +356,7 @@ async fn a_run_that_is_taken_up_again_has_its_hooks() {
     };
     let place = Place::sqlite().await;
     let agent =
-        Arc::new(Elsewhere(Puppet::new(|input| talk(input, 4)), Puppet::eager(|input| talk(input, 4))));
+        Arc::new(Reattachable(Puppet::new(|input| talk(input, 4)), Puppet::eager(|input| talk(input, 4))));
     let here = InstanceLock::at(&place.address);
     let planned = plan(agent.clone()).process(here).wire(move |builder| builder.hooks(move |_| acts()));
     let server = planned.mortal(&place.store).await;
@@ -376,7 +376,7 @@ async fn a_run_that_is_taken_up_again_has_its_hooks() {
 }
 
 #[tokio::test]
-async fn hooks_before_the_first_agent_are_for_all_that_have_none() {
+async fn hooks_of_the_builder_apply_to_agents_without_hooks() {
     struct Named(&'static str);
     impl Hooks for Named {
         fn output(&self, event: Event) -> Hooked<'_, Event> {
@@ -400,7 +400,7 @@ async fn hooks_before_the_first_agent_are_for_all_that_have_none() {
                 AgentConfig::shared(agent()).hooks(|run| -> Box<dyn Hooks> {
                     match &*run.agent {
                         "two" => Box::new(Named("two")),
-                        _ => Box::new(Nothing),
+                        _ => Box::new(NoHooks),
                     }
                 }),
             )
@@ -419,18 +419,18 @@ async fn hooks_before_the_first_agent_are_for_all_that_have_none() {
     assert_eq!(texts, BTreeMap::from([("one", "all".to_owned()), ("two", "two".to_owned())]));
 }
 
-struct Nothing;
+struct NoHooks;
 
-impl Hooks for Nothing {}
+impl Hooks for NoHooks {}
 
 #[tokio::test]
 async fn hooks_that_do_nothing_change_nothing() {
     let words = ["hello", "tools think", "state", "subagents", "confirm", "interrupt", "fail", "everything"];
     let demo = || Arc::new(agentwire_gateway::agent::Demo::without_pauses());
     let plain = plan(demo()).on_memory().await;
-    let hooked = plan(demo()).wire(|builder| builder.hooks(|_| Nothing)).on_memory().await;
+    let hooked = plan(demo()).wire(|builder| builder.hooks(|_| NoHooks)).on_memory().await;
     for word in words {
-        let mut told = Vec::new();
+        let mut runs = Vec::new();
         for server in [&plain, &hooked] {
             let frames = server.whole(word, word, word).await;
             valid(&frames);
@@ -439,17 +439,17 @@ async fn hooks_that_do_nothing_change_nothing() {
                 event.as_object_mut().expect("an object").remove("timestamp");
                 event
             };
-            told.push(frames.iter().map(without_time).collect::<Vec<_>>());
+            runs.push(frames.iter().map(without_time).collect::<Vec<_>>());
         }
-        assert_eq!(told[0], told[1], "{word}");
+        assert_eq!(runs[0], runs[1], "{word}");
     }
 }
 
 #[tokio::test]
-async fn what_the_gateway_says_itself_passes_the_output_hooks() {
+async fn events_of_the_gateway_itself_pass_the_output_hooks() {
     let puppet = Puppet::new(|input| {
         let mut events = vec![Event::new(Body::StateSnapshot { snapshot: json!({"n": 1}).into() })];
-        // A change that does not apply: the gateway tells what the state is instead.
+        // A patch that does not apply: the gateway emits a snapshot instead.
         let patch = agentwire_core::patch::Patch(vec![agentwire_core::patch::PatchOp::remove("/nothing")]);
         events.push(Event::new(Body::StateDelta { patch }));
         events.extend(talk(input, 1));
@@ -482,6 +482,6 @@ async fn what_the_gateway_says_itself_passes_the_output_hooks() {
     valid(&frames);
     assert_eq!(journal.read(), types(&frames));
     for kind in ["STATE_DELTA", "STATE_SNAPSHOT", "CUSTOM"] {
-        assert!(journal.read().iter().any(|told| told == kind), "{kind}");
+        assert!(journal.read().iter().any(|line| line == kind), "{kind}");
     }
 }

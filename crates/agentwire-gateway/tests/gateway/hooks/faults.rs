@@ -1,4 +1,4 @@
-//! Hooks that fail, hang or panic, each at every point of a run.
+//! Hooks that fail, hang or panic, at every point of a run.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ enum Fault {
 
 const FAULTS: &[Fault] = &[Fault::Fails, Fault::Hangs, Fault::Panics, Fault::PanicsEarly];
 
-/// Does something wrong at one point.
+/// Hooks with a fault at one point.
 struct Faulty {
     at: &'static str,
     fault: Fault,
@@ -97,8 +97,8 @@ impl Hooks for Faulty {
     }
 }
 
-/// What happened to which run.
-fn words(line: &str) -> String {
+/// The first and the last word of a note: the action and the run.
+fn action_and_run(line: &str) -> String {
     let mut words = line.split(' ');
     format!("{} {}", words.next().unwrap_or_default(), words.next_back().unwrap_or_default())
 }
@@ -114,13 +114,13 @@ fn agent() -> Arc<dyn Agent> {
 }
 
 #[tokio::test]
-async fn a_hook_that_goes_wrong_ends_its_run_and_nothing_else() {
+async fn a_faulty_hook_ends_only_its_own_run() {
     for at in POINTS {
         for fault in FAULTS {
-            let what = format!("{at} {fault:?}");
+            let case = format!("{at} {fault:?}");
             let journal = Journal::default();
             let lock = Arc::new(journal.clone());
-            // Only the first run has them.
+            // Only the first run has the fault.
             let server = plan(agent())
                 .wire(move |builder| {
                     let hooks = move |run: &RunContext| Faulty {
@@ -133,23 +133,23 @@ async fn a_hook_that_goes_wrong_ends_its_run_and_nothing_else() {
                 .await;
             let frames = server.whole("t", "r", "hello").await;
             valid(&frames);
-            assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{what}: {:?}", types(&frames));
+            assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{case}: {:?}", types(&frames));
             let message = frames.last().expect("an ending").json()["message"].to_string();
-            assert!(!message.contains("on purpose"), "{what}: the detail is not for the client: {message}");
+            assert!(!message.contains("on purpose"), "{case}: the detail is not for the client: {message}");
             let log = server.follow("/runs/r/stream").await.rest().await;
-            assert_eq!(log, frames, "{what}: the log has what was seen");
-            assert_eq!(server.status("r").await, "failed", "{what}");
+            assert_eq!(log, frames, "{case}: the log has the same events");
+            assert_eq!(server.status("r").await, "failed", "{case}");
             let frames = server.whole("t", "r2", "hello").await;
             valid(&frames);
-            assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED", "{what}");
-            let locks: Vec<_> = journal.read().iter().map(|line| words(line)).collect();
-            assert_eq!(locks, ["lock r", "unlock r", "lock r2", "unlock r2"].map(String::from), "{what}");
+            assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED", "{case}");
+            let locks: Vec<_> = journal.read().iter().map(|line| action_and_run(line)).collect();
+            assert_eq!(locks, ["lock r", "unlock r", "lock r2", "unlock r2"].map(String::from), "{case}");
         }
     }
 }
 
 #[tokio::test]
-async fn hooks_that_cannot_be_made_end_the_run() {
+async fn a_panic_while_hooks_are_created_ends_the_run() {
     let server = plan(agent())
         .wire(|builder| {
             builder.hooks(|run| {
@@ -166,7 +166,7 @@ async fn hooks_that_cannot_be_made_end_the_run() {
 }
 
 #[tokio::test]
-async fn an_agent_whose_run_was_ended_by_a_hook_is_told() {
+async fn an_agent_is_stopped_when_a_hook_ends_its_run() {
     let puppet = Puppet::new(|input| talk(input, 3));
     let server = plan(puppet.clone())
         .wire(|builder| builder.hooks(|_| Faulty { at: "event", fault: Fault::Fails }))

@@ -1,4 +1,4 @@
-//! A session lock of one's own: it may refuse, and it is free after every ending.
+//! Session locks: a lock may refuse, and it is released after every outcome of a run.
 
 use std::{
     collections::HashSet,
@@ -18,14 +18,14 @@ use reqwest::Method;
 use super::code_of;
 use crate::support::*;
 
-/// Threads that somebody works on.
+/// A lock per thread that records its releases.
 #[derive(Default)]
-struct Desks {
-    taken: Mutex<HashSet<ThreadId>>,
+struct ThreadLocks {
+    locked: Mutex<HashSet<ThreadId>>,
     unlocks: Mutex<Vec<String>>,
 }
 
-impl SessionLock for Desks {
+impl SessionLock for ThreadLocks {
     fn lock<'l>(&'l self, run: &'l RunContext) -> Hooked<'l> {
         Box::pin(async move {
             match &*run.run {
@@ -33,8 +33,8 @@ impl SessionLock for Desks {
                 "panics" => panic!("on purpose"),
                 _ => {}
             }
-            if !self.taken.lock().expect("no panic").insert(run.thread.clone()) {
-                return Err(UpstreamError::new(codes::THREAD_IS_LOCKED, "somebody works on it"));
+            if !self.locked.lock().expect("no panic").insert(run.thread.clone()) {
+                return Err(UpstreamError::new(codes::THREAD_IS_LOCKED, "the thread is locked"));
             }
             Ok(())
         })
@@ -42,7 +42,7 @@ impl SessionLock for Desks {
 
     fn unlock<'l>(&'l self, run: &'l RunContext) -> BoxFuture<'l, ()> {
         Box::pin(async move {
-            self.taken.lock().expect("no panic").remove(&run.thread);
+            self.locked.lock().expect("no panic").remove(&run.thread);
             self.unlocks.lock().expect("no panic").push(run.run.to_string());
             assert!(&*run.run != "unlock panics", "on purpose");
         })
@@ -54,26 +54,26 @@ impl SessionLock for Desks {
 }
 
 #[tokio::test]
-async fn a_lock_that_refuses_is_told_in_the_stream_and_frees_nothing() {
-    let lock = Arc::new(Desks::default());
-    lock.taken.lock().expect("no panic").insert("t".into());
-    let (given, puppet) = (lock.clone(), Puppet::eager(|input| talk(input, 1)));
-    let server = plan(puppet.clone()).wire(move |builder| builder.lock(given)).on_memory().await;
+async fn a_refused_lock_ends_the_run_and_is_not_released() {
+    let lock = Arc::new(ThreadLocks::default());
+    lock.locked.lock().expect("no panic").insert("t".into());
+    let (shared, puppet) = (lock.clone(), Puppet::eager(|input| talk(input, 1)));
+    let server = plan(puppet.clone()).wire(move |builder| builder.lock(shared)).on_memory().await;
     let frames = server.whole("t", "r", "hello").await;
     valid(&frames);
     assert_eq!(types(&frames), ["RUN_STARTED", "RUN_ERROR"]);
     assert_eq!(code_of(&frames), codes::THREAD_IS_LOCKED);
     assert_eq!(puppet.calls(), 0);
-    assert!(lock.taken.lock().expect("no panic").contains("t"), "it was not ours to free");
-    lock.taken.lock().expect("no panic").clear();
+    assert!(lock.locked.lock().expect("no panic").contains("t"), "another holder's lock is not released");
+    lock.locked.lock().expect("no panic").clear();
     let frames = server.whole("t", "r2", "hello").await;
     assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED");
 }
 
 #[tokio::test]
-async fn a_lock_is_free_after_every_ending() {
-    let lock = Arc::new(Desks::default());
-    let given = lock.clone();
+async fn a_lock_is_released_after_every_outcome() {
+    let lock = Arc::new(ThreadLocks::default());
+    let shared = lock.clone();
     let agent = play(async |request, sink: EventSink| match &*request.input.run {
         "fails" => Err(UpstreamError::new("TOO_BAD", "it went wrong")),
         "agent panics" => panic!("on purpose"),
@@ -83,14 +83,14 @@ async fn a_lock_is_free_after_every_ending() {
             Ok(())
         }
     });
-    let server = plan(agent).wire(move |builder| builder.lock(given)).on_memory().await;
+    let server = plan(agent).wire(move |builder| builder.lock(shared)).on_memory().await;
     for run in ["fine", "fails", "agent panics", "unlock panics", "fine again"] {
         valid(&server.whole("t", run, "hello").await);
     }
     let mut stream = server.run("t", "stopped", "hello").await;
     stream.take(1).await;
     server.ask(Method::POST, "/runs/stopped/stop").send().await.expect("an answer");
-    valid_tail(&mut stream).await;
+    ends_cancelled(&mut stream).await;
     for run in ["hangs", "panics"] {
         let frames = server.whole("t", run, "hello").await;
         valid(&frames);
@@ -100,14 +100,14 @@ async fn a_lock_is_free_after_every_ending() {
     assert_eq!(unlocked, ["fine", "fails", "agent panics", "unlock panics", "fine again", "stopped"]);
 }
 
-async fn valid_tail(stream: &mut Stream) {
+async fn ends_cancelled(stream: &mut Stream) {
     let rest = stream.rest().await;
     assert_eq!(rest.last().expect("an ending").json()["outcome"]["type"], "cancelled");
 }
 
 #[tokio::test]
-async fn whoever_sends_the_next_run_at_once_finds_the_lock_free() {
-    let lock = Arc::new(Desks::default());
+async fn the_lock_is_released_before_the_client_sees_the_end() {
+    let lock = Arc::new(ThreadLocks::default());
     let server =
         plan(Puppet::eager(|input| talk(input, 1))).wire(move |builder| builder.lock(lock)).on_memory().await;
     for number in 0..20 {

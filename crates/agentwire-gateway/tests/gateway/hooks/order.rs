@@ -1,4 +1,4 @@
-//! Every hook of a run, in the order in which it is called.
+//! The order in which the hooks of a run are called.
 
 use agentwire_core::event::{Event, RunInput};
 use agentwire_gateway::{
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::{Journal, recorded};
 use crate::support::*;
 
-/// Notes everything and changes nothing, except the state, which must be told then.
+/// Notes every call and changes nothing, except the state, so that a snapshot follows.
 struct Notes(Journal);
 
 impl Hooks for Notes {
@@ -46,12 +46,12 @@ impl Hooks for Notes {
 
     fn state(&self, mut state: Value) -> Hooked<'_, Value> {
         self.0.note(format!("state {state}"));
-        state["told"] = json!(true);
+        state["changed"] = json!(true);
         Box::pin(async { Ok(state) })
     }
 
     fn output_record<'h>(&'h self, event: &'h Event) -> Hooked<'h> {
-        assert!(event.timestamp.is_some(), "what is recorded has its time");
+        assert!(event.timestamp.is_some(), "recorded events have a timestamp");
         self.0.note(format!("output_record {}", event.kind()));
         Box::pin(async { Ok(()) })
     }
@@ -103,7 +103,7 @@ async fn hooks_are_called_in_order() {
     let (before, during) = log.split_at(6);
     assert_eq!(before[..4], ["made for r", "lock demo default-user t r", "input_record 1", "input"]);
     assert_eq!(before[4..], both("RUN_STARTED"));
-    // The agent may be ahead of the log, so its own events are one order and what becomes of them another.
+    // The agent may be ahead of the log, so native events and decoded events are compared separately.
     let is_native = |line: &&String| line.starts_with("native") || line.starts_with("translate");
     let (natives, rest): (Vec<_>, Vec<_>) = during.iter().partition(|line| is_native(line));
     let mut expected: Vec<String> = Vec::new();
@@ -122,15 +122,15 @@ async fn hooks_are_called_in_order() {
     expected.extend(both("RUN_FINISHED"));
     expected.push("unlock r".into());
     assert_eq!(rest, expected.iter().collect::<Vec<_>>());
-    // What was recorded is what the log has.
+    // The recorded events are those of the log.
     let recorded: Vec<_> = log.iter().filter_map(|line| line.strip_prefix("output_record ")).collect();
     assert_eq!(recorded, types(&frames));
     let (_, state) = server.json("/state_snapshot/t").await;
-    assert_eq!(state["snapshot"], json!({"a": 1, "told": true}));
+    assert_eq!(state["snapshot"], json!({"a": 1, "changed": true}));
 }
 
 #[tokio::test]
-async fn hooks_are_made_for_each_run_and_the_lock_once() {
+async fn hooks_are_created_for_each_run() {
     let journal = Journal::default();
     let notes = journal.clone();
     let server = plan(Puppet::eager(|input| talk(input, 1)))
@@ -149,7 +149,7 @@ async fn hooks_are_made_for_each_run_and_the_lock_once() {
 }
 
 #[tokio::test]
-async fn an_agent_in_rust_has_no_events_of_its_own() {
+async fn an_agent_in_rust_has_no_native_events() {
     let journal = Journal::default();
     let notes = journal.clone();
     let server = plan(Puppet::eager(|input| talk(input, 1)))

@@ -1,4 +1,4 @@
-//! Servers that are asked by hooks: good ones, and everything that can be wrong with one.
+//! Hook servers: changes, refusals, the output record, and every kind of failure.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use super::{
     code_of,
-    server::{self, Seen, Step, answer, head},
+    server::{self, ReceivedRequest, Step, head, response},
     text,
 };
 use crate::support::*;
 
-/// Long enough for every answer that comes at all.
-const PATIENT: Duration = PATIENCE;
+/// A timeout that no working server reaches.
+const LONG: Duration = PATIENCE;
 
 fn endpoint(url: &str, on_failure: OnFailure, timeout: Duration) -> Endpoint {
     let headers = vec![("x-key".into(), "k".into())];
@@ -39,26 +39,26 @@ fn puppet() -> Arc<Puppet> {
 }
 
 fn ok(body: &Value) -> Vec<Step> {
-    answer("200 OK", "application/json", body.to_string().as_bytes())
+    response("200 OK", "application/json", body.to_string().as_bytes())
 }
 
-/// What is wrong with a server, and how long it gets.
+/// Faults of a server: name, script and the timeout of the hook.
 fn faults() -> Vec<(&'static str, Vec<Step>, Duration)> {
     let endless = vec![Step::Send(head("200 OK", "application/json")), Step::Repeat(vec![b' '; 1 << 16])];
     vec![
-        ("500", answer("500 Internal Server Error", "text/plain", b"oops"), PATIENT),
-        ("a redirect", answer("307 Temporary Redirect", "text/plain", b""), PATIENT),
-        ("garbage", answer("200 OK", "application/json", b"<html>"), PATIENT),
-        ("no object", answer("200 OK", "application/json", b"[1]"), PATIENT),
-        ("unknown keys", ok(&json!({"error": "x"})), PATIENT),
+        ("500", response("500 Internal Server Error", "text/plain", b"oops"), LONG),
+        ("a redirect", response("307 Temporary Redirect", "text/plain", b""), LONG),
+        ("garbage", response("200 OK", "application/json", b"<html>"), LONG),
+        ("no object", response("200 OK", "application/json", b"[1]"), LONG),
+        ("unknown keys", ok(&json!({"error": "x"})), LONG),
         (
-            "half an answer",
+            "half a response",
             vec![Step::Send(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{".to_vec())],
-            PATIENT,
+            LONG,
         ),
-        ("no HTTP", vec![Step::Send(b"hello\r\n\r\n".to_vec())], PATIENT),
-        ("a hang-up", vec![Step::Reset], PATIENT),
-        ("too much", endless, PATIENT),
+        ("no HTTP", vec![Step::Send(b"hello\r\n\r\n".to_vec())], LONG),
+        ("a hang-up", vec![Step::Reset], LONG),
+        ("too much", endless, LONG),
         ("a hang", vec![Step::Hang], Duration::from_millis(100)),
         (
             "a hang within",
@@ -69,19 +69,19 @@ fn faults() -> Vec<(&'static str, Vec<Step>, Duration)> {
 }
 
 #[tokio::test]
-async fn the_input_hook_changes_refuses_or_leaves_the_input() {
-    for (answer, expected) in [
+async fn the_input_hook_changes_refuses_or_keeps_the_input() {
+    for (steps, expected) in [
         (ok(&json!({})), Ok("hello")),
         (ok(&json!(null)), Ok("hello")),
-        (answer("204 No Content", "text/plain", b""), Ok("hello")),
+        (response("204 No Content", "text/plain", b""), Ok("hello")),
         (ok(&json!({"refuse": null, "input": null})), Err(codes::HOOK_FAILED)),
         (ok(&json!({"refuse": "not today"})), Err(codes::HOOK_REFUSED)),
         (ok(&json!({"refuse": {"why": 1}})), Err(codes::HOOK_FAILED)),
         (ok(&json!({"input": {"messages": 3}})), Err(codes::HOOK_FAILED)),
     ] {
-        let server = server::Server::always(answer).await;
+        let server = server::Server::always(steps).await;
         let agent = puppet();
-        let input = Some(endpoint(&server.url, OnFailure::Closed, PATIENT));
+        let input = Some(endpoint(&server.url, OnFailure::Closed, LONG));
         let gateway = gateway(agent.clone(), HookOptions { input, ..HookOptions::default() }).await;
         let frames = gateway.whole("t", "r", "hello").await;
         valid(&frames);
@@ -92,9 +92,12 @@ async fn the_input_hook_changes_refuses_or_leaves_the_input() {
                 assert_eq!(agent.calls(), 0);
             }
         }
-        let seen = server.seen();
-        assert_eq!((seen.len(), seen[0].line(), seen[0].header("x-key")), (1, "POST /hook", Some("k")));
-        let body = seen[0].json();
+        let requests = server.requests();
+        assert_eq!(
+            (requests.len(), requests[0].line(), requests[0].header("x-key")),
+            (1, "POST /hook", Some("k"))
+        );
+        let body = requests[0].json();
         assert_eq!(body["hook"], "input");
         assert_eq!(
             (&body["agent"], &body["user"], &body["threadId"], &body["runId"]),
@@ -102,36 +105,36 @@ async fn the_input_hook_changes_refuses_or_leaves_the_input() {
         );
         assert_eq!(body["input"]["messages"][0]["content"], "hello");
     }
-    let server = server::Server::new(|seen: &Seen| {
-        let mut input = seen.json()["input"].clone();
+    let server = server::Server::new(|request: &ReceivedRequest| {
+        let mut input = request.json()["input"].clone();
         input["messages"][0]["content"] = json!("changed");
         ok(&json!({ "input": input }))
     })
     .await;
     let agent = puppet();
-    let input = Some(endpoint(&server.url, OnFailure::Closed, PATIENT));
+    let input = Some(endpoint(&server.url, OnFailure::Closed, LONG));
     let gateway = gateway(agent.clone(), HookOptions { input, ..HookOptions::default() }).await;
     valid(&gateway.whole("t", "r", "hello").await);
-    let asked = format!("{:?}", agent.last_request().input.messages[0]);
-    assert!(asked.contains("changed"), "{asked}");
+    let message = format!("{:?}", agent.last_request().input.messages[0]);
+    assert!(message.contains("changed"), "{message}");
 }
 
 #[tokio::test]
-async fn the_words_of_a_refusal_reach_the_client() {
+async fn the_text_of_a_refusal_reaches_the_client() {
     let server = server::Server::always(ok(&json!({"refuse": "not today"}))).await;
-    // Whether the server may fail has nothing to do with what it says.
-    let input = Some(endpoint(&server.url, OnFailure::Open, PATIENT));
+    // `OnFailure::Open` concerns failures, not refusals.
+    let input = Some(endpoint(&server.url, OnFailure::Open, LONG));
     let gateway = gateway(puppet(), HookOptions { input, ..HookOptions::default() }).await;
     let frames = gateway.whole("t", "r", "hello").await;
     assert_eq!(frames.last().expect("an ending").json()["message"], "not today");
 }
 
 #[tokio::test]
-async fn an_input_or_state_hook_that_fails_ends_the_run_or_not() {
+async fn on_failure_decides_if_a_failed_input_or_state_hook_ends_the_run() {
     for (name, steps, timeout) in faults() {
         for on_failure in [OnFailure::Open, OnFailure::Closed] {
             for hook in ["input", "state"] {
-                let what = format!("{hook}: {name}, {on_failure:?}");
+                let case = format!("{hook}: {name}, {on_failure:?}");
                 let server = server::Server::always(steps.clone()).await;
                 let endpoint = Some(endpoint(&server.url, on_failure, timeout));
                 let options = match hook {
@@ -143,40 +146,40 @@ async fn an_input_or_state_hook_that_fails_ends_the_run_or_not() {
                 valid(&frames);
                 match on_failure {
                     OnFailure::Open => {
-                        assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{what}");
-                        assert_eq!(text(&frames), "w0 w1 ", "{what}");
+                        assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{case}");
+                        assert_eq!(text(&frames), "w0 w1 ", "{case}");
                     }
                     OnFailure::Closed => {
-                        assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{what}");
+                        assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{case}");
                         let message = frames.last().expect("an ending").json()["message"].to_string();
                         assert!(
                             !message.contains(&server.url) && !message.contains("oops"),
-                            "{what}: {message}"
+                            "{case}: {message}"
                         );
                     }
                 }
-                // Whoever gives up early may have done so before the server had read the question.
-                let least = usize::from(timeout == PATIENT);
-                assert!((least..=1).contains(&server.seen().len()), "{what}: asked once");
+                // A short timeout may expire before the server has read the request.
+                let least = usize::from(timeout == LONG);
+                assert!((least..=1).contains(&server.requests().len()), "{case}: one request");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn nobody_there_is_a_failure_too() {
-    // Nobody listens at it, and nobody else gets it.
+async fn an_unreachable_server_is_a_failure() {
+    // A bound port without a listener: no other process can get it.
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
     let address = socket.local_addr().expect("bound");
-    let input = Some(endpoint(&format!("http://{address}"), OnFailure::Closed, PATIENT));
+    let input = Some(endpoint(&format!("http://{address}"), OnFailure::Closed, LONG));
     let gateway = gateway(puppet(), HookOptions { input, ..HookOptions::default() }).await;
     assert_eq!(code_of(&gateway.whole("t", "r", "hello").await), codes::HOOK_FAILED);
 }
 
-/// As servers do that close what rests, at the worst moment: the second request on a connection is never answered.
+/// Servers may close idle connections at any time: here the second request on a connection gets no response.
 #[tokio::test]
-async fn a_connection_that_has_rested_is_not_used_again() {
+async fn an_idle_connection_is_not_reused() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let served = tokio::spawn(async move {
@@ -192,7 +195,7 @@ async fn a_connection_that_has_rested_is_not_used_again() {
             });
         }
     });
-    let input = Some(endpoint(&url, OnFailure::Closed, PATIENT));
+    let input = Some(endpoint(&url, OnFailure::Closed, LONG));
     let gateway = gateway(puppet(), HookOptions { input, ..HookOptions::default() }).await;
     for run in ["r1", "r2"] {
         let frames = gateway.whole("t", run, "hello").await;
@@ -204,59 +207,59 @@ async fn a_connection_that_has_rested_is_not_used_again() {
 
 #[tokio::test]
 async fn the_state_hook_changes_the_final_state_once() {
-    let server = server::Server::new(|seen: &Seen| {
-        let mut state = seen.json()["state"].clone();
+    let server = server::Server::new(|request: &ReceivedRequest| {
+        let mut state = request.json()["state"].clone();
         state["checked"] = json!(true);
         ok(&json!({ "state": state }))
     })
     .await;
-    let state = Some(endpoint(&server.url, OnFailure::Closed, PATIENT));
+    let state = Some(endpoint(&server.url, OnFailure::Closed, LONG));
     let gateway = gateway(puppet(), HookOptions { state, ..HookOptions::default() }).await;
     let frames = gateway.whole("t", "r", "hello").await;
     valid(&frames);
-    let told = frames[frames.len() - 2].json();
+    let event = frames[frames.len() - 2].json();
     assert_eq!(
-        (&told["type"], &told["snapshot"]),
+        (&event["type"], &event["snapshot"]),
         (&json!("STATE_SNAPSHOT"), &json!({"n": 1, "checked": true}))
     );
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.requests().len(), 1);
     assert_eq!(gateway.json("/state_snapshot/t").await.1["snapshot"]["checked"], true);
 }
 
-/// Everything that a server was told, in order.
+/// All events that a server received, in order.
 fn recorded(server: &server::Server) -> Vec<Value> {
-    let batches = server.seen().into_iter().map(|seen| seen.json());
+    let batches = server.requests().into_iter().map(|request| request.json());
     batches.flat_map(|batch| batch["events"].as_array().expect("events").clone()).collect()
 }
 
 #[tokio::test]
-async fn the_record_is_the_log() {
+async fn the_output_record_has_the_events_of_the_log() {
     for on_failure in [OnFailure::Open, OnFailure::Closed] {
-        let server = server::Server::always(answer("200 OK", "text/plain", b"whatever it says")).await;
-        let output = Some(endpoint(&server.url, on_failure, PATIENT));
+        let server = server::Server::always(response("200 OK", "text/plain", b"not read")).await;
+        let output = Some(endpoint(&server.url, on_failure, LONG));
         let agent = Puppet::eager(|input| talk(input, 2000));
         let gateway = gateway(agent, HookOptions { output, ..HookOptions::default() }).await;
         let frames = gateway.whole("t", "r", "hello").await;
         valid(&frames);
-        let told: Vec<_> = frames.iter().map(Frame::json).collect();
-        until("everything is recorded", async || recorded(&server).len() == told.len()).await;
-        assert!(recorded(&server) == told, "{on_failure:?}");
-        let batches = server.seen().len();
-        assert!(batches < told.len() / 2, "{batches} requests for {} events", told.len());
-        assert_eq!(server.seen()[0].json()["runId"], "r");
+        let events: Vec<_> = frames.iter().map(Frame::json).collect();
+        until("all events are recorded", async || recorded(&server).len() == events.len()).await;
+        assert!(recorded(&server) == events, "{on_failure:?}");
+        let batches = server.requests().len();
+        assert!(batches < events.len() / 2, "{batches} requests for {} events", events.len());
+        assert_eq!(server.requests()[0].json()["runId"], "r");
     }
 }
 
 #[tokio::test]
-async fn a_record_that_is_not_taken_ends_the_run_or_is_left_out() {
-    let taken = ["garbage", "no object", "unknown keys", "too much", "a hang within"];
+async fn on_failure_decides_if_a_failed_record_ends_the_run() {
+    let ignored = ["garbage", "no object", "unknown keys", "too much", "a hang within"];
     for (name, steps, timeout) in faults() {
-        // Nobody reads what a recorder answers.
-        if taken.contains(&name) || name == "half an answer" {
+        // The body of a recorder's response is not read.
+        if ignored.contains(&name) || name == "half a response" {
             continue;
         }
         for on_failure in [OnFailure::Open, OnFailure::Closed] {
-            let what = format!("{name}, {on_failure:?}");
+            let case = format!("{name}, {on_failure:?}");
             let server = server::Server::always(steps.clone()).await;
             let output = Some(endpoint(&server.url, on_failure, timeout));
             let gateway = gateway(puppet(), HookOptions { output, ..HookOptions::default() }).await;
@@ -264,34 +267,34 @@ async fn a_record_that_is_not_taken_ends_the_run_or_is_left_out() {
             valid(&frames);
             match on_failure {
                 OnFailure::Open => {
-                    assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{what}");
-                    assert_eq!(text(&frames), "w0 w1 ", "{what}");
+                    assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{case}");
+                    assert_eq!(text(&frames), "w0 w1 ", "{case}");
                 }
-                OnFailure::Closed => assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{what}"),
+                OnFailure::Closed => assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{case}"),
             }
-            assert_eq!(gateway.follow("/runs/r/stream").await.rest().await, frames, "{what}");
+            assert_eq!(gateway.follow("/runs/r/stream").await.rest().await, frames, "{case}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_run_that_finished_was_recorded_whole_if_that_is_wanted() {
-    let server = server::Server::always(answer("200 OK", "text/plain", b"")).await;
-    let output = Some(endpoint(&server.url, OnFailure::Closed, PATIENT));
+async fn with_on_failure_closed_a_finished_run_is_recorded_completely() {
+    let server = server::Server::always(response("200 OK", "text/plain", b"")).await;
+    let output = Some(endpoint(&server.url, OnFailure::Closed, LONG));
     let gateway = gateway(puppet(), HookOptions { output, ..HookOptions::default() }).await;
     for run in ["r1", "r2", "r3"] {
         let before = recorded(&server).len();
         let frames = gateway.whole("t", run, "hello").await;
-        // No waiting: whoever sees the ending knows that it is there.
+        // Without a wait: the record is complete before the client sees the end.
         assert_eq!(recorded(&server).len() - before, frames.len());
     }
 }
 
 #[tokio::test]
-async fn a_server_that_never_takes_anything_holds_nobody_up_and_no_memory() {
+async fn a_hanging_recorder_neither_delays_the_run_nor_fills_memory() {
     let server = server::Server::always(vec![Step::Hang]).await;
-    let output = Some(endpoint(&server.url, OnFailure::Open, PATIENT));
-    // Far more than is queued.
+    let output = Some(endpoint(&server.url, OnFailure::Open, LONG));
+    // Far more than the queue holds.
     let agent = Puppet::eager(|input| {
         let word = "x".repeat(64 << 10);
         let mut events = vec![start(&input.run)];
@@ -305,35 +308,36 @@ async fn a_server_that_never_takes_anything_holds_nobody_up_and_no_memory() {
 }
 
 #[tokio::test]
-async fn what_was_not_taken_is_counted_in_the_next_batch() {
+async fn the_next_batch_counts_the_lost_events() {
     let count = std::sync::atomic::AtomicUsize::new(0);
-    let server =
-        server::Server::new(move |_: &Seen| match count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
-            0 => answer("503 Service Unavailable", "text/plain", b""),
-            _ => answer("200 OK", "text/plain", b""),
-        })
-        .await;
-    let output = Some(endpoint(&server.url, OnFailure::Open, PATIENT));
+    let server = server::Server::new(move |_: &ReceivedRequest| {
+        match count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            0 => response("503 Service Unavailable", "text/plain", b""),
+            _ => response("200 OK", "text/plain", b""),
+        }
+    })
+    .await;
+    let output = Some(endpoint(&server.url, OnFailure::Open, LONG));
     let agent = Puppet::new(|input| talk(input, 2));
     let gateway = gateway(agent.clone(), HookOptions { output, ..HookOptions::default() }).await;
     let mut stream = gateway.run("t", "r", "hello").await;
-    until("the first batch", async || server.seen().len() == 1).await;
-    let lost = server.seen()[0].json()["events"].as_array().expect("events").len();
+    until("the first batch", async || server.requests().len() == 1).await;
+    let lost = server.requests()[0].json()["events"].as_array().expect("events").len();
     agent.allow(100);
     stream.rest().await;
-    until("the next batch", async || server.seen().len() >= 2).await;
-    assert_eq!(server.seen()[1].json()["lost"], lost);
+    until("the next batch", async || server.requests().len() >= 2).await;
+    assert_eq!(server.requests()[1].json()["lost"], lost);
 }
 
 #[tokio::test]
-async fn a_server_is_told_what_rules_have_left() {
-    let server = server::Server::always(answer("200 OK", "text/plain", b"")).await;
+async fn rules_apply_before_the_output_record() {
+    let server = server::Server::always(response("200 OK", "text/plain", b"")).await;
     let rule = RuleOptions {
         event: Some("TEXT_MESSAGE_CONTENT".into()),
         pointer: Some("/delta".into()),
         ..RuleOptions::new(Action::Redact { with: "-".into() })
     };
-    let output = Some(endpoint(&server.url, OnFailure::Closed, PATIENT));
+    let output = Some(endpoint(&server.url, OnFailure::Closed, LONG));
     let options = HookOptions { rules: vec![rule], output, ..HookOptions::default() };
     let gateway = gateway(puppet(), options).await;
     let frames = gateway.whole("t", "r", "hello").await;
@@ -344,18 +348,14 @@ async fn a_server_is_told_what_rules_have_left() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_options_are_rejected() {
     for url in ["127.0.0.1:1", "ftp://x/", "http://"] {
-        let input = Some(Endpoint {
-            url: url.into(),
-            headers: vec![],
-            timeout: PATIENT,
-            on_failure: OnFailure::Open,
-        });
-        let made = ConfiguredHooks::new(HookOptions { input, ..HookOptions::default() });
-        assert!(made.is_err_and(|error| error.to_string().contains(url)), "{url}");
+        let input =
+            Some(Endpoint { url: url.into(), headers: vec![], timeout: LONG, on_failure: OnFailure::Open });
+        let hooks = ConfiguredHooks::new(HookOptions { input, ..HookOptions::default() });
+        assert!(hooks.is_err_and(|error| error.to_string().contains(url)), "{url}");
     }
     let rule = RuleOptions { event: Some("NOPE".into()), ..RuleOptions::new(Action::Drop) };
-    let made = ConfiguredHooks::new(HookOptions { rules: vec![rule], ..HookOptions::default() });
-    assert!(made.is_err_and(|error| error.to_string() == "rule 1: no type of event is called `NOPE`"));
+    let hooks = ConfiguredHooks::new(HookOptions { rules: vec![rule], ..HookOptions::default() });
+    assert!(hooks.is_err_and(|error| error.to_string() == "rule 1: no type of event is called `NOPE`"));
 }

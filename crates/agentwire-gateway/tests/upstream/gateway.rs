@@ -1,4 +1,4 @@
-//! The whole gateway in front of an agent, as a client sees it.
+//! A gateway with one agent, listening on a local port, and a client for it.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// A gateway whose users say who they are by `x-user-id` and `x-tenant`; it ends when this is dropped.
-pub(crate) struct Front {
+/// A gateway that identifies users by `x-user-id` and `x-tenant`; it stops when this is dropped.
+pub(crate) struct TestGateway {
     url: String,
     client: reqwest::Client,
     task: JoinHandle<()>,
 }
 
-impl Front {
+impl TestGateway {
     pub(crate) async fn of(agent: impl Agent) -> Self {
         Self::with(agent, AgentSettings::default()).await
     }
@@ -45,21 +45,21 @@ impl Front {
         Self { url, client, task }
     }
 
-    pub(crate) fn ask(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.client.request(method, format!("{}{path}", self.url))
     }
 
     pub(crate) async fn get(&self, path: &str) -> Response {
-        self.ask(Method::GET, path).send().await.unwrap()
+        self.request(Method::GET, path).send().await.unwrap()
     }
 
-    /// Status and body.
+    /// The status and the JSON body of a GET request.
     pub(crate) async fn json(&self, path: &str) -> (u16, Value) {
         let response = self.get(path).await;
         (response.status().as_u16(), response.json().await.unwrap())
     }
 
-    /// The events of a run that asks something.
+    /// The events of a run with one user message.
     pub(crate) async fn run(&self, user: &str, thread: &str, run: &str) -> Vec<Value> {
         let message = json!({"id": format!("m-{run}"), "role": "user", "content": "What is the weather?"});
         self.run_with(user, thread, run, json!([message])).await
@@ -68,15 +68,16 @@ impl Front {
     pub(crate) async fn run_with(&self, user: &str, thread: &str, run: &str, messages: Value) -> Vec<Value> {
         let body = json!({"threadId": thread, "runId": run, "messages": messages, "state": {}, "tools": [],
             "context": [], "forwardedProps": {}});
-        let answer = self.ask(Method::POST, "/").header("x-user-id", user).json(&body).send().await.unwrap();
-        assert_eq!(answer.status(), StatusCode::OK);
-        let text = answer.text().await.unwrap();
+        let response =
+            self.request(Method::POST, "/").header("x-user-id", user).json(&body).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let text = response.text().await.unwrap();
         let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
         data.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
-impl Drop for Front {
+impl Drop for TestGateway {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -1,10 +1,10 @@
-//! Hooks: when each is called, what each can do, and what becomes of a run whose hooks fail, hang or panic.
+//! Hooks: the order of calls, their effects, failures of hooks and of hook servers, and session locks.
 
 mod effects;
 mod faults;
 mod lock;
 mod order;
-#[path = "../upstream/server.rs"]
+#[path = "../../upstream/server.rs"]
 #[expect(dead_code, reason = "the tests of upstreams use more of it")]
 mod server;
 mod servers;
@@ -21,13 +21,13 @@ use agentwire_gateway::{
 
 use crate::support::Frame;
 
-/// What happened, in order.
+/// Notes of the hooks and locks of a test, in order.
 #[derive(Clone, Default)]
 struct Journal(Arc<Mutex<Vec<String>>>);
 
 impl Journal {
-    fn note(&self, what: impl Into<String>) {
-        self.0.lock().expect("no panic").push(what.into());
+    fn note(&self, line: impl Into<String>) {
+        self.0.lock().expect("no panic").push(line.into());
     }
 
     fn read(&self) -> Vec<String> {
@@ -35,11 +35,11 @@ impl Journal {
     }
 }
 
-/// An agent with events of its own: those of an AG-UI server, as it would send them.
+/// An agent with native events: a recorded AG-UI stream of `events`.
 fn recorded(events: &[serde_json::Value]) -> Arc<dyn Agent> {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     for event in events {
-        write!(file, "data: {event}\n\n").expect("it can be written");
+        write!(file, "data: {event}\n\n").expect("a writable file");
     }
     let options = ReplayOptions {
         file: file.path().to_owned(),
@@ -55,7 +55,7 @@ fn text(frames: &[Frame]) -> String {
     deltas.map(|frame| frame.json()["delta"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// The code of the last event.
+/// The error code of the last event.
 fn code_of(frames: &[Frame]) -> String {
     frames.last().expect("an ending").json()["code"].as_str().unwrap_or_default().to_owned()
 }
