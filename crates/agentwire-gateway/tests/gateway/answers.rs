@@ -109,7 +109,7 @@ fn wrong() -> Vec<Wrong> {
             200,
         ),
         (
-            "something else",
+            "another message",
             ask(&[&date]),
             AgUi,
             json!({"messages": [user(&json!("never mind"))]}),
@@ -223,7 +223,7 @@ fn wrong() -> Vec<Wrong> {
             200,
         ),
         (
-            "something else",
+            "another message",
             ask(&[&date]),
             Hai,
             json!({"messages": [user(&json!("never mind"))]}),
@@ -255,7 +255,7 @@ fn wrong() -> Vec<Wrong> {
             413,
         ),
         (
-            "an approval that nobody asked for",
+            "an unrequested approval",
             ask(&[&pay]),
             AiSdk,
             json!({"messages": chat(approval("none"))}),
@@ -287,7 +287,7 @@ fn wrong() -> Vec<Wrong> {
             409,
         ),
         (
-            "something else",
+            "another message",
             ask(&[&pay]),
             AiSdk,
             json!({"messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "x"}]}]}),
@@ -314,7 +314,7 @@ async fn every_wrong_answer_has_its_code_changes_nothing_and_is_audited() {
             .set(|settings| settings.limits.body = 1 << 20)
             .on(&place.store)
             .await;
-        for (number, (what, asked, way, answer, code, status)) in wrong().into_iter().enumerate() {
+        for (number, (case, asked, way, answer, code, status)) in wrong().into_iter().enumerate() {
             let (thread, run) = (format!("t{number}"), format!("wrong{number}"));
             let tools = json!([{"name": "pick", "description": "", "parameters": {}}]);
             let first =
@@ -331,29 +331,25 @@ async fn every_wrong_answer_has_its_code_changes_nothing_and_is_audited() {
                 body["id"] = thread.as_str().into();
             }
             let mut stream = Stream::of(server.post(path, &body)).await;
-            assert_eq!(stream.status(), status, "{what} {way:?}");
+            assert_eq!(stream.status(), status, "{case} {way:?}");
             let found = if status == 200 {
                 let frames = stream.rest().await;
-                assert_eq!(types(&frames), ["RUN_STARTED", "RUN_ERROR"], "{what} {way:?}");
+                assert_eq!(types(&frames), ["RUN_STARTED", "RUN_ERROR"], "{case} {way:?}");
                 code_of(&frames)
             } else {
                 let bytes = stream.bytes().await;
                 serde_json::from_slice::<Value>(&bytes).expect("JSON")["error"]["code"].clone()
             };
-            assert_eq!(found, code, "{what} {way:?}");
-            assert_eq!(server.open(&thread).await, before, "{what} {way:?}: nothing has changed");
-            assert_eq!(
-                server.json(&format!("/runs/{run}")).await.0,
-                404,
-                "{what} {way:?}: it leaves nothing behind"
-            );
+            assert_eq!(found, code, "{case} {way:?}");
+            assert_eq!(server.open(&thread).await, before, "{case} {way:?}: nothing has changed");
+            assert_eq!(server.json(&format!("/runs/{run}")).await.0, 404, "{case} {way:?}: no run is stored");
             let line = record
-                .line(what, |line| {
+                .line(case, |line| {
                     line["outcome"] == code
                         && (line["thread"] == thread.as_str() || line["action"] == "request")
                 })
                 .await;
-            assert_eq!(line["user"], "default-user", "{what}");
+            assert_eq!(line["user"], "default-user", "{case}");
         }
         assert!(record.lines().len() > 60, "the chain holds");
     }

@@ -1,4 +1,4 @@
-//! Agents in Rust that speak through an emitter, as clients of every protocol see them.
+//! Agents in Rust with an emitter, as clients of every protocol see them.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::support::*;
 
-/// Says everything that an emitter can say.
-fn talkative() -> Arc<dyn Agent> {
+/// An agent that uses every kind of event of an emitter.
+fn full_agent() -> Arc<dyn Agent> {
     agent_fn(|request, emit| async move {
         emit.reasoning("hm").await?;
         let step = emit.step("work").await?;
@@ -38,8 +38,8 @@ fn talkative() -> Arc<dyn Agent> {
 }
 
 #[tokio::test]
-async fn what_an_emitter_says_needs_no_repair_in_any_protocol() {
-    let server = plan(talkative()).on_memory().await;
+async fn events_of_an_emitter_need_no_repair_in_any_protocol() {
+    let server = plan(full_agent()).on_memory().await;
     let frames = server.whole("t", "r", "hello").await;
     valid(&frames);
     assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED");
@@ -61,13 +61,13 @@ async fn what_an_emitter_says_needs_no_repair_in_any_protocol() {
 }
 
 #[tokio::test]
-async fn a_tool_of_the_front_end_is_answered_by_the_next_run() {
+async fn the_next_run_receives_the_result_of_a_front_end_call() {
     let agent = agent_fn(|request, emit| async move {
-        let answers: Vec<_> = request.tool_results().map(|(_, content)| content.text()).collect();
-        if answers.is_empty() {
+        let results: Vec<_> = request.tool_results().map(|(_, content)| content.text()).collect();
+        if results.is_empty() {
             emit.front_end_call("pick", json!({"from": ["red", "blue"]})).await?;
         } else {
-            emit.text(format!("picked {}", answers.join(" and "))).await?;
+            emit.text(format!("picked {}", results.join(" and "))).await?;
         }
         Ok(())
     });
@@ -89,10 +89,10 @@ async fn a_tool_of_the_front_end_is_answered_by_the_next_run() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_by_the_next_run_and_checked_first() {
+async fn the_next_run_receives_the_validated_answer_to_an_interrupt() {
     let agent = agent_fn(|request, emit| async move {
         match request.input.resume.iter().flatten().next() {
-            Some(answer) => drop(emit.text(format!("heard {:?}", answer.payload)).await?),
+            Some(answer) => drop(emit.text(format!("answer: {:?}", answer.payload)).await?),
             None => {
                 let schema = json!({"type": "object", "required": ["name"]});
                 emit.interrupt(Question::new("Who are you?").schema(schema));
@@ -103,22 +103,22 @@ async fn a_question_is_answered_by_the_next_run_and_checked_first() {
     let server = plan(agent).on_memory().await;
     valid(&server.whole("t", "r1", "hello").await);
     assert_eq!(server.status("r1").await, "waiting");
-    let ask = async |run: &str, payload| {
+    let answer_with = async |run: &str, payload| {
         let mut input = Server::input("t", run, "");
         input["messages"] = json!([]);
         input["resume"] = json!([{"interruptId": "r1:i1", "status": "resolved", "payload": payload}]);
         Stream::of(server.post("/", &input)).await.rest().await
     };
-    let refused = ask("r2", json!({"colour": "red"})).await;
+    let refused = answer_with("r2", json!({"colour": "red"})).await;
     assert_eq!(refused.last().expect("an ending").json()["code"], "SCHEMA_MISMATCH");
-    let taken = ask("r3", json!({"name": "Ada"})).await;
-    assert!(taken.iter().any(|frame| frame.data.contains("Ada")), "{taken:?}");
+    let accepted = answer_with("r3", json!({"name": "Ada"})).await;
+    assert!(accepted.iter().any(|frame| frame.data.contains("Ada")), "{accepted:?}");
 }
 
 #[tokio::test]
-async fn stopping_a_run_ends_the_agent_and_closes_what_it_said() {
+async fn stopping_a_run_ends_the_agent_and_closes_its_messages() {
     let alive = Arc::new(());
-    let held = Arc::downgrade(&alive);
+    let alive_count = Arc::downgrade(&alive);
     let agent = agent_fn(move |_, emit| {
         let alive = alive.clone();
         async move {
@@ -138,5 +138,5 @@ async fn stopping_a_run_ends_the_agent_and_closes_what_it_said() {
     frames.extend(stream.rest().await);
     valid(&frames);
     assert_eq!(frames.last().expect("an ending").json()["outcome"]["type"], "cancelled");
-    until("the agent is gone", async || held.strong_count() == 1).await;
+    until("the agent is gone", async || alive_count.strong_count() == 1).await;
 }

@@ -102,10 +102,10 @@ async fn feedback_is_forwarded_with_retries_in_the_background() {
         let (status, _) = answer(server.post("/feedback", &json!({"threadId": "t", "rating": "up"}))).await;
         assert_eq!(status, 200, "{refusals:?}");
         until("it was sent on", async || seen.lock().expect("no panic").1.len() >= tries).await;
-        let taken = seen.lock().expect("no panic").1.clone();
-        assert_eq!(taken.len(), tries, "{refusals:?}");
-        assert_eq!((&taken[0]["user"], &taken[0]["agent"]), (&json!("default-user"), &json!("demo")));
-        assert!(taken.iter().all(|one| *one == taken[0]));
+        let received = seen.lock().expect("no panic").1.clone();
+        assert_eq!(received.len(), tries, "{refusals:?}");
+        assert_eq!((&received[0]["user"], &received[0]["agent"]), (&json!("default-user"), &json!("demo")));
+        assert!(received.iter().all(|one| *one == received[0]));
         assert_eq!(
             server.json("/threads/t/feedback").await.1.as_array().map(Vec::len),
             Some(1),

@@ -48,9 +48,9 @@ async fn asked(script: &Value) -> (Server, std::sync::Arc<Puppet>) {
     (server, agent)
 }
 
-async fn is_answered(server: &Server, agent: &Puppet, what: &str) {
-    assert_eq!(server.open("t").await, Vec::<Value>::new(), "{what}");
-    assert_eq!((agent.calls(), server.status("r1").await.as_str()), (2, "finished"), "{what}");
+async fn is_answered(server: &Server, agent: &Puppet, case: &str) {
+    assert_eq!(server.open("t").await, Vec::<Value>::new(), "{case}");
+    assert_eq!((agent.calls(), server.status("r1").await.as_str()), (2, "finished"), "{case}");
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn an_answer_and_a_new_message_fit_into_one_request() {
     let output = |call: &str, name: &str, output: Value| json!({"type": "dynamic-tool", "toolName": name, "toolCallId": call, "state": "output-available", "input": {}, "output": output});
     let decided = json!({"type": "dynamic-tool", "toolName": "pay", "toolCallId": "c", "state": "approval-responded", "input": {}, "approval": {"id": "q", "approved": true}});
     let words = |call: &str| json!({"messages": [result("x", call, "1"), user("u2", "and hurry")]});
-    for (what, script, path, answer) in [
+    for (case, script, path, answer) in [
         ("a tool", &call, "/", words("c")),
         ("a tool", &call, "/awp", words("c")),
         ("a tool", &call, "/api/chat", json!({"messages": page(&call, output("c", "pick", json!(1)))})),
@@ -93,7 +93,7 @@ async fn an_answer_and_a_new_message_fit_into_one_request() {
         let mut body = request("r2", &answer);
         body["id"] = "t".into();
         send(&server, path, &body).await;
-        is_answered(&server, &agent, &format!("{what} {path}")).await;
+        is_answered(&server, &agent, &format!("{case} {path}")).await;
     }
 }
 

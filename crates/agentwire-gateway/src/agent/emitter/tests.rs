@@ -11,61 +11,62 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::{codes, error::UpstreamError};
 
-/// How many events fit between the agent and who listens.
-const ROOM: usize = 3;
+/// The capacity of the channel between agent and receiver.
+const CAPACITY: usize = 3;
 
-/// Runs an agent; what it said, in order, and how it ended.
+/// Runs an agent; returns its events and its result.
 async fn run<A>(
     input: RunInput,
-    answer: impl FnOnce(Request, Emitter) -> A,
+    agent: impl FnOnce(Request, Emitter) -> A,
 ) -> (Vec<Event>, Result<(), UpstreamError>)
 where
     A: Future<Output = Result<(), BoxError>> + Send + 'static,
 {
-    let (sink, mut heard) = EventSink::new(ROOM);
-    let listener = async move {
+    let (sink, mut received) = EventSink::new(CAPACITY);
+    let receiver = async move {
         let mut events = Vec::new();
-        while heard.recv_many(&mut events, 100).await > 0 {}
+        while received.recv_many(&mut events, 100).await > 0 {}
         events
     };
-    let answered = emitting(Request::new(input), sink, answer);
-    // In this order the listener is always behind.
-    let (end, events) = tokio::join!(answered, listener);
+    let running = emitting(Request::new(input), sink, agent);
+    // Polled in this order, the receiver is always behind the agent.
+    let (end, events) = tokio::join!(running, receiver);
     (events, end)
 }
 
-async fn said<A>(answer: impl FnOnce(Request, Emitter) -> A) -> Vec<Event>
+/// The events of an agent that succeeds, after a check of their order.
+async fn events_of<A>(agent: impl FnOnce(Request, Emitter) -> A) -> Vec<Event>
 where
     A: Future<Output = Result<(), BoxError>> + Send + 'static,
 {
-    let (events, end) = run(RunInput::new("t", "r"), answer).await;
+    let (events, end) = run(RunInput::new("t", "r"), agent).await;
     assert_eq!(end, Ok(()));
     valid(&events, "");
     events
 }
 
-/// Nothing of it needs a repair.
-fn valid(events: &[Event], what: &str) {
+/// Checks that the events need no repair.
+fn valid(events: &[Event], case: &str) {
     let mut checker = Checker::new();
     let started = Event::new(Body::RunStarted(Box::new(RunStarted::new("t", "r"))));
     for event in [&started].into_iter().chain(events) {
-        assert_eq!(checker.check(event), None, "{what}: {event:?}");
+        assert_eq!(checker.check(event), None, "{case}: {event:?}");
     }
-    assert_eq!(checker.end(), None, "{what}");
+    assert_eq!(checker.end(), None, "{case}");
 }
 
 fn kinds(events: &[Event]) -> Vec<&'static str> {
     events.iter().map(Event::kind).collect()
 }
 
-/// Plays the state as a client does.
+/// The state that a client derives from the events.
 fn state_of(events: &[Event]) -> Value {
     let mut state = json!({});
     for event in events {
         match &event.body {
             Body::StateSnapshot { snapshot } => state = snapshot.to_value(),
             Body::StateDelta { patch } => {
-                patch::apply(&mut state, patch, &Limits::default()).expect("it applies")
+                patch::apply(&mut state, patch, &Limits::default()).expect("an applicable patch")
             }
             _ => {}
         }
@@ -74,8 +75,8 @@ fn state_of(events: &[Event]) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_open_is_closed_when_it_is_dropped() {
-    let events = said(|_, emit| async move {
+async fn dropped_handles_are_closed() {
+    let events = events_of(|_, emit| async move {
         let _step = emit.step("all").await?;
         let mut message = emit.message();
         message.push("a").await?;
@@ -106,10 +107,10 @@ async fn what_is_open_is_closed_when_it_is_dropped() {
     );
 }
 
-/// Whatever an agent holds open at once and drops in whatever order.
+/// Random combinations of open handles, dropped in random order.
 #[tokio::test]
-async fn any_use_gives_a_valid_stream() {
-    #[expect(dead_code, reason = "they are held, and dropped")]
+async fn random_use_emits_a_valid_stream() {
+    #[expect(dead_code, reason = "only held and dropped")]
     enum Held {
         Message(TextMessage),
         Reasoning(Reasoning),
@@ -177,19 +178,19 @@ async fn any_use_gives_a_valid_stream() {
 }
 
 #[tokio::test]
-async fn ids_derive_from_the_run_and_are_the_same_each_time() {
-    let answer = |_, emit: Emitter| async move {
+async fn ids_derive_from_the_run_and_are_deterministic() {
+    let agent = |_, emit: Emitter| async move {
         let id = emit.text("a").await?;
         assert_eq!(id.as_str(), "r:m1");
         emit.call("tool", json!({})).await?.result("b").await?;
         Ok(())
     };
-    assert_eq!(said(answer).await, said(answer).await);
+    assert_eq!(events_of(agent).await, events_of(agent).await);
 }
 
 #[tokio::test]
-async fn a_stopped_run_ends_the_agent_at_its_next_word() {
-    let (sink, mut heard) = EventSink::new(ROOM);
+async fn a_stopped_run_ends_the_agent_at_its_next_event() {
+    let (sink, mut received) = EventSink::new(CAPACITY);
     let agent = emitting(Request::new(RunInput::new("t", "r")), sink, |_, emit| async move {
         let mut message = emit.message();
         loop {
@@ -197,20 +198,20 @@ async fn a_stopped_run_ends_the_agent_at_its_next_word() {
         }
     });
     let stop = async {
-        heard.recv().await;
-        heard.close();
-        // What was on its way is read by nobody.
-        while heard.recv().await.is_some() {}
+        received.recv().await;
+        received.close();
+        // Drains the events that were sent before.
+        while received.recv().await.is_some() {}
     };
     let (end, ()) = tokio::join!(agent, stop);
     assert_eq!(end, Err(Stopped.into()));
 }
 
 #[tokio::test]
-async fn an_agent_waits_for_who_listens() {
-    let (sink, mut heard) = EventSink::new(ROOM);
-    let made = Arc::new(AtomicU64::new(0));
-    let count = made.clone();
+async fn an_agent_waits_for_the_receiver() {
+    let (sink, mut received) = EventSink::new(CAPACITY);
+    let emitted = Arc::new(AtomicU64::new(0));
+    let count = emitted.clone();
     let agent = emitting(Request::new(RunInput::new("t", "r")), sink, |_, emit| async move {
         for n in 0..1000 {
             emit.custom("n", n).await?;
@@ -218,45 +219,45 @@ async fn an_agent_waits_for_who_listens() {
         }
         Ok(())
     });
-    let listen = async {
+    let receive = async {
         let mut events = Vec::new();
-        while let Some(event) = heard.recv().await {
+        while let Some(event) = received.recv().await {
             events.push(event);
-            let ahead = made.load(Ordering::SeqCst) as usize;
-            assert!(ahead <= events.len() + ROOM, "{ahead} of {}", events.len());
+            let ahead = emitted.load(Ordering::SeqCst) as usize;
+            assert!(ahead <= events.len() + CAPACITY, "{ahead} of {}", events.len());
         }
         events.len()
     };
-    let (end, heard) = tokio::join!(agent, listen);
-    assert_eq!((end, heard), (Ok(()), 1001));
+    let (end, count) = tokio::join!(agent, receive);
+    assert_eq!((end, count), (Ok(()), 1001));
 }
 
 #[tokio::test]
-async fn what_a_dropped_handle_owes_does_not_wait_for_the_agent() {
-    let (sink, mut heard) = EventSink::new(1);
+async fn the_end_event_of_a_dropped_handle_does_not_wait_for_the_agent() {
+    let (sink, mut received) = EventSink::new(1);
     let agent = emitting(Request::new(RunInput::new("t", "r")), sink, |_, emit| async move {
         let mut message = emit.message();
-        message.push("a word that fills the room").await?;
+        message.push("a word that fills the channel").await?;
         drop(message);
         std::future::pending().await
     });
-    let listen = async {
-        let mut last = heard.recv().await.expect("a beginning");
+    let receive = async {
+        let mut last = received.recv().await.expect("a first event");
         while last.kind() != "TEXT_MESSAGE_END" {
-            last = heard.recv().await.expect("an end");
+            last = received.recv().await.expect("an end");
         }
     };
     tokio::select! {
-        end = agent => panic!("it never ends: {end:?}"),
-        () = listen => {}
-        () = tokio::time::sleep(Duration::from_secs(60)) => panic!("waited in vain"),
+        end = agent => panic!("the agent must not end: {end:?}"),
+        () = receive => {}
+        () = tokio::time::sleep(Duration::from_secs(60)) => panic!("no end event within 60 s"),
     }
 }
 
-/// As `select!` does with a branch that lost.
+/// `select!` drops the futures of the other branches.
 #[tokio::test]
-async fn what_was_given_up_in_the_middle_keeps_its_place() {
-    let (sink, mut heard) = EventSink::new(1);
+async fn a_cancelled_push_keeps_its_position() {
+    let (sink, mut received) = EventSink::new(1);
     let agent = emitting(Request::new(RunInput::new("t", "r")), sink, |_, emit| async move {
         let mut message = emit.message();
         for word in ["one ", "two ", "three "] {
@@ -267,15 +268,15 @@ async fn what_was_given_up_in_the_middle_keeps_its_place() {
         emit.text("after").await?;
         Ok(())
     });
-    let listen = async {
+    let receive = async {
         tokio::task::yield_now().await;
         let mut events = Vec::new();
-        while let Some(event) = heard.recv().await {
+        while let Some(event) = received.recv().await {
             events.push(event);
         }
         events
     };
-    let (end, events) = tokio::join!(agent, listen);
+    let (end, events) = tokio::join!(agent, receive);
     assert_eq!(end, Ok(()));
     valid(&events, "");
     let text: String = events
@@ -289,8 +290,8 @@ async fn what_was_given_up_in_the_middle_keeps_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_that_change_the_state_at_once_do_not_overtake_each_other() {
-    let events = said(|_, emit| async move {
+async fn concurrent_state_changes_keep_their_order() {
+    let events = events_of(|_, emit| async move {
         let tasks: Vec<_> = (0..8)
             .map(|task| {
                 let state = emit.state();
@@ -316,7 +317,7 @@ async fn tasks_that_change_the_state_at_once_do_not_overtake_each_other() {
 }
 
 #[tokio::test]
-async fn the_state_changes_as_told() {
+async fn state_changes_become_patches() {
     let mut input = RunInput::new("t", "r");
     input.state = Some(json!({"list": [1, 2], "a/b": {"~": 1}, "text": "x"}).into());
     let (events, end) = run(input, |_, emit| async move {
@@ -352,12 +353,12 @@ async fn the_state_changes_as_told() {
     .await;
     assert_eq!(end, Ok(()));
     assert_eq!(events.iter().filter(|event| event.kind() == "STATE_DELTA").count(), 8);
-    assert_eq!(events[8].kind(), "STATE_SNAPSHOT", "the whole state is no change");
+    assert_eq!(events[8].kind(), "STATE_SNAPSHOT", "the whole state is a snapshot");
 }
 
 #[tokio::test]
-async fn what_cannot_be_carried_is_refused_and_harms_nothing() {
-    let events = said(|_, emit| async move {
+async fn invalid_values_are_rejected_without_side_effects() {
+    let events = events_of(|_, emit| async move {
         let deep = (0..500).fold(json!(0), |inner, _| json!([inner]));
         assert!(matches!(emit.custom("deep", deep.clone()).await, Err(EmitError::Value(_))));
         assert!(matches!(emit.state().set("/deep", deep.clone()).await, Err(EmitError::Value(_))));
@@ -369,7 +370,7 @@ async fn what_cannot_be_carried_is_refused_and_harms_nothing() {
         assert!(matches!(plan.set("", 1).await, Err(EmitError::NotAnObject(_))));
         assert_eq!(plan.content(), &json!({}));
         emit.interrupt(Question::new("well?").schema(deep.clone()).metadata(1));
-        // At the edge: each fits alone, but not where it would go.
+        // Each value is within the depth limit by itself, but not at its target.
         let high = (0..120).fold(json!(0), |inner, _| json!([inner]));
         emit.state().set("/a", high.clone()).await?;
         let beyond = emit.state().set("/b/c/d/e/f/g/h/i", high).await;
@@ -382,9 +383,9 @@ async fn what_cannot_be_carried_is_refused_and_harms_nothing() {
 }
 
 #[tokio::test]
-async fn a_run_ends_with_what_it_left_open_returned_and_cost() {
+async fn run_finished_has_outcome_result_and_usage() {
     let finished = async |interrupt: bool, call: bool| {
-        let mut events = said(move |_, emit| async move {
+        let mut events = events_of(move |_, emit| async move {
             if call {
                 emit.front_end_call("pick", json!({})).await?;
             }
@@ -411,7 +412,7 @@ async fn a_run_ends_with_what_it_left_open_returned_and_cost() {
 }
 
 #[tokio::test]
-async fn errors_are_told_only_as_far_as_they_may() {
+async fn only_upstream_errors_reach_the_client() {
     let failed = async |error: fn() -> BoxError| {
         let input = RunInput::new("t", "r");
         let (events, end) = run(input, move |_, emit| async move {
@@ -421,7 +422,7 @@ async fn errors_are_told_only_as_far_as_they_may() {
         })
         .await;
         assert_eq!(kinds(&events), ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]);
-        end.expect_err("it failed")
+        end.expect_err("an error")
     };
     let own = failed(|| UpstreamError::new("NO_MONEY", "the account is empty").into()).await;
     assert_eq!((own.code(), &*own.to_string()), ("NO_MONEY", "the account is empty"));
@@ -433,9 +434,9 @@ async fn errors_are_told_only_as_far_as_they_may() {
 }
 
 #[tokio::test]
-async fn nobody_hears_an_agent_that_was_stopped_and_does_not_care() {
-    let (sink, heard): (_, mpsc::Receiver<Event>) = EventSink::new(ROOM);
-    drop(heard);
+async fn a_stopped_agent_that_ignores_errors_queues_no_events() {
+    let (sink, received): (_, mpsc::Receiver<Event>) = EventSink::new(CAPACITY);
+    drop(received);
     let mut input = RunInput::new("t", "r");
     input.messages.push(Message::user("u", "hello"));
     let agent = emitting(Request::new(input), sink, |request, emit| async move {
@@ -443,7 +444,7 @@ async fn nobody_hears_an_agent_that_was_stopped_and_does_not_care() {
             let mut message = emit.message();
             assert!(message.push(request.user_text()).await.is_err());
         }
-        assert!(emit.state_mut().queue.is_empty(), "nothing piles up");
+        assert!(emit.state_mut().queue.is_empty(), "the queue stays empty");
         let patch = Patch::default();
         emit.state().patch(patch).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What rules make of events, as a table.
+//! Rules applied to events: a table of cases, and the limits.
 
 use agentwire_core::{format::Reader, json::Object, order::Guard};
 use agentwire_store::Owner;
@@ -34,11 +34,11 @@ fn event(value: &Value) -> Event {
 }
 
 fn value(event: &Event) -> Value {
-    let logged = Encoder::new(&"t".into(), &"r".into()).encode(event).expect("it fits");
+    let logged = Encoder::new(&"t".into(), &"r".into()).encode(event).expect("a log entry");
     serde_json::from_slice(&logged).expect("JSON")
 }
 
-/// A rule as it stands in a file.
+/// A rule as in a configuration file.
 fn rule(text: &str) -> RuleOptions {
     let value: Value = serde_json::from_str(text).expect("JSON");
     let key = |name: &str| value[name].as_str().map(str::to_owned);
@@ -249,7 +249,7 @@ fn rules_make_of_events_what_they_say() {
             vec![text("***")],
         ),
         (
-            "what makes no sense any more is not said",
+            "an event without a required member is left out",
             vec![r#"{"action":"drop","event":"CUSTOM","pointer":"/name"}"#],
             vec![custom("n")],
             vec![],
@@ -279,22 +279,22 @@ fn rules_make_of_events_what_they_say() {
 }
 
 #[test]
-fn what_cannot_be_looked_into_is_hidden_whole() {
+fn content_that_cannot_be_parsed_is_redacted_completely() {
     let deep = format!("{}{{\"card\":42}}{}", "{\"a\":".repeat(200), "}".repeat(200));
     for content in [r#"{"card":42"#, &deep] {
         let pay = call("pay", "1", &[content]);
-        let told = all(
+        let rewritten = all(
             &[r#"{"action":"redact","tool":"pay","pointer":"/card"}"#],
             &[pay, vec![result("1", content)]].concat(),
         );
-        let text = Value::from(told).to_string();
+        let text = Value::from(rewritten).to_string();
         assert!(!text.contains("42"), "{text}");
         assert_eq!(text.matches("***").count(), 2, "{text}");
     }
 }
 
 #[test]
-fn arguments_are_hidden_however_they_are_cut() {
+fn arguments_are_redacted_at_any_chunk_boundary() {
     let whole = r#"{"a":{"card":"42\"é"},"b":[1,2]}"#;
     for cut in (1..whole.len()).filter(|cut| whole.is_char_boundary(*cut)) {
         let events = call("pay", "1", &[&whole[..cut], &whole[cut..]]);
@@ -304,7 +304,7 @@ fn arguments_are_hidden_however_they_are_cut() {
 }
 
 #[test]
-fn calls_at_the_same_time_are_told_apart() {
+fn concurrent_calls_are_kept_separate() {
     let rules = [r#"{"action":"redact","tool":"pay","pointer":"/card"}"#];
     let args = |id: &str, delta: &str| json!({"type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": delta});
     let start =
@@ -337,14 +337,14 @@ fn calls_at_the_same_time_are_told_apart() {
 }
 
 #[test]
-fn arguments_that_are_too_large_to_be_held_end_the_run() {
+fn arguments_above_the_buffer_limit_end_the_run() {
     let mut rewrite = rewrite(&[r#"{"action":"redact","tool":"pay","pointer":"/card"}"#]);
     let mut out = Vec::new();
     rewrite.event(event(&call("pay", "1", &[])[0]), &mut out).expect("a start");
     let piece = Event::new(Body::ToolArgs { call: "1".into(), delta: "x".repeat(1 << 20).into() });
-    let failure = (0..9).find_map(|_| rewrite.event(piece.clone(), &mut out).err()).expect("a bound");
-    assert_eq!(failure.code(), crate::codes::LIMIT_EXCEEDED);
-    assert_eq!(out.len(), 1, "nothing of them was said");
+    let error = (0..9).find_map(|_| rewrite.event(piece.clone(), &mut out).err()).expect("a bound");
+    assert_eq!(error.code(), crate::codes::LIMIT_EXCEEDED);
+    assert_eq!(out.len(), 1, "no arguments were emitted");
 }
 
 #[test]
@@ -355,7 +355,7 @@ fn a_snapshot_of_messages_follows_the_same_rules() {
         json!({"type": "MESSAGES_SNAPSHOT", "messages": messages})
     };
     let call = |id: &str, name: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
-    let answer = |id: &str, content: &str| json!({"id": format!("t{id}"), "role": "tool", "toolCallId": id, "content": content});
+    let result = |id: &str, content: &str| json!({"id": format!("t{id}"), "role": "tool", "toolCallId": id, "content": content});
     let shown = all(
         &[
             r#"{"action":"redact","tool":"pay","pointer":"/card"}"#,
@@ -368,18 +368,18 @@ fn a_snapshot_of_messages_follows_the_same_rules() {
                 call("2", "debug", "{}"),
                 call("3", "look", r#"{"card":1}"#)
             ]),
-            vec![answer("1", r#"{"card":2}"#), answer("2", "x"), answer("3", r#"{"card":2}"#)],
+            vec![result("1", r#"{"card":2}"#), result("2", "x"), result("3", r#"{"card":2}"#)],
         )],
     );
     let expected = snapshot(
         json!([call("1", "spend", r#"{"card":"***"}"#), call("3", "look", r#"{"card":1}"#)]),
-        vec![answer("1", r#"{"card":"***"}"#), answer("3", r#"{"card":2}"#)],
+        vec![result("1", r#"{"card":"***"}"#), result("3", r#"{"card":2}"#)],
     );
     assert_eq!(shown, [expected]);
 }
 
 #[test]
-fn a_result_of_an_earlier_run_is_known_by_its_call() {
+fn a_result_of_an_earlier_runs_call_follows_the_rules() {
     let mut rewrite = rewrite(&[
         r#"{"action":"redact","tool":"pay","pointer":"/card"}"#,
         r#"{"action":"rename","tool":"pay","to":"spend"}"#,
@@ -399,7 +399,7 @@ fn a_result_of_an_earlier_run_is_known_by_its_call() {
 }
 
 #[test]
-fn the_state_is_hidden_whatever_a_patch_does() {
+fn the_state_is_redacted_after_any_patch() {
     let rules = [
         r#"{"action":"redact","in":"state","pointer":"/user/ssn"}"#,
         r#"{"action":"drop","in":"state","pointer":"/keys/*/secret"}"#,
@@ -429,15 +429,15 @@ fn the_state_is_hidden_whatever_a_patch_does() {
         }
         rewrite.event(parsed, &mut out).expect("no failure");
     }
-    for told in &out {
-        let text = value(told).to_string();
+    for shown_event in &out {
+        let text = value(shown_event).to_string();
         for secret in ["000", "123", "456", "s1", "s2", "s3", "\"x\"", "\"y\""] {
             assert!(!text.contains(secret), "{secret} in {text}");
         }
-        match &told.body {
+        match &shown_event.body {
             Body::StateSnapshot { snapshot } => shown = snapshot.to_value(),
             Body::StateDelta { patch } => {
-                patch::apply(&mut shown, patch, &patch::Limits::default()).expect("it applies")
+                patch::apply(&mut shown, patch, &patch::Limits::default()).expect("an applicable patch")
             }
             other => panic!("{other:?}"),
         }
@@ -447,18 +447,18 @@ fn the_state_is_hidden_whatever_a_patch_does() {
 }
 
 #[test]
-fn native_events_do_not_tell_what_is_hidden() {
+fn native_events_are_removed_when_rules_redact() {
     let mut rewrite = rewrite(&[r#"{"action":"redact","tool":"pay","pointer":"/card"}"#]);
-    let mut told = event(&text("x"));
-    told.extra.get_or_insert_default().raw = Some(json!({"card": 1}).into());
-    told.extra.get_or_insert_default().metadata = Object::from_value(&json!({"k": 1}));
+    let mut with_raw = event(&text("x"));
+    with_raw.extra.get_or_insert_default().raw = Some(json!({"card": 1}).into());
+    with_raw.extra.get_or_insert_default().metadata = Object::from_value(&json!({"k": 1}));
     let mut out = Vec::new();
-    rewrite.event(told, &mut out).expect("no failure");
+    rewrite.event(with_raw, &mut out).expect("no failure");
     assert!(out[0].raw().is_none() && out[0].metadata().is_some());
 }
 
 #[test]
-fn what_rules_leave_is_made_valid() {
+fn the_guard_repairs_the_stream_after_rules() {
     let rules = [r#"{"action":"drop","event":"TEXT_MESSAGE_START"}"#];
     let mut guard = Guard::new("t", "r");
     let mut valid = Vec::new();
@@ -470,7 +470,7 @@ fn what_rules_leave_is_made_valid() {
 }
 
 #[test]
-fn rules_that_can_never_do_anything_are_refused() {
+fn rules_without_effect_are_rejected() {
     for (text, why) in [
         (r#"{"action":"drop"}"#, "does not say what to leave out"),
         (r#"{"action":"drop","event":"RUN_FINISHED"}"#, "cannot be dropped"),
