@@ -68,7 +68,7 @@ pub trait Agent: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
-    /// Whether the agent itself enforces the timeouts `first_byte` and `idle`. Agents that read bytes do: a comment in
+    /// True if the agent itself enforces the timeouts `first_byte` and `idle`. Agents that read bytes do: a comment in
     /// a stream is activity, but no event. Otherwise the gateway enforces them by the agent's events. It always enforces
     /// `total`.
     fn enforces_stream_timeouts(&self) -> bool {
@@ -314,13 +314,4 @@ impl EventSink {
         }
         Ok(())
     }
-}
-
-/// The tool calls whose results end a conversation, the last first: the results that a client sends stand there.
-pub(crate) fn answered_calls(messages: &[Message]) -> impl Iterator<Item = &ToolCallId> {
-    let is_end = |message: &&Message| matches!(message.role(), Role::Tool | Role::Activity | Role::Reasoning);
-    messages.iter().rev().take_while(is_end).filter_map(|message| match &message.body {
-        MessageBody::Tool { call, .. } => Some(call),
-        _ => None,
-    })
 }

@@ -3,6 +3,8 @@
 //! A server that continues after a person answered a tool call may repeat the call before its result (Agno does).
 //! Clients append the repeated arguments to the call they have, so repeated calls are dropped.
 
+use std::sync::Arc;
+
 use agentwire_core::{event::Body, format::ag_ui};
 use reqwest::Method;
 
@@ -10,9 +12,10 @@ use super::{
     decode::ExpectedFormat,
     http::{ACCEPT_EVENTS, HttpRequest, HttpTarget},
 };
-use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request, answered_calls};
-use crate::error::UpstreamError;
-use std::sync::Arc;
+use crate::{
+    agent::{Agent, BoxFuture, BuildError, EventSink, Request},
+    error::UpstreamError,
+};
 
 /// The capacity between the stream and the filter of repeated calls: they seldom wait for each other.
 const FILTER_CAPACITY: usize = 64;
@@ -57,8 +60,8 @@ impl Agent for AgUi {
                 json: Some(ag_ui::input::to_json(&request.input)),
                 last_event_id: None,
             };
-            let answered: Vec<_> = answered_calls(&request.input.messages).cloned().collect();
-            if answered.is_empty() {
+            let results = ag_ui::input::trailing_results(&request.input.messages);
+            if results.is_empty() {
                 return http.run(&request, call, format, &sink).await;
             }
             let (unfiltered, events) = EventSink::new(FILTER_CAPACITY);
@@ -76,7 +79,7 @@ impl Agent for AgUi {
                         | Body::ToolEnd { call, .. } => Some(call),
                         _ => None,
                     };
-                    if !call.is_some_and(|call| answered.contains(call)) {
+                    if !call.is_some_and(|call| results.iter().any(|result| result.call == *call)) {
                         sink.send(event).await?;
                     }
                 }
