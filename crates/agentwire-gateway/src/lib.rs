@@ -1,4 +1,37 @@
-//! The gateway: one place in front of many agents, where runs belong to the gateway and not to a connection.
+//! The agentwire gateway, as a library: a server between agents and their clients.
+//!
+//! A client starts a run in AG-UI, HAI or the AI SDK protocol. The gateway passes the request to an agent, validates the
+//! events of the run, numbers them and appends them to a log in a [`store`]. Clients read the log in the format of their
+//! choice, so a run does not depend on a connection: it continues when its client disconnects, and a client that
+//! reconnects resumes at its position. Threads, questions to people, approvals, timeouts and metrics are included.
+//!
+//! ```no_run
+//! use agentwire_gateway::{AgentConfig, Gateway, agent::agent_fn, serve, settings::Settings, store};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let echo = agent_fn(|request, emit| async move {
+//!     emit.text(format!("You wrote: {}", request.user_text())).await?;
+//!     Ok(())
+//! });
+//! let store = store::open("sqlite:agentwire.db", store::Options::default()).await?;
+//! let gateway = Gateway::builder(store, Settings::default())
+//!     .agent("echo", AgentConfig::shared(echo))
+//!     .build();
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:7117").await?;
+//! serve(gateway, listener, std::future::pending()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The modules in reading order:
+//!
+//! 1. [`agent`]: the `Agent` trait, agents as async functions, and the emitter that creates their events.
+//! 2. `upstream` (feature `upstreams`): agents in other processes, over HTTP, as commands or in recordings.
+//! 3. [`hooks`]: user code around a run, and the hooks of the configuration file.
+//! 4. [`settings`]: limits, timeouts, identity of users, and the options of each agent.
+//! 5. [`ops`]: the audit log and its verification.
+//!
+//! The guide with more examples, such as a gateway within an axum application, is `docs/rust.md` in the repository.
 
 pub mod agent;
 mod error;
