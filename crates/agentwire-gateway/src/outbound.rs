@@ -9,7 +9,7 @@ pub(crate) fn client(url: &Url) -> ClientBuilder {
     if is_loopback(url) { builder.no_proxy() } else { builder }
 }
 
-/// Whether a URL names this machine, which no proxy can reach.
+/// True if a URL names this machine, which no proxy can reach.
 #[must_use]
 pub fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Wildcard patterns for the names of tools and events.
 
-/// Whether a name matches a pattern, in which `*` stands for any text.
+/// True if a name matches a pattern, in which `*` stands for any text.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

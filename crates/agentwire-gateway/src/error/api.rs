@@ -65,7 +65,7 @@ impl ApiError {
         status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Whether protocols with an error event report this error within a stream: the request was well formed, but the
+    /// True if protocols with an error event report this error within a stream: the request was well formed, but the
     /// thread's state does not allow the run.
     pub(crate) fn is_reported_in_stream(&self) -> bool {
         let codes = [

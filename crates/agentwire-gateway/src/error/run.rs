@@ -84,7 +84,7 @@ impl RunFailure {
         }
     }
 
-    /// Whether the agent may still be working on the run and has to be stopped.
+    /// True if the agent may still be working on the run and has to be stopped.
     pub(crate) fn leaves_agent_running(&self) -> bool {
         match self {
             Self::Lost | Self::Diverged(_) | Self::ThreadDeleted => true,

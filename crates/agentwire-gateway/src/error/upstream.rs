@@ -234,7 +234,7 @@ impl UpstreamError {
         }
     }
 
-    /// Whether the detail may be shown to the client where an agent's settings allow it: not that of hooks, of the
+    /// True if the detail may be shown to the client where an agent's settings allow it: not that of hooks, of the
     /// gateway itself, and of agents that choose their own message.
     pub(crate) fn may_show_detail(&self) -> bool {
         use UpstreamErrorKind as Kind;

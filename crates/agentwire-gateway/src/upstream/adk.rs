@@ -135,7 +135,7 @@ impl Agent for Adk {
     }
 }
 
-/// Whether an artifact may have this name: not one that a URL or a file system resolves to another place.
+/// True if an artifact may have this name: not one that a URL or a file system resolves to another place.
 fn is_name(name: &str) -> bool {
     let is_step = |part: &str| matches!(part, "" | "." | "..");
     !name.split(['/', '\\']).any(is_step) && !name.chars().any(char::is_control)
@@ -273,13 +273,13 @@ impl AdkServer {
         match input::read_session(&response.body, &mut Tally::default()) {
             Ok(session) => Ok(Some(session)),
             Err(error) => {
-                let what = "the session of the thread on the agent's server";
-                Err(UpstreamError::from(Kind::MalformedBody(what.into())).with_detail(error.to_string()))
+                let body = "the session of the thread on the agent's server";
+                Err(UpstreamError::from(Kind::MalformedBody(body.into())).with_detail(error.to_string()))
             }
         }
     }
 
-    /// Whether this owner's `user:` artifacts are private: not if all users of the gateway are one user there.
+    /// True if this owner's `user:` artifacts are private: not if all users of the gateway are one user there.
     fn has_own_artifacts(&self, request: &Request) -> bool {
         self.user.is_none() || thread_names::is_single_user(&request.owner)
     }
@@ -291,8 +291,8 @@ impl AdkServer {
             return Err(response.status_error());
         }
         let mut names = artifact::read_names(&response.body).map_err(|error| {
-            let what = "the list of artifacts on the agent's server";
-            UpstreamError::from(Kind::MalformedBody(what.into())).with_detail(error.to_string())
+            let body = "the list of artifacts on the agent's server";
+            UpstreamError::from(Kind::MalformedBody(body.into())).with_detail(error.to_string())
         })?;
         names.retain(|name| {
             is_name(name) && (self.has_own_artifacts(request) || !name.starts_with(USER_PREFIX))
@@ -323,13 +323,13 @@ impl AdkServer {
                 Ok(Some(Artifact { mime_type: mime_type.into(), bytes: bytes.into() }))
             }
             Ok(Some(_)) => {
-                let what = "the artifact is a reference to a file elsewhere, which is not fetched";
-                Err(Kind::Unsupported(what.into()).into())
+                let message = "the artifact is a reference to a file elsewhere, which is not fetched";
+                Err(Kind::Unsupported(message.into()).into())
             }
             Ok(None) => Ok(None),
             Err(error) => {
-                let what = "the artifact on the agent's server";
-                Err(UpstreamError::from(Kind::MalformedBody(what.into())).with_detail(error.to_string()))
+                let body = "the artifact on the agent's server";
+                Err(UpstreamError::from(Kind::MalformedBody(body.into())).with_detail(error.to_string()))
             }
         }
     }

@@ -205,8 +205,8 @@ impl<'r> RemoteRun<'r> {
             return Ok(sink.send(Event::new(Body::RunFinished(Box::new(finished)))).await?);
         }
         let timeouts = StreamTimeouts::start(self.request);
-        let known = self.state_or_create().await?;
-        let call = self.call(Method::POST, "/runs/stream", Some(self.body(known.as_ref())))?;
+        let thread_state = self.state_or_create().await?;
+        let call = self.call(Method::POST, "/runs/stream", Some(self.body(thread_state.as_ref())))?;
         let response = self.shared.http.send(self.request, call, &timeouts).await?;
         let response = http::check_status(response, &timeouts)
             .await
@@ -357,16 +357,16 @@ impl<'r> RemoteRun<'r> {
         match thread_state::read_state(&response.body, &mut Tally::default()) {
             Ok(state) => Ok(Some(state)),
             Err(error) => {
-                let what = "the state of the thread on the agent's server";
-                Err(UpstreamError::from(Kind::MalformedBody(what.into())).with_detail(error.to_string()))
+                let body = "the state of the thread on the agent's server";
+                Err(UpstreamError::from(Kind::MalformedBody(body.into())).with_detail(error.to_string()))
             }
         }
     }
 
-    fn body(&self, known: Option<&ThreadState>) -> Value {
+    fn body(&self, thread_state: Option<&ThreadState>) -> Value {
         let LangGraphServer { assistant, context, keys, .. } = self.shared;
         let input = &self.request.input;
-        let request = RequestSettings { keys: *keys, thread_state: known, ..RequestSettings::new(assistant) };
+        let request = RequestSettings { keys: *keys, thread_state, ..RequestSettings::new(assistant) };
         let mut body = run_request_body(input, &request);
         if let Some(template) = context {
             let mut filled = template::fill(template, &TemplateValues::of(input));
@@ -456,13 +456,13 @@ impl<'r> RemoteRun<'r> {
 
 const JSON: &str = "application/json";
 
-/// Whether a run is pending or running by its status on the server.
+/// True if a run is pending or running by its status on the server.
 fn is_running(run: &str) -> bool {
     let run: Value = serde_json::from_str(run).unwrap_or_default();
     matches!(run["status"].as_str(), Some("pending" | "running"))
 }
 
-/// Whether a retry may succeed.
+/// True if a retry may succeed.
 fn is_transient(error: &UpstreamError) -> bool {
     matches!(error.kind(), Kind::Connect | Kind::Truncated(_) | Kind::Status(_))
 }

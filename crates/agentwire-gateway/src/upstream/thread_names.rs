@@ -10,7 +10,7 @@ use uuid::Uuid;
 /// The UUID namespace of derived ids: random, and fixed forever.
 const NAMESPACE: Uuid = Uuid::from_u128(0x6f0f_3c1d_5a47_4f0e_9c65_0d2b_7e18_a3b4);
 
-/// Whether the gateway has a single user.
+/// True if the gateway has a single user.
 pub(super) fn is_single_user(owner: &Owner) -> bool {
     *owner == Owner::new("default", "default-user")
 }

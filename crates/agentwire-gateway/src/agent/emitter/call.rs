@@ -38,7 +38,7 @@ pub struct ToolCallEmitter {
     emit: Emitter,
     id: ToolCallId,
     is_open: bool,
-    /// Whether arguments were emitted.
+    /// True if arguments were emitted.
     has_arguments: bool,
 }
 

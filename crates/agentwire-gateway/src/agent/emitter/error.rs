@@ -41,7 +41,7 @@ impl From<BoxError> for UpstreamError {
     /// An [`UpstreamError`] is kept. The text of any other error is not for the client: it becomes the detail for the log.
     fn from(error: BoxError) -> Self {
         let error = match error.downcast::<Self>() {
-            Ok(failure) => return *failure,
+            Ok(error) => return *error,
             Err(error) => error,
         };
         if matches!(error.downcast_ref(), Some(EmitError::Stopped(_))) || error.is::<Stopped>() {

@@ -1,7 +1,7 @@
 //! The HTTP server of a hook.
 //!
 //! One POST of JSON; the response is valid with a status 2xx and an empty body or an object with known keys. Every other
-//! response is a failure of the server; [`OnFailure`] decides whether the run continues.
+//! response is a failure of the server; [`OnFailure`] decides if the run continues.
 
 use std::time::Duration;
 

@@ -31,7 +31,7 @@ impl Pointer {
         Self(vec![Token::Any])
     }
 
-    /// Whether it points to the top-level member of that name.
+    /// True if it points to the top-level member of that name.
     pub(super) fn is_member(&self, name: &str) -> bool {
         matches!(&self.0[..], [Token::Any]) || matches!(&self.0[..], [Token::Key(key)] if key == name)
     }

@@ -23,19 +23,19 @@ use super::{
 use crate::{error::UpstreamError, stream::log_codec::Encoder};
 
 /// The capacity of the queue in bytes: a second or two of a fast run.
-const MAX_WAITING: usize = 4 << 20;
+const MAX_QUEUED: usize = 4 << 20;
 
 /// The minimum cost of an event in the queue, so that the number of small ones is bounded too.
-const LEAST: usize = 256;
+const MIN_COST: usize = 256;
 
 /// The largest number of events in one request.
-const BATCH: usize = 256;
+const MAX_BATCH: usize = 256;
 
 /// The record of one run.
 pub(super) struct Recorder {
     server: Arc<HookServer>,
     tasks: TaskTracker,
-    room: Arc<Semaphore>,
+    capacity: Arc<Semaphore>,
     encoder: Mutex<Encoder>,
     queue: Mutex<Option<Queue>>,
 }
@@ -51,14 +51,14 @@ enum Entry {
     Event(String, OwnedSemaphorePermit),
     /// An event that did not fit.
     Lost,
-    /// A mark: all events before it must have been accepted.
-    ReaderCursor(u64),
+    /// The end of the run: all events before it must have been accepted.
+    End,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Progress {
-    /// The last mark that was reached.
-    mark: u64,
+    /// All events of the run were accepted.
+    is_complete: bool,
     problem: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Recorder {
         Self {
             server,
             tasks: run.tasks.clone(),
-            room: Arc::new(Semaphore::new(MAX_WAITING)),
+            capacity: Arc::new(Semaphore::new(MAX_QUEUED)),
             encoder: Mutex::new(Encoder::new(&run.thread, &run.run)),
             queue: Mutex::default(),
         }
@@ -84,10 +84,10 @@ impl Recorder {
         async move {
             let Some(text) = text else { return Ok(()) };
             let mut queue = self.queue(about);
-            let cost = u32::try_from(text.len().clamp(LEAST, MAX_WAITING)).unwrap_or(u32::MAX);
-            let room = Arc::clone(&self.room);
+            let cost = u32::try_from(text.len().clamp(MIN_COST, MAX_QUEUED)).unwrap_or(u32::MAX);
+            let capacity = Arc::clone(&self.capacity);
             if self.server.on_failure == OnFailure::Open {
-                let entry = match room.try_acquire_many_owned(cost) {
+                let entry = match capacity.try_acquire_many_owned(cost) {
                     Ok(permit) => Entry::Event(text, permit),
                     Err(_) => Entry::Lost,
                 };
@@ -96,15 +96,15 @@ impl Recorder {
                 return Ok(());
             }
             let gone = || failed("the record of the run is gone");
-            // A failed server frees its room too, when its task ends.
-            let permit = room.acquire_many_owned(cost).await.map_err(|_| gone())?;
+            // When the server fails, its task ends and releases the permits.
+            let permit = capacity.acquire_many_owned(cost).await.map_err(|_| gone())?;
             if let Some(problem) = &queue.progress.borrow_and_update().problem {
                 return Err(server_failed("output", problem));
             }
             queue.entries.send(Entry::Event(text, permit)).map_err(|_| gone())?;
             if is_last {
-                queue.entries.send(Entry::ReaderCursor(1)).map_err(|_| gone())?;
-                let done = |progress: &Progress| progress.mark == 1 || progress.problem.is_some();
+                queue.entries.send(Entry::End).map_err(|_| gone())?;
+                let done = |progress: &Progress| progress.is_complete || progress.problem.is_some();
                 let progress = queue.progress.wait_for(done).await.map_err(|_| gone())?;
                 if let Some(problem) = &progress.problem {
                     return Err(server_failed("output", problem));
@@ -119,47 +119,47 @@ impl Recorder {
         queue
             .get_or_insert_with(|| {
                 let (entries, receiver) = mpsc::unbounded_channel();
-                let (told, progress) = watch::channel(Progress::default());
-                let work = Work { server: Arc::clone(&self.server), about: about.clone(), told };
-                self.tasks.spawn(work.deliver(receiver));
+                let (report, progress) = watch::channel(Progress::default());
+                let delivery = Delivery { server: Arc::clone(&self.server), about: about.clone(), report };
+                self.tasks.spawn(delivery.run(receiver));
                 Queue { entries, progress }
             })
             .clone()
     }
 }
 
-/// The task beside the run.
-struct Work {
+/// The task that sends the batches.
+struct Delivery {
     server: Arc<HookServer>,
     about: Map<String, Value>,
-    told: watch::Sender<Progress>,
+    report: watch::Sender<Progress>,
 }
 
-impl Work {
-    async fn deliver(self, mut entries: mpsc::UnboundedReceiver<Entry>) {
-        let mut some = Vec::new();
-        let (mut lost, mut lost_in_all) = (0u64, 0u64);
-        while entries.recv_many(&mut some, BATCH).await > 0 {
-            let (mut events, mut permits, mut mark) = (Vec::new(), Vec::new(), None);
-            for entry in some.drain(..) {
+impl Delivery {
+    async fn run(self, mut entries: mpsc::UnboundedReceiver<Entry>) {
+        let mut batch = Vec::new();
+        let (mut lost, mut total_lost) = (0u64, 0u64);
+        while entries.recv_many(&mut batch, MAX_BATCH).await > 0 {
+            let (mut events, mut permits, mut is_complete) = (Vec::new(), Vec::new(), false);
+            for entry in batch.drain(..) {
                 match entry {
                     Entry::Event(text, permit) => {
                         events.push(text);
                         permits.push(permit);
                     }
                     Entry::Lost => lost += 1,
-                    Entry::ReaderCursor(number) => mark = Some(number),
+                    Entry::End => is_complete = true,
                 }
             }
             if !events.is_empty() {
                 let count = events.len() as u64;
                 match self.server.post(self.body(&events, lost), false).await {
                     Ok(_) => {
-                        lost_in_all += lost;
+                        total_lost += lost;
                         lost = 0;
                     }
                     Err(problem) if self.server.on_failure == OnFailure::Closed => {
-                        self.told.send_modify(|progress| progress.problem = Some(problem));
+                        self.report.send_modify(|progress| progress.problem = Some(problem));
                         // The following events end the run and are not sent.
                         return;
                     }
@@ -174,17 +174,17 @@ impl Work {
                 }
             }
             drop(permits);
-            if let Some(mark) = mark {
-                self.told.send_modify(|progress| progress.mark = mark);
+            if is_complete {
+                self.report.send_modify(|progress| progress.is_complete = true);
             }
         }
-        if lost + lost_in_all > 0 {
+        if lost + total_lost > 0 {
             let run = self.about.get("runId").and_then(Value::as_str).unwrap_or_default();
-            tracing::warn!(run, events = lost + lost_in_all, "a run was not recorded whole");
+            tracing::warn!(run, events = lost + total_lost, "a run was not recorded whole");
         }
     }
 
-    /// The events are JSON texts.
+    /// The body of a request; `events` are JSON texts.
     fn body(&self, events: &[String], lost: u64) -> String {
         let mut head = Map::from_iter([("hook".to_owned(), Value::from("output"))]);
         head.extend(self.about.clone());

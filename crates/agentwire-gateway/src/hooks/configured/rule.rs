@@ -70,7 +70,7 @@ impl RuleOptions {
         Rule::new(self).map(|_| ())
     }
 
-    /// Whether all events of this type are dropped, with any call or name.
+    /// True if all events of this type are dropped, with any call or name.
     #[must_use]
     pub fn drops(&self, kind: &str) -> bool {
         let rule = Rule::new(self).ok().filter(|rule| rule.is_whole(&Action::Drop));
@@ -280,18 +280,18 @@ impl Rule {
         let before = events.len();
         events.retain(|kind| fits.contains(kind));
         if before > 0 && events.is_empty() {
-            let what = if tool.is_some() { "tool" } else { "name" };
-            return Err(RuleError::at("event", format!("events of that type have no {what}")));
+            let member = if tool.is_some() { "tool" } else { "name" };
+            return Err(RuleError::at("event", format!("events of that type have no {member}")));
         }
         Ok(Self { action: action.clone(), target, events, tool: tool.clone(), name: name.clone() })
     }
 
-    /// Whether the rule applies to this tool; a rule without a tool pattern applies to all.
+    /// True if the rule applies to this tool; a rule without a tool pattern applies to all.
     pub(super) fn fits_tool(&self, tool: &str) -> bool {
         self.name.is_none() && self.tool.as_deref().is_none_or(|pattern| matches(pattern, tool))
     }
 
-    /// Whether calls of this tool are dropped completely.
+    /// True if calls of this tool are dropped completely.
     pub(super) fn drops_calls_of(&self, tool: &str) -> bool {
         self.is_whole(&Action::Drop) && self.events.is_empty() && self.tool.is_some() && self.fits_tool(tool)
     }
@@ -327,7 +327,7 @@ impl Rule {
         self.target == Target::Whole && self.action == *action
     }
 
-    /// Whether the rule applies to this event; `tool` is the tool of its call.
+    /// True if the rule applies to this event; `tool` is the tool of its call.
     pub(super) fn fits(&self, event: &Event, tool: Option<&str>) -> bool {
         let kind = event.kind();
         if !self.has_type(kind) {
@@ -340,7 +340,7 @@ impl Rule {
         }
     }
 
-    /// Whether the event is dropped.
+    /// True if the event is dropped.
     pub(super) fn drops(&self, event: &Event, tool: Option<&str>) -> bool {
         self.is_whole(&Action::Drop) && !FRAME_OF_A_RUN.contains(&event.kind()) && self.fits(event, tool)
     }

@@ -1,6 +1,6 @@
 //! From the bytes of an agent's stream to events.
 //!
-//! Every upstream uses this decoder, whatever transport the bytes came through: a [`Source`] of core, with detection
+//! Every upstream uses this decoder, with any transport: a [`Source`] of core, with detection
 //! of framing and format before it and the run's hooks between frame and reader. Events that precede an error are
 //! passed on. There is no guard here: the one behind the [`EventSink`] is enough.
 
@@ -80,7 +80,7 @@ pub(super) struct UpstreamDecoder {
     /// The framing by the response's content type.
     framing_hint: Option<Framing>,
     phase: Phase,
-    /// Whether an event other than RUN_STARTED was decoded.
+    /// True if an event other than RUN_STARTED was decoded.
     has_output: bool,
     /// The number of whole frames.
     frames: u64,
@@ -107,7 +107,7 @@ struct NativeWait {
     has_fallen_back: bool,
 }
 
-/// Whether the stream has to be read further.
+/// The decision after a read: continue, or stop at the end of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     More,
@@ -148,7 +148,7 @@ impl UpstreamDecoder {
         self.frames
     }
 
-    /// Whether the hooks replaced the rest of the stream, because the agent took too long.
+    /// True if the hooks replaced the rest of the stream, because the agent took too long.
     pub(super) fn has_fallen_back(&self) -> bool {
         self.native_wait.has_fallen_back
     }
@@ -505,7 +505,7 @@ fn detect_framing(format: &Format, start: &[u8], text: &[u8], hint: Option<Frami
     }
 }
 
-/// Whether a frame of a rejoined stream was decoded before. Updates the position.
+/// True if a frame of a rejoined stream was decoded before. Updates the position.
 fn is_repeated(
     frame: &Frame<'_>,
     is_earlier: Option<fn(&str, &str) -> bool>,
@@ -553,7 +553,7 @@ fn input_error(InputError { index, offset, problem, .. }: InputError) -> Upstrea
     }
 }
 
-/// Whether there is an event other than RUN_STARTED.
+/// True if there is an event other than RUN_STARTED.
 fn has_output(events: &[Event]) -> bool {
     events.iter().any(|event| !matches!(event.body, Body::RunStarted(_)))
 }

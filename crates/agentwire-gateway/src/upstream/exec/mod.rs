@@ -235,7 +235,7 @@ impl Drop for RunningEntry {
 fn exit_result(
     status: Result<io::Result<ExitStatus>, tokio::time::error::Elapsed>,
 ) -> Result<(), UpstreamError> {
-    let failed = |what: String| Err(Kind::Failed(what.into()).into());
+    let failed = |message: String| Err(Kind::Failed(message.into()).into());
     match status {
         Ok(Ok(status)) if status.success() => Ok(()),
         // `exit status: 3`, `signal: 9 (SIGKILL)`.

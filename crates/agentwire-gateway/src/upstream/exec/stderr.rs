@@ -105,7 +105,7 @@ impl LogBudget {
         Self { left: BURST, filled: now, lines: 0, bytes: 0 }
     }
 
-    /// Whether a line of that length may be logged; counts it if not.
+    /// True if a line of that length may be logged; counts it if not.
     fn spend(&mut self, length: usize, now: Instant) -> bool {
         // Whole seconds, so that a flood yields whole lines now and then.
         let seconds = now.saturating_duration_since(self.filled).as_secs();
@@ -140,19 +140,19 @@ mod tests {
 
     #[test]
     fn a_flood_is_counted_and_slow_output_is_logged() {
-        let begun = Instant::now();
-        let mut budget = LogBudget::new(begun);
-        let logged = (0..100_000).filter(|_| budget.spend(72, begun)).count();
+        let start = Instant::now();
+        let mut budget = LogBudget::new(start);
+        let logged = (0..100_000).filter(|_| budget.spend(72, start)).count();
         assert_eq!(logged, BURST / (72 + PER_LINE));
         let lines = 100_000 - logged as u64;
         assert_eq!(budget.take_omitted(), Some((lines, lines * 72)));
         assert_eq!(budget.take_omitted(), None);
         // After a second there is room for some lines, after a day for as many as at first.
-        let (second, day) = (begun + Duration::from_secs(1), begun + Duration::from_secs(86_400));
+        let (second, day) = (start + Duration::from_secs(1), start + Duration::from_secs(86_400));
         assert!(budget.spend(72, second));
         assert_eq!((0..100_000).filter(|_| budget.spend(72, day)).count(), logged);
-        let mut calm = LogBudget::new(begun);
-        assert!((0..10_000).all(|second| calm.spend(72, begun + Duration::from_secs(second))));
+        let mut calm = LogBudget::new(start);
+        assert!((0..10_000).all(|second| calm.spend(72, start + Duration::from_secs(second))));
         assert_eq!(calm.take_omitted(), None);
     }
 }

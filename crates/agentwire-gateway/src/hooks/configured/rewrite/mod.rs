@@ -45,7 +45,7 @@ pub(super) struct Rewrite {
     buffered: usize,
     /// The original and the visible state, if a rule applies to the state.
     state: Option<(Value, Value)>,
-    /// Whether values are hidden, so that attached raw events must be removed.
+    /// True if values are hidden, so that attached raw events must be removed.
     hides_values: bool,
 }
 
@@ -134,10 +134,10 @@ impl Rewrite {
             (Body::ToolArgs { call: id, delta }, Some(RewrittenCall { arguments: Some(arguments), .. })) => {
                 self.buffered += delta.len();
                 if self.buffered > MAX_BUFFERED {
-                    let what = format!(
+                    let message = format!(
                         "the arguments of the call `{id}` are over {MAX_BUFFERED} bytes, too much for a rule to look into"
                     );
-                    return Err(UpstreamErrorKind::LimitExceeded(what.into()).into());
+                    return Err(UpstreamErrorKind::LimitExceeded(message.into()).into());
                 }
                 arguments.push_str(delta);
                 return Ok(());
@@ -358,7 +358,7 @@ fn call_of(body: &Body) -> Option<&ToolCallId> {
     }
 }
 
-/// Whether a JSON text is `{}`, `[]` or `null`, without values to hide.
+/// True if a JSON text is `{}`, `[]` or `null`, without values to hide.
 fn is_empty(text: &str) -> bool {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => object.is_empty(),
