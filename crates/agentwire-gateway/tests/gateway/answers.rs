@@ -32,7 +32,7 @@ fn request(thread: &str, run: &str, members: &Value) -> Value {
 
 async fn frames(server: &Server, body: &Value) -> Vec<Frame> {
     let frames = Stream::of(server.post("/", body)).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     frames
 }
 
@@ -307,12 +307,12 @@ fn wrong() -> Vec<Wrong> {
 
 #[tokio::test]
 async fn every_wrong_answer_has_its_code_changes_nothing_and_is_audited() {
-    for place in Place::each().await {
-        let record = Record::new();
+    for backend in Backend::each().await {
+        let record = AuditFile::new();
         let server = plan(asker())
             .set(record.keep())
             .set(|settings| settings.limits.body = 1 << 20)
-            .on(&place.store)
+            .on(&backend.store)
             .await;
         for (number, (case, asked, way, answer, code, status)) in wrong().into_iter().enumerate() {
             let (thread, run) = (format!("t{number}"), format!("wrong{number}"));
@@ -358,7 +358,7 @@ async fn every_wrong_answer_has_its_code_changes_nothing_and_is_audited() {
 /// The response to another user is the same, byte for byte, as for an unknown id.
 #[tokio::test]
 async fn items_of_another_user_look_like_unknown_ones() {
-    let record = Record::new();
+    let record = AuditFile::new();
     let server = plan(asker())
         .set(record.keep())
         .set(|settings| settings.identity.user = IdentityField::header("x-user", None))
@@ -368,7 +368,7 @@ async fn items_of_another_user_look_like_unknown_ones() {
     Stream::of(server.post("/", &asked).header("x-user", "ann")).await.rest().await;
     let send = async |method: Method, path: &str, body: Value| {
         let request = server.ask(method, path).header("x-user", "bob").json(&body);
-        let response = soon("an answer", request.send()).await.expect("an answer");
+        let response = with_timeout("an answer", request.send()).await.expect("an answer");
         (response.status().as_u16(), response.text().await.expect("text"))
     };
     let answer = |thread: &str| request(thread, "x", &json!({"resume": [resolved("q", json!(1))]}));
@@ -462,7 +462,7 @@ async fn a_tool_message_answers_a_question_in_ag_ui() {
 async fn runs_that_waited_for_the_thread_fail_if_a_question_is_open() {
     let wait = Busy::Wait { retries: 10_000, interval: std::time::Duration::from_millis(5) };
     for busy in [Busy::Enqueue { limit: 3 }, wait] {
-        let puppet = Puppet::new(said);
+        let puppet = Puppet::new(asker_script);
         let server = plan(puppet.clone()).agent(|agent| agent.busy = busy).on_memory().await;
         let asks = request("t", "r1", &json!({"messages": [user(&json!({"ask": [{"id": "q"}]}))]}));
         let mut first = Stream::of(server.post("/", &asks)).await;
@@ -470,13 +470,15 @@ async fn runs_that_waited_for_the_thread_fail_if_a_question_is_open() {
         let later = server.post("/", &Server::input("t", "r2", "meanwhile"));
         let later = tokio::spawn(async move { Stream::of(later).await.rest().await });
         match busy {
-            Busy::Enqueue { .. } => until("it waits", async || server.status("r2").await == "queued").await,
-            _ => until("it waits", async || server.figure("agentwire_lock_waits_total").await > 0).await,
+            Busy::Enqueue { .. } => {
+                wait_until("it waits", async || server.status("r2").await == "queued").await
+            }
+            _ => wait_until("it waits", async || server.metric("agentwire_lock_waits_total").await > 0).await,
         }
         puppet.allow(1000);
         seen.extend(first.rest().await);
-        valid(&seen);
-        let later = soon("the one that waited", later).await.expect("no panic");
+        assert_valid(&seen);
+        let later = with_timeout("the one that waited", later).await.expect("no panic");
         assert_eq!(code_of(&later), codes::INTERRUPT_UNANSWERED, "{busy:?}");
         assert_eq!(puppet.calls(), 1, "{busy:?}");
         assert_eq!(server.open("t").await.len(), 1);

@@ -18,14 +18,14 @@ fn code_of(frames: &[Frame]) -> String {
 
 #[tokio::test]
 async fn reject_refuses_in_the_protocol_of_the_route_and_stores_nothing() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 5));
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         let mut one = server.run("t", "one", "hello").await;
         let mut seen = one.take(1).await;
         for _ in 0..3 {
-            let refused = server.whole("t", "two", "hello").await;
-            valid(&refused);
+            let refused = server.run_to_end("t", "two", "hello").await;
+            assert_valid(&refused);
             assert_eq!((types(&refused).len(), code_of(&refused).as_str()), (2, codes::THREAD_IS_LOCKED));
             assert_eq!(ids(&refused), [] as [String; 0], "a refused run cannot be followed");
         }
@@ -39,12 +39,12 @@ async fn reject_refuses_in_the_protocol_of_the_route_and_stores_nothing() {
         assert_eq!(server.json("/runs/two").await.0, 404, "the id stays free");
 
         // None of the refused runs has released the lease.
-        assert_eq!(code_of(&server.whole("t", "three", "hello").await), codes::THREAD_IS_LOCKED);
+        assert_eq!(code_of(&server.run_to_end("t", "three", "hello").await), codes::THREAD_IS_LOCKED);
         puppet.allow(100);
         seen.extend(one.rest().await);
-        valid(&seen);
-        let frames = server.whole("t", "two", "hello").await;
-        valid(&frames);
+        assert_valid(&seen);
+        let frames = server.run_to_end("t", "two", "hello").await;
+        assert_valid(&frames);
         assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"));
         assert_eq!(puppet.runs(), ["one", "two"]);
     }
@@ -57,36 +57,36 @@ async fn wait_retries_up_to_its_limit() {
     let server = plan(puppet.clone()).agent(|agent| agent.busy = wait).on_memory().await;
     let mut one = server.run("t", "one", "hello").await;
     one.take(1).await;
-    assert_eq!(code_of(&server.whole("t", "two", "hello").await), codes::THREAD_IS_LOCKED);
+    assert_eq!(code_of(&server.run_to_end("t", "two", "hello").await), codes::THREAD_IS_LOCKED);
 
     let wait = Busy::Wait { retries: 10_000, interval: Duration::from_millis(5) };
     let puppet = Puppet::new(|input| talk(input, 3));
     let server = plan(puppet.clone()).agent(|agent| agent.busy = wait).on_memory().await;
     let mut one = server.run("t", "one", "hello").await;
     one.take(1).await;
-    let (two, ()) = tokio::join!(server.whole("t", "two", "hello"), async {
-        until("the request waits", async || server.figure("agentwire_lock_waits_total").await > 0).await;
+    let (two, ()) = tokio::join!(server.run_to_end("t", "two", "hello"), async {
+        wait_until("the request waits", async || server.metric("agentwire_lock_waits_total").await > 0).await;
         puppet.allow(100);
     });
-    valid(&two);
+    assert_valid(&two);
     assert_eq!(code_of(&two), "");
 }
 
 #[tokio::test]
 async fn p6_enqueue_keeps_the_order_and_its_limit() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 3));
         let server = plan(puppet.clone())
             .agent(|agent| agent.busy = Busy::Enqueue { limit: 4 })
-            .on(&place.store)
+            .on(&backend.store)
             .await;
         let mut streams = Vec::new();
         let names = ["one", "two", "three", "four", "five"];
         for name in names {
             streams.push(server.run("t", name, "hello").await);
         }
-        let full = server.whole("t", "six", "hello").await;
-        valid(&full);
+        let full = server.run_to_end("t", "six", "hello").await;
+        assert_valid(&full);
         assert_eq!(code_of(&full), codes::QUEUE_FULL);
         assert_eq!(server.json("/runs/six").await.0, 404);
         assert_eq!(server.status("three").await, "queued");
@@ -96,7 +96,7 @@ async fn p6_enqueue_keeps_the_order_and_its_limit() {
         puppet.allow(100);
         for (name, mut stream) in names.into_iter().zip(streams) {
             let frames = stream.rest().await;
-            valid(&frames);
+            assert_valid(&frames);
             let cancelled = frames.last().expect("a last frame").json()["outcome"]["type"] == "cancelled";
             assert_eq!(cancelled, name == "three");
         }
@@ -114,19 +114,20 @@ async fn p6_enqueue_keeps_the_order_and_its_limit() {
 
 #[tokio::test]
 async fn interrupt_stops_the_active_run() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 5));
-        let server = plan(puppet.clone()).agent(|agent| agent.busy = Busy::Interrupt).on(&place.store).await;
+        let server =
+            plan(puppet.clone()).agent(|agent| agent.busy = Busy::Interrupt).on(&backend.store).await;
         let mut one = server.run("t", "one", "hello").await;
         puppet.allow(2);
         let mut seen = one.take(3).await;
         let mut two = server.run("t", "two", "hello").await;
         seen.extend(one.rest().await);
-        valid(&seen);
+        assert_valid(&seen);
         assert_eq!(seen.last().expect("a last frame").json()["outcome"]["type"], "cancelled");
         puppet.allow(100);
         let two = two.rest().await;
-        valid(&two);
+        assert_valid(&two);
         assert_eq!(types(&two).last().map(String::as_str), Some("RUN_FINISHED"));
         assert_eq!(puppet.runs(), ["one", "two"]);
     }
@@ -135,8 +136,8 @@ async fn interrupt_stops_the_active_run() {
 /// The thread becomes free between the check of its pending items and the start of the run: a question asked in between counts.
 #[tokio::test]
 async fn a_question_asked_just_before_the_start_is_not_skipped() {
-    let puppet = Puppet::new(said);
-    let faulty = Faulty::new(Place::memory().await.store);
+    let puppet = Puppet::new(asker_script);
+    let faulty = FaultyStore::new(Backend::memory().await.store);
     let store: Arc<dyn Store> = faulty.clone();
     let server = Arc::new(plan(puppet.clone()).on(&store).await);
     let mut one = server.run("t", "one", r#"{"ask": [{"id": "q"}]}"#).await;
@@ -144,14 +145,15 @@ async fn a_question_asked_just_before_the_start_is_not_skipped() {
     let held = faulty.starts.lock().await;
     let two = tokio::spawn({
         let server = server.clone();
-        async move { server.whole("t", "two", "hello").await }
+        async move { server.run_to_end("t", "two", "hello").await }
     });
-    until("the second run is about to start", async || faulty.starting.load(Ordering::SeqCst) == 2).await;
+    wait_until("the second run is about to start", async || faulty.starting.load(Ordering::SeqCst) == 2)
+        .await;
     puppet.allow(100);
     one.rest().await;
     drop(held);
-    let frames = soon("the second run", two).await.expect("no panic");
-    valid(&frames);
+    let frames = with_timeout("the second run", two).await.expect("no panic");
+    assert_valid(&frames);
     assert_eq!(code_of(&frames), codes::INTERRUPT_UNANSWERED);
     assert_eq!(puppet.runs(), ["one"]);
     assert_eq!(server.json("/threads/t/pending").await.1[0]["id"], "q");

@@ -40,8 +40,8 @@ fn full_agent() -> Arc<dyn Agent> {
 #[tokio::test]
 async fn events_of_an_emitter_need_no_repair_in_any_protocol() {
     let server = plan(full_agent()).on_memory().await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED");
     for format in ["ai-sdk@5", "hai", "ag-ui@0"] {
         let mut stream = server.follow(&format!("/runs/r/stream?format={format}")).await;
@@ -72,7 +72,7 @@ async fn the_next_run_receives_the_result_of_a_front_end_call() {
         Ok(())
     });
     let server = plan(agent).on_memory().await;
-    valid(&server.whole("t", "r1", "hello").await);
+    assert_valid(&server.run_to_end("t", "r1", "hello").await);
     let (_, pending) = server.json("/threads/t/pending").await;
     assert_eq!(
         (pending[0]["kind"].as_str(), pending[0]["name"].as_str()),
@@ -83,7 +83,7 @@ async fn the_next_run_receives_the_result_of_a_front_end_call() {
     let call = pending[0]["toolCallId"].as_str().expect("an id");
     input["messages"] = json!([{"id": "answer", "role": "tool", "toolCallId": call, "content": "blue"}]);
     let frames = Stream::of(server.post("/", &input)).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     assert!(frames.iter().any(|frame| frame.data.contains("picked blue")), "{frames:?}");
     assert_eq!(server.json("/threads/t/pending").await.1, json!([]));
 }
@@ -101,7 +101,7 @@ async fn the_next_run_receives_the_validated_answer_to_an_interrupt() {
         Ok(())
     });
     let server = plan(agent).on_memory().await;
-    valid(&server.whole("t", "r1", "hello").await);
+    assert_valid(&server.run_to_end("t", "r1", "hello").await);
     assert_eq!(server.status("r1").await, "waiting");
     let answer_with = async |run: &str, payload| {
         let mut input = Server::input("t", run, "");
@@ -136,7 +136,7 @@ async fn stopping_a_run_ends_the_agent_and_closes_its_messages() {
     let mut frames = stream.take(5).await;
     assert_eq!(answer(server.ask(Method::POST, "/runs/r/stop")).await.0, 200);
     frames.extend(stream.rest().await);
-    valid(&frames);
+    assert_valid(&frames);
     assert_eq!(frames.last().expect("an ending").json()["outcome"]["type"], "cancelled");
-    until("the agent is gone", async || alive_count.strong_count() == 1).await;
+    wait_until("the agent is gone", async || alive_count.strong_count() == 1).await;
 }

@@ -16,7 +16,7 @@ async fn talked(server: &Server) {
 
 #[tokio::test]
 async fn feedback_must_be_valid_and_its_target_must_exist() {
-    let record = Record::new();
+    let record = AuditFile::new();
     let server = plan(asker()).set(record.keep()).on_memory().await;
     talked(&server).await;
     let long = "x".repeat(20 << 10);
@@ -101,7 +101,7 @@ async fn feedback_is_forwarded_with_retries_in_the_background() {
         talked(&server).await;
         let (status, _) = answer(server.post("/feedback", &json!({"threadId": "t", "rating": "up"}))).await;
         assert_eq!(status, 200, "{refusals:?}");
-        until("it was sent on", async || seen.lock().expect("no panic").1.len() >= tries).await;
+        wait_until("it was sent on", async || seen.lock().expect("no panic").1.len() >= tries).await;
         let received = seen.lock().expect("no panic").1.clone();
         assert_eq!(received.len(), tries, "{refusals:?}");
         assert_eq!((&received[0]["user"], &received[0]["agent"]), (&json!("default-user"), &json!("demo")));

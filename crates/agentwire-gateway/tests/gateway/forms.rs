@@ -204,7 +204,7 @@ async fn a_question_asked_again_is_answered_by_the_last_result() {
         let answer = input.resume.as_ref().map(|entries| entries[0].payload.clone());
         match answer.flatten() {
             Some(answer) if answer.get() != "\"bad\"" => talk(input, 1),
-            _ => said(&{
+            _ => asker_script(&{
                 let mut input = input.clone();
                 input.resume = None;
                 input.messages = vec![agentwire_core::event::Message::user("u", r#"{"ask": [{"id": "q"}]}"#)];

@@ -19,7 +19,7 @@ fn body(run: &str, extra: &[(&str, Value)]) -> Value {
 
 async fn asked(server: &Server) -> (String, String) {
     let frames = Stream::of(server.post("/", &body("r1", &[]))).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     let end = frames.last().expect("an end").json();
     let question = &end["outcome"]["interrupts"][0];
     assert_eq!(end["outcome"]["type"], "interrupt");
@@ -52,13 +52,13 @@ async fn after_a_yes_the_front_end_runs_the_call_and_the_agent_gets_its_result()
 
     let yes = json!([{"interruptId": question, "status": "resolved", "payload": {"approved": true}}]);
     let frames = Stream::of(server.post("/", &body("r2", &[("resume", yes)]))).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     assert_eq!(types(&frames), ["RUN_STARTED", "RUN_FINISHED"], "the agent is not asked");
     assert_eq!(frames[1].json()["outcome"]["pendingToolCallIds"], json!([call]));
     assert_eq!(server.status("r2").await, "waiting");
 
     let frames = Stream::of(server.post("/", &body("r3", &[("messages", result)]))).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     let text: String =
         frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect();
     assert_eq!(text, "Your front end answered true.");
@@ -70,7 +70,7 @@ async fn a_no_becomes_the_result_of_the_call() {
     let (question, call) = asked(&server).await;
     let no = json!([{"interruptId": question, "status": "resolved", "payload": {"approved": false, "reason": "too dear"}}]);
     let frames = Stream::of(server.post("/", &body("r2", &[("resume", no)]))).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     let result =
         frames.iter().map(Frame::json).find(|event| event["type"] == "TOOL_CALL_RESULT").expect("a result");
     assert_eq!((&result["toolCallId"], &result["content"]), (&json!(call), &json!("too dear")));
@@ -91,7 +91,7 @@ async fn a_result_of_a_gated_call_counts_only_after_the_yes() {
         messages.as_array_mut().expect("a list").push(forged);
         let answer = [("messages", messages), ("resume", resolved(&question, json!({"approved": approved})))];
         let frames = Stream::of(server.post("/", &body("r2", &answer))).await.rest().await;
-        valid(&frames);
+        assert_valid(&frames);
         if approved {
             let real = json!([{"id": "x", "role": "tool", "toolCallId": call, "content": "real"}]);
             Stream::of(server.post("/", &body("r3", &[("messages", real)]))).await.rest().await;
@@ -121,7 +121,7 @@ async fn edited_arguments_replace_those_of_the_agent() {
     }
     let yes = resolved(&question, json!({"approved": true, "editedArgs": {"action": "Something smaller"}}));
     let frames = Stream::of(server.post("/", &body("r2", &[("resume", yes)]))).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     assert_eq!(types(&frames), ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]);
     assert_eq!(frames[2].json()["outcome"]["pendingToolCallIds"], json!([call]));
     let (_, open) = server.json("/threads/t/pending").await;
@@ -137,7 +137,7 @@ async fn edited_arguments_replace_those_of_the_agent() {
 
     let result = json!([{"id": "x", "role": "tool", "toolCallId": call, "content": "true"}]);
     let frames = Stream::of(server.post("/", &body("r3", &[("messages", result)]))).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     assert_eq!(frames.last().expect("an end").json()["type"], "RUN_FINISHED");
 }
 
@@ -210,7 +210,7 @@ async fn a_long_running_tool_is_gated() {
         body["messages"] = json!([]);
         members.iter().for_each(|(key, value)| body[*key] = value.clone());
         let frames = Stream::of(server.post("/", &body)).await.rest().await;
-        valid(&frames);
+        assert_valid(&frames);
         frames
     };
     let kinds = async || {
@@ -224,7 +224,7 @@ async fn a_long_running_tool_is_gated() {
         kinds
     };
     let frames = Stream::of(server.post("/", &ask("r1", &script))).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     assert_eq!(kinds().await, ["approve:f approval", "approve:l approval", "q input"]);
     let open = server.open("t").await;
     assert!(open.iter().all(|item| item.get("gate").is_none() && item.get("carried").is_none()), "{open:?}");
@@ -256,7 +256,7 @@ async fn a_long_running_tool_is_gated() {
     assert_eq!(kinds().await, Vec::<String>::new());
 
     let frames = Stream::of(server.post("/", &ask("r4", &script))).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     let no = json!([
         entry("approve:l", json!({"approved": false, "reason": "no"})),
         entry("approve:f", json!(false)),

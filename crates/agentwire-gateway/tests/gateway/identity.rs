@@ -15,11 +15,11 @@ use crate::support::*;
 /// On every route with an id, another user gets byte for byte the response of an unknown id.
 #[tokio::test]
 async fn p7_other_users_get_the_response_of_an_unknown_id_on_every_route() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 3));
         let server = plan(puppet.clone())
             .set(|settings| settings.identity.user = IdentityField::header("x-user-id", None))
-            .on(&place.store)
+            .on(&backend.store)
             .await;
         let run = |user: &'static str, thread: &str, run: &str| {
             server.post("/", &Server::input(thread, run, "hello")).header("x-user-id", user)
@@ -48,9 +48,9 @@ async fn p7_other_users_get_the_response_of_an_unknown_id_on_every_route() {
                             .header("x-user-id", "eve")
                             .header("content-type", "application/json")
                             .body(body);
-                        let response = soon(&path, request.send()).await.expect("a response");
+                        let response = with_timeout(&path, request.send()).await.expect("a response");
                         let status = response.status();
-                        (status, soon(&path, response.text()).await.expect("a body"))
+                        (status, with_timeout(&path, response.text()).await.expect("a body"))
                     };
                     let foreign = fetch(kind, &format!("{kind}-run")).await;
                     let unknown = fetch("nothing", "no-run").await;
@@ -65,7 +65,7 @@ async fn p7_other_users_get_the_response_of_an_unknown_id_on_every_route() {
         // The same ids are free for another user and name other threads.
         puppet.allow(100);
         let mut theirs = Stream::of(run("eve", "done", "done-run")).await;
-        valid(&theirs.rest().await);
+        assert_valid(&theirs.rest().await);
         assert_eq!(puppet.last_request().input.messages.len(), 1, "no message of the other user's thread");
         assert_eq!(puppet.last_request().owner.user.as_str(), "eve");
     }
@@ -88,7 +88,7 @@ async fn users_are_read_from_header_path_or_body() {
     let (status, body) = answer(by_header.post("/", &Server::input("t", "r", "hello"))).await;
     assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (401, Some(codes::NO_IDENTITY)));
     let request = by_header.post("/", &Server::input("t", "r", "hello")).header("x-user-id", "ada");
-    valid(&Stream::of(request).await.rest().await);
+    assert_valid(&Stream::of(request).await.rest().await);
     assert_eq!(list(&by_header, "x-user-id", "ada").await, json!([{"threadId": "t"}]));
     assert_eq!(list(&by_header, "x-user-id", "bob").await, json!([]));
     assert_eq!(
@@ -102,7 +102,9 @@ async fn users_are_read_from_header_path_or_body() {
         .set(|settings| settings.identity.user = user(IdentitySource::Path("user".into()), Some("nobody")))
         .on_memory()
         .await;
-    valid(&Stream::of(by_path.post("/users/ada/ask", &Server::input("t", "r", "hello"))).await.rest().await);
+    assert_valid(
+        &Stream::of(by_path.post("/users/ada/ask", &Server::input("t", "r", "hello"))).await.rest().await,
+    );
     assert_eq!(puppet.last_request().owner.user.as_str(), "ada");
     assert_eq!(by_path.json("/thread/list").await.1, json!([]));
 
@@ -120,13 +122,13 @@ async fn users_are_read_from_header_path_or_body() {
     let mut body = Server::input("ignored", "r", "hello");
     body["forwardedProps"] = json!({"user": "ada", "app": "shop", "conversation": "c1"});
     let frames = Stream::of(by_body.post("/", &body)).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     assert_eq!(frames[0].json()["threadId"], "c1");
     let owner = puppet.last_request().owner;
     assert_eq!((owner.tenant.as_str(), owner.user.as_str()), ("shop", "ada"));
 
     let constant = plan(puppet.clone()).on_memory().await;
-    constant.whole("t", "r", "hello").await;
+    constant.run_to_end("t", "r", "hello").await;
     assert_eq!(puppet.last_request().owner.user.as_str(), "default-user");
 }
 
@@ -171,7 +173,7 @@ async fn a_malformed_user_header_is_refused() {
     let name = "日本/ü".as_bytes();
     let value = reqwest::header::HeaderValue::from_bytes(name).expect("a header");
     let request = server.post("/", &Server::input("t", "r", "hello")).header("x-user-id", value);
-    valid(&Stream::of(request).await.rest().await);
+    assert_valid(&Stream::of(request).await.rest().await);
     let (status, body) = answer(list(&[name])).await;
     assert_eq!((status.as_u16(), body), (200, json!([{"threadId": "t"}])));
     assert_eq!(answer(list(&[])).await.1, json!([]), "the default user has no threads");
@@ -187,6 +189,6 @@ async fn a_malformed_user_header_is_refused() {
     // Parsed like the routes do.
     let body = r#"{"threadId":"t","runId":"lone","messages":[{"id":"u","role":"user","content":"\ud800"}],"forwardedProps":{"org":"acme"}}"#;
     let request = server.ask(Method::POST, "/").header("content-type", "application/json").body(body);
-    valid(&Stream::of(request).await.rest().await);
+    assert_valid(&Stream::of(request).await.rest().await);
     assert_eq!(server.json("/runs/lone").await.0, 404, "the run belongs to another tenant");
 }

@@ -17,29 +17,31 @@ fn code_of(frames: &[Frame]) -> String {
 async fn p2_sent_events_survive_a_crash_after_every_event() {
     const WORDS: usize = 6;
     for seen_events in 1..WORDS + 3 {
-        let place = Place::sqlite().await;
+        let backend = Backend::sqlite().await;
         let puppet = Puppet::new(|input| talk(input, WORDS));
-        let server =
-            plan(puppet.clone()).process(InstanceLock::at(&place.address)).mortal(&place.store).await;
+        let server = plan(puppet.clone())
+            .instance_lock(InstanceLock::at(&backend.address))
+            .killable(&backend.store)
+            .await;
         let mut stream = server.run("t", "r", "hello").await;
         puppet.allow(seen_events - 1);
         let seen = stream.take(seen_events).await;
         server.crash().await;
 
-        let store = place.reopened().await;
-        let server = plan(puppet.clone()).process(InstanceLock::at(&place.address)).on(&store).await;
+        let store = backend.reopened().await;
+        let server = plan(puppet.clone()).instance_lock(InstanceLock::at(&backend.address)).on(&store).await;
         let mut back = server.follow("/runs/r/stream").await;
         assert_eq!(back.verdict(), "whole");
         let log = back.rest().await;
-        valid(&log);
+        assert_valid(&log);
         assert_eq!(log[..seen_events], seen, "after {seen_events}");
         assert_eq!(code_of(&log), codes::GATEWAY_LOST);
         let rest = server.follow(&format!("/runs/r/stream?after=r:{}", seen_events - 1)).await.rest().await;
         assert_eq!(rest, log[seen_events..]);
         assert_eq!(puppet.calls(), 1);
         puppet.allow(100);
-        let next = server.whole("t", "next", "and then").await;
-        valid(&next);
+        let next = server.run_to_end("t", "next", "and then").await;
+        assert_valid(&next);
         assert_eq!(code_of(&next), "");
         let (_, messages) = server.json("/message_snapshot/t").await;
         let messages = &messages["messages"];
@@ -49,15 +51,16 @@ async fn p2_sent_events_survive_a_crash_after_every_event() {
 
 #[tokio::test]
 async fn p2_messages_and_state_survive_a_crash() {
-    let place = Place::sqlite().await;
-    let server = plan(Arc::new(agentwire_gateway::agent::Demo::without_pauses())).mortal(&place.store).await;
-    server.whole("t", "r", "state tools").await;
+    let backend = Backend::sqlite().await;
+    let server =
+        plan(Arc::new(agentwire_gateway::agent::Demo::without_pauses())).killable(&backend.store).await;
+    server.run_to_end("t", "r", "state tools").await;
     let before = (
         server.json("/message_snapshot/t").await.1["messages"].clone(),
         server.json("/state_snapshot/t").await.1["snapshot"].clone(),
     );
     server.crash().await;
-    let store = place.reopened().await;
+    let store = backend.reopened().await;
     let server = plan(Arc::new(agentwire_gateway::agent::Demo::without_pauses())).on(&store).await;
     let after = (
         server.json("/message_snapshot/t").await.1["messages"].clone(),
@@ -71,28 +74,30 @@ async fn p2_messages_and_state_survive_a_crash() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p4_a_gateway_that_lost_a_run_cannot_write_to_it() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
-    let place = Place::memory_at(clock.clone()).await;
+    let backend = Backend::memory_at(clock.clone()).await;
     let puppet = Puppet::new(|input| talk(input, 10));
     // A long lease means late renewals, as on a suspended machine.
-    let slow =
-        plan(puppet.clone()).set(|settings| settings.lease = Duration::from_secs(300)).on(&place.store).await;
+    let slow = plan(puppet.clone())
+        .set(|settings| settings.lease = Duration::from_secs(300))
+        .on(&backend.store)
+        .await;
     let other = plan(puppet.clone())
         .set(|settings| settings.lease = Duration::from_millis(300))
-        .on(&place.store)
+        .on(&backend.store)
         .await;
     let mut stream = slow.run("t", "r", "hello").await;
     puppet.allow(3);
     let mut seen = stream.take(4).await;
-    let refused = other.whole("t", "two", "hello").await;
+    let refused = other.run_to_end("t", "two", "hello").await;
     assert_eq!(code_of(&refused), codes::THREAD_IS_LOCKED);
     clock.advance(Duration::from_secs(400));
-    until("the run has ended", async || other.status("r").await == "failed").await;
+    wait_until("the run has ended", async || other.status("r").await == "failed").await;
     puppet.allow(100);
     seen.extend(stream.rest().await);
-    valid(&seen);
+    assert_valid(&seen);
     assert_eq!(code_of(&seen), codes::GATEWAY_LOST);
     let log = other.follow("/runs/r/stream").await.rest().await;
-    valid(&log);
+    assert_valid(&log);
     assert_eq!(log[..4], seen[..4]);
     assert_eq!(code_of(&log), codes::GATEWAY_LOST);
     assert_eq!(types(&log).len(), 6, "no late event of the first gateway is stored");
@@ -102,9 +107,9 @@ async fn p4_a_gateway_that_lost_a_run_cannot_write_to_it() {
 #[tokio::test]
 async fn p4_a_slow_gateway_keeps_its_run_until_a_takeover() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
-    for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
+    for backend in [Backend::memory_at(clock.clone()).await, Backend::sqlite_at(clock.clone()).await] {
         let puppet = Puppet::new(|input| talk(input, 10));
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         let mut stream = server.run("t", "r", "hello").await;
         puppet.allow(3);
         let mut seen = stream.take(4).await;
@@ -112,7 +117,7 @@ async fn p4_a_slow_gateway_keeps_its_run_until_a_takeover() {
         clock.advance(Duration::from_secs(400));
         puppet.allow(100);
         seen.extend(stream.rest().await);
-        valid(&seen);
+        assert_valid(&seen);
         assert_eq!(types(&seen).last().map(String::as_str), Some("RUN_FINISHED"), "{}", code_of(&seen));
         assert_eq!(server.follow("/runs/r/stream").await.rest().await, seen);
     }
@@ -122,7 +127,7 @@ async fn p4_a_slow_gateway_keeps_its_run_until_a_takeover() {
 #[tokio::test]
 async fn p4_a_gateway_with_a_flooding_agent_renews_its_claim() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
-    let place = Place::memory_at(clock.clone()).await;
+    let backend = Backend::memory_at(clock.clone()).await;
     let floods = play(async |_, sink: EventSink| {
         sink.send(start("m")).await?;
         loop {
@@ -130,14 +135,14 @@ async fn p4_a_gateway_with_a_flooding_agent_renews_its_claim() {
         }
     });
     let lease = Duration::from_millis(30);
-    let server = plan(floods).set(|settings| settings.lease = lease).on(&place.store).await;
+    let server = plan(floods).set(|settings| settings.lease = lease).on(&backend.store).await;
     let mut stream = server.run("t", "r", "hello").await;
     stream.take(1).await;
     // Only the test moves this clock, so a later expiry can only come from a renewal.
     clock.advance(lease / 2);
     let owner = agentwire_store::Owner::new("default", "default-user");
-    until("the claim is renewed", async || {
-        let held = place.store.lease(&owner, &"t".into()).await.expect("the thread").expect("a lease");
+    wait_until("the claim is renewed", async || {
+        let held = backend.store.lease(&owner, &"t".into()).await.expect("the thread").expect("a lease");
         held.expires > Time(1_700_000_000_000).after(lease)
     })
     .await;
@@ -147,10 +152,10 @@ async fn p4_a_gateway_with_a_flooding_agent_renews_its_claim() {
 
 #[tokio::test]
 async fn live_runs_of_another_gateway_can_be_followed() {
-    let place = Place::sqlite().await;
-    let store = place.reopened().await;
+    let backend = Backend::sqlite().await;
+    let store = backend.reopened().await;
     let puppet = Puppet::new(|input| talk(input, 10));
-    let one = plan(puppet.clone()).on(&place.store).await;
+    let one = plan(puppet.clone()).on(&backend.store).await;
     let two = plan(puppet.clone()).on(&store).await;
     let mut first = one.run("t", "r", "hello").await;
     puppet.allow(3);
@@ -167,9 +172,9 @@ async fn live_runs_of_another_gateway_can_be_followed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drain_refuses_new_runs_and_waits_for_fifty_live_ones() {
-    let place = Place::sqlite().await;
+    let backend = Backend::sqlite().await;
     let puppet = Puppet::new(|input| talk(input, 5));
-    let server = plan(puppet.clone()).on(&place.store).await;
+    let server = plan(puppet.clone()).on(&backend.store).await;
     let mut streams = Vec::new();
     for number in 0..50 {
         streams.push(server.run(&format!("t{number}"), &format!("r{number}"), "hello").await);
@@ -178,7 +183,7 @@ async fn drain_refuses_new_runs_and_waits_for_fifty_live_ones() {
         stream.take(1).await;
     }
     server.drain();
-    until("the drain has started", async || server.json("/readyz").await.0 == 503).await;
+    wait_until("the drain has started", async || server.json("/readyz").await.0 == 503).await;
     let (status, body) = answer(server.post("/", &Server::input("new", "new", "hello"))).await;
     assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (503, Some(codes::DRAINING)));
     // Live runs can still be followed, and a repeated request returns its run.
@@ -200,12 +205,12 @@ async fn drain_refuses_new_runs_and_waits_for_fifty_live_ones() {
 
 #[tokio::test]
 async fn drain_ends_remaining_runs_after_the_grace_period() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 5));
         let server = plan(puppet.clone())
             .set(|settings| settings.drain_grace = Duration::from_millis(50))
             .agent(|agent| agent.busy = agentwire_gateway::settings::Busy::Enqueue { limit: 5 })
-            .on(&place.store)
+            .on(&backend.store)
             .await;
         let mut one = server.run("t", "one", "hello").await;
         let mut two = server.run("t", "two", "hello").await;
@@ -214,36 +219,36 @@ async fn drain_ends_remaining_runs_after_the_grace_period() {
         let mut seen = one.take(3).await;
         server.drain();
         seen.extend(one.rest().await);
-        valid(&seen);
+        assert_valid(&seen);
         assert_eq!(code_of(&seen), codes::GATEWAY_SHUTDOWN);
         let two = two.rest().await;
-        valid(&two);
+        assert_valid(&two);
         assert_eq!(code_of(&two), codes::GATEWAY_SHUTDOWN);
         assert_eq!(ai_sdk.rest().await.last().expect("a last frame").data, "[DONE]");
         server.ended().await;
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         assert_eq!(server.follow("/runs/one/stream").await.rest().await, seen);
         puppet.allow(100);
-        assert_eq!(code_of(&server.whole("t", "three", "hello").await), "");
+        assert_eq!(code_of(&server.run_to_end("t", "three", "hello").await), "");
     }
 }
 
 #[tokio::test]
 async fn retention_deletes_threads_by_age() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
-    for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
+    for backend in [Backend::memory_at(clock.clone()).await, Backend::sqlite_at(clock.clone()).await] {
         let server = plan(Puppet::eager(|input| talk(input, 3)))
             .set(|settings| {
                 settings.retention.events = Some(Duration::from_secs(2));
                 settings.retention.history = Some(Duration::from_secs(100));
             })
-            .on(&place.store)
+            .on(&backend.store)
             .await;
-        server.whole("old", "r", "hello").await;
+        server.run_to_end("old", "r", "hello").await;
         clock.advance(Duration::from_secs(60));
-        server.whole("young", "s", "hello").await;
+        server.run_to_end("young", "s", "hello").await;
         clock.advance(Duration::from_secs(60));
-        until("the old thread is deleted", async || server.json("/message_snapshot/old").await.0 == 404)
+        wait_until("the old thread is deleted", async || server.json("/message_snapshot/old").await.0 == 404)
             .await;
         assert_eq!(server.json("/message_snapshot/young").await.0, 200);
         assert_eq!(server.json("/thread/list").await.1, serde_json::json!([{"threadId": "young"}]));

@@ -113,7 +113,7 @@ async fn bad_requests_get_their_status_and_code() {
             request = request.header("content-type", content_type);
         }
         let case = format!("{method} {path} {:.80}", String::from_utf8_lossy(body));
-        let response = soon(&case, request.send()).await.expect("a response");
+        let response = with_timeout(&case, request.send()).await.expect("a response");
         let headers = response.headers().clone();
         let found = response.status().as_u16();
         let text = response.text().await.expect("a body");
@@ -123,7 +123,7 @@ async fn bad_requests_get_their_status_and_code() {
         assert_eq!(headers["content-type"], "application/json", "{case}");
         assert_eq!(headers["cache-control"], "no-store", "{case}");
     }
-    valid(&server.whole("t", "r", "hello").await);
+    assert_valid(&server.run_to_end("t", "r", "hello").await);
 }
 
 #[tokio::test]
@@ -138,7 +138,7 @@ async fn deep_nesting_is_refused_or_kept_without_a_crash() {
         let mut stream = Stream::of(request).await;
         if stream.status() == 200 {
             assert!(depth < 128);
-            valid(&stream.rest().await);
+            assert_valid(&stream.rest().await);
         } else {
             assert_eq!(stream.status(), 400, "{depth}");
         }
@@ -157,7 +157,7 @@ async fn p6_large_or_slow_requests_are_refused() {
         let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
         let _ = stream.write_all(&bytes).await;
         let mut response = Vec::new();
-        let _ = soon("the end of the connection", stream.read_to_end(&mut response)).await;
+        let _ = with_timeout("the end of the connection", stream.read_to_end(&mut response)).await;
         String::from_utf8_lossy(&response).into_owned()
     };
     let large = format!("GET /livez HTTP/1.1\r\nhost: x\r\nbig: {}\r\n\r\n", "x".repeat(20_000));
@@ -198,9 +198,9 @@ async fn a_client_that_sends_its_whole_body_first_gets_the_error() {
             "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.expect("the head is sent");
-        soon("the body", stream.write_all(&body)).await.expect("the body is sent");
+        with_timeout("the body", stream.write_all(&body)).await.expect("the body is sent");
         let mut response = String::new();
-        soon("the response", stream.read_to_string(&mut response)).await.expect("a response");
+        with_timeout("the response", stream.read_to_string(&mut response)).await.expect("a response");
         assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {response}");
     }
 }
@@ -219,6 +219,7 @@ async fn p6_runs_above_the_limit_are_refused() {
     puppet.allow(100);
     one.rest().await;
     two.rest().await;
-    until("the first run has ended", async || server.json("/runs/one").await.1["status"] == "finished").await;
-    valid(&server.whole("c", "three", "hello").await);
+    wait_until("the first run has ended", async || server.json("/runs/one").await.1["status"] == "finished")
+        .await;
+    assert_valid(&server.run_to_end("c", "three", "hello").await);
 }

@@ -76,7 +76,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// The gateway under test and the model of its expected state.
 struct World {
-    place: Place,
+    backend: Backend,
     clock: Arc<ManualClock>,
     puppet: Arc<Puppet>,
     server: Option<Server>,
@@ -95,11 +95,11 @@ struct World {
 impl World {
     async fn new() -> Self {
         let clock = Arc::new(ManualClock::at(Time(1_794_787_200_000)));
-        let place = Place::sqlite_at(clock.clone()).await;
+        let backend = Backend::sqlite_at(clock.clone()).await;
         let mut world = Self {
-            place,
+            backend,
             clock,
-            puppet: Puppet::new(said),
+            puppet: Puppet::new(asker_script),
             server: None,
             owner: Owner::new("default", "default-user"),
             created: 0,
@@ -113,10 +113,10 @@ impl World {
     }
 
     async fn start_gateway(&mut self) {
-        let plan = plan(self.puppet.clone()).process(InstanceLock::at(&self.place.address));
+        let plan = plan(self.puppet.clone()).instance_lock(InstanceLock::at(&self.backend.address));
         // The clock jumps, and no lease may expire because of it.
         let plan = plan.set(|settings| settings.lease = Duration::from_secs(1_000_000));
-        self.server = Some(plan.mortal(&self.place.store).await);
+        self.server = Some(plan.killable(&self.backend.store).await);
     }
 
     fn server(&self) -> &Server {
@@ -140,7 +140,7 @@ impl World {
     }
 
     async fn items(&self, thread: usize, which: PendingFilter) -> Vec<Pending> {
-        match self.place.store.pending(&self.owner, &self.name(thread).as_str().into(), which).await {
+        match self.backend.store.pending(&self.owner, &self.name(thread).as_str().into(), which).await {
             Ok(items) => items,
             Err(StoreError::NotFound(_)) => Vec::new(),
             Err(error) => panic!("{error}"),
@@ -148,7 +148,7 @@ impl World {
     }
 
     async fn is_busy(&self, thread: usize) -> bool {
-        let lease = self.place.store.lease(&self.owner, &self.name(thread).as_str().into()).await;
+        let lease = self.backend.store.lease(&self.owner, &self.name(thread).as_str().into()).await;
         lease.is_ok_and(|lease| lease.is_some_and(|lease| lease.live))
     }
 
@@ -367,7 +367,7 @@ impl World {
     }
 
     async fn status(&self, run: &str) -> RunStatus {
-        self.place.store.run(&self.owner, &RunId::from(run)).await.expect("a known run").status
+        self.backend.store.run(&self.owner, &RunId::from(run)).await.expect("a known run").status
     }
 
     /// Checks the invariants that a single read can observe.
@@ -427,7 +427,7 @@ impl World {
 
     /// Waits until the invariants over several reads hold.
     async fn wait_until_consistent(&self, after: &Op) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + WAIT_LIMIT;
         while let Err(violation) = self.check_consistency().await {
             assert!(tokio::time::Instant::now() < deadline, "after {after:?}: {violation}");
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -443,9 +443,9 @@ impl World {
         }
         let runs: BTreeSet<_> = self.runs.keys().cloned().collect();
         for run in runs {
-            until("the run ends", async || !self.status(&run).await.is_live()).await;
+            wait_until("the run ends", async || !self.status(&run).await.is_live()).await;
             let frames = self.server().follow(&format!("/runs/{run}/stream")).await.rest().await;
-            valid(&frames);
+            assert_valid(&frames);
             let last = frames.last().expect("a last frame").json();
             let outcome = last["outcome"]["type"].as_str().unwrap_or("success");
             let status = self.status(&run).await;

@@ -24,7 +24,7 @@ async fn gateway(settings: Settings) -> Gateway {
         }
         Ok(())
     });
-    let gateway = Gateway::builder(Place::memory().await.store, settings).agent("echo", agent).build();
+    let gateway = Gateway::builder(Backend::memory().await.store, settings).agent("echo", agent).build();
     gateway.recover().await;
     gateway
 }
@@ -70,7 +70,7 @@ impl App {
 
     async fn end(self) {
         self.stop.cancel();
-        soon("the end of the app", self.served).await.expect("no panic").expect("no error");
+        with_timeout("the end of the app", self.served).await.expect("no panic").expect("no error");
     }
 }
 
@@ -85,7 +85,7 @@ async fn the_whole_gateway_can_be_nested() {
     );
     for (main, thread) in [("/ai/v1", "t1"), ("/ai/v1/agents/echo", "t2")] {
         let frames = app.run(main, thread, &format!("run-{thread}")).await;
-        valid(&frames);
+        assert_valid(&frames);
         assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{main}");
     }
     assert_eq!(app.json("/ai/v1/state_snapshot/t1").await.1["snapshot"], json!({"runs": 1}));
@@ -113,7 +113,7 @@ async fn groups_of_routes_can_be_mounted_apart() {
         .nest("/archive", gateway.history_routes())
         .nest("/shared/{room}", gateway.state_routes());
     let app = App::serve(gateway, app).await;
-    valid(&app.run("/chat", "t", "r1").await);
+    assert_valid(&app.run("/chat", "t", "r1").await);
     assert_eq!(app.json("/archive/thread/list").await, (200, json!([{"threadId": "t"}])));
     let (_, messages) = app.json("/archive/agents/echo/message_snapshot/t").await;
     assert_eq!(messages["messages"][1]["content"], "hello you");
@@ -121,7 +121,7 @@ async fn groups_of_routes_can_be_mounted_apart() {
     let patch = json!([{"op": "add", "path": "/by", "value": "hand"}]);
     let patched = answer(app.ask(Method::PATCH, "/shared/red/state/t").json(&patch)).await;
     assert_eq!((patched.0.as_u16(), patched.1), (200, json!({"status": "updated"})));
-    valid(&app.run("/chat", "t", "r2").await);
+    assert_valid(&app.run("/chat", "t", "r2").await);
     assert_eq!(
         app.json("/shared/blue/agents/echo/state_snapshot/t").await.1["snapshot"],
         json!({"runs": 2, "by": "hand"})
@@ -173,7 +173,7 @@ async fn history_and_state_routes_have_identity_settings_of_their_own() {
         let mut input = Server::input("ignored", &format!("{user}-{room}"), "hello");
         input["forwardedProps"] = json!({"user": user, "room": room});
         let frames = Stream::of(app.ask(Method::POST, "/chat").json(&input)).await.rest().await;
-        valid(&frames);
+        assert_valid(&frames);
         assert_eq!(frames[0].json()["threadId"], room);
     }
     let list = async |user: Option<&str>| {
@@ -194,7 +194,7 @@ async fn history_and_state_routes_have_identity_settings_of_their_own() {
         404,
         "the default user has no such thread"
     );
-    // The path has a thread, but these settings read it from another place.
+    // The path has a thread, but these settings read it from another backend.
     let state = app.ask(Method::GET, "/users/ada/state_snapshot/any").header("x-room", "kitchen");
     assert_eq!(answer(state).await.1["snapshot"], json!({"runs": 1}));
     assert_eq!(app.json("/users/ada/state_snapshot/any").await.0, 200, "the default session");
@@ -207,7 +207,7 @@ async fn history_and_state_routes_have_identity_settings_of_their_own() {
 async fn a_mounted_gateway_drains_with_its_app() {
     let puppet = Puppet::new(|input| talk(input, 3));
     let settings = Settings::default().drain_grace(std::time::Duration::ZERO);
-    let gateway = Gateway::builder(Place::memory().await.store, settings)
+    let gateway = Gateway::builder(Backend::memory().await.store, settings)
         .agent("puppet", AgentConfig::shared(puppet.clone()))
         .build();
     gateway.recover().await;

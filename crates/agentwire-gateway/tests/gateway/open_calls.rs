@@ -49,14 +49,14 @@ async fn answered(server: &Server, run: &str, results: &[&str]) -> Value {
         );
     }
     let frames = Stream::of(server.post("/", &input)).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     frames.last().expect("an end").json()
 }
 
 #[tokio::test]
 async fn a_call_in_the_last_message_waits_for_its_result() {
     let server = plan(agent(call("c1", "delete_all"))).on_memory().await;
-    server.whole("t", "r", "hello").await;
+    server.run_to_end("t", "r", "hello").await;
     assert_eq!((open(&server).await, server.status("r").await.as_str()), (vec!["c1".to_owned()], "waiting"));
     assert_eq!(answered(&server, "s", &["c1"]).await["type"], "RUN_FINISHED");
     assert_eq!(open(&server).await, [""; 0]);
@@ -67,7 +67,7 @@ async fn a_call_before_later_messages_is_the_agents_own() {
     let mut events = call("c1", "log");
     events.extend([start("m"), delta("m", "Done."), end("m")]);
     let server = plan(agent(events)).on_memory().await;
-    server.whole("t", "r", "hello").await;
+    server.run_to_end("t", "r", "hello").await;
     assert_eq!((open(&server).await.len(), server.status("r").await.as_str()), (0, "finished"));
 }
 
@@ -82,7 +82,7 @@ async fn a_run_that_ends_with_an_interrupt_waits_for_nothing_else() {
     }))
     .on_memory()
     .await;
-    server.whole("t", "r", "hello").await;
+    server.run_to_end("t", "r", "hello").await;
     assert_eq!(open(&server).await, ["q"]);
 }
 
@@ -91,9 +91,9 @@ async fn the_agents_own_results_are_allowed_beside_an_answer() {
     let mut events = call("own", "add");
     events.extend(call("c1", "pick"));
     events.push(result("own"));
-    for place in Place::each().await {
-        let server = plan(agent(events.clone())).on(&place.store).await;
-        server.whole("t", "r", "hello").await;
+    for backend in Backend::each().await {
+        let server = plan(agent(events.clone())).on(&backend.store).await;
+        server.run_to_end("t", "r", "hello").await;
         assert_eq!(open(&server).await, ["c1"]);
         let forged = answered(&server, "forged", &["own", "never"]).await;
         assert_eq!(forged["code"], codes::UNKNOWN_TOOL_CALL, "{forged}");

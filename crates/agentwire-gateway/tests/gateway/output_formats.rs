@@ -58,7 +58,7 @@ async fn binary_frames_contain_the_same_events() {
         framing::{Decoder, Framing},
     };
     let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
-    let text = server.whole("t", "r", "think tools state").await;
+    let text = server.run_to_end("t", "r", "think tools state").await;
     let binary = server
         .post("/", &Server::input("t", "r", "think tools state"))
         .header("accept", "application/vnd.ag-ui.event+proto");
@@ -82,10 +82,10 @@ async fn binary_frames_contain_the_same_events() {
 async fn standard_sse_names_its_events() {
     let server =
         plan(Arc::new(Demo::without_pauses())).set(|settings| settings.sse = Sse::Standard).on_memory().await;
-    let frames = server.whole("t", "r", "tools").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "tools").await;
+    assert_valid(&frames);
     assert!(frames.iter().all(|frame| frame.name.as_deref() == Some(frame.kind().as_str())));
-    let plain = plan(Arc::new(Demo::without_pauses())).on_memory().await.whole("t", "r", "tools").await;
+    let plain = plan(Arc::new(Demo::without_pauses())).on_memory().await.run_to_end("t", "r", "tools").await;
     assert!(plain.iter().all(|frame| frame.name.is_none()));
 }
 
@@ -235,7 +235,7 @@ async fn ai_sdk_messages_keep_their_id_in_history() {
     let history_messages = history().await;
     assert_eq!((history_messages.len(), &history_messages[1]["id"]), (2, &id));
     // Other formats do not show it.
-    server.whole("other", "r", "hello").await;
+    server.run_to_end("other", "r", "hello").await;
     let (_, other) = server.json("/message_snapshot/other").await;
     assert!(!other.to_string().contains("aiSdk"), "{other}");
 }

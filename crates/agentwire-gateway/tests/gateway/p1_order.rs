@@ -2,7 +2,7 @@
 
 use agentwire_gateway::agent::Demo;
 
-use crate::support::{Frame, Place, Puppet, ids, plan, soon, talk, types, valid};
+use crate::support::{Backend, Frame, Puppet, assert_valid, ids, plan, talk, types, with_timeout};
 use std::sync::Arc;
 
 /// The sequence numbers of the frames, whose ids must have the form `run:number`.
@@ -13,9 +13,9 @@ fn numbers(run: &str, frames: &[Frame]) -> Vec<u64> {
 
 #[tokio::test]
 async fn p1_readers_of_all_formats_receive_the_same_order() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 30));
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         let mut first = server.run("t", "r", "hello").await;
         let mut seen = first.take(1).await;
 
@@ -41,7 +41,7 @@ async fn p1_readers_of_all_formats_receive_the_same_order() {
         }
         puppet.allow(100);
         seen.extend(first.rest().await);
-        valid(&seen);
+        assert_valid(&seen);
         assert_eq!(numbers("r", &seen), (0..seen.len() as u64).collect::<Vec<_>>());
 
         let mut late = Vec::new();
@@ -65,9 +65,9 @@ async fn p1_readers_of_all_formats_receive_the_same_order() {
 
 #[tokio::test]
 async fn p1_readers_at_every_cursor_receive_the_live_rest_of_the_run() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 20));
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         let mut first = server.run("t", "r", "hello").await;
         puppet.allow(10);
         let mut seen = first.take(11).await;
@@ -87,13 +87,13 @@ async fn p1_readers_at_every_cursor_receive_the_live_rest_of_the_run() {
 /// A very small ring buffer makes readers switch between memory and store; the streams must not differ.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p1_order_is_kept_when_readers_switch_between_memory_and_store() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let server = plan(Arc::new(Demo::without_pauses()))
             .set(|settings| {
                 settings.limits.ring = 300;
                 settings.limits.reader_lag = usize::MAX / 2;
             })
-            .on(&place.store)
+            .on(&backend.store)
             .await;
         let first = server.run("t", "r", "long 3000").await;
         let mut readers = vec![first];
@@ -104,8 +104,8 @@ async fn p1_order_is_kept_when_readers_switch_between_memory_and_store() {
         for mut reader in readers {
             tasks.spawn(async move { reader.rest().await });
         }
-        let seen = soon("all readers", tasks.join_all()).await;
-        valid(&seen[0]);
+        let seen = with_timeout("all readers", tasks.join_all()).await;
+        assert_valid(&seen[0]);
         assert_eq!(numbers("r", &seen[0]), (0..seen[0].len() as u64).collect::<Vec<_>>());
         assert!(seen[0].len() > 3000);
         for other in &seen {
@@ -117,13 +117,13 @@ async fn p1_order_is_kept_when_readers_switch_between_memory_and_store() {
 #[tokio::test]
 async fn p1_every_event_has_a_timestamp_and_client_ids_are_kept() {
     let server = plan(Puppet::eager(|input| talk(input, 2))).on_memory().await;
-    let frames = server.whole("thread one", "run:1", "hello").await;
+    let frames = server.run_to_end("thread one", "run:1", "hello").await;
     assert_eq!(frames[0].json()["threadId"], "thread one");
     assert_eq!(frames[0].json()["runId"], "run:1");
     assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"));
     assert!(frames.iter().all(|frame| frame.json()["timestamp"].is_u64()));
     assert_eq!(numbers("run:1", &frames).len(), frames.len());
-    let repeated = server.whole("thread one", "run:1", "hello").await;
+    let repeated = server.run_to_end("thread one", "run:1", "hello").await;
     assert_eq!(repeated, frames, "a repeated run id returns the same run");
     let followed = server.follow("/runs/run%3A1/stream?after=run%3A1:2").await.rest().await;
     assert_eq!(followed, frames[3..]);

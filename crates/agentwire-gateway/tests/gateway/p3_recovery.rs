@@ -7,17 +7,17 @@ use agentwire_gateway::{agent::Demo, settings::IdentityField};
 use agentwire_store::{ManualClock, Time};
 use reqwest::Method;
 
-use crate::support::{Place, Puppet, Stream, ids, plan, talk, types, until, valid};
+use crate::support::{Backend, Puppet, Stream, assert_valid, ids, plan, talk, types, wait_until};
 
 const ALL: &str = "think steps tools state subagent plan media";
 
 /// Every format, every cursor: byte for byte the rest of the first stream.
 #[tokio::test]
 async fn p3_every_cursor_resumes_with_identical_bytes() {
-    for place in Place::each().await {
-        let server = plan(Arc::new(Demo::without_pauses())).on(&place.store).await;
-        let first = server.whole("t", "r", ALL).await;
-        valid(&first);
+    for backend in Backend::each().await {
+        let server = plan(Arc::new(Demo::without_pauses())).on(&backend.store).await;
+        let first = server.run_to_end("t", "r", ALL).await;
+        assert_valid(&first);
         for format in ["ag-ui", "ag-ui@0", "hai", "hai@object", "ai-sdk@5", "ai-sdk@6", "ai-sdk@7"] {
             let path = format!("/runs/r/stream?format={format}");
             let whole = server.follow(&path).await.rest().await;
@@ -40,7 +40,7 @@ async fn p3_every_cursor_resumes_with_identical_bytes() {
 #[tokio::test]
 async fn p3_binary_streams_resume_at_every_event() {
     let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
-    let count = server.whole("t", "r", ALL).await.len();
+    let count = server.run_to_end("t", "r", ALL).await.len();
     for format in ["ag-ui-proto", "hai-proto"] {
         let path = format!("/runs/r/stream?format={format}");
         let whole = server.follow(&path).await.bytes().await;
@@ -57,7 +57,7 @@ async fn p3_binary_streams_resume_at_every_event() {
 #[tokio::test]
 async fn p3_header_and_query_cursors_are_equivalent() {
     let server = plan(Puppet::eager(|input| talk(input, 5))).on_memory().await;
-    let whole = server.whole("t", "r/ü x", "hello").await;
+    let whole = server.run_to_end("t", "r/ü x", "hello").await;
     let get = |path: &str| server.ask(Method::GET, path);
     let path = "/runs/r%2F%C3%BC%20x/stream";
     let by_query = Stream::of(get(&format!("{path}?after=r%2F%C3%BC+x:3"))).await.rest().await;
@@ -89,7 +89,7 @@ async fn p3_a_repeated_post_with_a_cursor_continues_the_run() {
     assert_eq!(rest[..2], seen[3..]);
     seen.truncate(3);
     seen.extend(rest);
-    valid(&seen);
+    assert_valid(&seen);
     assert_eq!(puppet.calls(), 1);
     let other = server.post("/", &body).header("last-event-id", "q:2").send().await.expect("a response");
     assert_eq!(other.status(), 400);
@@ -97,9 +97,9 @@ async fn p3_a_repeated_post_with_a_cursor_continues_the_run() {
 
 #[tokio::test]
 async fn p3_the_last_cursor_of_a_finished_run_returns_an_empty_stream() {
-    for place in Place::each().await {
-        let server = plan(Puppet::eager(|input| talk(input, 5))).on(&place.store).await;
-        let whole = server.whole("t", "r", "hello").await;
+    for backend in Backend::each().await {
+        let server = plan(Puppet::eager(|input| talk(input, 5))).on(&backend.store).await;
+        let whole = server.run_to_end("t", "r", "hello").await;
         let last = ids(&whole).pop().expect("it has events");
         let mut stream = server.follow(&format!("/runs/r/stream?after={last}")).await;
         assert_eq!((stream.status(), stream.verdict().as_str()), (200, "whole"));
@@ -110,9 +110,9 @@ async fn p3_the_last_cursor_of_a_finished_run_returns_an_empty_stream() {
 /// A cursor beyond the log gets the verdict `gap` and a prelude that strict clients accept.
 #[tokio::test]
 async fn p3_a_cursor_beyond_the_log_is_a_gap() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 10));
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         let mut first = server.run("t", "r", "hello").await;
         puppet.allow(4);
         first.take(5).await;
@@ -135,7 +135,7 @@ async fn p3_a_cursor_beyond_the_log_is_a_gap() {
         puppet.allow(100);
         let mut seen = prelude;
         seen.extend(live.rest().await);
-        valid(&seen);
+        assert_valid(&seen);
         assert_eq!(seen[4].id.as_deref(), Some("r:5"));
         let whole = first.rest().await;
         assert_eq!(seen[4..], whole);
@@ -143,7 +143,7 @@ async fn p3_a_cursor_beyond_the_log_is_a_gap() {
         let mut ended = server.follow("/runs/r/stream?after=r:18446744073709551615").await;
         assert_eq!(ended.verdict(), "gap");
         let frames = ended.rest().await;
-        valid(&frames);
+        assert_valid(&frames);
         assert_eq!(types(&frames), ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]);
     }
 }
@@ -163,22 +163,22 @@ async fn p3_a_cursor_in_a_queued_run_is_a_gap() {
     assert_eq!(beyond.verdict(), "gap");
     puppet.allow(100);
     one.rest().await;
-    valid(&two.rest().await);
-    valid(&beyond.rest().await);
+    assert_valid(&two.rest().await);
+    assert_valid(&beyond.rest().await);
 }
 
 #[tokio::test]
 async fn p3_a_compacted_run_is_a_snapshot() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
-    for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
+    for backend in [Backend::memory_at(clock.clone()).await, Backend::sqlite_at(clock.clone()).await] {
         let server = plan(Arc::new(Demo::without_pauses()))
             .set(|settings| settings.retention.events = Some(Duration::from_secs(2)))
-            .on(&place.store)
+            .on(&backend.store)
             .await;
-        let whole = server.whole("t", "r", ALL).await;
+        let whole = server.run_to_end("t", "r", ALL).await;
         let (_, before) = server.json("/message_snapshot/t").await;
         clock.advance(Duration::from_secs(60));
-        until("the run is compacted", || async {
+        wait_until("the run is compacted", || async {
             server.follow("/runs/r/stream?after=r:3").await.verdict() != "whole"
         })
         .await;
@@ -193,7 +193,7 @@ async fn p3_a_compacted_run_is_a_snapshot() {
                 let frames = stream.rest().await;
                 assert!(!frames.is_empty());
                 if format == "ag-ui" {
-                    valid(&frames);
+                    assert_valid(&frames);
                     assert!(frames.len() < whole.len());
                     assert_eq!(ids(&frames), [format!("r:{}", whole.len() - 1)]);
                 }
@@ -215,7 +215,7 @@ async fn p3_malformed_cursors_are_refused_and_runs_of_other_users_are_unknown() 
         .set(|settings| settings.identity.user = IdentityField::header("x-user", Some("somebody")))
         .on_memory()
         .await;
-    server.whole("t", "r", "hello").await;
+    server.run_to_end("t", "r", "hello").await;
     let long = "x".repeat(900);
     for bad in [
         "",

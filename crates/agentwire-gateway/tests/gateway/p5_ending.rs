@@ -28,8 +28,8 @@ fn ending(frames: &[Frame]) -> (String, String) {
 /// Runs the agent once, checks the properties that all endings share, and returns the last event.
 async fn ends_with(plan: Plan, case: &str) -> (String, String) {
     let server = plan.on_memory().await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     let log = server.follow("/runs/r/stream").await.rest().await;
     assert!(log == frames, "{case}: the log contains the events of the stream");
     thread_is_free(&server, "t", case).await;
@@ -38,8 +38,8 @@ async fn ends_with(plan: Plan, case: &str) -> (String, String) {
 
 /// Asserts that another run gets the thread; its outcome does not matter.
 async fn thread_is_free(server: &Server, thread: &str, case: &str) {
-    let frames = server.whole(thread, "next", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end(thread, "next", "hello").await;
+    assert_valid(&frames);
     assert_ne!(ending(&frames).1, codes::THREAD_IS_LOCKED, "{case}");
 }
 
@@ -213,7 +213,7 @@ async fn ends_unread(plan: Plan, case: &str) -> (String, String) {
     let patient = plan.set(|settings| settings.lease = Duration::from_secs(300));
     let server = patient.on_memory().await;
     drop(server.run("t", "r", "hello").await);
-    until("the run has ended", async || server.json("/runs/r").await.1["status"] != "running").await;
+    wait_until("the run has ended", async || server.json("/runs/r").await.1["status"] != "running").await;
     let events = server.json("/runs/r").await.1["events"].as_u64().expect("a number");
     let frames = server.follow(&format!("/runs/r/stream?after=r:{}", events - 2)).await.rest().await;
     thread_is_free(&server, "t", case).await;
@@ -255,16 +255,16 @@ async fn p5_a_request_without_an_input_message_ends_with_an_error() {
     let mut body = Server::input("t", "r", "");
     body["messages"] = json!([{"id": "s", "role": "system", "content": "be nice"}]);
     let frames = Stream::of(server.post("/", &body)).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     assert_eq!(ending(&frames), failed(codes::NO_INPUT_MESSAGE));
     thread_is_free(&server, "t", "no message").await;
 }
 
 #[tokio::test]
 async fn p5_a_stopped_run_ends_as_cancelled_and_stop_is_idempotent() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 10));
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         let mut first = server.run("t", "r", "hello").await;
         puppet.allow(3);
         let mut seen = first.take(4).await;
@@ -280,7 +280,7 @@ async fn p5_a_stopped_run_ends_as_cancelled_and_stop_is_idempotent() {
             assert_eq!(body["status"], "stopped");
         }
         seen.extend(first.rest().await);
-        valid(&seen);
+        assert_valid(&seen);
         assert_eq!(seen.last().expect("a last frame").json()["outcome"]["type"], "cancelled");
         assert_eq!((puppet.dropped(), puppet.stops()), (1, 1), "the agent is stopped");
         let late = server.ask(reqwest::Method::POST, "/runs/r/stop").send().await.expect("a response");
@@ -312,8 +312,8 @@ async fn p5_amplifying_state_patches_end_the_run_at_a_limit() {
             script
         });
         let server = plan(agent).agent(|agent| agent.limits.max_bytes = 400_000).on_memory().await;
-        let frames = server.whole("t", "r", "hello").await;
-        valid(&frames);
+        let frames = server.run_to_end("t", "r", "hello").await;
+        assert_valid(&frames);
         assert_eq!(ending(&frames), failed(codes::LIMIT_EXCEEDED));
         // The limit is forty times the state; no later event is prepared for the log.
         assert!(frames.len() < 100, "{}", frames.len());
@@ -324,9 +324,9 @@ async fn p5_amplifying_state_patches_end_the_run_at_a_limit() {
 /// when the store is back.
 #[tokio::test]
 async fn p5_a_store_failure_ends_the_run_with_an_error() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 10));
-        let faulty = Faulty::new(place.store.clone());
+        let faulty = FaultyStore::new(backend.store.clone());
         let store: Arc<dyn Store> = faulty.clone();
         let server = plan(puppet.clone()).set(impatient).on(&store).await;
         let mut first = server.run("t", "r", "hello").await;
@@ -335,15 +335,15 @@ async fn p5_a_store_failure_ends_the_run_with_an_error() {
         faulty.appends_fail.store(true, Ordering::SeqCst);
         puppet.allow(3);
         seen.extend(first.rest().await);
-        valid(&seen);
+        assert_valid(&seen);
         assert_eq!(ending(&seen), failed(codes::STORE_UNAVAILABLE));
         assert_eq!(seen.last().expect("a last frame").id, None, "an event that is not in the log has no id");
         assert_eq!(server.json("/readyz").await.0, 503, "the store is readable but accepts no runs");
         faulty.appends_fail.store(false, Ordering::SeqCst);
-        until("the store is writable", async || server.json("/readyz").await.0 == 200).await;
-        until("the run has ended", async || server.status("r").await == "failed").await;
+        wait_until("the store is writable", async || server.json("/readyz").await.0 == 200).await;
+        wait_until("the run has ended", async || server.status("r").await == "failed").await;
         let log = server.follow("/runs/r/stream").await.rest().await;
-        valid(&log);
+        assert_valid(&log);
         assert_eq!(log[..4], seen[..4], "the log contains the events that were sent");
         assert_eq!(ending(&log), failed(codes::STORE_UNAVAILABLE), "not the code of a lost gateway");
         puppet.allow(100);
@@ -354,9 +354,9 @@ async fn p5_a_store_failure_ends_the_run_with_an_error() {
 /// The store fails for a moment: the run is not affected.
 #[tokio::test]
 async fn p5_a_short_store_outage_does_not_end_the_run() {
-    let place = Place::memory().await;
+    let backend = Backend::memory().await;
     let puppet = Puppet::new(|input| talk(input, 10));
-    let faulty = Faulty::new(place.store.clone());
+    let faulty = FaultyStore::new(backend.store.clone());
     let store: Arc<dyn Store> = faulty.clone();
     let server = plan(puppet.clone()).on(&store).await;
     let mut first = server.run("t", "r", "hello").await;
@@ -367,7 +367,7 @@ async fn p5_a_short_store_outage_does_not_end_the_run() {
     tokio::time::sleep(Duration::from_millis(30)).await;
     faulty.all_fails.store(false, Ordering::SeqCst);
     seen.extend(first.rest().await);
-    valid(&seen);
+    assert_valid(&seen);
     assert_eq!(ending(&seen).0, "RUN_FINISHED");
 }
 
@@ -375,24 +375,24 @@ async fn p5_a_short_store_outage_does_not_end_the_run() {
 #[tokio::test]
 async fn p5_a_run_continues_after_its_claim_expired_without_a_takeover() {
     let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
-    for place in [Place::memory_at(clock.clone()).await, Place::sqlite_at(clock.clone()).await] {
+    for backend in [Backend::memory_at(clock.clone()).await, Backend::sqlite_at(clock.clone()).await] {
         let puppet = Puppet::new(|input| talk(input, 10));
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         let mut first = server.run("t", "r", "hello").await;
         puppet.allow(3);
         let mut seen = first.take(4).await;
         clock.advance(Duration::from_secs(3600));
         puppet.allow(100);
         seen.extend(first.rest().await);
-        valid(&seen);
+        assert_valid(&seen);
         assert_eq!(ending(&seen).0, "RUN_FINISHED");
     }
 }
 
 #[tokio::test]
 async fn p5_a_run_is_refused_while_the_store_is_unavailable() {
-    let place = Place::memory().await;
-    let faulty = Faulty::new(place.store.clone());
+    let backend = Backend::memory().await;
+    let faulty = FaultyStore::new(backend.store.clone());
     let store: Arc<dyn Store> = faulty.clone();
     let server = plan(Puppet::eager(|input| talk(input, 1))).set(impatient).on(&store).await;
     faulty.all_fails.store(true, Ordering::SeqCst);
@@ -412,9 +412,9 @@ async fn p5_a_run_is_refused_while_the_store_is_unavailable() {
 /// A thread is deleted during its run: readers get a valid end, and a new thread with the same id is empty.
 #[tokio::test]
 async fn p5_deleting_a_thread_ends_its_run() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 10));
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         let mut first = server.run("t", "r", "hello").await;
         let mut second = server.follow("/runs/r/stream?format=ai-sdk@5").await;
         puppet.allow(3);
@@ -422,7 +422,7 @@ async fn p5_deleting_a_thread_ends_its_run() {
         let deleted = server.ask(reqwest::Method::DELETE, "/thread/t").send().await.expect("a response");
         assert_eq!(deleted.status(), 200);
         seen.extend(first.rest().await);
-        valid(&seen);
+        assert_valid(&seen);
         let last = &types(&seen)[seen.len() - 2..];
         assert_eq!(last, ["TEXT_MESSAGE_END", "RUN_ERROR"], "the open message is closed");
         assert_eq!(ending(&seen), failed(codes::THREAD_DELETED));
@@ -430,7 +430,7 @@ async fn p5_deleting_a_thread_ends_its_run() {
         let other = second.rest().await;
         assert_eq!(other.last().expect("a last frame").data, "[DONE]");
         assert_eq!(server.json("/runs/r").await.0, 404);
-        until("the agent is stopped", async || puppet.dropped() == 1).await;
+        wait_until("the agent is stopped", async || puppet.dropped() == 1).await;
         puppet.allow(100);
         thread_is_free(&server, "t", "deleted").await;
         let (_, messages) = server.json("/message_snapshot/t").await;

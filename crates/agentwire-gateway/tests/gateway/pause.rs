@@ -89,7 +89,7 @@ async fn a_paused_command_is_stopped_and_continues_without_loss() {
         (200, json!({"runId": "r", "status": "paused", "mode": "hard"}))
     );
     assert_eq!(control(&server, "pause").await.1["mode"], "hard", "pause is idempotent");
-    until("the process is stopped", async || is_stopped(pid)).await;
+    wait_until("the process is stopped", async || is_stopped(pid)).await;
     std::fs::write(folder.path().join("go"), "").expect("a file");
     tokio::time::sleep(idle + idle / 5).await;
     assert!(is_stopped(pid));
@@ -99,7 +99,7 @@ async fn a_paused_command_is_stopped_and_continues_without_loss() {
     );
     assert_eq!(control(&server, "resume").await.0, 200);
     seen.extend(stream.rest().await);
-    valid(&seen);
+    assert_valid(&seen);
     let all: String = (0..60).map(|word| format!("w{word} ")).collect();
     assert_eq!(words(&seen), all, "no word is lost or repeated");
     let statuses: Vec<_> = seen.iter().map(Frame::json).filter(|it| it["name"] == "hai.run_status").collect();
@@ -119,9 +119,9 @@ async fn a_paused_command_can_be_stopped() {
     assert_eq!(control(&server, "pause").await.1["mode"], "hard");
     assert_eq!(control(&server, "stop").await.0, 200);
     seen.extend(stream.rest().await);
-    valid(&seen);
+    assert_valid(&seen);
     assert_eq!(seen.last().expect("a last frame").json()["outcome"]["type"], "cancelled");
-    until("the process has ended", async || has_ended(pid.trim())).await;
+    wait_until("the process has ended", async || has_ended(pid.trim())).await;
 }
 
 /// The agent is a function in this process: it cannot be stopped, but it blocks when its sink is full.
@@ -147,7 +147,7 @@ async fn a_paused_agent_that_cannot_be_stopped_gets_backpressure() {
     let mut seen = stream.take(3).await;
     assert_eq!(control(&server, "pause").await.1["mode"], "soft");
     // It can still send the events that fit into its sink.
-    until("the agent is blocked", async || {
+    wait_until("the agent is blocked", async || {
         let before = sent.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(100)).await;
         sent.load(Ordering::SeqCst) == before
@@ -156,7 +156,7 @@ async fn a_paused_agent_that_cannot_be_stopped_gets_backpressure() {
     assert_eq!(control(&server, "resume").await.0, 200);
     enough.store(true, Ordering::SeqCst);
     seen.extend(stream.rest().await);
-    valid(&seen);
+    assert_valid(&seen);
     let all = sent.load(Ordering::SeqCst);
     assert_eq!(words(&seen), (0..all).map(|word| format!("w{word} ")).collect::<String>());
 }

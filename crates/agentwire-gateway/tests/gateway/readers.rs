@@ -18,17 +18,17 @@ use crate::support::*;
 
 #[tokio::test]
 async fn a_run_continues_when_its_reader_disconnects() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 10));
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         let mut first = server.run("t", "r", "hello").await;
         puppet.allow(3);
         let seen = first.take(4).await;
         drop(first);
         puppet.allow(100);
-        until("the run has ended", async || server.status("r").await == "finished").await;
+        wait_until("the run has ended", async || server.status("r").await == "finished").await;
         let whole = server.follow("/runs/r/stream").await.rest().await;
-        valid(&whole);
+        assert_valid(&whole);
         assert_eq!(whole[..4], seen);
         assert_eq!((puppet.calls(), puppet.dropped()), (1, 0));
     }
@@ -50,10 +50,10 @@ async fn on_disconnect_cancel_stops_a_run_with_its_last_reader() {
     assert_eq!(server.status("r").await, "running", "one reader is left");
     drop(second);
     // The agent is silent, so the gateway can only have noticed the closed connection.
-    until("the run has ended", async || server.status("r").await == "stopped").await;
+    wait_until("the run has ended", async || server.status("r").await == "stopped").await;
     assert_eq!(puppet.dropped(), 1);
     let whole = server.follow("/runs/r/stream").await.rest().await;
-    valid(&whole);
+    assert_valid(&whole);
     assert_eq!(whole.last().expect("a last frame").json()["outcome"]["type"], "cancelled");
 }
 
@@ -111,11 +111,11 @@ async fn p6_a_stalled_reader_is_cut_and_fifty_others_continue() {
     // The other readers receive each event before the next one is emitted, so that only the stalled one lags.
     let all = u32::try_from(READERS).expect("it fits");
     let caught_up = async |events: u32| {
-        soon("all readers", received.acquire_many(events * all)).await.expect("open").forget()
+        with_timeout("all readers", received.acquire_many(events * all)).await.expect("open").forget()
     };
     caught_up(2).await;
     let mut events = 0;
-    while server.figure("agentwire_readers_cut").await == 0 {
+    while server.metric("agentwire_readers_cut").await == 0 {
         assert!(events < MOST, "it is never cut");
         events += 1;
         permits.add_permits(1);
@@ -127,13 +127,13 @@ async fn p6_a_stalled_reader_is_cut_and_fifty_others_continue() {
     enough.store(true, Ordering::SeqCst);
     permits.add_permits(1);
     first.rest().await;
-    let counts = soon("fifty readers", readers.join_all()).await;
+    let counts = with_timeout("fifty readers", readers.join_all()).await;
     // The counted events, one more, and the start and end of the run and its message.
     assert!(counts.iter().all(|count| *count == events + 5), "{counts:?}");
-    assert_eq!(server.figure("agentwire_readers_cut").await, 1);
+    assert_eq!(server.metric("agentwire_readers_cut").await, 1);
     // It can still read the bytes in the system's buffers; then the connection is closed.
     let mut rest = Vec::new();
-    let _ = soon("the end of the stalled stream", stalled.read_to_end(&mut rest)).await;
+    let _ = with_timeout("the end of the stalled stream", stalled.read_to_end(&mut rest)).await;
     let text = String::from_utf8_lossy(&rest);
     let last = text
         .rmatch_indices("\nid: ")
@@ -184,7 +184,7 @@ async fn p6_a_stalled_http2_stream_is_cut_alone() {
         }
     });
     // Until the stalled stream is cut; the other one receives every event meanwhile.
-    soon("the cut", async {
+    with_timeout("the cut", async {
         loop {
             puppet.allow(1);
             first.take(1).await;
@@ -197,11 +197,11 @@ async fn p6_a_stalled_http2_stream_is_cut_alone() {
         }
     })
     .await;
-    let cut = soon("the end of the stalled stream", stalled.into_body().collect()).await;
+    let cut = with_timeout("the end of the stalled stream", stalled.into_body().collect()).await;
     assert!(cut.is_err(), "a clean end would look like the end of the run");
     while shown.try_recv().is_ok() {}
     puppet.allow(1);
-    assert!(soon("the next event of the other stream", shown.recv()).await.is_some());
+    assert!(with_timeout("the next event of the other stream", shown.recv()).await.is_some());
     let live = client.send_request(follow("/livez")).await.expect("an open connection");
     assert_eq!(live.status(), 200);
     connection.abort();
@@ -225,7 +225,7 @@ async fn an_idle_stream_gets_comments() {
     }
     puppet.allow(100);
     seen.extend(first.rest().await);
-    valid(&seen);
+    assert_valid(&seen);
 }
 
 #[tokio::test]
@@ -242,5 +242,5 @@ async fn an_idle_stream_of_a_queued_run_gets_comments() {
     let mut two = server.run("t", "two", "hello").await;
     two.aside().await;
     puppet.allow(100);
-    valid(&two.rest().await);
+    assert_valid(&two.rest().await);
 }

@@ -34,22 +34,25 @@ impl Agent for RemoteAgent {
 async fn p9_a_run_is_reattached_after_a_crash_at_every_event_without_loss() {
     const WORDS: usize = 6;
     for seen_events in 2..WORDS + 3 {
-        let place = Place::sqlite().await;
+        let backend = Backend::sqlite().await;
         let agent = Arc::new(RemoteAgent {
             first: Puppet::new(|input| talk(input, WORDS)),
             reattached: Puppet::eager(|input| talk(input, WORDS)),
         });
-        let server = plan(agent.clone()).process(InstanceLock::at(&place.address)).mortal(&place.store).await;
+        let server = plan(agent.clone())
+            .instance_lock(InstanceLock::at(&backend.address))
+            .killable(&backend.store)
+            .await;
         let mut stream = server.run("t", "r", "hello").await;
         agent.first.allow(seen_events - 1);
         let seen = stream.take(seen_events).await;
         server.crash().await;
 
-        let store = place.reopened().await;
-        let server = plan(agent.clone()).process(InstanceLock::at(&place.address)).on(&store).await;
+        let store = backend.reopened().await;
+        let server = plan(agent.clone()).instance_lock(InstanceLock::at(&backend.address)).on(&store).await;
         let rest = server.follow(&format!("/runs/r/stream?after=r:{}", seen_events - 1)).await.rest().await;
         let whole: Vec<Frame> = seen.into_iter().chain(rest).collect();
-        valid(&whole);
+        assert_valid(&whole);
         assert_eq!(types(&whole).last().map(String::as_str), Some("RUN_FINISHED"), "after {seen_events}");
         let log = server.follow("/runs/r/stream").await.rest().await;
         assert_eq!(whole, log);

@@ -10,11 +10,11 @@ use crate::support::*;
 
 #[tokio::test]
 async fn threads_are_listed_newest_first_and_in_pages() {
-    for place in Place::each().await {
-        let server = plan(Puppet::eager(|input| talk(input, 1))).on(&place.store).await;
+    for backend in Backend::each().await {
+        let server = plan(Puppet::eager(|input| talk(input, 1))).on(&backend.store).await;
         assert_eq!(server.json("/thread/list").await.1, json!([]));
         for number in 0..5 {
-            server.whole(&format!("t{number}"), &format!("r{number}"), "hello").await;
+            server.run_to_end(&format!("t{number}"), &format!("r{number}"), "hello").await;
         }
         let all: Vec<_> = (0..5).rev().map(|number| json!({"threadId": format!("t{number}")})).collect();
         assert_eq!(server.json("/thread/list").await.1, json!(all));
@@ -46,9 +46,9 @@ async fn threads_are_listed_newest_first_and_in_pages() {
 
 #[tokio::test]
 async fn history_is_available_in_both_formats_during_and_after_a_run() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 3));
-        let server = plan(puppet.clone()).on(&place.store).await;
+        let server = plan(puppet.clone()).on(&backend.store).await;
         let mut stream = server.run("t", "r", "hello").await;
         puppet.allow(2);
         stream.take(3).await;
@@ -83,9 +83,9 @@ async fn history_is_available_in_both_formats_during_and_after_a_run() {
 
 #[tokio::test]
 async fn state_patches_are_atomic() {
-    for place in Place::each().await {
-        let server = plan(Arc::new(Demo::without_pauses())).on(&place.store).await;
-        server.whole("t", "r", "state").await;
+    for backend in Backend::each().await {
+        let server = plan(Arc::new(Demo::without_pauses())).on(&backend.store).await;
+        server.run_to_end("t", "r", "state").await;
         let patch = |body: Value| answer(server.ask(Method::PATCH, "/state/t").json(&body));
         let (status, body) = patch(json!([{"op": "replace", "path": "/demo/progress", "value": 7}, {"op": "add", "path": "/x", "value": [1]}])).await;
         assert_eq!((status.as_u16(), body), (200, json!({"status": "updated"})));
@@ -105,7 +105,7 @@ async fn state_patches_are_atomic() {
             assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], state["snapshot"]);
         }
         // The next run starts with this state.
-        let frames = server.whole("t", "s", "hello").await;
+        let frames = server.run_to_end("t", "s", "hello").await;
         assert_eq!(frames[1].json()["snapshot"], state["snapshot"]);
     }
 }
@@ -129,17 +129,19 @@ async fn a_patch_during_a_run_becomes_an_event_of_it() {
     assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], json!({"x": 1}));
     puppet.allow(100);
     seen.extend(stream.rest().await);
-    valid(&seen);
+    assert_valid(&seen);
     assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], json!({"x": 1}));
 }
 
 /// The run would overwrite the state, and this gateway cannot send it the patch.
 #[tokio::test]
 async fn a_patch_during_a_run_of_another_gateway_is_refused() {
-    for place in Place::each().await {
+    for backend in Backend::each().await {
         let puppet = Puppet::new(|input| talk(input, 3));
-        let (here, there) =
-            (plan(Puppet::eager(said)).on(&place.store).await, plan(puppet.clone()).on(&place.store).await);
+        let (here, there) = (
+            plan(Puppet::eager(asker_script)).on(&backend.store).await,
+            plan(puppet.clone()).on(&backend.store).await,
+        );
         let mut stream = there.run("t", "r", "hello").await;
         stream.take(1).await;
         let patch = json!([{"op": "add", "path": "/x", "value": 1}]);
@@ -154,8 +156,8 @@ async fn a_patch_during_a_run_of_another_gateway_is_refused() {
 
 #[tokio::test]
 async fn a_thread_may_be_called_list() {
-    let server = plan(Puppet::eager(said)).on_memory().await;
-    server.whole("list", "r", "hello").await;
+    let server = plan(Puppet::eager(asker_script)).on_memory().await;
+    server.run_to_end("list", "r", "hello").await;
     assert_eq!(answer(server.ask(Method::DELETE, "/thread/list")).await.1, json!({"status": "deleted"}));
     assert_eq!(server.json("/thread/list").await.1, json!([]));
     assert_eq!(answer(server.ask(Method::DELETE, "/thread/list")).await.0, 404);
@@ -183,8 +185,8 @@ async fn history_policies_select_the_messages_for_the_agent() {
     for (history, second, third) in expected {
         let puppet = Puppet::eager(|input| talk(input, 1));
         let server = plan(puppet.clone()).agent(|agent| agent.history = history).on_memory().await;
-        server.whole("t", "one", "hello").await;
-        server.whole("t", "two", "the last message only").await;
+        server.run_to_end("t", "one", "hello").await;
+        server.run_to_end("t", "two", "the last message only").await;
         assert_eq!(requested_messages(&puppet), second, "{history:?}");
         let mut body = Server::input("t", "three", "hello");
         body["messages"] = json!([
@@ -210,14 +212,14 @@ async fn a_request_without_messages_is_a_sync() {
     let mut body = Server::input("t", "sync", "");
     body["messages"] = json!([]);
     let frames = Stream::of(server.post("/", &body)).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     assert_eq!(types(&frames), ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT", "RUN_FINISHED"]);
     assert_eq!(frames[1].json()["messages"], json!([]));
     let mut run = Server::input("t", "r", "hello");
     run["state"] = json!({"a": 1, "b": {"c": 2}});
     Stream::of(server.post("/", &run)).await.rest().await;
     let frames = Stream::of(server.post("/", &body)).await.rest().await;
-    valid(&frames);
+    assert_valid(&frames);
     assert_eq!(frames[1].json()["messages"].as_array().expect("a list").len(), 2);
     assert_eq!(frames[2].json()["snapshot"], json!({"a": 1, "b": {"c": 2}}));
     assert_eq!(puppet.calls(), 1, "a sync does not call the agent");
@@ -243,7 +245,7 @@ async fn groups_of_routes_can_be_disabled() {
         })
         .on_memory()
         .await;
-    valid(&server.whole("t", "r", "hello").await);
+    assert_valid(&server.run_to_end("t", "r", "hello").await);
     for path in ["/thread/list", "/message_snapshot/t", "/state_snapshot/t", "/api/chat/t/stream"] {
         assert_eq!(server.json(path).await.0, 404, "{path}");
     }

@@ -85,7 +85,7 @@ async fn the_input_hook_changes_the_agents_input_but_not_the_thread() {
         ..Acts::default()
     })
     .await;
-    valid(&server.whole("t", "r", "hello").await);
+    assert_valid(&server.run_to_end("t", "r", "hello").await);
     let input = puppet.last_request().input;
     assert_eq!(input.messages.len(), 2);
     assert_eq!((&*input.thread, &*input.run), ("t", "r"), "a hook cannot move a run");
@@ -103,8 +103,8 @@ async fn a_refused_input_never_reaches_the_agent() {
         ..Acts::default()
     })
     .await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(types(&frames), ["RUN_STARTED", "RUN_ERROR"]);
     let error = frames[1].json();
     assert_eq!(
@@ -133,8 +133,8 @@ async fn native_events_can_be_dropped_changed_and_duplicated() {
         ..Acts::default()
     })
     .await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(text(&frames), "keepchangeddoubledouble");
 }
 
@@ -159,8 +159,8 @@ async fn translate_adds_events_skips_or_replaces() {
         ..Acts::default()
     })
     .await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(text(&frames), "ownreplaceddefault");
     let kinds = types(&frames);
     let custom = kinds.iter().position(|kind| kind == "CUSTOM").expect("the added event");
@@ -182,8 +182,8 @@ async fn the_stream_stays_valid_when_events_are_dropped_and_added() {
         ..Acts::default()
     })
     .await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(text(&frames), "w0 a b ");
 }
 
@@ -198,8 +198,8 @@ async fn a_run_ends_even_if_the_event_hook_drops_the_terminal_event() {
         ..Acts::default()
     })
     .await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"));
 }
 
@@ -220,8 +220,8 @@ async fn the_state_hook_replaces_the_final_state() {
         ..Acts::default()
     })
     .await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     let snapshots: Vec<_> = frames.iter().filter(|frame| frame.kind() == "STATE_SNAPSHOT").collect();
     assert_eq!(snapshots.len(), 2);
     assert_eq!(snapshots[1].json()["snapshot"], json!({"n": 2}));
@@ -243,8 +243,8 @@ async fn the_output_hook_changes_events_but_not_the_terminal_one() {
         ..Acts::default()
     })
     .await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(text(&frames), "**");
     let logged = server.follow("/runs/r/stream").await.rest().await;
     assert_eq!(frames, logged, "the log has the same events");
@@ -300,8 +300,8 @@ async fn the_fallback_replaces_late_native_events() {
             .wire(move |builder| builder.hooks(move |_| Impatient { fallback: true, hangs }))
             .on_memory()
             .await;
-        let frames = server.whole("t", "r", "hello").await;
-        valid(&frames);
+        let frames = server.run_to_end("t", "r", "hello").await;
+        assert_valid(&frames);
         assert_eq!(text(&frames), if hangs { "fastsorry" } else { "sorry" });
         let kinds = types(&frames);
         assert_eq!(kinds.last().map(String::as_str), Some("RUN_FINISHED"));
@@ -316,8 +316,8 @@ async fn without_a_fallback_the_run_times_out() {
             .wire(move |builder| builder.hooks(move |_| Impatient { fallback: false, hangs }))
             .on_memory()
             .await;
-        let frames = server.whole("t", "r", "hello").await;
-        valid(&frames);
+        let frames = server.run_to_end("t", "r", "hello").await;
+        assert_valid(&frames);
         assert_eq!(code_of(&frames), codes::UPSTREAM_TIMEOUT);
     }
 }
@@ -354,23 +354,23 @@ async fn a_reattached_run_has_its_hooks() {
         }),
         ..Acts::default()
     };
-    let place = Place::sqlite().await;
+    let backend = Backend::sqlite().await;
     let agent =
         Arc::new(Reattachable(Puppet::new(|input| talk(input, 4)), Puppet::eager(|input| talk(input, 4))));
-    let here = InstanceLock::at(&place.address);
-    let planned = plan(agent.clone()).process(here).wire(move |builder| builder.hooks(move |_| acts()));
-    let server = planned.mortal(&place.store).await;
+    let here = InstanceLock::at(&backend.address);
+    let planned = plan(agent.clone()).instance_lock(here).wire(move |builder| builder.hooks(move |_| acts()));
+    let server = planned.killable(&backend.store).await;
     let mut stream = server.run("t", "r", "hello").await;
     agent.0.allow(4);
     let seen = stream.take(6).await;
     server.crash().await;
-    let store = place.reopened().await;
-    let here = InstanceLock::at(&place.address);
-    let planned = plan(agent.clone()).process(here).wire(move |builder| builder.hooks(move |_| acts()));
+    let store = backend.reopened().await;
+    let here = InstanceLock::at(&backend.address);
+    let planned = plan(agent.clone()).instance_lock(here).wire(move |builder| builder.hooks(move |_| acts()));
     let server = planned.on(&store).await;
     let rest = server.follow("/runs/r/stream?after=r:5").await.rest().await;
     let whole: Vec<Frame> = seen.into_iter().chain(rest).collect();
-    valid(&whole);
+    assert_valid(&whole);
     assert_eq!(text(&whole), "W0 ! W2 ! W3 ! ");
     assert_eq!(types(&whole).last().map(String::as_str), Some("RUN_FINISHED"));
 }
@@ -389,7 +389,7 @@ async fn hooks_of_the_builder_apply_to_agents_without_hooks() {
             })
         }
     }
-    let store = Place::memory().await.store;
+    let store = Backend::memory().await.store;
     let agent = || Puppet::eager(|input| talk(input, 1));
     let gateway =
         agentwire_gateway::Gateway::builder(store, agentwire_gateway::settings::Settings::default())
@@ -432,8 +432,8 @@ async fn hooks_that_do_nothing_change_nothing() {
     for word in words {
         let mut runs = Vec::new();
         for server in [&plain, &hooked] {
-            let frames = server.whole(word, word, word).await;
-            valid(&frames);
+            let frames = server.run_to_end(word, word, word).await;
+            assert_valid(&frames);
             let without_time = |frame: &Frame| {
                 let mut event = frame.json();
                 event.as_object_mut().expect("an object").remove("timestamp");
@@ -479,7 +479,7 @@ async fn events_of_the_gateway_itself_pass_the_output_hooks() {
     assert_eq!(answer(server.ask(reqwest::Method::POST, "/runs/r/resume")).await.0, 200);
     puppet.allow(100);
     frames.extend(stream.rest().await);
-    valid(&frames);
+    assert_valid(&frames);
     assert_eq!(journal.read(), types(&frames));
     for kind in ["STATE_DELTA", "STATE_SNAPSHOT", "CUSTOM"] {
         assert!(journal.read().iter().any(|line| line == kind), "{kind}");

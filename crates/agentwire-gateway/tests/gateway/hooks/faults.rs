@@ -36,12 +36,12 @@ enum Fault {
 const FAULTS: &[Fault] = &[Fault::Fails, Fault::Hangs, Fault::Panics, Fault::PanicsEarly];
 
 /// Hooks with a fault at one point.
-struct Faulty {
+struct FaultyStore {
     at: &'static str,
     fault: Fault,
 }
 
-impl Faulty {
+impl FaultyStore {
     fn act<'h, T: Send + 'h>(&self, at: &str, good: T) -> Hooked<'h, T> {
         if self.at != at {
             return Box::pin(std::future::ready(Ok(good)));
@@ -58,7 +58,7 @@ impl Faulty {
     }
 }
 
-impl Hooks for Faulty {
+impl Hooks for FaultyStore {
     fn timeout(&self) -> Duration {
         Duration::from_millis(if self.fault == Fault::Hangs { 50 } else { 240_000 })
     }
@@ -123,7 +123,7 @@ async fn a_faulty_hook_ends_only_its_own_run() {
             // Only the first run has the fault.
             let server = plan(agent())
                 .wire(move |builder| {
-                    let hooks = move |run: &RunContext| Faulty {
+                    let hooks = move |run: &RunContext| FaultyStore {
                         at: if &*run.run == "r" { at } else { "nowhere" },
                         fault: *fault,
                     };
@@ -131,16 +131,16 @@ async fn a_faulty_hook_ends_only_its_own_run() {
                 })
                 .on_memory()
                 .await;
-            let frames = server.whole("t", "r", "hello").await;
-            valid(&frames);
+            let frames = server.run_to_end("t", "r", "hello").await;
+            assert_valid(&frames);
             assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{case}: {:?}", types(&frames));
             let message = frames.last().expect("an ending").json()["message"].to_string();
             assert!(!message.contains("on purpose"), "{case}: the detail is not for the client: {message}");
             let log = server.follow("/runs/r/stream").await.rest().await;
             assert_eq!(log, frames, "{case}: the log has the same events");
             assert_eq!(server.status("r").await, "failed", "{case}");
-            let frames = server.whole("t", "r2", "hello").await;
-            valid(&frames);
+            let frames = server.run_to_end("t", "r2", "hello").await;
+            assert_valid(&frames);
             assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED", "{case}");
             let locks: Vec<_> = journal.read().iter().map(|line| action_and_run(line)).collect();
             assert_eq!(locks, ["lock r", "unlock r", "lock r2", "unlock r2"].map(String::from), "{case}");
@@ -154,27 +154,27 @@ async fn a_panic_while_hooks_are_created_ends_the_run() {
         .wire(|builder| {
             builder.hooks(|run| {
                 assert!(&*run.run != "r", "on purpose");
-                Faulty { at: "nowhere", fault: Fault::Fails }
+                FaultyStore { at: "nowhere", fault: Fault::Fails }
             })
         })
         .on_memory()
         .await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(code_of(&frames), codes::HOOK_FAILED);
-    valid(&server.whole("t", "r2", "hello").await);
+    assert_valid(&server.run_to_end("t", "r2", "hello").await);
 }
 
 #[tokio::test]
 async fn an_agent_is_stopped_when_a_hook_ends_its_run() {
     let puppet = Puppet::new(|input| talk(input, 3));
     let server = plan(puppet.clone())
-        .wire(|builder| builder.hooks(|_| Faulty { at: "event", fault: Fault::Fails }))
+        .wire(|builder| builder.hooks(|_| FaultyStore { at: "event", fault: Fault::Fails }))
         .on_memory()
         .await;
     puppet.allow(2);
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(code_of(&frames), codes::HOOK_FAILED);
-    until("the agent is stopped", async || puppet.stops() == 1 && puppet.dropped() == 1).await;
+    wait_until("the agent is stopped", async || puppet.stops() == 1 && puppet.dropped() == 1).await;
 }

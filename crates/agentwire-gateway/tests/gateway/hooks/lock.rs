@@ -59,14 +59,14 @@ async fn a_refused_lock_ends_the_run_and_is_not_released() {
     lock.locked.lock().expect("no panic").insert("t".into());
     let (shared, puppet) = (lock.clone(), Puppet::eager(|input| talk(input, 1)));
     let server = plan(puppet.clone()).wire(move |builder| builder.lock(shared)).on_memory().await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(types(&frames), ["RUN_STARTED", "RUN_ERROR"]);
     assert_eq!(code_of(&frames), codes::THREAD_IS_LOCKED);
     assert_eq!(puppet.calls(), 0);
     assert!(lock.locked.lock().expect("no panic").contains("t"), "another holder's lock is not released");
     lock.locked.lock().expect("no panic").clear();
-    let frames = server.whole("t", "r2", "hello").await;
+    let frames = server.run_to_end("t", "r2", "hello").await;
     assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED");
 }
 
@@ -85,15 +85,15 @@ async fn a_lock_is_released_after_every_outcome() {
     });
     let server = plan(agent).wire(move |builder| builder.lock(shared)).on_memory().await;
     for run in ["fine", "fails", "agent panics", "unlock panics", "fine again"] {
-        valid(&server.whole("t", run, "hello").await);
+        assert_valid(&server.run_to_end("t", run, "hello").await);
     }
     let mut stream = server.run("t", "stopped", "hello").await;
     stream.take(1).await;
     server.ask(Method::POST, "/runs/stopped/stop").send().await.expect("an answer");
     ends_cancelled(&mut stream).await;
     for run in ["hangs", "panics"] {
-        let frames = server.whole("t", run, "hello").await;
-        valid(&frames);
+        let frames = server.run_to_end("t", run, "hello").await;
+        assert_valid(&frames);
         assert_eq!(code_of(&frames), codes::HOOK_FAILED, "{run}");
     }
     let unlocked = lock.unlocks.lock().expect("no panic").clone();
@@ -111,7 +111,7 @@ async fn the_lock_is_released_before_the_client_sees_the_end() {
     let server =
         plan(Puppet::eager(|input| talk(input, 1))).wire(move |builder| builder.lock(lock)).on_memory().await;
     for number in 0..20 {
-        let frames = server.whole("t", &format!("r{number}"), "hello").await;
+        let frames = server.run_to_end("t", &format!("r{number}"), "hello").await;
         assert_eq!(frames.last().expect("an ending").kind(), "RUN_FINISHED", "{number}");
     }
 }

@@ -93,8 +93,8 @@ async fn hooks_are_called_in_order() {
             .lock(Arc::new(lock))
     });
     let server = wired.on_memory().await;
-    let frames = server.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = server.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     let both = |kind: &str| [format!("output_record {kind}"), format!("output {kind}")];
     let native = |kind: &str| [format!("native {kind}"), format!("translate {kind}")];
     let through =
@@ -143,7 +143,7 @@ async fn hooks_are_created_for_each_run() {
         .on_memory()
         .await;
     for run in ["r1", "r2", "r3"] {
-        valid(&server.whole("t", run, "hello").await);
+        assert_valid(&server.run_to_end("t", run, "hello").await);
     }
     assert_eq!(journal.read(), ["made for r1", "made for r2", "made for r3"]);
 }
@@ -156,7 +156,7 @@ async fn an_agent_in_rust_has_no_native_events() {
         .wire(move |builder| builder.hooks(move |_| Notes(notes.clone())))
         .on_memory()
         .await;
-    valid(&server.whole("t", "r", "hello").await);
+    assert_valid(&server.run_to_end("t", "r", "hello").await);
     let log = journal.read();
     assert!(log.iter().any(|line| line == "event TEXT_MESSAGE_CONTENT"), "{log:?}");
     assert!(!log.iter().any(|line| line.starts_with("native") || line.starts_with("translate")), "{log:?}");

@@ -18,7 +18,7 @@ use super::{
 use crate::support::*;
 
 /// A timeout that no working server reaches.
-const LONG: Duration = PATIENCE;
+const LONG: Duration = WAIT_LIMIT;
 
 fn endpoint(url: &str, on_failure: OnFailure, timeout: Duration) -> Endpoint {
     let headers = vec![("x-key".into(), "k".into())];
@@ -83,8 +83,8 @@ async fn the_input_hook_changes_refuses_or_keeps_the_input() {
         let agent = puppet();
         let input = Some(endpoint(&server.url, OnFailure::Closed, LONG));
         let gateway = gateway(agent.clone(), HookOptions { input, ..HookOptions::default() }).await;
-        let frames = gateway.whole("t", "r", "hello").await;
-        valid(&frames);
+        let frames = gateway.run_to_end("t", "r", "hello").await;
+        assert_valid(&frames);
         match expected {
             Ok(_) => assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED")),
             Err(code) => {
@@ -114,7 +114,7 @@ async fn the_input_hook_changes_refuses_or_keeps_the_input() {
     let agent = puppet();
     let input = Some(endpoint(&server.url, OnFailure::Closed, LONG));
     let gateway = gateway(agent.clone(), HookOptions { input, ..HookOptions::default() }).await;
-    valid(&gateway.whole("t", "r", "hello").await);
+    assert_valid(&gateway.run_to_end("t", "r", "hello").await);
     let message = format!("{:?}", agent.last_request().input.messages[0]);
     assert!(message.contains("changed"), "{message}");
 }
@@ -125,7 +125,7 @@ async fn the_text_of_a_refusal_reaches_the_client() {
     // `OnFailure::Open` concerns failures, not refusals.
     let input = Some(endpoint(&server.url, OnFailure::Open, LONG));
     let gateway = gateway(puppet(), HookOptions { input, ..HookOptions::default() }).await;
-    let frames = gateway.whole("t", "r", "hello").await;
+    let frames = gateway.run_to_end("t", "r", "hello").await;
     assert_eq!(frames.last().expect("an ending").json()["message"], "not today");
 }
 
@@ -142,8 +142,8 @@ async fn on_failure_decides_if_a_failed_input_or_state_hook_ends_the_run() {
                     _ => HookOptions { state: endpoint, ..HookOptions::default() },
                 };
                 let gateway = gateway(puppet(), options).await;
-                let frames = gateway.whole("t", "r", "hello").await;
-                valid(&frames);
+                let frames = gateway.run_to_end("t", "r", "hello").await;
+                assert_valid(&frames);
                 match on_failure {
                     OnFailure::Open => {
                         assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{case}");
@@ -174,7 +174,7 @@ async fn an_unreachable_server_is_a_failure() {
     let address = socket.local_addr().expect("bound");
     let input = Some(endpoint(&format!("http://{address}"), OnFailure::Closed, LONG));
     let gateway = gateway(puppet(), HookOptions { input, ..HookOptions::default() }).await;
-    assert_eq!(code_of(&gateway.whole("t", "r", "hello").await), codes::HOOK_FAILED);
+    assert_eq!(code_of(&gateway.run_to_end("t", "r", "hello").await), codes::HOOK_FAILED);
 }
 
 /// Servers may close idle connections at any time: here the second request on a connection gets no response.
@@ -198,7 +198,7 @@ async fn an_idle_connection_is_not_reused() {
     let input = Some(endpoint(&url, OnFailure::Closed, LONG));
     let gateway = gateway(puppet(), HookOptions { input, ..HookOptions::default() }).await;
     for run in ["r1", "r2"] {
-        let frames = gateway.whole("t", run, "hello").await;
+        let frames = gateway.run_to_end("t", run, "hello").await;
         assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{}", code_of(&frames));
         tokio::time::sleep(Duration::from_millis(1500)).await;
     }
@@ -215,8 +215,8 @@ async fn the_state_hook_changes_the_final_state_once() {
     .await;
     let state = Some(endpoint(&server.url, OnFailure::Closed, LONG));
     let gateway = gateway(puppet(), HookOptions { state, ..HookOptions::default() }).await;
-    let frames = gateway.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = gateway.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     let event = frames[frames.len() - 2].json();
     assert_eq!(
         (&event["type"], &event["snapshot"]),
@@ -239,10 +239,10 @@ async fn the_output_record_has_the_events_of_the_log() {
         let output = Some(endpoint(&server.url, on_failure, LONG));
         let agent = Puppet::eager(|input| talk(input, 2000));
         let gateway = gateway(agent, HookOptions { output, ..HookOptions::default() }).await;
-        let frames = gateway.whole("t", "r", "hello").await;
-        valid(&frames);
+        let frames = gateway.run_to_end("t", "r", "hello").await;
+        assert_valid(&frames);
         let events: Vec<_> = frames.iter().map(Frame::json).collect();
-        until("all events are recorded", async || recorded(&server).len() == events.len()).await;
+        wait_until("all events are recorded", async || recorded(&server).len() == events.len()).await;
         assert!(recorded(&server) == events, "{on_failure:?}");
         let batches = server.requests().len();
         assert!(batches < events.len() / 2, "{batches} requests for {} events", events.len());
@@ -263,8 +263,8 @@ async fn on_failure_decides_if_a_failed_record_ends_the_run() {
             let server = server::Server::always(steps.clone()).await;
             let output = Some(endpoint(&server.url, on_failure, timeout));
             let gateway = gateway(puppet(), HookOptions { output, ..HookOptions::default() }).await;
-            let frames = gateway.whole("t", "r", "hello").await;
-            valid(&frames);
+            let frames = gateway.run_to_end("t", "r", "hello").await;
+            assert_valid(&frames);
             match on_failure {
                 OnFailure::Open => {
                     assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{case}");
@@ -284,7 +284,7 @@ async fn with_on_failure_closed_a_finished_run_is_recorded_completely() {
     let gateway = gateway(puppet(), HookOptions { output, ..HookOptions::default() }).await;
     for run in ["r1", "r2", "r3"] {
         let before = recorded(&server).len();
-        let frames = gateway.whole("t", run, "hello").await;
+        let frames = gateway.run_to_end("t", run, "hello").await;
         // Without a wait: the record is complete before the client sees the end.
         assert_eq!(recorded(&server).len() - before, frames.len());
     }
@@ -302,7 +302,7 @@ async fn a_hanging_recorder_neither_delays_the_run_nor_fills_memory() {
         events
     });
     let gateway = gateway(agent, HookOptions { output, ..HookOptions::default() }).await;
-    let frames = gateway.whole("t", "r", "hello").await;
+    let frames = gateway.run_to_end("t", "r", "hello").await;
     assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{}", code_of(&frames));
     assert_eq!(text(&frames).len(), 100 * (64 << 10));
 }
@@ -321,11 +321,11 @@ async fn the_next_batch_counts_the_lost_events() {
     let agent = Puppet::new(|input| talk(input, 2));
     let gateway = gateway(agent.clone(), HookOptions { output, ..HookOptions::default() }).await;
     let mut stream = gateway.run("t", "r", "hello").await;
-    until("the first batch", async || server.requests().len() == 1).await;
+    wait_until("the first batch", async || server.requests().len() == 1).await;
     let lost = server.requests()[0].json()["events"].as_array().expect("events").len();
     agent.allow(100);
     stream.rest().await;
-    until("the next batch", async || server.requests().len() >= 2).await;
+    wait_until("the next batch", async || server.requests().len() >= 2).await;
     assert_eq!(server.requests()[1].json()["lost"], lost);
 }
 
@@ -340,8 +340,8 @@ async fn rules_apply_before_the_output_record() {
     let output = Some(endpoint(&server.url, OnFailure::Closed, LONG));
     let options = HookOptions { rules: vec![rule], output, ..HookOptions::default() };
     let gateway = gateway(puppet(), options).await;
-    let frames = gateway.whole("t", "r", "hello").await;
-    valid(&frames);
+    let frames = gateway.run_to_end("t", "r", "hello").await;
+    assert_valid(&frames);
     assert_eq!(text(&frames), "--");
     let record = Value::from(recorded(&server)).to_string();
     assert!(record.contains(r#""delta":"-""#) && !record.contains("w0"), "{record}");

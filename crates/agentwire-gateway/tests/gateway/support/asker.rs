@@ -16,11 +16,11 @@ use super::puppet::{Puppet, delta, end, start};
 /// Reads the last user message as JSON: `ask` lists interrupts, `calls` lists tool calls that stay open, `own` lists tool
 /// calls with a result. Answers and tool results are echoed as text; any other message gets a fixed text.
 pub(crate) fn asker() -> Arc<Puppet> {
-    Puppet::eager(said)
+    Puppet::eager(asker_script)
 }
 
 /// The script of [`asker`].
-pub(crate) fn said(input: &RunInput) -> Vec<Event> {
+pub(crate) fn asker_script(input: &RunInput) -> Vec<Event> {
     let message = format!("{}-answer", input.run);
     let text = |text: &str| vec![start(&message), delta(&message, text), end(&message)];
     if let Some(entries) = &input.resume {

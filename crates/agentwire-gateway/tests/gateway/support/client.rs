@@ -11,7 +11,7 @@ use agentwire_core::{
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Server, soon};
+use super::{Server, with_timeout};
 
 impl Server {
     pub(crate) fn ask(&self, method: Method, path: &str) -> RequestBuilder {
@@ -36,7 +36,7 @@ impl Server {
     }
 
     /// Starts a run and reads its stream to the end.
-    pub(crate) async fn whole(&self, thread: &str, run: &str, text: &str) -> Vec<Frame> {
+    pub(crate) async fn run_to_end(&self, thread: &str, run: &str, text: &str) -> Vec<Frame> {
         self.run(thread, run, text).await.rest().await
     }
 
@@ -49,7 +49,7 @@ impl Server {
     }
 
     /// A value of `/metrics`, found by the prefix of its line.
-    pub(crate) async fn figure(&self, name: &str) -> u64 {
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
         let (_, metrics) = self.json("/metrics").await;
         let metrics = metrics.as_str().expect("text");
         let line = metrics.lines().find(|line| line.starts_with(name)).expect("a metric of that name");
@@ -65,9 +65,9 @@ impl Server {
 
 /// Status and JSON body of a response; a body that is not JSON becomes a string.
 pub(crate) async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
-    let response = soon("a response", request.send()).await.expect("a response");
+    let response = with_timeout("a response", request.send()).await.expect("a response");
     let status = response.status();
-    let text = soon("a body", response.text()).await.expect("a body");
+    let text = with_timeout("a body", response.text()).await.expect("a body");
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) async fn of(request: RequestBuilder) -> Self {
-        let response = soon("a response", request.send()).await.expect("a response");
+        let response = with_timeout("a response", request.send()).await.expect("a response");
         Self { response, buffer: Vec::new(), searched: 0, asides: Vec::new(), broken: false }
     }
 
@@ -123,7 +123,7 @@ impl Stream {
 
     /// The next bytes; `false` at the end.
     async fn more(&mut self) -> bool {
-        match soon("the next bytes of a stream", self.response.chunk()).await {
+        match with_timeout("the next bytes of a stream", self.response.chunk()).await {
             Ok(Some(bytes)) => {
                 self.buffer.extend_from_slice(&bytes);
                 true
@@ -162,7 +162,7 @@ impl Stream {
     /// Waits for a frame without data and skips frames with data.
     pub(crate) async fn aside(&mut self) {
         let before = self.asides.len();
-        soon("a comment", async {
+        with_timeout("a comment", async {
             while self.asides.len() == before {
                 let _ = tokio::time::timeout(Duration::from_millis(20), self.next()).await;
             }
@@ -242,7 +242,7 @@ pub(crate) fn events_of(frames: &[Frame]) -> Vec<Event> {
 }
 
 /// Asserts that a stream follows the order rules and has one terminal event.
-pub(crate) fn valid(frames: &[Frame]) {
+pub(crate) fn assert_valid(frames: &[Frame]) {
     let mut checker = Checker::new();
     for event in events_of(frames) {
         if let Some(violation) = checker.check(&event) {

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use agentwire_store::*;
 
 /// Forwards every operation to another store, except those that are set to fail.
-pub(crate) struct Faulty {
+pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     /// Whether appends fail.
     pub(crate) appends_fail: AtomicBool,
@@ -26,7 +26,7 @@ pub(crate) struct Faulty {
     pub(crate) starting: AtomicUsize,
 }
 
-impl Faulty {
+impl FaultyStore {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
             inner,
@@ -50,7 +50,7 @@ macro_rules! forward {
     };
 }
 
-impl Store for Faulty {
+impl Store for FaultyStore {
     fn now(&self) -> Time {
         self.inner.now()
     }

@@ -15,27 +15,27 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
-    asker::{asker, said},
-    client::{Frame, Stream, answer, events_of, ids, types, valid},
-    faulty::Faulty,
+    asker::{asker, asker_script},
+    client::{Frame, Stream, answer, assert_valid, events_of, ids, types},
+    faulty::FaultyStore,
     puppet::{Puppet, delta, end, error, finished, play, start, talk},
-    record::Record,
+    record::AuditFile,
 };
 
 /// Upper limit of every wait, far above the slowest step of a test on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(240);
 
 /// Waits for a future and panics at the limit with the name of the awaited item.
-pub(crate) async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, wait).await {
+pub(crate) async fn with_timeout<T>(name: &str, wait: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(WAIT_LIMIT, wait).await {
         Ok(done) => done,
-        Err(_) => panic!("timeout while waiting for: {what}"),
+        Err(_) => panic!("timeout while waiting for: {name}"),
     }
 }
 
 /// Polls a condition until it is true.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_true: impl FnMut() -> F) {
-    soon(what, async {
+pub(crate) async fn wait_until<F: Future<Output = bool>>(name: &str, mut is_true: impl FnMut() -> F) {
+    with_timeout(name, async {
         while !is_true().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -44,13 +44,13 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_true: imp
 }
 
 /// A store and its address; the file of a SQLite store is deleted with it.
-pub(crate) struct Place {
+pub(crate) struct Backend {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) address: String,
     _folder: Option<tempfile::TempDir>,
 }
 
-impl Place {
+impl Backend {
     pub(crate) async fn memory() -> Self {
         Self::memory_at(Arc::new(SystemClock::default())).await
     }
@@ -97,7 +97,7 @@ pub(crate) struct Server {
 pub(crate) struct Plan {
     pub(crate) settings: Settings,
     pub(crate) agents: Vec<(&'static str, AgentSettings, Arc<dyn Agent>)>,
-    presence: Option<InstanceLock>,
+    instance_lock: Option<InstanceLock>,
     wire: Option<Wire>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn plan(agent: Arc<dyn Agent>) -> Plan {
     Plan {
         settings: Settings::default(),
         agents: vec![("demo", AgentSettings::default(), agent)],
-        presence: None,
+        instance_lock: None,
         wire: None,
     }
 }
@@ -129,8 +129,8 @@ impl Plan {
         self
     }
 
-    pub(crate) fn process(mut self, presence: InstanceLock) -> Self {
-        self.presence = Some(presence);
+    pub(crate) fn instance_lock(mut self, lock: InstanceLock) -> Self {
+        self.instance_lock = Some(lock);
         self
     }
 
@@ -145,7 +145,7 @@ impl Plan {
     }
 
     /// Starts the gateway on a runtime of its own, so that [`Server::crash`] can end all of its tasks.
-    pub(crate) async fn mortal(self, store: &Arc<dyn Store>) -> Server {
+    pub(crate) async fn killable(self, store: &Arc<dyn Store>) -> Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         self.listen(store, Some(runtime.expect("a runtime"))).await
     }
@@ -155,8 +155,8 @@ impl Plan {
         for (name, settings, agent) in self.agents {
             builder = builder.agent(name, AgentConfig::shared(agent).settings(settings));
         }
-        if let Some(presence) = self.presence {
-            builder = builder.instance_lock(presence);
+        if let Some(lock) = self.instance_lock {
+            builder = builder.instance_lock(lock);
         }
         if let Some(wire) = self.wire {
             builder = wire(builder);
@@ -180,7 +180,7 @@ impl Plan {
     }
 
     pub(crate) async fn on_memory(self) -> Server {
-        self.on(&Place::memory().await.store).await
+        self.on(&Backend::memory().await.store).await
     }
 }
 
@@ -192,14 +192,14 @@ impl Server {
 
     /// Waits for the end of a graceful shutdown.
     pub(crate) async fn ended(mut self) {
-        soon("the end of the server", &mut self.served).await.expect("no panic").expect("no error");
+        with_timeout("the end of the server", &mut self.served).await.expect("no panic").expect("no error");
     }
 
     /// Ends the gateway as `kill -9` would, as far as that is possible within a process: all of its tasks are dropped.
     pub(crate) async fn crash(mut self) {
         let runtime = self.runtime.take().expect("a server on a runtime of its own");
-        let shutdown = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(PATIENCE));
-        soon("the shutdown of the runtime", shutdown).await.expect("no panic");
+        let shutdown = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(WAIT_LIMIT));
+        with_timeout("the shutdown of the runtime", shutdown).await.expect("no panic");
     }
 }
 

@@ -5,15 +5,15 @@ use std::{path::PathBuf, time::Duration};
 use agentwire_gateway::{ops::audit, settings::Settings};
 use serde_json::Value;
 
-use super::{Server, soon};
+use super::{Server, with_timeout};
 
 /// An audit file in a temporary folder.
-pub(crate) struct Record {
+pub(crate) struct AuditFile {
     path: PathBuf,
     _folder: tempfile::TempDir,
 }
 
-impl Record {
+impl AuditFile {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder for the test");
         Self { path: folder.path().join("audit.jsonl"), _folder: folder }
@@ -38,7 +38,7 @@ impl Record {
 
     /// Waits for a line, because lines are written with a delay.
     pub(crate) async fn line(&self, what: &str, matches: impl Fn(&Value) -> bool) -> Value {
-        soon(what, async {
+        with_timeout(what, async {
             loop {
                 let text = std::fs::read_to_string(&self.path).unwrap_or_default();
                 let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
