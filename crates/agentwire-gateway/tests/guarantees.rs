@@ -28,7 +28,8 @@ fn every_promise_names_existing_tests() {
         let prefix = format!("p{promise}_");
         let section = page.split("\n## ").find(|section| section.starts_with(&format!("P{promise} ")));
         let section = section.unwrap_or_else(|| panic!("P{promise} has no section"));
-        let named: Vec<_> = section.split('`').skip(1).step_by(2).filter(|name| name.starts_with('p')).collect();
+        let named: Vec<_> =
+            section.split('`').skip(1).step_by(2).filter(|name| name.starts_with('p')).collect();
         assert!(named.iter().any(|name| name.starts_with(&prefix)), "P{promise} names no test of its own");
         let missing: Vec<_> = named.iter().filter(|name| !existing.contains(**name)).collect();
         assert!(missing.is_empty(), "P{promise} names tests that do not exist: {missing:?}");

@@ -1,7 +1,7 @@
 //! Parser of `agentwire.toml`.
 //!
 //! [`server`], [`agent`], [`upstream`] and [`hooks`] declare the keys, one call per key. [`table`] reads and describes
-//! tables, [`types`] the values in them, [`problem`] renders errors, [`schema`] generates the JSON Schema.
+//! tables, [`types`] the values in them, [`problem`] renders errors, [`mod@schema`] generates the JSON Schema.
 
 mod agent;
 mod hooks;

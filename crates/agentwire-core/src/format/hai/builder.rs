@@ -256,7 +256,7 @@ impl Builder {
         self.build("BUSINESS_DATA_START", fields)
     }
 
-    /// BUSINESS_DATA_CONTENT; see [`Built::layout`], [`Built::block_id`] and [`Built::style`].
+    /// BUSINESS_DATA_CONTENT; see [`BuiltEvent::layout`], [`BuiltEvent::block_id`] and [`BuiltEvent::style`].
     #[must_use]
     pub fn build_business_data_content(&self, output: impl Into<Value>, message_id: &str) -> BuiltEvent {
         let delta = json!({ "output": output.into() });
@@ -304,7 +304,7 @@ impl Builder {
         self.build("AGENT_COLLABORATIVE_MESSAGE_END", fields)
     }
 
-    /// STATE_DELTA with one operation; see [`Built::from_value`].
+    /// STATE_DELTA with one operation; see [`BuiltEvent::from_value`].
     #[must_use]
     pub fn build_state_delta(&self, op: &str, path: &str, value: impl Into<Value>) -> BuiltEvent {
         let delta = json!([{ "op": op, "path": path, "value": value.into(), "from": "" }]);

@@ -143,7 +143,7 @@ pub fn command_answer(input: &RunInput) -> Option<Json> {
     command.into_object()?.member("resume")
 }
 
-/// Writes a request body that declares [`PROTOCOL_VERSION`].
+/// Writes a request body that declares `PROTOCOL_VERSION`.
 #[must_use]
 pub fn to_json(input: &RunInput) -> String {
     let mut out = BytesMut::new();

@@ -444,7 +444,7 @@ fn put_chat_message(out: &mut BytesMut, message: &Message) {
     }
 }
 
-/// A request as one `RunAgentInput` message that declares [`PROTOCOL_VERSION`].
+/// A request as one `RunAgentInput` message that declares `PROTOCOL_VERSION`.
 #[must_use]
 pub fn input_to_proto(input: &RunInput) -> Vec<u8> {
     let declared = RunInput { protocol_version: Some(PROTOCOL_VERSION.into()), ..input.clone() };
