@@ -1,5 +1,5 @@
-//! What each pair of formats cannot express, found by converting every fixture of every reader to every profile
-//! of every writer. `UPDATE=1 cargo test -p agentwire-core --test fidelity` rewrites `docs/FIDELITY.md`.
+//! The losses of each pair of formats, measured by converting every fixture of every reader to every profile of
+//! every writer. `UPDATE=1 cargo test -p agentwire-core --test fidelity` rewrites `docs/FIDELITY.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use agentwire_core::{
     source::{GuardedSource, SourceOptions},
 };
 
-/// What a pair lost: how many events of a kind, out of how many, for which reason.
+/// The losses of a pair: the number of events of a kind, the total, and the reason.
 #[derive(Default)]
 struct Pair {
     events: u64,
@@ -53,7 +53,7 @@ fn fixtures(format: &Format) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Converts one fixture; `None` if its framing cannot be told.
+/// Converts one fixture; `None` if its framing cannot be detected.
 fn convert(
     from: &Format,
     name: &str,
@@ -89,7 +89,7 @@ fn convert(
 }
 
 #[test]
-fn the_matrix_of_losses_is_what_the_writers_say() {
+fn fidelity_page_lists_the_reported_losses() {
     let writers: Vec<_> = FORMATS
         .iter()
         .filter(|format| format.writer.is_some())

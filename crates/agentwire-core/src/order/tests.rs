@@ -1,4 +1,4 @@
-//! Claims about guard and checker.
+//! Tests of the guard and the checker.
 
 use proptest::prelude::*;
 
@@ -100,7 +100,7 @@ fn any_body() -> impl Strategy<Value = Body> {
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
-    // Mostly untagged, as in life; the empty id is legal and is nobody else's.
+    // Mostly untagged, as in real streams; the empty id is legal and distinct from all others.
     let tag = prop::sample::select(vec![None, None, None, Some("a"), Some("b"), Some("")]);
     (any_body(), tag).prop_map(|(body, tag)| Event::new(body).by(tag.map(SubagentId::from)))
 }

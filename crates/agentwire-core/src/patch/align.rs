@@ -1,35 +1,35 @@
-//! Decides which element of one array became which element of another.
+//! Array alignment for the diff: maps the elements of a new array to those of the old one.
 //!
-//! Elements are recognised by their `id` if they are objects that have one, and by their whole value if not.
-//! Of those found on both sides, the longest run that is in order stays where it is and the others move. What
-//! is left over between two that stay is paired up, since changing an element takes less than removing it and
-//! adding another. Everything is done with hash maps and binary search: n log n in the number of elements.
+//! Elements match by `id` if they are objects with one, otherwise by their whole value. Of the matched elements, the
+//! longest increasing subsequence is kept in place and the others are moved. Unmatched elements between two kept ones
+//! are paired, because changing an element takes fewer bytes than removing it and adding another. Hash maps and binary
+//! search keep the cost at n log n in the number of elements.
 
 use std::collections::{HashMap, hash_map::Entry};
 
 use serde_json::Value;
 
-/// Where an element of the new array comes from.
+/// The origin of an element of the new array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// From the old element with this index, without moving past another that is kept.
+    /// The old element with this index, in unchanged order relative to the other kept ones.
     Kept(usize),
-    /// From the old element with this index, which has to move.
+    /// The old element with this index, moved.
     Moved(usize),
-    /// From nowhere.
+    /// No old element.
     New,
 }
 
-/// How to get from one array to another.
+/// The mapping from an old array to a new one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Alignment {
-    /// For each new element, where it comes from.
+    /// The origin of each new element.
     pub(super) origins: Vec<Origin>,
-    /// The old elements that become nothing, in order.
+    /// The indices of the old elements without a counterpart, ascending.
     pub(super) removed: Vec<usize>,
 }
 
-/// What an element is recognised by.
+/// The value by which elements are matched.
 #[derive(PartialEq, Eq, Hash)]
 enum Identity<'v> {
     Id(&'v Value),
@@ -51,8 +51,8 @@ pub(super) fn align(from: &[Value], to: &[Value]) -> Alignment {
     let in_order = longest_increasing(&matches);
     let found = matches.iter().flatten().count();
     let stays = in_order.iter().filter(|kept| **kept).count();
-    // Rows of a table or cells of a board change in place and often equal one another; there the index is the
-    // better identity, unless elements did move.
+    // Table rows and board cells change in place and are often equal; the index is the better identity for them,
+    // unless elements moved.
     if from.len() == to.len() && found == stays {
         let same = from.iter().zip(to).filter(|(from, to)| Identity::of(from) == Identity::of(to)).count();
         if same >= stays {
@@ -86,7 +86,7 @@ pub(super) fn align(from: &[Value], to: &[Value]) -> Alignment {
 }
 
 impl Alignment {
-    /// Pairs the `new` elements and the `old` ones that lie between two elements that stay.
+    /// Pairs the unmatched `new` and `old` elements between two kept ones.
     fn close_gap(&mut self, new: &mut Vec<usize>, mut old: impl Iterator<Item = usize>) {
         for new in new.drain(..) {
             match old.next() {
@@ -98,27 +98,27 @@ impl Alignment {
     }
 }
 
-/// For each new element, the old one that it is recognised as. Of several alike, the first is the first.
+/// The matching old element of each new one. Equal elements are matched in order.
 fn matches(from: &[Value], to: &[Value]) -> Vec<Option<usize>> {
     let mut first: HashMap<Identity<'_>, usize> = HashMap::with_capacity(from.len());
-    // For each old element, the next one that is alike.
+    // For each old element, the next one with the same identity.
     let mut following = vec![None; from.len()];
     for (index, element) in from.iter().enumerate().rev() {
         following[index] = first.insert(Identity::of(element), index);
     }
-    let take = |element| match first.entry(Identity::of(element)) {
+    let next_match = |element| match first.entry(Identity::of(element)) {
         Entry::Occupied(mut entry) => Some(match following[*entry.get()] {
             Some(next) => entry.insert(next),
             None => entry.remove(),
         }),
         Entry::Vacant(_) => None,
     };
-    to.iter().map(take).collect()
+    to.iter().map(next_match).collect()
 }
 
-/// Marks a longest part of `numbers` that increases.
+/// Marks a longest increasing subsequence of `numbers`.
 fn longest_increasing(numbers: &[Option<usize>]) -> Vec<bool> {
-    // `ends[n]` is where the run of n + 1 numbers with the smallest end has its end.
+    // `ends[n]` is the index of the smallest last number of an increasing subsequence of length n + 1.
     let mut ends: Vec<usize> = Vec::new();
     let mut before = vec![None; numbers.len()];
     for (at, number) in numbers.iter().enumerate() {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_run_in_order_stays() {
+    fn longest_increasing_subsequence_is_kept() {
         let to = json!([5, 1, 2, 4, 3]);
         assert_eq!(
             aligned(json!([1, 2, 3, 4, 5]), to),
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn cells_change_in_place() {
+    fn equal_cells_change_in_place() {
         let (from, to) = (json!([0, 0, 0, 0, 0]), json!([1, 0, 0, 0, 2]));
         assert_eq!(aligned(from, to), ((0..5).map(Kept).collect(), vec![]));
     }
 
     #[test]
-    fn elements_between_two_fixed_ones_are_paired() {
+    fn elements_between_two_kept_ones_are_paired() {
         let (from, to) = (json!(["a", 1, 2, "b", 3]), json!(["a", 4, "b", 5, 6]));
         assert_eq!(aligned(from, to), (vec![Kept(0), Kept(1), Kept(3), Kept(4), New], vec![2]));
     }

@@ -1,25 +1,23 @@
-//! Applies a patch, all or nothing, within limits.
+//! Applies JSON patches (RFC 6902, RFC 6901), all or nothing, within limits.
 //!
-//! The crate `json-patch` is not used for this. Its `remove` takes a member out by swapping in the last one,
-//! so a document loses its key order and a failed patch does not come back byte for byte; it holds `1` and
-//! `1.0` for different in `test`, refuses `remove ""`, wants every value parsed before the first operation,
-//! and has no way to stop a `copy` that doubles the document. It stays the oracle of the tests.
+//! The document is changed in place. Every step pushes an undo record that owns the value it displaced, so that
+//! neither success nor failure copies the document.
 //!
-//! The document is changed in place. Every step leaves a note on how to take it back, with what it pushed out
-//! of the document moved into the note, so that neither success nor failure copies the document.
+//! The crate `json-patch` is only the oracle of the tests. Its `remove` swaps in the last member, so key order is lost
+//! and a failed patch is not undone byte for byte; its `test` treats `1` and `1.0` as different; it rejects `remove ""`,
+//! needs every value parsed before the first operation, and cannot stop a `copy` that doubles the document.
 //!
-//! What follows is RFC 6902 and RFC 6901. `fast-json-patch` 3.1, which the AG-UI client uses (with validation),
-//! agrees except where it leaves the RFCs:
+//! `fast-json-patch` 3.1, which the AG-UI client uses (with validation), agrees except where it deviates from the RFCs:
 //!
-//! * it refuses the keys `__proto__` and `constructor/prototype`; they are keys like any other here;
-//! * its `add` takes `01` and the empty token for array indices and wraps indices beyond 2³¹; it keeps `~2` and
-//!   a trailing `~` as they are, and finds what JavaScript objects inherit (`/toString`, or the `length` of an
-//!   array as the source of a `copy`); all of these are refused here;
-//! * it looks for the target of a `move` before it takes the source out and lets the index run past the end;
-//!   here the target is looked for afterwards, as the RFC says, and an index past the end is refused;
-//! * it compares numbers as doubles; here `1` equals `1.0`, but integers beyond 2⁵³ differ when they differ;
-//! * it makes a document `undefined` when a missing value is copied to the root, and lets the root be moved
-//!   into itself, which ties a knot; both are refused here.
+//! * it rejects the keys `__proto__` and `constructor/prototype`, which are ordinary keys here;
+//! * its `add` accepts `01` and the empty token as array indices and wraps indices beyond 2³¹; it leaves `~2` and a
+//!   trailing `~` unchanged, and finds inherited JavaScript members (`/toString`, or the `length` of an array as the
+//!   source of a `copy`); all of these are rejected here;
+//! * it resolves the target of a `move` before it removes the source and accepts an index past the end; here the target
+//!   is resolved afterwards, as the RFC requires, and an index past the end is rejected;
+//! * it compares numbers as doubles; here `1` equals `1.0`, but different integers beyond 2⁵³ are different;
+//! * it makes a document `undefined` when a missing value is copied to the root, and moves the root into itself, which
+//!   creates a cycle; both are rejected here.
 
 use std::{borrow::Cow, mem};
 
@@ -33,8 +31,8 @@ use super::{
 };
 use crate::json::{Json, MAX_DEPTH};
 
-/// The most operations in one patch: each takes about 40 bytes, so this many come to 400 kB, at which point an
-/// honest sender would rather send the state. [`diff`](super::diff) keeps to it.
+/// The most operations in one patch. At about 40 bytes each this is 400 kB, at which size a well-behaved sender sends
+/// a snapshot instead. [`diff`](super::diff) observes the same limit.
 pub const DEFAULT_MAX_OPERATIONS: usize = 10_000;
 
 /// The most bytes by which one patch may make a document longer: as many as fit in one frame
@@ -47,8 +45,8 @@ pub const DEFAULT_MAX_SIZE_GROWTH: usize = 10 * 1024 * 1024;
 pub struct Limits {
     /// The most operations in one patch.
     pub max_operations: usize,
-    /// The most bytes by which the document, written as compact JSON, may have grown after any operation. All
-    /// copies together may not make more than that either, even if they are removed again by the same patch,
+    /// The most bytes by which the document, written as compact JSON, may have grown after any operation. The
+    /// sum of all copies has the same limit, even if the same patch removes them again,
     /// because removed values stay in memory until the patch is complete.
     pub max_size_growth: usize,
     /// The deepest nesting after an operation.
@@ -83,7 +81,7 @@ impl Default for Limits {
 /// ```
 ///
 /// # Errors
-/// When an operation does not apply or goes beyond `limits`.
+/// When an operation does not apply or exceeds `limits`.
 pub fn apply(document: &mut Value, patch: &Patch, limits: &Limits) -> Result<(), PatchError> {
     if let Some(operation) = patch.0.get(limits.max_operations) {
         let reason = Reason::TooManyOperations(limits.max_operations);
@@ -93,7 +91,7 @@ pub fn apply(document: &mut Value, patch: &Patch, limits: &Limits) -> Result<(),
     let mut work = Work { document, budget, undo: Vec::new(), hand: Value::Null };
     for (index, operation) in patch.0.iter().enumerate() {
         if let Err(reason) = work.step(operation) {
-            work.take_back();
+            work.undo_all();
             return Err(PatchError::new(index, operation, reason));
         }
     }
@@ -111,11 +109,11 @@ struct Work<'d, 'p> {
 
 /// The undo of one step. The paths are valid because steps are undone in reverse order.
 enum Undo<'p> {
-    /// Something new is at `path`; in an array it has the index `position`. Goes into the hand.
+    /// A new value is at `path`; in an array it has the index `position`. Undoing moves it into `hand`.
     Added { path: &'p str, position: usize },
-    /// `old` was at `path`. What is there now goes into the hand.
+    /// `old` was at `path`. Undoing moves the present value into `hand`.
     Replaced { path: &'p str, old: Value },
-    /// `old`, or what is in the hand, was at `path`, in `position` among its siblings.
+    /// `old`, or else the value in `hand`, was at `path`, in `position` among its siblings.
     Removed { path: &'p str, position: usize, old: Option<Value> },
 }
 
@@ -148,21 +146,21 @@ impl<'p> Work<'_, 'p> {
     }
 
     fn add(&mut self, path: &'p str, value: Value) -> Result<(), Reason> {
-        let place = Place::to_add(self.document, path)?;
-        self.budget.admit(path, &place, &value)?;
-        self.undo.push(place.fill(path, value));
+        let target = Target::to_add(self.document, path)?;
+        self.budget.admit(path, &target, &value)?;
+        self.undo.push(target.fill(path, value));
         Ok(())
     }
 
     fn replace(&mut self, path: &'p str, value: Value) -> Result<(), Reason> {
-        let place = Place::Taken(find(self.document, path).ok_or(Reason::NotFound)?);
-        self.budget.admit(path, &place, &value)?;
-        self.undo.push(place.fill(path, value));
+        let target = Target::Taken(find(self.document, path).ok_or(Reason::NotFound)?);
+        self.budget.admit(path, &target, &value)?;
+        self.undo.push(target.fill(path, value));
         Ok(())
     }
 
     fn remove(&mut self, path: &'p str) -> Result<(), Reason> {
-        let (old, position, overhead) = take(self.document, path).ok_or(Reason::NotFound)?;
+        let (old, position, overhead) = remove_at(self.document, path).ok_or(Reason::NotFound)?;
         self.budget.growth -= overhead + length(&old);
         self.undo.push(Undo::Removed { path, position, old: Some(old) });
         Ok(())
@@ -178,15 +176,15 @@ impl<'p> Work<'_, 'p> {
             return Ok(());
         }
         let (value, position, overhead) =
-            take(self.document, from).ok_or_else(|| Reason::FromNotFound(shortened(from)))?;
+            remove_at(self.document, from).ok_or_else(|| Reason::FromNotFound(shortened(from)))?;
         self.undo.push(Undo::Removed { path: from, position, old: None });
-        let place = Place::to_add(self.document, path).and_then(|place| {
-            self.budget.admit_moved(from, overhead, path, &place, &value)?;
-            Ok(place)
+        let target = Target::to_add(self.document, path).and_then(|target| {
+            self.budget.admit_moved(from, overhead, path, &target, &value)?;
+            Ok(target)
         });
-        match place {
-            Ok(place) => {
-                self.undo.push(place.fill(path, value));
+        match target {
+            Ok(target) => {
+                self.undo.push(target.fill(path, value));
                 Ok(())
             }
             Err(reason) => {
@@ -197,7 +195,7 @@ impl<'p> Work<'_, 'p> {
     }
 
     /// Undoes every step, the last one first.
-    fn take_back(&mut self) {
+    fn undo_all(&mut self) {
         const KNOWN: &str = "the path led here when the operation was applied";
         while let Some(undo) = self.undo.pop() {
             match undo {
@@ -245,37 +243,37 @@ impl Budget<'_> {
         Ok(())
     }
 
-    /// Accounts for a new `value` at `place`, which is where `path` leads.
-    fn admit(&mut self, path: &str, place: &Place<'_>, value: &Value) -> Result<(), Reason> {
-        self.check_depth(path, place, value)?;
-        self.grow(place.overhead() + length(value))
+    /// Accounts for a new `value` at the target of `path`.
+    fn admit(&mut self, path: &str, target: &Target<'_>, value: &Value) -> Result<(), Reason> {
+        self.check_depth(path, target, value)?;
+        self.grow(target.overhead() + length(value))
     }
 
     /// Accounts for a `value` that was taken from `from`, which freed its own length and `freed` bytes. Its
-    /// length counts on neither side, so a move costs no walk through what is moved.
+    /// length counts on neither side, so a move does not walk through the moved value.
     fn admit_moved(
         &mut self,
         from: &str,
         freed: i64,
         path: &str,
-        place: &Place<'_>,
+        target: &Target<'_>,
         value: &Value,
     ) -> Result<(), Reason> {
         if nesting(path) > nesting(from) {
-            self.check_depth(path, place, value)?;
+            self.check_depth(path, target, value)?;
         }
-        self.grow(place.overhead() - freed)
+        self.grow(target.overhead() - freed)
     }
 
-    fn check_depth(&self, path: &str, place: &Place<'_>, value: &Value) -> Result<(), Reason> {
+    fn check_depth(&self, path: &str, target: &Target<'_>, value: &Value) -> Result<(), Reason> {
         let limit = self.limits.max_depth;
         let levels = depth(value);
         if nesting(path) + levels <= limit {
             return Ok(());
         }
         // A document that came in deeper can still be changed, as long as it gets no deeper.
-        let before = match place {
-            Place::Taken(old) => depth(old),
+        let before = match target {
+            Target::Taken(old) => depth(old),
             _ => 0,
         };
         if levels <= before { Ok(()) } else { Err(Reason::TooDeep(limit)) }
@@ -293,7 +291,7 @@ impl Budget<'_> {
 }
 
 /// The target of a new value.
-enum Place<'v> {
+enum Target<'v> {
     /// Replaces this value.
     Taken(&'v mut Value),
     /// A new member, after the others.
@@ -302,8 +300,8 @@ enum Place<'v> {
     Element(&'v mut Vec<Value>, usize),
 }
 
-impl<'v> Place<'v> {
-    /// The place that an add to `path` fills.
+impl<'v> Target<'v> {
+    /// The position that an add to `path` fills.
     fn to_add(document: &'v mut Value, path: &str) -> Result<Self, Reason> {
         if path.is_empty() {
             return Ok(Self::Taken(document));
@@ -342,7 +340,7 @@ impl<'v> Place<'v> {
         }
     }
 
-    /// Puts `value` there.
+    /// Stores `value` there and returns the undo record.
     fn fill(self, path: &str, value: Value) -> Undo<'_> {
         match self {
             Self::Taken(old) => Undo::Replaced { path, old: mem::replace(old, value) },
@@ -359,7 +357,7 @@ impl<'v> Place<'v> {
 }
 
 /// Removes the value at `path`; also returns its position among its siblings and the number of further bytes removed.
-fn take(document: &mut Value, path: &str) -> Option<(Value, usize, i64)> {
+fn remove_at(document: &mut Value, path: &str) -> Option<(Value, usize, i64)> {
     match parent(document, path)? {
         (Value::Object(members), key) => {
             let position = members.keys().position(|other| **other == *key)?;

@@ -28,7 +28,7 @@ pub(crate) fn streams(size: usize) -> impl Strategy<Value = Vec<Event>> {
     play(size, false)
 }
 
-/// Streams that the official client accepts, though their ends are untidy: runs fail with things open, or after
+/// Streams that the official client accepts, though their ends are untidy: runs fail with open items, or after
 /// they have finished.
 pub(crate) fn untidy_streams(size: usize) -> impl Strategy<Value = Vec<Event>> {
     play(size, true)
@@ -423,7 +423,7 @@ impl World {
     fn activity_snapshot(&mut self, a: u8, b: u8, c: u8) {
         let message = self.activity_id(a, b);
         let replace = [None, Some(true), Some(false)][usize::from(c) % 3];
-        // Only a replacement of an activity may change hands, and only where no other message shares its id.
+        // Only a replacement of an activity may change its owner, and only where no other message shares its id.
         let known: Vec<_> = self.fold.messages().iter().filter(|known| *known.id == *message).collect();
         let is_free =
             replace != Some(false) && matches!(known[..], [known] if known.role() == Role::Activity);

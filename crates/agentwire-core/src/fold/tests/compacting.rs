@@ -1,4 +1,4 @@
-//! Short streams mean the same.
+//! Compacted streams fold to the same result.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -80,7 +80,7 @@ fn deltas_do_not_move_across_dependent_events() {
         let events = [start("m"), delta("m", "a"), barrier, delta("m", "b")];
         assert_eq!(compact(&events), events);
     }
-    // The holder of the call is replaced, which is unknown to one who sees these events only.
+    // The message of the call is replaced, which these events alone do not show.
     let events =
         [call("c", "x", None), arguments("c", "a"), activity("z", "plan", json!({})), arguments("c", "b")];
     assert_eq!(compact(&events), events);
@@ -88,7 +88,7 @@ fn deltas_do_not_move_across_dependent_events() {
 
 #[test]
 fn text_for_a_possibly_missing_message_is_not_moved() {
-    // The snapshot dropped `m`; the call makes it anew.
+    // The snapshot removed `m`; the call creates it again.
     let events = [start("m"), snapshot([]), delta("m", "a"), call("c", "x", Some("m")), delta("m", "b")];
     assert_eq!(compact(&events), events);
 }
@@ -154,7 +154,7 @@ fn each_run_keeps_its_own_state() {
         state_delta([replace("/a", json!(2))]),
     ];
     assert_eq!(compact(&events), events);
-    // The first run says what the second one starts from.
+    // The first run determines the initial state of the second.
     let more = [events.to_vec(), vec![state_delta([replace("/a", json!(3))])]].concat();
     assert_eq!(compact(&more)[4], state(json!({"a": 3})));
 }
@@ -214,7 +214,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn short_streams_fold_to_the_same_on_any_history((messages, state) in histories(), events in untidy_streams(80)) {
+    fn compacted_streams_fold_to_the_same_on_any_history((messages, state) in histories(), events in untidy_streams(80)) {
         let short = compact(&events);
         prop_assert!(short.len() <= events.len());
         for history in [Fold::new(), Fold::from_history(messages, Some(state))] {
@@ -223,14 +223,14 @@ proptest! {
     }
 
     #[test]
-    fn short_streams_keep_the_order_rules_and_cannot_be_shortened(events in untidy_streams(80)) {
+    fn compaction_keeps_the_order_rules_and_is_idempotent(events in untidy_streams(80)) {
         let short = compact(&events);
         prop_assert_eq!(violation(&short), None);
         prop_assert_eq!(compact(&short), short);
     }
 
     #[test]
-    fn short_beginnings_fold_to_the_same(events in untidy_streams(60), cut in any::<prop::sample::Index>()) {
+    fn compacted_prefixes_fold_to_the_same(events in untidy_streams(60), cut in any::<prop::sample::Index>()) {
         let beginning = &events[..cut.index(events.len() + 1)];
         let short = compact(beginning);
         prop_assert_eq!(held(folded(Fold::new(), beginning)), held(folded(Fold::new(), &short)));

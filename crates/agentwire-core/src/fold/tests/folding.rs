@@ -1,4 +1,4 @@
-//! What each event does to messages and state.
+//! The effect of each event on messages and state.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -56,7 +56,7 @@ fn a_start_on_a_message_with_calls_leaves_its_content_out_until_there_is_some() 
 }
 
 #[test]
-fn text_aimed_at_an_activity_is_ignored() {
+fn text_for_an_activity_is_ignored() {
     let plan = active("m", "plan", json!({"n": 1}));
     let meta = json!({"k": 1});
     let events =
@@ -100,7 +100,7 @@ fn interleaved_messages_do_not_mix() {
 // Reasoning.
 
 #[test]
-fn reasoning_builds_a_message_and_its_span_nothing() {
+fn reasoning_builds_a_message_and_its_span_none() {
     let events = [
         Body::ReasoningStart { message: "r".into(), title: None }.into(),
         by("s", reasoning_start("r")),
@@ -154,7 +154,7 @@ fn a_call_goes_to_the_assistant_message_that_it_names() {
 }
 
 #[test]
-fn a_call_that_names_nothing_known_makes_that_message() {
+fn a_call_with_an_unknown_parent_creates_that_message() {
     assert_eq!(
         messages([by("s", call("c", "search", Some("m")))]),
         [Message { subagent: Some("s".into()), ..assistant("m", None, &[ToolCall::new("c", "search", "")]) }]
@@ -245,7 +245,7 @@ fn repeated_tool_result_is_kept_twice() {
 
 #[test]
 fn of_two_messages_with_one_id_the_first_in_order_counts() {
-    // The answer comes to stand before the text message whose id it took.
+    // The result is inserted before the text message with the same id.
     let events = [
         call("c", "search", Some("m")),
         start("x"),
@@ -262,7 +262,7 @@ fn of_two_messages_with_one_id_the_first_in_order_counts() {
             Message::assistant("x", ""),
         ]
     );
-    // Here it comes to stand behind it.
+    // Here it is inserted after it.
     let events =
         [start("x"), call("c", "search", Some("m")), start("n"), result("x", "c", "answer"), delta("x", "!")];
     assert_eq!(
@@ -382,7 +382,7 @@ fn a_snapshot_may_declare_which_activities_it_is_complete_for() {
     assert_eq!(declared(json!(["plan"]), vec![]), "b");
     assert_eq!(declared(json!(["plan"]), any()), "b c");
     assert_eq!(declared(json!([]), any()), "a b c");
-    // What is malformed grants nothing.
+    // Malformed declarations are ignored.
     for malformed in [json!("plan"), json!(["plan", 1]), json!({}), json!(false)] {
         assert_eq!(declared(malformed, any()), "a b c");
     }
@@ -397,7 +397,7 @@ fn a_snapshot_may_declare_which_activities_it_is_complete_for() {
 }
 
 #[test]
-fn a_declared_snapshot_still_updates_what_it_holds() {
+fn a_declared_snapshot_still_updates_its_messages() {
     let metadata = json!({"@ag-ui/client": {"authoritativeActivityTypes": []}});
     let newer = active("a", "plan", json!({"n": 2}));
     let mut fold =
@@ -504,7 +504,7 @@ fn a_delta_that_does_not_apply_still_leaves_its_metadata() {
 }
 
 #[test]
-fn a_delta_cannot_make_an_activity_something_other_than_an_object() {
+fn a_delta_cannot_replace_an_activity_by_a_non_object() {
     let mut fold = fold([
         activity("a", "plan", json!({"n": 1})),
         activity_delta("a", "plan", [replace("", json!({"n": 2}))]),
@@ -516,7 +516,7 @@ fn a_delta_cannot_make_an_activity_something_other_than_an_object() {
 }
 
 #[test]
-fn deltas_for_anything_but_an_activity_are_ignored() {
+fn activity_deltas_for_other_messages_are_ignored() {
     let patch = [replace("", json!({}))];
     let mut fold = fold([
         start("m"),
@@ -602,13 +602,13 @@ fn pending_calls_are_those_that_the_end_names_or_else_those_unanswered_in_this_r
 }
 
 #[test]
-fn a_failed_run_leaves_what_was_delivered() {
+fn a_failed_run_keeps_the_delivered_messages() {
     let error = Body::RunError(Box::new(RunError::new("broken", None)));
     let fold = fold([run_started("1"), start("m"), delta("m", "a"), state(json!({"a": 1})), error.into()]);
     assert_eq!(fold.into_parts(), (vec![Message::assistant("m", "a")], json!({"a": 1})));
 }
 
-// What AG-UI carries as activities.
+// Events that AG-UI carries as activities.
 
 #[test]
 fn sources_and_files_become_activities() {
@@ -681,7 +681,7 @@ fn a_block_becomes_an_activity_that_remembers_its_ids() {
 }
 
 #[test]
-fn a_hand_over_collects_its_tasks_until_it_is_done() {
+fn a_collaboration_collects_its_tasks_until_it_ends() {
     let id = || "h".into();
     let open = |message: Option<&str>| {
         Event::new(Body::CollaborationStart {
@@ -740,7 +740,7 @@ fn a_long_conversation_costs_its_length() {
         ]
     };
     assert_eq!(fold((0..10_000).flat_map(turn)).messages().len(), 30_000);
-    // All calls first, then all answers, each somewhere in the middle.
+    // All calls first, then all results, each inserted in the middle.
     let calls = (0..10_000).map(|n| call(&format!("c{n}"), "x", None));
     let answers = (0..10_000).map(|n| result(&format!("t{n}"), &format!("c{n}"), "y"));
     let folded = messages(calls.chain(answers));
@@ -751,7 +751,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn looking_changes_nothing(events in untidy_streams(60), looks in any::<u64>()) {
+    fn reading_the_fold_does_not_change_it(events in untidy_streams(60), looks in any::<u64>()) {
         let mut watched = Fold::new();
         for (position, event) in events.iter().enumerate() {
             watched.apply(event);

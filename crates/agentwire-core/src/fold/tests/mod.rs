@@ -1,4 +1,4 @@
-//! The rules of the fold, one claim each, and what must hold for every stream.
+//! The rules of the fold, one test each, and the invariants of every stream.
 
 mod compacting;
 mod folding;
@@ -21,7 +21,7 @@ use crate::{
     patch::{Patch, PatchOp},
 };
 
-/// All that a client can tell.
+/// The state of a fold that a client can observe.
 type Held = (Vec<Message>, Value, Vec<Interrupt>, Vec<ToolCallId>);
 
 fn held(mut fold: Fold) -> Held {
@@ -35,7 +35,7 @@ fn folded<'e>(mut fold: Fold, events: impl IntoIterator<Item = &'e Event>) -> Fo
     fold
 }
 
-/// The first violation of an order rule that the official client would not let pass.
+/// The first violation of an order rule that the official client rejects.
 fn violation<'e>(events: impl IntoIterator<Item = &'e Event>) -> Option<String> {
     let mut checker = Checker::new();
     let violations = events.into_iter().filter_map(|event| checker.check(event));

@@ -11,7 +11,7 @@ use crate::framing::{
     tests::{decode, decode_all_ways, texts, too_large},
 };
 
-/// How many frames there are before the error that ends the stream, and that error.
+/// The number of frames before the error that ends the stream, and that error.
 fn failure(bytes: &[u8]) -> (usize, Option<(u64, FrameProblem)>) {
     let (mut found, _) = decode_all_ways(Framing::Array, 1024, bytes);
     let error = found.pop_if(|last| last.is_err()).map(|last| last.expect_err("an error"));
@@ -63,7 +63,7 @@ fn a_single_object_is_one_frame() {
 }
 
 #[test]
-fn an_element_is_handed_out_as_soon_as_it_is_complete() {
+fn an_element_is_returned_as_soon_as_it_is_complete() {
     let mut decoder = ArrayDecoder::new(64);
     decoder.push(b"[{}");
     assert_eq!(decoder.next_frame().unwrap().unwrap().text(), "{}");
@@ -177,7 +177,7 @@ fn json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_array_comes_apart_into_its_elements(elements in vec(json(), 0..6), pretty: bool, size in 1usize..64) {
+    fn any_array_is_split_into_its_elements(elements in vec(json(), 0..6), pretty: bool, size in 1usize..64) {
         let whole = Value::from(elements.clone());
         let stream = if pretty { serde_json::to_string_pretty(&whole) } else { serde_json::to_string(&whole) }.expect("JSON");
         let (found, _) = decode(Framing::Array, 1 << 20, stream.as_bytes().chunks(size));

@@ -55,7 +55,7 @@ fn an_object_per_line_is_lines() {
 }
 
 #[test]
-fn a_first_line_that_is_damaged_is_still_a_line() {
+fn a_malformed_first_line_is_still_a_line() {
     all_are(
         Some(Framing::Lines),
         &[
@@ -158,7 +158,7 @@ fn a_short_code_before_json_is_coded() {
 }
 
 #[test]
-fn a_zero_byte_begins_a_length() {
+fn a_zero_byte_starts_a_length_prefix() {
     assert_eq!(detect(b"\0\0\0\x05hello", ALL), Some(Framing::Prefixed));
     assert_eq!(detect(b"\0", ALL), Some(Framing::Prefixed));
 }

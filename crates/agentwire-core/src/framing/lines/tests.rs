@@ -109,7 +109,7 @@ fn incomplete_character_waits_for_its_rest() {
     );
     assert_eq!(pieces(64, &[b"a\xF0\x9F", b"b"]), (["a", "\u{fffd}b"].map(str::to_owned).to_vec(), 2));
     assert_eq!(pieces(64, &[b"a\xF0\x9F"]), (["a", "\u{fffd}"].map(str::to_owned).to_vec(), 2));
-    // `E0` cannot be followed by `80`, so there is nothing to wait for.
+    // `E0` cannot be followed by `80`, so no further byte is awaited.
     assert_eq!(pieces(64, &[b"\xE0\x80"]), (vec!["\u{fffd}\u{fffd}".to_owned()], 2));
 }
 
@@ -124,7 +124,7 @@ fn long_unframed_text_is_returned_in_pieces() {
 }
 
 #[test]
-fn text_frames_know_where_they_are() {
+fn text_frames_have_their_offset() {
     let mut decoder = LineDecoder::unframed(64);
     decoder.push(b"\xEF\xBB\xBFab\xE4");
     assert_eq!(decoder.next_frame().unwrap().unwrap().offset, 3);
@@ -135,7 +135,7 @@ fn text_frames_know_where_they_are() {
 
 proptest! {
     #[test]
-    fn lines_are_what_lies_between_line_feeds(bytes in soup(LINES), max_frame in 0usize..20) {
+    fn lines_are_separated_by_line_feeds(bytes in soup(LINES), max_frame in 0usize..20) {
         let stream = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
         let mut expected = Vec::new();
         for line in stream.split(|&byte| byte == b'\n') {

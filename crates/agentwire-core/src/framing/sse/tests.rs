@@ -215,7 +215,7 @@ fn invalid_utf8_is_replaced_and_counted() {
 }
 
 #[test]
-fn frames_know_where_they_are() {
+fn frames_have_their_offset() {
     let stream =
         b"\xEF\xBB\xBFdata: a\n\n\r\n: ping\n\n: note\r\ndata: b\r\n\r\nevent: none\n\n\n\ndata: c\n\n";
     let places: Vec<_> = frames(stream).iter().map(|frame| (frame.index, frame.offset)).collect();
@@ -258,8 +258,8 @@ fn an_id_that_is_too_large_is_refused_with_its_frame() {
     assert_eq!(found[1].as_ref().expect("frame").id, some("1"));
 }
 
-/// What another decoder makes of the bytes, brought to our terms: it keeps no id, hands out frames without
-/// data and drops a last one without its end.
+/// The output of another decoder, adapted to this one: it keeps no id, returns frames without data and drops an
+/// unterminated last frame.
 fn reference(chunks: Vec<Vec<u8>>) -> (Vec<Fields>, Option<u64>) {
     let end = b"\n\n".to_vec();
     let stream = stream::iter(
@@ -326,7 +326,7 @@ proptest! {
     #[test]
     fn agrees_with_another_decoder(tokens in tokens(), sizes in vec(1usize..9, 1..20)) {
         let mut bytes = tokens.concat().into_bytes();
-        // The other decoder takes a word at the very end for a whole line; ours takes it for half of one.
+        // The other decoder treats an unterminated last word as a complete line; this one treats it as incomplete.
         let last = bytes.iter().rposition(|byte| matches!(byte, b'\n' | b'\r')).map_or(0, |at| at + 1);
         if !bytes[last..].contains(&b':') {
             bytes.truncate(last);

@@ -142,7 +142,7 @@ mod rfc_appendix_a {
         );
     }
 
-    // A.13, a repeated `op`, is for those who read patches: a `Patch` has one.
+    // A.13, a repeated `op`, concerns parsers: a `Patch` has one.
 
     #[test]
     fn a14_escape_ordering() {
@@ -217,11 +217,11 @@ fn operations_that_apply() {
         (json!([1, 2]), json!([{"op": "move", "from": "/0", "path": "/-"}]), json!([2, 1])),
         (json!([1, 2, 3]), json!([{"op": "move", "from": "/2", "path": "/0"}]), json!([3, 1, 2])),
         (json!([[1], []]), json!([{"op": "copy", "from": "/0", "path": "/1/-"}]), json!([[1], [[1]]])),
-        // The target of a move is looked for once its source is out.
+        // The target of a move is resolved after its source is removed.
         (json!([1, 2, {}]), json!([{"op": "move", "from": "/0", "path": "/1/x"}]), json!([2, {"x": 1}])),
-        // Names that begin alike are not inside one another.
+        // A name that is a prefix of another does not contain it.
         (json!({"a": 1}), json!([{"op": "move", "from": "/a", "path": "/ab"}]), json!({"ab": 1})),
-        // A copy is a copy.
+        // A copy is independent of its source.
         (
             json!({"a": {"x": 1}}),
             json!([
@@ -230,7 +230,7 @@ fn operations_that_apply() {
             ]),
             json!({"a": {"x": 1}, "b": {"x": 2}}),
         ),
-        // `from` and `value` mean nothing where they are not needed.
+        // `from` and `value` are ignored where they are not needed.
         (json!({"a": 1}), json!([{"op": "remove", "path": "/a", "from": "no", "value": 1}]), json!({})),
         (json!({"a": null}), json!([{"op": "test", "path": "/a", "value": null}]), json!({"a": null})),
     ] {
@@ -286,7 +286,7 @@ fn operations_that_do_not_apply() {
         (json!([1, 2]), json!({"op": "move", "from": "/0", "path": "/2"}), beyond("2", 1)),
         (json!([1, {}, 2]), json!({"op": "move", "from": "/0", "path": "/1/x"}), NoParent),
     ] {
-        // Something to take back comes first.
+        // Starts with an operation to undo.
         let operations = json!([{"op": "add", "path": "", "value": document}, operation]);
         let mut changed = json!({"before": [1]});
         let error = apply(&mut changed, &patch(&operations), &Limits::default()).unwrap_err();
@@ -460,7 +460,7 @@ fn nesting_has_a_limit() {
 }
 
 #[test]
-fn a_document_that_came_in_too_deep_can_be_changed() {
+fn a_document_that_is_already_too_deep_can_be_changed() {
     let nested = |leaf: Value| (0..MAX_DEPTH + 1).fold(leaf, |inner, _| json!([inner]));
     let path = "/0".repeat(MAX_DEPTH + 1);
     let replaced = |value| json!([{"op": "replace", "path": path, "value": value}]);
@@ -468,7 +468,7 @@ fn a_document_that_came_in_too_deep_can_be_changed() {
     assert!(applied(&nested(json!(1)), &replaced(json!([]))).is_err());
 }
 
-/// How to pick a place: an existing one, perhaps with a token more or another last token.
+/// The choice of a path: an existing one, perhaps with a further token or another last token.
 fn any_place() -> impl Strategy<Value = (Index, u8, String)> {
     let token = prop_oneof![
         any_key().prop_map(|key| crate::patch::escape_token(&key)),
@@ -477,18 +477,18 @@ fn any_place() -> impl Strategy<Value = (Index, u8, String)> {
     (any::<Index>(), 0..8_u8, token)
 }
 
-type Wish = (usize, (Index, u8, String), (Index, u8, String), Value);
+type OpChoice = (usize, (Index, u8, String), (Index, u8, String), Value);
 
-fn any_wishes(count: usize) -> impl Strategy<Value = Vec<Wish>> {
+fn any_choices(count: usize) -> impl Strategy<Value = Vec<OpChoice>> {
     let value = prop_oneof![2 => any_scalar(), 1 => any_json()];
     proptest::collection::vec((0..6_usize, any_place(), any_place(), value), 0..count)
 }
 
-/// Operations that mostly apply: each looks for its places in the document as it is by then.
-fn granted(document: &Value, wishes: &[Wish]) -> Patch {
+/// Operations that mostly apply: each takes its paths from the document as left by the previous ones.
+fn operations_from(document: &Value, choices: &[OpChoice]) -> Patch {
     let mut document = document.clone();
     let mut operations = Vec::new();
-    for (kind, place, other, value) in wishes {
+    for (kind, place, other, value) in choices {
         let pointers = pointers(&document);
         let chosen = |(index, how, token): &(Index, u8, String)| {
             let pointer = index.get(&pointers).clone();
@@ -521,7 +521,7 @@ fn granted(document: &Value, wishes: &[Wish]) -> Patch {
     Patch(operations)
 }
 
-/// Adapts to what `json-patch` does differently, as listed in the header of `apply.rs`.
+/// Adapts to the deviations of `json-patch` that the header of `apply.rs` lists.
 fn by_oracle(document: &Value, patch: &Patch) -> Option<Value> {
     let mut document = document.clone();
     for operation in &patch.0 {
@@ -542,17 +542,17 @@ fn by_oracle(document: &Value, patch: &Patch) -> Option<Value> {
 
 proptest! {
     #[test]
-    fn json_patch_agrees(document in any_json(), wishes in any_wishes(8)) {
-        let patch = granted(&document, &wishes);
+    fn json_patch_agrees(document in any_json(), choices in any_choices(8)) {
+        let patch = operations_from(&document, &choices);
         let mut changed = document.clone();
         let result = apply(&mut changed, &patch, &Limits::default()).ok().map(|()| changed);
         prop_assert_eq!(result, by_oracle(&document, &patch));
     }
 
     #[test]
-    fn failure_leaves_every_byte_in_place(document in any_json(), wishes in any_wishes(12)) {
+    fn failure_leaves_every_byte_in_place(document in any_json(), choices in any_choices(12)) {
         let text = document.to_string();
-        let mut patch = granted(&document, &wishes);
+        let mut patch = operations_from(&document, &choices);
         patch.0.push(PatchOp::remove("/no/such/place"));
         let mut changed = document;
         prop_assert!(apply(&mut changed, &patch, &Limits::default()).is_err());
@@ -560,8 +560,8 @@ proptest! {
     }
 
     #[test]
-    fn growth_is_counted_to_the_byte(document in any_json(), wishes in any_wishes(8)) {
-        let mut patch = granted(&document, &wishes);
+    fn growth_is_counted_to_the_byte(document in any_json(), choices in any_choices(8)) {
+        let mut patch = operations_from(&document, &choices);
         patch.0.retain(|operation| operation.op != Op::Copy);
         let mut grown = 0;
         let mut step_by_step = document.clone();
@@ -613,7 +613,7 @@ fn a_small_patch_does_not_touch_the_rest() {
     ] {
         assert_eq!(apply(&mut document, &patch(&operations), &Limits::default()).is_ok(), works);
     }
-    // Whoever clones the document puts its strings elsewhere.
+    // A clone of the document would have its strings at other addresses.
     assert_eq!(&raw const document["big"]["500"][1], before);
     assert_eq!(document["big"]["500"][1].as_str().unwrap().as_ptr(), text_before);
 }

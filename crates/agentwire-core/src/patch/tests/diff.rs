@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use super::{any_json, any_key, any_scalar, written};
 use crate::patch::{DEFAULT_MAX_OPERATIONS, Limits, Op, apply, diff};
 
-/// The patch as JSON, after checking what holds for every patch.
+/// The patch as JSON, after checking the invariants of every patch.
 #[track_caller]
 fn checked(from: &Value, to: &Value) -> Value {
     let patch = diff(from, to);
@@ -118,7 +118,7 @@ fn one_field_of_one_item_is_one_nested_replace() {
 }
 
 #[test]
-fn items_are_followed_by_id() {
+fn items_are_matched_by_id() {
     let all = items(40);
     let mut changed = all.clone();
     // Removed, changed, added, moved and changed.
@@ -307,12 +307,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn a_patch_leads_from_one_to_the_other((from, to) in any_pair()) {
+    fn a_patch_converts_one_document_to_the_other((from, to) in any_pair()) {
         checked(&from, &to);
     }
 
     #[test]
-    fn a_patch_leads_from_list_to_list(from in any_list(), to in any_list()) {
+    fn a_patch_converts_one_list_to_the_other(from in any_list(), to in any_list()) {
         checked(&from, &to);
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Op, Patch, PatchOp};
 use crate::json::Json;
 
-/// The patch that `operations` is, without any check of its own.
+/// `operations` as a patch, without validation.
 fn patch(operations: &Value) -> Patch {
     let text = |operation: &Value, key| operation.get(key).and_then(Value::as_str).map(Box::from);
     let read = |operation: &Value| PatchOp {
@@ -20,7 +20,7 @@ fn patch(operations: &Value) -> Patch {
     Patch(operations.as_array().unwrap().iter().map(read).collect())
 }
 
-/// What `patch` looks like on the wire.
+/// The wire form of `patch`.
 fn written(patch: &Patch) -> Value {
     let write = |operation: &PatchOp| {
         let mut object = json!({"op": operation.op.as_str(), "path": operation.path});
@@ -35,7 +35,7 @@ fn written(patch: &Patch) -> Value {
     patch.0.iter().map(write).collect()
 }
 
-/// Keys that pointers have trouble with, and enough others for members to meet.
+/// Keys that need escaping in pointers, and few enough others that members collide.
 fn any_key() -> impl Strategy<Value = String> {
     select(vec!["a", "b", "id", "items", "", "0", "-", "~", "a/b", "~1", "m~n", "é\"\n"])
         .prop_map(String::from)
