@@ -20,7 +20,7 @@ pub use self::options::{OptionError, OptionSpec, Options, WHOLE_NUMBER};
 use crate::{
     event::{Event, RunId, StreamEnd, ThreadId},
     framing::{Frame, Frames, Framing},
-    json::ReadError,
+    json::ReadResult,
     tally::Tally,
 };
 
@@ -111,7 +111,7 @@ pub trait Reader: Send {
     /// # Errors
     /// When the frame is malformed. Unknown kinds are not an error: they are counted in the tally. After an error
     /// the reader can continue with the next frame.
-    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError>;
+    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> ReadResult;
 
     /// Ends the native stream: emits the remaining events, and the end of the run where the format has none.
     fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>);

@@ -8,11 +8,19 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadError(Box<(String, String)>);
 
+/// The result of reading one event, request or member.
+pub type ReadResult<T = ()> = Result<T, ReadError>;
+
 impl ReadError {
     /// An error at a JSON pointer; the empty pointer means the document as a whole.
     #[must_use]
     pub fn new(path: impl Into<String>, problem: impl Into<String>) -> Self {
         Self(Box::new((path.into(), problem.into())))
+    }
+
+    /// The error of a document that is not JSON.
+    pub(crate) fn invalid_json(error: serde_json::Error) -> Self {
+        Self::new("", format!("not valid JSON: {error}"))
     }
 
     /// The location in the document, as a JSON pointer.

@@ -15,7 +15,7 @@ use serde_json::{Value, value::RawValue};
 
 pub(crate) use self::object::{elements, json, members, text};
 pub use self::{
-    error::ReadError,
+    error::{ReadError, ReadResult},
     normal::{MAX_DEPTH, Unfit},
     object::{Fields, Path, kind_of},
     write::{ArrayWriter, ObjectWriter, write_str},

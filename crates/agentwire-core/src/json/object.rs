@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{Json, Object, ReadError, Unfit, normal};
+use super::{Json, Object, ReadError, ReadResult, Unfit, normal};
 use crate::tally::Tally;
 
 /// The members of an object in order, keys and raw values borrowed.
@@ -114,7 +114,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it has another type.
-    pub fn of(raw: &'a RawValue, path: Path<'p>) -> Result<Self, ReadError> {
+    pub fn of(raw: &'a RawValue, path: Path<'p>) -> ReadResult<Self> {
         Self::parse(raw.get(), path).map_err(|_| path.expected("an object", raw))
     }
 
@@ -122,7 +122,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it is not JSON, or not an object.
-    pub fn parse(text: &'a str, path: Path<'p>) -> Result<Self, ReadError> {
+    pub fn parse(text: &'a str, path: Path<'p>) -> ReadResult<Self> {
         let raw: RawMembers<'a> = serde_json::from_str(text).map_err(|error| {
             if error.is_data() && !text.trim_start().starts_with('{') {
                 path.error(format!("expected an object, found {}", kind_of(text)))
@@ -174,7 +174,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it has another type.
-    pub fn str(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Cow<'a, str>>, ReadError> {
+    pub fn str(&mut self, key: &str, tally: &mut Tally) -> ReadResult<Option<Cow<'a, str>>> {
         let Some(raw) = self.take(key) else {
             return Ok(None);
         };
@@ -185,7 +185,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it has another type.
-    pub fn boxed(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Box<str>>, ReadError> {
+    pub fn boxed(&mut self, key: &str, tally: &mut Tally) -> ReadResult<Option<Box<str>>> {
         Ok(self.str(key, tally)?.map(Into::into))
     }
 
@@ -193,7 +193,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it is missing or has another type.
-    pub fn need_str(&mut self, key: &str, tally: &mut Tally) -> Result<Cow<'a, str>, ReadError> {
+    pub fn need_str(&mut self, key: &str, tally: &mut Tally) -> ReadResult<Cow<'a, str>> {
         self.str(key, tally)?.ok_or_else(|| self.missing(key, "a string"))
     }
 
@@ -201,7 +201,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it is missing or has another type.
-    pub fn need_boxed(&mut self, key: &str, tally: &mut Tally) -> Result<Box<str>, ReadError> {
+    pub fn need_boxed(&mut self, key: &str, tally: &mut Tally) -> ReadResult<Box<str>> {
         Ok(self.need_str(key, tally)?.into())
     }
 
@@ -209,7 +209,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it is not a string.
-    pub fn id<I: From<String>>(&mut self, key: &str, tally: &mut Tally) -> Result<Option<I>, ReadError> {
+    pub fn id<I: From<String>>(&mut self, key: &str, tally: &mut Tally) -> ReadResult<Option<I>> {
         Ok(self.str(key, tally)?.map(|text| I::from(text.into_owned())))
     }
 
@@ -217,7 +217,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it is missing or not a string.
-    pub fn need_id<I: From<String>>(&mut self, key: &str, tally: &mut Tally) -> Result<I, ReadError> {
+    pub fn need_id<I: From<String>>(&mut self, key: &str, tally: &mut Tally) -> ReadResult<I> {
         Ok(I::from(self.need_str(key, tally)?.into_owned()))
     }
 
@@ -225,7 +225,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it has another type.
-    pub fn bool(&mut self, key: &str) -> Result<Option<bool>, ReadError> {
+    pub fn bool(&mut self, key: &str) -> ReadResult<Option<bool>> {
         let Some(raw) = self.take(key) else {
             return Ok(None);
         };
@@ -240,11 +240,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it has another type.
-    pub fn integer(
-        &mut self,
-        key: &str,
-        range: std::ops::RangeInclusive<i64>,
-    ) -> Result<Option<i64>, ReadError> {
+    pub fn integer(&mut self, key: &str, range: std::ops::RangeInclusive<i64>) -> ReadResult<Option<i64>> {
         let Some(raw) = self.take(key) else {
             return Ok(None);
         };
@@ -259,7 +255,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it cannot be carried.
-    pub fn json(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Json>, ReadError> {
+    pub fn json(&mut self, key: &str, tally: &mut Tally) -> ReadResult<Option<Json>> {
         let Some(raw) = self.take(key) else {
             return Ok(None);
         };
@@ -270,7 +266,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it is `null` or cannot be carried.
-    pub fn some_json(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Json>, ReadError> {
+    pub fn some_json(&mut self, key: &str, tally: &mut Tally) -> ReadResult<Option<Json>> {
         match self.take(key) {
             None => Ok(None),
             Some(raw) if raw.get() == "null" => {
@@ -284,7 +280,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When it has another type.
-    pub fn object(&mut self, key: &str, tally: &mut Tally) -> Result<Option<Object>, ReadError> {
+    pub fn object(&mut self, key: &str, tally: &mut Tally) -> ReadResult<Option<Object>> {
         let Some(raw) = self.take(key) else {
             return Ok(None);
         };
@@ -302,8 +298,8 @@ impl<'a, 'p> Fields<'a, 'p> {
     pub fn array(
         &mut self,
         key: &str,
-        mut each: impl FnMut(&'a RawValue, Path<'_>) -> Result<(), ReadError>,
-    ) -> Result<bool, ReadError> {
+        mut each: impl FnMut(&'a RawValue, Path<'_>) -> ReadResult,
+    ) -> ReadResult<bool> {
         let Some(raw) = self.take(key) else {
             return Ok(false);
         };
@@ -318,7 +314,7 @@ impl<'a, 'p> Fields<'a, 'p> {
     ///
     /// # Errors
     /// When a member cannot be carried.
-    pub fn rest(&mut self, what: &str, tally: &mut Tally) -> Result<Option<Object>, ReadError> {
+    pub fn rest(&mut self, what: &str, tally: &mut Tally) -> ReadResult<Option<Object>> {
         if self.members.iter().all(|(_, value)| value.is_none()) {
             return Ok(None);
         }
@@ -346,7 +342,7 @@ pub(crate) fn members(text: &str) -> Option<Vec<(String, Json)>> {
 ///
 /// # Errors
 /// When it has another type.
-pub(crate) fn elements<'a>(raw: &'a RawValue, path: Path<'_>) -> Result<Vec<&'a RawValue>, ReadError> {
+pub(crate) fn elements<'a>(raw: &'a RawValue, path: Path<'_>) -> ReadResult<Vec<&'a RawValue>> {
     serde_json::from_str(raw.get()).map_err(|_| path.expected("an array", raw))
 }
 
@@ -354,11 +350,7 @@ pub(crate) fn elements<'a>(raw: &'a RawValue, path: Path<'_>) -> Result<Vec<&'a 
 ///
 /// # Errors
 /// When it has another type.
-pub(crate) fn text<'a>(
-    raw: &'a RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<Cow<'a, str>, ReadError> {
+pub(crate) fn text<'a>(raw: &'a RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Cow<'a, str>> {
     let wrong = || path.expected("a string", raw);
     if !raw.get().starts_with('"') {
         return Err(wrong());
@@ -377,7 +369,7 @@ pub(crate) fn text<'a>(
 ///
 /// # Errors
 /// When it cannot be carried.
-pub(crate) fn json(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Json, ReadError> {
+pub(crate) fn json(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Json> {
     match Json::from_raw(raw) {
         Ok((json, 0)) => Ok(json),
         Ok((json, count)) => {

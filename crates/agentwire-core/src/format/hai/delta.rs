@@ -16,7 +16,7 @@ use super::{
     nesting::compose,
 };
 use crate::{
-    json::{Fields, Json, Object, ObjectWriter, Path, ReadError, json, text},
+    json::{Fields, Json, Object, ObjectWriter, Path, ReadResult, json, text},
     tally::Tally,
 };
 
@@ -97,7 +97,7 @@ pub(crate) fn read_delta<'a>(
     raw: &'a RawValue,
     path: Path<'_>,
     tally: &mut Tally,
-) -> Result<Vec<OutputDelta<'a>>, ReadError> {
+) -> ReadResult<Vec<OutputDelta<'a>>> {
     match raw.get().as_bytes().first() {
         Some(b'{') => Ok(vec![read_structured(raw, path, tally)?]),
         Some(b'"') => {
@@ -142,11 +142,7 @@ fn parse_enveloped(document: &RawValue, tally: &mut Tally) -> Option<OutputDelta
 }
 
 /// Reads one structured delta.
-fn read_structured<'a>(
-    raw: &'a RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<OutputDelta<'a>, ReadError> {
+fn read_structured<'a>(raw: &'a RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<OutputDelta<'a>> {
     let mut f = Fields::of(raw, path)?;
     let Some(output) = f.take("output") else {
         // An output without its envelope.
@@ -167,11 +163,7 @@ fn read_structured<'a>(
     Ok(OutputDelta { output, placement })
 }
 
-fn read_output<'a>(
-    raw: &'a RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<DeltaOutput<'a>, ReadError> {
+fn read_output<'a>(raw: &'a RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<DeltaOutput<'a>> {
     let mut f = Fields::of(raw, path)?;
     let kind = f.peek("type").and_then(|raw| text(raw, path, &mut Tally::default()).ok());
     match kind.as_deref() {

@@ -10,7 +10,7 @@ use crate::{
         reader::decode::{parse, parse_raw},
         wire::{AdkPart, AdkText},
     },
-    json::{Path, ReadError},
+    json::{Path, ReadError, ReadResult},
 };
 
 /// The standard alphabet without padding. Bits after the last byte are ignored.
@@ -40,7 +40,7 @@ pub enum Artifact {
 ///
 /// # Errors
 /// When the body is not a list of names.
-pub fn read_names(body: &str) -> Result<Vec<String>, ReadError> {
+pub fn read_names(body: &str) -> ReadResult<Vec<String>> {
     serde_json::from_str(body).map_err(|error| ReadError::new("", format!("no list of names: {error}")))
 }
 
@@ -54,7 +54,7 @@ pub fn read_names(body: &str) -> Result<Vec<String>, ReadError> {
 ///
 /// # Errors
 /// When the body is not a part, or a part without content; the error names the member.
-pub fn read(body: &str) -> Result<Option<Artifact>, ReadError> {
+pub fn read(body: &str) -> ReadResult<Option<Artifact>> {
     let raw = parse_raw(body)?;
     if raw.get() == "null" {
         return Ok(None);

@@ -10,7 +10,7 @@ use crate::{
         },
         wire::SessionBody,
     },
-    json::{Object, Path, ReadError, elements},
+    json::{Object, Path, ReadResult, elements},
     tally::Tally,
 };
 
@@ -45,7 +45,7 @@ pub struct SessionEntry {
 ///
 /// # Errors
 /// When the body is not a session; the error names the member.
-pub fn read_session(body: &str, tally: &mut Tally) -> Result<StoredSession, ReadError> {
+pub fn read_session(body: &str, tally: &mut Tally) -> ReadResult<StoredSession> {
     AdkReader::new(AdkReaderOptions::of_stored_session()).into_stored_session(body, tally)
 }
 
@@ -53,7 +53,7 @@ pub fn read_session(body: &str, tally: &mut Tally) -> Result<StoredSession, Read
 ///
 /// # Errors
 /// When the body is not a list of sessions; the error names the member.
-pub fn read_session_list(body: &str) -> Result<Vec<SessionEntry>, ReadError> {
+pub fn read_session_list(body: &str) -> ReadResult<Vec<SessionEntry>> {
     let mut entries = Vec::new();
     for (index, raw) in elements(parse_raw(body)?, Path::Root)?.into_iter().enumerate() {
         let path = Path::Index(&Path::Root, index);

@@ -4,7 +4,7 @@ use super::{AdkReader, emitter::AdkEmitter, steps::EventOrigin};
 use crate::{
     event::Body,
     format::adk::wire::{AdkEvent, AdkText, EventActions},
-    json::{Json, Path, ReadError, json},
+    json::{Json, Path, ReadResult, json},
 };
 
 impl AdkReader {
@@ -15,7 +15,7 @@ impl AdkReader {
         event: &AdkEvent<'_>,
         origin: EventOrigin<'_>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let path = Path::Key(&Path::Root, "actions");
         if let Some(delta) = &actions.state {
             let path = Path::Key(&path, "stateDelta");
@@ -82,7 +82,7 @@ impl AdkReader {
         &mut self,
         actions: &EventActions<'_>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let path = Path::Key(&Path::Root, "actions");
         let path = Path::Key(&path, "artifactDelta");
         for (filename, raw) in actions.artifacts.iter().flat_map(|entries| &entries.0) {

@@ -6,7 +6,7 @@ use super::decode::parse;
 use crate::{
     event::{Citation, MessageId},
     format::adk::wire::{AdkText, CitationMetadata, GroundingMetadata, GroundingSource},
-    json::{Object, Path, ReadError},
+    json::{Object, Path, ReadResult},
 };
 
 /// The sources of a message: grounding chunks in order, then citations of other addresses.
@@ -17,7 +17,7 @@ pub(super) fn sources(
     message: &MessageId,
     grounding: Option<&RawValue>,
     citations: Option<&RawValue>,
-) -> Result<Vec<Citation>, ReadError> {
+) -> ReadResult<Vec<Citation>> {
     let mut sources: Vec<(Citation, Value)> = Vec::new();
     let id = |index: usize| MessageId::from(format!("{message}:source:{index}"));
     if let Some(raw) = grounding {

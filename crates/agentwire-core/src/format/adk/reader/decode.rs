@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     format::adk::wire::{AdkPart, AdkText, PartList, RawEntries},
-    json::{Path, ReadError, elements},
+    json::{Path, ReadError, ReadResult, elements},
 };
 
 /// A value of a wire object, with the error for a value of another type.
@@ -210,10 +210,7 @@ pub(in crate::format::adk) use wire_objects;
 ///
 /// # Errors
 /// When it has another shape; the error names the member.
-pub(in crate::format::adk) fn parse<'a, T: Member<'a>>(
-    raw: &'a RawValue,
-    path: Path<'_>,
-) -> Result<T, ReadError> {
+pub(in crate::format::adk) fn parse<'a, T: Member<'a>>(raw: &'a RawValue, path: Path<'_>) -> ReadResult<T> {
     serde_json::from_str(raw.get()).map_err(|_| T::explain(raw, path))
 }
 
@@ -221,13 +218,8 @@ pub(in crate::format::adk) fn parse<'a, T: Member<'a>>(
 ///
 /// # Errors
 /// When it is not valid JSON.
-pub(in crate::format::adk) fn parse_raw(text: &str) -> Result<&RawValue, ReadError> {
-    serde_json::from_str(text).map_err(|error| invalid_json(&error))
-}
-
-/// The error for text that is not JSON.
-pub(super) fn invalid_json(error: &serde_json::Error) -> ReadError {
-    ReadError::new("", format!("not valid JSON: {error}"))
+pub(in crate::format::adk) fn parse_raw(text: &str) -> ReadResult<&RawValue> {
+    serde_json::from_str(text).map_err(ReadError::invalid_json)
 }
 
 /// Converts ADK's seconds to milliseconds; `None` if the result exceeds the exact integers of a JSON number.

@@ -7,7 +7,7 @@ use crate::{
     event::{Body, MessageId, Usage},
     fold::carrier,
     format::adk::wire::{AdkEvent, UsageMetadata},
-    json::{Path, ReadError, json},
+    json::{Path, ReadResult, json},
 };
 
 impl AdkReader {
@@ -18,7 +18,7 @@ impl AdkReader {
         message: Option<&MessageId>,
         model: Option<&str>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         if let Some(raw) = event.usage {
             let counts: UsageMetadata<'_> = parse(raw, Path::Key(&Path::Root, "usageMetadata"))?;
             add_usage(&mut self.usage, &counts, model);
@@ -54,7 +54,7 @@ impl AdkReader {
         &mut self,
         event: &AdkEvent<'_>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         self.emit_custom(
             "adk.input_transcription",
             "inputTranscription",
@@ -76,7 +76,7 @@ impl AdkReader {
         key: &str,
         raw: Option<&RawValue>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         if let Some(raw) = raw {
             let value = json(raw, Path::Key(&Path::Root, key), &mut self.run.tally)?;
             emitter.push(Body::Custom { name: name.into(), value });

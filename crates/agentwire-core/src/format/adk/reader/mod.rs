@@ -25,7 +25,7 @@ mod user_message;
 
 use self::{
     agent_streams::AgentStreams,
-    decode::{Member, invalid_json, milliseconds, parse, parse_raw},
+    decode::{Member, milliseconds, parse, parse_raw},
     emitter::AdkEmitter,
     failure::{AdkFailure, RaisedError},
     message_ids::MessageIds,
@@ -44,7 +44,7 @@ use crate::{
         },
     },
     framing::{Frame, Payload},
-    json::{Json, Path, ReadError, elements, json, kind_of},
+    json::{Json, Path, ReadError, ReadResult, elements, json, kind_of},
     tally::Tally,
 };
 
@@ -95,7 +95,7 @@ impl AdkReader {
     }
 
     /// Reads a frame: an event, an error, a session, or an array of events.
-    fn read_frame(&mut self, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read_frame(&mut self, text: &str, out: &mut Vec<Event>) -> ReadResult {
         let text = text.trim();
         match text.as_bytes().first() {
             Some(b'{') => self.read_object(text, out),
@@ -108,7 +108,7 @@ impl AdkReader {
             }
             // Some servers encode the JSON twice.
             Some(b'"') => {
-                let inner: String = serde_json::from_str(text).map_err(|error| invalid_json(&error))?;
+                let inner: String = serde_json::from_str(text).map_err(ReadError::invalid_json)?;
                 self.read_object(inner.trim(), out)
             }
             Some(b'<') => Err(ReadError::new("", "expected an ADK event, found an HTML or XML page")),
@@ -124,7 +124,7 @@ impl AdkReader {
         }
     }
 
-    fn read_object(&mut self, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read_object(&mut self, text: &str, out: &mut Vec<Event>) -> ReadResult {
         match serde_json::from_str::<AdkEvent<'_>>(text) {
             Ok(event) => self.read_native(&event, text, out),
             Err(_) => {
@@ -138,12 +138,7 @@ impl AdkReader {
         }
     }
 
-    fn read_native(
-        &mut self,
-        event: &AdkEvent<'_>,
-        text: &str,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    fn read_native(&mut self, event: &AdkEvent<'_>, text: &str, out: &mut Vec<Event>) -> ReadResult {
         if let Some(seconds) = event.timestamp {
             self.now = milliseconds(seconds);
         }
@@ -205,7 +200,7 @@ impl AdkReader {
         }
     }
 
-    fn read_event(&mut self, event: &AdkEvent<'_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read_event(&mut self, event: &AdkEvent<'_>, out: &mut Vec<Event>) -> ReadResult {
         for name in &event.unknown {
             self.run.tally.note("unknown property", name.as_str());
         }
@@ -274,7 +269,7 @@ impl AdkReader {
         event: &AdkEvent<'_>,
         index: usize,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let parts = event.content.as_ref().and_then(|content| content.parts.as_ref());
         if let Some(parts) = parts.filter(|parts| parts.iter().any(is_model_output)) {
             let mut turn = self.take_turn(event, index);
@@ -341,7 +336,7 @@ impl AdkReader {
         index: usize,
         origin: EventOrigin<'_>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let actions = match event.actions {
             Some(raw) => parse::<EventActions<'_>>(raw, Path::Key(&Path::Root, "actions"))?,
             None => EventActions::default(),
@@ -397,7 +392,7 @@ impl AdkReader {
         actions: &EventActions<'_>,
         index: usize,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(MessageId, Option<Box<ModelTurn>>), ReadError> {
+    ) -> ReadResult<(MessageId, Option<Box<ModelTurn>>)> {
         self.run.unfinished_elsewhere = self.streams.unfinished(index);
         let has_output = parts.iter().any(is_model_output);
         let mut turn = has_output.then(|| self.take_turn(event, index));
@@ -446,7 +441,7 @@ impl AdkReader {
         message: Option<MessageId>,
         index: usize,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         if let Some(reason) = event.finish_reason.as_ref().map(AdkText::as_str)
             && !matches!(reason, "STOP" | "FINISH_REASON_UNSPECIFIED")
         {
@@ -466,7 +461,7 @@ impl AdkReader {
 }
 
 impl Reader for AdkReader {
-    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> ReadResult {
         self.run.tally.at_frame(frame.index + 1);
         match frame.data {
             Payload::Text(text) => self.read_frame(text, out),

@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use super::decode::parse;
 use crate::{
     format::adk::wire::{AdkEvent, AdkText, EventActions, EventCompaction, SessionBody},
-    json::{Path, ReadError},
+    json::{Path, ReadResult},
 };
 
 /// The effective events, oldest first. A summary replaces its range.
 ///
 /// # Errors
 /// When an event is malformed.
-pub(super) fn effective_events<'a>(session: &SessionBody<'a>) -> Result<Vec<AdkEvent<'a>>, ReadError> {
+pub(super) fn effective_events<'a>(session: &SessionBody<'a>) -> ReadResult<Vec<AdkEvent<'a>>> {
     let list = Path::Key(&Path::Root, "events");
     let mut events = Vec::new();
     for (index, raw) in session.events.iter().flatten().enumerate() {

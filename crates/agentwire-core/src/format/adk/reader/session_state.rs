@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 
 use crate::{
     format::adk::wire::RawEntries,
-    json::{Json, Object, Path, ReadError, json},
+    json::{Json, Object, Path, ReadResult, json},
     patch::{Patch, PatchOp},
     tally::Tally,
 };
@@ -67,7 +67,7 @@ impl SessionState {
         delta: &RawEntries<'_>,
         path: Path<'_>,
         tally: &mut Tally,
-    ) -> Result<Option<Patch>, ReadError> {
+    ) -> ReadResult<Option<Patch>> {
         let mut operations = Vec::new();
         for (key, raw) in &delta.0 {
             let key = key.as_str();

@@ -13,13 +13,13 @@ use super::{
 use crate::{
     event::{Body, Event},
     format::adk::{input::StoredSession, wire::SessionBody},
-    json::{Object, Path, ReadError, json},
+    json::{Object, Path, ReadError, ReadResult, json},
     tally::Tally,
 };
 
 impl AdkReader {
     /// Emits the messages of a stored session; the state follows at the end of the run.
-    pub(super) fn read_session(&mut self, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    pub(super) fn read_session(&mut self, text: &str, out: &mut Vec<Event>) -> ReadResult {
         let thread = self.load_session(text)?.0;
         self.emit_run_started(Some(&thread).filter(|thread| !thread.is_empty()).map(String::as_str), out);
         let messages = self.run.transcript.messages().to_vec();
@@ -28,7 +28,7 @@ impl AdkReader {
     }
 
     /// Reads a stored session without emitting events; returns its id and its state as stored.
-    fn load_session(&mut self, text: &str) -> Result<(String, Option<Object>), ReadError> {
+    fn load_session(&mut self, text: &str) -> ReadResult<(String, Option<Object>)> {
         let session: SessionBody<'_> = parse(parse_raw(text)?, Path::Root)?;
         self.has_events = true;
         // The history contains many invocations, so no subagent runs are tracked.
@@ -76,7 +76,7 @@ impl AdkReader {
         mut self,
         body: &str,
         tally: &mut Tally,
-    ) -> Result<StoredSession, ReadError> {
+    ) -> ReadResult<StoredSession> {
         let (thread, stored) = self.load_session(body.trim())?;
         if thread.is_empty() {
             return Err(ReadError::new("", "`id` is missing, expected a string"));

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     event::{Body, Content, ContentPart, File, Role},
     format::adk::wire::{AdkEvent, EventActions, PartList},
-    json::{Path, ReadError},
+    json::{Path, ReadResult},
 };
 
 impl AdkReader {
@@ -21,7 +21,7 @@ impl AdkReader {
         &mut self,
         event: &AdkEvent<'_>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let parts = event.content.as_ref().and_then(|content| content.parts.as_ref());
         if let Some(parts) = parts {
             self.read_user_content(event, parts, emitter)?;
@@ -51,7 +51,7 @@ impl AdkReader {
         event: &AdkEvent<'_>,
         parts: &PartList<'_>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let id = self.fresh_id(event);
         let content = Path::Key(&Path::Root, "content");
         let list = Path::Key(&content, "parts");

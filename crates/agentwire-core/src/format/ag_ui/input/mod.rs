@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::{reader, wire::PROTOCOL_VERSION, writer};
 use crate::{
     event::{Context, GivenResult, Message, MessageBody, ResumeEntry, ResumeStatus, RunInput, Tool},
-    json::{Fields, Json, ObjectWriter, Path, ReadError, json},
+    json::{Fields, Json, ObjectWriter, Path, ReadResult, json},
     tally::Tally,
 };
 
@@ -18,16 +18,16 @@ use crate::{
 ///
 /// # Errors
 /// When it is not JSON or a known member is malformed; names the JSON path.
-pub fn from_json(body: &str, tally: &mut Tally) -> Result<RunInput, ReadError> {
+pub fn from_json(body: &str, tally: &mut Tally) -> ReadResult<RunInput> {
     from_fields(Fields::parse(body, Path::Root)?, tally)
 }
 
 /// Reads a request that is nested in another document.
-pub(crate) fn read_input(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<RunInput, ReadError> {
+pub(crate) fn read_input(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<RunInput> {
     from_fields(Fields::of(raw, path)?, tally)
 }
 
-fn from_fields(mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<RunInput, ReadError> {
+fn from_fields(mut f: Fields<'_, '_>, tally: &mut Tally) -> ReadResult<RunInput> {
     let path = f.path();
     let mut input =
         RunInput::new(f.need_str("threadId", tally)?.as_ref(), f.need_str("runId", tally)?.as_ref());
@@ -89,7 +89,7 @@ pub(crate) fn read_resume_entry(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
-) -> Result<ResumeEntry, ReadError> {
+) -> ReadResult<ResumeEntry> {
     let mut f = Fields::of(raw, path)?;
     let interrupt = f.need_id("interruptId", tally)?;
     let status = match f.str("status", tally)?.as_deref() {

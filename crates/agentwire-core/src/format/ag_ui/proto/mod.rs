@@ -32,7 +32,7 @@ use super::{
 use crate::{
     format::{Format, Profile},
     framing::Framing,
-    json::ReadError,
+    json::{ReadError, ReadResult},
 };
 
 /// The media type of the binary binding; a response must carry it exactly.
@@ -74,7 +74,7 @@ pub static FORMAT: Format = Format {
 ///
 /// # Errors
 /// When the text is not an event that has a binary form.
-pub fn event_to_proto(event: &str) -> Result<Vec<u8>, ReadError> {
+pub fn event_to_proto(event: &str) -> ReadResult<Vec<u8>> {
     let mut out = BytesMut::new();
     match json_reader::decode_event(event, None, &mut ReadContext::default())? {
         Decoded::Event(event) => write_event(&mut out, &event),
@@ -88,7 +88,7 @@ pub fn event_to_proto(event: &str) -> Result<Vec<u8>, ReadError> {
 ///
 /// # Errors
 /// When the bytes are not an event of AG-UI 1.0.
-pub fn event_to_json(event: &[u8]) -> Result<String, ReadError> {
+pub fn event_to_json(event: &[u8]) -> ReadResult<String> {
     let mut out = BytesMut::new();
     match decode_event(event, &mut ReadContext::default())? {
         Decoded::Event(event) => json_writer::write_event(&mut out, &event),

@@ -16,7 +16,7 @@ use crate::{
         value::{lossy, struct_to_json, value_to_json},
         wire::{Malformed, Message},
     },
-    json::{ReadError, write_str},
+    json::{ReadError, ReadResult, write_str},
     tally::Tally,
 };
 
@@ -35,8 +35,10 @@ enum FieldKind {
     Json,
     /// A `Struct`.
     Object,
-    /// A list of messages.
-    List(fn(&Message<'_>, &mut JsonOut<'_>) -> Result<ListElement, ReadError>, EmptyList),
+    /// A list of messages with the members of this [`table`].
+    Objects(&'static str, EmptyList),
+    /// A list of messages that a function reads.
+    List(fn(&Message<'_>, &mut JsonOut<'_>) -> ReadResult<ListElement>, EmptyList),
     /// A list of strings; left out when empty.
     Strs,
 }
@@ -63,7 +65,7 @@ const BASE: FieldTable =
 
 /// The members of an event or message, without its base members and those mapped by functions.
 fn table(event: &str) -> FieldTable {
-    use FieldKind::{Bool, Int, Json, List, Object, OptStr, Str, Strs};
+    use FieldKind::{Bool, Int, Json, List, Object, Objects, OptStr, Str, Strs};
     match event {
         "TEXT_MESSAGE_START" => {
             &[(2, "messageId", Str), (3, "role", OptStr), (4, "name", OptStr), (5, "subagentRunId", OptStr)]
@@ -126,10 +128,10 @@ fn table(event: &str) -> FieldTable {
             (2, "threadId", Str),
             (3, "runId", Str),
             (4, "result", Json),
-            (7, "usage", List(usage, EmptyList::Absent)),
+            (7, "usage", Objects("usage", EmptyList::Absent)),
         ],
         "RUN_ERROR" => {
-            &[(2, "code", OptStr), (3, "message", Str), (4, "usage", List(usage, EmptyList::Absent))]
+            &[(2, "code", OptStr), (3, "message", Str), (4, "usage", Objects("usage", EmptyList::Absent))]
         }
         "STEP_STARTED" | "STEP_FINISHED" => &[(2, "stepName", Str), (3, "subagentRunId", OptStr)],
         "REASONING_START" | "REASONING_END" | "REASONING_MESSAGE_END" => {
@@ -199,10 +201,10 @@ fn table(event: &str) -> FieldTable {
             (3, "parentRunId", OptStr),
             (4, "state", Json),
             (5, "messages", List(message, EmptyList::Written)),
-            (6, "tools", List(tool, EmptyList::Written)),
-            (7, "context", List(context, EmptyList::Written)),
+            (6, "tools", Objects("tool", EmptyList::Written)),
+            (7, "context", Objects("context", EmptyList::Written)),
             (8, "forwardedProps", Json),
-            (9, "resume", List(resume, EmptyList::Written)),
+            (9, "resume", Objects("resume", EmptyList::Written)),
             (10, "protocolVersion", OptStr),
         ],
         "tool" => {
@@ -241,7 +243,7 @@ impl JsonOut<'_> {
     }
 
     /// Writes the members in a table.
-    fn members(&mut self, from: &Message<'_>, table: FieldTable) -> Result<(), ReadError> {
+    fn members(&mut self, from: &Message<'_>, table: FieldTable) -> ReadResult {
         for &(number, key, kind) in table {
             match kind {
                 FieldKind::Str => self.string(key, from.bytes(number).unwrap_or_default()),
@@ -281,6 +283,11 @@ impl JsonOut<'_> {
                             .map_err(|bad| bad.at(&format!("/{key}")))?;
                     }
                 }
+                FieldKind::Objects(name, empty) => {
+                    if empty == EmptyList::Written || from.repeated(number).next().is_some() {
+                        self.objects(key, from.repeated(number), name)?;
+                    }
+                }
                 FieldKind::List(read, empty) => {
                     if empty == EmptyList::Written || from.repeated(number).next().is_some() {
                         self.list(key, from.repeated(number), read)?;
@@ -304,12 +311,17 @@ impl JsonOut<'_> {
         Ok(())
     }
 
+    /// Writes a list of objects with the members of one table.
+    fn objects<'a>(&mut self, key: &str, elements: impl Iterator<Item = &'a [u8]>, name: &str) -> ReadResult {
+        self.list(key, elements, |from, out| out.members(from, table(name)).map(|()| ListElement::Read))
+    }
+
     fn list<'a>(
         &mut self,
         key: &str,
         elements: impl Iterator<Item = &'a [u8]>,
-        read: fn(&Message<'_>, &mut JsonOut<'_>) -> Result<ListElement, ReadError>,
-    ) -> Result<(), ReadError> {
+        read: impl Fn(&Message<'_>, &mut JsonOut<'_>) -> ReadResult<ListElement>,
+    ) -> ReadResult {
         self.key(key);
         self.text.put_u8(b'[');
         let mut first = true;
@@ -334,11 +346,7 @@ impl JsonOut<'_> {
     }
 
     /// Writes a nested object.
-    fn object(
-        &mut self,
-        key: &str,
-        fill: impl FnOnce(&mut JsonOut<'_>) -> Result<(), ReadError>,
-    ) -> Result<(), ReadError> {
+    fn object(&mut self, key: &str, fill: impl FnOnce(&mut JsonOut<'_>) -> ReadResult) -> ReadResult {
         self.key(key);
         self.text.put_u8(b'{');
         fill(&mut JsonOut { text: self.text, tally: self.tally, first: true })?;
@@ -351,7 +359,7 @@ fn malformed(path: &str) -> ReadError {
     ReadError::new(path, "expected a protobuf message, found other bytes")
 }
 
-fn operation(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
+fn operation(from: &Message<'_>, out: &mut JsonOut<'_>) -> ReadResult<ListElement> {
     let op = match from.varint(1).unwrap_or(0) {
         0 => "add",
         1 => "remove",
@@ -372,32 +380,7 @@ fn operation(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, R
     Ok(ListElement::Read)
 }
 
-fn usage(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
-    out.members(from, table("usage"))?;
-    Ok(ListElement::Read)
-}
-
-fn interrupt(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
-    out.members(from, table("interrupt"))?;
-    Ok(ListElement::Read)
-}
-
-fn tool(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
-    out.members(from, table("tool"))?;
-    Ok(ListElement::Read)
-}
-
-fn context(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
-    out.members(from, table("context"))?;
-    Ok(ListElement::Read)
-}
-
-fn resume(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
-    out.members(from, table("resume"))?;
-    Ok(ListElement::Read)
-}
-
-fn tool_call(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
+fn tool_call(from: &Message<'_>, out: &mut JsonOut<'_>) -> ReadResult<ListElement> {
     out.members(from, table("toolCall"))?;
     if let Some(bytes) = from.message(3) {
         let function = Message::parse(&bytes).map_err(|_| malformed("/toolCalls/function"))?;
@@ -408,7 +391,7 @@ fn tool_call(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, R
     Ok(ListElement::Read)
 }
 
-fn message(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
+fn message(from: &Message<'_>, out: &mut JsonOut<'_>) -> ReadResult<ListElement> {
     out.members(from, table("message"))?;
     let role = from.bytes(2).unwrap_or_default();
     let has_parts = from.repeated(8).next().is_some();
@@ -449,7 +432,7 @@ fn message(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, Rea
     Ok(ListElement::Read)
 }
 
-fn part(from: &Message<'_>, out: &mut JsonOut<'_>) -> Result<ListElement, ReadError> {
+fn part(from: &Message<'_>, out: &mut JsonOut<'_>) -> ReadResult<ListElement> {
     const KINDS: [&str; 5] = ["text", "image", "audio", "video", "document"];
     let (arm, bytes) = match one_arm(from, 1..=5, "a content part")? {
         Some(found) => found,
@@ -503,7 +486,7 @@ fn one_arm<'a>(
     from: &Message<'a>,
     numbers: std::ops::RangeInclusive<u32>,
     subject: &str,
-) -> Result<Option<Arm<'a>>, ReadError> {
+) -> ReadResult<Option<Arm<'a>>> {
     match from.arms(numbers)[..] {
         [] => Ok(None),
         [arm] => Ok(Some((arm, from.message(arm).unwrap_or_default()))),
@@ -512,7 +495,7 @@ fn one_arm<'a>(
 }
 
 /// Decodes one `Event` message.
-pub(crate) fn decode_event(bytes: &[u8], context: &mut ReadContext) -> Result<Decoded, ReadError> {
+pub(crate) fn decode_event(bytes: &[u8], context: &mut ReadContext) -> ReadResult<Decoded> {
     let whole = Message::parse(bytes).map_err(|_| malformed(""))?;
     let last_known = EVENTS.iter().map(|(_, arm, _)| *arm).max().unwrap_or(0);
     let Some((arm, payload)) = one_arm(&whole, 1..=last_known, "the event")? else {
@@ -568,7 +551,7 @@ pub(crate) fn decode_event(bytes: &[u8], context: &mut ReadContext) -> Result<De
                     out.string("type", outcome);
                     out.members(&message, table("pending"))?;
                     if outcome == b"interrupt" || message.repeated(6).next().is_some() {
-                        out.list("interrupts", message.repeated(6), interrupt)?;
+                        out.objects("interrupts", message.repeated(6), "interrupt")?;
                     }
                     Ok(())
                 })?;
@@ -623,7 +606,7 @@ fn decode_content(
 ///
 /// # Errors
 /// When the bytes are no such message or a member is malformed.
-pub fn input_from_proto(bytes: &[u8], tally: &mut Tally) -> Result<RunInput, ReadError> {
+pub fn input_from_proto(bytes: &[u8], tally: &mut Tally) -> ReadResult<RunInput> {
     let message = Message::parse(bytes).map_err(|_| malformed(""))?;
     let mut text = BytesMut::new();
     text.put_u8(b'{');

@@ -6,7 +6,7 @@
 use super::super::wire::{ChunkKind, EventChunk};
 use crate::{
     event::{Body, Event, Extra, MessageId, Role, SubagentId, ToolCallId},
-    json::ReadError,
+    json::{ReadError, ReadResult},
 };
 
 /// The message or call that an owner is assembling from chunks.
@@ -61,7 +61,7 @@ impl ChunkExpander {
     }
 
     /// Expands a chunk.
-    pub(crate) fn chunk(&mut self, chunk: EventChunk, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    pub(crate) fn chunk(&mut self, chunk: EventChunk, out: &mut Vec<Event>) -> ReadResult {
         let owner = self.owner_of(&chunk)?;
         let open = self.open.iter().find(|(other, _)| *other == owner).map(|(_, stream)| stream);
         let continued =
@@ -118,7 +118,7 @@ impl ChunkExpander {
         }
     }
 
-    fn owner_of(&self, chunk: &EventChunk) -> Result<ChunkOwner, ReadError> {
+    fn owner_of(&self, chunk: &EventChunk) -> ReadResult<ChunkOwner> {
         let tag = &chunk.subagent;
         if let Some(id) = &chunk.id {
             let holder = self.open.iter().find(|(_, open)| open.kind == chunk.kind && open.id == *id);
@@ -182,7 +182,7 @@ pub(crate) fn ended_streams(body: &Body) -> EndedStreams {
 }
 
 /// The stream that a first chunk opens.
-fn open_stream(chunk: &EventChunk) -> Result<ChunkStream, ReadError> {
+fn open_stream(chunk: &EventChunk) -> ReadResult<ChunkStream> {
     let kind = chunk.kind;
     let need = |member: &Option<Box<str>>, key: &str| {
         member.clone().ok_or_else(|| {
@@ -197,7 +197,7 @@ fn open_stream(chunk: &EventChunk) -> Result<ChunkStream, ReadError> {
 }
 
 /// A continuation may repeat the members of the first chunk, but not contradict them.
-fn check_consistent(open: &ChunkStream, chunk: &EventChunk) -> Result<(), ReadError> {
+fn check_consistent(open: &ChunkStream, chunk: &EventChunk) -> ReadResult {
     let contradicts =
         |given: &Option<Box<str>>, opened: &Option<Box<str>>| given.is_some() && given != opened;
     let (name, parent) = ("toolCallName", "parentMessageId");

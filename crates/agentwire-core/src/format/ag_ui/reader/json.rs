@@ -22,7 +22,7 @@ use crate::{
         Body, EncryptedEntity, Event, Extra, Interner, Interrupt, MessageId, Outcome, Role, RunError,
         RunFinished, RunStarted, SubagentOutcome, SubagentStarted, ToolCallId, ToolResult, Usage,
     },
-    json::{Fields, Json, Object, Path, ReadError},
+    json::{Fields, Json, Object, Path, ReadError, ReadResult},
     tally::Tally,
 };
 
@@ -100,7 +100,7 @@ pub(crate) fn decode_event(
     text: &str,
     sse_event: Option<&str>,
     context: &mut ReadContext,
-) -> Result<Decoded, ReadError> {
+) -> ReadResult<Decoded> {
     if let Some(event) = decode_fast(text, context) {
         return Ok(Decoded::Event(event));
     }
@@ -140,7 +140,7 @@ fn decode_full(
     sse_event: Option<&str>,
     context: &mut ReadContext,
     wrapping: usize,
-) -> Result<Decoded, ReadError> {
+) -> ReadResult<Decoded> {
     let mut fields = Fields::parse(text, Path::Root)?;
     let event_type: Cow<'_, str> = match fields.take("type") {
         Some(raw) => match crate::json::text(raw, Path::Key(&Path::Root, "type"), &mut context.tally)? {
@@ -429,7 +429,7 @@ struct BaseMembers {
 }
 
 impl BaseMembers {
-    fn read(fields: &mut Fields<'_, '_>, attributable: bool, tally: &mut Tally) -> Result<Self, ReadError> {
+    fn read(fields: &mut Fields<'_, '_>, attributable: bool, tally: &mut Tally) -> ReadResult<Self> {
         let raw = match fields.take_unless_null("rawEvent") {
             Some(raw) => Some(crate::json::json(raw, Path::Key(&Path::Root, "rawEvent"), tally)?),
             None => None,
@@ -465,7 +465,7 @@ impl BaseMembers {
         self.metadata = (!metadata.is_empty()).then_some(metadata);
     }
 
-    fn need_subagent(&self, fields: &Fields<'_, '_>) -> Result<(), ReadError> {
+    fn need_subagent(&self, fields: &Fields<'_, '_>) -> ReadResult {
         match self.subagent {
             Some(_) => Ok(()),
             None => Err(fields.missing("subagentRunId", "a string")),
@@ -510,7 +510,7 @@ impl From<EventChunk> for Decoded {
     }
 }
 
-fn text_role(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Role>, ReadError> {
+fn text_role(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Option<Role>> {
     let Some(name) = f.str("role", tally)? else {
         return Ok(None);
     };
@@ -524,7 +524,7 @@ fn text_role(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Role>, 
 }
 
 /// `parentMessageId`, which 0.x servers sent as `null`.
-pub(crate) fn parent_message(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<String>, ReadError> {
+pub(crate) fn parent_message(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Option<String>> {
     match f.take_unless_null("parentMessageId") {
         Some(raw) => {
             let path = Path::Key(&Path::Root, "parentMessageId");
@@ -535,14 +535,14 @@ pub(crate) fn parent_message(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Resul
 }
 
 /// `result`, which 0.x servers sent as `null`.
-fn result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Json>, ReadError> {
+fn result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Option<Json>> {
     match f.take_unless_null("result") {
         Some(raw) => crate::json::json(raw, Path::Key(&Path::Root, "result"), tally).map(Some),
         None => Ok(None),
     }
 }
 
-fn run_finished(f: &mut Fields<'_, '_>, context: &mut ReadContext) -> Result<Body, ReadError> {
+fn run_finished(f: &mut Fields<'_, '_>, context: &mut ReadContext) -> ReadResult<Body> {
     let strict = context.tally.is_strict();
     let tally = &mut context.tally;
     let thread = f.need_id("threadId", tally)?;
@@ -573,11 +573,7 @@ fn run_finished(f: &mut Fields<'_, '_>, context: &mut ReadContext) -> Result<Bod
 }
 
 /// Reads the outcome of a run; `None` if its type is unknown.
-pub(crate) fn read_outcome(
-    raw: &RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<Option<Outcome>, ReadError> {
+pub(crate) fn read_outcome(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Option<Outcome>> {
     let mut f = Fields::of(raw, path)?;
     let outcome = match union_tag(&mut f, "type", tally).as_deref() {
         Some("success") => {
@@ -614,7 +610,7 @@ pub(crate) fn read_outcome(
     Ok(Some(outcome))
 }
 
-fn interrupt(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Interrupt, ReadError> {
+fn interrupt(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Interrupt> {
     let mut f = Fields::of(raw, path)?;
     let interrupt = Interrupt {
         id: f.need_id("id", tally)?,
@@ -630,7 +626,7 @@ fn interrupt(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Interr
     Ok(interrupt)
 }
 
-fn subagent_outcome(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<SubagentOutcome>, ReadError> {
+fn subagent_outcome(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Option<SubagentOutcome>> {
     let Some(raw) = f.take("outcome") else {
         return Ok(None);
     };
@@ -662,7 +658,7 @@ pub(crate) fn union_tag<'a>(f: &mut Fields<'a, '_>, key: &str, tally: &mut Tally
 }
 
 /// Reads the optional list `usage`.
-pub(crate) fn read_usage(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Usage>, ReadError> {
+pub(crate) fn read_usage(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Vec<Usage>> {
     let mut usage = Vec::new();
     f.array("usage", |raw, path| {
         let mut f = Fields::of(raw, path)?;

@@ -5,13 +5,13 @@ use serde_json::value::RawValue;
 use super::json::union_tag;
 use crate::{
     event::{Content, ContentPart, MediaKind, Message, MessageBody, PartSource, Role, ToolCall},
-    json::{Fields, Json, Object, Path, ReadError, json, kind_of, text},
+    json::{Fields, Json, Object, Path, ReadResult, json, kind_of, text},
     patch::{Op, Patch, PatchOp, is_pointer},
     tally::Tally,
 };
 
 /// The required list `messages`.
-pub(crate) fn read_list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec<Message>, ReadError> {
+pub(crate) fn read_list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Vec<Message>> {
     let mut messages = Vec::new();
     let is_present = f.array("messages", |raw, path| {
         messages.extend(read_message(raw, path, tally)?);
@@ -21,11 +21,7 @@ pub(crate) fn read_list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Vec
 }
 
 /// One message; `None` if its role is unknown.
-pub(crate) fn read_message(
-    raw: &RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<Option<Message>, ReadError> {
+pub(crate) fn read_message(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Option<Message>> {
     let mut f = Fields::of(raw, path)?;
     let tag = union_tag(&mut f, "role", tally);
     let Some(role) = tag.as_deref().and_then(Role::parse) else {
@@ -69,11 +65,7 @@ pub(crate) fn read_message(
     Ok(Some(Message { id, body, name, subagent, metadata, encrypted }))
 }
 
-pub(crate) fn read_tool_call(
-    raw: &RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<ToolCall, ReadError> {
+pub(crate) fn read_tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<ToolCall> {
     let mut f = Fields::of(raw, path)?;
     match &*f.need_str("type", tally)? {
         "function" => {}
@@ -97,11 +89,7 @@ pub(crate) fn read_tool_call(
 }
 
 /// A required body: text or parts.
-pub(crate) fn read_content(
-    f: &mut Fields<'_, '_>,
-    key: &str,
-    tally: &mut Tally,
-) -> Result<Content, ReadError> {
+pub(crate) fn read_content(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> ReadResult<Content> {
     let raw = f.take(key).ok_or_else(|| f.missing(key, "a string or a list of parts"))?;
     let parent = f.path();
     let path = Path::Key(&parent, key);
@@ -112,11 +100,7 @@ pub(crate) fn read_content(
     }
 }
 
-pub(crate) fn read_parts(
-    raw: &RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<Vec<ContentPart>, ReadError> {
+pub(crate) fn read_parts(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Vec<ContentPart>> {
     let mut parts: Vec<Part> = Vec::new();
     for (index, raw) in crate::json::elements(raw, path)?.into_iter().enumerate() {
         parts.extend(read_part(raw, Path::Index(&path, index), tally)?);
@@ -150,7 +134,7 @@ fn duplicates(modern: &ContentPart, converted: &ContentPart, filename: Option<&J
 type Part = (ContentPart, Option<Option<Json>>);
 
 /// One part; `None` if its type or source is unknown.
-fn read_part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<Part>, ReadError> {
+fn read_part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Option<Part>> {
     let mut f = Fields::of(raw, path)?;
     let tag = union_tag(&mut f, "type", tally);
     let part = match tag.as_deref() {
@@ -191,7 +175,7 @@ fn read_part(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option
 
 /// The only media part of 0.x. Servers send `null` for absent members, and the official client tests members for
 /// truthiness only.
-fn read_binary(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<Part>, ReadError> {
+fn read_binary(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Option<Part>> {
     if !f.peek("mimeType").is_some_and(|raw| raw.get().starts_with('"')) {
         tally.note("unknown content part", "binary without a MIME type");
         return Ok(None);
@@ -223,7 +207,7 @@ fn is_truthy(f: &Fields<'_, '_>, key: &str) -> bool {
     })
 }
 
-fn read_source(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<PartSource>, ReadError> {
+fn read_source(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Option<PartSource>> {
     let mut f = Fields::of(raw, path)?;
     let tag = union_tag(&mut f, "type", tally);
     let source = match tag.as_deref() {
@@ -249,7 +233,7 @@ fn read_source(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Opti
 }
 
 /// A required JSON Patch.
-pub(crate) fn read_patch(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> Result<Patch, ReadError> {
+pub(crate) fn read_patch(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> ReadResult<Patch> {
     let mut operations = Vec::new();
     let is_present = f.array(key, |raw, path| {
         operations.extend(read_operation(raw, path, tally)?);
@@ -258,14 +242,14 @@ pub(crate) fn read_patch(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -
     if is_present { Ok(Patch(operations)) } else { Err(f.missing(key, "a list of JSON Patch operations")) }
 }
 
-fn read_operation(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Option<PatchOp>, ReadError> {
+fn read_operation(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Option<PatchOp>> {
     let mut f = Fields::of(raw, path)?;
     let tag = union_tag(&mut f, "op", tally);
     let Some(op) = tag.as_deref().and_then(Op::parse) else {
         tally.note("unknown patch operation", tag.as_deref().unwrap_or("(no op)"));
         return Ok(None);
     };
-    let pointer = |f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally| -> Result<Box<str>, ReadError> {
+    let pointer = |f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally| -> ReadResult<Box<str>> {
         let text = f.need_boxed(key, tally)?;
         if is_pointer(&text) {
             Ok(text)
@@ -289,7 +273,7 @@ fn read_operation(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<O
 ///
 /// # Errors
 /// When it is not an array of messages; names the JSON path.
-pub fn messages_from_json(text: &str, tally: &mut Tally) -> Result<Vec<Message>, ReadError> {
+pub fn messages_from_json(text: &str, tally: &mut Tally) -> ReadResult<Vec<Message>> {
     let mut messages = Vec::new();
     for (index, raw) in array(text, "a list of messages")?.into_iter().enumerate() {
         messages.extend(read_message(raw, Path::Index(&Path::Root, index), tally)?);
@@ -302,7 +286,7 @@ pub fn messages_from_json(text: &str, tally: &mut Tally) -> Result<Vec<Message>,
 ///
 /// # Errors
 /// When it is not an array of operations; names the JSON path.
-pub fn patch_from_json(text: &str) -> Result<Patch, ReadError> {
+pub fn patch_from_json(text: &str) -> ReadResult<Patch> {
     let mut operations = Vec::new();
     for (index, raw) in array(text, "a list of JSON Patch operations")?.into_iter().enumerate() {
         let path = Path::Index(&Path::Root, index);
@@ -315,7 +299,7 @@ pub fn patch_from_json(text: &str) -> Result<Patch, ReadError> {
     Ok(Patch(operations))
 }
 
-fn array<'a>(text: &'a str, wanted: &str) -> Result<Vec<&'a RawValue>, ReadError> {
+fn array<'a>(text: &'a str, wanted: &str) -> ReadResult<Vec<&'a RawValue>> {
     serde_json::from_str(text).map_err(|error| {
         Path::Root.error(match error.classify() {
             serde_json::error::Category::Data => format!("expected {wanted}, found {}", kind_of(text)),

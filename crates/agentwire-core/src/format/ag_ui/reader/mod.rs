@@ -17,7 +17,7 @@ use crate::{
     event::{Body, Event, MessageId, RunId, StreamEnd},
     format::{Reader, Setup},
     framing::{Frame, Payload},
-    json::ReadError,
+    json::ReadResult,
     tally::Tally,
 };
 
@@ -47,7 +47,7 @@ impl AgUiReader {
         }
     }
 
-    fn emit(&mut self, decoded: Decoded, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn emit(&mut self, decoded: Decoded, out: &mut Vec<Event>) -> ReadResult {
         match decoded {
             Decoded::Event(event) => {
                 if let Body::RunStarted(started) = &event.body {
@@ -116,7 +116,7 @@ fn note_version(version: &str, tally: &mut Tally) {
 }
 
 impl Reader for AgUiReader {
-    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> ReadResult {
         self.context.tally.at_frame(frame.index + 1);
         let decoded = match frame.data {
             Payload::Text(text) => json::decode_event(text, frame.event, &mut self.context)?,

@@ -5,16 +5,12 @@ use serde_json::value::RawValue;
 use super::json::{Decoded, parent_message};
 use crate::{
     event::{Body, Event, Interrupt, MessageId, ToolCallId, ToolResult},
-    json::{Fields, Object, Path, ReadError},
+    json::{Fields, Object, Path, ReadResult},
     tally::Tally,
 };
 
 /// The interrupt of the draft: one object beside `outcome`, all of its members optional.
-pub(crate) fn draft_interrupt(
-    f: &mut Fields<'_, '_>,
-    run: &str,
-    tally: &mut Tally,
-) -> Result<Interrupt, ReadError> {
+pub(crate) fn draft_interrupt(f: &mut Fields<'_, '_>, run: &str, tally: &mut Tally) -> ReadResult<Interrupt> {
     let mut interrupt = Interrupt::new(format!("{run}:interrupt"), "interrupt");
     let path = Path::Key(&Path::Root, "interrupt");
     if let Some(raw) = f.take_unless_null("interrupt") {
@@ -34,7 +30,7 @@ pub(crate) fn draft_interrupt(
 }
 
 /// The short TOOL_CALL of old documents: a complete call in one event.
-pub(crate) fn tool_call(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Decoded, ReadError> {
+pub(crate) fn tool_call(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Decoded> {
     tally.note("old shape", "TOOL_CALL for TOOL_CALL_START, _ARGS and _END");
     let call: ToolCallId = match f.id("toolCallId", tally)? {
         Some(id) => id,
@@ -59,7 +55,7 @@ pub(crate) fn tool_call(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Dec
 }
 
 /// The short TOOL_RESULT of old documents.
-pub(crate) fn tool_result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Body, ReadError> {
+pub(crate) fn tool_result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Body> {
     tally.note("old shape", "TOOL_RESULT for TOOL_CALL_RESULT");
     let call: ToolCallId = match f.id("toolCallId", tally)? {
         Some(id) => id,
@@ -82,7 +78,7 @@ pub(crate) fn tool_result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<B
 }
 
 /// The content of a string, or the JSON text of any other value.
-fn text_or_json(raw: &RawValue, tally: &mut Tally) -> Result<Box<str>, ReadError> {
+fn text_or_json(raw: &RawValue, tally: &mut Tally) -> ReadResult<Box<str>> {
     if raw.get().starts_with('"') {
         Ok(crate::json::text(raw, Path::Root, tally)?.into())
     } else {

@@ -22,7 +22,7 @@ use crate::{
         wire::{self, AI_SDK, native},
         writer::encode,
     },
-    json::{Fields, Json, Object, Path, ReadError, elements, json, text},
+    json::{Fields, Json, Object, Path, ReadError, ReadResult, elements, json, text},
     tally::Tally,
 };
 
@@ -96,12 +96,7 @@ impl Conversation {
     }
 
     /// Adds one message of the SDK.
-    pub(super) fn push_message(
-        &mut self,
-        raw: &RawValue,
-        path: Path<'_>,
-        tally: &mut Tally,
-    ) -> Result<(), ReadError> {
+    pub(super) fn push_message(&mut self, raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult {
         let mut f = Fields::of(raw, path)?;
         let role = f.need_str("role", tally)?;
         // Version 4 sends no ids unless it is configured to.
@@ -146,11 +141,11 @@ impl Conversation {
         mut metadata: Option<Object>,
         mut f: Fields<'_, '_>,
         tally: &mut Tally,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let path = f.path();
         let mut parts = Vec::new();
         let mut kept_parts = Vec::new();
-        let mut read = |raw: &RawValue, path: Path<'_>, tally: &mut Tally| -> Result<(), ReadError> {
+        let mut read = |raw: &RawValue, path: Path<'_>, tally: &mut Tally| -> ReadResult {
             match super::message_parts::user_part(raw, path, tally)? {
                 Ok(part) => parts.push(part),
                 Err(other) => kept_parts.push(other),
@@ -201,7 +196,7 @@ impl Conversation {
         metadata: Option<Object>,
         mut f: Fields<'_, '_>,
         tally: &mut Tally,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let path = f.path();
         let mut turn = AssistantTurn::new(id);
         let has_parts =
@@ -280,7 +275,7 @@ impl Conversation {
     }
 
     /// Adds a model message of tool results, which some applications send.
-    fn push_model_results(&mut self, mut f: Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
+    fn push_model_results(&mut self, mut f: Fields<'_, '_>, tally: &mut Tally) -> ReadResult {
         let (calls, approvals) = (&self.calls, &self.approvals);
         let (mut results, mut resume) = (Vec::new(), Vec::new());
         let has_content = f.array("content", |raw, path| {
@@ -321,7 +316,7 @@ fn approval_response(
     approvals: &HashMap<Box<str>, ToolCallId>,
     part: &mut Fields<'_, '_>,
     tally: &mut Tally,
-) -> Result<ResumeEntry, ReadError> {
+) -> ReadResult<ResumeEntry> {
     let path = part.path();
     let id = part.need_boxed("approvalId", tally)?;
     let Some(call) = approvals.get(&id) else {
@@ -342,7 +337,7 @@ pub(super) fn model_result(
     call: ToolCallId,
     part: &mut Fields<'_, '_>,
     tally: &mut Tally,
-) -> Result<Message, ReadError> {
+) -> ReadResult<Message> {
     if let Some(output) = part.json("output", tally)? {
         return Ok(typed_result(call, output));
     }
@@ -352,7 +347,7 @@ pub(super) fn model_result(
 }
 
 /// Members of a message that are neither read nor redundant.
-fn unknown_members(f: &mut Fields<'_, '_>) -> Result<Option<Object>, ReadError> {
+fn unknown_members(f: &mut Fields<'_, '_>) -> ReadResult<Option<Object>> {
     for key in ["createdAt", "revisionId", "reasoning"] {
         f.take(key);
     }

@@ -20,7 +20,7 @@ use crate::{
         wire::{STATE_ID, data_part, native},
         writer::{encode, part_metadata},
     },
-    json::{Fields, Json, Object, Path, ReadError, json},
+    json::{Fields, Json, Object, Path, ReadResult, json},
     tally::Tally,
 };
 
@@ -33,7 +33,7 @@ pub(super) fn user_part(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
-) -> Result<Result<ContentPart, Json>, ReadError> {
+) -> ReadResult<Result<ContentPart, Json>> {
     let mut f = Fields::of(raw, path)?;
     let kind = f.need_str("type", tally)?;
     Ok(Ok(match &*kind {
@@ -56,7 +56,7 @@ pub(super) fn user_part(
 
 /// Reads a file part: `{mediaType, url}` since version 5, `{mimeType, data}` in 4, `{image}` in model
 /// messages.
-fn media(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<ContentPart, ReadError> {
+fn media(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<ContentPart> {
     let media_type = match f.str("mediaType", tally)? {
         Some(given) => Some(given),
         None => f.str("mimeType", tally)?,
@@ -89,11 +89,7 @@ fn media(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<ContentPart, ReadE
 }
 
 /// Reads an attachment of version 4.
-pub(super) fn attachment(
-    raw: &RawValue,
-    path: Path<'_>,
-    tally: &mut Tally,
-) -> Result<ContentPart, ReadError> {
+pub(super) fn attachment(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<ContentPart> {
     let mut f = Fields::of(raw, path)?;
     let url = f.need_str("url", tally)?;
     let media_type = f.str("contentType", tally)?;
@@ -110,7 +106,7 @@ pub(super) fn assistant_part(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
-) -> Result<(), ReadError> {
+) -> ReadResult {
     let mut f = Fields::of(raw, path)?;
     let kind = f.need_str("type", tally)?;
     match &*kind {
@@ -182,11 +178,7 @@ pub(super) fn assistant_part(
     Ok(())
 }
 
-fn read_reasoning(
-    turn: &mut AssistantTurn,
-    f: &mut Fields<'_, '_>,
-    tally: &mut Tally,
-) -> Result<(), ReadError> {
+fn read_reasoning(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult {
     turn.reasoning_count += 1;
     let received = ReceivedMetadata::parse(f.object("providerMetadata", tally)?.as_ref(), "messageId");
     let mut encrypted = received.encrypted;
@@ -227,7 +219,7 @@ fn read_tool(
     name: Box<str>,
     is_static: bool,
     tally: &mut Tally,
-) -> Result<(), ReadError> {
+) -> ReadResult {
     let path = f.path();
     let id: ToolCallId = f.need_id("toolCallId", tally)?;
     let state = f.need_str("state", tally)?;
@@ -353,7 +345,7 @@ struct ToolApproval {
 }
 
 impl ToolApproval {
-    fn read(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Self, ReadError> {
+    fn read(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Self> {
         let mut f = Fields::of(raw, path)?;
         Ok(Self {
             id: f.need_str("id", tally)?.into_owned(),
@@ -370,7 +362,7 @@ pub(super) fn tool_invocation(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
-) -> Result<(), ReadError> {
+) -> ReadResult {
     let mut f = Fields::of(raw, path)?;
     let id: ToolCallId = f.need_id("toolCallId", tally)?;
     let name = f.need_boxed("toolName", tally)?;
@@ -401,7 +393,7 @@ pub(super) fn tool_invocation(
     Ok(())
 }
 
-fn read_source(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
+fn read_source(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult {
     turn.file_count += 1;
     let id = match f.str("sourceId", tally)? {
         Some(id) => Some(id),
@@ -426,7 +418,7 @@ fn read_source(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tal
 }
 
 /// Reads a file that the assistant produced.
-fn read_file(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<(), ReadError> {
+fn read_file(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult {
     turn.file_count += 1;
     let metadata = f.object("providerMetadata", tally)?;
     let canonical = ReceivedMetadata::parse(metadata.as_ref(), "messageId").metadata;

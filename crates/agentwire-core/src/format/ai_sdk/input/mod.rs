@@ -24,7 +24,7 @@ use crate::{
         ToolCallId,
     },
     framing::DEFAULT_MAX_FRAME,
-    json::{Fields, Json, ObjectWriter, Path, ReadError},
+    json::{Fields, Json, ObjectWriter, Path, ReadError, ReadResult},
     tally::Tally,
 };
 
@@ -71,7 +71,7 @@ pub fn from_json(
     thread: impl Into<ThreadId>,
     run: impl Into<RunId>,
     tally: &mut Tally,
-) -> Result<ChatRequest, ReadError> {
+) -> ReadResult<ChatRequest> {
     if body.len() > MAX_BODY {
         let problem = format!("the body has {} bytes, expected at most {MAX_BODY}", body.len());
         return Err(ReadError::new("", problem));
@@ -111,7 +111,7 @@ pub fn from_json(
     })
 }
 
-fn trigger(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Trigger, ReadError> {
+fn trigger(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Trigger> {
     let Some(raw) = f.take_unless_null("trigger") else {
         return Ok(Trigger::Unspecified);
     };
@@ -132,7 +132,7 @@ fn read_messages(
     run: &RunId,
     conversation: &mut Conversation,
     tally: &mut Tally,
-) -> Result<(), ReadError> {
+) -> ReadResult {
     let mut count = 0;
     let has_messages = f.array("messages", |raw, path| {
         count += 1;

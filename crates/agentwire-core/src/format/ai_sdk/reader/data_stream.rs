@@ -13,7 +13,7 @@ use super::{
 use crate::{
     event::{Body, Citation, EncryptedEntity, Event, File, MediaKind, PartSource, ToolCallId},
     format::ai_sdk::wire,
-    json::{Fields, Json, Object, Path, ReadError, elements, json, text},
+    json::{Fields, Json, Object, Path, ReadError, ReadResult, elements, json, text},
 };
 
 /// Id of the only text part and of the only reasoning part of a step.
@@ -25,7 +25,7 @@ pub(super) fn read(
     code: Option<&str>,
     value: &str,
     out: &mut Vec<Event>,
-) -> Result<(), ReadError> {
+) -> ReadResult {
     let Some(code) = code else {
         return Err(ReadError::new("", "expected `code:json`, found a line without a colon"));
     };
@@ -83,12 +83,7 @@ pub(super) fn read(
     Ok(())
 }
 
-fn read_object(
-    b: &mut EventBuilder,
-    code: &str,
-    mut f: Fields<'_, '_>,
-    out: &mut Vec<Event>,
-) -> Result<(), ReadError> {
+fn read_object(b: &mut EventBuilder, code: &str, mut f: Fields<'_, '_>, out: &mut Vec<Event>) -> ReadResult {
     let has = |f: &Fields<'_, '_>, key: &str| f.peek(key).is_some();
     match code {
         "b" if has(&f, "node_id") && !has(&f, "toolCallId") => {
@@ -209,13 +204,13 @@ fn step_message_id(step: &RawValue) -> Option<String> {
     Json::from_raw(step).ok()?.0.into_object()?.get_str("messageId")
 }
 
-fn call_id(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> Result<ToolCallId, ReadError> {
+fn call_id(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> ReadResult<ToolCallId> {
     let id = f.need_str("toolCallId", &mut b.tally)?;
     Ok(b.ids.get(&id))
 }
 
 /// Reads finish reason and usage.
-fn read_finish(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> Result<(), ReadError> {
+fn read_finish(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> ReadResult {
     let reason = f.need_str("finishReason", &mut b.tally)?;
     b.set_finish_reason(&reason);
     if let Some(usage) = f.json("usage", &mut b.tally)?
@@ -227,7 +222,7 @@ fn read_finish(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> Result<(), ReadE
 }
 
 /// Reads the data array, whose items are those of an application or of agentwire; in the dialect it is one object.
-fn read_data(b: &mut EventBuilder, raw: &RawValue, out: &mut Vec<Event>) -> Result<(), ReadError> {
+fn read_data(b: &mut EventBuilder, raw: &RawValue, out: &mut Vec<Event>) -> ReadResult {
     let path = Path::Root;
     let items = if raw.get().starts_with('{') { vec![raw] } else { elements(raw, path)? };
     for (index, item) in items.into_iter().enumerate() {
@@ -283,7 +278,7 @@ fn read_annotation(b: &mut EventBuilder, item: Json, out: &mut Vec<Event>) {
     }
 }
 
-fn read_source(b: &mut EventBuilder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+fn read_source(b: &mut EventBuilder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> ReadResult {
     let generated_id = b.next_file_id("source");
     let id = f.str("id", &mut b.tally)?.map_or(generated_id, |id| id.into_owned());
     f.str("sourceType", &mut b.tally)?;

@@ -16,7 +16,7 @@ use crate::{
     event::{Event, StreamEnd},
     format::{Reader, Setup},
     framing::{Frame, Payload},
-    json::ReadError,
+    json::{ReadError, ReadResult},
     tally::Tally,
 };
 
@@ -40,7 +40,7 @@ impl AiSdkReader {
 }
 
 impl Reader for AiSdkReader {
-    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> ReadResult {
         self.builder.tally.at_frame(frame.index + 1);
         let Payload::Text(text) = frame.data else {
             return Err(ReadError::new("", "expected text, found a binary frame"));

@@ -11,11 +11,11 @@ use crate::{
         wire::{self, TextDeltaChunk, native},
         writer::encode,
     },
-    json::{Fields, Json, Object, Path, ReadError},
+    json::{Fields, Json, Object, Path, ReadResult},
 };
 
 /// Reads one chunk.
-pub(super) fn read(builder: &mut EventBuilder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+pub(super) fn read(builder: &mut EventBuilder, text: &str, out: &mut Vec<Event>) -> ReadResult {
     if text.starts_with(r#"{"type":"text-delta""#)
         && let Ok(TextDeltaChunk { kind, id, delta }) = serde_json::from_str::<TextDeltaChunk<'_>>(text)
         && kind == "text-delta"
@@ -32,7 +32,7 @@ pub(super) fn read(builder: &mut EventBuilder, text: &str, out: &mut Vec<Event>)
     read_chunk(builder, text, out)
 }
 
-fn read_chunk(b: &mut EventBuilder, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+fn read_chunk(b: &mut EventBuilder, text: &str, out: &mut Vec<Event>) -> ReadResult {
     let mut f = Fields::parse(text, Path::Root)?;
     let kind = f.need_str("type", &mut b.tally)?;
     if kind == "start" {
@@ -198,7 +198,7 @@ fn read_chunk(b: &mut EventBuilder, text: &str, out: &mut Vec<Event>) -> Result<
     Ok(())
 }
 
-fn read_start(b: &mut EventBuilder, mut f: Fields<'_, '_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+fn read_start(b: &mut EventBuilder, mut f: Fields<'_, '_>, out: &mut Vec<Event>) -> ReadResult {
     let id = f.str("messageId", &mut b.tally)?;
     let metadata = f.json("messageMetadata", &mut b.tally)?;
     let members = metadata::agentwire_member(metadata.clone().and_then(Json::into_object).as_ref());
@@ -213,17 +213,13 @@ fn read_start(b: &mut EventBuilder, mut f: Fields<'_, '_>, out: &mut Vec<Event>)
     Ok(())
 }
 
-fn call_id(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> Result<ToolCallId, ReadError> {
+fn call_id(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> ReadResult<ToolCallId> {
     let id = f.need_str("toolCallId", &mut b.tally)?;
     Ok(b.ids.get(&id))
 }
 
 /// Reads `providerMetadata`.
-fn part_metadata(
-    b: &mut EventBuilder,
-    f: &mut Fields<'_, '_>,
-    id_key: &str,
-) -> Result<ReceivedMetadata, ReadError> {
+fn part_metadata(b: &mut EventBuilder, f: &mut Fields<'_, '_>, id_key: &str) -> ReadResult<ReceivedMetadata> {
     let metadata = f.object("providerMetadata", &mut b.tally)?;
     Ok(ReceivedMetadata::parse(metadata.as_ref(), id_key))
 }
@@ -233,7 +229,7 @@ fn tool_metadata(
     b: &mut EventBuilder,
     f: &mut Fields<'_, '_>,
     id_key: &str,
-) -> Result<(ReceivedMetadata, bool), ReadError> {
+) -> ReadResult<(ReceivedMetadata, bool)> {
     let mut received = part_metadata(b, f, id_key)?;
     // In a result these members repeat those of its call.
     let is_call = id_key == "parentMessageId";
@@ -256,11 +252,7 @@ fn tool_metadata(
     Ok((received, is_provider_executed))
 }
 
-fn read_tool_input(
-    b: &mut EventBuilder,
-    f: &mut Fields<'_, '_>,
-    out: &mut Vec<Event>,
-) -> Result<(), ReadError> {
+fn read_tool_input(b: &mut EventBuilder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> ReadResult {
     let call = call_id(b, f)?;
     let name = f.need_str("toolName", &mut b.tally)?;
     let input = f.json("input", &mut b.tally)?.unwrap_or_else(Json::null);
@@ -284,7 +276,7 @@ fn read_tool_input(
     Ok(())
 }
 
-fn read_approval_request(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> Result<(), ReadError> {
+fn read_approval_request(b: &mut EventBuilder, f: &mut Fields<'_, '_>) -> ReadResult {
     let id = f.need_str("approvalId", &mut b.tally)?;
     let call = call_id(b, f)?;
     let mut interrupt = Interrupt::new(id.as_ref(), "tool_call");
@@ -309,7 +301,7 @@ fn read_source(
     f: &mut Fields<'_, '_>,
     is_url: bool,
     out: &mut Vec<Event>,
-) -> Result<(), ReadError> {
+) -> ReadResult {
     let id = f.need_str("sourceId", &mut b.tally)?;
     let metadata = f.object("providerMetadata", &mut b.tally)?;
     let members = metadata::agentwire_member(metadata.as_ref());
@@ -338,7 +330,7 @@ fn read_file(
     f: &mut Fields<'_, '_>,
     is_reasoning: bool,
     out: &mut Vec<Event>,
-) -> Result<(), ReadError> {
+) -> ReadResult {
     let url = f.need_str("url", &mut b.tally)?;
     let media_type = f.need_str("mediaType", &mut b.tally)?;
     let provider_metadata = f.object("providerMetadata", &mut b.tally)?;
@@ -362,11 +354,7 @@ fn read_file(
 }
 
 /// Reads a message that a person sent while the agent was running.
-fn read_steering_message(
-    b: &mut EventBuilder,
-    f: &mut Fields<'_, '_>,
-    out: &mut Vec<Event>,
-) -> Result<(), ReadError> {
+fn read_steering_message(b: &mut EventBuilder, f: &mut Fields<'_, '_>, out: &mut Vec<Event>) -> ReadResult {
     let id = f.need_str("id", &mut b.tally)?;
     let message: crate::event::MessageId = b.ids.get(&id);
     let tally = &mut b.tally;

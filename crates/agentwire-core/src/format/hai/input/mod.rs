@@ -18,7 +18,7 @@ use super::{
 use crate::{
     event::{Context, GivenResult, InterruptId, Message, MessageBody, RunId, RunInput, ThreadId, Tool},
     format::ag_ui::shapes,
-    json::{Fields, Json, ObjectWriter, Path, ReadError, elements},
+    json::{Fields, Json, ObjectWriter, Path, ReadResult, elements},
     tally::Tally,
 };
 
@@ -33,12 +33,7 @@ use crate::{
 ///
 /// # Errors
 /// When it is not JSON or a known member is malformed; names the JSON path.
-pub fn from_json(
-    body: &str,
-    thread: &ThreadId,
-    run: &RunId,
-    tally: &mut Tally,
-) -> Result<RunInput, ReadError> {
+pub fn from_json(body: &str, thread: &ThreadId, run: &RunId, tally: &mut Tally) -> ReadResult<RunInput> {
     let mut f = Fields::parse(body, Path::Root)?;
     let thread = filled_id(&mut f, "threadId", tally)?.map_or_else(|| thread.clone(), ThreadId::from);
     let run = filled_id(&mut f, "runId", tally)?.map_or_else(|| run.clone(), RunId::from);
@@ -76,7 +71,7 @@ pub fn from_json(
     Ok(input)
 }
 
-fn read_tool(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Tool, ReadError> {
+fn read_tool(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Tool> {
     let mut f = Fields::of(raw, path)?;
     let tool = Tool {
         name: need_string(&mut f, "name", tally)?.into(),
@@ -89,7 +84,7 @@ fn read_tool(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Tool, 
 }
 
 /// Reads a context entry: AG-UI's `{description, value}`, or a message as in the reference server.
-fn read_context(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Context, ReadError> {
+fn read_context(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Context> {
     let mut f = Fields::of(raw, path)?;
     let value = |f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally| {
         let raw = f.take_unless_null(key);

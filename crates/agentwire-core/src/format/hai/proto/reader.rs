@@ -8,12 +8,12 @@ use crate::{
         value::{lossy, struct_to_json, value_to_json},
         wire::Message,
     },
-    json::{ReadError, members, write_str},
+    json::{ReadError, ReadResult, members, write_str},
     tally::Tally,
 };
 
 /// The JSON text of one event.
-pub(crate) fn to_json(bytes: &[u8], tally: &mut Tally) -> Result<String, ReadError> {
+pub(crate) fn to_json(bytes: &[u8], tally: &mut Tally) -> ReadResult<String> {
     let message = Message::parse(bytes).map_err(|_| ReadError::new("", "not a protobuf message"))?;
     let number = message.varint(1).unwrap_or(0);
     let event_type = match EVENTS.iter().find(|(_, known)| *known == number) {

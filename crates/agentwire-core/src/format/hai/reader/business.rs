@@ -20,7 +20,7 @@ use super::{
 use crate::{
     event::{Block, Body, Event, MessageId, Role},
     format::ag_ui::shapes,
-    json::{Fields, Json, Object, Path, ReadError},
+    json::{Fields, Json, Object, Path, ReadResult},
 };
 
 /// Limit of open messages, the same as in the guard. Beyond it the oldest is closed.
@@ -175,7 +175,7 @@ impl HaiReader {
     }
 
     /// The message id of a frame, or a default.
-    fn wire_id(&mut self, f: &mut Fields<'_, '_>, event_type: &str) -> Result<MessageId, ReadError> {
+    fn wire_id(&mut self, f: &mut Fields<'_, '_>, event_type: &str) -> ReadResult<MessageId> {
         let tally = &mut self.context.tally;
         let given = filled_id(f, "messageId", tally)?;
         // Where all messages share the id of the run, this is the id of the message.
@@ -217,7 +217,7 @@ impl HaiReader {
         mut f: Fields<'_, '_>,
         base: FrameMembers,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         const EVENT_TYPE: &str = "BUSINESS_DATA_START";
         let wire = self.wire_id(&mut f, EVENT_TYPE)?;
         let tally = &mut self.context.tally;
@@ -281,7 +281,7 @@ impl HaiReader {
         mut f: Fields<'_, '_>,
         base: FrameMembers,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         const EVENT_TYPE: &str = "BUSINESS_DATA_CONTENT";
         let wire = self.wire_id(&mut f, EVENT_TYPE)?;
         let tally = &mut self.context.tally;
@@ -541,7 +541,7 @@ impl HaiReader {
         mut f: Fields<'_, '_>,
         base: FrameMembers,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         const EVENT_TYPE: &str = "BUSINESS_DATA_END";
         let wire = self.wire_id(&mut f, EVENT_TYPE)?;
         let tally = &mut self.context.tally;

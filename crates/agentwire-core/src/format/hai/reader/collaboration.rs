@@ -13,7 +13,7 @@ use super::{
 use crate::{
     event::{Body, Event, MessageId},
     format::ag_ui::shapes,
-    json::{Fields, Json, Path, ReadError, json, text},
+    json::{Fields, Json, Path, ReadResult, json, text},
     tally::Tally,
 };
 
@@ -40,7 +40,7 @@ impl HaiReader {
         mut f: Fields<'_, '_>,
         base: FrameMembers,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         const EVENT_TYPE: &str = "AGENT_COLLABORATIVE_MESSAGE_START";
         if base.represented_type().as_deref() == Some("SUBAGENT_STARTED") {
             let agui = base.agui.as_ref().expect("it represents an event");
@@ -98,7 +98,7 @@ impl HaiReader {
         &mut self,
         f: &mut Fields<'_, '_>,
         base: &FrameMembers,
-    ) -> Result<(Option<MessageId>, Option<usize>), ReadError> {
+    ) -> ReadResult<(Option<MessageId>, Option<usize>)> {
         let wire = filled_id(f, "messageId", &mut self.context.tally)?.map(MessageId::from);
         let explicit = base.agui_str("messageId");
         let found = self.collaborations.iter().rposition(|open| match (&explicit, &wire) {
@@ -118,7 +118,7 @@ impl HaiReader {
         mut f: Fields<'_, '_>,
         base: FrameMembers,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         const EVENT_TYPE: &str = "AGENT_COLLABORATIVE_MESSAGE_CONTENT";
         let (wire, found) = self.find_collaboration(&mut f, &base)?;
         let tally = &mut self.context.tally;
@@ -173,7 +173,7 @@ impl HaiReader {
         mut f: Fields<'_, '_>,
         base: FrameMembers,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         const EVENT_TYPE: &str = "AGENT_COLLABORATIVE_MESSAGE_END";
         let (_, found) = self.find_collaboration(&mut f, &base)?;
         let tally = &mut self.context.tally;
@@ -205,7 +205,7 @@ fn parse_tasks(task_text: &str, tally: &mut Tally) -> Option<Vec<TaskDelta>> {
 }
 
 /// Reads the task in a delta, and the other members of the delta.
-fn read_task(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<TaskDelta, ReadError> {
+fn read_task(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<TaskDelta> {
     let whole = json(raw, path, tally)?;
     let Some(delta) = whole.clone().into_object() else {
         return Ok((whole, None));

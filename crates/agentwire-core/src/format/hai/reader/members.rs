@@ -13,7 +13,7 @@ use super::super::{
 use crate::{
     event::{Body, Event, Extra, SubagentId},
     format::ag_ui::shapes::MAX_INTEGER,
-    json::{Fields, Json, Object, Path, ReadError, kind_of},
+    json::{Fields, Json, Object, Path, ReadResult, kind_of},
     tally::Tally,
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct FrameMembers {
 }
 
 impl FrameMembers {
-    pub(crate) fn read(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Self, ReadError> {
+    pub(crate) fn read(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Self> {
         Ok(Self {
             timestamp: timestamp(f, tally)?,
             subagent: opt_string(f, "subagentRunId", tally)?.map(SubagentId::from),
@@ -47,7 +47,7 @@ impl FrameMembers {
         f: &mut Fields<'_, '_>,
         event_type: &str,
         tally: &mut Tally,
-    ) -> Result<Self, ReadError> {
+    ) -> ReadResult<Self> {
         // A null member counts as absent, and every event may have the default role.
         self.rest = f
             .rest(event_type, tally)?
@@ -139,7 +139,7 @@ fn fits_metadata(key: &str, value: &Json, tally: &mut Tally) -> bool {
 }
 
 /// Milliseconds since the epoch. A fraction is truncated.
-fn timestamp(f: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Option<i64>, ReadError> {
+fn timestamp(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Option<i64>> {
     let Some(raw) = f.take_unless_null("timestamp") else {
         return Ok(None);
     };

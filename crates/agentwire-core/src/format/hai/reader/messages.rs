@@ -21,7 +21,7 @@ use super::{
 use crate::{
     event::{Content, Message, MessageBody, MessageId, Role, SubagentId, ToolCall, ToolCallId},
     format::ag_ui::shapes,
-    json::{Fields, Json, Object, Path, ReadError, elements},
+    json::{Fields, Json, Object, Path, ReadResult, elements},
     tally::Tally,
 };
 
@@ -40,7 +40,7 @@ pub(crate) fn read_list(
     purpose: MessagePurpose,
     owner: &str,
     tally: &mut Tally,
-) -> Result<Vec<Message>, ReadError> {
+) -> ReadResult<Vec<Message>> {
     let mut messages = Vec::new();
     let path = f.path();
     let path = Path::Key(&path, "messages");
@@ -60,7 +60,7 @@ fn read_message(
     owner: &str,
     tally: &mut Tally,
     messages: &mut Vec<Message>,
-) -> Result<(), ReadError> {
+) -> ReadResult {
     let mut f = Fields::of(raw, path)?;
     let name = opt_string(&mut f, "role", tally)?.ok_or_else(|| f.missing("role", "a role"))?;
     let Some(role) = Role::parse(&name) else {
@@ -262,7 +262,7 @@ fn push_assistant(
 }
 
 /// Reads a tool call in the AG-UI shape; arguments may be an object.
-fn read_tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<ToolCall, ReadError> {
+fn read_tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<ToolCall> {
     let mut f = Fields::of(raw, path)?;
     let Some(function) = f.peek("function") else {
         return shapes::read_tool_call(raw, path, tally);

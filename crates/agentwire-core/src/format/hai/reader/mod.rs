@@ -36,7 +36,7 @@ use crate::{
         ag_ui::shapes::{self, FINISH_REASON, ReadContext, WRAPPED_PREFIX},
     },
     framing::{Frame, Payload},
-    json::{Fields, Json, Path, ReadError, json, text},
+    json::{Fields, Json, Path, ReadError, ReadResult, json, text},
     patch::{Op, Patch, PatchOp, is_pointer},
     tally::Tally,
 };
@@ -100,7 +100,7 @@ impl HaiReader {
         named: Option<&str>,
         wrapping: usize,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         if text.trim_start().starts_with('"') && wrapping < MAX_WRAPPING {
             return self.read_wrapped(text, wrapping, out);
         }
@@ -165,8 +165,7 @@ impl HaiReader {
             unknown => {
                 let tally = &mut self.context.tally;
                 tally.note("unknown event", unknown);
-                let raw: &RawValue = serde_json::from_str(text)
-                    .map_err(|error| ReadError::new("", format!("not valid JSON: {error}")))?;
+                let raw: &RawValue = serde_json::from_str(text).map_err(ReadError::invalid_json)?;
                 let mut event = json(raw, Path::Root, tally)?;
                 if f.peek("type").is_none()
                     && let Some(object) = event.clone().into_object()
@@ -181,9 +180,8 @@ impl HaiReader {
     }
 
     /// Reads a frame whose data is a string: the standard's sample frames its events twice.
-    fn read_wrapped(&mut self, whole: &str, wrapping: usize, out: &mut Vec<Event>) -> Result<(), ReadError> {
-        let raw: &RawValue = serde_json::from_str(whole)
-            .map_err(|error| ReadError::new("", format!("not valid JSON: {error}")))?;
+    fn read_wrapped(&mut self, whole: &str, wrapping: usize, out: &mut Vec<Event>) -> ReadResult {
+        let raw: &RawValue = serde_json::from_str(whole).map_err(ReadError::invalid_json)?;
         let inner = text(raw, Path::Root, &mut self.context.tally)?;
         let trimmed = inner.trim();
         if trimmed.starts_with('{') {
@@ -209,12 +207,7 @@ impl HaiReader {
         Ok(())
     }
 
-    fn run_started(
-        &mut self,
-        mut f: Fields<'_, '_>,
-        base: FrameMembers,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    fn run_started(&mut self, mut f: Fields<'_, '_>, base: FrameMembers, out: &mut Vec<Event>) -> ReadResult {
         let tally = &mut self.context.tally;
         if let Some(thread) = filled_id(&mut f, "threadId", tally)? {
             self.thread = thread.into();
@@ -253,7 +246,7 @@ impl HaiReader {
         mut f: Fields<'_, '_>,
         base: FrameMembers,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let tally = &mut self.context.tally;
         let mut finished = RunFinished::new(self.thread.clone(), self.run.clone());
         if let Some(thread) = filled_id(&mut f, "threadId", tally)? {
@@ -278,12 +271,7 @@ impl HaiReader {
         Ok(())
     }
 
-    fn run_error(
-        &mut self,
-        mut f: Fields<'_, '_>,
-        base: FrameMembers,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    fn run_error(&mut self, mut f: Fields<'_, '_>, base: FrameMembers, out: &mut Vec<Event>) -> ReadResult {
         let tally = &mut self.context.tally;
         let mut error = RunError::new("", None);
         // The standard defines no members of this event.
@@ -329,7 +317,7 @@ impl HaiReader {
         mut f: Fields<'_, '_>,
         base: FrameMembers,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let tally = &mut self.context.tally;
         let name = need_string(&mut f, "stepName", tally)?.into();
         let body = if event_type == "STEP_STARTED" {
@@ -354,7 +342,7 @@ impl HaiReader {
         mut f: Fields<'_, '_>,
         base: FrameMembers,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let tally = &mut self.context.tally;
         let given = f.take_unless_null("toolCallId");
         let path = Path::Key(&Path::Root, "toolCallId");
@@ -390,12 +378,7 @@ impl HaiReader {
         Ok(())
     }
 
-    fn tool_result(
-        &mut self,
-        mut f: Fields<'_, '_>,
-        base: FrameMembers,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    fn tool_result(&mut self, mut f: Fields<'_, '_>, base: FrameMembers, out: &mut Vec<Event>) -> ReadResult {
         let tally = &mut self.context.tally;
         let call: ToolCallId = match (opt_string(&mut f, "toolCallId", tally)?, &self.last_call) {
             (Some(call), _) if !call.is_empty() => call.into(),
@@ -442,12 +425,7 @@ impl HaiReader {
         Ok(())
     }
 
-    fn state_delta(
-        &mut self,
-        mut f: Fields<'_, '_>,
-        base: FrameMembers,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    fn state_delta(&mut self, mut f: Fields<'_, '_>, base: FrameMembers, out: &mut Vec<Event>) -> ReadResult {
         let tally = &mut self.context.tally;
         let path = Path::Key(&Path::Root, "delta");
         let raw = f
@@ -508,7 +486,7 @@ impl HaiReader {
         base: FrameMembers,
         wrapping: usize,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let tally = &mut self.context.tally;
         let name = need_string(&mut f, "name", tally)?;
         if name.starts_with(WRAPPED_PREFIX) || name == FINISH_REASON {
@@ -544,7 +522,7 @@ impl HaiReader {
         base: &FrameMembers,
         wrapping: usize,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let Some(mut event) = value.clone().into_object() else {
             return Err(ReadError::new("/value", "expected an object"));
         };
@@ -563,7 +541,7 @@ fn read_odd_role(
     f: &mut Fields<'_, '_>,
     hai: &mut Vec<(&'static str, Json)>,
     tally: &mut Tally,
-) -> Result<(), ReadError> {
+) -> ReadResult {
     if let Some(role) = opt_string(f, "role", tally)?.filter(|role| role != ASSISTANT) {
         hai.push(("role", Json::string(&role)));
     }
@@ -575,14 +553,14 @@ fn read_operation(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
-) -> Result<(Option<PatchOp>, Option<String>), ReadError> {
+) -> ReadResult<(Option<PatchOp>, Option<String>)> {
     let mut f = Fields::of(raw, path)?;
     let name = need_string(&mut f, "op", tally)?;
     let Some(op) = Op::parse(&name) else {
         tally.note("unknown patch operation", &name);
         return Ok((None, None));
     };
-    let pointer = |text: String, key: &str| -> Result<Box<str>, ReadError> {
+    let pointer = |text: String, key: &str| -> ReadResult<Box<str>> {
         if is_pointer(&text) {
             Ok(text.into())
         } else {
@@ -613,7 +591,7 @@ fn read_operation(
 }
 
 impl Reader for HaiReader {
-    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> ReadResult {
         self.context.tally.at_frame(frame.index + 1);
         match frame.data {
             Payload::Text(text) => {

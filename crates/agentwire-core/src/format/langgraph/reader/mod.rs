@@ -56,7 +56,7 @@ use crate::{
     event::{Body, Event, Extra, Interner, MessageId, RunId, StreamEnd, SubagentId, ThreadId},
     format::{Reader, Setup},
     framing::Frame,
-    json::{Json, ReadError, kind_of},
+    json::{Json, ReadError, ReadResult, kind_of},
     tally::Tally,
 };
 
@@ -304,7 +304,7 @@ impl LangGraphReader {
     }
 
     /// Reads the text of a frame, by a template if one matches.
-    fn read_text(&mut self, frame: &Frame<'_>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read_text(&mut self, frame: &Frame<'_>, text: &str, out: &mut Vec<Event>) -> ReadResult {
         if self.templates.read_frame(text, &mut self.streams, &mut self.tally, out) {
             return Ok(());
         }
@@ -315,7 +315,7 @@ impl LangGraphReader {
     }
 
     /// Parses the text of a frame and determines its input.
-    fn parse_text(&mut self, frame: &Frame<'_>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn parse_text(&mut self, frame: &Frame<'_>, text: &str, out: &mut Vec<Event>) -> ReadResult {
         // The server's event name is `MODE`, or `MODE|NAMESPACE` for a nested graph.
         if let Some(name) = frame.event {
             let (mode, ns) = name.split_once('|').unwrap_or((name, ""));
@@ -418,12 +418,12 @@ impl LangGraphReader {
 }
 
 /// Parses `text`, which must be JSON.
-fn parse(text: &str) -> Result<&RawValue, ReadError> {
-    serde_json::from_str(text).map_err(|error| ReadError::new("", format!("not valid JSON: {error}")))
+fn parse(text: &str) -> ReadResult<&RawValue> {
+    serde_json::from_str(text).map_err(ReadError::invalid_json)
 }
 
 impl Reader for LangGraphReader {
-    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> ReadResult {
         self.tally.at_frame(frame.index + 1);
         let text = frame.text();
         let before = out.len();

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     event::{Interrupt, Message},
-    json::{Object, ReadError, kind_of},
+    json::{Object, ReadError, ReadResult, kind_of},
     tally::Tally,
 };
 
@@ -43,7 +43,7 @@ pub struct ThreadState {
 ///
 /// # Errors
 /// When it is not JSON or not a state.
-pub fn read_state(text: &str, tally: &mut Tally) -> Result<ThreadState, ReadError> {
+pub fn read_state(text: &str, tally: &mut Tally) -> ReadResult<ThreadState> {
     read(parse(text)?, "", tally)
 }
 
@@ -51,7 +51,7 @@ pub fn read_state(text: &str, tally: &mut Tally) -> Result<ThreadState, ReadErro
 ///
 /// # Errors
 /// When it is not JSON or not a list of states.
-pub fn read_history(text: &str, tally: &mut Tally) -> Result<Vec<ThreadState>, ReadError> {
+pub fn read_history(text: &str, tally: &mut Tally) -> ReadResult<Vec<ThreadState>> {
     let list = raw_json::elements(parse(text)?)
         .ok_or_else(|| ReadError::new("", format!("expected an array, found {}", kind_of(text))))?;
     list.into_iter().enumerate().map(|(index, raw)| read(raw, &format!("/{index}"), tally)).collect()
@@ -64,7 +64,7 @@ pub fn is_breakpoint(interrupt: &Interrupt) -> bool {
     &*interrupt.reason == BREAKPOINT
 }
 
-fn read(raw: &RawValue, path: &str, tally: &mut Tally) -> Result<ThreadState, ReadError> {
+fn read(raw: &RawValue, path: &str, tally: &mut Tally) -> ReadResult<ThreadState> {
     let native = NativeFrame::of(raw).ok_or_else(|| {
         ReadError::new(path, format!("expected a thread's state, found {}", kind_of(raw.get())))
     })?;

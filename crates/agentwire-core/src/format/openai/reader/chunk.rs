@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     event::{Event, MediaKind},
-    json::{Fields, Json, Path, ReadError, elements, json, text},
+    json::{Fields, Json, Path, ReadResult, elements, json, text},
 };
 
 /// Known members without a canonical event.
@@ -54,7 +54,7 @@ impl OpenAiReader {
         fields: &mut Fields<'_, '_>,
         is_whole: bool,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let native = string(fields, "id", &mut self.tally)?.unwrap_or_default();
         let mut choices = Vec::new();
         list(fields, "choices", |raw, _| {
@@ -114,7 +114,7 @@ impl OpenAiReader {
         path: Path<'_>,
         position: usize,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let mut fields = Fields::of(raw, path)?;
         let index = match fields.peek("index").filter(|raw| raw.get() != "null") {
             Some(_) => {
@@ -190,7 +190,7 @@ impl OpenAiReader {
         index: u32,
         is_whole: bool,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let mut fields = Fields::of(raw, path)?;
         let reasoning = string(&mut fields, "reasoning_content", &mut self.tally)?;
         let alternative = string(&mut fields, "reasoning", &mut self.tally)?;
@@ -272,7 +272,7 @@ impl OpenAiReader {
         position: usize,
         is_whole: bool,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let mut fields = Fields::of(raw, path)?;
         let index = match fields.peek("index").filter(|raw| raw.get() != "null") {
             Some(_) => fields.integer("index", i64::MIN..=i64::MAX)?,
@@ -303,7 +303,7 @@ impl OpenAiReader {
         choice: u32,
         piece: ToolCallPiece<'_>,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let mut fields = Fields::of(raw, path)?;
         let name = string(&mut fields, "name", &mut self.tally)?.filter(|name| !name.is_empty());
         let arguments = fields.take_unless_null("arguments").or_else(|| fields.take_unless_null("input"));
@@ -344,7 +344,7 @@ fn read_part(
     raw: &RawValue,
     path: Path<'_>,
     sink: &mut ChoiceSink<'_>,
-) -> Result<(), ReadError> {
+) -> ReadResult {
     if raw.get().starts_with('"') {
         choice.push_text(&text(raw, path, sink.tally)?, sink);
         return Ok(());

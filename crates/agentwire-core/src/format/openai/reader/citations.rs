@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::fields::string;
 use crate::{
     event::Citation,
-    json::{Fields, Object, Path, ReadError, text},
+    json::{Fields, Object, Path, ReadResult, text},
     tally::Tally,
 };
 
@@ -15,7 +15,7 @@ pub(super) fn read_citation(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
-) -> Result<Option<Citation>, ReadError> {
+) -> ReadResult<Option<Citation>> {
     let mut citation = Citation {
         id: "".into(),
         message: None,
@@ -38,7 +38,7 @@ pub(super) fn read_citation(
         (Some((_, raw)), Some(path)) => Fields::of(raw, path)?,
         _ => outer,
     };
-    let mut boxed = |key: &str| -> Result<Option<Box<str>>, ReadError> {
+    let mut boxed = |key: &str| -> ReadResult<Option<Box<str>>> {
         Ok(string(&mut fields, key, tally)?.filter(|text| !text.is_empty()).map(Into::into))
     };
     citation.url = boxed("url")?;

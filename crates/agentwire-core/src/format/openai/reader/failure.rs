@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     codes,
-    json::{Fields, Path, ReadError, text},
+    json::{Fields, Path, ReadResult, text},
     tally::Tally,
 };
 
@@ -29,7 +29,7 @@ impl OpenAiFailure {
     }
 
     /// The value of `error`: an object or a string.
-    pub(super) fn of_error(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Self, ReadError> {
+    pub(super) fn of_error(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Self> {
         match raw.get().as_bytes().first() {
             Some(b'{') => Self::of_members(&mut Fields::of(raw, path)?, tally),
             Some(b'"') => Ok(Self::without_code(&text(raw, path, tally)?)),
@@ -39,9 +39,9 @@ impl OpenAiFailure {
 
     /// The members of an error object. The code is the most specific name: `code` if it is a string, then `type`,
     /// then a numeric `code`.
-    pub(super) fn of_members(fields: &mut Fields<'_, '_>, tally: &mut Tally) -> Result<Self, ReadError> {
+    pub(super) fn of_members(fields: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Self> {
         let path = fields.path();
-        let mut member = |key: &str| -> Result<(String, bool), ReadError> {
+        let mut member = |key: &str| -> ReadResult<(String, bool)> {
             let Some(raw) = fields.take_unless_null(key) else { return Ok((String::new(), false)) };
             Ok(match raw.get().as_bytes().first() {
                 Some(b'"') => (text(raw, Path::Key(&path, key), tally)?.into_owned(), true),
@@ -61,7 +61,7 @@ impl OpenAiFailure {
     }
 
     /// The value of `detail`, the error member of FastAPI, which many servers use.
-    pub(super) fn of_detail(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> Result<Self, ReadError> {
+    pub(super) fn of_detail(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Self> {
         match raw.get().as_bytes().first() {
             Some(b'"') => Ok(Self::new(codes::UPSTREAM_REFUSED, &text(raw, path, tally)?)),
             _ => Ok(Self::new(codes::UPSTREAM_REFUSED, raw.get())),

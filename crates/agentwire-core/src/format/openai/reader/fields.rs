@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::{
-    json::{Fields, Path, ReadError, text},
+    json::{Fields, Path, ReadResult, text},
     tally::Tally,
 };
 
@@ -14,7 +14,7 @@ pub(super) fn string<'a>(
     fields: &mut Fields<'a, '_>,
     key: &str,
     tally: &mut Tally,
-) -> Result<Option<Cow<'a, str>>, ReadError> {
+) -> ReadResult<Option<Cow<'a, str>>> {
     let path = fields.path();
     match fields.take_unless_null(key) {
         Some(raw) => text(raw, Path::Key(&path, key), tally).map(Some),
@@ -26,8 +26,8 @@ pub(super) fn string<'a>(
 pub(super) fn list<'a>(
     fields: &mut Fields<'a, '_>,
     key: &str,
-    each: impl FnMut(&'a RawValue, Path<'_>) -> Result<(), ReadError>,
-) -> Result<bool, ReadError> {
+    each: impl FnMut(&'a RawValue, Path<'_>) -> ReadResult,
+) -> ReadResult<bool> {
     if fields.peek(key).is_some_and(|raw| raw.get() == "null") {
         fields.take(key);
     }

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::fields::string;
 use crate::{
     event::PartSource,
-    json::{Fields, Path, ReadError, text},
+    json::{Fields, Path, ReadResult, text},
     tally::Tally,
 };
 
@@ -14,7 +14,7 @@ pub(super) fn read_image(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,
-) -> Result<Option<PartSource>, ReadError> {
+) -> ReadResult<Option<PartSource>> {
     let mut fields = Fields::of(raw, path)?;
     let inner = Path::Key(&path, "image_url");
     let url = match fields.take_unless_null("image_url") {

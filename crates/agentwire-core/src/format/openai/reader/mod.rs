@@ -32,7 +32,7 @@ use crate::{
         openai::{options::OpenAiReaderOptions, wire},
     },
     framing::{Frame, Payload},
-    json::{Fields, Path, ReadError, elements, kind_of},
+    json::{Fields, Path, ReadError, ReadResult, elements, kind_of},
     tally::Tally,
 };
 
@@ -123,7 +123,7 @@ impl OpenAiReader {
         }
     }
 
-    fn read_frame(&mut self, event: Option<&str>, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read_frame(&mut self, event: Option<&str>, text: &str, out: &mut Vec<Event>) -> ReadResult {
         let text = text.trim();
         if text.is_empty() {
             return Ok(());
@@ -140,7 +140,7 @@ impl OpenAiReader {
             Some(b'{') => self.read_object(event, text, out),
             // Some servers send an error as an array of one.
             Some(b'[') => {
-                let raw: &RawValue = serde_json::from_str(text).map_err(|error| invalid_json(&error))?;
+                let raw: &RawValue = serde_json::from_str(text).map_err(ReadError::invalid_json)?;
                 for element in elements(raw, Path::Root)? {
                     if self.is_over {
                         break;
@@ -159,17 +159,12 @@ impl OpenAiReader {
                     let found = kind_of(raw.get());
                     Err(ReadError::new("", format!("expected a chat completion, found {found}")))
                 }
-                Err(error) => Err(invalid_json(&error)),
+                Err(error) => Err(ReadError::invalid_json(error)),
             },
         }
     }
 
-    fn read_object(
-        &mut self,
-        event: Option<&str>,
-        text: &str,
-        out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    fn read_object(&mut self, event: Option<&str>, text: &str, out: &mut Vec<Event>) -> ReadResult {
         if event.is_none()
             && let Ok(chunk) = serde_json::from_str::<wire::TextChunk<'_>>(text)
             && chunk.object.0 == "chat.completion.chunk"
@@ -381,7 +376,7 @@ impl OpenAiReader {
 }
 
 impl Reader for OpenAiReader {
-    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> Result<(), ReadError> {
+    fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> ReadResult {
         self.tally.at_frame(frame.index + 1);
         match frame.data {
             Payload::Text(text) => self.read_frame(frame.event, text, out),
@@ -408,11 +403,6 @@ impl Reader for OpenAiReader {
     fn tally(&self) -> &Tally {
         &self.tally
     }
-}
-
-/// The error for text that is not JSON.
-fn invalid_json(error: &serde_json::Error) -> ReadError {
-    ReadError::new("", format!("not valid JSON: {error}"))
 }
 
 /// The id of an item that derives from a message id.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::{
-    json::{Fields, Json, Object, Path, ReadError, json},
+    json::{Fields, Json, Object, Path, ReadResult, json},
     tally::Tally,
 };
 
@@ -44,7 +44,7 @@ impl ReasoningDetails {
         raw: &'a RawValue,
         path: Path<'_>,
         tally: &mut Tally,
-    ) -> Result<Option<Cow<'a, str>>, ReadError> {
+    ) -> ReadResult<Option<Cow<'a, str>>> {
         let mut fields = Fields::of(raw, path)?;
         let kind: Box<str> = fields.boxed("type", tally)?.unwrap_or_default();
         let key = match &*kind {

@@ -4,11 +4,11 @@ use serde_json::value::RawValue;
 
 use crate::{
     event::Usage,
-    json::{Fields, Path, ReadError},
+    json::{Fields, Path, ReadResult},
 };
 
 /// Decodes the token counts of `parent`'s member `usage`.
-pub(super) fn read_usage(raw: &RawValue, parent: Path<'_>) -> Result<Usage, ReadError> {
+pub(super) fn read_usage(raw: &RawValue, parent: Path<'_>) -> ReadResult<Usage> {
     let path = Path::Key(&parent, "usage");
     let mut fields = Fields::of(raw, path)?;
     let input = count(&mut fields, "prompt_tokens")?;
@@ -32,7 +32,7 @@ pub(super) fn read_usage(raw: &RawValue, parent: Path<'_>) -> Result<Usage, Read
     Ok(usage)
 }
 
-fn count(fields: &mut Fields<'_, '_>, key: &str) -> Result<Option<u64>, ReadError> {
+fn count(fields: &mut Fields<'_, '_>, key: &str) -> ReadResult<Option<u64>> {
     if fields.peek(key).is_some_and(|raw| raw.get() == "null") {
         fields.take(key);
     }

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     event::{Body, Message, MessageBody, MessageId, Role, ToolCallId},
     format::adk::wire::PartList,
-    json::{Json, Path, ReadError},
+    json::{Json, Path, ReadResult},
 };
 
 impl AdkRun {
@@ -22,7 +22,7 @@ impl AdkRun {
         parts: &PartList<'_>,
         context: PartContext<'_>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let thoughts_changed = !turn.thoughts_agree(parts);
         let mut emitted_calls: Vec<ToolCallId> = turn.emitted.code_calls.clone();
         emitted_calls.extend(turn.streamed_calls.iter().map(|streamed| streamed.id.clone()));

@@ -26,7 +26,7 @@ use crate::{
         options::AdkReaderOptions,
         wire::{AdkPart, AdkText, EventActions},
     },
-    json::{Json, Path, ReadError},
+    json::{Json, Path, ReadResult},
     tally::Tally,
 };
 
@@ -90,7 +90,7 @@ impl AdkRun {
         mut prefix: Option<&mut StreamedPrefix>,
         context: PartContext<'_>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let is_thought = part.thought == Some(true);
         if let Some(text) = &part.text {
             let kind = if is_thought { BlockKind::Thought } else { BlockKind::Text };

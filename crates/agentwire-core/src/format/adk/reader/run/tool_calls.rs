@@ -15,7 +15,7 @@ use crate::{
         adk::wire::{AdkText, FunctionCall, PartList},
         reused,
     },
-    json::{Json, Object, Path, ReadError, json},
+    json::{Json, Object, Path, ReadResult, json},
 };
 
 #[derive(Debug)]
@@ -159,7 +159,7 @@ impl AdkRun {
         context: PartContext<'_>,
         path: Path<'_>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<Option<ToolCallId>, ReadError> {
+    ) -> ReadResult<Option<ToolCallId>> {
         let name = call.name.as_ref().map_or("", AdkText::as_str);
         let arguments = match call.args {
             Some(raw) => json(raw, Path::Key(&path, "args"), &mut self.tally)?,

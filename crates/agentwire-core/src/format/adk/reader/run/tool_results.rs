@@ -7,7 +7,7 @@ use super::{
 use crate::{
     event::{Body, Content, MessageId, ToolCallId, ToolResult},
     format::adk::wire::{AdkText, FunctionResponse, RawEntries},
-    json::{Json, Object, Path, ReadError, json},
+    json::{Json, Object, Path, ReadResult, json},
 };
 
 impl AdkRun {
@@ -19,7 +19,7 @@ impl AdkRun {
         by_user: bool,
         context: PartContext<'_>,
         emitter: &mut AdkEmitter<'_>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let path = Path::Key(&context.path, "functionResponse");
         let name = response.name.as_ref().map_or("", AdkText::as_str);
         let content = match response.response {

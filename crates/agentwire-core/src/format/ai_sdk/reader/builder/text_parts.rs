@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{super::decode, EventBuilder, MAX_OPEN, ReceivedMetadata};
 use crate::{
     event::{Body, EncryptedEntity, Event, MessageId, Role, SubagentId},
-    json::{Object, ReadError},
+    json::{Object, ReadError, ReadResult},
 };
 
 /// Open text and reasoning parts by their ids on the wire.
@@ -43,7 +43,7 @@ impl EventBuilder {
         id: &str,
         received: ReceivedMetadata,
         out: &mut Vec<Event>,
-    ) -> Result<MessageId, ReadError> {
+    ) -> ReadResult<MessageId> {
         if self.is_text_open(id) {
             self.tally.note("out of order", "text-start of an open part");
             self.text_end(id, ReceivedMetadata::default(), out);
@@ -85,7 +85,7 @@ impl EventBuilder {
         delta: &str,
         metadata: Option<Object>,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let Some(open) = self.text_parts.texts.get(id) else {
             // Real clients fail here; agentwire keeps the text.
             self.tally.note("out of order", "text-delta of a part that is not open");
@@ -117,7 +117,7 @@ impl EventBuilder {
         id: &str,
         received: ReceivedMetadata,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         if self.is_reasoning_open(id) {
             self.tally.note("out of order", "reasoning-start of an open part");
             self.reasoning_end(id, ReceivedMetadata::default(), out);
@@ -143,7 +143,7 @@ impl EventBuilder {
         delta: &str,
         metadata: Option<Object>,
         out: &mut Vec<Event>,
-    ) -> Result<(), ReadError> {
+    ) -> ReadResult {
         let Some(open) = self.text_parts.reasoning.get_mut(id) else {
             self.tally.note("out of order", "reasoning-delta of a part that is not open");
             self.reasoning_start(id, ReceivedMetadata::default(), out)?;
