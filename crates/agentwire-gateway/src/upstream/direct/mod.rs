@@ -5,8 +5,10 @@
 //! by one. Here the task that reads the body reads the socket, and all bytes of one read are one chunk. A run uses its
 //! connection once, so there is nothing to pool.
 //!
-//! Open trial: `hyper::client::conn::http1`, polled in the run's task, could replace the request writer and the
-//! decoders here. It has not been measured yet; it may cost at most 5 % CPU per event in `bench/gateway`.
+//! Unfinished trial (2026-11-16): `hyper::client::conn::http1`, polled in the run's task, with the chunks that are ready
+//! joined into one. It replaces the request writer and the decoders and passes six of the seven tests in `tests.rs`; the
+//! seventh differs in the text of a malformed chunk size. The tests of the upstreams have not been run with it, and its
+//! CPU time per event in `bench/gateway` has not been measured: it replaces this client if it costs at most 5 % more.
 
 mod body;
 
