@@ -131,7 +131,7 @@ pub trait Writer: Send {
     }
 }
 
-/// How well a format expressed an event.
+/// The quality with which a format expressed an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fidelity {
     /// The same reader restores the same event.

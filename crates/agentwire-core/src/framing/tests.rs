@@ -1,4 +1,4 @@
-//! What holds for every framing: any cut of the bytes gives the same frames, and memory is bounded.
+//! Properties of every framing: any split of the bytes gives the same frames, and memory is bounded.
 
 use std::ops::Range;
 
@@ -267,7 +267,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_is_detected_or_not_and_never_panics(bytes in prop_oneof![soup(SSE), soup(LINES), soup(ARRAY), soup(PREFIXED)]) {
+    fn detection_of_arbitrary_bytes_never_panics(bytes in prop_oneof![soup(SSE), soup(LINES), soup(ARRAY), soup(PREFIXED)]) {
         let allowed = [Framing::Sse, Framing::Lines, Framing::Array, Framing::Coded, Framing::Prefixed];
         let found = detect(&bytes, &allowed);
         for framing in allowed {
@@ -290,8 +290,7 @@ fn capacity(decoder: &Decoder) -> usize {
     }
 }
 
-/// Feeds `head`, then `filler` until `length` bytes have gone in, then `tail`. Says what came out and the
-/// largest buffer there was.
+/// Feeds `head`, then `length` bytes of `filler`, then `tail`. Returns the frames and the largest buffer size.
 fn flood(
     framing: Framing,
     max_frame: usize,
@@ -317,7 +316,7 @@ fn flood(
 
 const PUSH: usize = 16 * 1024;
 const MAX_FRAME: usize = 100_000;
-/// A frame, one push and what a decoder needs to see before it knows what it has.
+/// A frame, one push, and the lookahead of a decoder.
 const BOUND: Range<usize> = 0..MAX_FRAME + PUSH + 64;
 const FLOOD: usize = 8 * 1024 * 1024;
 

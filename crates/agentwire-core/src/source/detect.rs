@@ -44,7 +44,7 @@ pub fn detect_format(start: &[u8], is_whole: bool) -> Option<(&'static Format, F
     Some((format, framing))
 }
 
-/// How badly a reader understood the start; the smallest rating is the best: whether it understood nothing, the
+/// The rating of a reader for the start of a stream; the smallest rating is the best: whether it understood nothing, the
 /// number of frames it rejected, the number of unknown items, and the number of understood events.
 type Rating = (bool, u64, u64, Reverse<usize>);
 

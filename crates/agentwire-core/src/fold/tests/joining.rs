@@ -216,7 +216,7 @@ fn prelude_of_an_ended_run_includes_its_end() {
     assert_eq!((&kinds(&whole)[..3], &whole[3..]), (&shape[..], &[finished.clone()][..]));
     let late = prelude(events.into_iter().chain([failed()]));
     assert_eq!((&kinds(&late)[..3], &late[3..]), (&shape[..], &[finished, failed()][..]));
-    // What was open when it failed is not opened again.
+    // Items that were open at the failure are not opened again.
     let cut = prelude([run_started("1"), start("m"), failed()]);
     assert_eq!((&kinds(&cut)[..3], &cut[3..]), (&shape[..], &[failed()][..]));
     assert_eq!(prelude([failed()]), [failed()]);
@@ -247,7 +247,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn whoever_comes_in_at_any_point_ends_up_with_the_same(
+    fn a_reader_that_joins_at_any_point_ends_with_the_same_messages_and_state(
         events in untidy_streams(40),
         left in any::<prop::sample::Index>(),
     ) {

@@ -12,7 +12,7 @@ use crate::{
     json::{Json, members},
 };
 
-/// How much of an event the binary form can represent.
+/// The part of an event that the binary form can represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Coverage {
     /// Nothing: an essential member cannot be represented.

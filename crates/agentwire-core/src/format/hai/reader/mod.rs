@@ -41,7 +41,7 @@ use crate::{
     tally::Tally,
 };
 
-/// How often a frame may be nested in a string: once in the standard's sample.
+/// Levels of frames nested in strings: one in the standard's sample.
 const MAX_WRAPPING: usize = 2;
 
 /// Reads HAI, as JSON or protobuf.

@@ -78,7 +78,7 @@ pub(crate) struct HaiWriter {
 pub(crate) struct FrameWriter {
     encoding: HaiEncoding,
     scratch: BytesMut,
-    /// How much of the current event the binary form can represent.
+    /// The part of the current event that the binary form can represent.
     coverage: Coverage,
 }
 
