@@ -2,8 +2,7 @@
 
 use agentwire_store::StoreError;
 
-use super::Stopped;
-use super::{ApiError, UpstreamError, UpstreamErrorKind};
+use super::{ApiError, Stopped, UpstreamError, UpstreamErrorKind};
 use crate::codes;
 
 /// The reason why a run ends with RUN_ERROR.
@@ -103,5 +102,24 @@ impl From<&StoreError> for RunFailure {
 impl From<Stopped> for RunFailure {
     fn from(stopped: Stopped) -> Self {
         Self::Upstream(stopped.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn show_errors_adds_the_detail_of_the_agents_side_only() {
+        let message = |error: UpstreamError| RunFailure::from(error.with_detail("secret")).message(true);
+        assert_eq!(
+            message(UpstreamErrorKind::Connect.into()),
+            format!("{}: secret", UpstreamErrorKind::Connect)
+        );
+        assert_eq!(message(UpstreamError::new(codes::UPSTREAM_FAILED, "it failed")), "it failed: secret");
+        assert_eq!(message(UpstreamError::new("MY_CODE", "it failed")), "it failed");
+        assert_eq!(message(UpstreamErrorKind::Hook.into()), UpstreamErrorKind::Hook.to_string());
+        let hidden = RunFailure::from(UpstreamError::from(UpstreamErrorKind::Connect).with_detail("secret"));
+        assert!(!hidden.message(false).contains("secret"));
     }
 }

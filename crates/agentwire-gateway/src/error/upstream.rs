@@ -235,7 +235,7 @@ impl UpstreamError {
     }
 
     /// True if the detail may be shown to the client where an agent's settings allow it: not that of hooks, of the
-    /// gateway itself, and of agents that choose their own message.
+    /// gateway itself, and of agents with a code of their own.
     pub(crate) fn may_show_detail(&self) -> bool {
         use UpstreamErrorKind as Kind;
         match &self.0.kind {
@@ -258,8 +258,9 @@ impl UpstreamError {
             | Kind::Internal(_)
             | Kind::Refused(_)
             | Kind::Hook
-            | Kind::Stopped(_)
-            | Kind::Agent { .. } => false,
+            | Kind::Stopped(_) => false,
+            // An agent in Rust that reports a failure of its own server uses one of these codes.
+            Kind::Agent { code, .. } => code.starts_with("UPSTREAM_"),
         }
     }
 }
