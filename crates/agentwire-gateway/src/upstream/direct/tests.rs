@@ -1,6 +1,9 @@
 //! Valid and malformed responses of servers.
 
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use super::*;
 
@@ -87,7 +90,7 @@ async fn a_truncated_body_is_an_error() {
     }
     let (_, wrong) =
         answered("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nabc, said the server").await;
-    assert_eq!(wrong, Err("the size of a chunk is not a number".to_owned()));
+    assert_eq!(wrong, Err("Invalid chunk size line: Invalid Size".to_owned()));
 }
 
 #[tokio::test]
