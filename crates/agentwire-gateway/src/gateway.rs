@@ -153,20 +153,9 @@ pub(crate) struct AgentEntry {
 }
 
 impl AgentEntry {
-    /// A request about a thread as a whole: recall, deletion, artifacts.
-    pub(crate) fn thread_request(
-        &self,
-        owner: Owner,
-        thread: &ThreadId,
-        headers: Arc<[(String, String)]>,
-    ) -> Request {
-        Request {
-            owner,
-            headers,
-            timeouts: self.settings.timeouts,
-            limits: self.settings.limits,
-            ..Request::new(RunInput::new(thread.clone(), ""))
-        }
+    /// The name under which its threads are stored: its own, or that of the group that it shares them with.
+    pub(crate) fn owner_agent(&self) -> &str {
+        self.settings.threads.as_deref().unwrap_or(&self.name)
     }
 }
 
@@ -217,6 +206,11 @@ impl AgentRegistry {
     pub fn default_agent(mut self, name: &str) -> Self {
         self.default = Some(name.into());
         self
+    }
+
+    /// The agents whose threads are stored under `owner_agent`.
+    pub(crate) fn agents_of(&self, owner_agent: &str) -> impl Iterator<Item = &Arc<AgentEntry>> {
+        self.agents.values().filter(move |agent| agent.owner_agent() == owner_agent)
     }
 
     /// Gives the default hooks and lock to the agents that have none of their own.
@@ -399,6 +393,24 @@ impl Gateway {
     pub(crate) async fn live_run_of_thread(&self, owner: &Owner, thread: &ThreadId) -> Option<Arc<LiveRun>> {
         let lease = self.store().lease(owner, thread).await.ok().flatten()?;
         self.live_run(owner, &lease.run)
+    }
+
+    /// A request to an agent about a thread as a whole: recall, deletion, artifacts.
+    pub(crate) async fn thread_request(
+        &self,
+        agent: &AgentEntry,
+        owner: &Owner,
+        thread: &ThreadId,
+        headers: Arc<[(String, String)]>,
+    ) -> Result<Request, StoreError> {
+        Ok(Request {
+            owner: owner.clone(),
+            upstream_scope: self.store().upstream_scope(owner, thread).await?,
+            headers,
+            timeouts: agent.settings.timeouts,
+            limits: agent.settings.limits,
+            ..Request::new(RunInput::new(thread.clone(), ""))
+        })
     }
 
     pub(crate) fn register_run(&self, live: &Arc<LiveRun>) {

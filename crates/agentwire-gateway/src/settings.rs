@@ -210,7 +210,7 @@ pub struct Retention {
     pub history: Option<Duration>,
     /// Logs of ended runs per thread.
     pub runs_per_thread: Option<usize>,
-    /// Threads per user.
+    /// Threads per user and agent.
     pub threads_per_user: Option<usize>,
 }
 
@@ -295,6 +295,9 @@ impl IdentityField {
 pub struct AgentSettings {
     /// The path of the AG-UI route below the agent's base.
     pub path: String,
+    /// The group of agents that share their threads; `None` for an agent with threads of its own. The name of another
+    /// agent joins that agent.
+    pub threads: Option<String>,
     /// Policy for a run whose thread is busy.
     pub busy: Busy,
     /// The source of the conversation.
@@ -336,6 +339,7 @@ impl Default for AgentSettings {
     fn default() -> Self {
         Self {
             path: "/".into(),
+            threads: None,
             busy: Busy::default(),
             history: History::default(),
             state_key: None,
@@ -359,6 +363,7 @@ impl Default for AgentSettings {
 
 setters!(AgentSettings {
     path: String,
+    threads: Option<String>,
     busy: Busy,
     history: History,
     state_key: Option<String>,

@@ -18,9 +18,9 @@
 //!
 //! # Guarantees
 //!
-//! * **Isolation.** Every key starts with an [`Owner`] (tenant and user). Data of another owner is reported exactly like
-//!   data that does not exist. Run ids are unique per owner rather than per tenant, because an id that cannot be used
-//!   would reveal that another user has it.
+//! * **Isolation.** Every key starts with an [`Owner`] (tenant, user and agent). Data of another owner is reported exactly
+//!   like data that does not exist. Run ids are unique per owner rather than per tenant, because an id that cannot be
+//!   used would reveal that another user has it.
 //! * **Claims and fencing tokens.** A live run (queued, running or paused) is claimed by one process, until an expiry by
 //!   the store's clock. Each claim gets a [`Fence`], a fencing token from one counter for the whole store, which never
 //!   goes back, not even when a thread is deleted and created again. Every append carries its token, and the store
@@ -45,7 +45,7 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 //! let store = open("memory:", Options::default()).await?;
-//! let owner = Owner::new("acme", "ada");
+//! let owner = Owner::new("acme", "ada", "demo");
 //! let claim = Claim { holder: "gateway-1".into(), address: None, ttl: Duration::from_secs(15) };
 //!
 //! let Start::Created(run) = store.start(&owner, NewRun::new("thread", "run", "demo", claim)).await? else {
@@ -77,11 +77,11 @@ pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use error::{Conflict, Missing, StoreError};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use model::{
-    Acquire, Answer, AnswerSet, Append, Appended, Change, Claim, Created, Durability, Feedback, Fence,
-    Holder, Lease, Log, LogSlice, NewFeedback, NewPending, NewRun, NewThread, Owner, Page, PageToken,
-    Pending, PendingFilter, PendingId, RecordedAnswer, Retention, RetentionReport, Run, RunKey, RunStatus,
-    Seq, Start, StartMode, State, StateChange, Stats, StatusChange, Tenant, Text, Thread, ThreadChange,
-    ThreadQuery, UserId,
+    Acquire, AgentName, Answer, AnswerSet, Append, Appended, Change, Claim, Created, Durability, Feedback,
+    Fence, Holder, Lease, Log, LogSlice, MoveReport, NewFeedback, NewPending, NewRun, NewThread, Owner, Page,
+    PageToken, Pending, PendingFilter, PendingId, RecordedAnswer, Retention, RetentionReport, Run, RunKey,
+    RunStatus, Seq, Start, StartMode, State, StateChange, Stats, StatusChange, Tenant, Text, Thread,
+    ThreadChange, ThreadQuery, UserId,
 };
 pub use open::{Options, open};
 #[cfg(feature = "sqlite")]

@@ -10,8 +10,8 @@ use crate::{
     clock::Time,
     error::{Conflict, Missing, StoreError},
     model::{
-        Answer, Change, Fence, Holder, Lease, Log, NewPending, Page, PageToken, Pending, PendingFilter, Run,
-        RunStatus, Seq, Start, StartMode, StateChange, StatusChange, Text,
+        Answer, Change, Fence, Holder, Lease, Log, NewPending, Owner, Page, PageToken, Pending,
+        PendingFilter, Run, RunStatus, Seq, Start, StartMode, StateChange, StatusChange, Text,
     },
 };
 
@@ -144,6 +144,12 @@ pub(crate) fn decide_start(
         (Some(_), StartMode::Queue { limit }) if queue.len() >= limit => ControlFlow::Break(Start::QueueFull),
         (Some(_), StartMode::Queue { .. }) => ControlFlow::Continue(RunStatus::Queued),
     }
+}
+
+/// The upstream scope of a new thread: `None` for the first thread of a user with this id, so that a thread which exists on
+/// the agent's server can be continued under its own id; the agent's name for those of other agents after it.
+pub(crate) fn upstream_scope(owner: &Owner, is_id_used: bool) -> Option<Text> {
+    is_id_used.then(|| owner.agent.as_str().into())
 }
 
 /// Enforces [`MAX_WRITE_BYTES`].

@@ -9,9 +9,10 @@ use crate::{
     clock::Time,
     error::StoreError,
     model::{
-        Acquire, AnswerSet, Append, Appended, Claim, Created, Feedback, Fence, Holder, Lease, Log,
-        NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter, Retention,
-        RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery,
+        Acquire, AgentName, AnswerSet, Append, Appended, Claim, Created, Feedback, Fence, Holder, Lease, Log,
+        MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter,
+        Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange,
+        ThreadQuery,
     },
 };
 
@@ -67,6 +68,13 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes a thread with all its data, live runs included. Later writes to these runs fail with
     /// [`StoreError::NotFound`].
     fn delete_thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, ()>;
+
+    /// The upstream scope of a thread: of the stored one, or else the one that a new thread would get now.
+    fn upstream_scope<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Text>>;
+
+    /// Moves the threads of all users from one agent to another agent or to a group, with their runs. Threads that cannot
+    /// be moved are left in place; a later call tries again.
+    fn move_threads<'a>(&'a self, from: &'a AgentName, to: &'a AgentName) -> BoxFuture<'a, MoveReport>;
 
     /// The state of a thread.
     fn state<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, State>;

@@ -13,7 +13,7 @@ use agentwire_store::*;
 use bytes::Bytes;
 
 fn ada() -> Owner {
-    Owner::new("acme", "ada")
+    Owner::new("acme", "ada", "demo")
 }
 
 fn new_run(name: &str) -> NewRun {
@@ -331,4 +331,50 @@ async fn opens_a_file_of_version_1() {
     end.change.status = Some(StatusChange::to(RunStatus::Failed));
     store.append(end).await.unwrap();
     assert_eq!(events(&*store, "lost").await, ["{\"n\":0}", "end"]);
+}
+
+/// Two agents shared their threads in version 1; see the file.
+#[tokio::test]
+async fn threads_of_version_1_go_to_the_agent_of_their_latest_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let file = rusqlite::Connection::open(&path).unwrap();
+    file.execute_batch(include_str!("fixtures/version_1_two_agents.sql")).unwrap();
+    let count = |table: &str| -> i64 {
+        file.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
+    };
+    let tables = ["threads", "runs", "inputs", "log", "messages", "states", "pending", "feedback"];
+    let before = tables.map(count);
+    let store = open_at(&path).await.unwrap();
+    assert_eq!(tables.map(count), before, "nothing is lost");
+
+    let owner = |user: &str, agent: &str| Owner::new("default", user, agent);
+    let names = async |user: &str, agent: &str| {
+        let page = store.threads(&owner(user, agent), ThreadQuery::default(), 99).await.unwrap();
+        page.items.iter().map(|thread| thread.thread.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("ada", "shop").await, ["mine", "both"]);
+    assert_eq!(names("ada", "support").await, ["waits", "back"]);
+    assert_eq!(names("eve", "support").await, ["both"]);
+    assert_eq!(names("eve", "shop").await, Vec::<String>::new());
+    // A thread has all its runs, those of the other agent too.
+    let (ada, both) = (owner("ada", "shop"), "both".into());
+    let runs = store.runs(&ada, &both, None, 99).await.unwrap().items;
+    let agents: Vec<_> = runs.iter().map(|run| (run.run.as_str(), &*run.agent)).collect();
+    assert_eq!(agents, [("r2", "shop"), ("r1", "support")]);
+    let text = store.messages(&ada, &both).await.unwrap().unwrap();
+    assert!(text.contains("I am support") && text.contains("I am shop"), "{text}");
+    assert_eq!(store.feedback(&ada, &both, None, 9).await.unwrap().items.len(), 1);
+    let log = store.read(&ada, &"r1".into(), None, usize::MAX).await.unwrap();
+    let Log::Exact(log) = log else { panic!("not exact: {log:?}") };
+    assert_eq!(log.events.len(), 6);
+    let open = store.pending(&owner("ada", "support"), &"waits".into(), PendingFilter::Open).await.unwrap();
+    assert_eq!((open.len(), open[0].run.as_str()), (1, "r7"));
+    // Its id on the agent's server is the one of before; the other agent gets another one.
+    assert_eq!(store.upstream_scope(&ada, &both).await.unwrap(), None);
+    assert_eq!(
+        store.upstream_scope(&owner("ada", "support"), &both).await.unwrap().as_deref(),
+        Some("support")
+    );
+    store.verify().await.unwrap();
 }

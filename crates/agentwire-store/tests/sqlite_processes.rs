@@ -19,7 +19,7 @@ const ROLE: &str = "AGENTWIRE_STORE_CHILD";
 const RUNS: usize = 4;
 
 fn owner() -> Owner {
-    Owner::new("acme", "ada")
+    Owner::new("acme", "ada", "demo")
 }
 
 fn claim(holder: &str) -> Claim {

@@ -326,6 +326,7 @@ async fn reload_on_hangup(
             Ok(Ok((new, registry))) => {
                 let Changes { added, changed, removed, needs_restart } = Changes::between(&config, &new);
                 gateway.replace_agents(registry);
+                gateway.adopt_threads().await;
                 if !needs_restart.is_empty() {
                     let keys = needs_restart.join(", ");
                     tracing::warn!(keys, "these keys changed and need a restart; the old values stay");

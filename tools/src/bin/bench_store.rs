@@ -76,7 +76,7 @@ async fn measure(
             open(&format!("sqlite:{}", path.display()), options).await?
         }
     };
-    let owner = Owner::new("tenant", "user");
+    let owner = Owner::new("tenant", "user", "agent");
     let mut appends = Vec::new();
     for number in 0..runs {
         let claim = Claim { holder: "bench".into(), address: None, ttl: Duration::from_secs(3600) };

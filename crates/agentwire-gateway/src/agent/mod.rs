@@ -194,6 +194,8 @@ pub struct Request {
     pub input: Arc<RunInput>,
     /// The owner of the thread.
     pub owner: Owner,
+    /// Separates the thread from one of another agent that has the same id on the same server; mostly absent.
+    pub upstream_scope: Option<Arc<str>>,
     /// Headers to pass on, with names in lower case: those of the allowlist, and `traceparent`.
     pub headers: Arc<[(String, String)]>,
     /// The timeouts; see [`Agent::enforces_stream_timeouts`].
@@ -212,7 +214,8 @@ impl Request {
     pub fn new(input: RunInput) -> Self {
         Self {
             input: Arc::new(input),
-            owner: Owner::new("default", "default-user"),
+            owner: Owner::new("default", "default-user", "agent"),
+            upstream_scope: None,
             headers: Arc::new([]),
             timeouts: Timeouts::default(),
             limits: RunLimits::default(),

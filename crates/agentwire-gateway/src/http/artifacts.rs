@@ -15,9 +15,8 @@ use crate::{agent::Artifact, codes, error::ApiError, thread::artifacts};
 /// `GET /threads/{id}/artifacts`: the names, as a JSON array.
 pub(super) async fn list(request: ApiRequest) -> Result<Response, ApiError> {
     let thread = request.param("id").into();
-    let names =
-        artifacts::names(&request.state.agent, request.about(&thread), check_thread(&request, &thread))
-            .await?;
+    let about = request.about(&thread).await?;
+    let names = artifacts::names(&request.state.agent, about, check_thread(&request, &thread)).await?;
     Ok(json(serde_json::Value::from(names).to_string()))
 }
 
@@ -33,13 +32,13 @@ pub(super) async fn one(request: ApiRequest) -> Result<Response, ApiError> {
     };
     let thread = request.param("id").into();
     let known = check_thread(&request, &thread);
-    let artifact =
-        artifacts::find(&request.state.agent, request.about(&thread), name, version, known).await?;
+    let about = request.about(&thread).await?;
+    let artifact = artifacts::find(&request.state.agent, about, name, version, known).await?;
     Ok(artifact_response(name, artifact))
 }
 
 async fn check_thread(request: &ApiRequest, thread: &ThreadId) -> Result<(), ApiError> {
-    let about = request.about(thread);
+    let about = request.about(thread).await?;
     let known = request.state.gateway.check_thread(&request.state.agent, &request.owner, about).await;
     request.audited("read", known, |record| record.thread(thread))
 }

@@ -95,7 +95,8 @@ impl ApiRequest {
         let identity = &state.identity;
         let find =
             |name: &str, extract: &IdentityField| find_id(name, extract, &parts.headers, &params, &body);
-        let owner = Owner::new(find("tenant", &identity.tenant)?, find("user", &identity.user)?);
+        let (tenant, user) = (find("tenant", &identity.tenant)?, find("user", &identity.user)?);
+        let owner = Owner::new(tenant, user, state.agent.owner_agent());
         let cut = parts.extensions.get::<Connection>().cloned().unwrap_or_default().cut;
         Ok(Self { state: state.clone(), owner, parts, body, params, cut })
     }
@@ -175,8 +176,9 @@ impl ApiRequest {
     }
 
     /// A request to the agent's side about a thread of the owner.
-    pub(crate) fn about(&self, thread: &ThreadId) -> agent::Request {
-        self.state.agent.thread_request(self.owner.clone(), thread, self.forwarded_headers())
+    pub(crate) async fn about(&self, thread: &ThreadId) -> Result<agent::Request, ApiError> {
+        let RouteState { gateway, agent, .. } = &self.state;
+        Ok(gateway.thread_request(agent, &self.owner, thread, self.forwarded_headers()).await?)
     }
 }
 

@@ -13,12 +13,12 @@ use axum::{http::HeaderValue, response::Response};
 use serde_json::{Value, json};
 
 use super::{
-    json,
+    RouteState, json,
     request::{ApiRequest, JsonRequest},
     response,
 };
 use crate::{
-    codes,
+    agent, codes,
     error::ApiError,
     human::pending,
     stream::{
@@ -47,8 +47,7 @@ pub(super) async fn list(request: ApiRequest) -> Result<Response, ApiError> {
     };
     let limit = number("limit")?
         .map_or(PAGE, |limit| usize::try_from(limit).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE));
-    let agent = Some((&*request.state.agent.name).into());
-    let query = ThreadQuery { agent, before: number("before")?.map(PageToken) };
+    let query = ThreadQuery { before: number("before")?.map(PageToken) };
     let page = request.state.gateway.store().threads(&request.owner, query, limit).await?;
     let items: Vec<_> = page.items.iter().map(|thread| json!({"threadId": thread.thread.as_str()})).collect();
     let mut response = json(Value::from(items).to_string());
@@ -69,54 +68,49 @@ pub(super) async fn delete(request: ApiRequest) -> Result<Response, ApiError> {
     let gateway = &request.state.gateway;
     let live = gateway.live_run_of_thread(&request.owner, &thread).await;
     let deleted = async {
-        let agent = match gateway.store().thread(&request.owner, &thread).await {
-            Ok(stored) => Some(stored.agent),
-            Err(StoreError::NotFound(_)) => None,
+        let is_stored = match gateway.store().thread(&request.owner, &thread).await {
+            Ok(_) => true,
+            Err(StoreError::NotFound(_)) => false,
             Err(error) => return Err(error.into()),
         };
+        // Before the deletion: it depends on the stored thread.
+        let about = request.about(&thread).await?;
         if let Some(live) = live {
             // First, so that its readers receive the ending while it can be read.
             let _ = live.commands.send(Command::DeleteThread).await;
             let _ = tokio::time::timeout(gateway.settings().store_patience, live.ended()).await;
         }
-        if agent.is_some() {
+        if is_stored {
             gateway.store().delete_thread(&request.owner, &thread).await?;
         }
-        delete_upstream(&request, &thread, agent.as_deref()).await
+        delete_upstream(&request, about, is_stored).await
     }
     .await;
     request.audited("delete", deleted, |record| record.thread(&thread))?;
     Ok(json(r#"{"status":"deleted"}"#))
 }
 
-/// Deletes a thread on the agent's side too: it could be recalled from there. `agent` is the agent of the stored thread.
+/// Deletes a thread on the agent's side too: it could be recalled from there. Of a group, any agent may have it.
 async fn delete_upstream(
     request: &ApiRequest,
-    thread: &ThreadId,
-    agent: Option<&str>,
+    about: agent::Request,
+    is_stored: bool,
 ) -> Result<(), ApiError> {
-    let about = || request.about(thread);
-    let agent = match agent {
-        Some(name) => match request.state.gateway.registry().agents.get(name) {
-            Some(entry) => entry.agent.clone(),
-            // It is not configured any more.
-            None => return Ok(()),
-        },
+    let RouteState { gateway, agent, .. } = &request.state;
+    if !is_stored {
         // A thread that never ran here may exist there.
-        None => {
-            let agent = request.state.agent.agent.clone();
-            let recalled = match agent.recall(about()) {
-                Some(recalled) => recalled.await?,
-                None => None,
-            };
-            recalled.ok_or_else(unknown_thread)?;
-            agent
-        }
-    };
-    match agent.forget(about()) {
-        Some(forgotten) => Ok(forgotten.await?),
-        None => Ok(()),
+        let recalled = match agent.agent.recall(about.clone()) {
+            Some(recalled) => recalled.await?,
+            None => None,
+        };
+        recalled.ok_or_else(unknown_thread)?;
     }
+    for member in gateway.registry().agents_of(agent.owner_agent()) {
+        if let Some(forgotten) = member.agent.forget(about.clone()) {
+            forgotten.await?;
+        }
+    }
+    Ok(())
 }
 
 /// `GET /message_snapshot/{id}`: MESSAGES_SNAPSHOT, or `UIMessage[]` with `?format=ai-sdk`.
@@ -237,7 +231,7 @@ pub(super) async fn pending(request: ApiRequest) -> Result<Response, ApiError> {
         if stored.as_ref().is_ok_and(|items| !items.is_empty()) {
             return Ok(stored?);
         }
-        match gateway.items_elsewhere(agent, request.about(&thread)).await? {
+        match gateway.items_elsewhere(agent, request.about(&thread).await?).await? {
             Some(items) => Ok(items),
             None => Ok(stored?),
         }
@@ -254,7 +248,7 @@ pub(super) async fn read_snapshot(
     thread: &ThreadId,
 ) -> Result<Option<ThreadSnapshot>, ApiError> {
     let snapshot = match request.state.gateway.thread_snapshot(&request.owner, thread).await {
-        Ok(None) => ThreadSnapshot::recall(&request.state.agent, request.about(thread)).await,
+        Ok(None) => ThreadSnapshot::recall(&request.state.agent, request.about(thread).await?).await,
         snapshot => snapshot,
     };
     let found =

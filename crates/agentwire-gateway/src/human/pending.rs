@@ -201,7 +201,7 @@ impl Gateway {
         if !given::has_answer(input) {
             return Ok(Vec::new());
         }
-        let about = agent.thread_request(owner.clone(), &input.thread, headers.clone());
+        let about = self.thread_request(agent, owner, &input.thread, headers.clone()).await?;
         Ok(self.items_elsewhere(agent, about).await?.unwrap_or_default())
     }
 

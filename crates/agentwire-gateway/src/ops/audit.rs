@@ -53,6 +53,7 @@ impl Record {
         record.insert("at".into(), iso(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)).into());
         record.insert("tenant".into(), owner.tenant.as_str().into());
         record.insert("user".into(), owner.user.as_str().into());
+        record.insert("agent".into(), owner.agent.as_str().into());
         record.insert("action".into(), action.into());
         Self(record)
     }
@@ -96,7 +97,7 @@ impl Record {
 
     /// A request that was refused before its subject was known.
     pub(crate) fn refused(owner: Option<&Owner>, path: &str, error: &ApiError) -> Self {
-        let nobody = Owner::new("", "");
+        let nobody = Owner::new("", "", "");
         let path: String = path.chars().take(MAX_PATH).collect();
         let record = Self::new(owner.unwrap_or(&nobody), "request");
         record.with("path", path).with("outcome", error.code)
@@ -355,7 +356,7 @@ mod tests {
         for _ in 0..2 {
             let mut file = AuditFile::open(&path).expect("it can be opened");
             for _ in 0..count / 2 {
-                let record = Record::new(&Owner::new("t", "u"), "start").thread(&"x".into());
+                let record = Record::new(&Owner::new("t", "u", "a"), "start").thread(&"x".into());
                 file.add(record).expect("it can be written");
             }
         }
@@ -412,7 +413,7 @@ mod tests {
         let lines: Vec<_> = whole.lines().collect();
         let more = || {
             let mut file = AuditFile::open(&path).expect("it can be opened");
-            file.add(Record::new(&Owner::new("t", "u"), "read")).expect("it can be written");
+            file.add(Record::new(&Owner::new("t", "u", "a"), "read")).expect("it can be written");
             verify(&path, |_| Ok(())).expect("it can be read")
         };
         std::fs::write(&path, lines[..2].join("\n") + "\n").expect("it is ours");
@@ -436,7 +437,7 @@ mod tests {
                 thread::spawn(move || {
                     let mut file = AuditFile::open(&path).expect("it can be opened");
                     for _ in 0..25 {
-                        let record = Record::new(&Owner::new("t", "u"), "start").with("of", number);
+                        let record = Record::new(&Owner::new("t", "u", "a"), "start").with("of", number);
                         file.add(record).expect("it can be written");
                     }
                 })
@@ -481,7 +482,7 @@ mod tests {
             (ResumeStatus::Cancelled, json!(true), "cancelled"),
         ] {
             let entry = entry(status, payload.clone());
-            let Record(record) = Record::start(&Owner::new("t", "u"), &[&entry], &[]);
+            let Record(record) = Record::start(&Owner::new("t", "u", "a"), &[&entry], &[]);
             assert_eq!(record["decisions"][0]["decision"], told, "{payload}");
         }
     }

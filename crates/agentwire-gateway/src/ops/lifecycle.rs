@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use agentwire_store::MoveReport;
+
 use crate::gateway::Gateway;
 
 /// Time for connections to flush their output after all runs have ended.
@@ -14,7 +16,28 @@ impl Gateway {
         if let Err(error) = self.end_orphans(self.dead_holder()).await {
             tracing::error!(%error, "the runs of a crashed gateway could not be ended yet");
         }
+        self.adopt_threads().await;
         self.tasks().spawn(self.clone().maintain());
+    }
+
+    /// Moves the threads of agents that now share theirs (`threads = "NAME"`) to their group. [`Gateway::recover`] and the
+    /// background maintenance call it; threads with a live run are moved once that has ended.
+    pub async fn adopt_threads(&self) {
+        let registry = self.registry();
+        for agent in registry.agents.values() {
+            let (name, group) = (&*agent.name, agent.owner_agent());
+            // Threads under the agent's name belong to other agents if one names it as its group.
+            if registry.agents_of(name).next().is_some() {
+                continue;
+            }
+            match self.store().move_threads(&name.into(), &group.into()).await {
+                Ok(MoveReport { moved: 0, .. }) => {}
+                Ok(MoveReport { moved, left }) => {
+                    tracing::info!(agent = name, group, moved, left, "threads were moved to their group");
+                }
+                Err(error) => tracing::warn!(agent = name, group, %error, "threads could not be moved"),
+            }
+        }
     }
 
     /// Drains: accepts no new runs and waits for the live ones. Those that have not ended within

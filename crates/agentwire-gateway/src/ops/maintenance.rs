@@ -247,6 +247,7 @@ impl Gateway {
 
     /// Compacts runs whose exact replay is no longer retained, and deletes expired logs and threads.
     async fn apply_retention(&self) -> Result<(), StoreError> {
+        self.adopt_threads().await;
         let retention = &self.settings().retention;
         if let Some(age) = retention.events {
             loop {

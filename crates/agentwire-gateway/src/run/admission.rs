@@ -135,9 +135,21 @@ impl Gateway {
         if let Ok(run) = self.store().run(owner, &input.run).await
             && run.thread == input.thread
         {
-            return Ok(Decision::Join(run.run));
+            return self.join(&request.agent, run).map(Decision::Join);
         }
         Ok(Decision::Start(self.check_answers(request).await?))
+    }
+
+    /// Joins a run that exists. A run id names a run of one agent, also in a group of agents that share their threads.
+    fn join(&self, agent: &AgentEntry, run: Run) -> Result<RunId, ApiError> {
+        if *run.agent != *agent.name && self.registry().agents.contains_key(&*run.agent) {
+            let message = format!("the run id was used for the agent `{}`", run.agent);
+            return Err(ApiError::new(codes::RUN_ID_TAKEN, message));
+        }
+        let age = Duration::from_millis(self.store().now().0.saturating_sub(run.created.0));
+        tracing::info!(run = %run.run, thread = %run.thread, agent = %agent.name, status = %run.status, ?age,
+            "an existing run is joined");
+        Ok(run.run)
     }
 
     fn check_capacity(&self) -> Result<(), ApiError> {
@@ -235,7 +247,7 @@ impl Gateway {
             let lease = match started {
                 Ok(Start::Created(run)) => return Ok(Admission::New(self.spawn_run(request, run))),
                 Ok(Start::Exists(run)) if run.thread == request.input.thread => {
-                    return Ok(Admission::Existing(run.run));
+                    return self.join(&request.agent, run).map(Admission::Existing);
                 }
                 Ok(Start::Exists(_)) => {
                     return Err(ApiError::new(codes::RUN_ID_TAKEN, "the run id was used in another thread"));

@@ -233,6 +233,7 @@ impl RunRecorder {
         Ok(Ok(Request {
             input: Arc::new(input),
             owner: self.owner.clone(),
+            upstream_scope: self.run.upstream_scope.clone(),
             headers: job.headers.clone(),
             timeouts: settings.timeouts,
             limits: settings.limits,

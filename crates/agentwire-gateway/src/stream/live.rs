@@ -351,7 +351,7 @@ mod tests {
     use crate::settings::ServerLimits;
 
     fn live(ring: usize, reader_lag: usize) -> Arc<LiveRun> {
-        let key = RunKey { owner: Owner::new("t", "u"), run: "r".into() };
+        let key = RunKey { owner: Owner::new("t", "u", "a"), run: "r".into() };
         let limits = ServerLimits { ring, reader_lag, ..ServerLimits::default() };
         LiveRun::new(key, "t".into(), 0, &limits, false).0
     }

@@ -224,16 +224,13 @@ impl AdkServer {
     /// The user and the session id on the server.
     fn locate(&self, request: &Request) -> (AdkApi, RunInput) {
         let mut input = (*request.input).clone();
-        let owner = &request.owner;
-        let user = match &self.user {
-            Some(user) => {
-                // All users of the gateway are one user there.
-                input.thread = thread_names::shared_thread(owner, &input.thread);
-                user.clone()
-            }
-            None => thread_names::user_id(owner),
+        let (owner, scope) = (&request.owner, request.upstream_scope.as_deref());
+        let (user, session) = match &self.user {
+            // All users of the gateway are one user there.
+            Some(user) => (user.clone(), thread_names::shared_session(owner, &input.thread, scope)),
+            None => (thread_names::user_id(owner), thread_names::session(&input.thread, scope)),
         };
-        input.thread = thread_names::segment(&input.thread).into();
+        input.thread = session;
         (AdkApi::new(&*self.app, user), input)
     }
 

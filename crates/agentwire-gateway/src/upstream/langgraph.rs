@@ -194,7 +194,8 @@ struct RemoteRun<'r> {
 
 impl<'r> RemoteRun<'r> {
     fn new(shared: &'r LangGraphServer, request: &'r Request) -> Self {
-        Self { shared, request, thread: thread_uuid(&request.owner, &request.input.thread) }
+        let scope = request.upstream_scope.as_deref();
+        Self { shared, request, thread: thread_uuid(&request.owner, &request.input.thread, scope) }
     }
 
     async fn start(&self, sink: &EventSink) -> Result<(), UpstreamError> {

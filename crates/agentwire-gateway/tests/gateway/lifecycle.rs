@@ -140,7 +140,7 @@ async fn p4_a_gateway_with_a_flooding_agent_renews_its_claim() {
     stream.take(1).await;
     // Only the test moves this clock, so a later expiry can only come from a renewal.
     clock.advance(lease / 2);
-    let owner = agentwire_store::Owner::new("default", "default-user");
+    let owner = agentwire_store::Owner::new("default", "default-user", "demo");
     wait_until("the claim is renewed", async || {
         let held = backend.store.lease(&owner, &"t".into()).await.expect("the thread").expect("a lease");
         held.expires > Time(1_700_000_000_000).after(lease)

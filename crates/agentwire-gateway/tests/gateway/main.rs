@@ -19,6 +19,7 @@ mod model;
 mod mount;
 mod open_calls;
 mod output_formats;
+mod owners;
 mod pause;
 mod readers;
 mod reattach;

@@ -101,7 +101,7 @@ impl World {
             clock,
             puppet: Puppet::new(asker_script),
             server: None,
-            owner: Owner::new("default", "default-user"),
+            owner: Owner::new("default", "default-user", "demo"),
             created: 0,
             runs: BTreeMap::new(),
             answers: BTreeMap::new(),

@@ -85,7 +85,7 @@ async fn users_have_separate_sessions() {
         false => json_response("200 OK", &json!({"id": "x", "appName": "demo", "userId": "u", "state": {}, "events": [], "lastUpdateTime": 1.0})),
     })
     .await;
-    let owner = Owner::new("acme", "ada@x");
+    let owner = Owner::new("acme", "ada@x", "a");
     play(&agent(&server), Request { owner: owner.clone(), ..request() }).await.1.unwrap();
     assert_eq!(server.requests()[0].line(), "GET /apps/demo/users/acme%25%25ada%40x/sessions/t1");
     // With one fixed user at the server, the session ids differ.

@@ -134,7 +134,7 @@ async fn creates_the_thread_and_sends_only_new_messages() {
     result.unwrap();
     assert_eq!(server.requests()[1].json()["input"]["messages"], json!([]));
     // Another user's thread of the same name is another thread.
-    let other = Request { owner: Owner::new("default", "ada"), ..request() };
+    let other = Request { owner: Owner::new("default", "ada", "a"), ..request() };
     play(&self::agent(&server), other).await.1.unwrap();
     let lines: Vec<_> = server.requests().iter().map(|request| request.line().to_owned()).collect();
     assert_ne!(lines[0], lines[lines.len() - 4]);

@@ -23,9 +23,10 @@ use crate::{
     clock::{Clock, SystemClock, Time},
     error::StoreError,
     model::{
-        Acquire, AnswerSet, Append, Appended, Claim, Created, Feedback, Fence, Holder, Lease, Log,
-        NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter, Retention,
-        RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery,
+        Acquire, AgentName, AnswerSet, Append, Appended, Claim, Created, Feedback, Fence, Holder, Lease, Log,
+        MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter,
+        Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange,
+        ThreadQuery,
     },
     store::{BoxFuture, Store},
 };
@@ -113,6 +114,14 @@ impl Store for MemoryStore {
 
     fn delete_thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, ()> {
         self.with_tables(|tables, _| tables.delete_thread(owner, thread))
+    }
+
+    fn upstream_scope<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Text>> {
+        self.with_tables(|tables, _| Ok(tables.upstream_scope(owner, thread)))
+    }
+
+    fn move_threads<'a>(&'a self, from: &'a AgentName, to: &'a AgentName) -> BoxFuture<'a, MoveReport> {
+        self.with_tables(|tables, _| Ok(tables.move_threads(from, to)))
     }
 
     fn state<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, State> {

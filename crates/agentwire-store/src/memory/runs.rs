@@ -33,17 +33,19 @@ impl Tables {
         };
 
         if self.find_thread(owner, &new.thread).is_err() {
-            let thread = NewThread { thread: new.thread.clone(), agent: new.agent.clone(), metadata: None };
+            let thread = NewThread { thread: new.thread.clone(), metadata: None };
             self.insert_thread(owner, thread, now);
         }
         if let Some(answers) = new.answers {
             self.record_answers(owner, &new.thread, answers, &new.run, now)?;
         }
         let (number, fence) = (self.next_number(), self.next_fence());
+        let upstream_scope = self.find_thread(owner, &new.thread)?.upstream_scope.clone();
         let run = Run {
             run: new.run.clone(),
             thread: new.thread.clone(),
             agent: new.agent,
+            upstream_scope,
             status,
             cause: new.cause,
             created: now,

@@ -9,7 +9,10 @@ use super::MemoryLimits;
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{Feedback, Fence, Lease, Owner, Pending, Run, RunKey, Seq, State, Text, Thread, text_len},
+    model::{
+        Feedback, Fence, Lease, Owner, Pending, Run, RunKey, Seq, State, Tenant, Text, Thread, UserId,
+        text_len,
+    },
     rules::ClaimState,
 };
 
@@ -30,6 +33,8 @@ pub(super) struct Tables {
     pub(super) threads: HashMap<ThreadKey, ThreadEntry>,
     /// Threads of each owner, by number.
     pub(super) by_owner: HashMap<Owner, BTreeMap<u64, ThreadId>>,
+    /// Number of agents with a thread of this user and id.
+    pub(super) agents_of_id: HashMap<(Tenant, UserId, ThreadId), usize>,
     pub(super) runs: HashMap<RunKey, RunEntry>,
     /// Ended runs in order of eviction. May contain deleted runs.
     pub(super) ended: VecDeque<RunKey>,
@@ -44,7 +49,7 @@ pub(super) struct ThreadKey {
 #[derive(Debug)]
 pub(super) struct ThreadEntry {
     pub(super) number: u64,
-    pub(super) agent: Text,
+    pub(super) upstream_scope: Option<Text>,
     pub(super) metadata: Option<Text>,
     pub(super) created: Time,
     pub(super) updated: Time,
@@ -91,6 +96,7 @@ impl Tables {
             number: 0,
             threads: HashMap::new(),
             by_owner: HashMap::new(),
+            agents_of_id: HashMap::new(),
             runs: HashMap::new(),
             ended: VecDeque::new(),
         }
@@ -134,7 +140,7 @@ impl ThreadEntry {
     pub(super) fn record(&self, thread: &ThreadId) -> Thread {
         Thread {
             thread: thread.clone(),
-            agent: self.agent.clone(),
+            upstream_scope: self.upstream_scope.clone(),
             metadata: self.metadata.clone(),
             created: self.created,
             updated: self.updated,

@@ -1,18 +1,18 @@
 //! Threads, state, messages and feedback in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, hash_map::Entry};
 
-use agentwire_core::event::ThreadId;
+use agentwire_core::event::{RunId, ThreadId};
 
 use super::tables::{RECORD_BYTES, Tables, ThreadEntry, ThreadKey};
 use crate::{
     clock::Time,
     error::StoreError,
     model::{
-        Created, Feedback, NewFeedback, NewThread, Owner, Page, PageToken, RunKey, State, StateChange, Text,
-        Thread, ThreadChange, ThreadQuery, text_len,
+        AgentName, Created, Feedback, MoveReport, NewFeedback, NewThread, Owner, Page, PageToken, RunKey,
+        State, StateChange, Tenant, Text, Thread, ThreadChange, ThreadQuery, UserId, text_len,
     },
-    rules::{check_not_leased, page},
+    rules::{check_not_leased, page, upstream_scope},
 };
 
 impl Tables {
@@ -34,9 +34,12 @@ impl Tables {
     /// Adds a thread that does not exist; the caller has made room.
     pub(super) fn insert_thread(&mut self, owner: &Owner, new: NewThread, now: Time) {
         let number = self.next_number();
+        let agents = self.agents_of_id.entry(id_key(owner, &new.thread)).or_default();
+        let upstream_scope = upstream_scope(owner, *agents > 0);
+        *agents += 1;
         let entry = ThreadEntry {
             number,
-            agent: new.agent,
+            upstream_scope,
             metadata: new.metadata,
             created: now,
             updated: now,
@@ -60,16 +63,13 @@ impl Tables {
         limit: usize,
     ) -> Result<Page<Thread>, StoreError> {
         let below = query.before.map_or(u64::MAX, |token| token.0);
-        let matching = self
-            .by_owner
-            .get(owner)
-            .into_iter()
-            .flat_map(|numbers| numbers.range(..below).rev())
-            .filter_map(|(number, thread)| {
-                let key = ThreadKey { owner: owner.clone(), thread: thread.clone() };
-                self.threads.get(&key).map(|entry| (*number, entry.record(thread)))
-            })
-            .filter(|(_, thread)| query.agent.as_ref().is_none_or(|agent| *agent == thread.agent));
+        let matching =
+            self.by_owner.get(owner).into_iter().flat_map(|numbers| numbers.range(..below).rev()).filter_map(
+                |(number, thread)| {
+                    let key = ThreadKey { owner: owner.clone(), thread: thread.clone() };
+                    self.threads.get(&key).map(|entry| (*number, entry.record(thread)))
+                },
+            );
         page(matching.map(Ok), limit)
     }
 
@@ -89,7 +89,6 @@ impl Tables {
             state.check(entry.state.seq)?;
         }
         let before = entry.bytes();
-        entry.agent = change.agent.unwrap_or_else(|| entry.agent.clone());
         entry.metadata = change.metadata.or_else(|| entry.metadata.take());
         entry.apply(change.state, change.messages);
         entry.updated = now;
@@ -103,10 +102,11 @@ impl Tables {
         let key = ThreadKey { owner: owner.clone(), thread: thread.clone() };
         let Some(entry) = self.threads.remove(&key) else { return Ok(()) };
         self.bytes -= entry.bytes();
-        if let Some(numbers) = self.by_owner.get_mut(owner) {
-            numbers.remove(&entry.number);
-            if numbers.is_empty() {
-                self.by_owner.remove(owner);
+        self.unlist_thread(owner, entry.number);
+        if let Entry::Occupied(mut agents) = self.agents_of_id.entry(id_key(owner, thread)) {
+            *agents.get_mut() -= 1;
+            if *agents.get() == 0 {
+                agents.remove();
             }
         }
         for run in entry.runs.into_values() {
@@ -115,6 +115,68 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    /// Removes a thread from the list of its owner.
+    fn unlist_thread(&mut self, owner: &Owner, number: u64) {
+        if let Some(numbers) = self.by_owner.get_mut(owner) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_owner.remove(owner);
+            }
+        }
+    }
+
+    pub(super) fn upstream_scope(&mut self, owner: &Owner, thread: &ThreadId) -> Option<Text> {
+        match self.find_thread(owner, thread) {
+            Ok(entry) => entry.upstream_scope.clone(),
+            Err(_) => upstream_scope(owner, self.agents_of_id.contains_key(&id_key(owner, thread))),
+        }
+    }
+
+    pub(super) fn move_threads(&mut self, from: &AgentName, to: &AgentName) -> MoveReport {
+        let mut report = MoveReport::default();
+        let all: Vec<_> = self.threads.keys().filter(|key| key.owner.agent == *from).cloned().collect();
+        for ThreadKey { owner, thread } in all {
+            match self.move_thread(&owner, &thread, to) {
+                true => report.moved += 1,
+                false => report.left += 1,
+            }
+        }
+        report
+    }
+
+    /// Moves a thread to another agent of its user. Returns whether it could be moved.
+    fn move_thread(&mut self, owner: &Owner, thread: &ThreadId, to: &AgentName) -> bool {
+        let target = Owner { agent: to.clone(), ..owner.clone() };
+        let (old_key, new_key) = (
+            ThreadKey { owner: owner.clone(), thread: thread.clone() },
+            ThreadKey { owner: target.clone(), thread: thread.clone() },
+        );
+        let Some(entry) = self.threads.get(&old_key) else { return false };
+        let runs: Vec<_> = entry.runs.values().cloned().collect();
+        let run_key = |owner: &Owner, run: &RunId| RunKey { owner: owner.clone(), run: run.clone() };
+        let is_live =
+            |run| self.runs.get(&run_key(owner, run)).is_some_and(|entry| entry.run.status.is_live());
+        let is_used = |run| self.runs.contains_key(&run_key(&target, run));
+        if self.threads.contains_key(&new_key) || runs.iter().any(|run| is_live(run) || is_used(run)) {
+            return false;
+        }
+        let Some(entry) = self.threads.remove(&old_key) else { return false };
+        self.unlist_thread(owner, entry.number);
+        self.by_owner.entry(target.clone()).or_default().insert(entry.number, thread.clone());
+        self.threads.insert(new_key, entry);
+        for run in &runs {
+            if let Some(entry) = self.runs.remove(&run_key(owner, run)) {
+                self.runs.insert(run_key(&target, run), entry);
+            }
+        }
+        for key in &mut self.ended {
+            if key.owner == *owner && runs.contains(&key.run) {
+                key.owner = target.clone();
+            }
+        }
+        true
     }
 
     pub(super) fn add_feedback(
@@ -144,6 +206,10 @@ impl Tables {
         let rest = (1..).zip(&entry.feedback).skip(skip).map(|(at, feedback)| Ok((at, feedback.clone())));
         page(rest, limit)
     }
+}
+
+fn id_key(owner: &Owner, thread: &ThreadId) -> (Tenant, UserId, ThreadId) {
+    (owner.tenant.clone(), owner.user.clone(), thread.clone())
 }
 
 impl ThreadEntry {

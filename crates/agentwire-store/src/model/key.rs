@@ -9,6 +9,8 @@ agentwire_core::string_id! {
     Tenant;
     /// A person or program within a tenant.
     UserId;
+    /// The name of an agent, or of a group of agents that share their threads.
+    AgentName;
     /// The id of a pending item, chosen by the agent or front end that created it. Unique within its run.
     PendingId;
     /// The name of a process that claims runs. Each process needs a unique name. A name that is reused when the same
@@ -16,19 +18,21 @@ agentwire_core::string_id! {
     Holder;
 }
 
-/// The tenant and user that data belongs to: the prefix of every key.
+/// The tenant, user and agent that data belongs to: the prefix of every key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     /// The organisation.
     pub tenant: Tenant,
     /// The user within it.
     pub user: UserId,
+    /// The agent, or the group of agents that share their threads.
+    pub agent: AgentName,
 }
 
 impl Owner {
-    /// The user `user` of `tenant`.
-    pub fn new(tenant: impl Into<Tenant>, user: impl Into<UserId>) -> Self {
-        Self { tenant: tenant.into(), user: user.into() }
+    /// The user `user` of `tenant` as a client of `agent`.
+    pub fn new(tenant: impl Into<Tenant>, user: impl Into<UserId>, agent: impl Into<AgentName>) -> Self {
+        Self { tenant: tenant.into(), user: user.into(), agent: agent.into() }
     }
 }
 

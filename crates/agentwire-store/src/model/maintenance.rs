@@ -28,6 +28,15 @@ pub struct RetentionReport {
     pub expired: u64,
 }
 
+/// Result of [`Store::move_threads`](crate::Store::move_threads).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoveReport {
+    /// Moved threads.
+    pub moved: u64,
+    /// Threads that were left in place: they have a live run, or the target has a thread or run with the same id.
+    pub left: u64,
+}
+
 /// Record counts and sizes of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {

@@ -9,9 +9,9 @@ mod run;
 mod thread;
 
 pub use claim::{Acquire, Claim, Lease};
-pub use key::{Fence, Holder, Owner, PendingId, RunKey, Seq, Tenant, UserId};
+pub use key::{AgentName, Fence, Holder, Owner, PendingId, RunKey, Seq, Tenant, UserId};
 pub use log::{Append, Appended, Change, Durability, Log, LogSlice, StateChange, StatusChange};
-pub use maintenance::{Retention, RetentionReport, Stats};
+pub use maintenance::{MoveReport, Retention, RetentionReport, Stats};
 pub use pending::{Answer, AnswerSet, NewPending, Pending, PendingFilter, RecordedAnswer};
 pub use run::{NewRun, Run, RunStatus, Start, StartMode};
 pub use thread::{

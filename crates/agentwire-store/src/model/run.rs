@@ -79,8 +79,10 @@ pub struct Run {
     pub run: RunId,
     /// Its thread.
     pub thread: ThreadId,
-    /// The agent that produces its events.
+    /// The agent that produces its events; one of several if its owner is a group.
     pub agent: Text,
+    /// The upstream scope of its thread; see [`Thread`](super::Thread).
+    pub upstream_scope: Option<Text>,
     /// Its status.
     pub status: RunStatus,
     /// The cause of the status, as given by the caller that set it.

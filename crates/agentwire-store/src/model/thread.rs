@@ -10,8 +10,6 @@ use crate::clock::Time;
 pub struct NewThread {
     /// Its id.
     pub thread: ThreadId,
-    /// The agent it belongs to.
-    pub agent: Text,
     /// Arbitrary metadata, as JSON.
     pub metadata: Option<Text>,
 }
@@ -21,8 +19,9 @@ pub struct NewThread {
 pub struct Thread {
     /// Its id, unique among its owner's threads.
     pub thread: ThreadId,
-    /// The agent it belongs to.
-    pub agent: Text,
+    /// Part of its id on the agent's server, if the user had a thread with this id at another agent when this one was
+    /// created: agents may share a server. It never changes.
+    pub upstream_scope: Option<Text>,
     /// Arbitrary metadata, as JSON.
     pub metadata: Option<Text>,
     /// Time of creation.
@@ -45,8 +44,6 @@ pub struct Created<T> {
 /// A change of a thread from outside a run; absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadChange {
-    /// The agent it belongs to.
-    pub agent: Option<Text>,
     /// Arbitrary metadata, as JSON.
     pub metadata: Option<Text>,
     /// The state.
@@ -74,8 +71,6 @@ pub struct State {
 /// Selects the threads that [`Store::threads`](crate::Store::threads) lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadQuery {
-    /// Only threads of this agent.
-    pub agent: Option<Text>,
     /// The token of the previous page.
     pub before: Option<PageToken>,
 }

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::{
     chunk, pending,
-    row::{RunRow, count, get_number, get_optional_time, get_run_key, get_status, int, next_seq},
+    row::{RunRow, count, get_number, get_optional_time, get_run_key, get_status, int, next_seq, run_key},
     runs,
     session::{RunHead, Session},
     threads,
@@ -26,21 +26,23 @@ fn head(db: &Session, key: &RunKey) -> Result<RunHead, StoreError> {
     let mut find = db.prepare_cached(concat!(
         "SELECT r.id, r.thread, ",
         next_seq!(),
-        ", r.status, r.fence, r.lease_until FROM runs AS r WHERE r.tenant = ?1 AND r.user = ?2 AND r.run = ?3"
+        ", r.status, r.fence, r.lease_until FROM runs AS r \
+          WHERE r.tenant = ?1 AND r.user = ?2 AND r.run = ?3 AND r.owner_agent = ?4"
     ))?;
-    let head =
-        find.query_row((key.owner.tenant.as_str(), key.owner.user.as_str(), key.run.as_str()), |row| {
-            Ok(RunHead {
-                id: row.get(0)?,
-                thread: row.get(1)?,
-                next_seq: Seq(get_number(row, 2)?),
-                claim: ClaimState {
-                    status: get_status(row, 3)?,
-                    fence: Fence(get_number(row, 4)?),
-                    until: get_optional_time(row, 5)?,
-                },
-            })
-        });
+    let RunKey { owner, run } = key;
+    let columns = (owner.tenant.as_str(), owner.user.as_str(), run.as_str(), owner.agent.as_str());
+    let head = find.query_row(columns, |row| {
+        Ok(RunHead {
+            id: row.get(0)?,
+            thread: row.get(1)?,
+            next_seq: Seq(get_number(row, 2)?),
+            claim: ClaimState {
+                status: get_status(row, 3)?,
+                fence: Fence(get_number(row, 4)?),
+                until: get_optional_time(row, 5)?,
+            },
+        })
+    });
     head.optional()?.ok_or(StoreError::NotFound(Missing::Run))
 }
 
@@ -168,11 +170,13 @@ fn read_compacted(db: &Connection, run: i64) -> Result<Vec<Bytes>, StoreError> {
 }
 
 pub(super) fn compactable(db: &Connection, before: Time, limit: usize) -> Result<Vec<RunKey>, StoreError> {
-    let mut list = db.prepare_cached(
-        "SELECT tenant, user, run FROM runs \
+    let mut list = db.prepare_cached(concat!(
+        "SELECT ",
+        run_key!(),
+        " FROM runs \
          WHERE kept <> 'nothing' AND status IN ('waiting', 'finished', 'failed', 'stopped') \
            AND updated <= ?1 AND first_retained < next_seq ORDER BY updated, id LIMIT ?2",
-    )?;
+    ))?;
     let rows = list.query_map((int(before.0), count(limit)), |row| get_run_key(row, 0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -71,7 +71,7 @@ pub(super) fn find_removals(
     }
     if let Some(keep) = retention.threads_per_owner {
         let sql = format!(
-            "SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY tenant, user ORDER BY id DESC) AS place \
+            "SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY tenant, user, owner_agent ORDER BY id DESC) AS place \
                FROM threads) AS threads WHERE place > ?1 AND NOT EXISTS ({LIVE_RUN})"
         );
         collect_ids(db, &sql, count(keep), Removal::DeleteThread, &mut found)?;

@@ -40,10 +40,10 @@ use crate::{
     clock::{Clock, Time},
     error::StoreError,
     model::{
-        Acquire, AnswerSet, Append, Appended, Claim, Created, Durability, Feedback, Fence, Holder, Lease,
-        Log, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter, Retention,
-        RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange, ThreadQuery,
-        text_len,
+        Acquire, AgentName, AnswerSet, Append, Appended, Claim, Created, Durability, Feedback, Fence, Holder,
+        Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending,
+        PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread,
+        ThreadChange, ThreadQuery, text_len,
     },
     rules::check_size,
     store::{BoxFuture, Store},
@@ -241,6 +241,29 @@ impl Store for SqliteStore {
     fn delete_thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, ()> {
         let (owner, thread) = (owner.clone(), thread.clone());
         self.write(0, Durability::Os, move |db, _| threads::delete(db, &owner, &thread))
+    }
+
+    fn upstream_scope<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Text>> {
+        let (owner, thread) = (owner.clone(), thread.clone());
+        self.read_with(move |db, _| threads::upstream_scope(db, &owner, &thread))
+    }
+
+    fn move_threads<'a>(&'a self, from: &'a AgentName, to: &'a AgentName) -> BoxFuture<'a, MoveReport> {
+        Box::pin(async move {
+            let mut report = MoveReport::default();
+            loop {
+                let (from, to) = (from.clone(), to.clone());
+                let moved =
+                    self.write(0, Durability::Os, move |db, _| threads::move_some(db, &from, &to)).await?;
+                report.moved += moved;
+                if moved == 0 {
+                    break;
+                }
+            }
+            let from = from.clone();
+            report.left = self.read_with(move |db, _| threads::count_of_agent(db, &from)).await?;
+            Ok(report)
+        })
     }
 
     fn state<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, State> {

@@ -67,7 +67,7 @@ pub(super) const RUN: &str = concat!(
     "r.id, r.thread, t.leased, r.run, t.thread, r.agent, r.status, r.cause, r.created, ",
     "r.started, r.updated, r.first_retained, ",
     next_seq!(),
-    ", r.kept, r.fence, r.holder, r.address, r.lease_until"
+    ", r.kept, r.fence, r.holder, r.address, r.lease_until, t.upstream_scope"
 );
 
 impl RunRow {
@@ -80,6 +80,7 @@ impl RunRow {
                 run: row.get::<_, Text>(3)?.into(),
                 thread: row.get::<_, Text>(4)?.into(),
                 agent: row.get(5)?,
+                upstream_scope: row.get(18)?,
                 status: get_status(row, 6)?,
                 cause: row.get(7)?,
                 created: get_time(row, 8)?,
@@ -99,9 +100,10 @@ impl RunRow {
     pub(super) fn find(db: &Connection, owner: &Owner, run: &str) -> Result<Option<Self>, StoreError> {
         let mut find = db.prepare_cached(&format!(
             "SELECT {RUN} FROM runs AS r JOIN threads AS t ON t.id = r.thread \
-             WHERE r.tenant = ?1 AND r.user = ?2 AND r.run = ?3"
+             WHERE r.tenant = ?1 AND r.user = ?2 AND r.run = ?3 AND r.owner_agent = ?4"
         ))?;
-        Ok(find.query_row((owner.tenant.as_str(), owner.user.as_str(), run), Self::read).optional()?)
+        let key = (owner.tenant.as_str(), owner.user.as_str(), run, owner.agent.as_str());
+        Ok(find.query_row(key, Self::read).optional()?)
     }
 
     pub(super) fn get(db: &Connection, owner: &Owner, run: &str) -> Result<Self, StoreError> {
@@ -133,7 +135,7 @@ pub(super) struct ThreadRow {
 }
 
 /// The columns for [`ThreadRow::read`], from `threads`.
-pub(super) const THREAD: &str = "id, leased, thread, agent, metadata, created, updated, state_seq";
+pub(super) const THREAD: &str = "id, leased, thread, upstream_scope, metadata, created, updated, state_seq";
 
 impl ThreadRow {
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -142,7 +144,7 @@ impl ThreadRow {
             leased: row.get(1)?,
             thread: Thread {
                 thread: row.get::<_, Text>(2)?.into(),
-                agent: row.get(3)?,
+                upstream_scope: row.get(3)?,
                 metadata: row.get(4)?,
                 created: get_time(row, 5)?,
                 updated: get_time(row, 6)?,
@@ -153,9 +155,11 @@ impl ThreadRow {
 
     pub(super) fn find(db: &Connection, owner: &Owner, thread: &str) -> Result<Option<Self>, StoreError> {
         let mut find = db.prepare_cached(&format!(
-            "SELECT {THREAD} FROM threads WHERE tenant = ?1 AND user = ?2 AND thread = ?3"
+            "SELECT {THREAD} FROM threads \
+             WHERE tenant = ?1 AND user = ?2 AND thread = ?3 AND owner_agent = ?4"
         ))?;
-        Ok(find.query_row((owner.tenant.as_str(), owner.user.as_str(), thread), Self::read).optional()?)
+        let key = (owner.tenant.as_str(), owner.user.as_str(), thread, owner.agent.as_str());
+        Ok(find.query_row(key, Self::read).optional()?)
     }
 
     pub(super) fn get(db: &Connection, owner: &Owner, thread: &str) -> Result<Self, StoreError> {
@@ -163,9 +167,15 @@ impl ThreadRow {
     }
 }
 
+/// The columns for [`get_run_key`], from `runs`.
+macro_rules! run_key {
+    () => {
+        "tenant, user, owner_agent, run"
+    };
+}
+pub(super) use run_key;
+
 pub(super) fn get_run_key(row: &Row<'_>, at: usize) -> rusqlite::Result<RunKey> {
-    Ok(RunKey {
-        owner: Owner::new(row.get::<_, Text>(at)?, row.get::<_, Text>(at + 1)?),
-        run: row.get::<_, Text>(at + 2)?.into(),
-    })
+    let (tenant, user, agent): (Text, Text, Text) = (row.get(at)?, row.get(at + 1)?, row.get(at + 2)?);
+    Ok(RunKey { owner: Owner::new(tenant, user, agent), run: row.get::<_, Text>(at + 3)?.into() })
 }

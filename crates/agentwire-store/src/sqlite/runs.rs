@@ -52,7 +52,7 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
     let thread_id = match thread_id {
         Some(id) => id,
         None => {
-            let thread = NewThread { thread: new.thread.clone(), agent: new.agent.clone(), metadata: None };
+            let thread = NewThread { thread: new.thread.clone(), metadata: None };
             threads::insert(db, owner, &thread, now)?
         }
     };
@@ -62,8 +62,8 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
     let started = (status == RunStatus::Running).then_some(int(now.0));
     db.prepare_cached(
         "INSERT INTO runs (tenant, user, run, thread, agent, status, cause, created, started, updated, \
-           fence, holder, address, lease_until) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8, ?10, ?11, ?12, ?13)",
+           fence, holder, address, lease_until, owner_agent) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8, ?10, ?11, ?12, ?13, ?14)",
     )?
     .execute((
         owner.tenant.as_str(),
@@ -79,6 +79,7 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
         new.claim.holder.as_str(),
         &new.claim.address,
         int(now.after(new.claim.ttl).0),
+        owner.agent.as_str(),
     ))?;
     let id = db.last_insert_rowid();
     db.prepare_cached("INSERT INTO inputs (run, body) VALUES (?1, ?2)")?.execute((id, &*new.input))?;
@@ -225,13 +226,13 @@ pub(super) fn orphans(
     now: Time,
 ) -> Result<Vec<(RunKey, Run)>, StoreError> {
     let mut list = db.prepare_cached(&format!(
-        "SELECT {RUN}, r.tenant, r.user, r.run FROM runs AS r JOIN threads AS t ON t.id = r.thread \
+        "SELECT {RUN}, r.tenant, r.user, r.owner_agent, r.run FROM runs AS r JOIN threads AS t ON t.id = r.thread \
          WHERE r.status IN ('queued', 'running', 'paused') \
            AND (r.lease_until IS NULL OR r.lease_until <= ?1 OR r.holder = ?2) \
          ORDER BY r.id LIMIT ?3"
     ))?;
     let rows = list.query_map((int(now.0), dead.map(Holder::as_str), count(limit)), |row| {
-        Ok((get_run_key(row, 18)?, RunRow::read(row)?.run))
+        Ok((get_run_key(row, 19)?, RunRow::read(row)?.run))
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

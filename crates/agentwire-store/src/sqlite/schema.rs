@@ -13,7 +13,7 @@ use crate::{clock::Time, error::StoreError};
 const APPLICATION_ID: i64 = 0x4167_5772;
 
 /// Migration n creates version n + 1, starting from an empty file. Append only: files of every version are in use.
-const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql"), include_str!("schema_2.sql")];
 
 /// The version that this code writes.
 #[cfg(test)]
@@ -70,7 +70,7 @@ mod tests {
         let mut db = Connection::open_in_memory().unwrap();
         migrate(&mut db, "x", Time(1)).unwrap();
         db.execute_batch(
-            "INSERT INTO threads (tenant, user, thread, agent, created, updated) VALUES ('t', 'u', 'old', 'a', 1, 1)",
+            "INSERT INTO threads (tenant, user, thread, owner_agent, created, updated) VALUES ('t', 'u', 'old', 'a', 1, 1)",
         )
         .unwrap();
         db

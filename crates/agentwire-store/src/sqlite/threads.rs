@@ -12,11 +12,14 @@ use crate::{
     clock::Time,
     error::StoreError,
     model::{
-        Created, Feedback, NewFeedback, NewThread, Owner, Page, PageToken, State, StateChange, Text, Thread,
-        ThreadChange, ThreadQuery,
+        AgentName, Created, Feedback, NewFeedback, NewThread, Owner, Page, PageToken, State, StateChange,
+        Text, Thread, ThreadChange, ThreadQuery,
     },
-    rules::{check_not_leased, page},
+    rules::{self, check_not_leased, page},
 };
+
+/// Threads that are moved in one write, a small number so that appends are not delayed.
+const MOVES_PER_WRITE: i64 = 64;
 
 pub(super) fn create(
     db: &Connection,
@@ -33,15 +36,17 @@ pub(super) fn create(
 
 /// Adds a thread that does not exist.
 pub(super) fn insert(db: &Connection, owner: &Owner, new: &NewThread, now: Time) -> Result<i64, StoreError> {
+    let upstream_scope = upstream_scope(db, owner, &new.thread)?;
     db.prepare_cached(
-        "INSERT INTO threads (tenant, user, thread, agent, metadata, created, updated) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)",
+        "INSERT INTO threads (tenant, user, thread, owner_agent, upstream_scope, metadata, created, updated) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
     )?
     .execute((
         owner.tenant.as_str(),
         owner.user.as_str(),
         new.thread.as_str(),
-        &*new.agent,
+        owner.agent.as_str(),
+        upstream_scope,
         &new.metadata,
         int(now.0),
     ))?;
@@ -55,14 +60,14 @@ pub(super) fn list(
     limit: usize,
 ) -> Result<Page<Thread>, StoreError> {
     let mut list = db.prepare_cached(&format!(
-        "SELECT {THREAD} FROM threads WHERE tenant = ?1 AND user = ?2 AND id < ?3 \
-         AND (?4 IS NULL OR agent = ?4) ORDER BY id DESC LIMIT ?5"
+        "SELECT {THREAD} FROM threads WHERE tenant = ?1 AND user = ?2 AND owner_agent = ?3 AND id < ?4 \
+         ORDER BY id DESC LIMIT ?5"
     ))?;
     let below = query.before.map_or(i64::MAX, |token| int(token.0));
-    let rows = list.query_map(
-        (owner.tenant.as_str(), owner.user.as_str(), below, &query.agent, count(limit.saturating_add(1))),
-        |row| Ok((get_number(row, 0)?, ThreadRow::read(row)?.thread)),
-    )?;
+    let (tenant, user, agent) = (owner.tenant.as_str(), owner.user.as_str(), owner.agent.as_str());
+    let rows = list.query_map((tenant, user, agent, below, count(limit.saturating_add(1))), |row| {
+        Ok((get_number(row, 0)?, ThreadRow::read(row)?.thread))
+    })?;
     Ok(page(rows, limit)?)
 }
 
@@ -78,11 +83,8 @@ pub(super) fn update(
         check_not_leased(runs::lease(db, owner, thread, now)?)?;
         state.check(row.thread.state_seq)?;
     }
-    db.prepare_cached(
-        "UPDATE threads SET agent = coalesce(?2, agent), metadata = coalesce(?3, metadata), updated = ?4 \
-         WHERE id = ?1",
-    )?
-    .execute((row.id, &change.agent, &change.metadata, int(now.0)))?;
+    db.prepare_cached("UPDATE threads SET metadata = coalesce(?2, metadata), updated = ?3 WHERE id = ?1")?
+        .execute((row.id, &change.metadata, int(now.0)))?;
     apply(db, row.id, change.state.as_ref(), change.messages.as_ref())?;
     Ok(ThreadRow::get(db, owner, thread)?.thread)
 }
@@ -123,6 +125,50 @@ pub(super) fn delete_by_id(db: &Session, thread: i64) -> Result<(), StoreError> 
     }
     db.prepare_cached("DELETE FROM threads WHERE id = ?1")?.execute([thread])?;
     Ok(())
+}
+
+pub(super) fn upstream_scope(
+    db: &Connection,
+    owner: &Owner,
+    thread: &ThreadId,
+) -> Result<Option<Text>, StoreError> {
+    if let Some(row) = ThreadRow::find(db, owner, thread)? {
+        return Ok(row.thread.upstream_scope);
+    }
+    let mut find = db.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM threads WHERE tenant = ?1 AND user = ?2 AND thread = ?3)",
+    )?;
+    let key = (owner.tenant.as_str(), owner.user.as_str(), thread.as_str());
+    Ok(rules::upstream_scope(owner, find.query_row(key, |row| row.get(0))?))
+}
+
+/// Moves some of the threads of an agent that can be moved. Returns their number.
+pub(super) fn move_some(db: &Session, from: &AgentName, to: &AgentName) -> Result<u64, StoreError> {
+    let mut find = db.prepare_cached(
+        "SELECT id FROM threads AS t WHERE owner_agent = ?1 AND ?1 <> ?2 \
+         AND NOT EXISTS (SELECT 1 FROM threads AS o WHERE o.tenant = t.tenant AND o.user = t.user \
+           AND o.thread = t.thread AND o.owner_agent = ?2) \
+         AND NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.thread = t.id \
+           AND r.status IN ('queued', 'running', 'paused')) \
+         AND NOT EXISTS (SELECT 1 FROM runs AS r JOIN runs AS o ON o.tenant = r.tenant AND o.user = r.user \
+           AND o.run = r.run AND o.owner_agent = ?2 WHERE r.thread = t.id) \
+         LIMIT ?3",
+    )?;
+    let found = find.query_map((from.as_str(), to.as_str(), MOVES_PER_WRITE), |row| row.get(0))?;
+    let found: Vec<i64> = found.collect::<Result<_, _>>()?;
+    db.invalidate_all();
+    for thread in &found {
+        db.prepare_cached("UPDATE threads SET owner_agent = ?2 WHERE id = ?1")?
+            .execute((thread, to.as_str()))?;
+        db.prepare_cached("UPDATE runs SET owner_agent = ?2 WHERE thread = ?1")?
+            .execute((thread, to.as_str()))?;
+    }
+    Ok(found.len() as u64)
+}
+
+pub(super) fn count_of_agent(db: &Connection, agent: &AgentName) -> Result<u64, StoreError> {
+    let mut count = db.prepare_cached("SELECT count(*) FROM threads WHERE owner_agent = ?1")?;
+    Ok(count.query_row([agent.as_str()], |row| get_number(row, 0))?)
 }
 
 pub(super) fn state(db: &Connection, owner: &Owner, thread: &ThreadId) -> Result<State, StoreError> {

@@ -47,7 +47,7 @@ impl World {
     pub(crate) async fn at(factory: impl StoreFactory + 'static) -> Self {
         let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
         let store = factory.open(clock.clone()).await;
-        Self { factory: Box::new(factory), store, clock, ada: Owner::new("acme", "ada") }
+        Self { factory: Box::new(factory), store, clock, ada: Owner::new("acme", "ada", "demo") }
     }
 
     /// Closes and reopens the store.
@@ -145,7 +145,6 @@ macro_rules! store_contract {
         $crate::contract_tests! { $name, $factory,
             creates_a_thread_once
             threads_are_listed_newest_first_in_pages
-            threads_are_listed_by_agent
             pages_are_stable_while_threads_come_and_go
             changing_the_state_requires_its_current_number
             only_the_leasing_run_changes_the_state
@@ -214,6 +213,10 @@ macro_rules! store_contract {
 
             p7_records_of_other_owners_look_like_missing_ones
             p7_two_owners_can_use_the_same_ids
+            two_agents_of_a_user_have_their_own_threads_and_runs
+            the_second_agent_with_a_thread_id_gets_an_upstream_scope
+            threads_move_to_another_agent_with_all_their_data
+            threads_that_cannot_move_stay
 
             deleting_a_thread_deletes_all_its_data
             a_deleted_thread_can_be_created_again

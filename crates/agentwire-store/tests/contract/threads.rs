@@ -6,8 +6,8 @@ use agentwire_store::*;
 
 use super::{TTL, World};
 
-fn new_thread(thread: &str, agent: &str) -> NewThread {
-    NewThread { thread: thread.into(), agent: agent.into(), metadata: None }
+fn new_thread(thread: &str) -> NewThread {
+    NewThread { thread: thread.into(), metadata: None }
 }
 
 async fn names(world: &World, query: ThreadQuery, limit: usize) -> (Vec<String>, Option<PageToken>) {
@@ -16,12 +16,12 @@ async fn names(world: &World, query: ThreadQuery, limit: usize) -> (Vec<String>,
 }
 
 pub(crate) async fn creates_a_thread_once(world: World) {
-    let new = NewThread { metadata: Some("{\"a\":1}".into()), ..new_thread("t", "demo") };
+    let new = NewThread { metadata: Some("{\"a\":1}".into()), ..new_thread("t") };
     let first = world.store.create_thread(&world.ada, new).await.unwrap();
     assert!(first.new);
     assert_eq!(first.item.created, world.store.now());
     world.clock.advance(Duration::from_secs(1));
-    let second = world.store.create_thread(&world.ada, new_thread("t", "other")).await.unwrap();
+    let second = world.store.create_thread(&world.ada, new_thread("t")).await.unwrap();
     assert!(!second.new);
     assert_eq!(first.item, second.item);
     assert_eq!(world.store.thread(&world.ada, &"t".into()).await.unwrap(), first.item);
@@ -29,13 +29,13 @@ pub(crate) async fn creates_a_thread_once(world: World) {
 
 pub(crate) async fn threads_are_listed_newest_first_in_pages(world: World) {
     for number in 0..5 {
-        world.store.create_thread(&world.ada, new_thread(&format!("t{number}"), "demo")).await.unwrap();
+        world.store.create_thread(&world.ada, new_thread(&format!("t{number}"))).await.unwrap();
     }
     let (first, next) = names(&world, ThreadQuery::default(), 2).await;
     assert_eq!(first, ["t4", "t3"]);
-    let (second, next) = names(&world, ThreadQuery { before: next, ..Default::default() }, 2).await;
+    let (second, next) = names(&world, ThreadQuery { before: next }, 2).await;
     assert_eq!(second, ["t2", "t1"]);
-    let (last, next) = names(&world, ThreadQuery { before: next, ..Default::default() }, 2).await;
+    let (last, next) = names(&world, ThreadQuery { before: next }, 2).await;
     assert_eq!(last, ["t0"]);
     assert_eq!(next, None);
     let (all, next) = names(&world, ThreadQuery::default(), 5).await;
@@ -45,31 +45,21 @@ pub(crate) async fn threads_are_listed_newest_first_in_pages(world: World) {
     assert_eq!(names(&world, ThreadQuery::default(), usize::MAX).await.0.len(), 5);
 }
 
-pub(crate) async fn threads_are_listed_by_agent(world: World) {
-    for (thread, agent) in [("a", "x"), ("b", "y"), ("c", "x")] {
-        world.store.create_thread(&world.ada, new_thread(thread, agent)).await.unwrap();
-    }
-    let query = |before| ThreadQuery { agent: Some("x".into()), before };
-    let (first, next) = names(&world, query(None), 1).await;
-    assert_eq!(first, ["c"]);
-    assert_eq!(names(&world, query(next), 1).await, (vec!["a".into()], None));
-}
-
 pub(crate) async fn pages_are_stable_while_threads_come_and_go(world: World) {
     for thread in ["a", "b", "c", "d"] {
-        world.store.create_thread(&world.ada, new_thread(thread, "demo")).await.unwrap();
+        world.store.create_thread(&world.ada, new_thread(thread)).await.unwrap();
     }
     let (first, next) = names(&world, ThreadQuery::default(), 2).await;
     assert_eq!(first, ["d", "c"]);
-    world.store.create_thread(&world.ada, new_thread("e", "demo")).await.unwrap();
+    world.store.create_thread(&world.ada, new_thread("e")).await.unwrap();
     world.store.delete_thread(&world.ada, &"c".into()).await.unwrap();
     world.start("a", "touches an old thread").await;
-    let (second, _) = names(&world, ThreadQuery { before: next, ..Default::default() }, 2).await;
+    let (second, _) = names(&world, ThreadQuery { before: next }, 2).await;
     assert_eq!(second, ["b", "a"]);
 }
 
 pub(crate) async fn changing_the_state_requires_its_current_number(world: World) {
-    world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
+    world.store.create_thread(&world.ada, new_thread("t")).await.unwrap();
     let thread = &"t".into();
     assert_eq!(world.store.state(&world.ada, thread).await.unwrap(), State { seq: 0, body: None });
     let set = |expected, body: &str| {
@@ -128,12 +118,11 @@ where
 }
 
 pub(crate) async fn a_rejected_change_has_no_effect(world: World) {
-    world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
+    world.store.create_thread(&world.ada, new_thread("t")).await.unwrap();
     let thread = &"t".into();
     let before = world.store.thread(&world.ada, thread).await.unwrap();
     world.clock.advance(Duration::from_secs(1));
     let change = ThreadChange {
-        agent: Some("other".into()),
         metadata: Some("1".into()),
         state: Some(StateChange { expected: 7, body: "{}".into() }),
         messages: Some("[]".into()),
@@ -144,7 +133,7 @@ pub(crate) async fn a_rejected_change_has_no_effect(world: World) {
 }
 
 pub(crate) async fn stores_messages_and_metadata(world: World) {
-    world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
+    world.store.create_thread(&world.ada, new_thread("t")).await.unwrap();
     let thread = &"t".into();
     world.clock.advance(Duration::from_secs(1));
     let change = ThreadChange {
@@ -154,7 +143,6 @@ pub(crate) async fn stores_messages_and_metadata(world: World) {
     };
     let changed = world.store.update_thread(&world.ada, thread, change).await.unwrap();
     assert_eq!(changed.metadata.as_deref(), Some("{\"title\":\"ü\"}"));
-    assert_eq!(&*changed.agent, "demo");
     assert_eq!(changed.updated, world.store.now());
     assert!(changed.created < changed.updated);
     let change = ThreadChange { messages: Some("[2]".into()), ..Default::default() };
@@ -164,7 +152,7 @@ pub(crate) async fn stores_messages_and_metadata(world: World) {
 }
 
 pub(crate) async fn feedback_is_listed_in_order(world: World) {
-    world.store.create_thread(&world.ada, new_thread("t", "demo")).await.unwrap();
+    world.store.create_thread(&world.ada, new_thread("t")).await.unwrap();
     for number in 0..3 {
         let run = (number == 1).then(|| "r".into());
         let new = NewFeedback { thread: "t".into(), run, body: number.to_string().into() };

@@ -40,6 +40,11 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
         &mut settings.path,
         "The path of the AG-UI route below the agent's base. It may have parameters, as in `/users/{user}/chat`.",
     );
+    settings.threads = table.optional(
+        "threads",
+        &NAME,
+        "The group of agents that share their threads, or the agent whose threads this one shares; threads of its own if absent.",
+    );
     table.set(
         "busy",
         &BusyPolicy,

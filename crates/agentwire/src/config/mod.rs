@@ -297,6 +297,7 @@ fn read(table: &mut Table<'_>, has_flag_agent: bool) -> Config {
         table.reject_at(span.clone(), message, Some(hint));
     }
     check_parameters(table, &config.settings.identity, &agents);
+    check_groups(table, &agents);
     config.default_agent = match (defaults.first(), agents.as_slice()) {
         (Some((name, _)), _) => Some(name.clone()),
         (None, [first, ..]) => Some(first.name.clone()),
@@ -333,6 +334,25 @@ fn check_parameters(table: &Table<'_>, identity: &Identity, agents: &[AgentConfi
                 format!("`identity.{key}.path` cannot be `{name}`: no agent's path has such a parameter");
             let hint = format!("as in `path = \"/users/{parameter}/chat\"`");
             table.reject_at(table.span_at(&["identity", key, "path"]), message, Some(hint));
+        }
+    }
+}
+
+/// Rejects an agent that shares the threads of an agent whose threads are elsewhere.
+fn check_groups(table: &Table<'_>, agents: &[AgentConfig]) {
+    let group = |agent: &AgentConfig| agent.settings.threads.clone().unwrap_or_else(|| agent.name.clone());
+    for agent in agents {
+        let Some(name) = &agent.settings.threads else { continue };
+        let Some(target) = agents.iter().find(|other| other.name == *name && other.name != agent.name) else {
+            continue;
+        };
+        let (found, expected) = (&agent.name, group(target));
+        if expected != *name {
+            let message = format!(
+                "`agents.{found}.threads` cannot be `{name}`: that agent has its threads in `{expected}`"
+            );
+            let span = table.span_at(&["agents", found, "threads"]);
+            table.reject_at(span, message, Some(format!("did you mean `{expected}`?")));
         }
     }
 }

@@ -89,7 +89,7 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
             "threads_per_user",
             &OrNever(Count(1)),
             &mut retention.threads_per_user,
-            "Number of threads kept per user.",
+            "Number of threads kept per user and agent.",
         );
     });
     table.table("limits", "Limits for clients.", |table| {

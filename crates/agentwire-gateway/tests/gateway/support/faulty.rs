@@ -83,6 +83,8 @@ impl Store for FaultyStore {
         threads(owner: &'a Owner, query: ThreadQuery, limit: usize) -> Page<Thread>;
         update_thread(owner: &'a Owner, thread: &'a ThreadId, change: ThreadChange) -> Thread;
         delete_thread(owner: &'a Owner, thread: &'a ThreadId) -> ();
+        upstream_scope(owner: &'a Owner, thread: &'a ThreadId) -> Option<Text>;
+        move_threads(from: &'a AgentName, to: &'a AgentName) -> MoveReport;
         state(owner: &'a Owner, thread: &'a ThreadId) -> State;
         messages(owner: &'a Owner, thread: &'a ThreadId) -> Option<Text>;
         run(owner: &'a Owner, run: &'a RunId) -> Run;

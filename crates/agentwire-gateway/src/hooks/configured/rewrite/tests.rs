@@ -12,7 +12,7 @@ use super::{
 fn context() -> RunContext {
     RunContext {
         agent: "a".into(),
-        owner: Owner::new("default", "u"),
+        owner: Owner::new("default", "u", "a"),
         thread: "t".into(),
         run: "r".into(),
         headers: Arc::new([]),
