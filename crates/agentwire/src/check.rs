@@ -5,7 +5,7 @@ use std::{fmt::Display, path::Path, process::ExitCode};
 use agentwire_core::{
     Tally,
     event::{Body, Event, RunId, StreamEnd, ThreadId},
-    format::{Format, Options},
+    format::{Format, Options, ag_ui},
     framing::Framing,
     order::Checker,
     source::{InputProblem, Source, SourceOptions},
@@ -13,6 +13,7 @@ use agentwire_core::{
 
 use crate::{
     cli::Check,
+    convert::wrong_format_error,
     error::{Class, Error, Result},
     formats,
     input::{CHUNK, Input},
@@ -23,11 +24,20 @@ use crate::{
 const MAX_PRINTED: u64 = 100;
 
 pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
-    let format = formats::reader(&arguments.format)?;
+    let given = arguments.from.as_deref().map(formats::reader).transpose()?;
     let inspection = if is_url(&arguments.input) {
-        remote::check(arguments, format)?
+        remote::check(arguments, given.unwrap_or(&ag_ui::FORMAT))?
     } else {
         let mut input = Input::open(Path::new(&arguments.input))?;
+        let format = given.or_else(|| {
+            let found = input.format()?;
+            eprintln!(
+                "note: `{}` is checked as {} (detected; --from names the format)",
+                input.name, found.name
+            );
+            Some(found)
+        });
+        let format = format.unwrap_or(&ag_ui::FORMAT);
         let framing = match input.framing(format.reads) {
             Ok(framing) => framing,
             // An empty input is checked as an empty stream, so that the missing events are reported as violations.
@@ -46,6 +56,14 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
             }
         }
         inspection.end();
+        if let Some(similar) = input.similar_format(format) {
+            if !inspection.has_content {
+                return Err(wrong_format_error(&input.name, format, similar));
+            }
+            if inspection.violations > 0 {
+                inspection.hint = Some(format!("this looks like `{similar}`: try `--from {similar}`"));
+            }
+        }
         inspection
     };
     Ok(inspection.conclude())
@@ -66,11 +84,15 @@ pub(crate) struct Inspection {
     events: Vec<Event>,
     seen: u64,
     violations: u64,
+    /// Whether there was an event that only its own format has.
+    has_content: bool,
     has_carriage_return: bool,
     /// The requested thread and run, for the response of a server.
     requested: Option<(ThreadId, RunId)>,
     /// The last started thread and run.
     started: Option<(ThreadId, RunId)>,
+    /// Advice after the violations.
+    hint: Option<String>,
 }
 
 impl Inspection {
@@ -86,9 +108,11 @@ impl Inspection {
             events: Vec::new(),
             seen: 0,
             violations: 0,
+            has_content: false,
             has_carriage_return: false,
             requested: None,
             started: None,
+            hint: None,
         }
     }
 
@@ -150,6 +174,8 @@ impl Inspection {
     fn check_events(&mut self, position: &str) {
         for event in std::mem::take(&mut self.events) {
             self.seen += 1;
+            self.has_content |=
+                !event.is_terminal() && !matches!(event.body, Body::RunStarted(_) | Body::Raw { .. });
             if let (Some(_), Body::RunStarted(started)) = (&self.requested, &event.body) {
                 self.started = Some((started.thread.clone(), started.run.clone()));
             }
@@ -189,6 +215,9 @@ impl Inspection {
             violations => {
                 let violations = counted(violations, "violation");
                 eprintln!("{violations} in {}", counted(self.seen, "event"));
+                if let Some(hint) = self.hint {
+                    eprintln!("hint: {hint}");
+                }
                 ExitCode::from(Class::Violations as u8)
             }
         }

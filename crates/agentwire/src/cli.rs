@@ -2,9 +2,12 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use agentwire_core::format::Format;
+use agentwire_core::format::{FORMATS, Format};
 use agentwire_store::Durability;
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgGroup, Args, Parser, Subcommand, ValueEnum,
+    builder::{PossibleValue, StringValueParser, TypedValueParser},
+};
 
 use crate::config::{self, LogFormat};
 
@@ -66,12 +69,12 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 #[command(after_help = CONVERT_HELP)]
 pub(crate) struct Convert {
-    /// The input's format; `agentwire formats` lists them
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) from: String,
+    /// The input's format, detected if absent; `agentwire formats` lists them
+    #[arg(long, value_name = "FORMAT", value_parser = FormatNames::Readers, hide_possible_values = true)]
+    pub(crate) from: Option<String>,
 
     /// The output's format, as FORMAT or FORMAT@PROFILE
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", value_parser = FormatNames::Writers, hide_possible_values = true)]
     pub(crate) to: String,
 
     /// The input file; `-` is stdin. SSE, JSON lines, a JSON array and gzip are detected
@@ -112,11 +115,11 @@ pub(crate) struct Convert {
 }
 
 const CONVERT_HELP: &str = "\
-The output is always a valid stream: violations in the input are repaired and counted (see
---report), and a malformed frame ends the run with RUN_ERROR, an error that names the position, and
-exit code 3. So does an input that is not a stream at all: an HTML page, a line of text, nothing.
-The code is BAD_INPUT; that of an input that cannot be read to its end is INPUT_UNREADABLE, with
-exit code 4.
+The output is always a valid stream: violations in the input are repaired and counted (see \
+--report), and a malformed frame ends the run with RUN_ERROR, an error that names the position, and \
+exit code 3. So does an input that is not a stream at all: an HTML page, a line of text, nothing, or \
+a stream of another format than --from. The code is BAD_INPUT; that of an input that cannot be read \
+to its end is INPUT_UNREADABLE, with exit code 4.
 
 Examples:
   agentwire convert --from ag-ui --to ag-ui --lines events.sse
@@ -135,9 +138,15 @@ pub(crate) enum ReportStyle {
 #[derive(Args, Debug)]
 #[command(after_help = CHECK_HELP)]
 pub(crate) struct Check {
-    /// The format to check against
-    #[arg(long, value_name = "FORMAT", default_value = "ag-ui")]
-    pub(crate) format: String,
+    /// The format to check against, detected if absent
+    #[arg(
+        long,
+        visible_alias = "format",
+        value_name = "FORMAT",
+        value_parser = FormatNames::Readers,
+        hide_possible_values = true
+    )]
+    pub(crate) from: Option<String>,
 
     /// A file, `-` for stdin, or the http:// or https:// address of a running AG-UI server
     #[arg(value_name = "IN|URL", default_value = "-")]
@@ -161,13 +170,13 @@ pub(crate) struct Check {
 }
 
 const CHECK_HELP: &str = "\
-Each violation is one line on stdout: position, rule, expected, found. Rules marked (spec) are in
-the specification, but the official client 1.0.0 does not enforce them yet. Exit code 1 if there is
-any violation.
+Each violation is one line on stdout: position, rule, expected, found. Rules marked (spec) are in \
+the specification, but the official client 1.0.0 does not enforce them yet. Exit code 1 if there is \
+any violation, 3 if the input is no stream of the format.
 
 Examples:
   agentwire check events.sse
-  agentwire check --format ag-ui-proto events.bin
+  agentwire check --from ag-ui-proto events.bin
   agentwire check http://127.0.0.1:8000/agent -m 'What is the weather?'";
 
 #[derive(Args, Clone, Debug)]
@@ -265,10 +274,10 @@ pub(crate) struct Serve {
 }
 
 const SERVE_HELP: &str = "\
-Without a file and without flags the demo agent runs, and all data is stored in ./agentwire.db.
+Without a file and without flags the demo agent runs, and all data is stored in ./agentwire.db. \
 Flags override the file; an agent given by flags replaces those in the file.
 
-SIGTERM and SIGINT shut it down gracefully: no new runs, active ones get drain.grace to finish. A
+SIGTERM and SIGINT shut it down gracefully: no new runs, active ones get drain.grace to finish. A \
 second signal ends it at once.
 
 Examples:
@@ -338,7 +347,7 @@ Examples:
 pub(crate) enum AuditCommand {
     /// Print the audit log as JSON lines and report lines that were tampered with
     #[command(after_help = "\
-Each line contains a hash of the one before it, which reveals changed, removed and inserted lines.
+Each line contains a hash of the one before it, which reveals changed, removed and inserted lines. \
 Exit code 1 if there are any.
 
 Examples:
@@ -365,6 +374,50 @@ pub(crate) struct StoreArgs {
     /// Print one JSON object, for programs
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Accepts any text, so that errors about formats have their own hints, and offers the names of formats to completion
+/// scripts.
+#[derive(Clone, Copy)]
+enum FormatNames {
+    Readers,
+    Writers,
+}
+
+impl FormatNames {
+    fn names(self) -> Vec<String> {
+        let mut names = Vec::new();
+        for format in FORMATS {
+            match self {
+                Self::Readers if format.reader.is_some() => names.push(format.name.to_owned()),
+                Self::Writers if format.writer.is_some() => {
+                    names.push(format.name.to_owned());
+                    names.extend(
+                        format.profiles.iter().map(|profile| format!("{}@{}", format.name, profile.name)),
+                    );
+                }
+                _ => {}
+            }
+        }
+        names
+    }
+}
+
+impl TypedValueParser for FormatNames {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.names().into_iter().map(PossibleValue::new)))
+    }
 }
 
 fn durability(text: &str) -> Result<Durability, config::ValueError> {

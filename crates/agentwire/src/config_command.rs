@@ -21,7 +21,7 @@ use crate::{
 pub(crate) fn run(command: &ConfigCommand) -> Result<ExitCode> {
     match command {
         ConfigCommand::Check { file } => {
-            let config = ConfigFile::load(file, false)?.config;
+            let config = ConfigFile::load(file)?.config;
             print_summary(&config);
             // Not an error: the secrets are on the machine that will use the file, which may be another one.
             for (agent, name, _) in config.missing_variables() {

@@ -12,7 +12,7 @@ use agentwire_core::{
     codes,
     convert::{Converter, Report},
     event::StreamEnd,
-    format::Setup,
+    format::{Format, Setup, ag_ui},
     framing::Framing,
     source::{GuardedSource, InputProblem, SourceOptions},
 };
@@ -26,8 +26,22 @@ use crate::{
 };
 
 pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
-    let from = formats::reader(&arguments.from)?;
+    let mut from = arguments.from.as_deref().map(formats::reader).transpose()?;
     let (to, profile) = formats::writer(&arguments.to)?;
+    let mut input = Input::open(&arguments.input)?;
+    if is_same_file(&arguments.input, &arguments.output) {
+        let message = format!("`{}` is the input, expected another file", arguments.output.display());
+        return Err(Error::new(Class::Usage, message));
+    }
+    if from.is_none() {
+        from = input.format();
+        if let Some(found) = from {
+            eprintln!("note: `{}` is read as {} (detected; --from names the format)", input.name, found.name);
+        }
+    }
+    let is_detected = from.is_some();
+    // Any reader can end the run of an input that is in no format.
+    let from = from.unwrap_or(&ag_ui::FORMAT);
     let mut pairs = arguments.options.clone();
     // For formats that require a time: the time of events whose source has none.
     if let Some(option) = to.time_option
@@ -46,11 +60,6 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
         Framing::Sse if arguments.lines => Some(Framing::Lines),
         _ => None,
     };
-    let mut input = Input::open(&arguments.input)?;
-    if is_same_file(&arguments.input, &arguments.output) {
-        let message = format!("`{}` is the input, expected another file", arguments.output.display());
-        return Err(Error::new(Class::Usage, message));
-    }
     let source = SourceOptions {
         thread: arguments.thread.as_str().into(),
         run: arguments.run.as_str().into(),
@@ -74,6 +83,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
 
     let mut chunk = vec![0; CHUNK];
     let mut unreadable = None;
+    let mut wrong_format = None;
     let mut result = match foreign {
         Some(foreign) => Err(converter.refuse(foreign)),
         None => Ok(()),
@@ -84,7 +94,18 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
             result = match input.read(&mut chunk) {
                 Ok(0) => {
                     is_done = true;
-                    converter.end(&StreamEnd::Closed)
+                    wrong_format = input.similar_format(from).filter(|_| !has_content(&converter.report()));
+                    match wrong_format {
+                        None => converter.end(&StreamEnd::Closed),
+                        Some(similar) => {
+                            let message =
+                                format!("no event is valid {}, this looks like `{similar}`", from.name);
+                            converter.end(&StreamEnd::Failed {
+                                code: codes::BAD_INPUT.into(),
+                                message: message.into(),
+                            })
+                        }
+                    }
                 }
                 Ok(read) => converter.push(&chunk[..read]),
                 // The output is a complete stream even if the input is not.
@@ -110,21 +131,47 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     if let Some(error) = unreadable {
         return Err(error);
     }
-    match result {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(failed) => {
-            let error =
-                Error::new(Class::Input, format!("`{}` is not valid {}: {failed}", input.name, from.name));
-            let is_foreign = matches!(failed.problem, InputProblem::Foreign(_));
-            Err(if is_foreign {
-                error.hint("the output is a run that ends with RUN_ERROR")
-            } else if arguments.lenient {
-                error
-            } else {
-                error.hint("the output ends with RUN_ERROR; --lenient skips malformed frames and counts them")
-            })
-        }
+    if let Some(similar) = wrong_format {
+        return Err(wrong_format_error(&input.name, from, similar));
     }
+    let Err(failed) = result else { return Ok(ExitCode::SUCCESS) };
+    let name = &input.name;
+    let error = Error::new(
+        Class::Input,
+        if is_detected {
+            format!("`{name}` is not valid {}: {failed}", from.name)
+        } else {
+            format!("`{name}` is in no format that agentwire reads: {failed}")
+        },
+    );
+    let report = converter.report();
+    let is_foreign = matches!(failed.problem, InputProblem::Foreign(_));
+    Err(match input.similar_format(from).filter(|_| !has_content(&report)) {
+        Some(similar) => error.hint(format!("this looks like `{similar}`: try `--from {similar}`")),
+        None if is_foreign => error.hint("the output is a run that ends with RUN_ERROR"),
+        None if arguments.lenient => error,
+        None if event_kinds(&report).any(|kind| kind == "RUN_ERROR") => {
+            error.hint("the output ends with RUN_ERROR; --lenient skips malformed frames and counts them")
+        }
+        None => error.hint("the run had ended before; --lenient skips malformed frames and counts them"),
+    })
+}
+
+/// The kinds of the events that were converted.
+fn event_kinds(report: &Report) -> impl Iterator<Item = &'static str> {
+    let losses = report.approximated.iter().chain(&report.dropped).map(|loss| loss.kind);
+    report.exact.iter().map(|(kind, _)| *kind).chain(losses)
+}
+
+/// Whether the reader understood any frame. Readers start and end a run whatever they read, and pass on unknown frames.
+fn has_content(report: &Report) -> bool {
+    event_kinds(report).any(|kind| !["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR", "RAW"].contains(&kind))
+}
+
+/// The error for an input that is a stream of another format.
+pub(crate) fn wrong_format_error(input: &str, from: &Format, similar: &str) -> Error {
+    let message = format!("`{input}` is no {} stream: this looks like `{similar}`", from.name);
+    Error::new(Class::Input, message).hint(format!("try `--from {similar}`"))
 }
 
 /// Whether input and output are the same file, also under different names: writing would destroy the input.

@@ -2,20 +2,24 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io::{self, IsTerminal, Read},
     path::Path,
 };
 
 use flate2::read::MultiGzDecoder;
 
-use agentwire_core::framing::{Foreign, Framing, recognize};
+use agentwire_core::{
+    format::Format,
+    framing::{Foreign, Framing, recognize},
+    source::detect_format,
+};
 
 use crate::{
     error::{Class, Error, Result},
     progress,
 };
 
-/// Maximum number of bytes inspected to detect the framing.
+/// Maximum number of bytes inspected to detect the framing or the format.
 const PEEK_BYTES: usize = 64 << 10;
 
 /// Bytes needed of a binary stream: the length prefix of its first frame.
@@ -27,8 +31,11 @@ pub(crate) const CHUNK: usize = 64 << 10;
 /// An open input.
 pub(crate) struct Input {
     reader: Box<dyn Read>,
-    /// Bytes inspected by [`Input::framing`] and not yet returned by [`Input::read`].
+    /// Bytes inspected by [`Input::framing`] and [`Input::format`] and not yet returned by [`Input::read`].
     peeked: Vec<u8>,
+    /// The first bytes returned by [`Input::read`], for [`Input::similar_format`].
+    start: Vec<u8>,
+    is_at_end: bool,
     /// A read error during the inspection, reported after the inspected bytes.
     failure: Option<Error>,
     pub(crate) name: String,
@@ -39,6 +46,9 @@ impl Input {
         let name = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
         let fail = |error: &io::Error| Error::new(Class::Io, format!("`{name}` could not be read: {error}"));
         let (raw, length): (Box<dyn Read>, _) = if path == Path::new("-") {
+            if io::stdin().is_terminal() {
+                eprintln!("note: reading from the terminal; Ctrl-D ends the input, `-h` shows the usage");
+            }
             (Box::new(io::stdin()), None)
         } else {
             let file = File::open(path).map_err(|error| fail(&error))?;
@@ -68,7 +78,7 @@ impl Input {
         } else {
             Box::new(io::Cursor::new(magic).chain(counted))
         };
-        Ok(Self { reader, peeked: Vec::new(), failure: None, name })
+        Ok(Self { reader, peeked: Vec::new(), start: Vec::new(), is_at_end: false, failure: None, name })
     }
 
     /// Detects the framing from the first bytes, reading no more of a slow stream than necessary.
@@ -77,27 +87,48 @@ impl Input {
     /// A description of an input that is not a stream. A read error is deferred to [`Input::read`].
     pub(crate) fn framing(&mut self, allowed: &'static [Framing]) -> std::result::Result<Framing, Foreign> {
         let is_binary = allowed == [Framing::Prefixed];
-        let mut chunk = vec![0; PEEK_BYTES];
-        loop {
-            let read = match self.fill(&mut chunk) {
-                Ok(read) => read,
-                Err(error) => {
-                    self.failure = Some(error);
-                    break;
-                }
-            };
-            self.peeked.extend_from_slice(&chunk[..read]);
-            let text_start = self.peeked.iter().position(|byte| !byte.is_ascii_whitespace());
-            let has_line = text_start.is_some_and(|at| self.peeked[at..].contains(&b'\n'));
-            let has_length = is_binary && self.peeked.len() >= LENGTH_BYTES;
-            if read == 0 || has_line || has_length || self.peeked.len() >= PEEK_BYTES {
-                break;
-            }
-        }
+        self.peek_until(|peeked| {
+            let text_start = peeked.iter().position(|byte| !byte.is_ascii_whitespace());
+            let has_line = text_start.is_some_and(|at| peeked[at..].contains(&b'\n'));
+            has_line || is_binary && peeked.len() >= LENGTH_BYTES
+        });
         match (recognize(&self.peeked, allowed), allowed) {
             // The unreadable part may have been a stream.
             (Err(foreign), [first, ..]) if foreign.is_empty() && self.failure.is_some() => Ok(*first),
             (found, _) => found,
+        }
+    }
+
+    /// Detects the format from the first bytes, reading no more of a slow stream than necessary.
+    pub(crate) fn format(&mut self) -> Option<&'static Format> {
+        let mut found = None;
+        self.peek_until(|peeked| {
+            found = detect_format(peeked, false);
+            found.is_some()
+        });
+        let is_whole = self.is_at_end;
+        found.or_else(|| detect_format(&self.peeked, is_whole)).map(|(format, _)| format)
+    }
+
+    /// The format, other than `format`, that the input read so far is most likely in.
+    pub(crate) fn similar_format(&self, format: &Format) -> Option<&'static str> {
+        let is_whole = self.is_at_end && self.start.len() < PEEK_BYTES;
+        let (found, _) = detect_format(&self.start, is_whole)?;
+        (found.name != format.name).then_some(found.name)
+    }
+
+    /// Reads ahead until `is_enough`, the end, an error or the maximum.
+    fn peek_until(&mut self, mut is_enough: impl FnMut(&[u8]) -> bool) {
+        let mut chunk = vec![0; PEEK_BYTES];
+        while self.peeked.len() < PEEK_BYTES
+            && !self.is_at_end
+            && self.failure.is_none()
+            && (self.peeked.is_empty() || !is_enough(&self.peeked))
+        {
+            match self.fill(&mut chunk) {
+                Ok(read) => self.peeked.extend_from_slice(&chunk[..read]),
+                Err(error) => self.failure = Some(error),
+            }
         }
     }
 
@@ -107,12 +138,22 @@ impl Input {
             let length = self.peeked.len().min(chunk.len());
             chunk[..length].copy_from_slice(&self.peeked[..length]);
             self.peeked.drain(..length);
+            self.keep_start(&chunk[..length]);
             return Ok(length);
         }
         match self.failure.take() {
             Some(error) => Err(error),
-            None => self.fill(chunk),
+            None => {
+                let read = self.fill(chunk)?;
+                self.keep_start(&chunk[..read]);
+                Ok(read)
+            }
         }
+    }
+
+    fn keep_start(&mut self, read: &[u8]) {
+        let missing = PEEK_BYTES - self.start.len();
+        self.start.extend_from_slice(&read[..read.len().min(missing)]);
     }
 
     fn fill(&mut self, chunk: &mut [u8]) -> Result<usize> {
@@ -120,6 +161,7 @@ impl Input {
             match self.reader.read(chunk) {
                 Ok(read) => {
                     if read == 0 {
+                        self.is_at_end = true;
                         progress::finish();
                     }
                     return Ok(read);

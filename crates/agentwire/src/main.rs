@@ -43,5 +43,7 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
     };
+    // Also after an error: the bar must not stay on the terminal.
+    progress::finish();
     result.unwrap_or_else(|error| error.report())
 }

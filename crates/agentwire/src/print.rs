@@ -25,8 +25,12 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
 pub(crate) fn line_or_exit(text: fmt::Arguments<'_>, code: i32) {
     match progress::suspend(|| writeln!(anstream::stdout(), "{text}")) {
         Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => process::exit(code),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            progress::finish();
+            process::exit(code)
+        }
         Err(error) => {
+            progress::finish();
             anstream::eprintln!("error: stdout cannot be written: {error}");
             process::exit(Class::Io as i32);
         }

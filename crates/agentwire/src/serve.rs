@@ -48,7 +48,7 @@ fn configure(arguments: &mut Serve) -> Result<Config> {
         arguments.config = Some(implied.to_owned());
     }
     let file = arguments.config.as_deref();
-    let file = file.map(|file| ConfigFile::load(file, agent.is_some())).transpose()?;
+    let file = file.map(ConfigFile::load).transpose()?;
     let mut config = file.as_ref().map_or_else(Config::default, |file| file.config.clone());
     if let Some(agent) = agent {
         config.default_agent = Some(agent.name.clone());

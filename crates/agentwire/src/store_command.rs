@@ -140,7 +140,7 @@ fn address(args: &StoreArgs) -> Result<String> {
     }
     let implied = PathBuf::from(config::FILE);
     match args.config.as_deref().or_else(|| implied.exists().then_some(&implied)) {
-        Some(file) => Ok(ConfigFile::load(file, true)?.config.store),
+        Some(file) => Ok(ConfigFile::load(file)?.config.store),
         None => Ok(Config::default().store),
     }
 }

@@ -69,14 +69,15 @@ fn is_text(byte: &u8) -> bool {
 fn describe(text: &[u8]) -> String {
     let begins =
         |name: &str| text.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name.as_bytes()));
+    if is_binary(text) {
+        return describe_binary(text);
+    }
     let what = if text.is_empty() {
         return "an empty body".into();
     } else if begins("<!doctype html") || begins("<html") || begins("<head") || begins("<body") {
         "an HTML page"
     } else if begins("<") {
         "markup"
-    } else if text[..text.len().min(QUOTED)].iter().any(|&byte| byte < b' ' && !byte.is_ascii_whitespace()) {
-        "bytes"
     } else {
         "text"
     };
@@ -92,6 +93,36 @@ fn describe(text: &[u8]) -> String {
     }
     let more = if words.chars().nth(QUOTED).is_some() { "…" } else { "" };
     format!("{what}: `{quoted}{more}`")
+}
+
+/// Whether the start of a body is not text: control characters, or bytes that are not UTF-8.
+fn is_binary(text: &[u8]) -> bool {
+    let start = &text[..text.len().min(QUOTED)];
+    // A character may be cut at the end of the excerpt.
+    let is_utf8 = std::str::from_utf8(start).err().is_none_or(|error| error.error_len().is_none());
+    !is_utf8 || start.iter().any(|&byte| byte < b' ' && !byte.is_ascii_whitespace() && byte != 0x1b)
+}
+
+/// Names binary data by its signature, or quotes its first bytes.
+fn describe_binary(bytes: &[u8]) -> String {
+    const SIGNATURES: [(&[u8], &str); 11] = [
+        (b"\x7fELF", "a program"),
+        (b"\x89PNG", "a PNG image"),
+        (b"\xff\xd8\xff", "a JPEG image"),
+        (b"PK\x03\x04", "a ZIP archive"),
+        (b"%PDF", "a PDF document"),
+        (b"SQLite format 3", "a SQLite database"),
+        (b"\x1f\x8b", "gzip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"\xfd7zXZ", "xz"),
+        (b"BZh", "bzip2"),
+        (b"GIF8", "a GIF image"),
+    ];
+    if let Some((_, name)) = SIGNATURES.iter().find(|(signature, _)| bytes.starts_with(signature)) {
+        return format!("binary data ({name})");
+    }
+    let first: Vec<_> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("binary data (`{}…`)", first.join(" "))
 }
 
 /// Joins the names of framings for a sentence.
@@ -145,7 +176,7 @@ mod tests {
             format!("{expected} text: `Internal Server Error`")
         );
         assert_eq!(found(b" \r\n\t", TEXTS), format!("{expected} an empty body"));
-        assert_eq!(found(b"\x01\x02", TEXTS), format!("{expected} bytes: `\\u{{1}}\\u{{2}}`"));
+        assert_eq!(found(b"\x01\x02", TEXTS), format!("{expected} binary data (`01 02…`)"));
     }
 
     #[test]

@@ -45,7 +45,8 @@ pub fn detect_format(start: &[u8], is_whole: bool) -> Option<(&'static Format, F
 }
 
 /// The rating of a reader for the start of a stream; the smallest rating is the best: whether it understood nothing, the
-/// number of frames it rejected, the number of unknown items, and the number of understood events.
+/// number of rejected and unknown frames, the number of unknown items within frames, and the number of understood
+/// events. A damaged stream of a format must not be detected as another one whose reader passes on unknown frames.
 type Rating = (bool, u64, u64, Reverse<usize>);
 
 /// Rates a reader; `None` if it made no events.
@@ -68,7 +69,19 @@ fn rate(format: &Format, framing: Framing, start: &[u8], is_whole: bool) -> Opti
             None => break,
         }
     }
-    let unknown: u64 = source.tally().iter().map(|(_, _, count)| count.times).sum();
+    let (mut unknown_frames, mut unknown_items) = (0, 0);
+    for (category, _, count) in source.tally().iter() {
+        match category {
+            "unknown event"
+            | "unknown frame"
+            | "unknown chunk"
+            | "unknown code"
+            | "unknown stream mode"
+            | "unknown method" => unknown_frames += count.times,
+            _ if category.starts_with("unknown ") || category == "wrong type" => unknown_items += count.times,
+            _ => {}
+        }
+    }
     // Some readers start a run with any frame and pass on unknown ones. Several formats express failures alike.
     let is_specific =
         |event: &&Event| !matches!(event.body, Body::RunStarted(_) | Body::Raw { .. } | Body::RunError(_));
@@ -76,8 +89,8 @@ fn rate(format: &Format, framing: Framing, start: &[u8], is_whole: bool) -> Opti
     // The start of a run alone decides nothing while there may be more.
     (understood > 0 || is_whole && !events.is_empty()).then_some((
         understood == 0,
-        rejected,
-        unknown,
+        rejected + unknown_frames,
+        unknown_items,
         Reverse(understood),
     ))
 }

@@ -119,16 +119,16 @@ pub(crate) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads a file. With `has_flag_agent`, the file may have no agents, because the flags define one.
+    /// Reads a file. Without agents in it, the configuration has the demo agent.
     ///
     /// # Errors
     /// If it cannot be read or parsed; the error shows every mistake with its position.
-    pub(crate) fn load(path: &Path, has_flag_agent: bool) -> Result<Self> {
+    pub(crate) fn load(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let text = read_text(path)?;
         // Some editors write a byte order mark.
         let text = text.strip_prefix('\u{feff}').map(ToOwned::to_owned).unwrap_or(text);
-        match parse(&text, has_flag_agent) {
+        match parse(&text) {
             Ok(config) => Ok(Self { name, text, config }),
             Err(problems) => Err(config_error(&name, &text, &problems)),
         }
@@ -211,7 +211,7 @@ fn read_text(path: &Path) -> Result<String> {
 }
 
 /// Parses the text of a file.
-fn parse(text: &str, has_flag_agent: bool) -> std::result::Result<Config, Vec<Problem>> {
+fn parse(text: &str) -> std::result::Result<Config, Vec<Problem>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let problems = Problems::default();
     for error in &errors {
@@ -224,7 +224,7 @@ fn parse(text: &str, has_flag_agent: bool) -> std::result::Result<Config, Vec<Pr
         return Err(problems.into_sorted());
     }
     let mut table = Table::root(document.get_ref(), &problems);
-    let config = read(&mut table, has_flag_agent);
+    let config = read(&mut table);
     table.finish();
     let mut problems = problems.into_sorted();
     if problems.is_empty() {
@@ -256,10 +256,10 @@ fn explain_syntax_error(text: &str, message: &str, span: &Range<usize>) -> (Stri
 
 /// All keys.
 fn description() -> Vec<Field> {
-    Table::describe(|table| read(table, false))
+    Table::describe(read)
 }
 
-fn read(table: &mut Table<'_>, has_flag_agent: bool) -> Config {
+fn read(table: &mut Table<'_>) -> Config {
     let mut config = Config::default();
     server::read(
         table,
@@ -287,10 +287,6 @@ fn read(table: &mut Table<'_>, has_flag_agent: bool) -> Config {
             }
         },
     );
-    if !has_flag_agent && table.is_present() && table.is_empty("agents") {
-        let hint = "add one, as in `[agents.demo]` with `upstream = { kind = \"demo\" }`";
-        table.reject("agents", "no agent is configured", hint);
-    }
     if let [(first, _), (second, span), ..] = defaults.as_slice() {
         let message = format!("the agents `{first}` and `{second}` are both the default one");
         let hint = "only one agent can be at `/`: remove one `default = true`".to_owned();
@@ -298,12 +294,11 @@ fn read(table: &mut Table<'_>, has_flag_agent: bool) -> Config {
     }
     check_parameters(table, &config.settings.identity, &agents);
     check_groups(table, &agents);
-    config.default_agent = match (defaults.first(), agents.as_slice()) {
-        (Some((name, _)), _) => Some(name.clone()),
-        (None, [first, ..]) => Some(first.name.clone()),
-        (None, []) => None,
-    };
-    config.agents = agents;
+    if let Some(first) = agents.first() {
+        let default = defaults.first().map_or(&first.name, |(name, _)| name);
+        config.default_agent = Some(default.clone());
+        config.agents = agents;
+    }
     config
 }
 

@@ -204,17 +204,6 @@ impl<'t> Table<'t> {
         span
     }
 
-    /// Whether the table exists in the file.
-    pub(super) fn is_present(&self) -> bool {
-        self.entries.is_some()
-    }
-
-    /// Whether a nested table is absent or empty.
-    pub(super) fn is_empty(&self, name: &str) -> bool {
-        self.get(name)
-            .is_none_or(|value| value.inner.get_ref().as_table().is_some_and(|table| table.is_empty()))
-    }
-
     pub(super) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }

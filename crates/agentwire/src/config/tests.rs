@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn read_all(text: &str) -> Config {
-    parse(text, false).unwrap_or_else(|problems| panic!("{}", render(text, &problems)))
+    parse(text).unwrap_or_else(|problems| panic!("{}", render(text, &problems)))
 }
 
 fn render(text: &str, problems: &[Problem]) -> String {
@@ -17,7 +17,7 @@ fn render(text: &str, problems: &[Problem]) -> String {
 
 /// The rendered errors of an invalid file.
 fn mistakes(text: &str) -> String {
-    render(text, &parse(text, false).expect_err("the file is wrong"))
+    render(text, &parse(text).expect_err("the file is wrong"))
 }
 
 /// Tests that each parse some invalid files and compare all errors with one snapshot.
@@ -65,8 +65,7 @@ mistakes! {
     missing_keys_are_named:
         "[agents.a]\n", "[agents.a]\nupstream = { kind = \"langgraph\" }\n", "[agents.a]\nbusy = {}\n[agents.a.upstream]\nkind = \"openai\"\nurl = \"http://h\"\nheaders = { x-key = {} }\n",
         "[agents.a]\nupstream = { kind = \"exec\", command = [] }\n";
-    checks_number_and_names_of_agents:
-        "listen = \"127.0.0.1:7117\"\n", "", "[agents]\n",
+    checks_names_of_agents:
         "[agents.a]\nupstream = { kind = \"demo\" }\ndefault = true\n[agents.b]\nupstream = { kind = \"demo\" }\ndefault = true\n",
         "[agents.\"a/b\"]\nupstream = { kind = \"demo\" }\n[agents.\"\"]\nupstream = { kind = \"demo\" }\n";
     identity_has_exactly_one_source:
@@ -230,8 +229,12 @@ fn reads_every_kind_of_upstream() {
 }
 
 #[test]
-fn a_file_without_agents_is_valid_with_a_flag_agent() {
-    assert!(parse("listen = \"127.0.0.1:0\"", true).is_ok());
+fn a_file_without_agents_has_the_demo_agent() {
+    for text in ["", "listen = \"127.0.0.1:0\"", "[agents]"] {
+        let config = read_all(text);
+        assert_eq!(config.default_agent.as_deref(), Some("demo"), "{text}");
+        assert_eq!(config.agents.len(), 1, "{text}");
+    }
 }
 
 #[test]
@@ -243,13 +246,13 @@ fn accepts_byte_order_mark_and_carriage_returns() {
         "\u{feff}listen = \"127.0.0.1:1\"\r\n[agents.a]\r\nupstream = { kind = \"demo\" }\r\n",
     )
     .unwrap();
-    assert_eq!(ConfigFile::load(&path, false).unwrap().config.settings.listen.port(), 1);
+    assert_eq!(ConfigFile::load(&path).unwrap().config.settings.listen.port(), 1);
 }
 
 proptest! {
     #[test]
     fn parser_never_panics(text in "(listen|store|agents|\\[|\\]|\\{|\\}|=|\"|\\.|a|1|\n| |upstream|kind|demo|busy|identity|,){0,40}") {
-        if let Err(problems) = parse(&text, false) {
+        if let Err(problems) = parse(&text) {
             prop_assert!(!problems.is_empty());
             render(&text, &problems);
         }
