@@ -86,6 +86,8 @@ pub(crate) struct Inspection {
     violations: u64,
     /// Whether there was an event that only its own format has.
     has_content: bool,
+    /// The names of event types in messages; see `Format::checked_names`.
+    names: &'static [(&'static str, &'static str)],
     has_carriage_return: bool,
     /// The requested thread and run, for the response of a server.
     requested: Option<(ThreadId, RunId)>,
@@ -109,6 +111,7 @@ impl Inspection {
             seen: 0,
             violations: 0,
             has_content: false,
+            names: format.checked_names,
             has_carriage_return: false,
             requested: None,
             started: None,
@@ -125,6 +128,8 @@ impl Inspection {
     pub(crate) fn report(&mut self, position: impl Display, rule: &str, message: impl Display) {
         self.violations += 1;
         if self.violations <= MAX_PRINTED {
+            let renamed = |message: String, (name, own): &(&str, &str)| message.replace(name, own);
+            let message = self.names.iter().fold(message.to_string(), renamed);
             print::line_or_exit(format_args!("{position}: {rule}: {message}"), Class::Violations as i32);
         }
     }

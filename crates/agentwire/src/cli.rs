@@ -70,7 +70,7 @@ pub(crate) enum Command {
 #[command(after_help = CONVERT_HELP)]
 pub(crate) struct Convert {
     /// The input's format, detected if absent; `agentwire formats` lists them
-    #[arg(long, value_name = "FORMAT", value_parser = FormatNames::Readers, hide_possible_values = true)]
+    #[arg(long, visible_alias = "format", value_name = "FORMAT", value_parser = FormatNames::Readers, hide_possible_values = true)]
     pub(crate) from: Option<String>,
 
     /// The output's format, as FORMAT or FORMAT@PROFILE
@@ -148,7 +148,7 @@ pub(crate) struct Check {
     )]
     pub(crate) from: Option<String>,
 
-    /// A file, `-` for stdin, or the http:// or https:// address of a running AG-UI server
+    /// A file, `-` for stdin, or the http:// or https:// address of a running AG-UI or HAI server
     #[arg(value_name = "IN|URL", default_value = "-")]
     pub(crate) input: String,
 
@@ -177,6 +177,7 @@ any violation, 3 if the input is no stream of the format.
 Examples:
   agentwire check events.sse
   agentwire check --from ag-ui-proto events.bin
+  agentwire check --from hai http://127.0.0.1:8000/awp
   agentwire check http://127.0.0.1:8000/agent -m 'What is the weather?'";
 
 #[derive(Args, Clone, Debug)]
@@ -230,6 +231,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "URL", groups = ["agent", "server"], help_heading = "Agent", value_parser = config::url)]
     pub(crate) ag_ui: Option<String>,
 
+    /// The agent is a server that speaks HAI
+    #[arg(long, value_name = "URL", groups = ["agent", "server"], help_heading = "Agent", value_parser = config::url)]
+    pub(crate) hai: Option<String>,
+
     /// The agent is any server that responds with a stream in a readable format
     #[arg(long, value_name = "URL", groups = ["agent", "server", "read", "formatted"], help_heading = "Agent", value_parser = config::url)]
     pub(crate) events: Option<String>,
@@ -255,7 +260,7 @@ pub(crate) struct Serve {
     pub(crate) replay: Option<PathBuf>,
 
     /// The format of --events, --exec or --replay, detected if absent; `agentwire formats` lists them
-    #[arg(long, value_name = "FORMAT", requires = "formatted", help_heading = "Agent", value_parser = config::format)]
+    #[arg(long, visible_alias = "from", value_name = "FORMAT", requires = "formatted", help_heading = "Agent", value_parser = config::format)]
     pub(crate) format: Option<&'static Format>,
 
     /// An option of the input format; may be repeated

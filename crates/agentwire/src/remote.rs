@@ -1,10 +1,10 @@
-//! Checks a running AG-UI server: starts a run and inspects the response.
+//! Checks a running AG-UI or HAI server: starts a run and inspects the response.
 
 use std::time::{Duration, SystemTime};
 
 use agentwire_core::{
     event::{Message, RunInput},
-    format::{Format, ag_ui},
+    format::{Format, ag_ui, hai},
     framing::Framing,
     json::Json,
 };
@@ -39,18 +39,18 @@ async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
         .map_err(|error| server_error(format!("the HTTP client could not be made: {error}")))?;
     let (accept, framing) = match format.name {
         "ag-ui-proto" => (ag_ui::proto::CONTENT_TYPE, Framing::Prefixed),
-        "ag-ui" => ("text/event-stream", Framing::Sse),
+        "hai-proto" => (hai::proto::CONTENT_TYPE, Framing::Prefixed),
+        "ag-ui" | "hai" => ("text/event-stream", Framing::Sse),
         other => {
             let error = Error::new(Class::Usage, format!("a server cannot be checked as `{other}`"));
-            return Err(error.hint("formats for servers: ag-ui, ag-ui-proto"));
+            return Err(error.hint("formats for servers: ag-ui, ag-ui-proto, hai, hai-proto"));
         }
     };
     let input = run_input(&arguments.message);
-    let mut request = client
-        .post(url)
-        .header("accept", accept)
-        .header("content-type", "application/json")
-        .body(ag_ui::input::to_json(&input));
+    let is_hai = format.name.starts_with(hai::FORMAT.name);
+    let body = if is_hai { hai::input::to_json(&input) } else { ag_ui::input::to_json(&input) };
+    let mut request =
+        client.post(url).header("accept", accept).header("content-type", "application/json").body(body);
     for header in &arguments.headers {
         let (name, value) = header.split_once(':').ok_or_else(|| {
             Error::new(Class::Usage, format!("header `{header}` is not of the form NAME: VALUE"))

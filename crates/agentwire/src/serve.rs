@@ -105,6 +105,8 @@ fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
         Upstream::Adk(Adk { http: http(url), app: name(&arguments.app), user: None, options })
     } else if let Some(url) = &arguments.ag_ui {
         Upstream::AgUi(http(url))
+    } else if let Some(url) = &arguments.hai {
+        Upstream::Hai(http(url))
     } else if let Some(url) = &arguments.events {
         let (format, options) = (arguments.format, options(arguments.format)?);
         Upstream::Events(Events { http: http(url), method: "POST", body: None, format, options })

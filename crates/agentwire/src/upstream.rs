@@ -5,8 +5,8 @@ use std::{fmt::Display, sync::Arc};
 use agentwire_gateway::{
     agent::{Agent, Demo},
     upstream::{
-        Adk, AdkOptions, AgUi, AgUiOptions, Events, EventsOptions, Exec, ExecOptions, LangGraph,
-        LangGraphOptions, OpenAi, OpenAiOptions, Replay, ReplayOptions,
+        Adk, AdkOptions, AgUi, AgUiOptions, Events, EventsOptions, Exec, ExecOptions, Hai, HaiOptions,
+        LangGraph, LangGraphOptions, OpenAi, OpenAiOptions, Replay, ReplayOptions,
     },
 };
 
@@ -29,6 +29,9 @@ pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
         }
         Upstream::AgUi(http) => {
             build(config, AgUi::new(AgUiOptions { url: http.url.clone(), headers: headers(http) }))
+        }
+        Upstream::Hai(http) => {
+            build(config, Hai::new(HaiOptions { url: http.url.clone(), headers: headers(http) }))
         }
         Upstream::Events(upstream) => {
             let options = EventsOptions {

@@ -96,6 +96,11 @@ impl Join {
         self.fold.messages()
     }
 
+    /// The RUN_STARTED of the current run, as the prelude contains it.
+    pub fn started_mut(&mut self) -> Option<&mut Event> {
+        self.run.as_mut()?.started.as_mut()
+    }
+
     /// The messages and state, for storage.
     #[must_use]
     pub fn into_fold(self) -> Fold {

@@ -58,6 +58,8 @@ pub struct Format {
     pub writer: Option<MakeWriter>,
     /// Options (`key=value`) with which the reader refuses everything that the official client refuses.
     pub strict_options: &'static [&'static str],
+    /// Prefixes of AG-UI event types and those that the format has for them, in the messages of a check.
+    pub checked_names: &'static [(&'static str, &'static str)],
     /// The option that holds the current time in milliseconds, for writers whose events all have a time. The core
     /// has no clock.
     pub time_option: Option<&'static str>,
@@ -154,6 +156,7 @@ impl Format {
         reader: None,
         writer: None,
         strict_options: &[],
+        checked_names: &[],
         time_option: None,
         early_error_is_refusal: false,
         is_earlier_id: None,

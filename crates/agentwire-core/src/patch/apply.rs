@@ -414,12 +414,12 @@ fn parent<'v, 'p>(document: &'v mut Value, path: &'p str) -> Option<(&'v mut Val
     Some((find(document, parent)?, unescape(token)))
 }
 
-fn unescape(token: &str) -> Cow<'_, str> {
+pub(super) fn unescape(token: &str) -> Cow<'_, str> {
     if token.contains('~') { token.replace("~1", "/").replace("~0", "~").into() } else { token.into() }
 }
 
 /// The array index that a token stands for.
-fn index(token: &str) -> Option<usize> {
+pub(super) fn index(token: &str) -> Option<usize> {
     is_index(token).then(|| token.parse().ok())?
 }
 

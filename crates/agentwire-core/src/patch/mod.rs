@@ -1,10 +1,11 @@
 //! JSON Patch (RFC 6902): changes of state and activities.
 //!
 //! [`Patch`] holds the operations of the wire, including members that the RFC does not define. [`apply`] changes a
-//! document, all or nothing, within [`Limits`]. [`diff`] finds a patch that is never larger than the whole document.
+//! document, all or nothing, within [`Limits`]. [`create_containers`] completes a patch whose containers are missing. [`diff`] finds a patch that is never larger than the whole document.
 
 mod align;
 mod apply;
+mod containers;
 mod diff;
 mod error;
 mod size;
@@ -13,6 +14,7 @@ mod tests;
 
 pub use self::{
     apply::{DEFAULT_MAX_OPERATIONS, DEFAULT_MAX_SIZE_GROWTH, Limits, apply},
+    containers::create_containers,
     diff::diff,
     error::{PatchError, Reason},
 };

@@ -75,6 +75,12 @@ pub trait Agent: Send + Sync + 'static {
         false
     }
 
+    /// True for an agent that speaks HAI. Its state patches may presume containers that only its own page has, so the
+    /// gateway creates the missing ones; and RUN_STARTED waits a moment for the message id that the agent gives the run.
+    fn speaks_hai(&self) -> bool {
+        false
+    }
+
     /// Pauses or resumes a run. The future of a paused run is not polled, so its producer is slowed down by backpressure;
     /// that is [`PauseMode::Soft`]. An agent that can suspend its work does so here and returns [`PauseMode::Hard`]. It
     /// must continue exactly where it stopped.

@@ -120,7 +120,10 @@ impl RunRecorder {
             && let Some(event) = hooks.queue.pop_front()
         {
             let hook_set = hooks.hook_set.clone();
+            // A snapshot of the gateway itself does not complete the state of the agent.
+            let is_diverged = self.encoding.is_state_diverged;
             Box::pin(self.pass_hooks(&hook_set, event, false)).await?;
+            self.encoding.is_state_diverged |= is_diverged;
         }
         Ok(())
     }

@@ -60,6 +60,9 @@ use crate::{
 /// Events that an agent may be ahead of the log: enough to fill an append, few enough to stop it soon.
 const EVENT_QUEUE: usize = 256;
 
+/// The longest wait of RUN_STARTED for the first event of a HAI agent, which names the run's message.
+const START_WAIT: Duration = Duration::from_millis(500);
+
 /// Interval at which a queued run checks its thread, in addition to the notification of this process.
 const QUEUE_POLL: Duration = Duration::from_millis(250);
 
@@ -215,11 +218,14 @@ impl RunRecorder {
         if let Err(failure) = self.stage_queued().await {
             return Ok(Err(RunEnd::Failed(failure)));
         }
-        if let Some(logged) = logged {
-            let recalled = self.reattach(&logged);
+        if let Some(logged) = &logged {
+            let recalled = self.reattach(logged);
             input::apply_recalled(&mut input, &recalled);
         }
-        self.flush().await?;
+        let waits_for_agent = self.agent.agent.speaks_hai() && logged.is_none();
+        if !waits_for_agent || decisions.is_open() {
+            self.flush().await?;
+        }
         if decisions.is_open() {
             self.stage_approved_calls(decisions, input.resume.take());
             return Ok(Err(RunEnd::Staged));
@@ -360,6 +366,8 @@ impl RunRecorder {
         // Registered once: all runs share the token, and registering for each event would contend for its lock.
         let shutdown = self.gateway.shutdown().clone().cancelled_owned();
         tokio::pin!(shutdown);
+        let start_wait = tokio::time::sleep(START_WAIT);
+        tokio::pin!(start_wait);
         let (mut result, mut is_open) = (None, true);
         let mut paused_at: Option<Instant> = None;
         let mut received = Vec::new();
@@ -402,6 +410,7 @@ impl RunRecorder {
                     }
                     timer.as_mut().reset(deadlines.next_check());
                 }
+                () = &mut start_wait, if self.is_start_held() => self.flush().await?,
                 done = &mut agent, if result.is_none() && !self.control.is_paused => {
                     result = Some(done);
                     // No more events are accepted, even if a clone of the sink is still alive.

@@ -11,7 +11,7 @@ use std::{
 use agentwire_core::{
     event::{Body, Event, Outcome, RunError, RunInput},
     fold::{Fold, Join},
-    format::ag_ui,
+    format::{ag_ui, hai},
     json::Json,
     order::{Guard, Rule},
     patch::{Op, Patch},
@@ -86,6 +86,9 @@ pub(super) struct Encoding {
     /// The size of an event that was too large for the log.
     oversized: Option<usize>,
     pub(super) open_steps: Vec<Box<str>>,
+    /// Whether a patch of the agent did not apply since its last whole state. Clients got one snapshot then; further
+    /// ones would not bring the missing part either.
+    pub(super) is_state_diverged: bool,
 }
 
 /// The place of the run in its log.
@@ -141,6 +144,7 @@ impl RunRecorder {
                 terminal: None,
                 oversized: None,
                 open_steps: Vec::new(),
+                is_state_diverged: false,
             },
             position: LogPosition { next: run.next_seq.0, fence: run.fence, bytes: 0, appended: 0 },
             thread: ThreadStart::default(),
@@ -178,7 +182,10 @@ impl RunRecorder {
         let mut exceeded = None;
         match &mut event.body {
             // The gateway has staged its own RUN_STARTED with the ids of the request.
-            Body::RunStarted(_) if self.encoding.is_started => return false,
+            Body::RunStarted(_) if self.encoding.is_started => {
+                self.complete_start(event);
+                return false;
+            }
             Body::RunStarted(_) => self.encoding.is_started = true,
             Body::RunFinished(finished) => {
                 finished.thread = self.run.thread.clone();
@@ -210,6 +217,32 @@ impl RunRecorder {
         true
     }
 
+    /// Whether RUN_STARTED is staged and no client has it yet.
+    pub(super) fn is_start_held(&self) -> bool {
+        self.position.next == 0 && !self.encoding.staged.is_empty()
+    }
+
+    /// Adds the ids of a HAI agent's RUN_STARTED to the gateway's, unless clients have that already: the message of the
+    /// run, and the agent's own thread and run.
+    fn complete_start(&mut self, of_agent: &Event) {
+        let Body::RunStarted(ids) = &of_agent.body else { return };
+        if !self.agent.agent.speaks_hai() || !self.is_start_held() {
+            return;
+        }
+        let other = [("threadId", (*ids.thread != *self.run.thread).then_some(&*ids.thread))];
+        let other = other.into_iter().chain([("runId", (*ids.run != *self.run.run).then_some(&*ids.run))]);
+        let metadata = other
+            .filter_map(|(key, id)| Some((key, id?)))
+            .fold(of_agent.metadata().cloned(), |metadata, (key, id)| Some(hai::noted(metadata, key, id)));
+        let Some(metadata) = metadata else { return };
+        let Some(started) = self.encoding.join.started_mut() else { return };
+        *started = started.clone().with_metadata(Some(metadata));
+        let mut encoder = Encoder::new(&self.run.thread, &self.run.run);
+        if let Some(entry) = encoder.encode(started) {
+            self.encoding.staged[0] = entry;
+        }
+    }
+
     /// Stages an event through the guard.
     pub(super) fn stage_guarded(&mut self, event: Event) {
         let mut valid = std::mem::take(&mut self.encoding.valid);
@@ -230,12 +263,13 @@ impl RunRecorder {
         let now = i64::try_from(self.gateway.store().now().0).unwrap_or(i64::MAX);
         for mut event in valid.drain(..) {
             event.timestamp.get_or_insert(now);
-            let skipped = self.encoding.join.fold().skipped_patches();
-            self.encoding.join.apply(&event);
+            let is_applied = self.apply(&mut event);
             self.position.bytes += self.copied_bytes(&event);
             self.encode(&event);
-            let is_skipped = self.encoding.join.fold().skipped_patches() > skipped;
-            if matches!(event.body, Body::StateDelta { .. }) && is_skipped {
+            if matches!(event.body, Body::StateSnapshot { .. }) {
+                self.encoding.is_state_diverged = false;
+            } else if !is_applied && !self.encoding.is_state_diverged {
+                self.encoding.is_state_diverged = true;
                 // Clients cannot apply the patch either: they get the whole state instead.
                 let snapshot = Json::from(self.encoding.join.fold().state());
                 let fresh = Event::new(Body::StateSnapshot { snapshot }).by(event.subagent).at(Some(now));
@@ -245,6 +279,25 @@ impl RunRecorder {
                 }
             }
         }
+    }
+
+    /// Folds an event; false for a state patch that does not apply. A patch of an agent that presumes containers is
+    /// completed first.
+    fn apply(&mut self, event: &mut Event) -> bool {
+        let join = &mut self.encoding.join;
+        let skipped = join.fold().skipped_patches();
+        join.apply(event);
+        if !matches!(event.body, Body::StateDelta { .. }) || join.fold().skipped_patches() == skipped {
+            return true;
+        }
+        let whole = match self.agent.agent.speaks_hai() {
+            true => hai::with_containers(event, join.fold().state()),
+            false => None,
+        };
+        let Some(whole) = whole else { return false };
+        *event = whole;
+        join.apply(event);
+        true
     }
 
     /// Bytes that a `copy` operation added to the state or an activity. A few bytes of log can add megabytes of memory,

@@ -60,33 +60,44 @@ impl Agent for AgUi {
                 json: Some(ag_ui::input::to_json(&request.input)),
                 last_event_id: None,
             };
-            let results = ag_ui::input::trailing_results(&request.input.messages);
-            if results.is_empty() {
-                return http.run(&request, call, format, &sink).await;
-            }
-            let (unfiltered, events) = EventSink::new(FILTER_CAPACITY);
-            // Each half owns its end of the channel, so that neither waits for one that has ended.
-            let run = async {
-                let unfiltered = unfiltered;
-                http.run(&request, call, format, &unfiltered).await
-            };
-            let filter = async {
-                let mut events = events;
-                while let Some(event) = events.recv().await {
-                    let call = match &event.body {
-                        Body::ToolStart { call, .. }
-                        | Body::ToolArgs { call, .. }
-                        | Body::ToolEnd { call, .. } => Some(call),
-                        _ => None,
-                    };
-                    if !call.is_some_and(|call| results.iter().any(|result| result.call == *call)) {
-                        sink.send(event).await?;
-                    }
-                }
-                Ok(())
-            };
-            let (run, filtered) = tokio::join!(run, filter);
-            filtered.and(run)
+            run(http, &request, call, format, &sink).await
         })
     }
+}
+
+/// Sends a request and reads the stream, without calls whose results the request contains.
+pub(super) async fn run(
+    http: &HttpTarget,
+    request: &Request,
+    call: HttpRequest,
+    format: &ExpectedFormat,
+    sink: &EventSink,
+) -> Result<(), UpstreamError> {
+    let results = ag_ui::input::trailing_results(&request.input.messages);
+    if results.is_empty() {
+        return http.run(request, call, format, sink).await;
+    }
+    let (unfiltered, events) = EventSink::new(FILTER_CAPACITY);
+    // Each half owns its end of the channel, so that neither waits for one that has ended.
+    let run = async {
+        let unfiltered = unfiltered;
+        http.run(request, call, format, &unfiltered).await
+    };
+    let filter = async {
+        let mut events = events;
+        while let Some(event) = events.recv().await {
+            let call = match &event.body {
+                Body::ToolStart { call, .. } | Body::ToolArgs { call, .. } | Body::ToolEnd { call, .. } => {
+                    Some(call)
+                }
+                _ => None,
+            };
+            if !call.is_some_and(|call| results.iter().any(|result| result.call == *call)) {
+                sink.send(event).await?;
+            }
+        }
+        Ok(())
+    };
+    let (run, filtered) = tokio::join!(run, filter);
+    filtered.and(run)
 }

@@ -81,6 +81,10 @@ impl Agent for Events {
         true
     }
 
+    fn speaks_hai(&self) -> bool {
+        self.0.format.is_hai()
+    }
+
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {

@@ -15,6 +15,7 @@ mod decode;
 mod direct;
 mod events;
 mod exec;
+mod hai;
 mod http;
 mod langgraph;
 mod openai;
@@ -28,6 +29,7 @@ pub use self::{
     ag_ui::{AgUi, AgUiOptions},
     events::{Events, EventsOptions},
     exec::{Exec, ExecOptions},
+    hai::{Hai, HaiOptions},
     langgraph::{LangGraph, LangGraphOptions},
     openai::{OpenAi, OpenAiOptions},
     replay::{Replay, ReplayOptions},

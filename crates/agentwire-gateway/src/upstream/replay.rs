@@ -82,6 +82,10 @@ impl Agent for Replay {
         true
     }
 
+    fn speaks_hai(&self) -> bool {
+        self.format.is_hai()
+    }
+
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let Self { recording, format, speed } = self.clone();
         Box::pin(async move {

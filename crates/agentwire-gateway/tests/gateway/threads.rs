@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use agentwire_core::{
+    event::{Body, Event},
+    patch::{Patch, PatchOp},
+};
 use agentwire_gateway::{agent::Demo, codes, settings::History};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -251,4 +255,45 @@ async fn groups_of_routes_can_be_disabled() {
     }
     assert_eq!(answer(server.post("/awp", &json!({}))).await.0, 404);
     assert_eq!(server.json("/runs/r").await.0, 200);
+}
+
+/// Patches that do not apply; the letters of `script` are: `x` such a patch, `o` one that applies, `s` a snapshot.
+fn state_events(script: &str) -> Vec<Event> {
+    let patch = |path: &str| Body::StateDelta { patch: Patch(vec![PatchOp::add(path, json!(1).into())]) };
+    let body = |letter| match letter {
+        'x' => patch("/missing/n"),
+        'o' => patch("/n"),
+        _ => Body::StateSnapshot { snapshot: json!({"whole": true}).into() },
+    };
+    script.chars().map(|letter| Event::new(body(letter))).collect()
+}
+
+#[tokio::test]
+async fn patches_that_do_not_apply_are_answered_by_one_snapshot() {
+    for with_hooks in [false, true] {
+        for (script, snapshots, state) in [
+            ("xxxxxx", 1, json!({})),
+            ("xoxox", 1, json!({"n": 1})),
+            ("xxsxx", 3, json!({"whole": true})),
+            ("ooo", 0, json!({"n": 1})),
+        ] {
+            let puppet = Puppet::eager(move |input| {
+                let mut events = state_events(script);
+                events.extend(talk(input, 1));
+                events
+            });
+            struct NoHooks;
+            impl agentwire_gateway::hooks::Hooks for NoHooks {}
+            let mut plan = plan(puppet);
+            if with_hooks {
+                plan = plan.wire(|builder| builder.hooks(|_| NoHooks));
+            }
+            let server = plan.on_memory().await;
+            let frames = server.run_to_end("t", "r", "hello").await;
+            assert_valid(&frames);
+            let found = frames.iter().filter(|frame| frame.kind() == "STATE_SNAPSHOT").count();
+            assert_eq!(found, snapshots, "{script}: {:?}", types(&frames));
+            assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], state, "{script}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod events;
 mod exec;
 mod failures;
 mod gateway;
+mod hai;
 mod hooks;
 mod langgraph;
 mod openai;

@@ -23,6 +23,8 @@ pub(crate) enum Upstream {
     Replay(Replay),
     /// An AG-UI server.
     AgUi(Http),
+    /// A HAI server.
+    Hai(Http),
     /// A LangGraph server.
     LangGraph(LangGraph),
     /// A Google ADK server.
@@ -157,6 +159,7 @@ const UPSTREAMS: &[UpstreamSpec] = &[
     }),
     ("replay", "A recorded stream, the same for every run.", replay),
     ("ag-ui", "A server that speaks AG-UI.", |table| http(table).map(Upstream::AgUi)),
+    ("hai", "A server that speaks HAI.", |table| http(table).map(Upstream::Hai)),
     ("langgraph", "A LangGraph server (`langgraph dev`, LangGraph Platform).", langgraph),
     ("adk", "A Google ADK server (`adk api_server`).", adk),
     ("events", "Any server that responds with a stream in a format that agentwire reads.", events),
@@ -487,6 +490,7 @@ impl Upstream {
             Self::Demo => "demo",
             Self::Replay(_) => "replay",
             Self::AgUi(_) => "ag-ui",
+            Self::Hai(_) => "hai",
             Self::LangGraph(_) => "langgraph",
             Self::Adk(_) => "adk",
             Self::Events(_) => "events",
@@ -498,7 +502,7 @@ impl Upstream {
     /// Its server, if it has one.
     pub(crate) fn http(&self) -> Option<&Http> {
         match self {
-            Self::AgUi(http) => Some(http),
+            Self::AgUi(http) | Self::Hai(http) => Some(http),
             Self::LangGraph(upstream) => Some(&upstream.http),
             Self::Adk(upstream) => Some(&upstream.http),
             Self::Events(upstream) => Some(&upstream.http),

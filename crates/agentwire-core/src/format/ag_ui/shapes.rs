@@ -3,14 +3,14 @@
 
 use super::reader::json::{Decoded, decode_event};
 pub(crate) use super::{
-    input::{read_input, read_resume_entry, write_context, write_input, write_tools},
+    input::{read_input, read_resume_entry, write_input, write_tools},
     reader::{
         json::{ReadContext, read_outcome, read_usage},
         messages::{read_message, read_parts, read_tool_call},
     },
     wire::{FINISH_REASON, MAX_INTEGER, WRAPPED_PREFIX},
     writer::{
-        json::{write_event, write_interrupt, write_outcome, write_resume, write_usage},
+        json::{write_event, write_interrupt, write_outcome, write_usage},
         messages::{write_message, write_part, write_tool_call},
     },
 };

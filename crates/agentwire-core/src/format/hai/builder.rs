@@ -325,7 +325,7 @@ impl Builder {
         let options = super::writer::messages::MessageOptions {
             wrapped: !self.objects,
             developer: false,
-            activity: true,
+            is_request: false,
         };
         super::writer::messages::write_list(&mut list, messages, options);
         list.end();

@@ -1,6 +1,7 @@
 //! The metadata key `hai`: which members of HAI events and messages are stored under it.
 
-use super::wire::{AGUI, MESSAGES_SNAPSHOT};
+use super::wire::{AGUI, HAI, MESSAGES_SNAPSHOT};
+use crate::json::{Json, Object};
 
 /// Members that every event may have.
 const BASE: &[&str] = &["type", "timestamp", "subagentRunId", "metadata", "rawEvent", AGUI];
@@ -25,6 +26,7 @@ const RESERVED: &[&str] = &[
     "extra",
     "timestamp",
     "name",
+    "created",
 ];
 
 /// The members of an event that the reader interprets; all others are stored in metadata `hai`.
@@ -64,4 +66,12 @@ pub(crate) fn is_free(event_type: &str, key: &str) -> bool {
 /// Whether an unknown member `key` can be stored in metadata `hai`.
 pub(crate) fn is_foreign(key: &str) -> bool {
     !RESERVED.contains(&key)
+}
+
+/// The metadata with an entry of `hai` added.
+#[must_use]
+pub fn noted(metadata: Option<Object>, key: &str, value: &str) -> Object {
+    let metadata = metadata.unwrap_or_else(Object::empty);
+    let hai = metadata.member(HAI).and_then(Json::into_object).unwrap_or_else(Object::empty);
+    metadata.with(HAI, hai.with(key, Json::string(value)).into())
 }

@@ -25,13 +25,14 @@ mod nesting;
 mod options;
 pub mod proto;
 mod reader;
+mod state;
 mod wire;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
-pub use self::builder::Builder;
+pub use self::{builder::Builder, metadata::noted, state::with_containers};
 use self::{
     options::OPTIONS,
     reader::HaiReader,
@@ -39,6 +40,13 @@ use self::{
 };
 use super::{Format, Profile};
 use crate::{event::Body, framing::Framing, json::Json};
+
+/// A check needs the events as they are on the wire.
+const STRICT_OPTIONS: &[&str] = &["events=wire"];
+
+/// The events of a check have AG-UI's types; see `reader/wire_order.rs`.
+const CHECKED_NAMES: &[(&str, &str)] =
+    &[("TEXT_MESSAGE_", "BUSINESS_DATA_"), ("REASONING_MESSAGE_", "AGENT_COLLABORATIVE_MESSAGE_")];
 
 /// The format's entry in the registry.
 pub static FORMAT: Format = Format {
@@ -71,10 +79,12 @@ pub static FORMAT: Format = Format {
             asks: &[],
         },
     ],
-    ordered: false,
+    ordered: true,
     options: OPTIONS,
     reader: Some(|setup| Box::new(HaiReader::new(setup))),
     writer: Some(|profile, setup| Box::new(HaiWriter::new(profile, setup, HaiEncoding::Json))),
+    strict_options: STRICT_OPTIONS,
+    checked_names: CHECKED_NAMES,
     time_option: Some("stamp"),
     ..Format::EMPTY
 };

@@ -35,6 +35,11 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         about: "writing: the front-end tool that an interrupt is shown as; confirmAction unless told",
     },
     OptionSpec {
+        name: "events",
+        values: &["derived", "wire"],
+        about: "reading: whether messages are split into text, reasoning and blocks, or only ordered as sent (for checks)",
+    },
+    OptionSpec {
         name: "stamp",
         values: &[WHOLE_NUMBER],
         about: "writing: milliseconds since the epoch, for events until the source gives a time",

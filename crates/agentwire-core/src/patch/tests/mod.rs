@@ -1,4 +1,5 @@
 mod apply;
+mod containers;
 mod diff;
 
 use proptest::{collection::vec, prelude::*, sample::select};

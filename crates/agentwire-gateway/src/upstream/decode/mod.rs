@@ -9,12 +9,15 @@ use std::{
     future::Future,
     hash::{DefaultHasher, Hash, Hasher},
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use agentwire_core::{
     event::{Body, Event, StreamEnd},
-    format::{self, Format, OptionError, Options},
+    format::{self, Format, OptionError, Options, hai},
     framing::{Frame, FrameProblem, Framing, detect},
     source::{InputError, InputProblem, Source, SourceOptions, Verdict, detect_format},
 };
@@ -40,6 +43,8 @@ pub(super) struct ExpectedFormat {
     /// Detected from the stream if absent.
     format: Option<&'static Format>,
     options: Options,
+    /// Whether a stream was detected as HAI.
+    is_detected_hai: Arc<AtomicBool>,
 }
 
 impl ExpectedFormat {
@@ -47,14 +52,21 @@ impl ExpectedFormat {
     pub(super) fn of(format: &'static Format, options: &[String]) -> Result<Self, BuildError> {
         let parsed = Options::parse(options.iter().map(String::as_str), format.options);
         let options = parsed.map_err(|error: OptionError| BuildError(error.to_string()))?;
-        Ok(Self { format: Some(format), options })
+        Ok(Self { format: Some(format), options, is_detected_hai: Arc::default() })
+    }
+
+    /// True if the format is HAI, by name or by the streams so far.
+    pub(super) fn is_hai(&self) -> bool {
+        self.format.is_some_and(is_hai) || self.is_detected_hai.load(Ordering::Relaxed)
     }
 
     /// The format of that name; detected from the stream if absent.
     pub(super) fn named(name: Option<&str>, options: &[String]) -> Result<Self, BuildError> {
         let Some(name) = name else {
             return match options.first() {
-                None => Ok(Self { format: None, options: Options::default() }),
+                None => {
+                    Ok(Self { format: None, options: Options::default(), is_detected_hai: Arc::default() })
+                }
                 Some(option) => {
                     Err(BuildError(format!("option `{option}` belongs to no format: name one with `format`")))
                 }
@@ -71,6 +83,10 @@ impl ExpectedFormat {
             }
         }
     }
+}
+
+fn is_hai(format: &Format) -> bool {
+    [hai::FORMAT.name, hai::proto::FORMAT.name].contains(&format.name)
 }
 
 /// The decoder of one stream. Does no I/O.
@@ -275,6 +291,7 @@ impl UpstreamDecoder {
         };
         let source = detected.and_then(|(format, framing)| {
             self.expected.format = Some(format);
+            self.expected.is_detected_hai.store(is_hai(format), Ordering::Relaxed);
             self.source(format, framing)
         });
         let (Some(mut source), Phase::Detecting(start)) = (source, &self.phase) else {

@@ -126,6 +126,10 @@ impl Agent for Exec {
         true
     }
 
+    fn speaks_hai(&self) -> bool {
+        self.format.is_hai()
+    }
+
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let this = self.clone();
         Box::pin(async move {

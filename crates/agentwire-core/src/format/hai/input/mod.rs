@@ -16,7 +16,10 @@ use super::{
     writer::messages::{self as message_writer, MessageOptions},
 };
 use crate::{
-    event::{Context, GivenResult, InterruptId, Message, MessageBody, RunId, RunInput, ThreadId, Tool},
+    event::{
+        Context, GivenResult, InterruptId, Message, MessageBody, ResumeStatus, Role, RunId, RunInput,
+        ThreadId, Tool,
+    },
     format::ag_ui::shapes,
     json::{Fields, Json, ObjectWriter, Path, ReadResult, elements},
     tally::Tally,
@@ -90,7 +93,9 @@ fn read_context(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult
         let raw = f.take_unless_null(key);
         raw.map(|raw| text_or_json(raw, Path::Key(&path, key), tally)).transpose()
     };
-    let context = match opt_string(&mut f, "role", tally)? {
+    let role = opt_string(&mut f, "role", tally)?;
+    let role = role.filter(|_| f.peek("description").is_none() || f.peek("value").is_none());
+    let context = match role {
         Some(role) => {
             Context { description: role.into(), value: value(&mut f, "content", tally)?.unwrap_or_default() }
         }
@@ -99,11 +104,17 @@ fn read_context(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult
             value: value(&mut f, "value", tally)?.ok_or_else(|| f.missing("value", "a string"))?,
         },
     };
+    f.take("content");
+    f.take("id");
     f.rest("context", tally)?;
     Ok(context)
 }
 
 /// Writes a request body for a HAI server.
+///
+/// The models of the reference server require `id`, `role` and `content` of every message, also in `context`, and an
+/// object as `forwardedProps`. HAI has no resume entries: an interrupt is a call of a front-end tool there, so each
+/// answer is a tool message with the interrupt's id as `toolCallId`; a cancelled one has an `error`.
 #[must_use]
 pub fn to_json(input: &RunInput) -> String {
     let mut out = BytesMut::new();
@@ -112,24 +123,52 @@ pub fn to_json(input: &RunInput) -> String {
         .str("runId", &input.run)
         .opt_str("parentRunId", input.parent_run.as_deref())
         .opt_str("protocolVersion", input.protocol_version.as_deref());
-    let options = MessageOptions { wrapped: false, developer: true, activity: false };
     w.array("messages", |list| {
-        message_writer::write_list(list, &input.messages, options);
+        message_writer::write_list(list, &input.messages, MessageOptions::REQUEST);
+        for entry in input.resume.iter().flatten() {
+            let is_cancelled = entry.status == ResumeStatus::Cancelled;
+            list.object(|w| {
+                w.str("id", &format!("{}:answer", entry.interrupt))
+                    .str("role", "tool")
+                    .str("content", &entry.payload.as_ref().map(answer_text).unwrap_or_default())
+                    .str("toolCallId", &entry.interrupt)
+                    .opt_str("error", is_cancelled.then_some("cancelled"));
+            });
+        }
     });
-    shapes::write_context(&mut w, &input.context);
+    w.array("context", |list| {
+        for (index, Context { description, value }) in input.context.iter().enumerate() {
+            // A message as the reference server types it; for all others its role says nothing.
+            let role = Role::parse(description);
+            list.object(|w| {
+                w.str("id", &format!("context-{index}"))
+                    .str("role", role.map_or("system", Role::as_str))
+                    .str("content", value);
+                if role.is_none() {
+                    w.str("description", description).str("value", value);
+                }
+            });
+        }
+    });
     shapes::write_tools(&mut w, &input.tools);
-    // The reference server requires an object, and the client always sends one.
-    match &input.forwarded {
+    match input.forwarded.as_ref().filter(|forwarded| forwarded.get().starts_with('{')) {
         Some(forwarded) => w.json("forwardedProps", forwarded),
         None => w.nested("forwardedProps", |_| {}),
     };
     w.opt_json("state", input.state.as_ref());
-    shapes::write_resume(&mut w, input.resume.as_deref());
     for (key, value) in input.unknown.iter().flat_map(crate::json::Object::entries) {
         w.entry(&key, &value);
     }
     w.end();
     String::from_utf8(out.into()).expect("JSON text is UTF-8")
+}
+
+/// An answer as the content of a tool message; the inverse of [`parse_answer`].
+fn answer_text(payload: &Json) -> String {
+    match payload.as_str() {
+        Some(text) if Json::parse(&text).is_err() => text,
+        _ => payload.get().to_owned(),
+    }
 }
 
 /// The value of a person's answer: JSON (`true` and `false` included) is parsed, any other content is a string.
@@ -191,9 +230,9 @@ pub fn output_preferences(input: &RunInput, tally: &mut Tally) -> OutputPreferen
             continue;
         }
         // A client may choose the presentation, but neither access to developer messages nor timestamps.
-        let spec = OPTIONS
-            .iter()
-            .find(|spec| spec.name == key && !matches!(key.as_str(), "include_developer" | "stamp"));
+        let spec = OPTIONS.iter().find(|spec| {
+            spec.name == key && !matches!(key.as_str(), "include_developer" | "stamp" | "events")
+        });
         match spec {
             Some(spec) if spec.allows(&text) => {
                 preferences.options.push(format!("{key}={text}"));

@@ -12,6 +12,7 @@ pub(crate) mod writer;
 mod tests;
 
 use super::{
+    CHECKED_NAMES, STRICT_OPTIONS,
     options::OPTIONS,
     reader::HaiReader,
     wire::MESSAGES_SNAPSHOT,
@@ -38,10 +39,12 @@ pub static FORMAT: Format = Format {
         headers: &[],
         asks: &[],
     }],
-    ordered: false,
+    ordered: true,
     options: OPTIONS,
     reader: Some(|setup| Box::new(HaiReader::new(setup))),
     writer: Some(|profile, setup| Box::new(HaiWriter::new(profile, setup, HaiEncoding::Proto))),
+    strict_options: STRICT_OPTIONS,
+    checked_names: CHECKED_NAMES,
     time_option: Some("stamp"),
     ..Format::EMPTY
 };

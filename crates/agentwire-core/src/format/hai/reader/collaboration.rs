@@ -106,9 +106,13 @@ impl HaiReader {
             (None, Some(wire)) => open.wire.as_ref() == Some(wire),
             (None, None) => true,
         });
-        // A frame with an unknown message id may belong to a collaboration without one.
+        // A frame with an unknown message id may belong to a collaboration without one, or, as in the standard's sample,
+        // have the id in place of the timestamp.
         let found = found.or_else(|| {
-            self.collaborations.iter().rposition(|open| explicit.is_none() && open.wire.is_none())
+            let misplaced = base.timestamp_text.as_deref();
+            self.collaborations.iter().rposition(|open| {
+                explicit.is_none() && (open.wire.is_none() || open.wire.as_deref() == misplaced)
+            })
         });
         Ok((wire, found))
     }

@@ -25,18 +25,25 @@ pub(crate) struct FrameMembers {
     pub(crate) metadata: Option<Object>,
     pub(crate) raw: Option<Json>,
     pub(crate) agui: Option<Object>,
+    /// Text in place of the timestamp.
+    pub(crate) timestamp_text: Option<String>,
     /// Unknown members.
     pub(crate) rest: Option<Object>,
 }
 
 impl FrameMembers {
     pub(crate) fn read(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Self> {
+        let timestamp_text = timestamp_text(f, tally)?;
         Ok(Self {
-            timestamp: timestamp(f, tally)?,
+            timestamp: match &timestamp_text {
+                Some(text) => text.trim().parse().ok().filter(|time| is_time(*time)),
+                None => timestamp(f, tally)?,
+            },
             subagent: opt_string(f, "subagentRunId", tally)?.map(SubagentId::from),
             metadata: object(f, "metadata", tally)?,
             raw: some_json(f, "rawEvent", tally)?,
             agui: object(f, AGUI, tally)?,
+            timestamp_text,
             rest: None,
         })
     }
@@ -138,6 +145,19 @@ fn fits_metadata(key: &str, value: &Json, tally: &mut Tally) -> bool {
     is_fitting
 }
 
+/// Text in place of the timestamp: the standard's sample passes a message id as the time of a task.
+fn timestamp_text(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Option<String>> {
+    if f.peek("timestamp").is_none_or(|raw| !raw.get().starts_with('"')) {
+        return Ok(None);
+    }
+    tally.note("old shape", "timestamp as text");
+    opt_string(f, "timestamp", tally)
+}
+
+fn is_time(time: i64) -> bool {
+    time.unsigned_abs() <= MAX_INTEGER.unsigned_abs()
+}
+
 /// Milliseconds since the epoch. A fraction is truncated.
 fn timestamp(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Option<i64>> {
     let Some(raw) = f.take_unless_null("timestamp") else {
@@ -149,7 +169,7 @@ fn timestamp(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Option<i64
         Path::Key(&path, "timestamp").error(problem)
     };
     if let Ok(time) = raw.get().parse::<i64>() {
-        return if time.unsigned_abs() <= MAX_INTEGER.unsigned_abs() { Ok(Some(time)) } else { Err(wrong()) };
+        return if is_time(time) { Ok(Some(time)) } else { Err(wrong()) };
     }
     match serde_json::from_str::<f64>(raw.get()) {
         Ok(time) if time.abs() <= MAX_INTEGER as f64 => {

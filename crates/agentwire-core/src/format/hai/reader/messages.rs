@@ -17,6 +17,7 @@ use super::{
     },
     assistant::{AssistantPart, split_outputs},
     attachments::restore_parts,
+    contents,
 };
 use crate::{
     event::{Content, Message, MessageBody, MessageId, Role, SubagentId, ToolCall, ToolCallId},
@@ -110,6 +111,14 @@ fn read_message(
         }
         Some(raw) => Some(Content::Text(text_or_json(raw, Path::Key(&path, "content"), tally)?)),
     };
+    let content = match f.take_unless_null("contents") {
+        Some(raw) if raw.get().starts_with('[') && content.as_ref().is_none_or(is_empty) => {
+            tally.note("old shape", "message with `contents`");
+            let is_answer = role == Role::Assistant;
+            Some(contents::read(raw, Path::Key(&path, "contents"), is_answer, tally)?)
+        }
+        _ => content,
+    };
     let call = opt_string(&mut f, "toolCallId", tally)?;
     let error = opt_string(&mut f, "error", tally)?.map(Box::from);
     let mut calls = None;
@@ -151,6 +160,13 @@ fn read_message(
     members.hai.extend(extra.map(|extra| ("extra".to_owned(), extra)));
     messages.push(members.apply_to(Message::new(message_id, body)));
     Ok(())
+}
+
+fn is_empty(content: &Content) -> bool {
+    match content {
+        Content::Text(text) => text.is_empty(),
+        Content::Parts(parts) => parts.is_empty(),
+    }
 }
 
 /// The members of a message besides its content.
@@ -199,6 +215,10 @@ fn push_assistant(
 ) {
     let outputs = content.as_deref().and_then(|content| parse_documents(content, tally));
     let Some(outputs) = outputs else {
+        // Requests have an empty content beside calls, because servers require one.
+        let has_calls = calls.as_ref().is_some_and(|calls| !calls.is_empty());
+        let is_filler = purpose == MessagePurpose::Request && has_calls;
+        let content = content.filter(|content| !is_filler || !content.is_empty());
         let body = MessageBody::Assistant { content: content.map(Into::into), tool_calls: calls };
         messages.push(members.apply_to(Message::new(message_id.clone(), body)));
         return;

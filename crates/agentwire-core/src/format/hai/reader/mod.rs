@@ -10,16 +10,20 @@ pub(crate) mod assistant;
 pub(crate) mod attachments;
 mod business;
 mod collaboration;
+mod contents;
 mod members;
 pub(crate) mod messages;
 mod partial_documents;
+mod wire_order;
 
 use std::borrow::Cow;
 
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-use self::{business::OpenMessage, collaboration::OpenCollaboration, members::FrameMembers};
+use self::{
+    business::OpenMessage, collaboration::OpenCollaboration, members::FrameMembers, wire_order::WireOrder,
+};
 use super::{
     derived_ids::DerivedIds,
     fields::{filled_id, need_string, opt_string, some_json, text_or_json},
@@ -65,6 +69,8 @@ pub(crate) struct HaiReader {
     last_call: Option<ToolCallId>,
     /// Number of tool calls without an id.
     unnamed_calls: u64,
+    /// For a check: one event per frame, as on the wire.
+    wire_order: Option<WireOrder>,
 }
 
 /// The default message id of run events.
@@ -86,6 +92,7 @@ impl HaiReader {
             collaborations: Vec::new(),
             last_call: None,
             unnamed_calls: 0,
+            wire_order: setup.options.is("events", "wire").then(WireOrder::default),
         }
     }
 
@@ -119,28 +126,51 @@ impl HaiReader {
         if event_type.is_empty() {
             return Err(ReadError::new("/type", "expected an event type, found the empty string"));
         }
+        if let Some(wire_order) = &mut self.wire_order {
+            let own = wire_order.event(&event_type, &f);
+            let mut read = Vec::new();
+            self.read_event(&event_type, text, f, wrapping, &mut read)?;
+            match own {
+                Some(own) => out.push(Event::new(own)),
+                None => wire_order::retain_own(&event_type, read, out),
+            }
+            return Ok(());
+        }
+        self.read_event(&event_type, text, f, wrapping, out)
+    }
+
+    /// Reads an event of a known type.
+    fn read_event(
+        &mut self,
+        event_type: &str,
+        text: &str,
+        mut f: Fields<'_, '_>,
+        wrapping: usize,
+        out: &mut Vec<Event>,
+    ) -> ReadResult {
+        let tally = &mut self.context.tally;
         let base = FrameMembers::read(&mut f, tally)?;
         if base.agui.as_ref().is_some_and(|agui| agui.member(SKIP).is_some_and(|skip| skip.get() == "true")) {
             return Ok(());
         }
-        match &*event_type {
+        match event_type {
             "RUN_STARTED" => self.run_started(f, base, out),
             "RUN_FINISHED" => self.run_finished(f, base, out),
             "RUN_ERROR" => self.run_error(f, base, out),
-            "STEP_STARTED" | "STEP_FINISHED" => self.step(&event_type, f, base, out),
+            "STEP_STARTED" | "STEP_FINISHED" => self.step(event_type, f, base, out),
             "BUSINESS_DATA_START" => self.business_start(f, base, out),
             "BUSINESS_DATA_CONTENT" => self.business_content(f, base, out),
             "BUSINESS_DATA_END" => self.business_end(f, base, out),
             "AGENT_COLLABORATIVE_MESSAGE_START" => self.collaboration_start(f, base, out),
             "AGENT_COLLABORATIVE_MESSAGE_CONTENT" => self.collaboration_content(f, base, out),
             "AGENT_COLLABORATIVE_MESSAGE_END" => self.collaboration_end(f, base, out),
-            "TOOL_CALL_START" | "TOOL_CALL_ARGS" | "TOOL_CALL_END" => self.tool(&event_type, f, base, out),
+            "TOOL_CALL_START" | "TOOL_CALL_ARGS" | "TOOL_CALL_END" => self.tool(event_type, f, base, out),
             "TOOL_CALL_RESULT" => self.tool_result(f, base, out),
             "STATE_SNAPSHOT" => {
                 // The standard drops null members, and null is a valid state.
                 let tally = &mut self.context.tally;
                 let snapshot = f.json("snapshot", tally)?.unwrap_or_else(Json::null);
-                let base = base.with_rest(&mut f, &event_type, tally)?;
+                let base = base.with_rest(&mut f, event_type, tally)?;
                 out.push(base.event(Body::StateSnapshot { snapshot }, &[], tally));
                 Ok(())
             }
@@ -149,7 +179,7 @@ impl HaiReader {
                 let tally = &mut self.context.tally;
                 let messages =
                     messages::read_list(&mut f, messages::MessagePurpose::Snapshot, &self.run, tally)?;
-                let base = base.with_rest(&mut f, &event_type, tally)?;
+                let base = base.with_rest(&mut f, event_type, tally)?;
                 out.push(base.event(Body::MessagesSnapshot { messages }, &[], tally));
                 Ok(())
             }
@@ -157,7 +187,7 @@ impl HaiReader {
                 let tally = &mut self.context.tally;
                 let event = f.json("event", tally)?.unwrap_or_else(Json::null);
                 let source = opt_string(&mut f, "source", tally)?.map(Into::into);
-                let base = base.with_rest(&mut f, &event_type, tally)?;
+                let base = base.with_rest(&mut f, event_type, tally)?;
                 out.push(base.event(Body::Raw { event, source }, &[], tally));
                 Ok(())
             }
@@ -595,14 +625,14 @@ impl Reader for HaiReader {
         self.context.tally.at_frame(frame.index + 1);
         match frame.data {
             Payload::Text(text) => {
-                if self.read_fast(text, out) {
+                if self.wire_order.is_none() && self.read_fast(text, out) {
                     return Ok(());
                 }
                 self.read_text(text, frame.event, 0, out)
             }
             Payload::Bytes(bytes) => {
                 let text = proto::reader::to_json(bytes, &mut self.context.tally)?;
-                if self.read_fast(&text, out) {
+                if self.wire_order.is_none() && self.read_fast(&text, out) {
                     return Ok(());
                 }
                 self.read_text(&text, None, 0, out)
@@ -612,7 +642,9 @@ impl Reader for HaiReader {
 
     fn end(&mut self, _end: &StreamEnd, out: &mut Vec<Event>) {
         // The guard reports a stream that ends before its run as truncated.
-        self.flush_all(out);
+        if self.wire_order.is_none() {
+            self.flush_all(out);
+        }
     }
 
     fn tally(&self) -> &Tally {

@@ -25,7 +25,7 @@ fn written(messages: &[Message], writing: MessageOptions) -> serde_json::Value {
     serde_json::from_slice(&out).unwrap()
 }
 
-const DISPLAY: MessageOptions = MessageOptions { wrapped: true, developer: false, activity: true };
+const DISPLAY: MessageOptions = MessageOptions { wrapped: true, developer: false, is_request: false };
 
 #[test]
 fn assistant_message_is_split_and_restored() {

@@ -26,8 +26,14 @@ pub(crate) struct MessageOptions {
     pub(crate) wrapped: bool,
     /// Whether developer messages are written; they are not for end users.
     pub(crate) developer: bool,
-    /// Whether activities are written; agents do not receive them.
-    pub(crate) activity: bool,
+    /// Whether the messages are for an agent: without activities, and every message with a `content`, because the models
+    /// of the reference server require one.
+    pub(crate) is_request: bool,
+}
+
+impl MessageOptions {
+    /// Messages of a request.
+    pub(crate) const REQUEST: Self = Self { wrapped: false, developer: true, is_request: true };
 }
 
 /// Writes messages. Returns whether all of them are complete.
@@ -53,7 +59,7 @@ pub(crate) fn write_list(list: &mut ArrayWriter<'_>, messages: &[Message], optio
         }
         match &message.body {
             MessageBody::Developer { .. } if !options.developer => complete = false,
-            MessageBody::Activity { .. } if !options.activity => {}
+            MessageBody::Activity { .. } if options.is_request => {}
             _ => {
                 list.object(|w| complete &= write_message(w, message, options));
             }
@@ -236,6 +242,8 @@ fn write_message(w: &mut ObjectWriter<'_>, message: &Message, options: MessageOp
                 } else {
                     w.str("content", content);
                 }
+            } else if options.is_request {
+                w.str("content", "");
             }
             write_calls(w, message);
         }
@@ -252,7 +260,9 @@ fn write_message(w: &mut ObjectWriter<'_>, message: &Message, options: MessageOp
         MessageBody::Reasoning { content } => {
             let collapse = Json::from(serde_json::Value::from(true));
             let output = delta::thinking_output(content, None, Some(false), Some(collapse), None, None);
-            w.str("role", "assistant").str("content", &delta_document(&output));
+            // An agent would take the document for its own earlier words.
+            let shown = if options.is_request { String::new() } else { delta_document(&output) };
+            w.str("role", "assistant").str("content", &shown);
             carrier = message_carrier(message, &mut complete);
             rest = MessageExtras { metadata: None, hai: Vec::new() };
         }
@@ -311,7 +321,7 @@ pub(crate) fn wrap_text(text: &str) -> String {
 }
 
 /// An output as a structured delta, in the form that the standard's client parses.
-fn delta_document(output: &Object) -> String {
+pub(crate) fn delta_document(output: &Object) -> String {
     let mut out = BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
     delta::write_delta(&mut w, output, &delta::Placement::default());

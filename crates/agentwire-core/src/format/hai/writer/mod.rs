@@ -30,6 +30,7 @@ use super::{
     options::HaiOptions,
     proto::writer::{Coverage, put_json},
     reader::run_message,
+    state::{CREATED, without_created},
     wire::{ASSISTANT, EVENTS, MESSAGES_SNAPSHOT, SKIP, SOURCE},
 };
 use crate::{
@@ -285,19 +286,26 @@ impl HaiWriter {
 
     fn state_delta(&mut self, event: &Event, patch: &Patch, out: &mut Frames) -> Fidelity {
         let mut members = self.members(event);
+        let created = members.remove_if(CREATED, |created| created.elements().is_some());
+        let operations = without_created(patch, created.as_ref());
+        let count = operations.len();
         // The previous values of the operations, as the reader stored them.
-        let from = members.remove_if("from", |from| original_values(from, patch.0.len()).is_some());
-        let original_values = from.and_then(|from| original_values(&from, patch.0.len())).unwrap_or_default();
+        let from = members.remove_if("from", |from| original_values(from, count).is_some());
+        let original_values = from.and_then(|from| original_values(&from, count)).unwrap_or_default();
         self.frames.put(out, "STATE_DELTA", |w| {
             w.array("delta", |list| {
-                for (index, operation) in patch.0.iter().enumerate() {
+                for (index, operation) in operations.into_iter().enumerate() {
                     let original = original_values.get(index).and_then(Option::as_deref);
                     list.object(|w| write_operation(w, operation, original));
                 }
             });
             members.write(w, "STATE_DELTA", None);
         });
-        Fidelity::Exact
+        if created.is_none() {
+            Fidelity::Exact
+        } else {
+            Fidelity::Approximated("pages have the containers that the gateway created")
+        }
     }
 
     fn messages_snapshot(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
@@ -308,7 +316,7 @@ impl HaiWriter {
         let options = MessageOptions {
             wrapped: self.shape != DeltaShape::Text,
             developer: self.include_developer,
-            activity: true,
+            is_request: false,
         };
         let mut complete = true;
         let name = self.snapshot_name;
