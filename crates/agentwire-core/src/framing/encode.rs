@@ -8,31 +8,33 @@ use super::Framing;
 ///
 /// A writer calls [`begin`](Self::begin), appends the payload to the buffer it gets, and calls
 /// [`commit`](Self::commit). The caller of the writer calls [`finish_event`](Self::finish_event) after each
-/// canonical event: an event may become several SSE frames, and only the last of them may carry the `id`, so that a
-/// cursor never points into the middle of an event.
+/// canonical event: an event may become several SSE frames. The last of them gets the `id` of the event, the k-th before
+/// it `id/k`, so that a cursor can point behind any frame; [`keep_last`](Self::keep_last) resumes there.
 ///
 /// ```
 /// use agentwire_core::framing::{Frames, Framing};
 /// let mut frames = Frames::new(Framing::Sse);
-/// frames.begin("PING").extend_from_slice(b"{}");
-/// frames.commit();
+/// for data in [b"1", b"2"] {
+///     frames.begin("PING").extend_from_slice(data);
+///     frames.commit();
+/// }
 /// frames.finish_event(Some("run1:0"));
-/// assert_eq!(&frames.take()[..], b"data: {}\nid: run1:0\n\n");
+/// assert_eq!(&frames.take()[..], b"data: 1\nid: run1:0/1\n\ndata: 2\nid: run1:0\n\n");
 /// ```
 #[derive(Debug)]
 pub struct Frames {
     out: BytesMut,
     framing: Framing,
     named: bool,
-    /// SSE: the last frame lacks its blank line. Prefixed: the offset of the length.
-    open: Option<usize>,
+    /// The start of each frame of the current event.
+    starts: Vec<usize>,
 }
 
 impl Frames {
     /// No frames yet.
     #[must_use]
     pub fn new(framing: Framing) -> Self {
-        Self { out: BytesMut::new(), framing, named: false, open: None }
+        Self { out: BytesMut::new(), framing, named: false, starts: Vec::new() }
     }
 
     /// Adds `event:` to SSE frames (`sse = "standard"`).
@@ -51,11 +53,9 @@ impl Frames {
     /// Starts a frame; append the payload to the returned buffer. It must not contain a line break, unless the framing
     /// is length-prefixed or plain text.
     pub fn begin(&mut self, event: &str) -> &mut BytesMut {
+        self.starts.push(self.out.len());
         match self.framing {
             Framing::Sse => {
-                if self.open.take().is_some() {
-                    self.out.put_u8(b'\n');
-                }
                 if self.named {
                     self.out.put_slice(b"event: ");
                     self.out.put_slice(event.as_bytes());
@@ -63,43 +63,89 @@ impl Frames {
                 }
                 self.out.put_slice(b"data: ");
             }
-            Framing::Prefixed => {
-                self.open = Some(self.out.len());
-                self.out.put_u32(0);
-            }
+            Framing::Prefixed => self.out.put_u32(0),
             Framing::Lines | Framing::Array | Framing::Coded | Framing::Text => {}
         }
         &mut self.out
     }
 
-    /// Ends the frame.
+    /// Ends the frame. SSE: it lacks its id and its blank line until [`finish_event`](Self::finish_event).
     pub fn commit(&mut self) {
         match self.framing {
-            Framing::Sse => {
-                self.out.put_u8(b'\n');
-                self.open = Some(self.out.len());
-            }
             Framing::Prefixed => {
-                if let Some(start) = self.open.take() {
+                if let Some(&start) = self.starts.last() {
                     let length = u32::try_from(self.out.len() - start - 4).unwrap_or(u32::MAX);
                     self.out[start..start + 4].copy_from_slice(&length.to_be_bytes());
                 }
             }
-            Framing::Lines | Framing::Array | Framing::Coded => self.out.put_u8(b'\n'),
+            Framing::Sse | Framing::Lines | Framing::Array | Framing::Coded => self.out.put_u8(b'\n'),
             Framing::Text => {}
         }
     }
 
-    /// Ends a canonical event; `id` goes onto its last SSE frame.
+    /// Drops all but the last `count` frames of the current event: those that a client has. `false`, and nothing is
+    /// dropped, if the event has no frame before them.
+    pub fn keep_last(&mut self, count: usize) -> bool {
+        let Some(dropped) = self.starts.len().checked_sub(count).filter(|dropped| *dropped > 0) else {
+            return false;
+        };
+        let start = self.starts[0];
+        let kept = self.starts.get(dropped).map_or_else(BytesMut::new, |kept| self.out.split_off(*kept));
+        let shift = self.starts.get(dropped).map_or(0, |kept| kept - start);
+        self.out.truncate(start);
+        self.out.put_slice(&kept);
+        self.starts.drain(..dropped);
+        self.starts.iter_mut().for_each(|start| *start -= shift);
+        true
+    }
+
+    /// Ends a canonical event. SSE: `id` goes onto its last frame, and with `/k` onto the k-th before it.
     pub fn finish_event(&mut self, id: Option<&str>) {
-        if self.framing == Framing::Sse && self.open.take().is_some() {
-            if let Some(id) = id {
-                self.out.put_slice(b"id: ");
-                self.out.put_slice(id.as_bytes());
-                self.out.put_u8(b'\n');
+        if self.framing == Framing::Sse {
+            match self.starts[..] {
+                [] => {}
+                [_] => self.end_frame(id, 0),
+                _ => self.end_frames(id, true),
+            }
+        }
+        self.starts.clear();
+    }
+
+    /// Ends events that cannot be repeated: a cursor can only point behind the last frame, which gets the `id`.
+    pub fn finish_prelude(&mut self, id: Option<&str>) {
+        if self.framing == Framing::Sse && !self.starts.is_empty() {
+            self.end_frames(id, false);
+        }
+        self.starts.clear();
+    }
+
+    /// Ends all frames of the current event. They lie side by side, so they are copied apart.
+    fn end_frames(&mut self, id: Option<&str>, has_id_each: bool) {
+        let mut frames = self.out.split_off(self.starts[0]);
+        let mut behind = self.starts.len();
+        for index in 0..self.starts.len() {
+            behind -= 1;
+            let frame = match self.starts.get(index + 1) {
+                Some(next) => frames.split_to(next - self.starts[index]),
+                None => frames.split(),
+            };
+            self.out.put_slice(&frame);
+            self.end_frame(id.filter(|_| has_id_each || behind == 0), behind);
+        }
+    }
+
+    /// Ends a frame that is followed by `behind` others of its event.
+    fn end_frame(&mut self, id: Option<&str>, behind: usize) {
+        if let Some(id) = id {
+            self.out.put_slice(b"id: ");
+            self.out.put_slice(id.as_bytes());
+            if behind > 0 {
+                self.out.put_u8(b'/');
+                self.out.put_slice(behind.to_string().as_bytes());
             }
             self.out.put_u8(b'\n');
         }
+        self.out.put_u8(b'\n');
     }
 
     /// An SSE comment, which every client ignores: keeps a quiet connection alive.
@@ -160,13 +206,49 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_frame_of_an_event_carries_the_id() {
+    fn every_frame_of_an_event_has_an_id() {
         let mut frames = Frames::new(Framing::Sse).named(true);
+        frame(&mut frames, b"0");
+        frames.finish_event(Some("r:0"));
+        for data in [b"1", b"2", b"3"] {
+            frame(&mut frames, data);
+        }
+        frames.finish_event(Some("r:1"));
+        frames.comment("ping");
+        let expected = "event: E\ndata: 0\nid: r:0\n\n\
+            event: E\ndata: 1\nid: r:1/2\n\nevent: E\ndata: 2\nid: r:1/1\n\nevent: E\ndata: 3\nid: r:1\n\n: ping\n\n";
+        assert_eq!(frames.take(), expected);
+    }
+
+    #[test]
+    fn only_the_last_frame_of_a_prelude_has_an_id() {
+        let mut frames = Frames::new(Framing::Sse);
         frame(&mut frames, b"1");
         frame(&mut frames, b"2");
-        frames.finish_event(Some("r:0"));
-        frames.comment("ping");
-        assert_eq!(&frames.take()[..], b"event: E\ndata: 1\n\nevent: E\ndata: 2\nid: r:0\n\n: ping\n\n");
+        frames.finish_prelude(Some("r:1"));
+        assert_eq!(frames.take(), "data: 1\n\ndata: 2\nid: r:1\n\n");
+    }
+
+    #[test]
+    fn the_frames_that_a_client_has_can_be_dropped() {
+        let rest = |framing, kept: usize| {
+            let mut frames = Frames::new(framing);
+            frame(&mut frames, b"0");
+            frames.finish_event(Some("r:0"));
+            for data in [b"11", b"22", b"33"] {
+                frame(&mut frames, data);
+            }
+            let is_found = frames.keep_last(kept);
+            frames.finish_event(Some("r:1"));
+            (is_found, frames.take())
+        };
+        let zero = "data: 0\nid: r:0\n\n";
+        let (two, three) = ("data: 22\nid: r:1/1\n\n", "data: 33\nid: r:1\n\n");
+        assert_eq!(rest(Framing::Sse, 2), (true, format!("{zero}{two}{three}").into()));
+        assert_eq!(rest(Framing::Sse, 1), (true, format!("{zero}{three}").into()));
+        assert_eq!(rest(Framing::Sse, 0), (true, zero.into()));
+        assert!(!rest(Framing::Sse, 3).0 && !rest(Framing::Sse, 4).0);
+        assert_eq!(rest(Framing::Lines, 1), (true, "0\n33\n".into()));
     }
 
     #[test]

@@ -2,19 +2,20 @@
 
 use agentwire_core::{
     Tally,
-    event::{Role, RunId, ThreadId},
+    event::{Role, ThreadId},
     format::ai_sdk,
 };
-use agentwire_store::StoreError;
 use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 
 use super::{
+    cursor::Cursor,
     json,
     request::{ApiRequest, JsonRequest, percent_decode},
-    response, runs,
+    response::{self, Following},
+    runs,
     start::run_request,
 };
 use crate::{
@@ -58,10 +59,11 @@ pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, 
     };
     let cut = last.filter(|_| is_anew).map(|last| last.id.clone());
     let admission = gateway.admit(RunRequest { cut, one_message: true, ..run_request }).await?;
-    response::follow(&request, admission.run(), None, Some(&input), output_format).await
+    let following = Following { run: admission.run(), after: None, with_history: false, input: Some(&input) };
+    response::follow(&request, following, output_format).await
 }
 
-/// `GET /api/chat/{id}/stream`: the stream of the thread's run from its start; 204 if no run is active.
+/// `GET /api/chat/{id}/stream`: the stream of the thread's run from its start, or from a cursor; 204 if no run is active.
 pub(super) async fn resume(request: ApiRequest) -> Result<Response, ApiError> {
     let output_format = output_format(request.query("profile").as_deref(), &request.state.agent.settings)?;
     let resumed = resume_active_run(&request, &request.param("id").into(), output_format).await?;
@@ -96,29 +98,25 @@ async fn resume_active_run(
 ) -> Result<Option<Response>, ApiError> {
     // The message may have started in an earlier run, before a front-end tool or a person was asked.
     output_format.options = output_format.options.with_whole_message();
-    match active_run(request, thread).await? {
-        Some(run) => Ok(Some(response::follow(request, &run, None, None, output_format).await?)),
-        None => Ok(None),
-    }
+    let (run, after) = match runs::cursor_in_thread(request, thread).await? {
+        Some(Cursor { run, point }) => (run, Some(point)),
+        None => match runs::active_run(request, thread).await? {
+            Some(run) => (run, None),
+            None => return Ok(None),
+        },
+    };
+    let following = Following { run: &run, after, with_history: false, input: None };
+    Ok(Some(response::follow(request, following, output_format).await?))
 }
 
 /// `POST /api/chat/{id}/stop`: stops the thread's run. Idempotent.
 pub(super) async fn stop(request: ApiRequest) -> Result<Response, ApiError> {
-    let Some(run) = active_run(&request, &request.param("id").into()).await? else {
+    let Some(run) = runs::active_run(&request, &request.param("id").into()).await? else {
         return Ok(json(r#"{"status":"idle"}"#));
     };
     let stopped = runs::stop_run(&request, &run).await;
     request.audited("stop", stopped, |record| record.run(&run))?;
     Ok(json(r#"{"status":"stopped"}"#))
-}
-
-/// The run that has the thread.
-async fn active_run(request: &ApiRequest, thread: &ThreadId) -> Result<Option<RunId>, ApiError> {
-    match request.state.gateway.store().lease(&request.owner, thread).await {
-        Ok(Some(lease)) if lease.live => Ok(Some(lease.run)),
-        Ok(_) | Err(StoreError::NotFound(_)) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The profile of the query, or of the settings.

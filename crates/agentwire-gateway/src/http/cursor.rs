@@ -1,18 +1,19 @@
-//! Cursors: the position from which a client resumes, `runId:seq`.
+//! Cursors: the position from which a client resumes, `runId:seq`, or `runId:seq/k` if it lacks the last k frames of that
+//! event.
 
 use agentwire_core::event::RunId;
 
 use super::request::{ApiRequest, percent_decode};
-use crate::{codes, error::ApiError};
+use crate::{codes, error::ApiError, stream::reader::ResumePoint};
 
 /// The longest cursor in bytes: the longest run id and the longest seq.
 const MAX_CURSOR: usize = 600;
 
-/// The last event that a client has seen.
+/// The last frame that a client has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     pub(crate) run: RunId,
-    pub(crate) seq: u64,
+    pub(crate) point: ResumePoint,
 }
 
 impl Cursor {
@@ -20,8 +21,11 @@ impl Cursor {
     pub(crate) fn parse(text: &str) -> Result<Self, ApiError> {
         let bad = |why: &str| {
             let shown: String = text.chars().take(40).flat_map(char::escape_default).collect();
-            ApiError::new(codes::BAD_CURSOR, format!("the cursor `{shown}` {why}, expected `runId:seq`"))
-                .hint("send back the last `id:` of the stream as it was")
+            ApiError::new(
+                codes::BAD_CURSOR,
+                format!("the cursor `{shown}` {why}, expected `runId:seq` or `runId:seq/k`"),
+            )
+            .hint("send back the last `id:` of the stream as it was")
         };
         if text.len() > MAX_CURSOR {
             return Err(bad("is too long"));
@@ -30,9 +34,16 @@ impl Cursor {
         if run.is_empty() {
             return Err(bad("names no run"));
         }
-        let is_number = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
-        let seq = seq.parse().ok().filter(|_| is_number).ok_or_else(|| bad("does not end with a number"))?;
-        Ok(Self { run: run.into(), seq })
+        let number = |text: &str| {
+            let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse::<u64>().ok().filter(|_| is_number).ok_or_else(|| bad("does not end with a number"))
+        };
+        let (seq, missing) = match seq.split_once('/') {
+            None => (number(seq)?, 0),
+            Some((seq, missing)) => (number(seq)?, number(missing)?),
+        };
+        let missing = usize::try_from(missing).unwrap_or(usize::MAX);
+        Ok(Self { run: run.into(), point: ResumePoint { seq, missing } })
     }
 
     /// The cursor of a request: `?after=`, or else `Last-Event-ID`.
@@ -63,14 +74,30 @@ mod tests {
 
     #[test]
     fn run_ids_may_contain_colons() {
-        let cursor = Cursor::parse("a:b:12").expect("it is one");
-        assert_eq!((&*cursor.run, cursor.seq), ("a:b", 12));
+        for (text, seq, missing) in [("a:b/c:12", 12, 0), ("a:b/c:12/3", 12, 3)] {
+            let cursor = Cursor::parse(text).expect("it is one");
+            assert_eq!((&*cursor.run, cursor.point), ("a:b/c", ResumePoint { seq, missing }));
+        }
     }
 
     #[test]
     fn malformed_cursors_are_rejected() {
-        for text in ["", ":1", "r:", "r", "r:-1", "r:+1", "r:1x", "r:99999999999999999999", &"x".repeat(700)]
-        {
+        for text in [
+            "",
+            ":1",
+            "r:",
+            "r",
+            "r:-1",
+            "r:+1",
+            "r:1x",
+            "r:1/",
+            "r:/1",
+            "r:1/x",
+            "r:1/-1",
+            "r:1/2/3",
+            "r:99999999999999999999",
+            &"x".repeat(700),
+        ] {
             assert_eq!(Cursor::parse(text).expect_err(text).code, codes::BAD_CURSOR);
         }
     }

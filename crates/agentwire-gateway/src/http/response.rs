@@ -21,7 +21,7 @@ use crate::{
     stream::{
         live::ReaderGuard,
         output::OutputFormat,
-        reader::{FollowRequest, RunReader, Verdict},
+        reader::{FollowRequest, ResumePoint, RunReader, Verdict},
     },
 };
 
@@ -89,22 +89,32 @@ pub(super) fn requested_output_format(request: &ApiRequest) -> Result<OutputForm
     output_format(format, profile, options.iter().map(String::as_str))
 }
 
-/// A response that streams the events of a run. `input` is the run input of a client that has just started or joined the run
-/// by it.
+/// The run that a client follows, and the part of it that the client wants.
+pub(super) struct Following<'a> {
+    pub(super) run: &'a RunId,
+    /// The last frame that the client has.
+    pub(super) after: Option<ResumePoint>,
+    /// Whether a client without a cursor gets the conversation too: that before a live run, or the whole one.
+    pub(super) with_history: bool,
+    /// The run input of a client that has just started or joined the run by it.
+    pub(super) input: Option<&'a RunInput>,
+}
+
+/// A response that streams the events of a run. 204 if the client has all events of a run that has ended: an `EventSource`
+/// would reconnect for ever after an empty stream.
 pub(super) async fn follow(
     request: &ApiRequest,
-    run: &RunId,
-    after: Option<u64>,
-    input: Option<&RunInput>,
+    following: Following<'_>,
     output_format: OutputFormat,
 ) -> Result<Response, ApiError> {
+    let Following { run, after, with_history, input } = following;
     let gateway = &request.state.gateway;
     let profile = output_format.profile;
     // Counts as a reader until the follower exists: a run with `on_disconnect = cancel` must notice a client that leaves
     // at once.
     let _guard = gateway.live_run(&request.owner, run).map(ReaderGuard::new);
-    let follow_request =
-        FollowRequest { owner: &request.owner, run, after, input, disconnect: request.cut.clone() };
+    let (owner, disconnect) = (&request.owner, request.cut.clone());
+    let follow_request = FollowRequest { owner, run, after, with_history, input, disconnect };
     let mut opened = RunReader::open(gateway, follow_request, output_format).await;
     if input.is_none() {
         // The start of a run is on record already.
@@ -112,6 +122,12 @@ pub(super) async fn follow(
     }
     let (follow, verdict) = opened?;
     let thread = follow.thread().clone();
+    if follow.is_complete() {
+        let mut nothing = response(Body::empty(), profile, &thread, run, verdict);
+        *nothing.status_mut() = StatusCode::NO_CONTENT;
+        nothing.headers_mut().remove(header::CONTENT_TYPE);
+        return Ok(nothing);
+    }
     let body = stream::unfold(Box::new(follow), |mut follow| async move {
         let chunk = follow.next_chunk().await?;
         Some((chunk, follow))

@@ -1,11 +1,17 @@
 //! The routes of runs: status, stop, pause, resume, follow.
 
 use agentwire_core::event::{RunId, ThreadId};
-use agentwire_store::Run;
+use agentwire_store::{Run, StoreError};
 use axum::response::Response;
 use serde_json::json;
 
-use super::{cursor::Cursor, json, request::ApiRequest, response, start::cursor_of_run};
+use super::{
+    cursor::Cursor,
+    json,
+    request::ApiRequest,
+    response::{self, Following},
+    start::cursor_of_run,
+};
 use crate::{
     agent::PauseMode, codes, error::ApiError, human::pending, stream::live::Command, timestamp::iso,
 };
@@ -118,28 +124,49 @@ pub(super) async fn follow(request: ApiRequest) -> Result<Response, ApiError> {
     let run = RunId::from(request.param("run"));
     let after = cursor_of_run(&request, &run)?;
     let output_format = response::requested_output_format(&request)?;
-    response::follow(&request, &run, after, None, output_format).await
+    let following = Following { run: &run, after, with_history: false, input: None };
+    response::follow(&request, following, output_format).await
 }
 
-/// `GET /threads/{id}/stream`: follows the run of the cursor, else the active run, else the last one.
+/// `GET /threads/{id}/stream`: follows the run of the cursor. Without one, the conversation, with the active run to its
+/// end.
 pub(super) async fn follow_thread(request: ApiRequest) -> Result<Response, ApiError> {
     let thread = ThreadId::from(request.param("id"));
-    let store = &request.state.gateway.store();
     let output_format = response::requested_output_format(&request)?;
-    if let Some(Cursor { run, seq }) = Cursor::of(&request)? {
-        let stored = store.run(&request.owner, &run).await?;
-        if stored.thread != thread {
-            return Err(ApiError::new(codes::UNKNOWN_RUN, "no such run"));
-        }
-        return response::follow(&request, &run, Some(seq), None, output_format).await;
-    }
-    let run = match store.lease(&request.owner, &thread).await? {
-        Some(lease) if lease.live => lease.run,
-        _ => {
-            let page = store.runs(&request.owner, &thread, None, 1).await?;
-            let last = page.items.into_iter().next();
-            last.ok_or_else(|| ApiError::new(codes::UNKNOWN_RUN, "the thread has no run yet"))?.run
-        }
+    let (run, after) = match cursor_in_thread(&request, &thread).await? {
+        Some(Cursor { run, point }) => (run, Some(point)),
+        None => match active_run(&request, &thread).await? {
+            Some(run) => (run, None),
+            None => {
+                let page = request.state.gateway.store().runs(&request.owner, &thread, None, 1).await?;
+                let last = page.items.into_iter().next();
+                let last = last.ok_or_else(|| ApiError::new(codes::UNKNOWN_RUN, "the thread has no run yet"));
+                (last?.run, None)
+            }
+        },
     };
-    response::follow(&request, &run, None, None, output_format).await
+    let following = Following { run: &run, after, with_history: true, input: None };
+    response::follow(&request, following, output_format).await
+}
+
+/// The cursor of a request about a thread. Its run must be of that thread.
+pub(super) async fn cursor_in_thread(
+    request: &ApiRequest,
+    thread: &ThreadId,
+) -> Result<Option<Cursor>, ApiError> {
+    let Some(cursor) = Cursor::of(request)? else { return Ok(None) };
+    let stored = request.state.gateway.store().run(&request.owner, &cursor.run).await?;
+    match stored.thread == *thread {
+        true => Ok(Some(cursor)),
+        false => Err(ApiError::new(codes::UNKNOWN_RUN, "no such run")),
+    }
+}
+
+/// The run that has the thread; `None` also for an unknown thread.
+pub(super) async fn active_run(request: &ApiRequest, thread: &ThreadId) -> Result<Option<RunId>, ApiError> {
+    match request.state.gateway.store().lease(&request.owner, thread).await {
+        Ok(Some(lease)) if lease.live => Ok(Some(lease.run)),
+        Ok(_) | Err(StoreError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -1,26 +1,35 @@
 //! The start of a run, as far as the protocols share it.
 //!
 //! ```text
-//!  body ──▶ RunInput ──▶ RunRequest ──┬─▶ answers nothing, has no message ──▶ sync: messages and state
+//!  body ──▶ RunInput ──▶ RunRequest ──┬─▶ answers nothing, has no message ──▶ sync: messages, state, active run
 //!                                     └─▶ admission ──┬─▶ new or existing run ──▶ follow it
 //!                                                     └─▶ refused ──▶ error response, or RUN_ERROR in a stream
 //! ```
 
 use agentwire_core::{
     Tally,
-    event::{Body, Event, RunError, RunFinished, RunId, RunInput, RunStarted, ThreadId},
+    event::{Body, Event, Outcome, RunError, RunFinished, RunId, RunInput, RunStarted, ThreadId},
     json::Json,
 };
 use agentwire_store::StoreError;
 use axum::response::Response;
 
-use super::{cursor::Cursor, request::ApiRequest, response, threads};
+use super::{
+    cursor::Cursor,
+    request::ApiRequest,
+    response::{self, Following},
+    runs, threads,
+};
 use crate::{
     codes,
     error::ApiError,
     human::given::{self, AnswerProtocol},
-    run::admission::{RunRequest, check_id},
-    stream::{log_codec, output::OutputFormat},
+    run::admission::{Admission, RunRequest, check_id},
+    stream::{
+        log_codec,
+        output::OutputFormat,
+        reader::{self, ResumePoint},
+    },
 };
 
 /// The request to run that a parsed body asks for. The thread is replaced if the identity settings name its place.
@@ -68,7 +77,6 @@ pub(super) async fn start(
 ) -> Result<Response, ApiError> {
     let gateway = &request.state.gateway;
     let input = run_request.input.clone();
-    let after = cursor_of_run(request, &input.run)?;
     let is_sync = input.messages.is_empty() && {
         gateway.load_items(&mut run_request).await?;
         let RunRequest { input, given, items, .. } = &run_request;
@@ -80,10 +88,17 @@ pub(super) async fn start(
         )
     };
     if is_sync {
-        return sync(request, &input, after, output_format).await;
+        return sync(request, &input, output_format).await;
     }
+    let after = cursor_of_run(request, &input.run)?;
+    let is_hai = matches!(run_request.protocol, AnswerProtocol::Hai);
     match gateway.admit(run_request).await {
-        Ok(admission) => response::follow(request, admission.run(), after, Some(&input), output_format).await,
+        Ok(admission) => {
+            // A HAI client reconnects by the same request, and expects the whole conversation.
+            let with_history = is_hai && matches!(admission, Admission::Existing(_));
+            let following = Following { run: admission.run(), after, with_history, input: Some(&input) };
+            response::follow(request, following, output_format).await
+        }
         // The request was well formed and understood, so the client gets the error in its own protocol.
         Err(error) if error.is_reported_in_stream() => {
             let events = refused(request, &input, &error);
@@ -93,49 +108,82 @@ pub(super) async fn start(
     }
 }
 
-/// The seq of the request's cursor, which must be of `run`.
-pub(super) fn cursor_of_run(request: &ApiRequest, run: &RunId) -> Result<Option<u64>, ApiError> {
+/// The position of the request's cursor, which must be of `run`.
+pub(super) fn cursor_of_run(request: &ApiRequest, run: &RunId) -> Result<Option<ResumePoint>, ApiError> {
     let cursor = Cursor::of(request)?;
     if let Some(cursor) = cursor.as_ref().filter(|cursor| cursor.run != *run) {
         let message = format!("the cursor is of run `{}`, not of `{run}`", cursor.run);
         return Err(ApiError::new(codes::BAD_CURSOR, message));
     }
-    Ok(cursor.map(|cursor| cursor.seq))
+    Ok(cursor.map(|cursor| cursor.point))
 }
 
-/// The response to a request without messages and answers: the run of its id if there is one, else the current messages
-/// and state of the thread.
+/// The response to a request without messages and answers: the conversation, with the active run to its end.
 async fn sync(
     request: &ApiRequest,
     input: &RunInput,
-    after: Option<u64>,
     output_format: OutputFormat,
 ) -> Result<Response, ApiError> {
-    check_id("thread", &input.thread)?;
-    check_id("run", &input.run)?;
-    match request.state.gateway.store().run(&request.owner, &input.run).await {
-        Ok(run) if run.thread == input.thread => {
-            response::follow(request, &input.run, after, None, output_format).await
-        }
-        Ok(_) => Err(ApiError::new(codes::RUN_ID_TAKEN, "the run id was used in another thread")),
-        Err(StoreError::NotFound(_)) => {
-            let events = snapshots(request, &input.thread, &input.run).await?;
-            Ok(response::events(request, &input.thread, &input.run, &events, &output_format))
-        }
-        Err(error) => Err(error.into()),
-    }
+    let RunInput { thread, run, .. } = input;
+    check_id("thread", thread)?;
+    check_id("run", run)?;
+    let (run, after) = match runs::cursor_in_thread(request, thread).await? {
+        Some(Cursor { run, point }) => (Some(run), Some(point)),
+        None => (live_run(request, input).await?, None),
+    };
+    let Some(run) = run else {
+        return match snapshots(request, thread, &input.run).await? {
+            Some(events) => Ok(response::events(request, thread, &input.run, &events, &output_format)),
+            // A run has started meanwhile.
+            None => Box::pin(sync(request, input, output_format)).await,
+        };
+    };
+    let following = Following { run: &run, after, with_history: true, input: None };
+    response::follow(request, following, output_format).await
 }
 
-async fn snapshots(request: &ApiRequest, thread: &ThreadId, run: &RunId) -> Result<Vec<Event>, ApiError> {
+/// The run of the request's id if that is live, else the active run of the thread.
+async fn live_run(request: &ApiRequest, input: &RunInput) -> Result<Option<RunId>, ApiError> {
+    match request.state.gateway.store().run(&request.owner, &input.run).await {
+        Ok(run) if run.thread != input.thread => {
+            return Err(ApiError::new(codes::RUN_ID_TAKEN, "the run id was used in another thread"));
+        }
+        Ok(run) if run.status.is_live() => return Ok(Some(run.run)),
+        Ok(_) | Err(StoreError::NotFound(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    runs::active_run(request, &input.thread).await
+}
+
+/// The conversation of a thread as the events of a run, which ends with the open questions. `None` if a run is active.
+async fn snapshots(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    run: &RunId,
+) -> Result<Option<Vec<Event>>, ApiError> {
     let snapshot = threads::read_snapshot(request, thread).await?.unwrap_or_default();
-    let now = i64::try_from(request.state.gateway.store().now().0).ok();
+    if snapshot.at_run_start.is_some() {
+        return Ok(None);
+    }
+    let gateway = &request.state.gateway;
+    let open = match gateway.open_items(&request.owner, thread).await {
+        // The thread is on the agent's side only, or nowhere.
+        Err(StoreError::NotFound(_)) => Vec::new(),
+        open => open?,
+    };
+    let mut finished = RunFinished::new(thread.clone(), run.clone());
+    finished.outcome = match snapshot.interrupts.is_empty() {
+        true => reader::outcome_of(open.iter()),
+        false => Some(Outcome::Interrupt { interrupts: snapshot.interrupts }),
+    };
+    let now = i64::try_from(gateway.store().now().0).ok();
     let bodies = [
         Body::RunStarted(Box::new(RunStarted::new(thread.clone(), run.clone()))),
         Body::MessagesSnapshot { messages: log_codec::parse_messages(&snapshot.messages) },
         Body::StateSnapshot { snapshot: Json::parse(&snapshot.state).unwrap_or_else(|_| Json::null()) },
-        Body::RunFinished(Box::new(RunFinished::new(thread.clone(), run.clone()))),
+        Body::RunFinished(Box::new(finished)),
     ];
-    Ok(bodies.into_iter().map(|body| Event::new(body).at(now)).collect())
+    Ok(Some(bodies.into_iter().map(|body| Event::new(body).at(now)).collect()))
 }
 
 /// The events of a run that was refused.

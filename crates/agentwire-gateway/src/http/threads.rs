@@ -2,7 +2,8 @@
 
 use agentwire_core::{
     event::{Body, Event, Outcome, ThreadId},
-    format::{ag_ui, ai_sdk},
+    format::{Setup, ag_ui, ai_sdk},
+    framing::{Frames, Framing},
     json::Json,
     patch,
 };
@@ -21,11 +22,7 @@ use crate::{
     agent, codes,
     error::ApiError,
     human::pending,
-    stream::{
-        live::Command,
-        log_codec::{self, Encoder},
-        reader,
-    },
+    stream::{live::Command, log_codec, output::OutputFormat, reader},
     thread::snapshot::ThreadSnapshot,
 };
 
@@ -113,7 +110,7 @@ async fn delete_upstream(
     Ok(())
 }
 
-/// `GET /message_snapshot/{id}`: MESSAGES_SNAPSHOT, or `UIMessage[]` with `?format=ai-sdk`.
+/// `GET /message_snapshot/{id}`: MESSAGES_SNAPSHOT; with `?format=hai` MESSAGE_SNAPSHOT, with `?format=ai-sdk` `UIMessage[]`.
 pub(super) async fn messages(request: ApiRequest) -> Result<Response, ApiError> {
     let thread = request.thread()?;
     let snapshot = read_snapshot(&request, &thread).await?.ok_or_else(unknown_thread)?;
@@ -123,11 +120,16 @@ pub(super) async fn messages(request: ApiRequest) -> Result<Response, ApiError> 
             let body = Body::MessagesSnapshot { messages: log_codec::parse_messages(&snapshot.messages) };
             event_response(&request, &thread, body)
         }
+        Some(("hai", _)) => {
+            let output_format = response::requested_output_format(&request)?;
+            let body = Body::MessagesSnapshot { messages: log_codec::parse_messages(&snapshot.messages) };
+            Ok(json(one_event(&request, &thread, body, &output_format)?))
+        }
         Some(("ai-sdk", profile)) => ui_messages(&request, &thread, &snapshot, profile).await,
         Some((other, _)) => {
             let message = format!("no history in `{}`", other.escape_default());
             Err(ApiError::new(codes::UNKNOWN_FORMAT, message)
-                .hint("allowed: `ag-ui`, `ai-sdk`, `ai-sdk@6`, …"))
+                .hint("allowed: `ag-ui`, `hai`, `ai-sdk`, `ai-sdk@6`, …"))
         }
     }
 }
@@ -261,12 +263,27 @@ fn unknown_thread() -> ApiError {
     ApiError::new(codes::UNKNOWN_THREAD, "no such thread")
 }
 
-/// A JSON response with one event.
+/// A JSON response with one AG-UI event.
 fn event_response(request: &ApiRequest, thread: &ThreadId, body: Body) -> Result<Response, ApiError> {
+    let output_format = OutputFormat::new(&ag_ui::FORMAT, &ag_ui::FORMAT.profiles[0]);
+    Ok(json(one_event(request, thread, body, &output_format)?))
+}
+
+/// One event as JSON.
+fn one_event(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    body: Body,
+    output_format: &OutputFormat,
+) -> Result<String, ApiError> {
     let now = i64::try_from(request.state.gateway.store().now().0).ok();
-    let event = Event::new(body).at(now);
-    let encoded = Encoder::new(thread, &"".into()).encode(&event);
-    let encoded =
-        encoded.ok_or_else(|| ApiError::new(codes::INTERNAL, "the snapshot could not be written"))?;
-    Ok(json(String::from_utf8_lossy(&encoded).into_owned()))
+    let setup = Setup { thread: thread.clone(), run: "".into(), options: &output_format.options };
+    let mut frames = Frames::new(Framing::Lines);
+    if let Some(make) = output_format.format.writer {
+        make(output_format.profile, &setup).write(&Event::new(body).at(now), &mut frames);
+    }
+    match frames.is_empty() {
+        true => Err(ApiError::new(codes::INTERNAL, "the snapshot could not be written")),
+        false => Ok(String::from_utf8_lossy(frames.take().trim_ascii_end()).into_owned()),
+    }
 }

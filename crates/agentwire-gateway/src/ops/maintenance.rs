@@ -3,8 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use agentwire_core::{
-    Tally,
-    event::{Body, MessageId, RunInput, StreamEnd},
+    event::{Body, StreamEnd},
     fold::{self, Fold},
     format::ag_ui,
     order::Guard,
@@ -20,8 +19,8 @@ use crate::{
     codes,
     gateway::Gateway,
     human::approval,
-    run::{Job, admission::ANEW, input::StartingData},
-    settings::{AgentSettings, OnDisconnect},
+    run::Job,
+    settings::OnDisconnect,
     stream::{
         live::{LiveRun, LogFailure},
         log_codec::{Decoder, Encoder},
@@ -148,7 +147,7 @@ impl Gateway {
         let lease = self.store().lease(&key.owner, &run.thread).await?;
         let has_started = events.iter().any(|event| matches!(event.body, Body::RunStarted(_)));
         if has_started && lease.is_some_and(|lease| lease.run == run.run) {
-            let start = self.starting_data(key, seen).await?;
+            let start = self.starting_data(&key.owner, seen).await?;
             let mut fold = Fold::from_history(start.messages, Some(start.state));
             events.iter().chain(&out).for_each(|event| fold.apply(event));
             change.messages = Some(ag_ui::messages_to_json(fold.messages()).into());
@@ -180,7 +179,7 @@ impl Gateway {
         if run.status == RunStatus::Queued || lease.is_none_or(|lease| lease.run != run.run) {
             return Ok(false);
         }
-        let (mut input, cut) = self.stored_input(key, run).await?;
+        let (mut input, cut) = self.stored_input(&key.owner, run).await?;
         // A future that is never polled has no effect; its presence shows that the upstream can reattach.
         if agent.agent.attach(Request::new(input.clone()), EventSink::new(1).0).is_none() {
             return Ok(false);
@@ -210,28 +209,6 @@ impl Gateway {
         };
         self.tasks().spawn(job.drive());
         Ok(true)
-    }
-
-    /// The stored input of a run, and the message after which it continued the conversation anew.
-    async fn stored_input(
-        &self,
-        key: &RunKey,
-        run: &Run,
-    ) -> Result<(RunInput, Option<MessageId>), StoreError> {
-        let input = self.store().input(&key.owner, &key.run).await?;
-        let input = input.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok());
-        let input = input.unwrap_or_else(|| RunInput::new(run.thread.clone(), run.run.clone()));
-        let cut = run.cause.as_deref().and_then(|cause| cause.strip_prefix(ANEW)).map(MessageId::from);
-        Ok((input, cut))
-    }
-
-    /// The messages and state that an orphaned run started with.
-    async fn starting_data(&self, key: &RunKey, run: &Run) -> Result<StartingData, StoreError> {
-        let (input, cut) = self.stored_input(key, run).await?;
-        let fallback = AgentSettings::default();
-        let registry = self.registry();
-        let settings = registry.agents.get(&*run.agent).map_or(&fallback, |agent| &agent.settings);
-        StartingData::read(self, settings, &key.owner, &input, cut.as_ref()).await
     }
 
     async fn whole_log(&self, key: &RunKey) -> Result<Vec<Bytes>, StoreError> {

@@ -4,12 +4,15 @@
 use std::sync::Arc;
 
 use agentwire_core::{
+    Tally,
     event::{Body, Event, Message, MessageId, Role, RunInput},
+    format::ag_ui,
     json::{Json, Object},
 };
-use agentwire_store::{Owner, StoreError, Time};
+use agentwire_store::{Owner, Run, StoreError, Time};
 use serde_json::Value;
 
+use super::admission::ANEW;
 use crate::{
     agent::{EventSink, Recalled, Request},
     error::RunFailure,
@@ -52,6 +55,30 @@ impl StartingData {
             stored_state: state.body.map(|body| body.to_string()),
             is_new,
         })
+    }
+}
+
+impl Gateway {
+    /// The stored input of a run, and the message after which it continued the conversation anew.
+    pub(crate) async fn stored_input(
+        &self,
+        owner: &Owner,
+        run: &Run,
+    ) -> Result<(RunInput, Option<MessageId>), StoreError> {
+        let input = self.store().input(owner, &run.run).await?;
+        let input = input.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok());
+        let input = input.unwrap_or_else(|| RunInput::new(run.thread.clone(), run.run.clone()));
+        let cut = run.cause.as_deref().and_then(|cause| cause.strip_prefix(ANEW)).map(MessageId::from);
+        Ok((input, cut))
+    }
+
+    /// The messages and state that a run started with. The run must not have ended: its end changes the stored thread.
+    pub(crate) async fn starting_data(&self, owner: &Owner, run: &Run) -> Result<StartingData, StoreError> {
+        let (input, cut) = self.stored_input(owner, run).await?;
+        let fallback = AgentSettings::default();
+        let registry = self.registry();
+        let settings = registry.agents.get(&*run.agent).map_or(&fallback, |agent| &agent.settings);
+        StartingData::read(self, settings, owner, &input, cut.as_ref()).await
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agentwire_core::{
-    event::{Event, RunId, RunInput, ThreadId},
-    format::{Format, Options, Profile, Setup, Writer, ag_ui},
+    event::{Body, Event, RunId, RunInput, ThreadId},
+    format::{Format, Options, Profile, Setup, Writer, ag_ui, ai_sdk},
     framing::{Frames, Framing},
 };
 use agentwire_store::Owner;
@@ -28,6 +28,12 @@ impl OutputFormat {
         Self { format, profile, options: Options::default(), close_delay: Duration::ZERO }
     }
 
+    /// Whether a stream can carry the messages before the run. An AI SDK stream is one message; its client reads the
+    /// others from the history route.
+    pub(crate) fn can_carry_history(&self) -> bool {
+        !std::ptr::eq(self.format, &ai_sdk::FORMAT)
+    }
+
     /// Whether it is the encoding of the log.
     fn is_log_encoding(&self) -> bool {
         std::ptr::eq(self.format, &ag_ui::FORMAT) && std::ptr::eq(self.profile, &ag_ui::FORMAT.profiles[0])
@@ -40,7 +46,14 @@ pub(crate) enum EventEncoder {
     Passthrough,
     /// The writer must see the run from its first event, because its output depends on earlier events. Output for events
     /// that the client already has is discarded, so that the rest is byte for byte the same as without the reconnect.
-    Convert { decoder: Decoder, writer: Box<dyn Writer>, events: Vec<Event>, discarded: Frames },
+    Convert {
+        decoder: Decoder,
+        writer: Box<dyn Writer>,
+        events: Vec<Event>,
+        discarded: Frames,
+        /// Whether the trailer of the format is written.
+        is_ended: bool,
+    },
 }
 
 impl EventEncoder {
@@ -77,6 +90,7 @@ impl EventEncoder {
             writer: make(output_format.profile, &setup),
             events: Vec::new(),
             discarded: Frames::new(Framing::Lines),
+            is_ended: false,
         })
     }
 
@@ -92,20 +106,25 @@ impl EventEncoder {
                 out.begin(event_type(logged)).extend_from_slice(logged);
                 out.commit();
             }
-            Self::Convert { decoder, writer, events, discarded } => {
+            Self::Convert { decoder, writer, events, discarded, is_ended } => {
                 decoder.decode(logged, events);
                 let out = if is_shown { out } else { &mut *discarded };
                 for event in events.drain(..) {
                     writer.write(&event, out);
+                    // The trailer belongs to the terminal event, so that a cursor can point before it.
+                    if matches!(event.body, Body::RunFinished(_) | Body::RunError(_)) && !*is_ended {
+                        writer.end(out);
+                        *is_ended = true;
+                    }
                 }
                 discarded.drain(|_| ());
             }
         }
     }
 
-    /// Writes the end of the stream, where the format has one.
+    /// Writes the trailer of the format, if the log had no terminal event.
     pub(crate) fn finish(&mut self, out: &mut Frames) {
-        if let Self::Convert { writer, .. } = self {
+        if let Self::Convert { writer, is_ended: false, .. } = self {
             writer.end(out);
             out.finish_event(None);
         }

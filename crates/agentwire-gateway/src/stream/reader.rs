@@ -3,6 +3,9 @@
 //! A reader copies log entries, from the ring of a live run or from the store, and encodes them in its output format.
 //! [`RunReader::open`] finds the start position and the recovery verdict; [`RunReader::next_chunk`] is the body of the
 //! response.
+//!
+//! A client that comes back without a cursor gets the conversation too ([`FollowRequest::with_history`]): the messages and
+//! the state before the run, behind its RUN_STARTED; or, if the run has ended, snapshots and its terminal event.
 
 use std::{fmt::Write, future::poll_fn, io, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
@@ -12,7 +15,7 @@ use agentwire_core::{
     json::Json,
     order::Guard,
 };
-use agentwire_store::{Log, Owner, PendingFilter, Run, RunStatus, Seq};
+use agentwire_store::{Log, LogSlice, Owner, Run, RunStatus, Seq, Time};
 use bytes::Bytes;
 use tokio::{
     sync::oneshot,
@@ -28,7 +31,7 @@ use crate::{
     settings::Sse,
     stream::{
         live::{Command, Head, LiveRun, LiveState, LogFailure, ReaderCursor, RingRead},
-        log_codec::{self, Decoder, Encoder},
+        log_codec::{self, Decoder, Encoder, event_type},
         output::{EventEncoder, OutputFormat},
     },
 };
@@ -60,6 +63,15 @@ impl Verdict {
     }
 }
 
+/// The last frame that a client has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ResumePoint {
+    /// The number of its event.
+    pub(crate) seq: u64,
+    /// The number of frames of that event that the client lacks.
+    pub(crate) missing: usize,
+}
+
 /// One reader of one run.
 pub(crate) struct RunReader {
     gateway: Gateway,
@@ -72,6 +84,7 @@ pub(crate) struct RunReader {
     position: Position,
     /// Entries that are read and not yet encoded.
     page: Vec<Bytes>,
+    history: History,
     encoder: EventEncoder,
     output: Frames,
     /// `run:seq`, the SSE id of the current event; rewritten behind `id_prefix`.
@@ -90,8 +103,43 @@ struct Position {
     next: u64,
     /// Entries before it are encoded and discarded.
     first_shown: u64,
-    /// Whether the entries of the page have sequence numbers; those of a prelude or summary have none.
-    is_numbered: bool,
+    /// The entry of which the client has the first frames, until it is encoded.
+    partial: Option<ResumePoint>,
+    /// Whether the client has every event of an ended run.
+    is_complete: bool,
+    page: PageKind,
+}
+
+/// The kind of the entries in the page of a reader.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PageKind {
+    /// Entries of the log.
+    Log,
+    /// Entries in place of the whole log of an ended run. A repeated read gives the same ones.
+    Substitute,
+    /// Entries in place of the log of a live run so far.
+    Prelude,
+}
+
+/// The conversation before the run.
+enum History {
+    /// The client does not want it, or has it.
+    None,
+    /// It is read when the first event of the run is there: until then an earlier run may have the thread.
+    Wanted,
+    /// Snapshots of messages and state as log entries.
+    Read(Vec<Bytes>),
+}
+
+/// A way to find the start position of a reader.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// At the cursor in the log, or at its beginning.
+    Log,
+    /// At the beginning of the log, with the conversation before the run; snapshots if the run has ended.
+    History,
+    /// Anew, because the position of the cursor does not exist.
+    Gap,
 }
 
 /// Comments on a quiet stream, so that proxies keep it open.
@@ -121,8 +169,10 @@ enum Stage {
 pub(crate) struct FollowRequest<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) run: &'a RunId,
-    /// The last event that the client has.
-    pub(crate) after: Option<u64>,
+    /// The last frame that the client has.
+    pub(crate) after: Option<ResumePoint>,
+    /// Whether a client without a cursor gets the conversation before the run as well.
+    pub(crate) with_history: bool,
     /// The input of the run, if it is at hand.
     pub(crate) input: Option<&'a RunInput>,
     /// Cancelled to end the connection.
@@ -136,32 +186,63 @@ impl RunReader {
         request: FollowRequest<'_>,
         output_format: OutputFormat,
     ) -> Result<(Self, Verdict), ApiError> {
-        let FollowRequest { owner, run, after, input, disconnect } = request;
-        let live = gateway.live_run(owner, run);
-        let thread = match &live {
+        let with_history = request.with_history && output_format.can_carry_history();
+        let starts = match request.after {
+            None if with_history => &[Start::History][..],
+            None | Some(ResumePoint { missing: 0, .. }) => &[Start::Log],
+            // The cursor may be of a stream that began with the history.
+            Some(_) if output_format.can_carry_history() => &[Start::Log, Start::History, Start::Gap],
+            Some(_) => &[Start::Log, Start::Gap],
+        };
+        for start in starts {
+            let mut reader = Self::new(gateway, &request, &output_format).await?;
+            if let Some(verdict) = reader.find_start(*start, with_history).await?
+                && reader.skip_partial_event().await?
+            {
+                let label = metrics::VerdictLabel { verdict: verdict.as_str() };
+                gateway.metrics().recoveries.get_or_create(&label).inc();
+                return Ok((reader, verdict));
+            }
+        }
+        Err(ApiError::new(codes::INTERNAL, "no start position was found"))
+    }
+
+    async fn new(
+        gateway: &Gateway,
+        request: &FollowRequest<'_>,
+        output_format: &OutputFormat,
+    ) -> Result<Self, ApiError> {
+        let FollowRequest { owner, run, after, input, disconnect, .. } = request;
+        let thread = match gateway.live_run(owner, run) {
             Some(live) => live.thread.clone(),
             None => gateway.store().run(owner, run).await?.thread,
         };
-        let encoder = EventEncoder::new(gateway, owner, &thread, run, input, &output_format).await?;
+        let encoder = EventEncoder::new(gateway, owner, &thread, run, *input, output_format).await?;
         let mut id = String::with_capacity(run.len() + 12);
         id.push_str(run);
         id.push(':');
         let settings = gateway.settings();
         let format = output_format.format.name;
         gateway.metrics().readers.get_or_create(&metrics::FormatLabel { format }).inc();
-        let mut reader = Self {
+        Ok(Self {
             gateway: gateway.clone(),
-            owner: owner.clone(),
+            owner: (*owner).clone(),
             thread,
-            run: run.clone(),
+            run: (*run).clone(),
             live: None,
-            disconnect,
+            disconnect: disconnect.clone(),
             position: Position {
                 next: 0,
-                first_shown: after.map_or(0, |after| after.saturating_add(1)),
-                is_numbered: true,
+                first_shown: after.map_or(0, |point| match point.missing {
+                    0 => point.seq.saturating_add(1),
+                    _ => point.seq,
+                }),
+                partial: after.filter(|point| point.missing > 0),
+                is_complete: false,
+                page: PageKind::Log,
             },
             page: Vec::new(),
+            history: History::None,
             encoder,
             output: Frames::new(output_format.profile.framing).named(settings.sse == Sse::Standard),
             id_prefix: id.len(),
@@ -174,78 +255,166 @@ impl RunReader {
             },
             is_drain_announced: false,
             stage: Stage::Open,
-        };
-        let verdict = reader.find_start(after, live).await?;
-        gateway
-            .metrics()
-            .recoveries
-            .get_or_create(&metrics::VerdictLabel { verdict: verdict.as_str() })
-            .inc();
-        Ok((reader, verdict))
+        })
     }
 
     pub(crate) fn thread(&self) -> &ThreadId {
         &self.thread
     }
 
-    /// Finds the position in the run at which this reader starts.
-    async fn find_start(
-        &mut self,
-        after: Option<u64>,
-        live: Option<Arc<LiveRun>>,
-    ) -> Result<Verdict, ApiError> {
-        if self.encoder.is_passthrough() {
-            self.position.next = self.position.first_shown;
+    /// Whether the client has every event of an ended run.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.position.is_complete
+    }
+
+    /// `None` if there is no such start.
+    async fn find_start(&mut self, start: Start, with_history: bool) -> Result<Option<Verdict>, ApiError> {
+        let live = self.gateway.live_run(&self.owner, &self.run);
+        match start {
+            Start::Log => self.start_in_log(live, with_history).await,
+            Start::History => self.start_with_history(live).await,
+            Start::Gap => self.start_after_gap(live).await,
         }
-        let first_shown = self.position.first_shown;
+    }
+
+    /// Encodes up to the event of which the client has the first frames. `false` if it has no such frame.
+    async fn skip_partial_event(&mut self) -> Result<bool, ApiError> {
+        if self.position.partial.is_none() {
+            return Ok(true);
+        }
+        loop {
+            self.encode_page();
+            if self.position.partial.is_none() || self.stage != Stage::Open {
+                return Ok(self.position.partial.is_none());
+            }
+            self.read_page().await?;
+        }
+    }
+
+    /// Starts at the cursor, or at the beginning.
+    async fn start_in_log(
+        &mut self,
+        live: Option<Arc<LiveRun>>,
+        with_history: bool,
+    ) -> Result<Option<Verdict>, ApiError> {
+        let Position { first_shown, partial, .. } = self.position;
+        let has_cursor = first_shown > 0 || partial.is_some();
+        // The entries that the client has, wholly or in part, must exist.
+        let known = first_shown.saturating_add(u64::from(partial.is_some()));
+        if self.encoder.is_passthrough() {
+            self.position.next = first_shown;
+        }
         if let Some(live) = live {
             let head = live.head();
-            if first_shown <= head.next {
-                self.attach(live);
-                return Ok(Verdict::Whole);
+            if known > head.next {
+                return self.start_after_gap(Some(live)).await;
             }
-            // The cursor is ahead of the log. A run that ends meanwhile is found in the store.
+            let is_ended = matches!(head.state, LiveState::Ended(_));
+            self.position.is_complete = is_ended && has_cursor && first_shown == head.next;
+            self.attach(live);
+            return Ok(Some(Verdict::Whole));
+        }
+        let start = self.position.next.checked_sub(1).map(Seq);
+        match self.gateway.store().read(&self.owner, &self.run, start, PAGE).await? {
+            Log::Exact(slice) if known <= slice.next_seq.0 => {
+                let is_ended = !slice.status.is_live();
+                self.position.is_complete = is_ended && has_cursor && first_shown == slice.next_seq.0;
+                self.page = slice.events;
+                Ok(Some(Verdict::Whole))
+            }
+            Log::Exact(_) | Log::Ahead { .. } => self.start_after_gap(None).await,
+            Log::Compacted { next_seq, .. } | Log::NotRetained { next_seq, .. } if known > next_seq.0 => {
+                self.start_after_gap(None).await
+            }
+            Log::Compacted { next_seq, .. } | Log::NotRetained { next_seq, .. }
+                if has_cursor && first_shown == next_seq.0 =>
+            {
+                self.position.is_complete = true;
+                Ok(Some(Verdict::Whole))
+            }
+            Log::Compacted { events, next_seq, .. } if !has_cursor => {
+                self.substitute(events, next_seq.0, PageKind::Substitute);
+                Ok(Some(Verdict::Snapshot))
+            }
+            Log::Compacted { next_seq, .. } | Log::NotRetained { next_seq, .. }
+                if partial.is_some() && known == next_seq.0 =>
+            {
+                // Only a read from the start finds the compacted form.
+                match self.gateway.store().read(&self.owner, &self.run, None, PAGE).await? {
+                    Log::Compacted { events, next_seq, .. } if !with_history => {
+                        self.substitute(events, next_seq.0, PageKind::Substitute);
+                        Ok(Some(Verdict::Snapshot))
+                    }
+                    _ => Ok(None),
+                }
+            }
+            Log::Compacted { .. } | Log::NotRetained { .. } => {
+                self.position.partial = None;
+                let has_messages = self.substitute_snapshots().await?;
+                Ok(Some(if has_messages { Verdict::Snapshot } else { Verdict::Gap }))
+            }
+        }
+    }
+
+    /// Starts anew: with a prelude if the run is live, else with snapshots.
+    async fn start_after_gap(&mut self, live: Option<Arc<LiveRun>>) -> Result<Option<Verdict>, ApiError> {
+        self.position.partial = None;
+        if let Some(live) = live {
+            // A run that ends meanwhile is found in the store.
             let (reply, prelude) = oneshot::channel();
             if live.commands.send(Command::Prelude(reply)).await.is_ok()
                 && let Ok(prelude) = prelude.await
             {
-                self.substitute(prelude.events, prelude.next);
+                self.substitute(prelude.events, prelude.next, PageKind::Prelude);
                 self.attach(live);
-                return Ok(Verdict::Gap);
+                return Ok(Some(Verdict::Gap));
             }
         }
-        let start = self.position.next.checked_sub(1).map(Seq);
-        Ok(match self.gateway.store().read(&self.owner, &self.run, start, PAGE).await? {
-            Log::Exact(slice) if first_shown <= slice.next_seq.0 => {
-                self.page = slice.events;
-                Verdict::Whole
-            }
-            Log::Compacted { events, next_seq, .. } if after.is_none() => {
-                self.substitute(events, next_seq.0);
-                Verdict::Snapshot
-            }
-            Log::Exact(_) | Log::Ahead { .. } => {
-                self.substitute_snapshots().await?;
-                Verdict::Gap
-            }
-            Log::Compacted { next_seq, .. } | Log::NotRetained { next_seq, .. }
-                if first_shown > next_seq.0 =>
-            {
-                self.substitute_snapshots().await?;
-                Verdict::Gap
-            }
-            Log::Compacted { next_seq, .. } | Log::NotRetained { next_seq, .. }
-                if first_shown == next_seq.0 && after.is_some() =>
-            {
-                // The client has every event.
-                self.substitute(Vec::new(), next_seq.0);
-                Verdict::Whole
-            }
-            Log::Compacted { .. } | Log::NotRetained { .. } => match self.substitute_snapshots().await? {
-                true => Verdict::Snapshot,
-                false => Verdict::Gap,
-            },
-        })
+        self.substitute_snapshots().await?;
+        Ok(Some(Verdict::Gap))
+    }
+
+    /// Starts at the first event of the run with the conversation before it.
+    async fn start_with_history(&mut self, live: Option<Arc<LiveRun>>) -> Result<Option<Verdict>, ApiError> {
+        let run = self.gateway.store().run(&self.owner, &self.run).await?;
+        // A cursor within the first event is of a stream with the history of a live run; one within the last event is of
+        // the snapshots of an ended run.
+        let place = if run.status.is_live() { Some(Seq(0)) } else { run.last_seq() };
+        if self.position.partial.is_some_and(|partial| Some(Seq(partial.seq)) != place) {
+            return Ok(None);
+        }
+        let has_begun = live.as_ref().map_or(run.next_seq.0, |live| live.head().next) > 0;
+        if let Some(live) = live {
+            self.attach(live);
+        }
+        self.history = History::Wanted;
+        let is_ended = has_begun && !self.read_history().await?;
+        Ok(Some(if is_ended { Verdict::Snapshot } else { Verdict::Whole }))
+    }
+
+    /// Reads the conversation before the run. If the run has ended, snapshots take the place of its events: `false`.
+    async fn read_history(&mut self) -> Result<bool, ApiError> {
+        self.history = History::None;
+        let store = self.gateway.store().clone();
+        let run = store.run(&self.owner, &self.run).await?;
+        let start = self.gateway.starting_data(&self.owner, &run).await?;
+        // The end of the run replaces the stored messages in one step with its status.
+        if !store.run(&self.owner, &self.run).await?.status.is_live() {
+            self.substitute_snapshots().await?;
+            return Ok(false);
+        }
+        let snapshot = Json::from(&start.state);
+        let events = [Body::MessagesSnapshot { messages: start.messages }, Body::StateSnapshot { snapshot }];
+        self.history = History::Read(self.encode_for_log(run.created, events.map(Event::new)));
+        Ok(true)
+    }
+
+    /// Encodes events as log entries; those without a timestamp get `time`.
+    fn encode_for_log(&self, time: Time, events: impl IntoIterator<Item = Event>) -> Vec<Bytes> {
+        let mut encoder = Encoder::new(&self.thread, &self.run);
+        let time = i64::try_from(time.0).ok();
+        let timed = |event: Event| Event { timestamp: event.timestamp.or(time), ..event };
+        events.into_iter().filter_map(|event| encoder.encode(&timed(event))).collect()
     }
 
     fn attach(&mut self, live: Arc<LiveRun>) {
@@ -254,8 +423,10 @@ impl RunReader {
     }
 
     /// Shows `events` in place of all entries before `next`.
-    fn substitute(&mut self, events: Vec<Bytes>, next: u64) {
-        self.position = Position { next, first_shown: next, is_numbered: events.is_empty() };
+    fn substitute(&mut self, events: Vec<Bytes>, next: u64, kind: PageKind) {
+        (self.position.next, self.position.first_shown) = (next, next);
+        // A queued run has no prelude.
+        self.position.page = if events.is_empty() { PageKind::Log } else { kind };
         self.page = events;
     }
 
@@ -266,10 +437,7 @@ impl RunReader {
         let messages = store.messages(&self.owner, &self.thread).await?;
         let state = store.state(&self.owner, &self.thread).await?;
         let has_messages = messages.is_some();
-        let mut events = vec![Event::new(Body::RunStarted(Box::new(RunStarted::new(
-            self.thread.clone(),
-            self.run.clone(),
-        ))))];
+        let mut events = vec![self.run_started()];
         if let Some(messages) = messages {
             events
                 .push(Event::new(Body::MessagesSnapshot { messages: log_codec::parse_messages(&messages) }));
@@ -280,30 +448,58 @@ impl RunReader {
         if !run.status.is_live() {
             events.push(self.terminal_event(&run).await?);
         }
-        let mut encoder = Encoder::new(&self.thread, &self.run);
-        let time = i64::try_from(run.updated.0).ok();
-        let events = events.into_iter().filter_map(|event| encoder.encode(&event.at(time))).collect();
-        self.substitute(events, run.next_seq.0);
+        let events = self.encode_for_log(run.updated, events);
+        self.substitute(events, run.next_seq.0, PageKind::Substitute);
         Ok(has_messages)
     }
 
-    /// The terminal event of an ended run, rebuilt from its stored status.
+    fn run_started(&self) -> Event {
+        Event::new(Body::RunStarted(Box::new(RunStarted::new(self.thread.clone(), self.run.clone()))))
+    }
+
+    /// The terminal event of an ended run: as logged, else rebuilt from its stored status. As long as the thread waits for an
+    /// answer, it ends with the question; a question that is no longer open is left out.
     async fn terminal_event(&mut self, run: &Run) -> Result<Event, ApiError> {
-        if run.status == RunStatus::Failed {
-            let code = run.cause.as_deref();
-            return Ok(Event::new(Body::RunError(Box::new(RunError::new("the run failed", code)))));
+        let open = self.gateway.open_items(&self.owner, &run.thread).await?;
+        let question = outcome_of(open.iter()).filter(|it| matches!(it, Outcome::Interrupt { .. }));
+        let outcome = match (question, run.status) {
+            (Some(question), _) => Some(question),
+            (None, RunStatus::Stopped) => Some(Outcome::Cancelled),
+            (None, RunStatus::Waiting) => outcome_of(open.iter().filter(|item| item.run == run.run)),
+            (None, _) => None,
+        };
+        let is_question = matches!(outcome, Some(Outcome::Interrupt { .. }));
+        match self.logged_end(run).await?.map(|event| (event.body.clone(), event)) {
+            Some((Body::RunError(_), event)) if !is_question => return Ok(event),
+            Some((Body::RunFinished(mut finished), event)) => {
+                if open_ids(finished.outcome.as_ref()) != open_ids(outcome.as_ref()) {
+                    finished.outcome = outcome;
+                }
+                return Ok(Event { body: Body::RunFinished(finished), ..event });
+            }
+            _ => {}
+        }
+        if run.status == RunStatus::Failed && !is_question {
+            let error = RunError::new("the run failed", run.cause.as_deref());
+            return Ok(Event::new(Body::RunError(Box::new(error))));
         }
         let mut finished = RunFinished::new(run.thread.clone(), run.run.clone());
-        finished.outcome = match run.status {
-            RunStatus::Stopped => Some(Outcome::Cancelled),
-            RunStatus::Waiting => {
-                let open =
-                    self.gateway.store().pending(&self.owner, &run.thread, PendingFilter::Open).await?;
-                outcome_of(open.iter().filter(|item| item.run == run.run))
-            }
-            _ => None,
-        };
+        finished.outcome = outcome;
         Ok(Event::new(Body::RunFinished(Box::new(finished))))
+    }
+
+    /// The last event of an ended run, if its log is retained.
+    async fn logged_end(&mut self, run: &Run) -> Result<Option<Event>, ApiError> {
+        let before = run.next_seq.0.checked_sub(2).map(Seq);
+        let log = self.gateway.store().read(&self.owner, &self.run, before, PAGE).await?;
+        let (Log::Exact(LogSlice { events, .. }) | Log::Compacted { events, .. }) = log else {
+            return Ok(None);
+        };
+        let mut decoded = Vec::new();
+        if let Some(last) = events.last() {
+            Decoder::new(&self.thread, &self.run).decode(last, &mut decoded);
+        }
+        Ok(decoded.pop())
     }
 
     /// The next bytes for the client; `None` at the end.
@@ -312,6 +508,12 @@ impl RunReader {
     /// When the log cannot be read. The connection must then be reset, so that the client does not see a regular end.
     pub(crate) async fn next_chunk(&mut self) -> Option<io::Result<Bytes>> {
         loop {
+            if matches!(self.history, History::Wanted)
+                && !self.page.is_empty()
+                && let Err(error) = self.read_history().await
+            {
+                return Some(Err(self.fail(error)));
+            }
             self.encode_page();
             if !self.output.is_empty() {
                 self.heartbeat.last_sent = Instant::now();
@@ -329,11 +531,15 @@ impl RunReader {
                 Stage::Closed => return None,
             }
             if let Err(error) = self.read_page().await {
-                self.stage = Stage::Closed;
-                tracing::warn!(run = %self.run, %error, "a reader was disconnected because the log could not be read");
-                return Some(Err(io::Error::other(error.message)));
+                return Some(Err(self.fail(error)));
             }
         }
+    }
+
+    fn fail(&mut self, error: ApiError) -> io::Error {
+        self.stage = Stage::Closed;
+        tracing::warn!(run = %self.run, %error, "a reader was disconnected because the log could not be read");
+        io::Error::other(error.message)
     }
 
     /// Reads the next entries, waits for them, or finds the end.
@@ -418,36 +624,75 @@ impl RunReader {
 
     fn encode_page(&mut self) {
         let page = std::mem::take(&mut self.page);
-        let last = page.len().saturating_sub(1);
-        for (index, logged) in page.iter().enumerate() {
-            if self.position.is_numbered {
+        if page.is_empty() {
+            return;
+        }
+        if self.position.page == PageKind::Log {
+            for logged in &page {
                 let seq = self.position.next;
                 self.position.next += 1;
-                self.encode(logged, Some(seq));
-            } else {
-                // The last substitute carries the position at which the log continues.
-                let seq = (index == last).then(|| self.position.next.checked_sub(1)).flatten();
                 self.encode(logged, seq);
             }
+            return;
         }
-        if !page.is_empty() {
-            self.position.is_numbered = true;
+        for logged in &page {
+            self.encoder.encode(logged, true, &mut self.output);
+        }
+        // The position at which the log continues.
+        let seq = self.position.next.checked_sub(1);
+        match self.position.page {
+            PageKind::Prelude => {
+                self.set_id(seq.unwrap_or_default());
+                self.output.finish_prelude(seq.map(|_| self.id.as_str()));
+            }
+            _ => self.finish_event(seq.unwrap_or_default()),
+        }
+        self.position.page = PageKind::Log;
+    }
+
+    /// Encodes an entry of the log.
+    fn encode(&mut self, logged: &Bytes, seq: u64) {
+        let is_shown = seq >= self.position.first_shown;
+        match std::mem::replace(&mut self.history, History::None) {
+            History::Read(snapshots) if seq == 0 => self.encode_with_history(logged, &snapshots),
+            _ => self.encoder.encode(logged, is_shown, &mut self.output),
+        }
+        if is_shown {
+            self.finish_event(seq);
         }
     }
 
-    fn encode(&mut self, logged: &Bytes, seq: Option<u64>) {
-        let Position { first_shown, is_numbered, .. } = self.position;
-        let is_shown = seq.is_none_or(|seq| seq >= first_shown) || !is_numbered;
-        self.encoder.encode(logged, is_shown, &mut self.output);
-        if !is_shown {
-            return;
+    /// Encodes the first entry of the log with the conversation before it. It is RUN_STARTED, unless the run failed
+    /// before its start.
+    fn encode_with_history(&mut self, logged: &Bytes, snapshots: &[Bytes]) {
+        let mut entries = vec![logged.clone()];
+        entries.extend_from_slice(snapshots);
+        if event_type(logged) != "RUN_STARTED" {
+            entries.rotate_left(1);
+            let started = Encoder::new(&self.thread, &self.run).encode(&self.run_started());
+            entries.splice(0..0, started);
         }
-        let id = seq.map(|seq| {
-            self.id.truncate(self.id_prefix);
-            let _ = write!(self.id, "{seq}");
-            self.id.as_str()
-        });
-        self.output.finish_event(id);
+        for entry in &entries {
+            self.encoder.encode(entry, true, &mut self.output);
+        }
+    }
+
+    /// Ends the frames of an event, without those that the client has.
+    fn finish_event(&mut self, seq: u64) {
+        if let Some(partial) = self.position.partial.filter(|partial| partial.seq == seq) {
+            if self.output.keep_last(partial.missing) {
+                self.position.partial = None;
+            } else {
+                self.stage = Stage::Closed;
+            }
+        }
+        self.set_id(seq);
+        self.output.finish_event(Some(&self.id));
+    }
+
+    fn set_id(&mut self, seq: u64) {
+        self.id.truncate(self.id_prefix);
+        let _ = write!(self.id, "{seq}");
     }
 
     fn close(&mut self) {
@@ -492,7 +737,8 @@ impl RunReader {
         let mut encoder = Encoder::new(&self.thread, &self.run);
         for event in valid {
             if let Some(logged) = encoder.encode(&event) {
-                self.encode(&logged, None);
+                self.encoder.encode(&logged, true, &mut self.output);
+                self.output.finish_event(None);
             }
         }
         self.close();
@@ -508,6 +754,15 @@ impl Drop for RunReader {
         if self.disconnect.is_cancelled() {
             self.gateway.metrics().readers_cut.inc();
         }
+    }
+}
+
+/// The ids of the items that an outcome names.
+fn open_ids(outcome: Option<&Outcome>) -> Vec<&str> {
+    match outcome {
+        Some(Outcome::Interrupt { interrupts }) => interrupts.iter().map(|it| it.id.as_str()).collect(),
+        Some(Outcome::Success { pending }) => pending.iter().map(|call| call.as_str()).collect(),
+        _ => Vec::new(),
     }
 }
 

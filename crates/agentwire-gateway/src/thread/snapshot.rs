@@ -1,7 +1,7 @@
 //! Snapshots of a thread: its messages and its state as a client would hold them now.
 
 use agentwire_core::{
-    event::{Message, ThreadId},
+    event::{Interrupt, Message, ThreadId},
     format::ag_ui,
 };
 use agentwire_store::{Owner, StoreError};
@@ -22,11 +22,13 @@ pub(crate) struct ThreadSnapshot {
     /// The messages with which the active run started, if there is one.
     pub(crate) at_run_start: Option<String>,
     pub(crate) state: String,
+    /// The open interrupts of a thread that is on the agent's side only. Those of other threads are pending items.
+    pub(crate) interrupts: Vec<Interrupt>,
 }
 
 impl Default for ThreadSnapshot {
     fn default() -> Self {
-        Self { messages: "[]".into(), at_run_start: None, state: "{}".into() }
+        Self { messages: "[]".into(), at_run_start: None, state: "{}".into(), interrupts: Vec::new() }
     }
 }
 
@@ -34,10 +36,11 @@ impl ThreadSnapshot {
     /// The snapshot of a thread that never ran here, from the agent's side.
     pub(crate) async fn recall(agent: &AgentEntry, about: agent::Request) -> Result<Option<Self>, ApiError> {
         let Some(recalled) = agent.agent.recall(about) else { return Ok(None) };
-        Ok(recalled.await?.map(|Recalled { messages, state, .. }| Self {
+        Ok(recalled.await?.map(|Recalled { messages, state, interrupts }| Self {
             messages: ag_ui::messages_to_json(&messages),
             at_run_start: None,
             state: state.get().to_owned(),
+            interrupts,
         }))
     }
 }
@@ -54,7 +57,8 @@ impl Gateway {
             if live.commands.send(Command::Snapshot(reply)).await.is_ok()
                 && let Ok(Snapshot { messages, initial_messages: began, state, .. }) = snapshot.await
             {
-                return Ok(Some(ThreadSnapshot { messages, at_run_start: Some(began), state }));
+                let interrupts = Vec::new();
+                return Ok(Some(ThreadSnapshot { messages, at_run_start: Some(began), state, interrupts }));
             }
         }
         let messages = match self.store().messages(owner, thread).await {
@@ -68,6 +72,7 @@ impl Gateway {
             messages: messages.map_or(empty.messages, |text| text.to_string()),
             at_run_start: None,
             state: state.body.map_or(empty.state, |text| text.to_string()),
+            interrupts: Vec::new(),
         }))
     }
 

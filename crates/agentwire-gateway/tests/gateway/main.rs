@@ -6,10 +6,12 @@
 
 mod answers;
 mod busy;
+mod coming_back;
 mod docs;
 mod emitter;
 mod feedback;
 mod forms;
+mod frame_cursors;
 mod gate;
 mod hooks;
 mod identity;

@@ -78,7 +78,7 @@ async fn history_is_available_in_both_formats_during_and_after_a_run() {
                 "{version}"
             );
         }
-        for bad in ["ai-sdk@4", "hai", "x"] {
+        for bad in ["ai-sdk@4", "hai@x", "openai", "x"] {
             let (status, body) = server.json(&format!("/message_snapshot/t?format={bad}")).await;
             assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (400, Some(codes::UNKNOWN_FORMAT)));
         }

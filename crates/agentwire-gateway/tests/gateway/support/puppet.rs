@@ -53,6 +53,11 @@ impl Puppet {
         self.permits.add_permits(events);
     }
 
+    /// Takes back all permits.
+    pub(crate) fn forbid(&self) {
+        self.permits.forget_permits(Semaphore::MAX_PERMITS);
+    }
+
     pub(crate) fn calls(&self) -> usize {
         self.received.calls.load(Ordering::SeqCst)
     }
