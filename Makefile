@@ -1,13 +1,16 @@
 # `make` without a target lists the targets. Each target is one script or command that also works without make.
 
 .DEFAULT_GOAL := help
-.PHONY: help test lint e2e fuzz-smoke bench
+.PHONY: help test quick lint e2e fuzz-smoke bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 test: ## Check everything: format, lints, Rust tests, doc tests, end-to-end suites, fuzz smoke
 	@scripts/test
+
+quick: ## Check format, lints and the Rust tests in a minute or two; the loop of a contributor
+	@scripts/test quick
 
 lint: ## Check format, lints, spelling, line lengths of the docs and API docs
 	@scripts/test lint

@@ -76,6 +76,8 @@ pub use tally::{Count, Tally};
 mod pages {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../../CONTRIBUTING.md")]
+    struct Contributing;
     #[doc = include_str!("../../../docs/formats/hai.md")]
     struct Hai;
 }
