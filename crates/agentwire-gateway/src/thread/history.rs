@@ -11,12 +11,13 @@
 //! failed, is no part of the conversation.
 //!
 //! State: if the client sends none, or an empty object, the stored one. The members of an object replace the stored members of
-//! the same name. Any other value replaces the state.
+//! the same name. Any other value replaces the state. With a key (`state_key`), the client's state is one member of the
+//! stored state; see [`client_part`].
 
 use std::collections::{HashMap, HashSet};
 
 use agentwire_core::event::{Message, MessageBody, MessageId, Role, ToolCallId};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::settings::History;
 
@@ -97,9 +98,11 @@ fn is_empty(message: &Message) -> bool {
 
 /// The state with which the run starts. `key`: the member for the client's state, if it does not replace the whole.
 pub(crate) fn state(stored: Option<Value>, sent: Option<Value>, key: Option<&str>) -> Value {
-    let stored = stored.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    let stored = stored.unwrap_or_else(|| Value::Object(Map::new()));
     let sent = match (sent, key) {
-        (Some(sent), Some(key)) => Some(serde_json::json!({ key: sent })),
+        (Some(sent), Some(key)) => {
+            client_part(&stored, sent, key).map(|part| serde_json::json!({ key: part }))
+        }
         (sent, _) => sent,
     };
     match (stored, sent) {
@@ -110,6 +113,30 @@ pub(crate) fn state(stored: Option<Value>, sent: Option<Value>, key: Option<&str
         }
         (stored, Some(Value::Object(sent))) if sent.is_empty() => stored,
         (_, Some(sent)) => sent,
+    }
+}
+
+/// The client's part of the state that it sends, which is stored under `key`; `None` if it changes nothing.
+///
+/// A client is shown the whole stored state and sends that back, usually with changes. So an object with the member `key`
+/// is the whole state: the part is that member, and members that the stored state does not have, which the client has
+/// added beside it. The other members are the agent's. An object without it is the part itself, unless `key` was never set:
+/// then the members that are equal to stored ones are the agent's.
+fn client_part(stored: &Value, sent: Value, key: &str) -> Option<Value> {
+    let Value::Object(mut sent) = sent else { return (!sent.is_null()).then_some(sent) };
+    match sent.remove(key) {
+        Some(Value::Object(mut part)) => {
+            part.extend(sent.into_iter().filter(|(name, _)| stored.get(name).is_none()));
+            Some(Value::Object(part))
+        }
+        Some(part) => Some(part),
+        None => {
+            if stored.get(key).is_none() {
+                sent.retain(|name, value| stored.get(name) != Some(value));
+            }
+            let has_own = sent.iter().any(|(name, value)| stored.get(name) != Some(value));
+            has_own.then_some(Value::Object(sent))
+        }
     }
 }
 
@@ -230,9 +257,35 @@ mod tests {
         assert_eq!(state(stored(), Some(json!({"b": 3})), None), json!({"a": 1, "b": 3}));
         assert_eq!(state(stored(), Some(json!([1])), None), json!([1]));
         assert_eq!(state(Some(json!(7)), Some(json!({})), None), json!(7));
+    }
+
+    #[test]
+    fn the_state_of_a_client_stays_one_level_below_its_key() {
+        let keyed = |stored: &Value, sent: Value| state(Some(stored.clone()), Some(sent), Some("ui"));
+        assert_eq!(state(None, Some(json!({"x": 1})), Some("ui")), json!({"ui": {"x": 1}}));
+        let stored = json!({"ui": {"x": 1}, "plan": [1]});
+        // The whole state, as the client was shown it; also as a first state.
+        assert_eq!(keyed(&stored, stored.clone()), stored);
+        assert_eq!(state(None, Some(json!({"ui": {"x": 1}})), Some("ui")), json!({"ui": {"x": 1}}));
+        // With changes of the client, in its part and beside it.
         assert_eq!(
-            state(None, Some(json!({"x": 1})), Some("frontend_state")),
-            json!({"frontend_state": {"x": 1}})
+            keyed(&stored, json!({"ui": {"x": 2}, "plan": [1], "dark": true})),
+            json!({"ui": {"x": 2, "dark": true}, "plan": [1]})
+        );
+        assert_eq!(keyed(&stored, json!({"ui": {}, "plan": [1]})), json!({"ui": {}, "plan": [1]}));
+        // A member of the agent is not the client's to change; it may be an old copy.
+        assert_eq!(keyed(&stored, json!({"ui": {"x": 1}, "plan": []})), stored);
+        // A client that only knows its own part.
+        assert_eq!(keyed(&stored, json!({"x": 3})), json!({"ui": {"x": 3}, "plan": [1]}));
+        assert_eq!(keyed(&stored, json!([3])), json!({"ui": [3], "plan": [1]}));
+        // Nothing of the client's.
+        for nothing in [json!({}), json!(null), json!({"plan": [1]})] {
+            assert_eq!(keyed(&stored, nothing.clone()), stored, "{nothing}");
+        }
+        assert_eq!(keyed(&json!({"plan": [1]}), json!({"plan": [1]})), json!({"plan": [1]}));
+        assert_eq!(
+            keyed(&json!({"plan": [1]}), json!({"plan": [1], "x": 1})),
+            json!({"plan": [1], "ui": {"x": 1}})
         );
     }
 }
