@@ -1,9 +1,10 @@
 // The official clients with `agentwire serve`, the demo agent and each of its keywords.
 
 import assert from "node:assert/strict";
+import fs from "node:fs";
 import { test } from "node:test";
 
-import { all, frames, input, isTerminal, post, serve, soon, typesOf, upstream } from "./support.mjs";
+import { all, folder, frames, input, isTerminal, post, serve, soon, typesOf, upstream } from "./support.mjs";
 
 process.env.SUPPRESS_TRANSFORMATION_WARNINGS = "1";
 for (const method of ["error", "warn"]) console[method] = () => {};
@@ -61,6 +62,85 @@ test("@ag-ui/client answers an interrupt", async (t) => {
   await agent.runAgent({ runId: "two", resume }, { onTextMessageContentEvent: ({ event }) => void (text += event.delta) });
   assert.match(text, /approved/);
   assert.deepEqual(await (await fetch(`${url}/threads/t/pending`)).json(), []);
+});
+
+test("@ag-ui/client answers under the id of the run that waits", async (t) => {
+  const { url } = await serve(t, ["--store", "memory:"]);
+  const agent = new HttpAgent({ url: `${url}/`, threadId: "t" });
+  agent.addMessage({ id: "u", role: "user", content: "approve" });
+  let outcome;
+  await agent.runAgent({ runId: "one" }, { onRunFinishedEvent: ({ event }) => void (outcome = event.outcome) });
+  const before = agent.messages.length;
+  const resume = outcome.interrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } }));
+  const started = [];
+  let text = "";
+  await agent.runAgent(
+    { runId: "one", resume },
+    {
+      onRunStartedEvent: ({ event }) => void started.push(event.runId),
+      onTextMessageContentEvent: ({ event }) => void (text += event.delta),
+    },
+  );
+  assert.deepEqual(started, ["one#2"]);
+  assert.match(text, /approved/);
+  assert.ok(agent.messages.length > before);
+  assert.deepEqual(await (await fetch(`${url}/threads/t/pending`)).json(), []);
+  const kept = await (await fetch(`${url}/message_snapshot/t`)).json();
+  assert.deepEqual(agent.messages.map(({ id }) => id), kept.messages.map(({ id }) => id));
+});
+
+test("@ag-ui/client stops, then speaks", async (t) => {
+  const { url } = await serve(t, ["--store", "memory:"]);
+  const agent = new HttpAgent({ url: `${url}/`, threadId: "t" });
+  agent.addMessage({ id: "u1", role: "user", content: "long 100000" });
+  const stopped = agent.runAgent({ runId: "one" }, { onTextMessageContentEvent: () => void agent.abortRun() });
+  await soon("the stop", stopped.catch(() => {}));
+  agent.addMessage({ id: "u2", role: "user", content: "hello" });
+  let failure = null;
+  await agent.runAgent({ runId: "two" }, { onRunFailed: ({ error }) => void (failure = error) });
+  assert.equal(failure, null);
+  const kept = await (await fetch(`${url}/message_snapshot/t`)).json();
+  const users = kept.messages.filter(({ role }) => role === "user").map(({ id }) => id);
+  assert.deepEqual(users, ["u1", "u2"]);
+  assert.equal((await (await fetch(`${url}/runs/one`)).json()).status, "stopped");
+});
+
+test("three turns of @ag-ui/client leave one level of state_key", async (t) => {
+  const seen = [];
+  const agent = await upstream(t, async (response, { threadId, runId, state }) => {
+    seen.push(state);
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    const say = (event) => response.write(`data: ${JSON.stringify(event)}\n\n`);
+    say({ type: "RUN_STARTED", threadId, runId });
+    say({ type: "STATE_DELTA", delta: [{ op: "add", path: "/turns", value: seen.length }] });
+    say({ type: "RUN_FINISHED", threadId, runId });
+    response.end();
+  });
+  const cwd = folder(t);
+  const upstreamTable = `upstream = { kind = "ag-ui", url = "${agent.url}" }`;
+  fs.writeFileSync(`${cwd}/agentwire.toml`, `[agents.a]\n${upstreamTable}\nstate_key = "ui"\n`);
+  const { url } = await serve(t, ["--store", "memory:"], { cwd });
+  const client = new HttpAgent({ url: `${url}/`, threadId: "t", initialState: { color: "red" } });
+  const turn = async (number) => {
+    client.addMessage({ id: `u${number}`, role: "user", content: "go on" });
+    await client.runAgent({ runId: `r${number}` });
+  };
+  await turn(1);
+  assert.deepEqual(client.state, { ui: { color: "red" }, turns: 1 });
+  await turn(2);
+  client.state = { ...client.state, ui: { color: "blue" }, size: 7 };
+  await turn(3);
+  assert.deepEqual(client.state, { ui: { color: "blue", size: 7 }, turns: 3 });
+  // A page that was reloaded has no state yet.
+  client.state = {};
+  await turn(4);
+  assert.deepEqual(client.state, { ui: { color: "blue", size: 7 }, turns: 4 });
+  assert.deepEqual(seen.map(({ ui }) => ui), [
+    { color: "red" },
+    { color: "red" },
+    { color: "blue", size: 7 },
+    { color: "blue", size: 7 },
+  ]);
 });
 
 /** A chat without a user interface. */

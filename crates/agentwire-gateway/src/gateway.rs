@@ -4,7 +4,7 @@
 //! `http/` builds the router, `ops/` recovers, maintains and drains.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -45,6 +45,9 @@ pub struct Gateway {
     shared: Arc<Shared>,
 }
 
+/// Runs that are remembered as read to the end: more than people answer within a minute.
+const READ_TO_END: usize = 1024;
+
 /// The data that all clones of a [`Gateway`] share.
 struct Shared {
     store: Arc<dyn Store>,
@@ -63,6 +66,8 @@ struct Shared {
     runs: Mutex<HashMap<RunKey, Arc<LiveRun>>>,
     /// Runs of this process whose log could not be written, until the log has their terminal event.
     failed_logs: Mutex<HashMap<RunKey, LogFailure>>,
+    /// Runs that left items open and that a client has read to the end; the newest last, at most [`READ_TO_END`].
+    read_to_end: Mutex<VecDeque<RunKey>>,
     /// The time of the last failed write to the store; `None` after a successful one.
     write_failure: Mutex<Option<Instant>>,
     /// Whether `write_failure` is set: a check without a lock for every append.
@@ -303,6 +308,7 @@ impl Builder {
             tasks: TaskTracker::new(),
             runs: Mutex::default(),
             failed_logs: Mutex::default(),
+            read_to_end: Mutex::default(),
             write_failure: Mutex::default(),
             has_write_failure: AtomicBool::new(false),
             ids_issued: AtomicU64::new(0),
@@ -440,6 +446,23 @@ impl Gateway {
 
     pub(crate) fn failed_logs(&self) -> MutexGuard<'_, HashMap<RunKey, LogFailure>> {
         self.shared.failed_logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that a client has read a run with open items to its end.
+    pub(crate) fn note_read_to_end(&self, owner: &Owner, run: &RunId) {
+        let key = RunKey { owner: owner.clone(), run: run.clone() };
+        let mut read = self.shared.read_to_end.lock().unwrap_or_else(PoisonError::into_inner);
+        read.retain(|other| *other != key);
+        if read.len() >= READ_TO_END {
+            read.pop_front();
+        }
+        read.push_back(key);
+    }
+
+    /// Whether a client of this process has read a run with open items to its end.
+    pub(crate) fn was_read_to_end(&self, owner: &Owner, run: &RunId) -> bool {
+        let read = self.shared.read_to_end.lock().unwrap_or_else(PoisonError::into_inner);
+        read.iter().any(|key| key.run == *run && key.owner == *owner)
     }
 
     /// Remembers whether the last write to the store failed. Logical errors (a conflict, an old fencing token) do not

@@ -300,6 +300,8 @@ pub struct AgentSettings {
     pub threads: Option<String>,
     /// Policy for a run whose thread is busy.
     pub busy: Busy,
+    /// The same if no client reads the other run any more.
+    pub detached: Busy,
     /// The source of the conversation.
     pub history: History,
     /// The key of the stored state under which the client's state is placed; `None` merges it at the top level.
@@ -341,6 +343,8 @@ impl Default for AgentSettings {
             path: "/".into(),
             threads: None,
             busy: Busy::default(),
+            // Every front end stops a run by dropping its connection; the next message must not have to wait for it.
+            detached: Busy::Interrupt,
             history: History::default(),
             state_key: None,
             on_disconnect: OnDisconnect::default(),
@@ -365,6 +369,7 @@ setters!(AgentSettings {
     path: String,
     threads: Option<String>,
     busy: Busy,
+    detached: Busy,
     history: History,
     state_key: Option<String>,
     on_disconnect: OnDisconnect,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use agentwire_core::format::Format;
 use agentwire_gateway::{
     hooks::OnFailure,
-    settings::{Busy, IdentityField, IdentitySource},
+    settings::{AgentSettings, Busy, IdentityField, IdentitySource},
 };
 
 use reqwest::Url;
@@ -62,7 +62,7 @@ fn print_summary(config: &Config) {
     let width = config.agents.iter().map(|agent| agent.name.len()).max().unwrap_or_default();
     for agent in &config.agents {
         let default = if config.default_agent.as_deref() == Some(&agent.name) { ", at / too" } else { "" };
-        println!("  {:width$}  {}, busy {}{default}", agent.name, target(agent), busy(agent.settings.busy));
+        println!("  {:width$}  {}, busy {}{default}", agent.name, target(agent), busy(&agent.settings));
         if !agent.hooks.is_empty() {
             println!("  {:width$}  {}", "", describe_hooks(agent));
         }
@@ -136,11 +136,16 @@ fn describe_hooks(agent: &AgentConfig) -> String {
     parts.join(", ")
 }
 
-fn busy(busy: Busy) -> String {
-    match busy {
+fn busy(settings: &AgentSettings) -> String {
+    let policy = |busy| match busy {
         Busy::Reject => "reject".into(),
         Busy::Wait { retries, interval } => format!("wait ({retries} times {} ms)", interval.as_millis()),
         Busy::Enqueue { limit } => format!("enqueue (up to {limit})"),
         Busy::Interrupt => "interrupt".into(),
+    };
+    let (busy, detached) = (policy(settings.busy), policy(settings.detached));
+    match settings.detached == AgentSettings::default().detached {
+        true => busy,
+        false => format!("{busy} ({detached} if nobody reads)"),
     }
 }

@@ -89,6 +89,7 @@ async fn set_paused(request: &ApiRequest, pause: bool) -> Result<Response, ApiEr
 
 async fn send_pause(request: &ApiRequest, run: &RunId, pause: bool) -> Result<PauseMode, ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
+    let run = &live_id(request, run).await;
     if let Some(live) = gateway.live_run(owner, run) {
         let (reply, done) = tokio::sync::oneshot::channel();
         if live.commands.send(Command::SetPaused(pause, reply)).await.is_ok()
@@ -101,9 +102,19 @@ async fn send_pause(request: &ApiRequest, run: &RunId, pause: bool) -> Result<Pa
     Err(ApiError::new(codes::IMPOSSIBLE, format!("the run is `{}`", stored.status)))
 }
 
+/// The run that a command to `run` addresses: a client that answered under its id means the run that continues it.
+async fn live_id(request: &ApiRequest, run: &RunId) -> RunId {
+    let (gateway, owner) = (&request.state.gateway, &request.owner);
+    if gateway.live_run(owner, run).is_some() {
+        return run.clone();
+    }
+    gateway.live_continuation(owner, run).await.unwrap_or_else(|| run.clone())
+}
+
 /// Stops a run and waits until it has ended.
 pub(super) async fn stop_run(request: &ApiRequest, run: &RunId) -> Result<(), ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
+    let run = &live_id(request, run).await;
     let Some(live) = gateway.live_run(owner, run) else {
         let stored = gateway.store().run(owner, run).await?;
         return match stored.status.is_live() {
@@ -113,8 +124,7 @@ pub(super) async fn stop_run(request: &ApiRequest, run: &RunId) -> Result<(), Ap
             false => Ok(()),
         };
     };
-    // A run that no longer takes commands is about to end.
-    let _ = live.commands.send(Command::Stop("it was asked for")).await;
+    live.stop("it was asked for").await;
     let _ = tokio::time::timeout(gateway.settings().store_patience, live.ended()).await;
     Ok(())
 }

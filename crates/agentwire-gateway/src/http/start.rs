@@ -24,7 +24,10 @@ use crate::{
     codes,
     error::ApiError,
     human::given::{self, AnswerProtocol},
-    run::admission::{Admission, RunRequest, check_id},
+    run::{
+        admission::{Admission, RunRequest, check_id},
+        continuation,
+    },
     stream::{
         log_codec,
         output::OutputFormat,
@@ -90,13 +93,21 @@ pub(super) async fn start(
     if is_sync {
         return sync(request, &input, output_format).await;
     }
-    let after = cursor_of_run(request, &input.run)?;
+    let cursor = cursor_of_series(request, &input.run)?;
     let is_hai = matches!(run_request.protocol, AnswerProtocol::Hai);
     match gateway.admit(run_request).await {
         Ok(admission) => {
+            let is_existing = matches!(admission, Admission::Existing(_));
+            let (run, after) = match cursor {
+                Some(Cursor { run, point }) if run == *admission.run() => (run, Some(point)),
+                // A reconnect to another run of the series.
+                Some(Cursor { run, point }) if run != input.run && is_existing => (run, Some(point)),
+                // The answer has started another run than the one that the client has read.
+                _ => (admission.run().clone(), None),
+            };
             // A HAI client reconnects by the same request, and expects the whole conversation.
-            let with_history = is_hai && matches!(admission, Admission::Existing(_));
-            let following = Following { run: admission.run(), after, with_history, input: Some(&input) };
+            let with_history = is_hai && is_existing;
+            let following = Following { run: &run, after, with_history, input: Some(&input) };
             response::follow(request, following, output_format).await
         }
         // The request was well formed and understood, so the client gets the error in its own protocol.
@@ -105,6 +116,14 @@ pub(super) async fn start(
             Ok(response::events(request, &input.thread, &input.run, &events, &output_format))
         }
         Err(error) => Err(error),
+    }
+}
+
+/// The request's cursor, which must be of `run` or of another run of its series.
+fn cursor_of_series(request: &ApiRequest, run: &RunId) -> Result<Option<Cursor>, ApiError> {
+    match Cursor::of(request)? {
+        Some(cursor) if continuation::is_same_series(&cursor.run, run) => Ok(Some(cursor)),
+        _ => Ok(cursor_of_run(request, run)?.map(|point| Cursor { run: run.clone(), point })),
     }
 }
 
@@ -126,7 +145,7 @@ async fn sync(
 ) -> Result<Response, ApiError> {
     let RunInput { thread, run, .. } = input;
     check_id("thread", thread)?;
-    check_id("run", run)?;
+    check_id("run", continuation::first_id(run))?;
     let (run, after) = match runs::cursor_in_thread(request, thread).await? {
         Some(Cursor { run, point }) => (Some(run), Some(point)),
         None => (live_run(request, input).await?, None),

@@ -33,7 +33,7 @@ pub(crate) enum AnswerProtocol {
 }
 
 /// The answers of a request.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Given {
     pub(crate) answers: Vec<GivenAnswer>,
     /// The request has a `resume` list, which may be empty.
@@ -161,13 +161,18 @@ fn command_entries(input: &RunInput, items: &[Pending]) -> Vec<ResumeEntry> {
         .filter(|item| item.answer.is_none() && pending::is_required(item))
         .map(|item| InterruptId::from(item.id.as_str()))
         .collect();
-    let by_id = |answer: &Json| {
+    entries_of_command(&answer, &open)
+}
+
+/// The entries of a command that answers these questions; none if it does not.
+pub(crate) fn entries_of_command(answer: &Json, questions: &[InterruptId]) -> Vec<ResumeEntry> {
+    let by_id = || {
         let answers = answer.clone().into_object()?;
-        open.iter().map(|id| Some(resolved(id, answers.member(id)?))).collect::<Option<Vec<_>>>()
+        questions.iter().map(|id| Some(resolved(id, answers.member(id)?))).collect::<Option<Vec<_>>>()
     };
-    match &open[..] {
-        [only] => by_id(&answer).unwrap_or_else(|| vec![resolved(only, answer)]),
-        _ => by_id(&answer).unwrap_or_default(),
+    match questions {
+        [only] => by_id().unwrap_or_else(|| vec![resolved(only, answer.clone())]),
+        _ => by_id().unwrap_or_default(),
     }
 }
 

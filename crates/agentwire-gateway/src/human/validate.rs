@@ -220,7 +220,8 @@ pub(crate) fn unanswered(item: &str) -> ApiError {
         .hint("answer all of `GET /threads/{id}/pending` in one request")
 }
 
-fn entry_for_store(entry: &ResumeEntry) -> Answer {
+/// An entry as the store records it.
+pub(crate) fn entry_for_store(entry: &ResumeEntry) -> Answer {
     let status = match entry.status {
         ResumeStatus::Resolved => "resolved",
         ResumeStatus::Cancelled => "cancelled",
@@ -229,7 +230,8 @@ fn entry_for_store(entry: &ResumeEntry) -> Answer {
     Answer { id: entry.interrupt.as_str().into(), body: body.into() }
 }
 
-fn result_for_store(result: &GivenResult) -> Answer {
+/// A tool result as the store records it.
+pub(crate) fn result_for_store(result: &GivenResult) -> Answer {
     let body = json!({"content": result.content, "error": result.error}).to_string();
     Answer { id: result.call.as_str().into(), body: body.into() }
 }

@@ -7,7 +7,7 @@ use agentwire_core::{
     format::ag_ui,
 };
 use agentwire_store::{
-    AnswerSet, Conflict, Lease, NewRun, Owner, Pending, Run, Start, StartMode, StoreError,
+    AnswerSet, Conflict, Lease, NewRun, Owner, Pending, Run, RunStatus, Start, StartMode, StoreError,
 };
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -24,9 +24,12 @@ use crate::{
     },
     metrics,
     ops::audit::Record,
-    run::Job,
-    settings::{Busy, OnDisconnect},
-    stream::live::{Command, LiveRun},
+    run::{
+        Job,
+        continuation::{self, KnownRun},
+    },
+    settings::{AgentSettings, Busy, OnDisconnect},
+    stream::live::{LiveRun, ReaderGuard},
     thread::history,
 };
 
@@ -35,6 +38,13 @@ const MAX_ID: usize = 512;
 
 /// Prefix of the cause of a run that continues the conversation after an earlier message; the message id follows.
 pub(crate) const ANEW: &str = "anew after ";
+
+/// The time in which a disconnect must have been noticed: the next message may arrive before the end of the connection of
+/// the client that stopped.
+const DISCONNECT_GRACE: Duration = Duration::from_millis(500);
+
+/// The reason in the server log for a run that another one interrupts.
+const REPLACED: &str = "another run took its place";
 
 /// The longest wait of [`Busy::Interrupt`] for the run that it stops.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -77,8 +87,8 @@ impl RunRequest {
 /// The result of admission.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// The request started this run.
-    New(RunId),
+    /// The request started this run. The guard counts its client as a reader until the client follows the run.
+    New { run: RunId, _reader: ReaderGuard },
     /// The run was started before, by the same request or by the same answers.
     Existing(RunId),
 }
@@ -86,7 +96,7 @@ pub(crate) enum Admission {
 impl Admission {
     pub(crate) fn run(&self) -> &RunId {
         match self {
-            Self::New(run) | Self::Existing(run) => run,
+            Self::New { run, .. } | Self::Existing(run) => run,
         }
     }
 }
@@ -104,11 +114,10 @@ impl Gateway {
         let admitted = match decided {
             Err(error) => Err(error),
             Ok(Decision::Join(run)) => Ok(Admission::Existing(run)),
-            Ok(Decision::Start(answering)) => {
+            Ok(Decision::Start(start)) => {
                 // In a task of its own: a client that disconnects now must not leave a stored run that no task drives.
                 let gateway = self.clone();
-                let started =
-                    self.tasks().spawn(async move { gateway.start(request, answering).await }).await;
+                let started = self.tasks().spawn(async move { gateway.start(request, start).await }).await;
                 let failed = || ApiError::new(codes::INTERNAL, "the gateway failed; its log has more");
                 started.unwrap_or_else(|_| Err(failed()))
             }
@@ -123,21 +132,26 @@ impl Gateway {
     ///
     /// 1. its ids are valid;
     /// 2. the gateway accepts new runs, unless the run is running here;
-    /// 3. a run that exists is joined, whatever else the request contains;
+    /// 3. a run that exists is joined, unless the request answers something that is open (see [`continuation`]);
     /// 4. its answers are valid (see [`crate::human`]).
     async fn decide(&self, request: &mut RunRequest) -> Result<Decision, ApiError> {
         let RunRequest { owner, input, .. } = &*request;
         check_id("thread", &input.thread)?;
-        check_id("run", &input.run)?;
+        check_id("run", continuation::first_id(&input.run))?;
         if self.live_run(owner, &input.run).is_none() {
             self.check_capacity()?;
         }
+        let mut continues = None;
         if let Ok(run) = self.store().run(owner, &input.run).await
             && run.thread == input.thread
         {
-            return self.join(&request.agent, run).map(Decision::Join);
+            match self.known_run(request, &run).await? {
+                KnownRun::Join(other) if other != run.run => return Ok(Decision::Join(other)),
+                KnownRun::Join(_) => return self.join(&request.agent, run).map(Decision::Join),
+                KnownRun::Answer => continues = Some(run.run),
+            }
         }
-        Ok(Decision::Start(self.check_answers(request).await?))
+        Ok(Decision::Start(NewStart { answers: self.check_answers(request).await?, continues }))
     }
 
     /// Joins a run that exists. A run id names a run of one agent, also in a group of agents that share their threads.
@@ -220,12 +234,12 @@ impl Gateway {
     }
 
     /// Creates the run in the store, together with its answers, and starts it. If the thread is taken, the agent's `busy`
-    /// setting decides.
-    async fn start(
-        &self,
-        mut request: RunRequest,
-        answering: Option<AnswerSet>,
-    ) -> Result<Admission, ApiError> {
+    /// and `detached` settings decide.
+    async fn start(&self, mut request: RunRequest, start: NewStart) -> Result<Admission, ApiError> {
+        let NewStart { answers, continues } = start;
+        if let Some(waiting) = &continues {
+            request.input.run = self.free_id(&request, waiting).await?;
+        }
         let mut new = NewRun {
             thread: request.input.thread.clone(),
             run: request.input.run.clone(),
@@ -233,19 +247,26 @@ impl Gateway {
             input: stored_input(&mut request).into(),
             cause: request.cut.as_ref().map(|cut| format!("{ANEW}{cut}").into()),
             claim: self.claim(),
-            mode: match request.agent.settings.busy {
-                Busy::Enqueue { limit } => StartMode::Queue { limit },
-                _ => StartMode::Now,
-            },
-            answers: answering,
+            mode: StartMode::Now,
+            answers,
         };
-        let mut wait = BusyWait { busy: request.agent.settings.busy, tries: 0, since: Instant::now() };
+        let mut wait = BusyWait::default();
         loop {
             let freed = self.run_ended().notified();
             let started = self.store().start(&request.owner, new.clone()).await;
             self.note_store_result(&started);
             let lease = match started {
-                Ok(Start::Created(run)) => return Ok(Admission::New(self.spawn_run(request, run))),
+                Ok(Start::Created(run)) => {
+                    let (run, _reader) = self.spawn_run(request, run);
+                    return Ok(Admission::New { run, _reader });
+                }
+                // Of two answers at once, the store lets one through, under whatever id.
+                Ok(Start::Exists(taken)) if continues.is_some() => {
+                    request.input.run = continuation::next_id(&taken.run);
+                    new.run = request.input.run.clone();
+                    new.input = stored_input(&mut request).into();
+                    continue;
+                }
                 Ok(Start::Exists(run)) if run.thread == request.input.thread => {
                     return self.join(&request.agent, run).map(Admission::Existing);
                 }
@@ -276,7 +297,12 @@ impl Gateway {
                 Err(error) => return Err(error.into()),
             };
             self.metrics().lock_waits.inc();
-            self.wait_for_thread(&mut wait, &request.owner, &lease, freed).await?;
+            let busy = self.busy_policy(&mut wait, &request, &lease).await?;
+            if let Busy::Enqueue { limit } = busy {
+                new.mode = StartMode::Queue { limit };
+                continue;
+            }
+            self.wait_for_thread(&mut wait, busy, &request.owner, &lease, freed).await?;
             // The run that had the thread may have left a question.
             let answers = new.answers.as_ref().map_or(&[][..], |given| &given.answers);
             let open = self.unanswered_item(&request.owner, &request.input.thread, answers).await?;
@@ -286,10 +312,49 @@ impl Gateway {
         }
     }
 
+    /// The policy for a thread that the run of `lease` has: the agent's `busy` while a client reads that run, `detached` if
+    /// none does any more.
+    async fn busy_policy(
+        &self,
+        wait: &mut BusyWait,
+        request: &RunRequest,
+        lease: &Lease,
+    ) -> Result<Busy, ApiError> {
+        let AgentSettings { busy, detached, .. } = request.agent.settings;
+        let Some(live) = self.live_run(&request.owner, &lease.run) else {
+            // A run of this process that is not live has just ended.
+            let has_ended = lease.holder == *self.holder() && !std::mem::replace(&mut wait.had_ended, true);
+            return Ok(if has_ended { Busy::Interrupt } else { busy });
+        };
+        if live.is_stopping() {
+            return Ok(Busy::Interrupt);
+        }
+        if self.store().run(&request.owner, &lease.run).await?.status == RunStatus::Queued {
+            // It has not begun: its messages would be lost.
+            return Ok(busy);
+        }
+        if let (Busy::Enqueue { .. }, Busy::Interrupt) = (busy, detached) {
+            // The queue keeps the order, so that the new run need not wait here.
+            self.tasks().spawn(async move {
+                if live.wait_until_unread(DISCONNECT_GRACE).await {
+                    live.stop(REPLACED).await;
+                }
+            });
+            return Ok(busy);
+        }
+        if busy == detached {
+            return Ok(busy);
+        }
+        let grace =
+            if std::mem::replace(&mut wait.had_grace, true) { Duration::ZERO } else { DISCONNECT_GRACE };
+        Ok(if live.wait_until_unread(grace).await { detached } else { busy })
+    }
+
     /// Waits before the next attempt to get a thread that another run has, or refuses.
     async fn wait_for_thread(
         &self,
         wait: &mut BusyWait,
+        busy: Busy,
         owner: &Owner,
         lease: &Lease,
         freed: impl Future<Output = ()>,
@@ -299,7 +364,7 @@ impl Gateway {
                 .hint("try again when it has ended, or stop it")
                 .retry_after(1)
         };
-        match wait.busy {
+        match busy {
             Busy::Reject | Busy::Enqueue { .. } => return Err(locked()),
             Busy::Wait { retries, interval } => {
                 if wait.tries >= retries {
@@ -309,11 +374,11 @@ impl Gateway {
                 tokio::time::sleep(interval).await;
             }
             Busy::Interrupt => {
-                if wait.since.elapsed() > INTERRUPT_TIMEOUT {
+                if wait.since.get_or_insert_with(Instant::now).elapsed() > INTERRUPT_TIMEOUT {
                     return Err(locked());
                 }
                 if let Some(live) = self.live_run(owner, &lease.run) {
-                    let _ = live.commands.send(Command::Stop("another run took its place")).await;
+                    live.stop(REPLACED).await;
                 }
                 let _ = tokio::time::timeout(Duration::from_millis(100), freed).await;
             }
@@ -321,7 +386,7 @@ impl Gateway {
         Ok(())
     }
 
-    fn spawn_run(&self, request: RunRequest, run: Run) -> RunId {
+    fn spawn_run(&self, request: RunRequest, run: Run) -> (RunId, ReaderGuard) {
         let RunRequest { agent, owner, input, answers, cut, headers, one_message, .. } = request;
         let answers = answers.unwrap_or_default();
         let id = run.run.clone();
@@ -330,6 +395,7 @@ impl Gateway {
         let (live, commands) =
             LiveRun::new(key, run.thread.clone(), run.next_seq.0, &self.settings().limits, cancel);
         self.register_run(&live);
+        let reader = ReaderGuard::new(live.clone());
         let name = agent.name.to_string();
         self.metrics().runs_started.get_or_create(&metrics::AgentLabel { agent: name }).inc();
         tracing::info!(run = %id, thread = %run.thread, agent = %agent.name, "run started");
@@ -350,7 +416,7 @@ impl Gateway {
             logged,
         };
         self.tasks().spawn(job.drive());
-        id
+        (id, reader)
     }
 }
 
@@ -358,15 +424,28 @@ impl Gateway {
 enum Decision {
     /// The run exists.
     Join(RunId),
-    /// The run is new; these answers are recorded with it.
-    Start(Option<AnswerSet>),
+    /// The run is new.
+    Start(NewStart),
+}
+
+/// A run that is to be started.
+struct NewStart {
+    /// The answers that are recorded with it.
+    answers: Option<AnswerSet>,
+    /// The run under whose id the client answers; the new run gets the next id of its series.
+    continues: Option<RunId>,
 }
 
 /// The state of a wait for a thread that another run has.
+#[derive(Default)]
 struct BusyWait {
-    busy: Busy,
     tries: u32,
-    since: Instant,
+    /// The start of the wait for a run that is being stopped.
+    since: Option<Instant>,
+    /// Whether the other run had ended when it was looked up.
+    had_ended: bool,
+    /// Whether the clients of the other run had the time to disconnect.
+    had_grace: bool,
 }
 
 /// The run input as it is stored, with the validated answers. A gateway that reattaches to the run starts from it.

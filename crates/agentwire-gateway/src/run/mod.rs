@@ -6,11 +6,13 @@
 //! agent ─▶ EventSink ─▶ run_agent (here) ─▶ hooks.rs ─▶ resume.rs ─▶ recorder.rs: guard ─▶ fold ─▶ encode ─▶ append ─▶ readers
 //! ```
 //!
-//! Before it, [`admission`] has created the run in the store, and [`input`] loads the messages and the state that it starts
+//! Before it, [`admission`] has created the run in the store (under a derived id if it answers under the id of the run that
+//! waits: [`continuation`]), and [`input`] loads the messages and the state that it starts
 //! with. [`control`] executes commands between two appends, [`deadlines`] enforces timeouts, and [`finish`] appends the one
 //! terminal event together with its consequences: status, conversation, state, pending items.
 
 pub(crate) mod admission;
+pub(crate) mod continuation;
 mod control;
 mod deadlines;
 mod finish;
@@ -197,6 +199,11 @@ impl RunRecorder {
             return Ok(Err(RunEnd::Failed(failure.into())));
         }
         if let Some(end) = self.start_hooks(context, commands).await? {
+            if matches!(end, RunEnd::Stopped(_))
+                && let Err(error) = self.load_thread(job.input.clone(), job.cut.as_ref()).await
+            {
+                tracing::warn!(run = %self.run.run, %error, "the messages of a stopped run were not stored");
+            }
             return Ok(Err(end));
         }
         let mut input = match self.load_thread(job.input.clone(), job.cut.as_ref()).await {

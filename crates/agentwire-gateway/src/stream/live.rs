@@ -9,7 +9,7 @@ use std::{
     future::poll_fn,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -20,7 +20,7 @@ use agentwire_store::{RunKey, RunStatus};
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -70,6 +70,10 @@ pub(crate) struct LiveRun {
     /// Apart from the ring, so that a woken reader finds the ring unlocked.
     readers: Mutex<Vec<Arc<ReaderCursor>>>,
     reader_count: AtomicUsize,
+    /// Notified when the last reader has disconnected.
+    unread: Notify,
+    /// Whether the run was told to stop.
+    is_stopping: AtomicBool,
 }
 
 /// The position and state of a live run.
@@ -129,10 +133,16 @@ pub(crate) struct ReaderCursor {
 
 const UNSET: u64 = u64::MAX;
 
-/// Registers a reader before it has a position, so that `on_disconnect = "cancel"` counts it; unregisters it on drop.
+/// Registers a reader before it has a position, so that it is counted from the start; unregisters it on drop.
 pub(crate) struct ReaderGuard {
     live: Arc<LiveRun>,
     cursor: Arc<ReaderCursor>,
+}
+
+impl std::fmt::Debug for ReaderGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReaderGuard").field("run", &self.live.key).finish_non_exhaustive()
+    }
 }
 
 impl ReaderGuard {
@@ -145,6 +155,25 @@ impl ReaderGuard {
 impl Drop for ReaderGuard {
     fn drop(&mut self) {
         self.live.unregister_reader(&self.cursor);
+    }
+}
+
+/// The cursor of a task that waits for a run and is no reader: nobody sees the events.
+struct CursorGuard {
+    live: Arc<LiveRun>,
+    cursor: Arc<ReaderCursor>,
+}
+
+impl CursorGuard {
+    fn new(live: Arc<LiveRun>, disconnect: CancellationToken) -> Self {
+        let cursor = live.add_cursor(disconnect);
+        Self { live, cursor }
+    }
+}
+
+impl Drop for CursorGuard {
+    fn drop(&mut self) {
+        self.live.remove_cursor(&self.cursor);
     }
 }
 
@@ -197,6 +226,8 @@ impl LiveRun {
             ring: Mutex::new(ring),
             readers: Mutex::new(Vec::new()),
             reader_count: AtomicUsize::new(0),
+            unread: Notify::new(),
+            is_stopping: AtomicBool::new(false),
         };
         (Arc::new(live), receiver)
     }
@@ -243,12 +274,41 @@ impl LiveRun {
 
     /// Waits until no more events can follow.
     pub(crate) async fn ended(self: Arc<Self>) {
-        let guard = ReaderGuard::new(self);
+        let guard = CursorGuard::new(self, CancellationToken::new());
         poll_fn(|cx| {
             guard.cursor.waker.register(cx.waker());
             if guard.live.head().state == LiveState::Running { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
+    }
+
+    /// Ends the run as cancelled, with the reason for the server log. A run that no longer takes commands is about to end.
+    pub(crate) async fn stop(&self, reason: &'static str) {
+        self.is_stopping.store(true, Ordering::Release);
+        let _ = self.commands.send(Command::Stop(reason)).await;
+    }
+
+    /// Whether the run was told to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits up to `limit` until no client reads the run; whether none does.
+    pub(crate) async fn wait_until_unread(&self, limit: Duration) -> bool {
+        let is_unread = || self.reader_count.load(Ordering::Acquire) == 0;
+        let unread = async {
+            loop {
+                let notified = self.unread.notified();
+                tokio::pin!(notified);
+                notified.as_mut().enable();
+                if is_unread() {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, unread).await;
+        is_unread()
     }
 
     /// Copies the events from `next` on to `page`, up to about `limit` bytes.
@@ -282,18 +342,29 @@ impl LiveRun {
 
     /// Adds a reader; `disconnect` ends its connection.
     pub(crate) fn register_reader(&self, disconnect: CancellationToken) -> Arc<ReaderCursor> {
+        self.reader_count.fetch_add(1, Ordering::AcqRel);
+        self.add_cursor(disconnect)
+    }
+
+    fn add_cursor(&self, disconnect: CancellationToken) -> Arc<ReaderCursor> {
         let (copied, behind_since) = (AtomicU64::new(UNSET), AtomicU64::new(UNSET));
         let cursor = Arc::new(ReaderCursor { copied, behind_since, disconnect, waker: AtomicWaker::new() });
         self.readers().push(cursor.clone());
-        self.reader_count.fetch_add(1, Ordering::Relaxed);
         cursor
+    }
+
+    fn remove_cursor(&self, cursor: &Arc<ReaderCursor>) {
+        self.readers().retain(|other| !Arc::ptr_eq(other, cursor));
     }
 
     /// Removes a reader. The last one stops the run if `cancel_without_readers` is set.
     pub(crate) fn unregister_reader(&self, cursor: &Arc<ReaderCursor>) {
-        self.readers().retain(|other| !Arc::ptr_eq(other, cursor));
-        let before = self.reader_count.fetch_sub(1, Ordering::Relaxed);
-        if before == 1 && self.cancel_without_readers && self.head().state == LiveState::Running {
+        self.remove_cursor(cursor);
+        if self.reader_count.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        self.unread.notify_waiters();
+        if self.cancel_without_readers && self.head().state == LiveState::Running {
             // A full command queue drops it; the next reader that disconnects sends it again.
             let _ = self.commands.try_send(Command::Stop("the client has gone"));
         }

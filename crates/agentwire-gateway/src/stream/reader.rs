@@ -153,7 +153,7 @@ enum Wakeup {
     NewEvents,
     Heartbeat,
     Draining,
-    Ended,
+    Ended(RunStatus),
     LogFailed(LogFailure),
 }
 
@@ -559,7 +559,7 @@ impl RunReader {
             let Head { next, state } = live.head();
             match state {
                 _ if next > self.position.next => Poll::Ready(Wakeup::NewEvents),
-                LiveState::Ended(_) => Poll::Ready(Wakeup::Ended),
+                LiveState::Ended(status) => Poll::Ready(Wakeup::Ended(status)),
                 LiveState::LogFailed(failure) => Poll::Ready(Wakeup::LogFailed(failure)),
                 LiveState::Running if announce_drain && self.gateway.is_draining() => {
                     Poll::Ready(Wakeup::Draining)
@@ -571,7 +571,7 @@ impl RunReader {
             Wakeup::NewEvents => {}
             Wakeup::Heartbeat => self.send_heartbeat(),
             Wakeup::Draining => self.announce_drain(),
-            Wakeup::Ended => self.close(),
+            Wakeup::Ended(status) => self.close_after(status),
             Wakeup::LogFailed(failure) => self.finish_after_log_failure(failure).await,
         }
         Ok(())
@@ -588,7 +588,7 @@ impl RunReader {
             return Ok(());
         }
         if !slice.status.is_live() {
-            self.close();
+            self.close_after(slice.status);
         } else if let Some(live) = self.gateway.live_run(&self.owner, &self.run) {
             self.attach(live);
         } else if wait {
@@ -693,6 +693,14 @@ impl RunReader {
     fn set_id(&mut self, seq: u64) {
         self.id.truncate(self.id_prefix);
         let _ = write!(self.id, "{seq}");
+    }
+
+    /// Closes the stream of a run that has ended. The client has been sent everything, open items included.
+    fn close_after(&mut self, status: RunStatus) {
+        if status == RunStatus::Waiting {
+            self.gateway.note_read_to_end(&self.owner, &self.run);
+        }
+        self.close();
     }
 
     fn close(&mut self) {

@@ -27,6 +27,7 @@ mod readers;
 mod reattach;
 mod support;
 mod threads;
+mod turns;
 
 mod p1_order;
 mod p3_recovery;

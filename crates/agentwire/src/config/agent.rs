@@ -45,12 +45,9 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
         &NAME,
         "The group of agents that share their threads, or the agent whose threads this one shares; threads of its own if absent.",
     );
-    table.set(
-        "busy",
-        &BusyPolicy,
-        &mut settings.busy,
-        "Policy for a new run while another one has the thread.",
-    );
+    let mut busy = (settings.busy, settings.detached);
+    table.set("busy", &BusyPolicy, &mut busy, "Policy for a new run while another one has the thread.");
+    (settings.busy, settings.detached) = busy;
     table.set(
         "history",
         &Choice(&[("client", History::Client), ("server", History::Server), ("merge", History::Merge)]),
@@ -277,25 +274,72 @@ fn policies() -> Vec<&'static str> {
     POLICIES.iter().map(|(name, ..)| *name).collect()
 }
 
-impl ValueType<Busy> for BusyPolicy {
+/// Reads `detached` of a table of options.
+fn read_detached(table: &mut Table<'_>) -> Busy {
+    let mut detached = AgentSettings::default().detached;
+    let about = "Policy instead if no client reads the other run any more.";
+    table.set("detached", &BusyWord, &mut detached, about);
+    detached
+}
+
+/// A policy with its default options.
+fn policy(read: fn(&mut Table<'_>) -> Busy) -> Busy {
+    let mut busy = Busy::default();
+    Table::describe(|table| busy = read(table));
+    busy
+}
+
+/// The name of a policy.
+fn name_of(busy: Busy) -> &'static str {
+    match busy {
+        Busy::Reject => "reject",
+        Busy::Wait { .. } => "wait",
+        Busy::Enqueue { .. } => "enqueue",
+        Busy::Interrupt => "interrupt",
+    }
+}
+
+/// A policy as a word.
+struct BusyWord;
+
+impl ValueType<Busy> for BusyWord {
     fn read(&self, value: &Value<'_>) -> Option<Busy> {
+        let DeValue::String(text) = value.inner.get_ref() else {
+            value.wrong_type("a policy such as `\"interrupt\"`", None);
+            return None;
+        };
+        let found = POLICIES.iter().find(|(policy, ..)| *policy == &**text);
+        if found.is_none() {
+            let hint = did_you_mean(text, &policies(), "allowed");
+            value.reject(format!("`{}` cannot be `{text}`", value.path), Some(hint));
+        }
+        found.map(|(_, _, read)| policy(*read))
+    }
+
+    fn shape(&self) -> Shape {
+        let quoted: Vec<_> = policies().iter().map(|name| format!("`\"{name}\"`")).collect();
+        Shape::Value(quoted.join(", "), json!({ "enum": policies() }))
+    }
+
+    fn show(&self, value: &Busy) -> Option<String> {
+        Some(format!("{:?}", name_of(*value)))
+    }
+}
+
+/// The policy while a client reads the other run, and if none does.
+impl ValueType<(Busy, Busy)> for BusyPolicy {
+    fn read(&self, value: &Value<'_>) -> Option<(Busy, Busy)> {
         let names = policies();
         let find = |name: &str| POLICIES.iter().find(|(policy, ..)| *policy == name);
         let hint = |name: &str| Some(did_you_mean(name, &names, "allowed"));
         match value.inner.get_ref() {
-            DeValue::String(text) => {
-                let found = find(text);
-                if found.is_none() {
-                    value.reject(format!("`{}` cannot be `{text}`", value.path), hint(text));
-                }
-                found.map(|(_, _, read)| {
-                    let mut busy = Busy::default();
-                    Table::describe(|table| busy = read(table));
-                    busy
-                })
-            }
+            DeValue::String(_) => BusyWord.read(value).map(|busy| (busy, AgentSettings::default().detached)),
             DeValue::Table(entries) => {
                 let Some(policy) = entries.get("policy") else {
+                    if entries.contains_key("detached") {
+                        let read = |table: &mut Table<'_>| (Busy::default(), read_detached(table));
+                        return value.table("a table", read).map(|(busy, _)| busy);
+                    }
                     let message = format!("`{}` lacks the key `policy`", value.path);
                     value.reject(message, Some(format!("allowed: {}", names.join(", "))));
                     return None;
@@ -317,7 +361,7 @@ impl ValueType<Busy> for BusyPolicy {
                         None,
                         Shape::Value(String::new(), json!({ "const": name })),
                     );
-                    read(table)
+                    (read(table), read_detached(table))
                 };
                 value.table("a table", read).map(|(busy, _)| busy)
             }
@@ -334,16 +378,21 @@ impl ValueType<Busy> for BusyPolicy {
         let word = Shape::Value(quoted.join(", "), json!({ "enum": policies() }));
         let variants = POLICIES
             .iter()
-            .map(|(name, about, read)| Variant { name, about, fields: Table::describe(read) })
+            .map(|(name, about, read)| Variant {
+                name,
+                about,
+                fields: Table::describe(|table| {
+                    read(table);
+                    read_detached(table);
+                }),
+            })
             .collect();
         Shape::Either(vec![word, Shape::Tagged("policy", variants)])
     }
 
-    fn show(&self, value: &Busy) -> Option<String> {
-        match value {
-            Busy::Reject => Some("\"reject\"".into()),
-            Busy::Interrupt => Some("\"interrupt\"".into()),
-            Busy::Wait { .. } | Busy::Enqueue { .. } => None,
-        }
+    fn show(&self, (busy, detached): &(Busy, Busy)) -> Option<String> {
+        let has_no_options = matches!(busy, Busy::Reject | Busy::Interrupt);
+        let is_word = has_no_options && *detached == AgentSettings::default().detached;
+        is_word.then(|| format!("{:?}", name_of(*busy)))
     }
 }

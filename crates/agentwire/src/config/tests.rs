@@ -192,6 +192,11 @@ fn every_busy_policy_has_defaults() {
     assert_eq!(busy("\"interrupt\""), Busy::Interrupt);
     assert_eq!(busy("\"wait\""), Busy::Wait { retries: 10, interval: Duration::from_millis(500) });
     assert_eq!(busy("{ policy = \"enqueue\" }"), busy("\"enqueue\""));
+    let detached = |text: &str| read_all(&format!("{AGENT}busy = {text}\n")).agents[0].settings.detached;
+    assert_eq!(detached("\"enqueue\""), Busy::Interrupt);
+    assert_eq!(detached("{ detached = \"reject\" }"), Busy::Reject);
+    assert_eq!(busy("{ detached = \"reject\" }"), Busy::Reject);
+    assert_eq!(detached("{ policy = \"wait\", retries = 1, detached = \"enqueue\" }"), busy("\"enqueue\""));
 }
 
 #[test]
