@@ -16,6 +16,10 @@ export const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
 const langgraph = path.join(target, "venv", "langgraph", "bin", "langgraph");
+export const python = path.join(target, "venv", "langgraph", "bin", "python");
+
+/** The environment of the graphs: the place of this repository's Python helpers, and no traffic to other servers. */
+const agentEnv = { AGENTWIRE_SDK: path.join(root, "sdk", "python", "src"), LANGSMITH_TRACING: "false", PYTHONDONTWRITEBYTECODE: "1", NO_COLOR: "1" };
 
 /** Timeout for the start; generous, for busy machines. */
 const START_LIMIT_MS = 300_000;
@@ -29,17 +33,21 @@ export async function start() {
   fs.cpSync(path.join(here, "agent"), folder, { recursive: true });
   const port = await freePort();
   const args = ["dev", "--no-browser", "--no-reload", "--host", "127.0.0.1", "--port", String(port), "--n-jobs-per-worker", "8"];
-  const quiet = { LANGSMITH_TRACING: "false", LANGGRAPH_NO_VERSION_CHECK: "true", LANGGRAPH_CLI_NO_ANALYTICS: "1", NO_COLOR: "1" };
+  const quiet = { LANGGRAPH_NO_VERSION_CHECK: "true", LANGGRAPH_CLI_NO_ANALYTICS: "1", ...agentEnv };
   const child = spawn(langgraph, args, { cwd: folder, env: { ...process.env, ...quiet }, stdio: ["ignore", "pipe", "pipe"] });
+  return ready(child, `http://127.0.0.1:${port}`, folder);
+}
+
+/** Waits for a server of the graphs. */
+async function ready(child, url, folder) {
   let said = "";
   child.stdout.on("data", (bytes) => (said += bytes));
   child.stderr.on("data", (bytes) => (said += bytes));
   const ended = new Promise((resolve) => child.on("close", resolve));
-  const url = `http://127.0.0.1:${port}`;
   for (const begun = Date.now(); ; ) {
     if (child.exitCode !== null || Date.now() - begun > START_LIMIT_MS) {
       child.kill("SIGKILL");
-      throw new Error(`langgraph dev did not start:\n${said.slice(-4000)}`);
+      throw new Error(`${child.spawnargs.join(" ")} did not start:\n${said.slice(-4000)}`);
     }
     if (await fetch(`${url}/ok`).then((answer) => answer.ok, () => false)) break;
     await new Promise((wake) => setTimeout(wake, 200));
@@ -54,13 +62,50 @@ export async function start() {
   return { url, stop };
 }
 
+/** Starts the graphs outside LangGraph Server: `app.py`. */
+export async function startApp() {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-graphs-"));
+  const program = path.join(here, "agent", "app.py");
+  const port = await freePort();
+  const env = { ...process.env, ...agentEnv };
+  const child = spawn(python, [program, String(port)], { cwd: folder, env, stdio: ["ignore", "pipe", "pipe"] });
+  return { ...(await ready(child, `http://127.0.0.1:${port}`, folder)), program, env };
+}
+
+/** Starts the gateway; `{config}` stands for a file with that text. */
+export async function serve(...args) {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-serve-"));
+  const file = path.join(folder, "agentwire.toml");
+  for (const { config } of args.filter((arg) => arg.config)) fs.writeFileSync(file, config);
+  const flags = args.map((arg) => (arg.config ? file : arg));
+  const store = `sqlite:${path.join(folder, "store.db")}`;
+  const all = ["serve", ...flags, "--store", store, "--listen", "127.0.0.1:0", "--log", "info"];
+  const child = spawn(binary, all, { env: { ...process.env, ...agentEnv }, stdio: ["ignore", "ignore", "pipe"] });
+  let log = "";
+  child.stderr.on("data", (bytes) => (log += bytes));
+  const ended = new Promise((resolve) => child.on("close", resolve));
+  const stop = async () => {
+    child.kill("SIGKILL");
+    await ended;
+    fs.rmSync(folder, { recursive: true, force: true });
+  };
+  for (const begun = Date.now(); ; await new Promise((wake) => setTimeout(wake, 50))) {
+    const url = log.match(/listening\s+(http:\/\/\S+)\s/)?.[1];
+    if (url) return { url, stop, post: async (body) => Buffer.from(await (await post(url, body, "text/event-stream")).arrayBuffer()) };
+    if (child.exitCode !== null || Date.now() - begun > START_LIMIT_MS) {
+      await stop();
+      throw new Error(`the gateway did not start:\n${log}`);
+    }
+  }
+}
+
 const json = async (answer) => {
   if (!answer.ok) throw new Error(`${answer.url}: ${answer.status} ${await answer.text()}`);
   return answer.json();
 };
 
-export const post = (url, body) =>
-  fetch(url, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+export const post = (url, body, accept = "*/*") =>
+  fetch(url, { method: "POST", headers: { "content-type": "application/json", accept }, body: JSON.stringify(body) });
 
 export const newThread = async (server) => (await json(await post(`${server.url}/threads`, {}))).thread_id;
 
@@ -76,9 +121,9 @@ export async function stream(server, thread, body) {
 export const frame = (name, data) => Buffer.from(`event: ${name}\r\ndata: ${JSON.stringify(data)}\r\n\r\n`);
 
 /** Runs a program with `input`. */
-function run(program, args, input) {
+export function run(program, args, input, env = process.env) {
   return new Promise((resolve, reject) => {
-    const child = execFile(program, args, { encoding: "buffer", maxBuffer: 64 << 20, timeout: 600_000 }, (error, stdout, stderr) => {
+    const child = execFile(program, args, { encoding: "buffer", maxBuffer: 64 << 20, timeout: 600_000, env }, (error, stdout, stderr) => {
       if (error) reject(new Error(`${program} ${args.join(" ")} failed: ${error.message}\n${stderr}`));
       else resolve(stdout);
     });

@@ -101,7 +101,7 @@ pub(crate) struct Convert {
     #[arg(long, value_name = "ID", default_value = "run")]
     pub(crate) run: String,
 
-    /// An option of either format; may be repeated
+    /// An option of either format, `from.KEY` or `to.KEY` for one of them; may be repeated
     #[arg(short = 'O', value_name = "KEY=VALUE")]
     pub(crate) options: Vec<String>,
 

@@ -45,13 +45,15 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     let mut pairs = arguments.options.clone();
     // For formats that require a time: the time of events whose source has none.
     if let Some(option) = to.time_option
-        && !pairs.iter().any(|pair| pair.split_once('=').is_some_and(|(name, _)| name == option))
+        && !pairs.iter().any(|pair| {
+            let name = pair.split_once('=').map(|(name, _)| name.strip_prefix("to.").unwrap_or(name));
+            name == Some(option)
+        })
     {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        pairs.push(format!("{option}={}", now.as_millis()));
+        pairs.push(format!("to.{option}={}", now.as_millis()));
     }
-    let mut options = formats::options(&pairs, &[from, to])?.into_iter();
-    let (from_options, to_options) = (options.next().unwrap_or_default(), options.next().unwrap_or_default());
+    let (from_options, to_options) = formats::options(&pairs, from, to)?;
     let framing = match profile.framing {
         Framing::Prefixed if arguments.lines => {
             let error = Error::new(Class::Usage, format!("`{}` is binary, --lines writes JSON", to.name));

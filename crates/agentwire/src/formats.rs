@@ -105,37 +105,71 @@ fn unknown_profile(format: &Format, profile: &str) -> Error {
     })
 }
 
-/// Checks `-O` pairs and passes each to the formats that have the option; at least one must.
-pub(crate) fn options(pairs: &[String], formats: &[&Format]) -> Result<Vec<Options>> {
+/// Checks `-O` pairs and passes each to the reader or the writer. `from.KEY` and `to.KEY` name the side; a bare key belongs
+/// to the side that has the option, and to the reader if both do.
+pub(crate) fn options(pairs: &[String], from: &Format, to: &Format) -> Result<(Options, Options)> {
+    let has = |format: &Format, key: &str| format.options.iter().any(|option| option.name == key);
+    let (mut reading, mut writing) = (Vec::new(), Vec::new());
     for pair in pairs {
         let key = pair.split_once('=').map_or(pair.as_str(), |(key, _)| key);
-        let known: Vec<_> =
-            formats.iter().flat_map(|format| format.options).map(|option| option.name).collect();
-        if pair.contains('=') && !known.contains(&key) {
-            let error = Error::new(Class::Usage, format!("unknown option `{key}`"));
-            let mut distinct = known.clone();
-            distinct.sort_unstable();
-            distinct.dedup();
-            let all = if distinct.is_empty() {
-                "these formats have no options".to_owned()
-            } else {
-                format!("options: {}", distinct.join(", "))
-            };
-            return Err(error.hint(match nearest(key, known) {
-                Some(near) => format!("did you mean `{near}`? ({all})"),
-                None => all,
-            }));
+        if let Some(own) = pair.strip_prefix("from.") {
+            known_option(key, &own[..key.len() - "from.".len()], &[from], pair)?;
+            reading.push(own);
+        } else if let Some(own) = pair.strip_prefix("to.") {
+            known_option(key, &own[..key.len() - "to.".len()], &[to], pair)?;
+            writing.push(own);
+        } else {
+            known_option(key, key, &[from, to], pair)?;
+            let is_read = has(from, key) && !(from.options_are_for_writing && has(to, key));
+            if is_read || !has(to, key) { &mut reading } else { &mut writing }.push(pair);
         }
     }
-    formats
-        .iter()
-        .map(|format| {
-            let own = pairs.iter().map(String::as_str).filter(|pair| {
-                let key = pair.split_once('=').map_or(*pair, |(key, _)| key);
-                !pair.contains('=') || format.options.iter().any(|option| option.name == key)
-            });
-            Options::parse(own, format.options)
-                .map_err(|error: OptionError| Error::new(Class::Usage, error.to_string()))
-        })
-        .collect()
+    let parse = |pairs: Vec<&str>, format: &Format| {
+        Options::parse(pairs, format.options)
+            .map_err(|error: OptionError| Error::new(Class::Usage, error.to_string()))
+    };
+    Ok((parse(reading, from)?, parse(writing, to)?))
+}
+
+/// Checks `-O` pairs of a command that reads only, and returns them without `from.`. The options cannot be checked as
+/// long as the format is not known.
+pub(crate) fn reader_options(pairs: &[String], format: Option<&Format>) -> Result<Vec<String>> {
+    if let Some(pair) = pairs.iter().find(|pair| pair.starts_with("to.")) {
+        let key = pair.split_once('=').map_or(pair.as_str(), |(key, _)| key);
+        let error = Error::new(Class::Usage, format!("option `{key}` is not for reading"));
+        return Err(error
+            .hint("here `-O` sets options of the agent's format; output formats have their own settings"));
+    }
+    let own: Vec<String> =
+        pairs.iter().map(|pair| pair.strip_prefix("from.").unwrap_or(pair).to_owned()).collect();
+    if let Some(format) = format {
+        for pair in &own {
+            let key = pair.split_once('=').map_or(pair.as_str(), |(key, _)| key);
+            known_option(key, key, &[format], pair)?;
+        }
+        Options::parse(own.iter().map(String::as_str), format.options)
+            .map_err(|error: OptionError| Error::new(Class::Usage, error.to_string()))?;
+    }
+    Ok(own)
+}
+
+/// Refuses an option `key` that none of `formats` has; `shown` is the key as it was given.
+fn known_option(shown: &str, key: &str, formats: &[&Format], pair: &str) -> Result<()> {
+    let known: Vec<_> = formats.iter().flat_map(|format| format.options).map(|option| option.name).collect();
+    if !pair.contains('=') || known.contains(&key) {
+        return Ok(());
+    }
+    let error = Error::new(Class::Usage, format!("unknown option `{shown}`"));
+    let mut distinct = known.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let all = match distinct.as_slice() {
+        [] if formats.len() == 1 => "this format has no options".to_owned(),
+        [] => "these formats have no options".to_owned(),
+        names => format!("options: {}", names.join(", ")),
+    };
+    Err(error.hint(match nearest(key, known) {
+        Some(near) => format!("did you mean `{near}`? ({all})"),
+        None => all,
+    }))
 }

@@ -81,11 +81,7 @@ fn configure(arguments: &mut Serve) -> Result<Config> {
 /// The agent that the flags describe, if any.
 fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
     let pairs = &arguments.options;
-    let options = |format: Option<&'static Format>| match format {
-        Some(format) => formats::options(pairs, &[format]).map(|_| pairs.clone()),
-        // Checked once the format is detected.
-        None => Ok(pairs.clone()),
-    };
+    let options = |format: Option<&'static Format>| formats::reader_options(pairs, format);
     let headers = headers(&arguments.headers)?;
     let http = |url: &String| Http { url: url.clone(), headers, forward_headers: Vec::new() };
     let name = |name: &Option<String>| name.clone().unwrap_or_default();
@@ -98,6 +94,7 @@ fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
             assistant: None,
             context: None,
             state_keys: Vec::new(),
+            stream_modes: None,
             options,
         })
     } else if let Some(url) = &arguments.adk {

@@ -62,6 +62,7 @@ pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
                 headers: headers(&upstream.http),
                 context: upstream.context.clone().map(Into::into),
                 state_keys: upstream.state_keys.clone(),
+                stream_modes: upstream.stream_modes.clone(),
                 options: upstream.options.clone(),
             };
             build(config, LangGraph::new(options))

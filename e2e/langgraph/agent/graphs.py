@@ -3,11 +3,16 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import os
 import pathlib
 import sys
-from typing import Annotated, TypedDict
+from typing import Annotated
+
+from typing_extensions import TypedDict
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+# The Python helpers of this repository; the agent itself runs in a copy of its folder.
+sys.path.insert(0, str(pathlib.Path(os.environ["AGENTWIRE_SDK"])))
 
 from langchain_core.callbacks import adispatch_custom_event  # noqa: E402
 from langchain_core.messages import AIMessage, AIMessageChunk  # noqa: E402
@@ -19,6 +24,10 @@ from langgraph.graph.message import add_messages  # noqa: E402
 from langgraph.prebuilt import ToolNode, tools_condition  # noqa: E402
 from langgraph.types import Send, interrupt  # noqa: E402
 
+from agentwire import EventEmitter  # noqa: E402
+from copilotkit.langgraph import (  # noqa: E402
+    copilotkit_customize_config, copilotkit_emit_message, copilotkit_emit_state, copilotkit_emit_tool_call, copilotkit_exit,
+)
 from fakes import ScriptedChatModel, anthropic_turn, calls, long_text, say, usage  # noqa: E402
 
 
@@ -205,3 +214,95 @@ def _first_chunk_named(name, pieces):
 
 named_once = _agent([_first_chunk_named("resp_1", [{"id": "call_n1", "name": "get_weather", "args": ""}, {"id": None, "name": None, "args": '{"city":"Oslo"}'}]),
                      _first_chunk_named("resp_2", ["It is ", "21 C."])], [get_weather])
+
+
+# Everything that the code of a graph can send by hand: with our helper, with LangChain's callbacks, with the names of
+# `ag-ui-langgraph` and with CopilotKit's own functions; from a node, from a tool and from a nested graph.
+@tool
+async def draw(points: list, config: RunnableConfig) -> str:
+    """Draws."""
+    EventEmitter(config).emit("from_tool", {"points": points})
+    return "drawn"
+
+
+async def _emit(s, config: RunnableConfig):
+    EventEmitter(config).emit("display_chart", {"points": [1, 5, 3]})
+    await adispatch_custom_event("callback", {"n": 1}, config=config)
+    await adispatch_custom_event("manually_emit_message", {"message_id": "mm-1", "message": "By hand."}, config=config)
+    await adispatch_custom_event("manually_emit_tool_call", {"id": "mc-1", "name": "show", "args": {"a": 1}}, config=config)
+    await adispatch_custom_event("manually_emit_state", {"stage": "by hand"}, config=config)
+    await copilotkit_emit_message(config, "By CopilotKit.")
+    await copilotkit_emit_tool_call(config, name="show", args={"b": 2}, tool_call_id="mc-2")
+    await copilotkit_emit_state(config, {"stage": "by CopilotKit"})
+    get_stream_writer()({"type": "progress", "pct": 50})
+    await copilotkit_exit(config)
+    return {"stage": "emitted"}
+
+
+async def _emit_inside(s, config: RunnableConfig):
+    EventEmitter(config).emit("from_nested", None)
+    return {"notes": ["inside"]}
+
+
+_emitting = StateGraph(S)
+_emitting.add_node("emit", _emit)
+_emitting.add_node("inner", _one("inside", _emit_inside).compile())
+_emitting.add_node("agent", _chat([calls([("call_d1", "draw", {"points": [2]})], "chatcmpl-E1"), say("Drawn.", "chatcmpl-E2")], "agent"))
+_emitting.add_node("tools", ToolNode([draw]))
+_emitting.add_edge(START, "emit")
+_emitting.add_edge("emit", "inner")
+_emitting.add_edge("inner", "agent")
+_emitting.add_conditional_edges("agent", tools_condition)
+_emitting.add_edge("tools", "agent")
+emitting = _emitting.compile(name="Emitter")
+
+
+# Output that the metadata of the model's run hides, and a tool whose arguments predict the state.
+def _quiet(script, **metadata):
+    m = ScriptedChatModel(script=[script])
+
+    async def f(s, config: RunnableConfig):
+        quiet = {**config, "metadata": {**config.get("metadata", {}), **metadata}}
+        await m.ainvoke(s["messages"], quiet)
+        return {"notes": ["quiet"]}
+    return f
+
+
+async def _by_copilotkit(s, config: RunnableConfig):
+    quiet = copilotkit_customize_config(
+        config, emit_messages=False, emit_tool_calls=False,
+        emit_intermediate_state=[{"state_key": "stage", "tool": "plan", "tool_argument": "stage"}])
+    m = ScriptedChatModel(script=[calls([("call_q2", "plan", {"stage": "two"})], "chatcmpl-Q2", text="Secret by CopilotKit.")])
+    await m.ainvoke(s["messages"], quiet)
+    return {}
+
+
+async def _predicting(s, config: RunnableConfig):
+    m = ScriptedChatModel(script=[calls([("call_q3", "plan", {"stage": "three"})], "chatcmpl-Q3", text="Planning.")])
+    predict = [{"state_key": "stage", "tool": "plan", "tool_argument": "stage"}]
+    await m.ainvoke(s["messages"], {**config, "metadata": {**config.get("metadata", {}), "predict_state": predict}})
+    return {"stage": "planned"}
+
+
+_conventions = StateGraph(S)
+_conventions.add_node("text", _quiet(anthropic_turn("A thought.", "Secret text.", "msg_q0"), **{"emit-messages": False}))
+_conventions.add_node("call", _quiet(calls([("call_q1", "plan", {"stage": "one"})], "chatcmpl-Q1", text="Spoken."), **{"emit-tool-calls": False}))
+_conventions.add_node("copilotkit", _by_copilotkit)
+_conventions.add_node("predict", _predicting)
+_conventions.add_node("answer", _chat([say("Done.", "chatcmpl-Q4")], "answer"))
+_conventions.add_edge(START, "text")
+_conventions.add_edge("text", "call")
+_conventions.add_edge("call", "copilotkit")
+_conventions.add_edge("copilotkit", "predict")
+_conventions.add_edge("predict", "answer")
+conventions = _conventions.compile()
+
+# A model with LangGraph's tag for models that are not streamed: its message appears when the node returns it.
+_silent_model = ScriptedChatModel(script=[say("Said at once.", "chatcmpl-U1")]).with_config(tags=["nostream"])
+
+
+async def _silent(s, config: RunnableConfig):
+    return {"messages": [await _silent_model.ainvoke(s["messages"], config)]}
+
+
+unstreamed = _one("silent", _silent).compile()

@@ -11,6 +11,7 @@ pub mod ai_sdk;
 pub(crate) mod golden;
 pub mod hai;
 pub mod langgraph;
+mod manual_reasoning;
 pub mod openai;
 mod options;
 mod protobuf;
@@ -52,6 +53,8 @@ pub struct Format {
     pub ordered: bool,
     /// The options of `-O key=value`.
     pub options: &'static [OptionSpec],
+    /// Whether the options are those of the writer. A bare key of `-O` that both sides have is otherwise the reader's.
+    pub options_are_for_writing: bool,
     /// Makes a reader.
     pub reader: Option<MakeReader>,
     /// Makes a writer for one of `profiles`.
@@ -153,6 +156,7 @@ impl Format {
         profiles: &[],
         ordered: false,
         options: &[],
+        options_are_for_writing: false,
         reader: None,
         writer: None,
         strict_options: &[],

@@ -15,7 +15,10 @@ use agentwire_core::{
     event::{Body, Event, Outcome, RunFinished, RunId, RunInput},
     format::langgraph::{
         self,
-        input::{RequestSettings, StateKeys, run_request_body, stops_at_breakpoint},
+        input::{
+            KNOWN_STREAM_MODES, RequestSettings, STREAM_MODES, StateKeys, run_request_body,
+            stops_at_breakpoint,
+        },
         thread_state::{self, ThreadState},
     },
 };
@@ -65,6 +68,8 @@ pub struct LangGraphOptions {
     pub context: Option<Value>,
     /// Keys of the graph's state in which it expects the client's tools and context: `tools`, `ag-ui`, `copilotkit`.
     pub state_keys: Vec<String>,
+    /// The stream modes to ask for; [`STREAM_MODES`] if absent.
+    pub stream_modes: Option<Vec<String>>,
     /// Options of the format, `key=value`.
     pub options: Vec<String>,
 }
@@ -79,6 +84,7 @@ struct LangGraphServer {
     assistant: String,
     context: Option<Value>,
     keys: StateKeys,
+    stream_modes: Vec<&'static str>,
     format: ExpectedFormat,
     /// The server's ids of live runs.
     runs: Mutex<HashMap<(Owner, RunId), String>>,
@@ -90,12 +96,17 @@ impl LangGraph {
     /// # Errors
     /// When the URL, a header, the context, a state key or an option is invalid.
     pub fn new(options: LangGraphOptions) -> Result<Self, BuildError> {
-        let LangGraphOptions { url, graph, assistant, headers, context, state_keys, options } = options;
+        let LangGraphOptions { url, graph, assistant, headers, context, state_keys, stream_modes, options } =
+            options;
         context.as_ref().map_or(Ok(()), template::check)?;
         let keys = state_keys.join(",");
         let keys = StateKeys::parse(&keys).map_err(|key| {
             BuildError(format!("unknown state key `{key}` (known: tools, ag-ui, copilotkit)"))
         })?;
+        let stream_modes = match stream_modes {
+            None => STREAM_MODES.to_vec(),
+            Some(names) => known_modes(&names)?,
+        };
         let assistant = assistant.unwrap_or(graph);
         if assistant.is_empty() {
             return Err(BuildError("neither `graph` nor `assistant` says what to run".into()));
@@ -105,6 +116,7 @@ impl LangGraph {
             assistant,
             context,
             keys,
+            stream_modes,
             format: ExpectedFormat::of(&langgraph::FORMAT, &options)?,
             runs: Mutex::default(),
         })))
@@ -365,9 +377,10 @@ impl<'r> RemoteRun<'r> {
     }
 
     fn body(&self, thread_state: Option<&ThreadState>) -> Value {
-        let LangGraphServer { assistant, context, keys, .. } = self.shared;
+        let LangGraphServer { assistant, context, keys, stream_modes, .. } = self.shared;
         let input = &self.request.input;
-        let request = RequestSettings { keys: *keys, thread_state, ..RequestSettings::new(assistant) };
+        let request =
+            RequestSettings { keys: *keys, stream_modes, thread_state, ..RequestSettings::new(assistant) };
         let mut body = run_request_body(input, &request);
         if let Some(template) = context {
             let mut filled = template::fill(template, &TemplateValues::of(input));
@@ -456,6 +469,19 @@ impl<'r> RemoteRun<'r> {
 }
 
 const JSON: &str = "application/json";
+
+/// The configured stream modes.
+fn known_modes(names: &[String]) -> Result<Vec<&'static str>, BuildError> {
+    if names.is_empty() {
+        return Err(BuildError("`stream_modes` is empty".into()));
+    }
+    let find = |name: &String| {
+        let found = KNOWN_STREAM_MODES.iter().find(|known| *known == name).copied();
+        let known = KNOWN_STREAM_MODES.join(", ");
+        found.ok_or_else(|| BuildError(format!("unknown stream mode `{name}` (known: {known})")))
+    };
+    names.iter().map(find).collect()
+}
 
 /// True if a run is pending or running by its status on the server.
 fn is_running(run: &str) -> bool {

@@ -70,6 +70,8 @@ pub(crate) struct LangGraph {
     pub(crate) context: Option<Map<String, Json>>,
     /// Keys of the graph's state for the tools and context of the user interface.
     pub(crate) state_keys: Vec<String>,
+    /// The stream modes to ask for; those of the format if absent.
+    pub(crate) stream_modes: Option<Vec<String>>,
     /// Options of the format, `key=value`.
     pub(crate) options: Vec<String>,
 }
@@ -271,6 +273,19 @@ fn replay(table: &mut Table<'_>) -> Option<Upstream> {
     Some(Upstream::Replay(Replay { file: file?, format, speed, options }))
 }
 
+/// The stream modes of a LangGraph server that the format reads.
+const STREAM_MODES: &[(&str, &str)] = &[
+    ("events", "events"),
+    ("messages-tuple", "messages-tuple"),
+    ("messages", "messages"),
+    ("updates", "updates"),
+    ("values", "values"),
+    ("custom", "custom"),
+    ("tasks", "tasks"),
+    ("checkpoints", "checkpoints"),
+    ("debug", "debug"),
+];
+
 fn langgraph(table: &mut Table<'_>) -> Option<Upstream> {
     let http = http(table);
     let graph = table.required("graph", &NAME, "The graph, as in the server's `langgraph.json`.");
@@ -294,9 +309,29 @@ fn langgraph(table: &mut Table<'_>) -> Option<Upstream> {
         "The keys of the graph's state under which it expects the tools and context of the user interface.",
     );
     let state_keys = state_keys.into_iter().map(str::to_owned).collect();
+    let stream_modes = table.optional(
+        "stream_modes",
+        &List(Choice(STREAM_MODES), "a list of stream modes"),
+        "The stream modes to ask the server for; if absent, those that carry everything (formats/langgraph.md).",
+    );
+    let stream_modes: Option<Vec<String>> =
+        stream_modes.map(|modes| modes.into_iter().map(str::to_owned).collect());
+    if stream_modes.as_ref().is_some_and(Vec::is_empty) {
+        let message = format!("`{}.stream_modes` is empty", table.path());
+        let hint = "leave it out for the modes that carry everything";
+        table.reject("stream_modes", message, hint);
+    }
     let options = options(table, Format::find("langgraph"));
     let (http, graph) = (http?, graph?);
-    Some(Upstream::LangGraph(LangGraph { http, graph, assistant, context, state_keys, options }))
+    Some(Upstream::LangGraph(LangGraph {
+        http,
+        graph,
+        assistant,
+        context,
+        state_keys,
+        stream_modes,
+        options,
+    }))
 }
 
 fn adk(table: &mut Table<'_>) -> Option<Upstream> {

@@ -2,21 +2,33 @@
 
 use crate::format::{OptionSpec, Options};
 
-pub(crate) const OPTIONS: &[OptionSpec] = &[OptionSpec {
-    name: "old_shapes",
-    values: &["accept", "refuse"],
-    about: "reading: whether shapes that the official client 1.0.0 refuses are understood all the same",
-}];
+pub(crate) const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "old_shapes",
+        values: &["accept", "refuse"],
+        about: "reading: whether shapes that the official client 1.0.0 refuses are understood all the same",
+    },
+    OptionSpec {
+        name: "langgraph_custom",
+        values: &["translate", "keep"],
+        about: "reading: whether CUSTOM events that ag-ui-langgraph passes on (`agent_custom_event`, `manually_emit_*`) are translated",
+    },
+];
 
 /// The parsed form of [`OPTIONS`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AgUiOptions {
     /// Rejects every shape that the official client 1.0.0 rejects.
     pub(crate) refuse_old_shapes: bool,
+    /// Leaves CUSTOM events of `ag-ui-langgraph` as they are.
+    pub(crate) keep_langgraph_custom: bool,
 }
 
 impl From<&Options> for AgUiOptions {
     fn from(options: &Options) -> Self {
-        Self { refuse_old_shapes: options.is("old_shapes", "refuse") }
+        Self {
+            refuse_old_shapes: options.is("old_shapes", "refuse"),
+            keep_langgraph_custom: options.is("langgraph_custom", "keep"),
+        }
     }
 }

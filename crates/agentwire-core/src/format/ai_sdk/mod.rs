@@ -89,6 +89,7 @@ pub static FORMAT: Format = Format {
     ],
     ordered: false,
     options: options::OPTIONS,
+    options_are_for_writing: true,
     reader: Some(|setup| Box::new(reader::AiSdkReader::new(setup))),
     writer: Some(writer::new),
     ..Format::EMPTY

@@ -33,8 +33,8 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec { name: "raw", values: &["off", "on"], about: "carries the native events along" },
     OptionSpec {
         name: "metadata",
-        values: &["off", "on"],
-        about: "tells the names, run ids and metadata of the graph and its nodes with the run and its steps",
+        values: &["run", "on", "off"],
+        about: "`run` tells the name and metadata of the graph with the run, `on` also those of the nodes with their steps",
     },
     OptionSpec { name: "hide_nodes", values: &[], about: "nodes to leave out, separated by commas" },
     OptionSpec {
@@ -64,7 +64,10 @@ pub(super) struct ReaderOptions {
     pub(super) manual_reasoning: bool,
     pub(super) json_results: bool,
     pub(super) raw: bool,
-    pub(super) metadata: bool,
+    /// The run has the name and metadata of the graph.
+    pub(super) run_metadata: bool,
+    /// Steps have the names, run ids and metadata of their nodes.
+    pub(super) step_metadata: bool,
     pub(super) hide_nodes: Vec<Box<str>>,
     pub(super) hide_tags: Vec<Box<str>>,
     /// Interrupts are the outcome of the run.
@@ -100,7 +103,8 @@ impl ReaderOptions {
             manual_reasoning: options.is("reasoning", "manual"),
             json_results: options.is("tool_result", "json"),
             raw: options.is("raw", "on"),
-            metadata: options.is("metadata", "on"),
+            run_metadata: !options.is("metadata", "off"),
+            step_metadata: options.is("metadata", "on"),
             hide_nodes: list("hide_nodes"),
             hide_tags: list("hide_tags"),
             interrupt_outcome: !options.is("interrupts", "legacy"),

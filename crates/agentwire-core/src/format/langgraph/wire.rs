@@ -29,7 +29,16 @@ raw_object! {
         ns = "langgraph_checkpoint_ns", inner_ns = "checkpoint_ns",
         thread_id, run_id, provider = "ls_provider", model = "ls_model_name", integration = "ls_integration",
         agent = "lc_agent_name", tags,
+        // Conventions of `ag-ui-langgraph`, and their names in CopilotKit's Python SDK.
+        emit_messages = "emit-messages", emit_tool_calls = "emit-tool-calls", predict_state,
+        copilotkit_messages = "copilotkit:emit-messages", copilotkit_tool_calls = "copilotkit:emit-tool-calls",
+        copilotkit_state = "copilotkit:emit-intermediate-state",
     }
+}
+
+raw_object! {
+    /// An entry of `predict_state`: the argument of a tool that becomes a part of the state.
+    pub(super) struct StatePrediction { tool, }
 }
 
 raw_object! {

@@ -5,12 +5,14 @@
 
 pub(crate) mod chunks;
 pub(crate) mod json;
+mod langgraph_custom;
 pub(crate) mod messages;
 mod v0;
 
 use self::{
     chunks::ChunkExpander,
     json::{Decoded, ReadContext, ThinkingEvent},
+    langgraph_custom::LangGraphCustom,
 };
 use super::{options::AgUiOptions, proto, wire::PROTOCOL_VERSION};
 use crate::{
@@ -26,6 +28,7 @@ use crate::{
 pub(crate) struct AgUiReader {
     context: ReadContext,
     expander: ChunkExpander,
+    langgraph_custom: Option<LangGraphCustom>,
     run: RunId,
     /// The number of THINKING_* spans and messages of this run.
     thinking_count: u64,
@@ -35,11 +38,13 @@ pub(crate) struct AgUiReader {
 
 impl AgUiReader {
     pub(crate) fn new(setup: &Setup<'_>) -> Self {
-        let strict = AgUiOptions::from(setup.options).refuse_old_shapes;
+        let options = AgUiOptions::from(setup.options);
+        let strict = options.refuse_old_shapes;
         let tally = if strict { Tally::strict() } else { Tally::default() };
         Self {
             context: ReadContext { tally, ..ReadContext::default() },
             expander: ChunkExpander::default(),
+            langgraph_custom: (!strict && !options.keep_langgraph_custom).then(LangGraphCustom::default),
             run: setup.run.clone(),
             thinking_count: 0,
             open_span: None,
@@ -57,7 +62,13 @@ impl AgUiReader {
                         note_version(version, &mut self.context.tally);
                     }
                 }
-                self.expander.event(event, out);
+                let event = match &mut self.langgraph_custom {
+                    Some(custom) => custom.translate(event, &mut self.expander, out),
+                    None => Some(event),
+                };
+                if let Some(event) = event {
+                    self.expander.event(event, out);
+                }
             }
             Decoded::Several(events) => {
                 for event in events {

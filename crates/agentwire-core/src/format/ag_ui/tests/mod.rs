@@ -450,3 +450,54 @@ proptest! {
         }
     }
 }
+
+/// The CUSTOM events of `ag-ui-langgraph` (translated and repeated) and of CopilotKit's agent (not translated).
+#[test]
+fn custom_events_of_langgraph_arrive_once() {
+    let given = [
+        r#"{"type":"RUN_STARTED","threadId":"t","runId":"r"}"#,
+        r#"{"type":"CUSTOM","name":"agent_custom_event","value":{"name":"chart","payload":{"a":1}}}"#,
+        r#"{"type":"CUSTOM","name":"agent_custom_event","value":{"payload":1}}"#,
+        r#"{"type":"TEXT_MESSAGE_START","messageId":"m1","role":"assistant"}"#,
+        r#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"m1","delta":"hi"}"#,
+        r#"{"type":"TEXT_MESSAGE_END","messageId":"m1"}"#,
+        r#"{"type":"RAW","event":{}}"#,
+        r#"{"type":"CUSTOM","name":"manually_emit_message","value":{"message_id":"m1","message":"hi"}}"#,
+        r#"{"type":"CUSTOM","name":"copilotkit_manually_emit_message","value":{"message_id":"m2","message":"ho"}}"#,
+        r#"{"type":"STATE_SNAPSHOT","snapshot":{"a":1}}"#,
+        r#"{"type":"RAW","event":{}}"#,
+        r#"{"type":"CUSTOM","name":"manually_emit_state","value":{"a":1}}"#,
+        r#"{"type":"CUSTOM","name":"copilotkit_manually_emit_intermediate_state","value":{"a":2}}"#,
+        r#"{"type":"CUSTOM","name":"copilotkit_manually_emit_tool_call","value":{"id":"c","name":"f","args":{"b":1}}}"#,
+        r#"{"type":"CUSTOM","name":"manually_emit_tool_call","value":"of the application"}"#,
+        r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r"}"#,
+    ]
+    .join("\n");
+    let kinds = |pairs: &[&str]| {
+        let (events, failure) = read(&FORMAT, given.as_bytes(), usize::MAX, pairs);
+        assert_eq!(failure, None);
+        let shown = events.iter().filter(|event| !matches!(event.body, Body::Raw { .. }));
+        let shown = shown.map(|event| match &event.body {
+            Body::TextDelta { message, delta } => format!("text {message} {delta}"),
+            Body::ToolArgs { call, delta } => format!("args {call} {delta}"),
+            Body::StateSnapshot { snapshot } => format!("state {}", snapshot.get()),
+            Body::Custom { name, value } => format!("custom {name} {}", value.get()),
+            _ => String::new(),
+        });
+        shown.filter(|line| !line.is_empty()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        kinds(&[]),
+        [
+            "custom chart {\"a\":1}",
+            "custom agent_custom_event {\"payload\":1}",
+            "text m1 hi",
+            "text m2 ho",
+            "state {\"a\":1}",
+            "state {\"a\":2}",
+            "args c {\"b\":1}",
+            "custom manually_emit_tool_call \"of the application\"",
+        ]
+    );
+    assert_eq!(kinds(&["langgraph_custom=keep"]).iter().filter(|line| line.starts_with("custom")).count(), 8);
+}

@@ -60,7 +60,7 @@ impl EventBuilder {
         }
         let object = data.clone().into_object()?;
         let subagent: Option<SubagentId> = object.get_str("subagentId").map(Into::into);
-        let metadata = object.member("metadata").and_then(Json::into_object);
+        let mut metadata = object.member("metadata").and_then(Json::into_object);
         let text = |key: &str| object.get_str(key).map(Box::<str>::from);
         let body = match (name, id) {
             (data_part::ACTIVITY, Some(id)) => Body::ActivitySnapshot {
@@ -73,6 +73,11 @@ impl EventBuilder {
             (data_part::STEP, Some(_)) if self.is_from_agentwire() => match &*text("status")? {
                 "running" => Body::StepStarted { name: text("name")? },
                 "done" => Body::StepFinished { name: text("name")? },
+                "failed" => {
+                    let failed = Object::from_entries([("status", Json::string("error"))]);
+                    metadata = Some(metadata.map_or(failed.clone(), |metadata| metadata.merged(&failed)));
+                    Body::StepFinished { name: text("name")? }
+                }
                 _ => return None,
             },
             (data_part::INTERRUPT, Some(id)) => {

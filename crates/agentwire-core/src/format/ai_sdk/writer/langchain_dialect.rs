@@ -2,7 +2,8 @@
 //!
 //! The codes look like those of AI SDK 4 but have other meanings: `a` is a tool call, `9` its result, `b` and `c` start and
 //! end a graph node, `f` ends the whole run, `e` is an error, and the value of `2` is an object. Reasoning (`g`) is written
-//! only for CUSTOM events `reasoning` with a string value, or always with `reasoning=auto`. No official client reads this
+//! only if the agent sends it by hand (marked reasoning, and CUSTOM events `reasoning` with a string value), or always with
+//! `reasoning=auto`. No official client reads this
 //! dialect.
 
 use indexmap::IndexMap;
@@ -24,6 +25,7 @@ use crate::{
             options::WriterOptions,
             wire::{self, data_part},
         },
+        manual_reasoning::ReasoningByHand,
     },
     framing::Frames,
     json::{Json, Object},
@@ -48,6 +50,7 @@ pub(super) struct LangChainDialectWriter {
     /// Only nodes that use tools are written.
     steps_for_tools: bool,
     has_reasoning: bool,
+    by_hand: ReasoningByHand,
     texts: SpeakerQueue,
     reasoning: SpeakerQueue,
     /// Open messages of other roles than the assistant.
@@ -67,6 +70,7 @@ impl LangChainDialectWriter {
             run: setup.run.clone(),
             steps_for_tools: options.steps_for_tools,
             has_reasoning: options.reasoning == Some(true),
+            by_hand: ReasoningByHand::default(),
             texts: SpeakerQueue::default(),
             reasoning: SpeakerQueue::default(),
             other_roles: IndexMap::new(),
@@ -253,11 +257,12 @@ impl Writer for LangChainDialectWriter {
                 }
                 Fidelity::Approximated("where a message ends cannot be told")
             }
-            Body::ReasoningDelta { message, delta } if self.has_reasoning => {
+            Body::ReasoningMessageStart { .. } if self.by_hand.has(event) => Fidelity::Exact,
+            Body::ReasoningDelta { message, delta } if self.has_reasoning || self.by_hand.has(event) => {
                 self.reasoning.push(message, delta, |text| write_text_line(out, "g", text));
                 Fidelity::Exact
             }
-            Body::ReasoningMessageEnd { message } if self.has_reasoning => {
+            Body::ReasoningMessageEnd { message } if self.has_reasoning || self.by_hand.has(event) => {
                 self.reasoning.end(message, |text| write_text_line(out, "g", text));
                 Fidelity::Exact
             }

@@ -41,6 +41,7 @@ pub static FORMAT: Format = Format {
     }],
     ordered: true,
     options: OPTIONS,
+    options_are_for_writing: true,
     reader: Some(|setup| Box::new(HaiReader::new(setup))),
     writer: Some(|profile, setup| Box::new(HaiWriter::new(profile, setup, HaiEncoding::Proto))),
     strict_options: STRICT_OPTIONS,

@@ -30,9 +30,19 @@ use crate::{
 
 /// The stream modes that together contain all canonical events, without repeated tokens.
 ///
-/// `events` alone would lose interrupts and the output of the stream writer, `messages` repeats each message
-/// from its start in every frame.
-pub const STREAM_MODES: &[&str] = &["messages-tuple", "updates", "values", "custom", "tasks"];
+/// Only `events` contains the custom events of callbacks (`adispatch_custom_event`), the name of the graph and the
+/// output of tools before their results. It would lose interrupts and the output of the stream writer, which the other
+/// modes add. `messages-tuple` beside it would repeat each token, `messages` repeats each message from its start in
+/// every frame.
+pub const STREAM_MODES: &[&str] = &["events", "updates", "values", "custom"];
+
+/// Stream modes for servers with long conversations: `events` repeats the state about ten times per step. Without it the
+/// custom events of callbacks are lost.
+pub const LEAN_STREAM_MODES: &[&str] = &["messages-tuple", "updates", "values", "custom", "tasks"];
+
+/// The stream modes that a run can be asked for and that the reader understands.
+pub const KNOWN_STREAM_MODES: &[&str] =
+    &["events", "messages-tuple", "messages", "updates", "values", "custom", "tasks", "checkpoints", "debug"];
 
 /// Settings of a request, beside the canonical input.
 #[derive(Clone, Debug)]

@@ -188,6 +188,8 @@ fn push_object<'a>(
                 && inner.kind.is_some()
             {
                 push_object(value, &inner, position, true, tally, pieces);
+            } else {
+                pieces.push(ContentPiece::Unknown(raw));
             }
         }
         // `tool_call_chunks` and `tool_calls` contain the same calls.

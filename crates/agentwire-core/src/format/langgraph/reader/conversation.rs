@@ -25,7 +25,7 @@ impl LangGraphReader {
         if self.run.conversation.messages.is_none() {
             self.add_history(list);
         } else if messages::one_or_many(list).len() <= MAX_HISTORY {
-            self.read_returned_messages(list, "", None, out);
+            self.read_returned_messages(list, "", None, None, out);
         }
         let mut messages = messages::conversation(list, &self.shown, &mut self.tally);
         messages.retain(|message| !self.shown.is_hidden(&message.id));

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     event::{Body, Event, MessageId, ToolCallId},
+    format::manual_reasoning,
     json::Json,
 };
 
@@ -62,14 +63,19 @@ impl LangGraphReader {
         if self.options.marker_only {
             return;
         }
-        match name {
+        // CopilotKit's Python SDK prefixes the names.
+        match name.strip_prefix("copilotkit_").unwrap_or(name) {
             "manually_emit_message" => self.send_manual_message(&marker, run, out),
             "manually_emit_tool_call" => self.send_manual_call(&marker, run, out),
             "manually_emit_reasoning" => self.send_manual_reasoning(marker.message.or(data), run, out),
-            "manually_emit_state" => match data {
+            "manually_emit_state" | "manually_emit_intermediate_state" => match data {
                 Some(data) => self.send_manual_state(data, out),
                 None => self.tally.note("wrong type", name),
             },
+            // The event that CopilotKit's AG-UI agent sends for it.
+            "exit" if name == "copilotkit_exit" => {
+                out.push(Event::new(Body::Custom { name: "Exit".into(), value: Json::from(&true.into()) }));
+            }
             _ => self.send_custom(name, data, out),
         }
     }
@@ -121,7 +127,10 @@ impl LangGraphReader {
             Body::ReasoningMessageEnd { message: id.clone() },
             Body::ReasoningEnd { message: id },
         ];
-        out.extend(bodies.map(Event::new));
+        out.extend(bodies.map(|body| {
+            let is_start = matches!(body, Body::ReasoningStart { .. } | Body::ReasoningMessageStart { .. });
+            Event::new(body).with_metadata(is_start.then(manual_reasoning::metadata))
+        }));
     }
 
     /// Replaces the state by an emitted one, without its messages.

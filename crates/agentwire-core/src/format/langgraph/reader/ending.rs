@@ -13,6 +13,7 @@ use super::{
     },
     LangGraphReader, cx,
     interrupts::{breakpoints, native_value, read_interrupts, requested_call},
+    node_runs::NodeEnd,
     run::RunPhase,
     run_verdict::RunVerdict,
 };
@@ -33,14 +34,14 @@ impl LangGraphReader {
                 if let Some(interrupts) = raw_json::member(output, "__interrupt__") {
                     self.add_interrupts(interrupts, None);
                 }
-                self.close_all(out);
+                self.close_all(NodeEnd::Done, out);
                 self.read_values(output, out);
             }
             Some(output) if is_chain => {
-                self.close_all(out);
+                self.close_all(NodeEnd::Done, out);
                 self.run.ending.result = Some(raw_json::json(output, &mut self.tally));
             }
-            _ => self.close_all(out),
+            _ => self.close_all(NodeEnd::Done, out),
         }
     }
 
@@ -69,7 +70,7 @@ impl LangGraphReader {
     }
 
     /// Closes all open streams, tool calls and nodes, innermost first.
-    pub(super) fn close_all(&mut self, out: &mut Vec<Event>) {
+    pub(super) fn close_all(&mut self, end: NodeEnd, out: &mut Vec<Event>) {
         while let Some(last) = self.streams.keys().next_back().cloned() {
             self.finish_stream(&last, out);
         }
@@ -81,7 +82,7 @@ impl LangGraphReader {
                 self.tally.note("node without an end", name);
             }
         }
-        let left = self.nodes.finish_all(cx!(self, out));
+        let left = self.nodes.finish_all(cx!(self, out), end);
         self.run.ending.subagents.extend(left);
         self.finish_chains(out);
     }
@@ -92,7 +93,7 @@ impl LangGraphReader {
             return;
         }
         self.start_if_idle(out);
-        self.close_all(out);
+        self.close_all(NodeEnd::Done, out);
         self.send_last_messages(out);
         let interrupts = self.take_interrupts();
         let pending = self.calls.pending();
@@ -184,7 +185,7 @@ impl LangGraphReader {
 
     fn fail_run(&mut self, code: Option<&str>, message: &str, out: &mut Vec<Event>) {
         self.start_if_idle(out);
-        self.close_all(out);
+        self.close_all(NodeEnd::Failed, out);
         let body = Body::SubagentError { message: message.into(), code: code.map(Into::into) };
         self.finish_subagents(&body, out);
         let mut error = RunError::new(message, code);

@@ -21,6 +21,7 @@ mod native_events;
 mod native_message;
 mod node_output;
 mod node_runs;
+mod output_rules;
 mod protocol_v2;
 mod python_repr;
 mod run;
@@ -41,6 +42,7 @@ use self::{
     model_stream::{DeltaSlot, ModelStream},
     native_message::MessageKind,
     node_runs::NodeRuns,
+    output_rules::OutputRules,
     run::LangGraphRun,
     shown_messages::ShownMessages,
     tool_calls::ToolCalls,
@@ -237,6 +239,7 @@ impl LangGraphReader {
         output: &RawValue,
         ns: &str,
         owner: Option<&SubagentId>,
+        rules: Option<&OutputRules>,
         out: &mut Vec<Event>,
     ) {
         let mut listed = ListedCalls::default();
@@ -244,7 +247,7 @@ impl LangGraphReader {
             let Some((kind, message)) = NativeMessage::read(raw, &mut self.tally) else { continue };
             match kind {
                 MessageKind::Ai => {
-                    self.read_returned_message(&message, ns, owner, out);
+                    self.read_returned_message(&message, ns, owner, rules, out);
                     self.list_calls(&message, &mut listed);
                 }
                 MessageKind::Tool => {
@@ -274,6 +277,7 @@ impl LangGraphReader {
         message: &NativeMessage<'_>,
         ns: &str,
         owner: Option<&SubagentId>,
+        rules: Option<&OutputRules>,
         out: &mut Vec<Event>,
     ) {
         // A message without an id cannot be identified; the graph assigns one when it stores the message.
@@ -284,12 +288,16 @@ impl LangGraphReader {
             return self.finish_stream(&key, out);
         }
         let shown = self.shown.message_id(&id);
-        if self.shown.contains(&shown) || self.run.conversation.history.contains(&*id) {
+        if self.shown.contains(&shown)
+            || self.shown.is_partly_hidden(&id)
+            || self.run.conversation.history.contains(&*id)
+        {
             return;
         }
         let mut stream = ModelStream::new(&*id, ns);
         stream.identity.owner = owner.cloned();
         stream.identity.is_hidden = self.options.hides_node(ns, "");
+        stream.identity.rules = rules.cloned().map(Box::new);
         stream.read_complete(message, cx!(self, out));
         stream.ensure_shown(cx!(self, out));
         if let Some(usage) = stream.finish(cx!(self, out)) {

@@ -15,10 +15,11 @@ use super::{
     },
     ReaderContext,
     messages::ShownIds,
+    output_rules::OutputRules,
 };
 use crate::{
     event::{Body, Event, SubagentId, SubagentStarted, ToolCallId},
-    json::Object,
+    json::{Json, Object},
 };
 
 /// Bound on concurrent nodes; beyond it the oldest are closed. Fan-outs of a few hundred exist.
@@ -50,11 +51,20 @@ pub(super) struct NodeRun {
     /// The message that contains them, if it was never shown.
     pub(super) unseen_message: Option<Box<RawValue>>,
     pub(super) is_hidden: bool,
+    /// The rules for the messages that it returns.
+    pub(super) rules: Option<Box<OutputRules>>,
     /// Metadata of its step.
     pub(super) metadata: Option<Object>,
     /// The name of its step, while that is open.
     step: Option<Box<str>>,
     owner: Option<SubagentId>,
+}
+
+/// The outcome of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeEnd {
+    Done,
+    Failed,
 }
 
 impl NodeRuns {
@@ -212,6 +222,15 @@ impl NodeRuns {
 
     /// Ends a node, after the nodes and subagents inside it.
     pub(super) fn finish(&mut self, cx: &mut ReaderContext<'_>, key: &str) {
+        self.end(cx, key, NodeEnd::Done);
+    }
+
+    /// Ends a node that raised an exception.
+    pub(super) fn fail(&mut self, cx: &mut ReaderContext<'_>, key: &str) {
+        self.end(cx, key, NodeEnd::Failed);
+    }
+
+    fn end(&mut self, cx: &mut ReaderContext<'_>, key: &str, end: NodeEnd) {
         let Some(node) = self.running.get(key) else { return };
         if !node.ns.is_empty() {
             let inside = format!("{}|", node.ns);
@@ -224,7 +243,7 @@ impl NodeRuns {
                 .map(|(key, _)| key.clone())
                 .collect();
             for child in children {
-                self.close_step(cx, &child);
+                self.close_step(cx, &child, end);
             }
             // A fan-out may run two nodes in one namespace in turn; the subagent ends with the first.
             while let Some(at) =
@@ -233,10 +252,10 @@ impl NodeRuns {
                 self.finish_subagent(cx, at);
             }
         }
-        self.close_step(cx, key);
+        self.close_step(cx, key, end);
     }
 
-    fn close_step(&mut self, cx: &mut ReaderContext<'_>, key: &str) {
+    fn close_step(&mut self, cx: &mut ReaderContext<'_>, key: &str, end: NodeEnd) {
         if let Some(node) = self.running.shift_remove(key)
             && let Some(name) = node.step
         {
@@ -248,7 +267,11 @@ impl NodeRuns {
                     self.open_by_name.remove(base.as_str());
                 }
             }
-            cx.emit(Event::new(Body::StepFinished { name }).by(node.owner));
+            let status = match end {
+                NodeEnd::Done => None,
+                NodeEnd::Failed => Some(Object::from_entries([("status", Json::string("error"))])),
+            };
+            cx.emit(Event::new(Body::StepFinished { name }).by(node.owner).with_metadata(status));
         }
     }
 
@@ -261,9 +284,9 @@ impl NodeRuns {
 
     /// Closes all steps, innermost first, at the end of the run. Returns the remaining subagents, whose outcome
     /// depends on that of the run.
-    pub(super) fn finish_all(&mut self, cx: &mut ReaderContext<'_>) -> Vec<SubagentId> {
+    pub(super) fn finish_all(&mut self, cx: &mut ReaderContext<'_>, end: NodeEnd) -> Vec<SubagentId> {
         while let Some(last) = self.running.keys().next_back().cloned() {
-            self.close_step(cx, &last);
+            self.close_step(cx, &last, end);
         }
         self.graphs_with_ended_tasks.clear();
         self.subagents.drain(..).rev().map(|(_, id)| id).collect()
@@ -279,6 +302,7 @@ impl NodeRun {
             assigned_calls: Vec::new(),
             unseen_message: None,
             is_hidden: false,
+            rules: None,
             metadata: None,
             step: None,
             owner: None,

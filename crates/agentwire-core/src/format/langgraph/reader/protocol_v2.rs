@@ -168,7 +168,11 @@ impl LangGraphReader {
             self.nodes.start(cx!(self, out), ns, node);
         } else if !is_start {
             self.finish_streams_at(ns, out);
-            self.nodes.finish(cx!(self, out), ns);
+            if data.event.is_some_and(|event| event.get() == "\"failed\"") {
+                self.nodes.fail(cx!(self, out), ns);
+            } else {
+                self.nodes.finish(cx!(self, out), ns);
+            }
         }
     }
 
@@ -339,7 +343,10 @@ impl LangGraphReader {
                     self.calls.set_failure(&call, &message);
                 }
             }
-            "tool-output-delta" => {}
+            "tool-output-delta" => match data.delta {
+                Some(delta) => tool_calls::send_output_chunk(cx!(self, out), &call, delta),
+                None => self.tally.note("wrong type", "tool-output-delta"),
+            },
             other => self.tally.note("unknown tool event", other),
         }
     }

@@ -39,6 +39,9 @@ pub(super) struct ShownMessages {
     owners: HashMap<MessageId, SubagentId>,
     /// Messages of hidden nodes.
     hidden: HashSet<MessageId>,
+    /// Native ids of messages of which a part is hidden. They are read once: later frames that repeat them lack the
+    /// rules.
+    partly_hidden: HashSet<Box<str>>,
     /// Messages that were shown after the latest complete conversation.
     unconfirmed: Vec<MessageId>,
     /// Whether native events are read, which report results before the graph assigns ids to them.
@@ -162,9 +165,11 @@ impl ShownMessages {
         self.shown.iter().all(|shown| list.contains(&shown.id))
     }
 
-    /// Whether a snapshot of `list` would add a message.
+    /// Whether a snapshot of `list` would add a message that may be shown before the end of the run.
     pub(super) fn lacks_some_of(&self, list: &[Message]) -> bool {
-        list.iter().any(|message| !self.present.contains(&message.id))
+        list.iter().any(|message| {
+            !self.present.contains(&message.id) && !self.partly_hidden.contains(message.id.as_str())
+        })
     }
 
     /// The position in `list` of the first message that a snapshot of all of it would leave out of order. A snapshot
@@ -186,6 +191,16 @@ impl ShownMessages {
         if self.hidden.len() < MAX_SHOWN {
             self.hidden.insert(id);
         }
+    }
+
+    pub(super) fn hide_partly(&mut self, native: &str) {
+        if self.partly_hidden.len() < MAX_SHOWN {
+            self.partly_hidden.insert(native.into());
+        }
+    }
+
+    pub(super) fn is_partly_hidden(&self, native: &str) -> bool {
+        self.partly_hidden.contains(native)
     }
 
     pub(super) fn is_hidden(&self, id: &str) -> bool {

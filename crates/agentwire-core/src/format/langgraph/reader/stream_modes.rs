@@ -24,6 +24,7 @@ use super::{
     model_stream::ModelStream,
     native_message::MessageKind,
     node_runs::NodeRun,
+    output_rules::OutputRules,
     run_verdict::RunVerdict,
     tool_calls,
 };
@@ -225,7 +226,8 @@ impl LangGraphReader {
                     return self.hide_returned(raw);
                 }
                 let owner = self.nodes.subagent_at(cx!(self, out), &ns, None);
-                self.read_returned_message(&message, &ns, owner.as_ref(), out);
+                let rules = OutputRules::of(meta, &mut self.tally);
+                self.read_returned_message(&message, &ns, owner.as_ref(), rules.as_deref(), out);
             }
             MessageKind::Tool => {
                 if self.options.steps == StepMode::Tools {
@@ -360,6 +362,7 @@ impl LangGraphReader {
         stream.identity.provider = raw_json::non_empty(meta.provider, &mut self.tally).map(Into::into);
         stream.identity.model = raw_json::non_empty(meta.model, &mut self.tally).map(Into::into);
         stream.identity.is_hidden = self.hides_message(ns, meta);
+        stream.identity.rules = OutputRules::of(meta, &mut self.tally);
         if !stream.identity.is_hidden {
             stream.identity.owner = self.nodes.subagent_at(cx!(self, out), ns, agent.as_deref());
         }
@@ -398,7 +401,7 @@ impl LangGraphReader {
     fn read_complete_messages(&mut self, ns: &str, raw: &RawValue, out: &mut Vec<Event>) {
         if !self.run.input.has_events {
             let owner = self.nodes.subagent_at(cx!(self, out), ns, None);
-            self.read_returned_messages(raw, ns, owner.as_ref(), out);
+            self.read_returned_messages(raw, ns, owner.as_ref(), None, out);
         }
     }
 
@@ -495,7 +498,7 @@ impl LangGraphReader {
         } else {
             let owner =
                 if ns.is_empty() { None } else { self.nodes.subagent_at(cx!(self, out), &node_ns, None) };
-            self.read_returned_messages(update, &node_ns, owner.as_ref(), out);
+            self.read_returned_messages(update, &node_ns, owner.as_ref(), None, out);
         }
         if let Some(key) = key {
             self.finish_streams_at(&node_ns, out);
@@ -543,10 +546,12 @@ impl LangGraphReader {
             let call = if let [only] = &assigned[..] { Some(only) } else { None };
             self.add_interrupts(interrupts, call);
         }
+        let mut has_failed = false;
         if let Some(error) = task.error {
             let (class, message) = read_error(Some(error), &mut self.tally);
             if !matches!(class.as_deref(), Some("GraphInterrupt" | "NodeInterrupt")) {
                 self.run.set_last_error(class, message);
+                has_failed = true;
             }
         }
         if let Some(result) = task.result
@@ -555,10 +560,14 @@ impl LangGraphReader {
             self.hide_returned(result);
         } else if let Some(result) = task.result {
             let owner = self.nodes.subagent_at(cx!(self, out), &task_ns, None);
-            self.read_returned_messages(result, &task_ns, owner.as_ref(), out);
+            self.read_returned_messages(result, &task_ns, owner.as_ref(), None, out);
         }
         self.finish_streams_at(&task_ns, out);
-        self.nodes.finish(cx!(self, out), &task_ns);
+        if has_failed {
+            self.nodes.fail(cx!(self, out), &task_ns);
+        } else {
+            self.nodes.finish(cx!(self, out), &task_ns);
+        }
         self.nodes.task_ended(ns);
     }
 

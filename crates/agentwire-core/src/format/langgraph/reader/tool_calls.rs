@@ -25,6 +25,9 @@ use crate::{
 /// Bound on the calls in the table; a run has a few dozen. Beyond it the oldest are removed.
 const MAX_CALLS: usize = 4096;
 
+/// The CUSTOM event for output of a tool before its result; the AI SDK writer makes it a preliminary output.
+const TOOL_PROGRESS: &str = "agentwire.tool_progress";
+
 /// Bound on the argument text that is kept for comparison. Longer arguments are emitted but not compared.
 const MAX_ARGS: usize = 64 * 1024;
 
@@ -37,10 +40,12 @@ pub(super) struct ToolCalls {
 }
 
 /// One tool call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ToolCallState {
     pub(super) name: Box<str>,
     args: String,
+    /// The text that the tool has streamed so far; `None` once it is too long.
+    output: Option<String>,
     pub(super) owner: Option<SubagentId>,
     /// Whether this run has shown the call; otherwise it is one of an earlier run.
     pub(super) is_shown: bool,
@@ -54,6 +59,24 @@ pub(super) struct ToolCallState {
     node: Option<Box<str>>,
     /// The text of the interrupt that stopped the tool.
     pub(super) interrupted: Option<Box<str>>,
+}
+
+impl Default for ToolCallState {
+    fn default() -> Self {
+        Self {
+            name: Box::default(),
+            args: String::new(),
+            output: Some(String::new()),
+            owner: None,
+            is_shown: false,
+            is_hidden: false,
+            is_started: false,
+            has_result: false,
+            failure: None,
+            node: None,
+            interrupted: None,
+        }
+    }
 }
 
 impl ToolCalls {
@@ -258,6 +281,38 @@ pub(super) fn send_complete_call(
     start_call(cx, id, name, parent, owner, is_hidden);
     send_args(cx, id, arguments);
     end_call(cx, id);
+}
+
+/// Emits a chunk of a tool's output: the chunk as `delta`, and as `output` the output so far. Chunks of text are joined,
+/// any other value replaces the one before.
+pub(super) fn send_output_chunk(cx: &mut ReaderContext<'_>, id: &ToolCallId, chunk: &RawValue) {
+    let message = NativeMessage::read(chunk, cx.tally).and_then(|(_, message)| message.content);
+    let chunk = message.unwrap_or(chunk);
+    let delta = raw_json::json(chunk, cx.tally);
+    let text = raw_json::string(chunk, cx.tally);
+    let call = cx.calls.entry(id);
+    let output = match (&text, &mut call.output) {
+        (None, output) => {
+            *output = Some(String::new());
+            Some(delta.clone())
+        }
+        (Some(text), Some(output)) if output.len() + text.len() <= MAX_ARGS => {
+            output.push_str(text);
+            Some(Json::string(output))
+        }
+        (Some(_), output) => {
+            *output = None;
+            None
+        }
+    };
+    if call.is_hidden {
+        return;
+    }
+    let owner = call.owner.clone();
+    let members = [("toolCallId", Some(Json::string(id))), ("output", output), ("delta", Some(delta))];
+    let members = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let body = Body::Custom { name: TOOL_PROGRESS.into(), value: Object::from_entries(members).into() };
+    cx.emit(Event::new(body).by(owner));
 }
 
 /// The outcome of a tool call, before it is emitted.

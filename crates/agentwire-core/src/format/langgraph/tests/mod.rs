@@ -2,6 +2,7 @@
 
 mod adapter_defects;
 mod bad_input;
+mod conventions;
 mod correlation;
 mod fold_captures;
 mod native_shapes;

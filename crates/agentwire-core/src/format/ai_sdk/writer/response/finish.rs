@@ -155,6 +155,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
             self.start(None, out);
         }
         self.close(out);
+        self.fail_open_steps(out);
         self.write_usage(&error.usage, out);
         self.encoder.error(out, error);
         self.message.is_ended = true;

@@ -224,7 +224,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
             | Body::ReasoningDelta { .. }
             | Body::ReasoningMessageEnd { .. }
             | Body::ReasoningEncrypted { .. }
-                if self.options.reasoning == Some(false) =>
+                if self.options.reasoning == Some(false) && !self.speech.by_hand.has(event) =>
             {
                 Fidelity::Dropped("reasoning=manual")
             }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     event::{EncryptedEntity, Event, MessageId, Role},
-    format::{Fidelity, ai_sdk::wire::data_part},
+    format::{Fidelity, ai_sdk::wire::data_part, manual_reasoning::ReasoningByHand},
     framing::{DEFAULT_MAX_FRAME, Frames},
 };
 
@@ -27,6 +27,8 @@ pub(super) struct Speech {
     pub(super) reasoning: IndexMap<MessageId, StreamedMessage>,
     /// An ended reasoning message whose part stays open, because a signature may follow.
     pub(super) ended_reasoning: Option<(MessageId, StreamedMessage)>,
+    /// Reasoning that the agent sends by hand.
+    pub(super) by_hand: ReasoningByHand,
     /// Number of open reasoning spans.
     pub(super) open_spans: usize,
     /// Title of the last reasoning span.

@@ -162,6 +162,16 @@ impl<E: PartEncoder> ResponseWriter<E> {
         }
     }
 
+    /// Writes that the steps which an error leaves open have failed.
+    pub(super) fn fail_open_steps(&mut self, out: &mut Frames) {
+        for mut step in std::mem::take(&mut self.steps.open) {
+            if let Some(id) = step.part_id.take() {
+                let data = step.data("failed");
+                self.write_data(out, data_part::STEP, Some(&id), &data, step.is_unnamed);
+            }
+        }
+    }
+
     pub(super) fn step_finished(&mut self, name: &str, event: &Event, out: &mut Frames) -> Fidelity {
         let steps = &mut self.steps;
         let found = steps.open.iter().rposition(|step| *step.name == *name && step.owner == event.subagent);
@@ -171,7 +181,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
         let Some(id) = step.part_id.take() else {
             return Fidelity::Dropped("steps=tools: it used no tool");
         };
-        let data = step.data("done");
+        let data = step.data(if has_failed(event.metadata()) { "failed" } else { "done" });
         if !self.steps.has_written() {
             if self.steps.current.is_open {
                 self.finish_or_defer_step(out);
@@ -184,4 +194,9 @@ impl<E: PartEncoder> ResponseWriter<E> {
         self.write_data(out, data_part::STEP, Some(&id), &data, step.is_unnamed);
         Fidelity::Exact
     }
+}
+
+/// Whether the metadata of the end of a step says that it failed.
+fn has_failed(metadata: Option<&Object>) -> bool {
+    metadata.and_then(|metadata| metadata.get_str("status")).as_deref() == Some("error")
 }

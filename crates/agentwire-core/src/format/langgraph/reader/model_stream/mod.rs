@@ -26,6 +26,7 @@ use super::{
     ReaderContext,
     content_blocks::{self, ContentPiece, MediaPiece, ReasoningPiece},
     messages::{self, is_generated_id},
+    output_rules::OutputRules,
     tool_calls,
 };
 use crate::{
@@ -59,6 +60,8 @@ pub(super) struct StreamIdentity {
     message: Option<MessageId>,
     pub(super) owner: Option<SubagentId>,
     pub(super) is_hidden: bool,
+    /// The parts that the metadata of the run hides.
+    pub(super) rules: Option<Box<OutputRules>>,
     /// Namespace of the node in which the model runs.
     pub(super) ns: Box<str>,
     /// Namespace of the graph around that node.
@@ -125,6 +128,7 @@ impl ModelStream {
             message: None,
             owner: None,
             is_hidden: false,
+            rules: None,
             ns: ns.into(),
             scope: outer(ns).into(),
             node: None,
@@ -172,6 +176,9 @@ impl ModelStream {
             return;
         }
         identity.native_id = Some(id.into());
+        if identity.rules.as_ref().is_some_and(|rules| rules.hides_some()) {
+            cx.shown.hide_partly(id);
+        }
         if let Some(shown) = &identity.message {
             cx.shown.alias_message(id, shown);
         }
@@ -384,9 +391,15 @@ impl ModelStream {
         }
         if let Some(reason) = self.received.finish_reason.take()
             && let Some(message) = self.identity.message.clone()
+            && (self.identity.rules.is_none() || cx.shown.contains(&message))
         {
             self.emit(cx, Body::FinishReason { message: Some(message), reason });
         }
+        self.take_usage()
+    }
+
+    /// The token usage, once.
+    pub(super) fn take_usage(&mut self) -> Option<Usage> {
         let usage = self.received.usage.take()?;
         Some(Usage { provider: self.identity.provider.clone(), model: self.identity.model.clone(), ..usage })
     }
@@ -395,6 +408,10 @@ impl ModelStream {
     pub(super) fn send_text(&mut self, text: &str, cx: &mut ReaderContext<'_>) {
         if text.is_empty() {
             return;
+        }
+        if self.hides_text() {
+            self.sent.text_bytes += text.len();
+            return self.close_reasoning(cx);
         }
         let message = self.message_id(cx);
         self.close_reasoning(cx);
@@ -407,10 +424,18 @@ impl ModelStream {
 
     /// Opens the message even if it is empty: it is part of the conversation.
     pub(super) fn ensure_shown(&mut self, cx: &mut ReaderContext<'_>) {
+        if self.hides_text() {
+            return;
+        }
         let message = self.message_id(cx);
         if !cx.shown.contains(&message) {
             self.open_text(message, cx);
         }
+    }
+
+    /// Whether the text of the message and the parts beside it are hidden.
+    fn hides_text(&self) -> bool {
+        self.identity.rules.as_ref().is_some_and(|rules| rules.hides_text)
     }
 
     fn open_text(&mut self, message: MessageId, cx: &mut ReaderContext<'_>) {
@@ -450,6 +475,7 @@ impl ModelStream {
         match piece {
             ContentPiece::Text { text, .. } => self.send_text(&text, cx),
             ContentPiece::Reasoning(reasoning) => self.send_reasoning(reasoning, cx),
+            _ if self.hides_text() => {}
             ContentPiece::File { index, media } => self.send_file(&index, media, cx),
             ContentPiece::Source(raw) => self.send_source(raw, cx),
             ContentPiece::Signature(value) => self.send_text_signature(&value, cx),
@@ -499,6 +525,8 @@ impl ModelStream {
     fn send_unknown_block(&mut self, raw: &RawValue, cx: &mut ReaderContext<'_>) {
         let message = self.message_id(cx);
         self.sent.unknown_blocks += 1;
+        let kind = raw_json::member(raw, "type").and_then(|kind| raw_json::string(kind, cx.tally));
+        cx.tally.note("unknown content block", kind.as_deref().unwrap_or("without a type"));
         let block = raw_json::json(raw, cx.tally);
         let id = Json::string(&message);
         let value: Json = match block.clone().into_object() {

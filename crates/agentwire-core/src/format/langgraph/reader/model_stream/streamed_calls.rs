@@ -132,8 +132,12 @@ impl ModelStream {
     fn start_call(&mut self, id: &ToolCallId, name: &str, cx: &mut ReaderContext<'_>) {
         let message = self.message_id(cx);
         self.close_reasoning(cx);
-        let (owner, is_hidden) = (self.identity.owner.as_ref(), self.identity.is_hidden);
-        tool_calls::start_call(cx, id, name, Some(&message), owner, is_hidden);
+        let rules = self.identity.rules.as_deref();
+        if let Some(value) = rules.and_then(|rules| rules.prediction(name)).cloned() {
+            self.emit(cx, Body::Custom { name: "PredictState".into(), value });
+        }
+        let is_hidden = self.identity.is_hidden || rules.is_some_and(|rules| rules.hides_call(name));
+        tool_calls::start_call(cx, id, name, Some(&message), self.identity.owner.as_ref(), is_hidden);
     }
 
     /// Reads a call of the complete message.

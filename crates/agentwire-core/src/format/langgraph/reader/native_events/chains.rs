@@ -13,6 +13,7 @@ use crate::{
             messages::{self, CompleteCall, ShownIds},
             native_message::MessageKind,
             node_runs::NodeRun,
+            output_rules::OutputRules,
         },
         wire::{EventData, EventMetadata, EventName, NativeCall, NativeFrame, NativeMessage, StreamMode},
     },
@@ -61,7 +62,9 @@ impl LangGraphReader {
         }
         let mut started = NodeRun::new(&name, &ns);
         started.superstep = raw_json::integer(meta.step);
-        started.metadata = if self.options.metadata { self.shown_metadata(native, Some(run)) } else { None };
+        started.rules = OutputRules::of(&meta, &mut self.tally);
+        started.metadata =
+            if self.options.step_metadata { self.shown_metadata(native, Some(run)) } else { None };
         started.is_hidden = self.options.hides_tags(&tags) || self.options.hides_node(&ns, &name);
         // A node that the outer graph pulls receives the complete conversation.
         let path = raw_json::strings(meta.path, &mut self.tally);
@@ -154,7 +157,7 @@ impl LangGraphReader {
     pub(super) fn chain_end(&mut self, run: &str, data: &EventData<'_>, out: &mut Vec<Event>) {
         self.finish_chain(run, out);
         let Some(node) = self.nodes.get(run) else { return };
-        let (ns, is_hidden) = (node.ns.clone(), node.is_hidden);
+        let (ns, is_hidden, rules) = (node.ns.clone(), node.is_hidden, node.rules.clone());
         self.finish_streams_at(&ns, out);
         self.finish_streams_of_node(run, out);
         if let Some(output) = data.output
@@ -163,7 +166,7 @@ impl LangGraphReader {
             self.hide_returned(output);
         } else if let Some(output) = data.output {
             let owner = self.nodes.subagent_at(cx!(self, out), &ns, None);
-            self.read_returned_messages(output, &ns, owner.as_ref(), out);
+            self.read_returned_messages(output, &ns, owner.as_ref(), rules.as_deref(), out);
         }
         self.fail_calls(Some(run), out);
         self.nodes.finish(cx!(self, out), run);

@@ -19,6 +19,9 @@ use crate::{
     json::{Json, Object},
 };
 
+/// LangGraph's tag for models whose output is not streamed.
+const NOSTREAM_TAG: &str = "nostream";
+
 impl LangGraphReader {
     /// Reads one native event. `is_framed`: the server sent it; it closes the stream after the last one.
     pub(super) fn read_event(
@@ -46,6 +49,7 @@ impl LangGraphReader {
             self.tally.note("wrong type", &format!("{} data", name.as_str()));
         }
         match name {
+            _ if name.is_of_model() && self.is_unstreamed(native) => self.unstreamed_model(name, &data),
             EventName::ChatModelStream => self.model_chunk(&run, native, &data, frame, out),
             EventName::ChatModelStart | EventName::LlmStart => self.open_model_stream(&run, native, out),
             EventName::ChatModelEnd => self.model_end(&run, native, &data, out),
@@ -55,6 +59,7 @@ impl LangGraphReader {
             EventName::ChainStream | EventName::NodeStream => self.chain_chunk(&run, &data, frame, out),
             EventName::ChainEnd | EventName::NodeEnd => self.chain_end(&run, &data, out),
             EventName::ToolStart => self.tool_start(&run, native, &data, out),
+            EventName::ToolStream => self.tool_chunk(&run, native, &data, out),
             EventName::ToolEnd => self.tool_end(&run, native, &data, out),
             EventName::ToolError => self.tool_error(&run, native, &data, out),
             EventName::AgentAction => self.agent_action(&run, native, &data, out),
@@ -122,7 +127,7 @@ impl LangGraphReader {
                 !parents.is_empty() || raw_json::non_empty(native.run_id, &mut self.tally).is_some();
             let known_root = (has_root && has_run_id).then_some(root);
             self.start_run(thread.as_deref(), known_root, out);
-            if self.options.metadata
+            if self.options.run_metadata
                 && root == run
                 && let Some(started) = out.last_mut()
             {
@@ -160,6 +165,14 @@ impl LangGraphReader {
         self.options.hides_node(&ns, &node)
     }
 
+    /// Whether a model has LangGraph's tag for models that are not streamed. Its message is shown when a node returns
+    /// it, as in the stream modes.
+    fn is_unstreamed(&mut self, native: &NativeFrame<'_>) -> bool {
+        native.tags.is_some_and(|tags| tags.get().contains(NOSTREAM_TAG))
+            && raw_json::strings(native.tags, &mut self.tally).iter().any(|tag| tag == NOSTREAM_TAG)
+            && !self.is_hidden(native)
+    }
+
     /// The name of the runnable: on the event or, with some bridges, in its data.
     fn runnable_name(&mut self, native: &NativeFrame<'_>, data: &EventData<'_>) -> Box<str> {
         let name = raw_json::non_empty(native.name, &mut self.tally)
@@ -180,7 +193,7 @@ impl LangGraphReader {
         self.finish_stream(run, out);
         self.finish_chain(run, out);
         self.fail_calls(Some(run), out);
-        self.nodes.finish(cx!(self, out), run);
+        self.nodes.fail(cx!(self, out), run);
     }
 }
 
@@ -197,6 +210,19 @@ impl EventName {
                 | Self::PromptEnd
                 | Self::ParserEnd
                 | Self::NodeEnd
+        )
+    }
+
+    /// Whether a model reports its output.
+    fn is_of_model(self) -> bool {
+        matches!(
+            self,
+            Self::ChatModelStart
+                | Self::ChatModelStream
+                | Self::ChatModelEnd
+                | Self::LlmStart
+                | Self::LlmStream
+                | Self::LlmEnd
         )
     }
 

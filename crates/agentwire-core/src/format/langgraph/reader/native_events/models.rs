@@ -6,8 +6,8 @@ use crate::{
     event::Event,
     format::langgraph::{
         raw_json,
-        reader::{LangGraphReader, cx, model_stream::ModelStream},
-        wire::{EventData, EventMetadata, NativeBlock, NativeFrame, NativeMessage},
+        reader::{LangGraphReader, cx, model_stream::ModelStream, output_rules::OutputRules},
+        wire::{EventData, EventMetadata, EventName, NativeBlock, NativeFrame, NativeMessage},
     },
 };
 
@@ -28,6 +28,7 @@ impl LangGraphReader {
         stream.identity.provider = raw_json::non_empty(meta.provider, tally).map(Into::into);
         stream.identity.model = raw_json::non_empty(meta.model, tally).map(Into::into);
         stream.identity.is_hidden = is_hidden;
+        stream.identity.rules = OutputRules::of(&meta, &mut self.tally);
         if !is_hidden {
             stream.identity.owner = self.nodes.subagent_at(cx!(self, out), &ns, agent.as_deref());
         }
@@ -85,6 +86,25 @@ impl LangGraphReader {
             None => self.tally.note("wrong type", "on_chat_model_end data.output"),
         }
         self.finish_stream(run, out);
+    }
+
+    /// Counts the tokens of a model that is not streamed.
+    pub(super) fn unstreamed_model(&mut self, name: EventName, data: &EventData<'_>) {
+        if name != EventName::ChatModelEnd {
+            return;
+        }
+        let message = data.output.and_then(|raw| generation(raw, "message").or(Some(raw)));
+        if let Some((_, message)) = message.and_then(|raw| NativeMessage::read(raw, &mut self.tally)) {
+            let mut stream = ModelStream::new("", "");
+            if let Some(response) = message.response_metadata {
+                stream.read_response(response, &mut self.tally);
+            }
+            stream.set_usage(message.usage_metadata);
+            let id = message.id(&mut self.tally);
+            if let Some(usage) = stream.take_usage() {
+                self.run.usage.add(usage, id.as_deref());
+            }
+        }
     }
 
     pub(super) fn llm_stream(

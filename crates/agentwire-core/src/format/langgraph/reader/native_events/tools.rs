@@ -82,7 +82,7 @@ impl LangGraphReader {
             self.run.usage.exclude(&id);
         }
         let owner = self.nodes.subagent_at(cx!(self, out), &ns, None);
-        self.read_returned_message(message, &ns, owner.as_ref(), out);
+        self.read_returned_message(message, &ns, owner.as_ref(), None, out);
     }
 
     /// Shows a tool call without a model: code made it, or the stream started later.
@@ -175,6 +175,22 @@ impl LangGraphReader {
         if let Some(call) = self.call_of_tool_run(run, native, data, out) {
             let ns = self.namespace(native);
             tool_calls::send_tool_output(cx!(self, out), &call, data.output, outer(&ns));
+        }
+    }
+
+    /// Reads a chunk of a tool's output.
+    pub(super) fn tool_chunk(
+        &mut self,
+        run: &str,
+        native: &NativeFrame<'_>,
+        data: &EventData<'_>,
+        out: &mut Vec<Event>,
+    ) {
+        let Some(chunk) = data.chunk else {
+            return self.tally.note("wrong type", "on_tool_stream data.chunk");
+        };
+        if let Some(call) = self.call_of_tool_run(run, native, data, out) {
+            tool_calls::send_output_chunk(cx!(self, out), &call, chunk);
         }
     }
 
