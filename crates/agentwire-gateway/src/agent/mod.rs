@@ -27,7 +27,10 @@ use std::{
 };
 
 use agentwire_core::{
-    event::{Content, Event, Interrupt, Message, MessageBody, Role, RunInput, ToolCallId},
+    event::{
+        Content, Event, Interrupt, InterruptId, Message, MessageBody, ResumeStatus, Role, RunInput,
+        ToolCallId,
+    },
     json::Json,
 };
 use agentwire_store::Owner;
@@ -264,6 +267,25 @@ impl Request {
         messages[first..].iter().filter_map(|message| match &message.body {
             MessageBody::Tool { call, content, .. } => Some((call, content)),
             _ => None,
+        })
+    }
+
+    /// The answers to the interrupts of the last run: the interrupt and its payload, `true` for an answer without one,
+    /// and `None` for a question that was cancelled.
+    ///
+    /// ```
+    /// use agentwire_gateway::{agent::Request, core::event::{ResumeEntry, ResumeStatus, RunInput}};
+    /// let mut input = RunInput::new("thread", "run");
+    /// let status = ResumeStatus::Resolved;
+    /// input.resume = Some(vec![ResumeEntry { interrupt: "i1".into(), status, payload: None, metadata: None }]);
+    /// let request = Request::new(input);
+    /// let (interrupt, answer) = request.answers().next().unwrap();
+    /// assert_eq!((interrupt.as_str(), answer), ("i1", Some(true.into())));
+    /// ```
+    pub fn answers(&self) -> impl Iterator<Item = (&InterruptId, Option<serde_json::Value>)> {
+        self.input.resume.iter().flatten().map(|entry| {
+            let payload = || entry.payload.as_ref().map_or(true.into(), Json::to_value);
+            (&entry.interrupt, (entry.status == ResumeStatus::Resolved).then(payload))
         })
     }
 
