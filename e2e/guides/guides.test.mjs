@@ -76,6 +76,8 @@ for (const name of names) {
     const places = ["langgraph", "adk"].map((suite) => path.join(target, "venv", suite, "bin"));
     const PATH = [path.dirname(binary), ...places, process.env.PATH].join(":");
     const env = { ...process.env, PATH, LANGSMITH_TRACING: "false", LANGGRAPH_CLI_NO_ANALYTICS: "1", LANGGRAPH_NO_VERSION_CHECK: "true", ADK_DISABLE_TELEMETRY: "1" };
+    // The packages of `npm install` blocks.
+    fs.symlinkSync(path.join(root, "e2e", "ag-ui", "node_modules"), path.join(folder, "node_modules"));
     const { code, output, errors } = await bash(script, folder, env);
     const logs = fs.readdirSync(folder).filter((file) => file.endsWith(".log")).map((file) => `${file}:\n${fs.readFileSync(path.join(folder, file), "utf8").slice(-2000)}`);
     assert.equal(code, 0, `${errors}\n${output}\n${logs.join("\n")}`);
