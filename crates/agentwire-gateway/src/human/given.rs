@@ -87,9 +87,11 @@ pub(crate) fn entries(
             let is_question =
                 |item: &Pending| *item.kind != *FRONTEND_TOOL && *item.kind != *LONG_RUNNING_TOOL;
             take_results_of_questions(input, items, &mut entries, is_question);
+            take_cancelled_calls(input, items, stored, &mut entries, now);
         }
         AnswerProtocol::Hai => {
             take_results_of_questions(input, items, &mut entries, pending::is_required);
+            take_cancelled_calls(input, items, stored, &mut entries, now);
             remove_answered_questions(&mut input.messages, items);
         }
         AnswerProtocol::AiSdk { earlier } => {
@@ -199,12 +201,53 @@ fn take_results_of_questions(
         let item = questions.iter().rev().find(|item| item.id.as_str() == call.as_str());
         let interrupt = InterruptId::from(call.as_str());
         entries.extend(item.map(|item| match error {
+            None if *item.kind == *APPROVAL && is_cancellation(&content) => cancelled(interrupt),
             None => resolved(&interrupt, Json::from(schema::value_of_text(item, &content))),
             // A tool that failed to ask has no answer.
-            Some(_) => {
-                ResumeEntry { interrupt, status: ResumeStatus::Cancelled, payload: None, metadata: None }
-            }
+            Some(_) => cancelled(interrupt),
         }));
+    }
+}
+
+/// Turns the result of a call about which a question is open into a cancellation of the question, if it says that the person
+/// did not decide: front ends add such a result when the person writes something else. The call has not run, so any
+/// other result is forged, unless it is in `stored`: then it is the agent's own.
+fn take_cancelled_calls(
+    input: &mut RunInput,
+    items: &[Pending],
+    stored: &[Message],
+    entries: &mut Vec<ResumeEntry>,
+    now: Time,
+) {
+    let open = items.iter().filter(|item| pending::is_required(item) && pending::is_open(item, now));
+    for item in open {
+        let is_answered = entries.iter().any(|entry| entry.interrupt.as_str() == item.id.as_str());
+        let Some(call) = pending::guarded_call(item).filter(|_| !is_answered) else { continue };
+        let Some(result) = ag_ui::input::result_of_call(&input.messages, &call) else { continue };
+        let is_stored = stored.iter().filter_map(GivenResult::of).any(|known| known == result);
+        if !is_stored && (result.error.is_some() || is_cancellation(&result.content)) {
+            remove_results(&mut input.messages, |answered| *answered == result.call);
+            entries.push(cancelled(item.id.as_str().into()));
+        }
+    }
+}
+
+/// Whether the content of a tool result says that the person cancelled instead of deciding.
+fn is_cancellation(content: &str) -> bool {
+    let says_so = |text: &str| text.to_lowercase().contains("cancel");
+    match serde_json::from_str(content) {
+        Ok(Value::Object(members)) => {
+            let is_decision = |key: &str| members.get(key).is_some_and(Value::is_boolean);
+            !is_decision("approved")
+                && !is_decision("confirmed")
+                && members.iter().any(|(key, value)| match value {
+                    Value::String(text) => says_so(text),
+                    value => says_so(key) && *value == true,
+                })
+        }
+        Ok(Value::String(text)) => says_so(&text),
+        Ok(_) => false,
+        Err(_) => says_so(content),
     }
 }
 
@@ -281,6 +324,10 @@ fn resolved(interrupt: &InterruptId, payload: Json) -> ResumeEntry {
         payload: Some(payload).filter(|payload| !payload.is_null()),
         metadata: None,
     }
+}
+
+fn cancelled(interrupt: InterruptId) -> ResumeEntry {
+    ResumeEntry { interrupt, status: ResumeStatus::Cancelled, payload: None, metadata: None }
 }
 
 /// Whether an item is a call that waits for its result.

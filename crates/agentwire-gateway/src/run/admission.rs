@@ -210,8 +210,7 @@ impl Gateway {
         }
         self.load_items(request).await?;
         let items = request.items.as_deref().unwrap_or_default();
-        let is_ai_sdk = matches!(request.protocol, AnswerProtocol::AiSdk { .. });
-        let stored = match is_ai_sdk && given::asks_about_calls(items) {
+        let stored = match given::asks_about_calls(items) {
             true => self.stored_messages(&request.owner, &request.input.thread).await?,
             false => Vec::new(),
         };
