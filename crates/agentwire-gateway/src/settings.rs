@@ -318,6 +318,8 @@ pub struct AgentSettings {
     pub ai_sdk_profile: String,
     /// Options of the AI SDK writer, `key=value`.
     pub ai_sdk_options: Vec<String>,
+    /// The paths of the HAI routes.
+    pub hai_paths: Vec<String>,
     /// The profile of the HAI routes.
     pub hai_profile: String,
     /// Options of the HAI writer, `key=value`.
@@ -353,6 +355,7 @@ impl Default for AgentSettings {
             limits: RunLimits::default(),
             ai_sdk_profile: "5".into(),
             ai_sdk_options: Vec::new(),
+            hai_paths: vec!["/awp".into(), "/chat".into()],
             hai_profile: "json-string".into(),
             hai_options: Vec::new(),
             hai_close_delay: Duration::from_millis(200),
@@ -378,6 +381,7 @@ setters!(AgentSettings {
     limits: RunLimits,
     ai_sdk_profile: String,
     ai_sdk_options: Vec<String>,
+    hai_paths: Vec<String>,
     hai_profile: String,
     hai_options: Vec<String>,
     hai_close_delay: Duration,

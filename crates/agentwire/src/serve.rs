@@ -259,7 +259,7 @@ fn routes(agent: &AgentConfig) -> [(bool, String, &'static str); 7] {
     let on = agent.settings.routes;
     [
         (on.ag_ui, format!("POST {}", agent.settings.path), "AG-UI"),
-        (on.hai, "POST /awp, /chat".into(), "HAI"),
+        (on.hai, format!("POST {}", agent.settings.hai_paths.join(", ")), "HAI"),
         (on.ai_sdk, "POST /api/chat".into(), "AI SDK"),
         (on.history, "GET /thread/list, /message_snapshot/{id}".into(), "history"),
         (on.state, "GET /state_snapshot/{id}, PATCH /state/{id}".into(), "state"),

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{error::ApiError, human::given::AnswerProtocol, stream::output::OutputFormat};
 
-/// `POST /awp` and `POST /chat`.
+/// `POST /awp` and `POST /chat`, or the configured paths.
 pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
     let gateway = &request.state.gateway;
     let (thread, run) = (gateway.new_id("thread").into(), gateway.new_id("run").into());

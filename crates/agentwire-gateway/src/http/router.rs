@@ -7,7 +7,11 @@ use axum::{
 use serde_json::{Map, Value, json};
 
 use super::{RouteGroup, RouteState, ag_ui, ai_sdk, artifacts, feedback, hai, ops, runs, threads};
-use crate::{codes, gateway::Gateway, settings::Routes};
+use crate::{
+    codes,
+    gateway::Gateway,
+    settings::{AgentSettings, Routes},
+};
 
 /// A route below an agent's base.
 struct Route {
@@ -30,6 +34,9 @@ enum ResponseContent {
 /// Placeholder for the configured main path.
 const MAIN: &str = "{main}";
 
+/// Placeholder for the configured paths of HAI.
+const HAI: &str = "{hai}";
+
 const ROUTES: &[Route] = &[
     Route {
         method: "post",
@@ -41,15 +48,7 @@ const ROUTES: &[Route] = &[
     },
     Route {
         method: "post",
-        path: "/awp",
-        is_enabled: |on| on.hai,
-        summary: "Start a run or join it (HAI)",
-        content: ResponseContent::Stream,
-        handler: || post(hai::post),
-    },
-    Route {
-        method: "post",
-        path: "/chat",
+        path: HAI,
         is_enabled: |on| on.hai,
         summary: "Start a run or join it (HAI)",
         content: ResponseContent::Stream,
@@ -227,13 +226,18 @@ const ROUTES: &[Route] = &[
 ];
 
 /// The paths of a route below `base`; the base itself works with and without a trailing slash.
-fn paths(base: &str, route: &Route, main: &str) -> Vec<String> {
-    let path = if route.path == MAIN { main } else { route.path };
-    match (base, path.trim_end_matches('/')) {
+fn paths(base: &str, route: &Route, settings: &AgentSettings) -> Vec<String> {
+    let named: Vec<&str> = match route.path {
+        MAIN => vec![&settings.path],
+        HAI => settings.hai_paths.iter().map(String::as_str).collect(),
+        path => vec![path],
+    };
+    let below = |path: &str| match (base, path.trim_end_matches('/')) {
         ("", "") => vec!["/".into()],
         (base, "") => vec![base.into(), format!("{base}/")],
         (base, path) => vec![format!("{base}{path}")],
-    }
+    };
+    named.into_iter().flat_map(below).collect()
 }
 
 impl Route {
@@ -260,7 +264,7 @@ pub(super) fn of_agent(base: &str, state: &RouteState, group: RouteGroup) -> Rou
     let mut router = Router::new();
     for route in ROUTES.iter().filter(|route| route.group() == group && (route.is_enabled)(&settings.routes))
     {
-        for path in paths(base, route, &settings.path) {
+        for path in paths(base, route, settings) {
             router = router.route(&path, (route.handler)());
         }
     }
@@ -286,10 +290,15 @@ pub(super) fn openapi(gateway: &Gateway) -> Value {
         let named = format!("/agents/{}", agent.name);
         for base in [Some(named.as_str()), is_default.then_some("")].into_iter().flatten() {
             for route in ROUTES.iter().filter(|route| (route.is_enabled)(&agent.settings.routes)) {
-                // OpenAPI has no syntax for the rest of a path.
-                let path = paths(base, route, &agent.settings.path).swap_remove(0).replace("{*", "{");
-                let entry = table.entry(path.clone()).or_insert_with(|| json!({}));
-                entry[route.method] = operation(route, &path, &agent.name);
+                let mut paths = paths(base, route, &agent.settings);
+                // With and without a trailing slash it is one path.
+                paths.dedup_by(|with, without| with.trim_end_matches('/') == without.trim_end_matches('/'));
+                for path in paths {
+                    // OpenAPI has no syntax for the rest of a path.
+                    let path = path.replace("{*", "{");
+                    let entry = table.entry(path.clone()).or_insert_with(|| json!({}));
+                    entry[route.method] = operation(route, &path, &agent.name);
+                }
             }
         }
     }

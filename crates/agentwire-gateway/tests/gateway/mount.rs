@@ -144,6 +144,27 @@ async fn groups_of_routes_can_be_mounted_apart() {
 }
 
 #[tokio::test]
+async fn hai_routes_are_at_the_configured_paths() {
+    let paths = ["/api/v1/hai/chat", "/task"].map(str::to_owned).to_vec();
+    let server = plan(Puppet::eager(|input| talk(input, 1)))
+        .agent(|settings| settings.hai_paths = paths)
+        .on_memory()
+        .await;
+    let body = |run: &str| json!({"threadId": run, "runId": run, "messages": [{"id": "u", "role": "user", "content": "hi"}]});
+    for (path, found) in [("/api/v1/hai/chat", true), ("/task", true), ("/awp", false), ("/chat", false)] {
+        let response = server
+            .ask(Method::POST, path)
+            .json(&body(&path.replace('/', "-")))
+            .send()
+            .await
+            .expect("a response");
+        assert_eq!(response.status() == 200, found, "{path}");
+    }
+    let (_, document) = server.json("/openapi.json").await;
+    assert!(document["paths"]["/task"]["post"].is_object() && document["paths"]["/awp"].is_null());
+}
+
+#[tokio::test]
 async fn history_and_state_routes_have_identity_settings_of_their_own() {
     let from = |source: IdentitySource, default: Option<&str>| IdentityField {
         source,

@@ -93,6 +93,12 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
         output_format(table, "ai-sdk", &mut settings.ai_sdk_profile, &mut settings.ai_sdk_options);
     });
     table.table("hai", "The HAI routes.", |table| {
+        table.set(
+            "paths",
+            &List(ROUTE, "a list of paths"),
+            &mut settings.hai_paths,
+            "The paths of the HAI route.",
+        );
         output_format(table, "hai", &mut settings.hai_profile, &mut settings.hai_options);
         table.set(
             "close_delay",
@@ -104,7 +110,7 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
     table.table("routes", "Enabled groups of routes.", |table| {
         let routes = &mut settings.routes;
         table.set("ag_ui", &Bool, &mut routes.ag_ui, "`POST /` (or `path`).");
-        table.set("hai", &Bool, &mut routes.hai, "`POST /awp`, `POST /chat`.");
+        table.set("hai", &Bool, &mut routes.hai, "`POST /awp`, `POST /chat` (or `hai.paths`).");
         table.set("ai_sdk", &Bool, &mut routes.ai_sdk, "`/api/chat`, its stream and its stop.");
         table.set(
             "history",
@@ -169,8 +175,9 @@ fn output_format(
 fn check_path(table: &Table<'_>, settings: &AgentSettings) {
     let path = settings.path.trim_end_matches('/');
     let routes = &settings.routes;
+    let hai_paths: Vec<&str> = settings.hai_paths.iter().map(|path| path.trim_end_matches('/')).collect();
     let other_routes: &[(bool, &str, &[&str])] = &[
-        (routes.hai, "hai", &["/awp", "/chat"]),
+        (routes.hai, "hai", &hai_paths),
         (routes.ai_sdk, "ai_sdk", &["/api/chat"]),
         (routes.history, "history", &["/thread", "/threads", "/message_snapshot"]),
         (routes.state, "state", &["/state", "/state_snapshot"]),
@@ -190,11 +197,12 @@ fn check_path(table: &Table<'_>, settings: &AgentSettings) {
             ],
         ),
     ];
-    let clash = |prefix: &&str| {
+    let is_below = |path: &str, prefix: &&str| {
         path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
+    let clash = |prefix: &&str| is_below(path, prefix);
     let found =
-        other_routes.iter().find(|(on, _, prefixes)| *on && routes.ag_ui && prefixes.iter().any(&clash));
+        other_routes.iter().find(|(on, _, prefixes)| *on && routes.ag_ui && prefixes.iter().any(clash));
     if let Some((_, group, _)) = found {
         let hint = match *group {
             "" => "choose another path".to_owned(),
@@ -207,6 +215,19 @@ fn check_path(table: &Table<'_>, settings: &AgentSettings) {
             format!("`{}.path` cannot be `{path}`: another route is there", table.path()),
             hint,
         );
+    }
+    for (at, hai) in hai_paths.iter().enumerate().filter(|_| routes.hai) {
+        let others = other_routes.iter().filter(|(on, group, _)| *on && *group != "hai");
+        let is_taken = others.flat_map(|(_, _, prefixes)| *prefixes).any(|prefix| is_below(hai, prefix));
+        let problem = if hai.contains('{') {
+            "it has no parameters"
+        } else if is_taken || hai_paths[..at].contains(hai) || (routes.ag_ui && *hai == path) {
+            "another route is there"
+        } else {
+            continue;
+        };
+        let message = format!("`{}.hai.paths` cannot contain `{hai}`: {problem}", table.path());
+        table.reject_at(table.span_at(&["hai", "paths"]), message, None);
     }
 }
 

@@ -59,6 +59,9 @@ mistakes! {
         "store = \"postgres://db\"\nlog = { level = \"inf\", format = \"xml\" }\n[agents.a]\nupstream = { kind = \"ag-ui\", url = \"localhost:8000\" }\npath = \"agent\"\n[agents.b]\nupstream = { kind = \"ag-ui\", url = \"ftp://h/\" }\npath = \"/{user}/{user}\"\n[agents.c]\nupstream = { kind = \"ag-ui\", url = \"http://\" }\npath = \"/chat\"\n";
     rejects_templates_and_options_that_cannot_work:
         "[agents.a]\nupstream = { kind = \"events\", url = \"http://h/{{mesage}}\", body = { q = [\"{{thread}} {{foo}}\"] } }\n[agents.b]\nupstream = { kind = \"langgraph\", url = \"http://h\", graph = \"g\", context = { x = \"{{foo}}\" } }\n[agents.c]\nupstream = { kind = \"events\", url = \"http://h/x\", method = \"GET\", body = { a = 1 } }\n[agents.d]\nupstream = { kind = \"exec\", command = [\"x\"], options = { steps = \"none\" } }\n";
+    hai_paths_must_be_free:
+        "[agents.a]\nupstream = { kind = \"demo\" }\nhai = { paths = [\"/x/{user}\", \"/api/chat\", \"/a\", \"/a\", \"/\"] }\n",
+        "[agents.a]\nupstream = { kind = \"demo\" }\nhai = { paths = [\"b\"] }\n";
     bad_kinds_and_formats_name_the_likely_one:
         "[agents.a]\nupstream = { kind = \"langraph\", url = \"http://h\" }\n[agents.b]\nupstream = { url = \"http://h\" }\n[agents.c]\nupstream = { kind = \"events\", url = \"http://h\", format = \"agui\" }\n[agents.d]\nupstream = { kind = \"exec\", command = \"x\", format = \"ag-ui@9\" }\n",
         "[agents.a]\nupstream = { kind = \"langgraph\", url = \"http://h\", graph = \"g\", options = { zzz = 1, steps = \"sometimes\" } }\n[agents.a.ai_sdk]\nprofile = \"9\"\noptions = { nothing = [] }\n";

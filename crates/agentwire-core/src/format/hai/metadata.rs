@@ -44,7 +44,7 @@ fn interpreted(event_type: &str) -> &'static [&'static str] {
         "AGENT_COLLABORATIVE_MESSAGE_START" => &["messageId", "from", "to"],
         "AGENT_COLLABORATIVE_MESSAGE_CONTENT" => &["messageId", "delta"],
         "AGENT_COLLABORATIVE_MESSAGE_END" => &["messageId"],
-        "TOOL_CALL_START" => &["toolCallId", "toolCallName", "parentMessageId"],
+        "TOOL_CALL_START" => &["toolCallId", "toolCallName", "parentMessageId", "sourceParentMessageId"],
         "TOOL_CALL_ARGS" => &["toolCallId", "delta"],
         "TOOL_CALL_END" => &["toolCallId"],
         "TOOL_CALL_RESULT" => &["messageId", "toolCallId", "content", "role", "error", "extra"],

@@ -27,7 +27,12 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "include_developer",
         values: &["no", "yes"],
-        about: "writing: whether snapshots hold messages for developers",
+        about: "writing: whether clients get messages for developers",
+    },
+    OptionSpec {
+        name: "order",
+        values: &["interleaved", "serial"],
+        about: "writing: whether events of others wait until an open message or call ends, for old clients",
     },
     OptionSpec {
         name: "hitl_tool",
@@ -56,7 +61,9 @@ pub(crate) struct HaiOptions {
     pub(crate) tool_display: ToolDisplay,
     /// The event type of message snapshots.
     pub(crate) snapshot_name: &'static str,
-    /// Snapshots include developer messages.
+    /// Nothing is written inside an open message or call but its own events.
+    pub(crate) is_serial: bool,
+    /// Clients get developer messages.
     pub(crate) include_developer: bool,
     /// The front-end tool that represents an interrupt.
     pub(crate) interrupt_tool: String,
@@ -90,6 +97,7 @@ impl From<&Options> for HaiOptions {
             } else {
                 "MESSAGE_SNAPSHOT"
             },
+            is_serial: options.is("order", "serial"),
             include_developer: options.is("include_developer", "yes"),
             interrupt_tool: options.get("hitl_tool").unwrap_or("confirmAction").to_owned(),
             stamp: options.get("stamp").and_then(|stamp| stamp.parse().ok()),

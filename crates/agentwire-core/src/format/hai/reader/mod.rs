@@ -393,7 +393,8 @@ impl HaiReader {
             "TOOL_CALL_START" => {
                 self.last_call = Some(call.clone());
                 let name = need_string(&mut f, "toolCallName", tally)?.into();
-                let parent = opt_string(&mut f, "parentMessageId", tally)?.map(Into::into);
+                let parent = opt_string(&mut f, "parentMessageId", tally)?;
+                let parent = opt_string(&mut f, "sourceParentMessageId", tally)?.or(parent).map(Into::into);
                 Body::ToolStart { call, name, parent }
             }
             "TOOL_CALL_ARGS" => {

@@ -69,5 +69,6 @@ pub(crate) fn retain_own(event_type: &str, read: Vec<Event>, out: &mut Vec<Event
     let is_snapshot = event_type.starts_with("MESSAGE");
     let is_own =
         |event: &Event| event.kind() == event_type || (is_snapshot && event.kind() == "MESSAGES_SNAPSHOT");
-    out.extend(read.into_iter().filter(is_own));
+    // HAI has no subagents, so a step is open or not whoever started it.
+    out.extend(read.into_iter().filter(is_own).map(|event| Event { subagent: None, ..event }));
 }

@@ -62,10 +62,209 @@ fn messages_of_a_run_can_share_one_id() {
     let frames = written(&events, "", &["message_ids=per-run"]);
     let business: Vec<_> =
         frames.iter().filter(|frame| frame["type"].as_str().unwrap().starts_with("BUSINESS")).collect();
-    assert_eq!(business.len(), 6);
     assert!(business.iter().all(|frame| frame["messageId"] == "run-msg-r"));
-    let sources: Vec<_> = business.iter().map(|frame| frame["sourceMessageId"].as_str().unwrap()).collect();
-    assert_eq!(sources, ["m1", "m1", "m1", "m2", "m2", "m2"]);
+    // One message: a client that replaces a message at a second start keeps all text.
+    let shown: Vec<_> = business
+        .iter()
+        .map(|frame| (frame["type"].as_str().unwrap(), frame["sourceMessageId"].as_str()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("BUSINESS_DATA_START", Some("m1")),
+            ("BUSINESS_DATA_CONTENT", Some("m1")),
+            ("BUSINESS_DATA_CONTENT", Some("m2")),
+            ("BUSINESS_DATA_END", Some("m1")),
+        ]
+    );
+    assert_eq!(parsed(&frames, "run-msg-r").len(), 2);
+}
+
+#[test]
+fn parent_of_a_call_is_the_message_that_the_run_shares() {
+    let start =
+        |parent: &str| Body::ToolStart { call: "c".into(), name: "f".into(), parent: Some(parent.into()) };
+    let mut bodies = text("m1", &["a"]);
+    bodies.extend([start("m1"), Body::ToolEnd { call: "c".into() }]);
+    let events = run(bodies);
+    let frames = written(&events, "", &["message_ids=per-run"]);
+    let call = frames.iter().find(|frame| frame["type"] == "TOOL_CALL_START").unwrap();
+    assert_eq!(
+        (&call["parentMessageId"], &call["sourceParentMessageId"]),
+        (&json!("run-msg-r"), &json!("m1"))
+    );
+    assert_same("restored", &events, &round_trip(&events, "", &["message_ids=per-run"]));
+    let plain = written(&events, "", &[]);
+    let call = plain.iter().find(|frame| frame["type"] == "TOOL_CALL_START").unwrap();
+    assert_eq!((&call["parentMessageId"], &call["sourceParentMessageId"]), (&json!("m1"), &Value::Null));
+}
+
+/// The types of the frames that a client of 2025 refuses: those inside an open message or call of another.
+fn refused_by_old_clients(frames: &[Value]) -> Vec<String> {
+    let (mut open, mut refused) = (None::<(String, Value)>, Vec::new());
+    for frame in frames {
+        let kind = frame["type"].as_str().unwrap();
+        let (group, part) = kind.rsplit_once('_').unwrap_or((kind, ""));
+        let id = if group == "TOOL_CALL" { &frame["toolCallId"] } else { &frame["messageId"] };
+        let is_item = ["BUSINESS_DATA", "TOOL_CALL", "AGENT_COLLABORATIVE_MESSAGE"].contains(&group);
+        match &open {
+            None if is_item && part == "START" => open = Some((group.to_owned(), id.clone())),
+            None => {}
+            Some((group_of_open, open_id)) => {
+                let is_own = group_of_open == group && open_id == id && part != "START" && part != "RESULT";
+                if !is_own && kind != "RAW" {
+                    refused.push(frame.to_string());
+                } else if part == "END" {
+                    open = None;
+                }
+            }
+        }
+    }
+    refused
+}
+
+#[test]
+fn serial_order_opens_nothing_inside_an_open_message() {
+    let delta = |message: &str, text: &str| Body::TextDelta { message: message.into(), delta: text.into() };
+    let start = |message: &str| Body::TextStart { message: message.into(), role: None, name: None };
+    let end = |message: &str| Body::TextEnd { message: message.into() };
+    let tool = |call: &str| call_parts(call);
+    let bodies = [
+        start("m1"),
+        delta("m1", "a"),
+        Body::StepStarted { name: "s".into() },
+        tool("c1")[0].clone(),
+        tool("c2")[0].clone(),
+        delta("m1", "b"),
+        tool("c2")[1].clone(),
+        start("m2"),
+        delta("m2", "x"),
+        tool("c1")[1].clone(),
+        tool("c2")[2].clone(),
+        end("m1"),
+        tool("c1")[2].clone(),
+        Body::StateSnapshot { snapshot: json!({"n": 1}).into() },
+        end("m2"),
+        Body::StepFinished { name: "s".into() },
+    ];
+    let events = run(bodies);
+    assert!(!refused_by_old_clients(&written(&events, "", &[])).is_empty());
+    for display in ["events", "show", "both"] {
+        for ids in ["per-message", "per-run"] {
+            let options = ["order=serial", &format!("tool_display={display}"), &format!("message_ids={ids}")];
+            let frames = written(&events, "", &options);
+            assert_eq!(refused_by_old_clients(&frames), Vec::<String>::new(), "{display} {ids}");
+            let of = |kind: &str| frames.iter().filter(|frame| frame["type"] == kind).count();
+            assert_eq!(
+                (of("TOOL_CALL_ARGS"), of("STATE_SNAPSHOT"), of("STEP_FINISHED")),
+                (2, 1, 1),
+                "{display}"
+            );
+        }
+    }
+    // The open text does not wait for the others.
+    let mut source = events.iter();
+    let first: Vec<_> = source.by_ref().take(7).cloned().collect();
+    let frames = written(&first, "", &["order=serial"]);
+    assert_eq!(frames.iter().filter(|frame| frame["type"] == "BUSINESS_DATA_CONTENT").count(), 2);
+}
+
+fn call_parts(id: &str) -> Vec<Body> {
+    call(id, "f", &["{}"])
+}
+
+#[test]
+fn serial_order_keeps_every_fixture_whole() {
+    let all = all_fixtures(&ag_ui::FORMAT, AG_UI_FIXTURES).into_iter().chain(all_fixtures(&FORMAT, FIXTURES));
+    for (name, events) in all {
+        let mut plain = written(&events, "", &["include_developer=yes"]);
+        let mut serial = written(&events, "", &["include_developer=yes", "order=serial"]);
+        assert_eq!(refused_by_old_clients(&serial), Vec::<String>::new(), "{name}");
+        let texts = |frames: &mut Vec<Value>| {
+            let mut all: Vec<_> = frames
+                .iter()
+                .filter(|frame| frame["type"] == "BUSINESS_DATA_CONTENT" && frame["agui"]["skip"].is_null())
+                .map(|frame| frame["delta"].to_string())
+                .collect();
+            all.sort();
+            all
+        };
+        assert_eq!(texts(&mut serial), texts(&mut plain), "{name}");
+    }
+}
+
+#[test]
+fn step_of_the_same_name_is_not_opened_twice() {
+    let step = |is_start: bool, owner: Option<&str>| {
+        let name: Box<str> = "search".into();
+        let body = if is_start { Body::StepStarted { name } } else { Body::StepFinished { name } };
+        Event::new(body).by(owner.map(Into::into))
+    };
+    let mut events = run([]);
+    let steps = [
+        step(true, None),
+        step(true, Some("a")),
+        step(false, None),
+        step(true, Some("b")),
+        step(false, Some("a")),
+        step(false, Some("b")),
+    ];
+    events.splice(1..1, steps);
+    let frames = written(&events, "", &[]);
+    let shown: Vec<_> = kinds(&frames).into_iter().filter(|kind| kind.starts_with("STEP")).collect();
+    assert_eq!(shown, ["STEP_STARTED", "STEP_FINISHED"]);
+    assert_same("restored", &events, &round_trip(&events, "", &[]));
+}
+
+#[test]
+fn changing_activity_stays_in_one_message() {
+    let content = |n: i32| crate::json::Object::from_value(&json!({"n": n})).unwrap();
+    let snapshot = |n| Body::ActivitySnapshot {
+        message: "a".into(),
+        kind: "plan".into(),
+        content: content(n),
+        replace: None,
+    };
+    let patch = crate::patch::Patch(vec![crate::patch::PatchOp::replace("/n", json!(2).into())]);
+    let change = Body::ActivityDelta { message: "a".into(), kind: "plan".into(), patch };
+    let mut inside = text("m", &["x"]);
+    inside.insert(2, snapshot(1));
+    inside.extend([change.clone(), snapshot(3)]);
+    for bodies in [vec![snapshot(1), change.clone(), snapshot(3)], inside] {
+        let frames = written(&run(bodies), "", &[]);
+        let shown: Vec<_> = frames.iter().filter(|frame| frame["blockId"] == "a").collect();
+        assert_eq!(shown.len(), 3);
+        assert!(shown.iter().all(|frame| frame["messageId"] == shown[0]["messageId"]), "{shown:?}");
+    }
+}
+
+#[test]
+fn text_for_developers_is_not_streamed() {
+    let mut events = run(text("m", &["shown"]));
+    let hidden = [
+        Body::TextStart { message: "d".into(), role: Some(crate::event::Role::Developer), name: None },
+        Body::TextDelta { message: "d".into(), delta: "secret".into() },
+        Body::TextEnd { message: "d".into() },
+    ];
+    events.splice(2..2, hidden.map(Event::new));
+    if let Body::RunStarted(started) = &mut events[0].body {
+        let mut input = crate::event::RunInput::new("t", "r");
+        let body = crate::event::MessageBody::Developer { content: "secret too".into() };
+        input.messages.push(crate::event::Message::new("i", body));
+        started.input = Some(Box::new(input));
+    }
+    for profile in PROFILES {
+        for order in ["order=interleaved", "order=serial"] {
+            let frames = written(&events, profile, &[order]);
+            let all = json!(frames).to_string();
+            assert!(all.contains("shown") && !all.contains("secret"), "{all}");
+            assert!(
+                json!(written(&events, profile, &["include_developer=yes", order]))
+                    .to_string()
+                    .contains("secret too")
+            );
+        }
+    }
 }
 
 fn call(id: &str, name: &str, pieces: &[&str]) -> Vec<Body> {

@@ -120,7 +120,10 @@ impl HaiWriter {
         }
         if activities.len() >= MAX_ACTIVITIES && !activities.contains_key(message) {
             activities.shift_remove_index(0);
+            let known = &self.open.activities;
+            self.open.activity_hosts.retain(|activity, _| known.contains_key(activity));
         }
+        let activities = &mut self.open.activities;
         activities.insert(message.clone(), content.to_value());
     }
 
@@ -188,12 +191,21 @@ impl HaiWriter {
         let placement = Placement { block_id: Some(id.as_str().into()), ..Placement::default() };
         let texts = &self.open.texts;
         let named = message.and_then(|message| texts.get(message));
-        let host = named.or_else(|| texts.values().next_back()).map(|text| text.wire.clone());
-        if let Some(host) = host {
-            self.content(&host, output, &placement, members, marker, out);
+        let open = named.or_else(|| texts.values().next_back()).map(|text| text.wire.clone());
+        let is_activity = self.open.activities.contains_key(id);
+        let first = self.open.activity_hosts.get(id).filter(|_| is_activity).cloned();
+        let is_open = first
+            .as_ref()
+            .or(open.as_ref())
+            .is_some_and(|host| self.open.wires.contains_key(&self.wire_id(host)));
+        let message = first.or(open).unwrap_or_else(|| self.unused_id(id));
+        if is_activity {
+            self.open.activity_hosts.insert(id.clone(), message.clone());
+        }
+        if is_open {
+            self.content(&message, output, &placement, members, marker, out);
             return;
         }
-        let message = self.unused_id(id);
         let bare = members.bare();
         self.join_wire(&message, &bare, out);
         self.content(&message, output, &placement, members, marker, out);
@@ -212,6 +224,9 @@ impl HaiWriter {
         let bare = members.bare();
         self.rejoin(message, &bare, out);
         self.content(message, output, &Placement::default(), members, marker, out);
+        if self.is_serial {
+            self.leave_wire(message, &bare, out);
+        }
     }
 
     /// Closes the message of [`HaiWriter::write_tool_list`].

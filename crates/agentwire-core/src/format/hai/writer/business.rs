@@ -44,6 +44,8 @@ pub(crate) struct OpenMessages {
     pub(crate) unfinished: Vec<MessageId>,
     /// The content of displayed activities.
     pub(crate) activities: IndexMap<MessageId, Value>,
+    /// The messages that display activities, so that a changed one stays in its message.
+    pub(crate) activity_hosts: HashMap<MessageId, MessageId>,
 }
 
 /// A message on the wire.
@@ -97,7 +99,8 @@ pub(crate) enum ReasoningSpan {
 impl OpenMessages {
     pub(crate) fn reset(&mut self) {
         let activities = std::mem::take(&mut self.activities);
-        *self = Self { activities, ..Self::default() };
+        let activity_hosts = std::mem::take(&mut self.activity_hosts);
+        *self = Self { activities, activity_hosts, ..Self::default() };
     }
 }
 
@@ -178,9 +181,12 @@ impl HaiWriter {
             members.write(w, "BUSINESS_DATA_START", start.marker);
         });
         let role = start.role.map(Into::into);
-        self.open
-            .wires
-            .insert(wire, WireMessage { role, source: Some(message.clone()), ..WireMessage::default() });
+        // A message of the whole run stays open to its end: a client would replace the text at a second start.
+        let users = u32::from(self.shared_message_id && !self.is_serial);
+        self.open.wires.insert(
+            wire,
+            WireMessage { role, users, source: Some(message.clone()), ..WireMessage::default() },
+        );
         true
     }
 

@@ -52,6 +52,8 @@ struct WrittenCollaboration {
     to: Box<str>,
     /// Whether a task was written since the last start.
     has_task: bool,
+    /// Whether its end was written for clients before it came, in serial order.
+    is_ended: bool,
 }
 
 impl Collaborations {
@@ -68,13 +70,34 @@ impl Collaborations {
         frames: &mut FrameWriter,
         out: &mut Frames,
     ) {
-        for (id, open) in std::mem::take(&mut self.open) {
+        for (id, open) in std::mem::take(&mut self.open).into_iter().filter(|(_, open)| !open.is_ended) {
             let bare = || EventMembers::at(timestamp);
             if !open.has_task {
                 let task = placeholder_task(&id, &open.to);
                 put_task(frames, shape, out, &open.wire, &task, None, bare(), skip_marker());
             }
             put_end(frames, out, &open.wire, bare(), skip_marker());
+        }
+    }
+
+    /// Ends all open collaborations but `kept` for clients; the reader skips these frames. An agent may leave one open, so
+    /// nothing waits for its end.
+    pub(crate) fn end_others(
+        &mut self,
+        kept: Option<&MessageId>,
+        timestamp: Option<i64>,
+        shape: DeltaShape,
+        frames: &mut FrameWriter,
+        out: &mut Frames,
+    ) {
+        for (id, open) in self.open.iter_mut().filter(|(id, open)| !open.is_ended && Some(*id) != kept) {
+            let bare = || EventMembers::at(timestamp);
+            if !open.has_task {
+                let task = placeholder_task(id, &open.to);
+                put_task(frames, shape, out, &open.wire, &task, None, bare(), skip_marker());
+            }
+            put_end(frames, out, &open.wire, bare(), skip_marker());
+            open.is_ended = true;
         }
     }
 
@@ -116,7 +139,13 @@ impl HaiWriter {
                 open.shift_remove(id);
                 open.insert(
                     id.clone(),
-                    WrittenCollaboration { wire, from: from.clone(), to: to.clone(), has_task: false },
+                    WrittenCollaboration {
+                        wire,
+                        from: from.clone(),
+                        to: to.clone(),
+                        has_task: false,
+                        is_ended: false,
+                    },
                 );
                 Fidelity::Exact
             }
@@ -127,20 +156,28 @@ impl HaiWriter {
                 };
                 let (wire, from, to) = (open.wire.clone(), open.from.clone(), open.to.clone());
                 let had_task = std::mem::replace(&mut open.has_task, true);
+                let was_ended = open.is_ended;
                 let mut members = self.members(event);
                 let more = members.remove_object("delta");
                 let Self { frames, shape, .. } = self;
-                if had_task {
+                if had_task && !was_ended {
                     put_end(frames, out, &wire, members.bare(), skip_marker());
+                }
+                if had_task || was_ended {
                     put_start(frames, out, &wire, &from, &to, members.bare(), skip_marker());
                 }
                 let marker = (!latest).then(|| collaboration_marker(id)).flatten();
+                let bare = members.bare();
                 put_task(frames, *shape, out, &wire, task, more.as_ref(), members, marker);
+                if was_ended {
+                    put_end(frames, out, &wire, bare, skip_marker());
+                }
                 Fidelity::Exact
             }
             Body::CollaborationEnd { id } => {
                 let latest = self.collaborations.is_latest(id);
-                let Some(open) = self.collaborations.open.shift_remove(id) else {
+                let open = self.collaborations.open.shift_remove(id).filter(|open| !open.is_ended);
+                let Some(open) = open else {
                     return self.write_wrapped(event, out);
                 };
                 let members = self.members(event);

@@ -11,8 +11,11 @@ mod collaboration;
 mod members;
 pub(crate) mod messages;
 mod reasoning;
+mod serial;
 mod text;
 mod tools;
+
+use std::collections::{HashMap, HashSet};
 
 use bytes::BytesMut;
 
@@ -21,6 +24,7 @@ use self::{
     collaboration::Collaborations,
     members::{EventMembers, build_marker},
     messages::MessageOptions,
+    serial::Serial,
     tools::ToolCalls,
 };
 use super::{
@@ -34,7 +38,10 @@ use super::{
     wire::{ASSISTANT, EVENTS, MESSAGES_SNAPSHOT, SKIP, SOURCE},
 };
 use crate::{
-    event::{Body, Event, Outcome, RunFinished, RunId, RunStarted, ThreadId},
+    event::{
+        Body, Event, MessageBody, MessageId, Outcome, Role, RunFinished, RunId, RunStarted, SubagentId,
+        ThreadId,
+    },
     format::{
         Fidelity, Profile, Setup, Writer,
         ag_ui::shapes::{self, FINISH_REASON, WRAPPED_PREFIX},
@@ -52,6 +59,7 @@ pub(crate) enum HaiEncoding {
 }
 
 const TOO_DEEP: Fidelity = Fidelity::Dropped("nested too deep to travel inside another event");
+const FOR_DEVELOPERS: &str = "messages for developers are not shown to end users";
 const LARGE_INTEGER: &str = "an integer beyond 2^53 cannot be told in protobuf";
 
 /// Writes HAI.
@@ -63,6 +71,12 @@ pub(crate) struct HaiWriter {
     shared_message_id: bool,
     snapshot_name: &'static str,
     include_developer: bool,
+    /// Open texts for developers, which are not written.
+    hidden: HashSet<MessageId>,
+    /// Open steps by name, with their owners in the order of their starts.
+    steps: HashMap<Box<str>, Vec<Option<SubagentId>>>,
+    is_serial: bool,
+    serial: Serial,
     thread: ThreadId,
     run: RunId,
     run_message: String,
@@ -165,6 +179,10 @@ impl HaiWriter {
             shared_message_id: options.shared_message_id,
             snapshot_name: options.snapshot_name,
             include_developer: options.include_developer,
+            hidden: HashSet::new(),
+            steps: HashMap::new(),
+            is_serial: options.is_serial,
+            serial: Serial::default(),
             thread: setup.thread.clone(),
             run: setup.run.clone(),
             run_message: run_message(&setup.run),
@@ -210,6 +228,13 @@ impl HaiWriter {
         self.open.reset();
         self.collaborations.reset();
         self.tools.reset(started);
+        self.steps.clear();
+        self.hidden.clear();
+        let mut input = started.input.clone();
+        if let Some(input) = input.as_mut().filter(|_| !self.include_developer) {
+            input.messages.retain(|message| !matches!(message.body, MessageBody::Developer { .. }));
+        }
+        let is_complete = input == started.input;
         let Self { frames, run_message, .. } = self;
         frames.put(out, "RUN_STARTED", |w| {
             w.str("messageId", run_message)
@@ -218,12 +243,12 @@ impl HaiWriter {
                 .str("runId", &started.run)
                 .opt_str("parentRunId", started.parent_run.as_deref())
                 .opt_str("protocolVersion", started.protocol_version.as_deref());
-            if let Some(input) = &started.input {
+            if let Some(input) = &input {
                 w.nested("input", |w| shapes::write_input(w, input));
             }
             members.write(w, "RUN_STARTED", None);
         });
-        Fidelity::Exact
+        if is_complete { Fidelity::Exact } else { Fidelity::Approximated(FOR_DEVELOPERS) }
     }
 
     fn run_finished(&mut self, event: &Event, finished: &RunFinished, out: &mut Frames) -> Fidelity {
@@ -274,7 +299,50 @@ impl HaiWriter {
         Fidelity::Exact
     }
 
+    /// Whether the event belongs to a text for developers, which end users do not get.
+    fn is_for_developers(&mut self, event: &Event) -> bool {
+        match &event.body {
+            Body::TextStart { message, role: Some(Role::Developer), .. } if !self.include_developer => {
+                self.hidden.insert(message.clone());
+                true
+            }
+            Body::TextDelta { message, .. } => self.hidden.contains(message),
+            Body::TextStart { message, .. } => {
+                self.hidden.remove(message);
+                false
+            }
+            Body::TextEnd { message } => self.hidden.remove(message),
+            _ => false,
+        }
+    }
+
+    /// Tracks the open steps; false for a start of a name that is open, and for an end of one that stays open. Steps of
+    /// different subagents may have one name, which HAI cannot tell apart.
+    fn is_visible_step(&mut self, event: &Event, name: &str) -> bool {
+        let is_start = matches!(event.body, Body::StepStarted { .. });
+        let Some(owners) = self.steps.get_mut(name) else {
+            if is_start {
+                self.steps.insert(name.into(), vec![event.subagent.clone()]);
+            }
+            return true;
+        };
+        if is_start {
+            owners.push(event.subagent.clone());
+            return false;
+        }
+        let at = owners.iter().position(|owner| *owner == event.subagent).unwrap_or(0);
+        owners.remove(at);
+        let is_last = owners.is_empty();
+        if is_last {
+            self.steps.remove(name);
+        }
+        is_last
+    }
+
     fn step(&mut self, event: &Event, name: &str, out: &mut Frames) -> Fidelity {
+        if !self.is_visible_step(event, name) {
+            return self.write_wrapped(event, out);
+        }
         let mut members = self.members(event);
         let (thread, run) = (members.remove_str("threadId"), members.remove_str("runId"));
         self.frames.put(out, event.kind(), |w| {
@@ -324,11 +392,7 @@ impl HaiWriter {
             w.array("messages", |list| complete = messages::write_list(list, messages, options));
             members.write(w, name, None);
         });
-        if complete {
-            Fidelity::Exact
-        } else {
-            Fidelity::Approximated("messages for developers are not shown to end users")
-        }
+        if complete { Fidelity::Exact } else { Fidelity::Approximated(FOR_DEVELOPERS) }
     }
 
     fn raw(&mut self, event: &Event, raw: &Json, source: Option<&str>, out: &mut Frames) -> Fidelity {
@@ -453,10 +517,21 @@ fn write_operation(w: &mut ObjectWriter<'_>, operation: &PatchOp, original: Opti
     }
 }
 
-impl Writer for HaiWriter {
-    fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+impl HaiWriter {
+    fn write_now(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+        if self.is_serial {
+            let kept = match &event.body {
+                Body::CollaborationTask { id, .. } | Body::CollaborationEnd { id } => Some(id),
+                _ => None,
+            };
+            let Self { collaborations, frames, shape, last_timestamp, .. } = self;
+            collaborations.end_others(kept, event.timestamp.or(*last_timestamp), *shape, frames, out);
+        }
         if self.write_fast(event, out) {
             return Fidelity::Exact;
+        }
+        if self.is_for_developers(event) {
+            return Fidelity::Dropped(FOR_DEVELOPERS);
         }
         self.close_idle(event, out);
         let fidelity = self.write_event(event, out);
@@ -468,5 +543,40 @@ impl Writer for HaiWriter {
                 Coverage::None => Fidelity::Dropped(LARGE_INTEGER),
             },
         }
+    }
+
+    /// Writes the event unless it must wait, and then the events that waited for it.
+    fn write_serial(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+        if event.is_terminal() || matches!(event.body, Body::RunStarted(_)) {
+            self.write_waiting(out);
+        }
+        let activities = &self.open.activities;
+        if !self.serial.admit(event, |activity| activities.contains_key(activity)) {
+            return Fidelity::Exact;
+        }
+        let fidelity = self.write_now(event, out);
+        loop {
+            let activities = &self.open.activities;
+            let Some(next) = self.serial.next(|activity| activities.contains_key(activity)) else {
+                return fidelity;
+            };
+            self.write_now(&next, out);
+        }
+    }
+
+    fn write_waiting(&mut self, out: &mut Frames) {
+        for event in self.serial.take_all() {
+            self.write_now(&event, out);
+        }
+    }
+}
+
+impl Writer for HaiWriter {
+    fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
+        if self.is_serial { self.write_serial(event, out) } else { self.write_now(event, out) }
+    }
+
+    fn end(&mut self, out: &mut Frames) {
+        self.write_waiting(out);
     }
 }

@@ -78,6 +78,7 @@ impl HaiWriter {
         };
         let wire = self.message_for(None, event.subagent.as_ref(), message).0;
         self.join_wire(&wire, &members, out);
+        let bare = members.bare();
         let output = fold_output(title, "start");
         self.content(
             &wire,
@@ -87,6 +88,10 @@ impl HaiWriter {
             id_marker("REASONING_START", message),
             out,
         );
+        if self.is_serial {
+            // Thoughts below the heading have messages of their own.
+            self.leave_wire(&wire, &bare, out);
+        }
         self.open.spans.insert(message.clone(), ReasoningSpan::Titled { wire, title: title.into() });
         Fidelity::Exact
     }

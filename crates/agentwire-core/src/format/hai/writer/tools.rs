@@ -153,10 +153,14 @@ impl HaiWriter {
                 let is_hidden = display == ToolDisplay::Show && self.tools.frontend.is_some();
                 if !is_hidden {
                     let members = self.members(event);
+                    // The messages of the run have one id.
+                    let shown_parent = parent.as_ref().map(|parent| self.wire_id(parent));
+                    let source_parent = parent.as_ref().filter(|_| shown_parent != *parent);
                     self.frames.put(out, "TOOL_CALL_START", |w| {
                         w.str("toolCallId", call)
                             .str("toolCallName", name)
-                            .opt_str("parentMessageId", parent.as_deref());
+                            .opt_str("parentMessageId", shown_parent.as_deref())
+                            .opt_str("sourceParentMessageId", source_parent.map(|parent| &**parent));
                         members.write(w, "TOOL_CALL_START", None);
                     });
                 }
@@ -174,7 +178,8 @@ impl HaiWriter {
                     self.tools.calls.shift_remove_index(0);
                 }
                 self.tools.calls.insert(call.clone(), new);
-                if display_message.is_some() {
+                // In serial order nothing is displayed inside the open call.
+                if display_message.is_some() && (is_hidden || !self.is_serial) {
                     let marker = events_marker(is_hidden, event, std::slice::from_ref(event));
                     self.write_call_entry(call, "running", None, event, marker, out);
                 }
