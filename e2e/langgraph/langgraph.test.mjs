@@ -11,7 +11,7 @@ before(async () => {
 });
 after(() => server?.stop());
 
-/** The modes that a gateway requests, and those for servers with long conversations. */
+/** The modes for servers with long conversations, and those that a gateway requests. */
 const MODES = {
   modes: ["messages-tuple", "updates", "values", "custom", "tasks"],
   events: ["events", "updates", "values", "custom"],
