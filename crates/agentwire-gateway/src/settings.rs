@@ -304,6 +304,9 @@ pub struct AgentSettings {
     pub detached: Busy,
     /// The source of the conversation.
     pub history: History,
+    /// The effect of a snapshot of the messages; `None` merges those that a format reader makes, and replaces the
+    /// conversation by those that the agent itself sends.
+    pub snapshots: Option<Snapshots>,
     /// The key of the stored state under which the client's state is placed; `None` merges it at the top level.
     pub state_key: Option<String>,
     /// Policy for a run whose last reader has disconnected.
@@ -348,6 +351,7 @@ impl Default for AgentSettings {
             // Every front end stops a run by dropping its connection; the next message must not have to wait for it.
             detached: Busy::Interrupt,
             history: History::default(),
+            snapshots: None,
             state_key: None,
             on_disconnect: OnDisconnect::default(),
             forward_headers: Vec::new(),
@@ -374,6 +378,7 @@ setters!(AgentSettings {
     busy: Busy,
     detached: Busy,
     history: History,
+    snapshots: Option<Snapshots>,
     state_key: Option<String>,
     on_disconnect: OnDisconnect,
     forward_headers: Vec<String>,
@@ -445,6 +450,17 @@ pub enum History {
     /// Both, merged by message id.
     #[default]
     Merge,
+}
+
+/// The effect of a snapshot of the messages (MESSAGES_SNAPSHOT) on the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Snapshots {
+    /// It changes and adds messages by id; the messages before the run stay.
+    Merge,
+    /// It replaces the conversation.
+    Replace,
+    /// None.
+    Ignore,
 }
 
 /// Policy for a run whose last reader has disconnected.

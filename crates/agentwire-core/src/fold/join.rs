@@ -402,6 +402,19 @@ fn snapshots(fold: &mut Fold, owners: &Owners, forget_all: bool, prelude: &mut V
     prelude.push(Event::new(Body::StateSnapshot { snapshot: Json::from(fold.state()) }));
 }
 
+/// Snapshots that bring every client to `messages` in this order: one of the first `kept`, which drops the others, and
+/// one of all. A client with other messages before them needs `kept` to be 0.
+#[must_use]
+pub fn restate(messages: Vec<Message>, kept: usize) -> [Event; 2] {
+    let mut first = messages[..kept.min(messages.len())].to_vec();
+    let is_reasoning = |message: &Message| message.role() == Role::Reasoning;
+    if messages.iter().any(is_reasoning) && !first.iter().any(is_reasoning) {
+        // Only a snapshot with reasoning drops reasoning. The second snapshot drops the placeholder.
+        first.push(Message::new(PLACEHOLDER, MessageBody::Reasoning { content: Box::default() }));
+    }
+    [messages_snapshot(first), messages_snapshot(messages)]
+}
+
 /// A snapshot that is declared complete, activities included.
 fn messages_snapshot(messages: Vec<Message>) -> Event {
     let authority = Object::from_entries([(AUTHORITY, Json::null())]);
@@ -436,4 +449,42 @@ fn with_pending(event: &Event, fold: &Fold) -> Event {
         }
     }
     event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reasoning(id: &str) -> Message {
+        Message::new(id, MessageBody::Reasoning { content: "hm".into() })
+    }
+
+    fn activity(id: &str) -> Message {
+        Message::new(id, MessageBody::Activity { kind: "plan".into(), content: Object::empty() })
+    }
+
+    #[test]
+    fn restated_messages_have_their_order_at_every_client() {
+        let wanted = vec![
+            Message::user("u1", "?"),
+            reasoning("r1"),
+            Message::assistant("a1", "!"),
+            activity("p1"),
+            Message::user("u2", "?"),
+        ];
+        for held in [
+            vec![],
+            vec![Message::user("u2", "?")],
+            vec![Message::user("u2", "?"), reasoning("r1"), activity("p1"), reasoning("other")],
+            wanted.iter().rev().cloned().collect(),
+            wanted.clone(),
+        ] {
+            let mut fold = Fold::from_history(held.clone(), None);
+            restate(wanted.clone(), 0).iter().for_each(|event| fold.apply(event));
+            assert_eq!(fold.messages(), wanted, "{held:?}");
+        }
+        let mut fold = Fold::from_history([&wanted[..2], &[Message::user("x", "")]].concat(), None);
+        restate(wanted.clone(), 2).iter().for_each(|event| fold.apply(event));
+        assert_eq!(fold.messages(), wanted);
+    }
 }

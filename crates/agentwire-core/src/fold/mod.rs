@@ -31,7 +31,10 @@ use self::{
     carrier::{COLLABORATION, FILE, SOURCE},
     list::{List, Slot},
 };
-pub use self::{compact::compact, join::Join};
+pub use self::{
+    compact::compact,
+    join::{Join, restate},
+};
 use crate::{
     event::{
         Body, Content, EncryptedEntity, Event, Interrupt, Message, MessageBody, MessageId, Outcome, Role,

@@ -68,6 +68,9 @@ pub struct Format {
     pub time_option: Option<&'static str>,
     /// Whether an error before the first event stands for a failed HTTP status: the server refused the request.
     pub early_error_is_refusal: bool,
+    /// Whether its reader makes snapshots of the messages from other data, such as the output of a graph. They may lack
+    /// the messages before the run.
+    pub derives_snapshots: bool,
     /// Whether the first SSE `id` of a stream precedes the second, for servers that repeat frames when a stream is
     /// rejoined.
     pub is_earlier_id: Option<fn(&str, &str) -> bool>,
@@ -163,6 +166,7 @@ impl Format {
         checked_names: &[],
         time_option: None,
         early_error_is_refusal: false,
+        derives_snapshots: false,
         is_earlier_id: None,
     };
 

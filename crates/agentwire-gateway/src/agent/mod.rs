@@ -19,6 +19,7 @@ mod demo;
 mod emitter;
 mod native;
 pub(crate) mod pattern;
+pub(crate) mod snapshot_origin;
 
 use std::{
     future::Future,

@@ -65,6 +65,13 @@ impl GateQuestion {
     }
 }
 
+/// The ids in the gate's memory of a pending item: of the call, and of the interrupt behind it.
+pub(crate) fn ids_of_question(body: &Value) -> impl Iterator<Item = String> {
+    let memory = &body[MEMORY];
+    let ids = [memory["call"].as_str(), memory["behind"]["id"].as_str()];
+    ids.into_iter().flatten().map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
 /// The effect of the gate on the end of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Gated {

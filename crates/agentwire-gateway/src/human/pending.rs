@@ -111,6 +111,30 @@ pub(crate) fn elsewhere(messages: Vec<Message>, interrupts: &[Interrupt], now: T
     items.collect()
 }
 
+/// The member of an item with the agent's own ids, by the ids that clients see.
+const AGENT_IDS: &str = "agentIds";
+
+/// Stores the agent's own ids of an item: of the item itself, of the call that it is about, and of an interrupt behind it.
+pub(crate) fn remember_agent_ids<'i>(item: &mut NewPending, of_agent: impl Fn(&str) -> Option<&'i str>) {
+    let Ok(mut body) = serde_json::from_str::<Value>(&item.body) else { return };
+    let mut ids = vec![item.id.as_str().to_owned()];
+    ids.extend(body["toolCallId"].as_str().map(str::to_owned));
+    ids.extend(approval::ids_of_question(&body));
+    let own: serde_json::Map<_, _> =
+        ids.into_iter().filter_map(|id| of_agent(&id).map(|own| (id.clone(), own.into()))).collect();
+    if !own.is_empty() {
+        body[AGENT_IDS] = Value::Object(own);
+        item.body = body.to_string().into();
+    }
+}
+
+/// The ids of an item that clients see, each with the agent's own.
+pub(crate) fn agent_ids(item: &Pending) -> Vec<(String, String)> {
+    let body: Value = serde_json::from_str(&item.body).unwrap_or_default();
+    let own = body[AGENT_IDS].as_object().into_iter().flatten();
+    own.filter_map(|(id, own)| Some((id.clone(), own.as_str()?.to_owned()))).collect()
+}
+
 /// Whether an item is one of the agent's side ([`elsewhere`]).
 pub(crate) fn is_elsewhere(item: &Pending) -> bool {
     item.run.is_empty()
@@ -363,7 +387,7 @@ pub(crate) fn to_json(item: &Pending) -> Value {
     }
     if let Ok(Value::Object(body)) = serde_json::from_str(&item.body) {
         for (key, value) in body {
-            if shown.get(&key).is_none() && !approval::is_memory(&key) {
+            if shown.get(&key).is_none() && key != AGENT_IDS && !approval::is_memory(&key) {
                 shown[key] = value;
             }
         }

@@ -83,13 +83,14 @@ impl RunRecorder {
         };
         let join = std::mem::replace(&mut self.encoding.join, Join::new(Fold::new()));
         let mut fold = join.into_fold();
-        let pending = match status {
+        let mut pending = match status {
             RunStatus::Finished => {
                 let now = self.gateway.store().now();
                 pending::left_open(&mut fold, outcome.as_ref(), &self.input, &self.approvals.gated, now)
             }
             _ => Vec::new(),
         };
+        self.ids.remember(&mut pending);
         if !pending.is_empty() {
             status = RunStatus::Waiting;
         }

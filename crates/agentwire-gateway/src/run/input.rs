@@ -26,6 +26,8 @@ use crate::{
 /// The messages and state that a run starts with.
 pub(crate) struct StartingData {
     pub(crate) messages: Vec<Message>,
+    /// Stored messages that the run does not start with, because the client's replace them.
+    pub(crate) dropped: Vec<Message>,
     pub(crate) state: serde_json::Value,
     pub(crate) state_seq: u64,
     pub(crate) stored_state: Option<String>,
@@ -48,7 +50,12 @@ impl StartingData {
         let state_value = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
         let sent = input.state.as_ref().map(Json::to_value);
         let is_new = stored.is_empty();
+        let dropped = match settings.history {
+            History::Client => history::until(&stored, cut).to_vec(),
+            History::Server | History::Merge => Vec::new(),
+        };
         Ok(Self {
+            dropped,
             messages: history::messages(settings.history, stored, &input.messages, cut),
             state: history::state(state_value, sent, settings.state_key.as_deref()),
             state_seq: state.seq,

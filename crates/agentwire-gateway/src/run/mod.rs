@@ -3,7 +3,7 @@
 //! One task drives a run ([`Job::drive`]) and is the only writer of its log. An event takes this path:
 //!
 //! ```text
-//! agent ─▶ EventSink ─▶ run_agent (here) ─▶ hooks.rs ─▶ resume.rs ─▶ recorder.rs: guard ─▶ fold ─▶ encode ─▶ append ─▶ readers
+//! agent ─▶ EventSink ─▶ run_agent (here) ─▶ ids.rs, snapshots.rs ─▶ hooks.rs ─▶ resume.rs ─▶ recorder.rs: guard ─▶ fold ─▶ encode ─▶ append ─▶ readers
 //! ```
 //!
 //! Before it, [`admission`] has created the run in the store (under a derived id if it answers under the id of the run that
@@ -17,9 +17,11 @@ mod control;
 mod deadlines;
 mod finish;
 mod hooks;
+mod ids;
 pub(crate) mod input;
 mod recorder;
 mod resume;
+mod snapshots;
 
 use std::{
     panic::AssertUnwindSafe,
@@ -44,6 +46,7 @@ use self::{
     deadlines::Deadlines,
     input::StartingData,
     recorder::{FLUSH_AT, RunRecorder},
+    snapshots::Entered,
 };
 use crate::{
     agent::{EventSink, NativeHooks, Pauses, Request},
@@ -210,6 +213,9 @@ impl RunRecorder {
             Ok(input) => input,
             Err(error) => return Ok(Err(RunEnd::Failed((&error).into()))),
         };
+        if let Err(error) = self.load_agent_ids(&input, &job.answers).await {
+            return Ok(Err(RunEnd::Failed((&error).into())));
+        }
         input.resume = validate::resume_of(&job.answers);
         if self.hooks.is_some() {
             input = match self.filter_input(input).await {
@@ -228,6 +234,7 @@ impl RunRecorder {
         if let Some(logged) = &logged {
             let recalled = self.reattach(logged);
             input::apply_recalled(&mut input, &recalled);
+            recalled.iter().for_each(|event| self.add_recalled(event));
         }
         let waits_for_agent = self.agent.agent.speaks_hai() && logged.is_none();
         if !waits_for_agent || decisions.is_open() {
@@ -240,6 +247,7 @@ impl RunRecorder {
         if !has_input(&input) {
             return Ok(Err(RunEnd::Failed(RunFailure::NoInput)));
         }
+        self.ids.restore(&mut input);
         let settings = &self.agent.settings;
         let native_hooks =
             self.hooks.as_ref().map(|hooks| Arc::new(hooks.hook_set.clone()) as Arc<dyn NativeHooks>);
@@ -319,7 +327,10 @@ impl RunRecorder {
         cut: Option<&MessageId>,
     ) -> Result<RunInput, StoreError> {
         let start = StartingData::read(&self.gateway, &self.agent.settings, &self.owner, &input, cut).await?;
-        let StartingData { messages, state, state_seq, stored_state, is_new } = start;
+        let StartingData { messages, dropped, state, state_seq, stored_state, is_new } = start;
+        self.ids.add_earlier(&dropped);
+        self.ids.add_earlier(&messages);
+        self.thread.is_known_to_client = snapshots::has_all(&input.messages, &messages);
         let sent_state = input.state.as_ref().map(Json::to_value);
         self.encoding.join = Join::new(Fold::from_history(messages.clone(), Some(state.clone())));
         (self.thread.state_seq, self.thread.stored_state, self.thread.is_new) =
@@ -426,10 +437,10 @@ impl RunRecorder {
                 count = events.recv_many(&mut received, EVENT_QUEUE), if is_open && !self.control.is_paused => {
                     is_open = count > 0;
                     for event in received.drain(..) {
-                        let recorded = match self.hooks {
-                            None => self.record_event(event),
+                        let recorded = match (self.enter(event), &self.hooks) {
+                            (Entered::One(event), None) => self.record_event(event),
                             // Boxed, so that the future of a run without hooks does not grow.
-                            Some(_) => Box::pin(self.record_through_hooks(event)).await,
+                            (entered, _) => Box::pin(self.record_entered(entered)).await,
                         };
                         if let Err(failure) = recorded {
                             return Ok(RunEnd::Failed(failure));

@@ -22,7 +22,7 @@ use agentwire_store::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Job, control::Control, hooks::RecorderHooks, log_failure, resume::Reattachment};
+use super::{Job, control::Control, hooks::RecorderHooks, ids::RunIds, log_failure, resume::Reattachment};
 use crate::{
     codes,
     error::RunFailure,
@@ -56,8 +56,9 @@ pub(super) struct RunRecorder {
     pub(super) owner: Owner,
     pub(super) run: Run,
     pub(super) live: Arc<LiveRun>,
-    /// The input that the agent is called with.
+    /// The input of the run, with the ids that clients see; its messages are those before the first event of the agent.
     pub(super) input: RunInput,
+    pub(super) ids: RunIds,
     /// The client shows all messages of the run as one.
     pub(super) one_message: bool,
     pub(super) encoding: Encoding,
@@ -110,6 +111,8 @@ pub(super) struct ThreadStart {
     pub(super) stored_state: Option<String>,
     /// Whether no message of the thread is stored.
     pub(super) is_new: bool,
+    /// Whether the client that started the run has all messages before it, in their order.
+    pub(super) is_known_to_client: bool,
     /// Whether the agent's side failed to return its history of the thread.
     pub(super) recall_failed: Arc<AtomicBool>,
 }
@@ -154,6 +157,7 @@ impl RunRecorder {
             hooks: None,
             lock,
             input: input.clone(),
+            ids: RunIds::default(),
             one_message: *one_message,
             agent: agent.clone(),
             owner: owner.clone(),

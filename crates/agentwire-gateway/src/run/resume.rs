@@ -6,8 +6,9 @@
 use std::collections::VecDeque;
 
 use agentwire_core::{
-    event::{Body, Event},
-    format::hai,
+    event::{Body, Event, Message},
+    fold::Fold,
+    format::{ag_ui, hai},
     order::Guard,
 };
 use bytes::Bytes;
@@ -21,14 +22,19 @@ pub(super) struct Reattachment {
     logged: VecDeque<Event>,
     /// Repairs the replay as the guard of the first time did.
     guard: Guard,
+    /// The messages and state at this point of the replay.
+    fold: Fold,
 }
 
 impl Reattachment {
     /// `prefix` is what the gateway itself logged before the first event of the agent, `logged` the rest.
-    fn new(mut guard: Guard, prefix: &[Event], logged: Vec<Event>) -> Self {
+    fn new(mut guard: Guard, prefix: &[Event], logged: Vec<Event>, fold: Fold) -> Self {
         let mut unchanged = Vec::new();
         prefix.iter().cloned().for_each(|event| guard.push(event, &mut unchanged));
-        let mut reattachment = Self { logged: logged.into(), guard };
+        let mut reattachment = Self { logged: logged.into(), guard, fold };
+        while reattachment.logged.front().is_some_and(input::is_recalled) {
+            reattachment.take_logged();
+        }
         reattachment.drop_trailing_gateway_events();
         reattachment
     }
@@ -36,6 +42,18 @@ impl Reattachment {
     /// Whether all logged events are matched.
     fn is_done(&self) -> bool {
         self.logged.is_empty()
+    }
+
+    /// The next logged event, which is folded.
+    fn take_logged(&mut self) -> Option<Event> {
+        let logged = self.logged.pop_front()?;
+        self.fold.apply(&logged);
+        Some(logged)
+    }
+
+    /// The messages at this point of the replay.
+    pub(super) fn messages(&mut self) -> &[Message] {
+        self.fold.messages()
     }
 
     /// The guard, which has seen the whole replay.
@@ -60,9 +78,9 @@ impl Reattachment {
                 .front()
                 .is_some_and(|logged| !is_same(logged, &event) && may_be_from_gateway(logged))
             {
-                self.logged.pop_front();
+                self.take_logged();
             }
-            match self.logged.pop_front() {
+            match self.take_logged() {
                 None => fresh.push(event),
                 Some(logged) if is_same(&logged, &event) => {}
                 Some(logged) => {
@@ -93,6 +111,7 @@ impl RunRecorder {
             // The other gateway died before it called the agent.
             return Vec::new();
         }
+        let fold = self.encoding.join.fold().clone();
         let mut decoder = Decoder::new(&self.run.thread, &self.run.run);
         let (mut prefix_events, mut events) = (Vec::new(), Vec::new());
         logged[..prefix].iter().for_each(|entry| decoder.decode(entry, &mut prefix_events));
@@ -107,7 +126,7 @@ impl RunRecorder {
         self.encoding.staged.clear();
         let guard = Guard::new(self.run.thread.clone(), self.run.run.clone());
         let recalled = events.iter().take_while(|event| input::is_recalled(event)).cloned().collect();
-        let reattachment = Reattachment::new(guard, &prefix_events, events);
+        let reattachment = Reattachment::new(guard, &prefix_events, events, fold);
         self.resume = Some(reattachment).filter(|reattachment| !reattachment.is_done());
         recalled
     }
@@ -132,7 +151,14 @@ impl RunRecorder {
 
 /// Whether two events are equal except for their timestamps.
 fn is_same(one: &Event, other: &Event) -> bool {
-    (&one.body, &one.subagent, &one.extra) == (&other.body, &other.subagent, &other.extra)
+    let has_same_body = match (&one.body, &other.body) {
+        // The log does not distinguish an absent list of calls from an empty one.
+        (Body::MessagesSnapshot { messages: one }, Body::MessagesSnapshot { messages: other }) => {
+            one == other || ag_ui::messages_to_json(one) == ag_ui::messages_to_json(other)
+        }
+        (one, other) => one == other,
+    };
+    has_same_body && (&one.subagent, &one.extra) == (&other.subagent, &other.extra)
 }
 
 /// Whether only the gateway emits this event.
@@ -184,7 +210,7 @@ mod tests {
     }
 
     fn reattachment(logged: Vec<Event>) -> Reattachment {
-        Reattachment::new(Guard::new("t", "r"), &[started()], logged)
+        Reattachment::new(Guard::new("t", "r"), &[started()], logged, Fold::new())
     }
 
     /// The new events of a replay.

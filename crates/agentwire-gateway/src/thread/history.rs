@@ -31,9 +31,7 @@ pub(crate) fn messages(
     if policy == History::Client {
         return sent.to_vec();
     }
-    if let Some(at) = cut.and_then(|cut| stored.iter().position(|message| message.id == *cut)) {
-        stored.truncate(at + 1);
-    }
+    stored.truncate(until(&stored, cut).len());
     let indexes: HashMap<MessageId, usize> =
         stored.iter().enumerate().map(|(index, message)| (message.id.clone(), index)).collect();
     let results = results(&stored);
@@ -72,6 +70,12 @@ pub(crate) fn messages(
     }
     merged.extend(last);
     merged
+}
+
+/// The messages up to `cut`; all if it is absent or unknown.
+pub(crate) fn until<'m>(stored: &'m [Message], cut: Option<&MessageId>) -> &'m [Message] {
+    let at = cut.and_then(|cut| stored.iter().position(|message| message.id == *cut));
+    at.map_or(stored, |at| &stored[..=at])
 }
 
 /// The index of the result of each call; of several calls with one id, of the last.

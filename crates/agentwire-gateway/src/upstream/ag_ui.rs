@@ -1,11 +1,14 @@
 //! Upstream `ag-ui`: an agent that serves AG-UI itself.
 //!
 //! A server that continues after a person answered a tool call may repeat the call before its result (Agno does).
-//! Clients append the repeated arguments to the call they have, so repeated calls are dropped.
+//! Repeated calls are dropped ([`RepeatedCalls`]).
 
 use std::sync::Arc;
 
-use agentwire_core::{event::Body, format::ag_ui};
+use agentwire_core::{
+    event::{Body, Event, GivenResult, Message, ToolCall, ToolCallId},
+    format::ag_ui,
+};
 use reqwest::Method;
 
 use super::{
@@ -65,7 +68,7 @@ impl Agent for AgUi {
     }
 }
 
-/// Sends a request and reads the stream, without calls whose results the request contains.
+/// Sends a request and reads the stream, without the calls that it repeats.
 pub(super) async fn run(
     http: &HttpTarget,
     request: &Request,
@@ -83,21 +86,88 @@ pub(super) async fn run(
         let unfiltered = unfiltered;
         http.run(request, call, format, &unfiltered).await
     };
+    let mut repeated = RepeatedCalls::new(&request.input.messages, results);
     let filter = async {
-        let mut events = events;
+        let (mut events, mut passed) = (events, Vec::new());
         while let Some(event) = events.recv().await {
-            let call = match &event.body {
-                Body::ToolStart { call, .. } | Body::ToolArgs { call, .. } | Body::ToolEnd { call, .. } => {
-                    Some(call)
-                }
-                _ => None,
-            };
-            if !call.is_some_and(|call| results.iter().any(|result| result.call == *call)) {
-                sink.send(event).await?;
-            }
+            repeated.push(event, &mut passed);
+            sink.send_all(&mut passed).await?;
         }
-        Ok(())
+        repeated.release_all(&mut passed);
+        Ok(sink.send_all(&mut passed).await?)
     };
     let (run, filtered) = tokio::join!(run, filter);
     filtered.and(run)
+}
+
+/// Drops calls that a server repeats because the request has their results. A repeated call has the same name and arguments,
+/// and its result follows in the same run. Any other call with the id is a new one: some servers give all calls one id.
+struct RepeatedCalls {
+    /// The calls with a result in the request, as far as the request has them.
+    answered: Vec<(ToolCallId, Option<ToolCall>)>,
+    held: Vec<HeldCall>,
+}
+
+/// A call that may be a repetition.
+struct HeldCall {
+    id: ToolCallId,
+    arguments: String,
+    events: Vec<Event>,
+}
+
+impl RepeatedCalls {
+    fn new(messages: &[Message], results: Vec<GivenResult>) -> Self {
+        let call_of = |result: GivenResult| {
+            let calls = messages.iter().flat_map(|message| message.tool_calls());
+            (result.call.clone(), calls.rev().find(|call| call.id == result.call).cloned())
+        };
+        Self { answered: results.into_iter().map(call_of).collect(), held: Vec::new() }
+    }
+
+    fn push(&mut self, event: Event, passed: &mut Vec<Event>) {
+        match &event.body {
+            Body::ToolStart { call, name, .. } => {
+                let answered = self.answered.iter().find(|(id, _)| id == call);
+                let may_repeat =
+                    answered.is_some_and(|(_, known)| known.as_ref().is_none_or(|known| known.name == *name));
+                if may_repeat {
+                    let id = call.clone();
+                    self.held.push(HeldCall { id, arguments: String::new(), events: vec![event] });
+                    return;
+                }
+            }
+            Body::ToolArgs { call, .. } | Body::ToolEnd { call } => {
+                if let Some(index) = self.held.iter().position(|held| held.id == *call) {
+                    let held = &mut self.held[index];
+                    if let Body::ToolArgs { delta, .. } = &event.body {
+                        held.arguments.push_str(delta);
+                    }
+                    let is_complete = matches!(event.body, Body::ToolEnd { .. });
+                    held.events.push(event);
+                    if is_complete && !self.has_same_arguments(index) {
+                        passed.append(&mut self.held.remove(index).events);
+                    }
+                    return;
+                }
+            }
+            Body::ToolResult(result) => self.held.retain(|held| held.id != result.call),
+            _ if event.is_terminal() => self.release_all(passed),
+            _ => {}
+        }
+        passed.push(event);
+    }
+
+    fn has_same_arguments(&self, index: usize) -> bool {
+        let HeldCall { id, arguments, .. } = &self.held[index];
+        let known = self.answered.iter().find(|(answered, _)| answered == id);
+        let Some((_, Some(known))) = known else { return true };
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
+        *known.arguments == **arguments
+            || value(&known.arguments).is_some_and(|it| Some(it) == value(arguments))
+    }
+
+    /// Passes on the calls without a result: they are new.
+    fn release_all(&mut self, passed: &mut Vec<Event>) {
+        self.held.drain(..).for_each(|mut held| passed.append(&mut held.events));
+    }
 }

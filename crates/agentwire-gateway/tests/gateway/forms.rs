@@ -228,7 +228,7 @@ async fn a_question_asked_again_is_answered_by_the_last_result() {
 
 /// Some servers number the calls of every turn from the start.
 #[tokio::test]
-async fn an_ignored_call_is_replaced_when_its_id_is_reused() {
+async fn a_call_with_a_reused_id_is_another_call() {
     let agent = asker();
     let server = plan(agent.clone()).on_memory().await;
     for number in 1..3 {
@@ -236,9 +236,17 @@ async fn an_ignored_call_is_replaced_when_its_id_is_reused() {
         let run = format!("r{number}");
         send(&server, "/", &request(&run, &json!({"messages": [user(&format!("u{number}"), &script)]})))
             .await;
-        let open = server.open("t").await;
-        assert_eq!((open.len(), &open[0]["runId"]), (1, &json!(run)));
     }
-    send(&server, "/", &request("r3", &json!({"messages": [result("x", "call_0", "done")]}))).await;
-    assert_eq!(server.open("t").await, Vec::<Value>::new());
+    let open = server.open("t").await;
+    let shown: Vec<_> = open.iter().map(|item| (&item["id"], &item["runId"], &item["arguments"])).collect();
+    let expected = [
+        (&json!("call_0"), &json!("r1"), &json!({"n": 1})),
+        (&json!("call_0#2"), &json!("r2"), &json!({"n": 2})),
+    ];
+    assert_eq!(shown, expected);
+    let text =
+        send(&server, "/", &request("r3", &json!({"messages": [result("x", "call_0#2", "done")]}))).await;
+    assert!(text.contains(r#"[\"call_0\",\"done\",null]"#), "the agent gets its own id: {text}");
+    let open = server.open("t").await;
+    assert_eq!(open.iter().map(|item| &item["id"]).collect::<Vec<_>>(), ["call_0"]);
 }

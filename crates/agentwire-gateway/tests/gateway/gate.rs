@@ -258,12 +258,15 @@ async fn a_long_running_tool_is_gated() {
     let frames = Stream::of(server.post("/", &ask("r4", &script))).await.rest().await;
     assert_valid(&frames);
     let no = json!([
-        entry("approve:l", json!({"approved": false, "reason": "no"})),
-        entry("approve:f", json!(false)),
+        entry("approve:l#2", json!({"approved": false, "reason": "no"})),
+        entry("approve:f#2", json!(false)),
         entry("q", json!(1))
     ]);
     let frames = send("r5", &[("resume", no)]).await;
     let text: String =
         frames.iter().filter_map(|frame| frame.json()["delta"].as_str().map(str::to_owned)).collect();
-    assert_eq!(text, r#"[["l","resolved",{"status":"denied","reason":"no"}],["q","resolved",1]]"#);
+    assert_eq!(
+        text, r#"[["l","resolved",{"status":"denied","reason":"no"}],["q","resolved",1]]"#,
+        "the agent's own id"
+    );
 }

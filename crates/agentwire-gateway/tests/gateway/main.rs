@@ -25,6 +25,7 @@ mod owners;
 mod pause;
 mod readers;
 mod reattach;
+mod repeated_ids;
 mod support;
 mod threads;
 mod turns;

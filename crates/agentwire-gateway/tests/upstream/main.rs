@@ -12,6 +12,7 @@ mod hooks;
 mod langgraph;
 mod openai;
 mod recall;
+mod repeated_ids;
 mod replay;
 mod server;
 

@@ -1,7 +1,7 @@
 //! Keys of an agent.
 
 use agentwire_core::format::Format;
-use agentwire_gateway::settings::{AgentSettings, Busy, History, OnDisconnect};
+use agentwire_gateway::settings::{AgentSettings, Busy, History, OnDisconnect, Snapshots};
 use serde_json::json;
 use std::time::Duration;
 use toml::de::DeValue;
@@ -53,6 +53,15 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
         &Choice(&[("client", History::Client), ("server", History::Server), ("merge", History::Merge)]),
         &mut settings.history,
         "Source of the conversation: the messages that the client sends, the stored ones, or both, merged by message id.",
+    );
+    settings.snapshots = table.optional(
+        "snapshots",
+        &Choice(&[
+            ("merge", Snapshots::Merge),
+            ("replace", Snapshots::Replace),
+            ("ignore", Snapshots::Ignore),
+        ]),
+        "Effect of a snapshot of the messages: it is merged into the conversation by message id, replaces it, or has none. If absent, snapshots that are derived from other data (the output of a LangGraph graph, corrections of ADK) are merged, and those that the agent itself sends replace the conversation.",
     );
     settings.state_key = table.optional(
         "state_key",

@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use agentwire_gateway::settings::{Busy, History, IdentityField, IdentitySource, OnDisconnect, Sse};
+use agentwire_gateway::settings::{
+    Busy, History, IdentityField, IdentitySource, OnDisconnect, Snapshots, Sse,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -116,6 +118,7 @@ fn every_key_reaches_its_setting() {
         path = "/agent"
         busy = { policy = "wait", retries = 2, interval = "100ms" }
         history = "server"
+        snapshots = "ignore"
         state_key = "frontend_state"
         on_disconnect = "cancel"
         feedback_url = "http://127.0.0.1:9/feedback"
@@ -171,6 +174,7 @@ fn every_key_reaches_its_setting() {
     assert_eq!(agent.busy, Busy::Wait { retries: 2, interval: Duration::from_millis(100) });
     assert_eq!(second.settings.busy, Busy::Enqueue { limit: 2 });
     assert_eq!((agent.history, agent.on_disconnect), (History::Server, OnDisconnect::Cancel));
+    assert_eq!((agent.snapshots, second.settings.snapshots), (Some(Snapshots::Ignore), None));
     assert_eq!(agent.state_key.as_deref(), Some("frontend_state"));
     assert_eq!(agent.feedback_url.as_deref(), Some("http://127.0.0.1:9/feedback"));
     let timeouts = agent.timeouts;

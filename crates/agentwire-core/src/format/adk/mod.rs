@@ -37,5 +37,6 @@ pub static FORMAT: Format = Format {
     options: OPTIONS,
     reader: Some(|setup| Box::new(AdkReader::new(AdkReaderOptions::of(setup)))),
     writer: None,
+    derives_snapshots: true,
     ..Format::EMPTY
 };

@@ -46,6 +46,7 @@ pub static FORMAT: Format = Format {
     options: OPTIONS,
     reader: Some(|setup| Box::new(LangGraphReader::new(setup))),
     writer: None,
+    derives_snapshots: true,
     is_earlier_id: Some(is_earlier_id),
     ..Format::EMPTY
 };

@@ -27,7 +27,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::timeouts::{FOREVER, StreamTimeouts};
 use crate::{
-    agent::{BuildError, EventSink, NativeEvent, NativeHooks, Request, Translation},
+    agent::{
+        BuildError, EventSink, NativeEvent, NativeHooks, Request, Translation, snapshot_origin::mark_derived,
+    },
     error::{Truncation, UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout},
 };
 
@@ -343,6 +345,7 @@ impl UpstreamDecoder {
                 None => {
                     let before = out.len();
                     let read = reader.read_frame(&frame, out);
+                    self.mark_snapshots(&mut out[before..]);
                     self.accept(read, before, out)
                 }
                 Some(hooks) => {
@@ -409,11 +412,20 @@ impl UpstreamDecoder {
         before: usize,
         out: &mut Vec<Event>,
     ) -> Result<Flow, UpstreamError> {
+        let first = out.len();
         let read = match &mut self.phase {
             Phase::Decoding(source) => source.read_frame(&native.to_frame(index, offset), out),
             _ => Ok(()),
         };
+        self.mark_snapshots(&mut out[first..]);
         self.accept(read, before, out)
+    }
+
+    /// Marks the snapshots that the reader derived.
+    fn mark_snapshots(&self, events: &mut [Event]) {
+        if self.expected.format.is_some_and(|format| format.derives_snapshots) {
+            mark_derived(events);
+        }
     }
 
     /// Looks for the end of the run in the events after `before`.
@@ -457,6 +469,7 @@ impl UpstreamDecoder {
         };
         let before = out.len();
         let verdict = source.end(end, out);
+        self.mark_snapshots(&mut out[before..]);
         truncate_after_terminal(out, before);
         verdict
     }
