@@ -143,6 +143,97 @@ test("three turns of @ag-ui/client leave one level of state_key", async (t) => {
   ]);
 });
 
+/** A client of one version of `@ag-ui/client`, as a page that is loaded anew: it holds nothing. */
+const AG_UI = [["1.0.0", HttpAgent], ["0.0.59", (await import("ag-ui-client-0.0.59")).HttpAgent]];
+
+/** Sends a request without messages, and waits for the end of its stream. */
+async function comeBack(Agent, url, { onFirst = () => {} } = {}) {
+  const agent = new Agent({ url: `${url}/`, threadId: "t" });
+  const events = [];
+  let failure = null;
+  const onEvent = ({ event }) => {
+    events.push(event);
+    if (event.type === "TEXT_MESSAGE_CONTENT") onFirst();
+  };
+  await soon("the end of the sync", agent.runAgent({}, { onEvent, onRunFailed: ({ error }) => void (failure = error) }));
+  assert.equal(failure, null);
+  return { agent, events };
+}
+
+const shape = (messages) => messages.map(({ id, role, content, toolCalls }) => ({ id, role, content, toolCalls }));
+
+for (const [version, Agent] of AG_UI) {
+  test(`a page that is reloaded during a run has the conversation and the run to its end (@ag-ui/client ${version})`, async (t) => {
+    let goOn;
+    const served = await upstream(t, async (response, { threadId, runId }, number) => {
+      const send = (event) => response.write(`data: ${JSON.stringify(event)}\n\n`);
+      const id = `answer-${number}`;
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      send({ type: "RUN_STARTED", threadId, runId });
+      if (number === 0) send({ type: "STATE_SNAPSHOT", snapshot: { turns: 0 } });
+      send({ type: "STATE_DELTA", delta: [{ op: "replace", path: "/turns", value: number + 1 }] });
+      send({ type: "TEXT_MESSAGE_START", messageId: id, role: "assistant" });
+      send({ type: "TEXT_MESSAGE_CONTENT", messageId: id, delta: "first half, " });
+      if (number === 1) await new Promise((resolve) => (goOn = resolve));
+      send({ type: "TEXT_MESSAGE_CONTENT", messageId: id, delta: "second half" });
+      send({ type: "TEXT_MESSAGE_END", messageId: id });
+      send({ type: "RUN_FINISHED", threadId, runId });
+      response.end();
+    });
+    const { url } = await serve(t, ["--store", "memory:", "--ag-ui", served.url]);
+    await all(await post(`${url}/`, input("t", "one", "hello")));
+    const running = frames(await post(`${url}/`, input("t", "two", "go on")));
+    for await (const { data } of running) if (JSON.parse(data).type === "TEXT_MESSAGE_CONTENT") break;
+    // The upstream is released when the page has the first half.
+    const { agent, events } = await comeBack(Agent, url, { onFirst: () => goOn() });
+    assert.deepEqual(events.slice(0, 3).map(({ type }) => type), ["RUN_STARTED", "MESSAGES_SNAPSHOT", "STATE_SNAPSHOT"]);
+    assert.equal(events[0].runId, "two");
+    assert.deepEqual(events[1].messages.map(({ id }) => id), ["one-user", "answer-0", "two-user"]);
+    assert.equal(events.filter(({ type }) => isTerminal(type)).length, 1);
+    assert.equal(agent.messages.at(-1).content, "first half, second half");
+    const kept = await (await fetch(`${url}/message_snapshot/t`)).json();
+    assert.deepEqual(shape(agent.messages), shape(kept.messages));
+    assert.deepEqual(agent.state, { turns: 2 });
+    assert.equal(served.calls.length, 2, "nobody started a run by coming back");
+  });
+
+  test(`an open question survives a reload (@ag-ui/client ${version})`, async (t) => {
+    const { url } = await serve(t, ["--store", "memory:"]);
+    await all(await post(`${url}/`, input("t", "one", "approve")));
+    const { agent, events } = await comeBack(Agent, url);
+    const { outcome } = events.at(-1);
+    assert.equal(outcome.type, "interrupt");
+    const pending = await (await fetch(`${url}/threads/t/pending`)).json();
+    assert.deepEqual(outcome.interrupts.map(({ id }) => id), pending.map(({ id }) => id));
+    const resume = outcome.interrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } }));
+    let text = "";
+    await agent.runAgent({ resume }, { onTextMessageContentEvent: ({ event }) => void (text += event.delta) });
+    assert.match(text, /approved/);
+  });
+}
+
+test("an EventSource reconnects after every frame and stops at the end", async (t) => {
+  const { url } = await serve(t, ["--store", "memory:"]);
+  await all(await post(`${url}/`, input("t", "one", "think tools state")));
+  for (const format of ["ag-ui", "hai", "ai-sdk@7"]) {
+    const stream = `${url}/runs/one/stream?format=${format}`;
+    const whole = await all(await fetch(stream));
+    const seen = [];
+    for (;;) {
+      const last = seen.at(-1)?.id;
+      const response = await fetch(stream, { headers: last === undefined ? {} : { "last-event-id": last } });
+      // The answer that makes an EventSource stop.
+      if (response.status === 204) break;
+      assert.equal(response.headers.get("agentwire-recovery"), "whole");
+      for await (const frame of frames(response)) {
+        seen.push(frame);
+        break;
+      }
+    }
+    assert.deepEqual(seen.map(({ raw }) => raw), whole.map(({ raw }) => raw), format);
+  }
+});
+
 /** A chat without a user interface. */
 function chat(ai, options) {
   class State {
