@@ -57,7 +57,7 @@ pub use agentwire_store as store;
 pub use self::{
     error::{ApiError, Stopped, Truncation, UpstreamError, UpstreamErrorKind, UpstreamTimeout},
     gateway::{AgentConfig, AgentRegistry, Builder, Gateway},
-    http::serve,
+    http::{routes_without_identity, serve},
     ops::instance_lock::InstanceLock,
     outbound::is_loopback,
 };

@@ -43,6 +43,8 @@ pub struct Settings {
     pub history_identity: Option<Identity>,
     /// The same for the state routes.
     pub state_identity: Option<Identity>,
+    /// The same for the routes of runs: follow, reconnect, control, pending items, feedback.
+    pub runs_identity: Option<Identity>,
     /// Origins whose pages may read the responses (CORS); none by default.
     pub cors: Vec<String>,
     /// Grace period for live runs during a drain.
@@ -69,6 +71,7 @@ impl Default for Settings {
             identity: Identity::default(),
             history_identity: None,
             state_identity: None,
+            runs_identity: None,
             cors: Vec::new(),
             drain_grace: Duration::from_secs(30),
             // Proxies commonly close connections that are silent for 30 to 60 seconds.
@@ -90,6 +93,7 @@ setters!(Settings {
     identity: Identity,
     history_identity: Option<Identity>,
     state_identity: Option<Identity>,
+    runs_identity: Option<Identity>,
     cors: Vec<String>,
     drain_grace: Duration,
     heartbeat: Duration,
@@ -101,6 +105,17 @@ setters!(Settings {
 });
 
 impl Settings {
+    /// The identity settings of all agents that have none of their own.
+    #[must_use]
+    pub fn identities(&self) -> RouteIdentities {
+        RouteIdentities {
+            main: self.identity.clone(),
+            history: self.history_identity.clone(),
+            state: self.state_identity.clone(),
+            runs: self.runs_identity.clone(),
+        }
+    }
+
     /// The configuration keys in which two settings differ.
     #[must_use]
     pub fn changed_keys(&self, other: &Self) -> Vec<&'static str> {
@@ -111,6 +126,7 @@ impl Settings {
             identity,
             history_identity,
             state_identity,
+            runs_identity,
             cors,
             drain_grace,
             heartbeat,
@@ -129,8 +145,8 @@ impl Settings {
         let keys = differ! {
             "listen": listen, other.listen;
             "sse": sse, other.sse;
-            "identity": (identity, history_identity, state_identity),
-                (&other.identity, &other.history_identity, &other.state_identity);
+            "identity": (identity, history_identity, state_identity, runs_identity),
+                (&other.identity, &other.history_identity, &other.state_identity, &other.runs_identity);
             "cors": cors, other.cors;
             "drain": drain_grace, other.drain_grace;
             "heartbeat": heartbeat, other.heartbeat;
@@ -253,6 +269,28 @@ impl Default for Identity {
 
 setters!(Identity { tenant: IdentityField, user: IdentityField, thread: Option<IdentityField> });
 
+/// The identity settings of all routes of an agent. A group of routes without its own has the main one, with the thread
+/// from the path.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RouteIdentities {
+    /// The routes that start runs, and all others that have no identity of their own.
+    pub main: Identity,
+    /// The history routes.
+    pub history: Option<Identity>,
+    /// The state routes.
+    pub state: Option<Identity>,
+    /// The routes of runs: follow, reconnect, control, pending items, feedback.
+    pub runs: Option<Identity>,
+}
+
+setters!(RouteIdentities {
+    main: Identity,
+    history: Option<Identity>,
+    state: Option<Identity>,
+    runs: Option<Identity>,
+});
+
 /// The source of one part of an identity, with its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityField {
@@ -298,6 +336,8 @@ pub struct AgentSettings {
     /// The group of agents that share their threads; `None` for an agent with threads of its own. The name of another
     /// agent joins that agent.
     pub threads: Option<String>,
+    /// Sources of tenant, user and thread of a request, if they differ from those of the server.
+    pub identity: Option<RouteIdentities>,
     /// Policy for a run whose thread is busy.
     pub busy: Busy,
     /// The same if no client reads the other run any more.
@@ -347,6 +387,7 @@ impl Default for AgentSettings {
         Self {
             path: "/".into(),
             threads: None,
+            identity: None,
             busy: Busy::default(),
             // Every front end stops a run by dropping its connection; the next message must not have to wait for it.
             detached: Busy::Interrupt,
@@ -375,6 +416,7 @@ impl Default for AgentSettings {
 setters!(AgentSettings {
     path: String,
     threads: Option<String>,
+    identity: Option<RouteIdentities>,
     busy: Busy,
     detached: Busy,
     history: History,

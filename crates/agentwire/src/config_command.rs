@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use agentwire_core::format::Format;
 use agentwire_gateway::{
     hooks::OnFailure,
+    routes_without_identity,
     settings::{AgentSettings, Busy, IdentityField, IdentitySource},
 };
 
@@ -35,6 +36,21 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<ExitCode> {
                 );
             }
             for agent in &config.agents {
+                let routes = routes_without_identity(&config.settings, &agent.settings);
+                if !routes.is_empty() {
+                    eprintln!(
+                        "note: these routes of agent `{}` refuse every request with NO_IDENTITY, because a request to them \
+                         cannot have the field that `identity` names: {}",
+                        agent.name,
+                        routes.join(", ")
+                    );
+                    eprintln!(
+                        "hint: give them a source of their own (`identity.runs`, `identity.history`, `identity.state`), give a \
+                         `default`, or switch them off (`routes`)"
+                    );
+                }
+            }
+            for agent in &config.agents {
                 hooks::notes(agent).iter().for_each(|note| eprintln!("note: agent `{}` {note}", agent.name));
             }
         }
@@ -63,6 +79,14 @@ fn print_summary(config: &Config) {
     for agent in &config.agents {
         let default = if config.default_agent.as_deref() == Some(&agent.name) { ", at / too" } else { "" };
         println!("  {:width$}  {}, busy {}{default}", agent.name, target(agent), busy(&agent.settings));
+        if let Some(threads) = &agent.settings.threads {
+            println!("  {:width$}  threads shared as {threads}", "");
+        }
+        if let Some(identities) = &agent.settings.identity {
+            let (user, tenant) =
+                (describe_identity(&identities.main.user), describe_identity(&identities.main.tenant));
+            println!("  {:width$}  user {user}; tenant {tenant}", "");
+        }
         if !agent.hooks.is_empty() {
             println!("  {:width$}  {}", "", describe_hooks(agent));
         }

@@ -174,6 +174,17 @@ async fn serve(arguments: Serve, config: Config) -> Result<()> {
     if !address.ip().is_loopback() && config.settings.identity.user.source == IdentitySource::Constant {
         tracing::warn!(%address, "everyone who reaches this address is the same user; `identity` tells them apart");
     }
+    for agent in &config.agents {
+        let routes = agentwire_gateway::routes_without_identity(&config.settings, &agent.settings);
+        if !routes.is_empty() {
+            let routes = routes.join(", ");
+            tracing::warn!(
+                agent = agent.name,
+                routes,
+                "these routes refuse every request: `identity` names a part of the request that they do not have"
+            );
+        }
+    }
     tokio::spawn(reload_on_hangup(hangup, gateway.clone(), arguments, config));
     let served = agentwire_gateway::serve(gateway, listener, shutdown_signal(signals)).await;
     served

@@ -29,12 +29,12 @@ use axum::{
 };
 use tower_http::cors::CorsLayer;
 
-pub use self::server::serve;
+pub use self::{router::routes_without_identity, server::serve};
 use crate::{
     codes,
     error::ApiError,
     gateway::{AgentEntry, AgentRegistry, Gateway},
-    settings::{Identity, Settings},
+    settings::{AgentSettings, Identity, RouteIdentities, Settings},
 };
 
 /// The state of one agent's routes.
@@ -50,22 +50,26 @@ pub(crate) struct RouteState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RouteGroup {
     Main,
+    Runs,
     History,
     State,
 }
 
 impl RouteGroup {
-    const ALL: [Self; 3] = [Self::Main, Self::History, Self::State];
+    const ALL: [Self; 4] = [Self::Main, Self::Runs, Self::History, Self::State];
 
     /// The identity settings of the group.
-    fn identity(self, settings: &Settings) -> Identity {
+    fn identity(self, settings: &Settings, agent: &AgentSettings) -> Identity {
+        let RouteIdentities { main, history, state, runs } =
+            agent.identity.clone().unwrap_or_else(|| settings.identities());
         let own = match self {
-            Self::Main => return settings.identity.clone(),
-            Self::History => &settings.history_identity,
-            Self::State => &settings.state_identity,
+            Self::Main => return main,
+            Self::Runs => runs,
+            Self::History => history,
+            Self::State => state,
         };
         // These routes have the thread in their path.
-        own.clone().unwrap_or_else(|| Identity { thread: None, ..settings.identity.clone() })
+        own.unwrap_or(Identity { thread: None, ..main })
     }
 }
 
@@ -114,7 +118,8 @@ impl Gateway {
         self.with_layers(router)
     }
 
-    /// The routes of runs: AG-UI, HAI, AI SDK, following and control, pending items, feedback, capabilities.
+    /// The routes of runs: AG-UI, HAI, AI SDK, following and control, pending items, feedback, capabilities. The owner of
+    /// those that do not start a run can be configured apart: [`Settings::runs_identity`].
     ///
     /// This and its siblings have the same paths as [`Gateway::router`] and can be nested and merged one by one:
     ///
@@ -132,7 +137,9 @@ impl Gateway {
     /// # }
     /// ```
     pub fn main_routes(&self) -> Router {
-        self.with_layers(self.group_routes(&self.registry(), RouteGroup::Main))
+        let registry = self.registry();
+        let main = self.group_routes(&registry, RouteGroup::Main);
+        self.with_layers(main.merge(self.group_routes(&registry, RouteGroup::Runs)))
     }
 
     /// The routes of the history: `/thread/list`, `/thread/{id}`, `/message_snapshot/{id}`. Their owner can be
@@ -148,11 +155,10 @@ impl Gateway {
     }
 
     fn group_routes(&self, registry: &AgentRegistry, group: RouteGroup) -> Router {
-        let identity = Arc::new(group.identity(self.settings()));
         let mut router = Router::new();
         for agent in registry.agents.values() {
-            let state =
-                RouteState { gateway: self.clone(), agent: agent.clone(), identity: identity.clone() };
+            let identity = Arc::new(group.identity(self.settings(), &agent.settings));
+            let state = RouteState { gateway: self.clone(), agent: agent.clone(), identity };
             router = router.merge(router::of_agent(&format!("/agents/{}", agent.name), &state, group));
             if registry.default.as_deref() == Some(&agent.name) {
                 router = router.merge(router::of_agent("", &state, group));

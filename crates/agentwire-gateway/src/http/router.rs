@@ -10,7 +10,7 @@ use super::{RouteGroup, RouteState, ag_ui, ai_sdk, artifacts, feedback, hai, ops
 use crate::{
     codes,
     gateway::Gateway,
-    settings::{AgentSettings, Routes},
+    settings::{AgentSettings, IdentityField, IdentitySource, Routes, Settings},
 };
 
 /// A route below an agent's base.
@@ -36,6 +36,8 @@ const MAIN: &str = "{main}";
 
 /// Placeholder for the configured paths of HAI.
 const HAI: &str = "{hai}";
+
+const CAPABILITIES: &str = "/capabilities";
 
 const ROUTES: &[Route] = &[
     Route {
@@ -217,7 +219,7 @@ const ROUTES: &[Route] = &[
     },
     Route {
         method: "get",
-        path: "/capabilities",
+        path: CAPABILITIES,
         is_enabled: |_| true,
         summary: "What the agent can do (AG-UI)",
         content: ResponseContent::Json,
@@ -252,10 +254,51 @@ impl Route {
             RouteGroup::History
         } else if is_disabled_by(|routes| routes.state = false) {
             RouteGroup::State
+        } else if is_disabled_by(|routes| routes.runs = false) || self.follows_chat() {
+            RouteGroup::Runs
         } else {
             RouteGroup::Main
         }
     }
+
+    /// Whether it is a route of the AI SDK for a run that exists.
+    fn follows_chat(&self) -> bool {
+        self.path.starts_with("/api/chat") && !self.has_body()
+    }
+
+    fn has_body(&self) -> bool {
+        let is_start = self.content == ResponseContent::Stream || self.path == "/feedback";
+        (self.method == "post" && is_start) || self.method == "patch"
+    }
+
+    /// Whether a request to this route, mounted at `path`, can have the value that an identity field asks for.
+    fn can_have(&self, field: &IdentityField, path: &str) -> bool {
+        field.default.is_some()
+            || match &field.source {
+                IdentitySource::Constant | IdentitySource::Header(_) => true,
+                IdentitySource::Path(parameter) => path.contains(&format!("{{{parameter}}}")),
+                IdentitySource::Body(_) => self.has_body(),
+            }
+    }
+}
+
+/// The routes of an agent that refuse every request with `NO_IDENTITY`, because their identity settings name a part of
+/// the request that they do not have: each as method and path below the agent's base.
+#[must_use]
+pub fn routes_without_identity(settings: &Settings, agent: &AgentSettings) -> Vec<String> {
+    let mut found = Vec::new();
+    // The capabilities are the same for everybody.
+    let routes =
+        ROUTES.iter().filter(|route| (route.is_enabled)(&agent.routes) && route.path != CAPABILITIES);
+    for route in routes {
+        let identity = route.group().identity(settings, agent);
+        for path in paths("", route, agent) {
+            if ![&identity.tenant, &identity.user].into_iter().all(|field| route.can_have(field, &path)) {
+                found.push(format!("{} {path}", route.method.to_uppercase()));
+            }
+        }
+    }
+    found
 }
 
 /// The routes of an agent in one group.
@@ -339,8 +382,7 @@ fn operation(route: &Route, path: &str, agent: &str) -> Value {
         "parameters": parameters,
         "responses": {"200": {"description": "ok", "content": content}, "default": error},
     });
-    let has_body = route.content == ResponseContent::Stream || route.path == "/feedback";
-    if (route.method == "post" && has_body) || route.method == "patch" {
+    if route.has_body() {
         operation["requestBody"] = json!({"required": true, "content": {"application/json": {}}});
     }
     operation

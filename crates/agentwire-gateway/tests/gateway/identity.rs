@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use agentwire_gateway::{
     agent::Demo,
-    codes,
-    settings::{IdentityField, IdentitySource},
+    codes, routes_without_identity,
+    settings::{AgentSettings, Identity, IdentityField, IdentitySource, RouteIdentities, Settings},
 };
 use reqwest::Method;
 use serde_json::json;
@@ -191,4 +191,113 @@ async fn a_malformed_user_header_is_refused() {
     let request = server.ask(Method::POST, "/").header("content-type", "application/json").body(body);
     assert_valid(&Stream::of(request).await.rest().await);
     assert_eq!(server.json("/runs/lone").await.0, 404, "the run belongs to another tenant");
+}
+
+/// A source without a default.
+fn field(source: IdentitySource) -> IdentityField {
+    IdentityField { source, default: None }
+}
+
+/// Every route for a run that exists, with its method.
+const RUN_ROUTES: [(&str, &str); 11] = [
+    ("GET", "/runs/r"),
+    ("GET", "/runs/r/stream"),
+    ("POST", "/runs/r/pause"),
+    ("POST", "/runs/r/resume"),
+    ("POST", "/runs/r/stop"),
+    ("GET", "/threads/t/stream"),
+    ("GET", "/threads/t/pending"),
+    ("GET", "/threads/t/feedback"),
+    ("GET", "/api/chat/t/stream"),
+    ("GET", "/api/chat?chatId=t"),
+    ("POST", "/api/chat/t/stop"),
+];
+
+#[tokio::test]
+async fn a_user_named_in_the_body_can_follow_runs_by_a_header() {
+    let by_body = || Identity::default().user(field(IdentitySource::Body("/forwardedProps/user".into())));
+    let by_header = Identity::default().user(IdentityField::header("x-user-id", None));
+    let agent = || Puppet::eager(|input| talk(input, 1));
+    let mut body = Server::input("t", "r", "hello");
+    body["forwardedProps"] = json!({"user": "ada"});
+
+    let server = plan(agent()).set(|settings| settings.identity = by_body()).on_memory().await;
+    assert_valid(&Stream::of(server.post("/", &body)).await.rest().await);
+    for (method, path) in RUN_ROUTES {
+        let method: Method = method.parse().expect("a method");
+        assert_eq!(answer(server.ask(method, path)).await.0, 401, "{path}");
+    }
+
+    let server = plan(agent())
+        .set(|settings| (settings.identity, settings.runs_identity) = (by_body(), Some(by_header)))
+        .on_memory()
+        .await;
+    assert_valid(&Stream::of(server.post("/", &body)).await.rest().await);
+    for (method, path) in RUN_ROUTES {
+        let ask = |who: &str| {
+            let method: Method = method.parse().expect("a method");
+            answer(server.ask(method, path).header("x-user-id", who))
+        };
+        // A run that has ended cannot be paused, and has no stream for a chat.
+        let known = ask("ada").await.0.as_u16();
+        assert!([200, 204, 409].contains(&known), "{path}: {known}");
+        if path.contains("/runs") || path.contains("/threads") {
+            assert_eq!(ask("eve").await.0, 404, "{path}");
+        }
+        let method: Method = method.parse().expect("a method");
+        assert_eq!(answer(server.ask(method, path)).await.0, 401, "{path}");
+    }
+    let feedback = json!({"threadId": "t", "rating": "up"});
+    assert_eq!(answer(server.post("/feedback", &feedback).header("x-user-id", "ada")).await.0, 200);
+}
+
+#[tokio::test]
+async fn agents_have_identities_of_their_own() {
+    let public = AgentSettings::default().identity(Some(
+        RouteIdentities::default().main(Identity::default().user(IdentityField::constant("all"))),
+    ));
+    let (one, two) = (Puppet::eager(|input| talk(input, 1)), Puppet::eager(|input| talk(input, 1)));
+    let server = plan(one.clone())
+        .set(|settings| settings.identity.user = IdentityField::header("x-user-id", None))
+        .and("public", public, two.clone())
+        .on_memory()
+        .await;
+    assert_eq!(answer(server.post("/", &Server::input("t", "r", "hello"))).await.0, 401);
+    assert_eq!(server.json("/thread/list").await.0, 401);
+    let frames =
+        Stream::of(server.post("/agents/public", &Server::input("t", "r", "hello"))).await.rest().await;
+    assert_valid(&frames);
+    assert_eq!(two.last_request().owner.user.as_str(), "all");
+    assert_eq!(server.json("/agents/public/runs/r").await.0, 200);
+    assert_eq!(server.json("/agents/public/thread/list").await.1, json!([{"threadId": "t"}]));
+}
+
+#[test]
+fn routes_that_can_identify_nobody_are_listed() {
+    let agent = AgentSettings::default().path("/users/{user}/chat".into());
+    let settings = Settings::default();
+    assert_eq!(routes_without_identity(&settings, &agent), Vec::<String>::new());
+    let by_path = settings.identity(Identity::default().user(field(IdentitySource::Path("user".into()))));
+    let found = routes_without_identity(&by_path, &agent);
+    for route in
+        ["POST /awp", "POST /api/chat", "GET /thread/list", "GET /runs/{run}", "GET /threads/{id}/pending"]
+    {
+        assert!(found.iter().any(|found| found == route), "{route}: {found:?}");
+    }
+    assert!(
+        !found.iter().any(|found| found == "POST /users/{user}/chat" || found == "GET /capabilities"),
+        "{found:?}"
+    );
+    // With sources of their own.
+    let by_header = || Some(Identity::default().user(IdentityField::header("x-user-id", None)));
+    let whole = by_path.runs_identity(by_header()).history_identity(by_header()).state_identity(by_header());
+    assert_eq!(routes_without_identity(&whole, &agent), ["POST /awp", "POST /chat", "POST /api/chat"]);
+    let own = RouteIdentities::default()
+        .main(Identity::default().user(field(IdentitySource::Body("/user".into()))));
+    let found = routes_without_identity(&whole, &agent.identity(Some(own)));
+    assert!(
+        !found.iter().any(|found| found.starts_with("POST /awp") || found.starts_with("PATCH /state")),
+        "{found:?}"
+    );
+    assert!(found.iter().any(|found| found == "POST /runs/{run}/stop"), "{found:?}");
 }

@@ -1,13 +1,13 @@
 //! Keys of an agent.
 
 use agentwire_core::format::Format;
-use agentwire_gateway::settings::{AgentSettings, Busy, History, OnDisconnect, Snapshots};
+use agentwire_gateway::settings::{AgentSettings, Busy, History, OnDisconnect, Settings, Snapshots};
 use serde_json::json;
 use std::time::Duration;
 use toml::de::DeValue;
 
 use super::{
-    AgentConfig, hooks,
+    AgentConfig, hooks, server,
     table::{Shape, Table, Value, ValueType, Variant, type_of},
     types::{
         Bool, Choice, Count, DURATION, DURATION_OR_ZERO, FormatOptions, JsonTable, List, NAME, OrNever,
@@ -24,7 +24,7 @@ const WAIT: (u32, Duration) = (10, Duration::from_millis(500));
 const QUEUE: usize = 8;
 
 /// Reads an agent; the second value is whether it is marked as the default.
-pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bool)> {
+pub(super) fn read(table: &mut Table<'_>, name: &str, server: &Settings) -> Option<(AgentConfig, bool)> {
     let mut settings = AgentSettings::default();
     let mut default = false;
     let upstream = table.required("upstream", &UpstreamType, "The upstream: the connection to the agent.");
@@ -44,6 +44,15 @@ pub(super) fn read(table: &mut Table<'_>, name: &str) -> Option<(AgentConfig, bo
         "threads",
         &NAME,
         "The group of agents that share their threads, or the agent whose threads this one shares; threads of its own if absent.",
+    );
+    let has_identity = table.has("identity");
+    table.table(
+        "identity",
+        "Sources of tenant, user and thread of a request to this agent; absent keys are as for the whole server.",
+        |table| {
+            let identities = server::identities(table, server.identities());
+            settings.identity = has_identity.then_some(identities);
+        },
     );
     let mut busy = (settings.busy, settings.detached);
     table.set("busy", &BusyPolicy, &mut busy, "Policy for a new run while another one has the thread.");

@@ -272,14 +272,15 @@ fn read(table: &mut Table<'_>) -> Config {
         },
     );
     let (mut agents, mut defaults) = (Vec::new(), Vec::new());
-    let describe = |table: &mut Table<'_>| drop(agent::read(table, "NAME"));
+    let settings = &config.settings;
+    let describe = |table: &mut Table<'_>| drop(agent::read(table, "NAME", settings));
     table.named_tables(
         "agents",
         "The agents, each under a name of your choice.",
         describe,
         |table, name, span| {
             check_name(table, name, span);
-            if let Some((agent, default)) = agent::read(table, name) {
+            if let Some((agent, default)) = agent::read(table, name, settings) {
                 if default {
                     defaults.push((agent.name.clone(), table.span_of("default")));
                 }
@@ -293,6 +294,9 @@ fn read(table: &mut Table<'_>) -> Config {
         table.reject_at(span.clone(), message, Some(hint));
     }
     check_parameters(table, &config.settings.identity, &agents);
+    for agent in &agents {
+        check_own_parameters(table, agent);
+    }
     check_groups(table, &agents);
     if let Some(first) = agents.first() {
         let default = defaults.first().map_or(&first.name, |(name, _)| name);
@@ -316,21 +320,44 @@ fn check_name(table: &Table<'_>, name: &str, span: Range<usize>) {
 
 /// Rejects identity fields from a path parameter that no agent's path has.
 fn check_parameters(table: &Table<'_>, identity: &Identity, agents: &[AgentConfig]) {
-    let fields = [
-        ("tenant", Some(&identity.tenant)),
-        ("user", Some(&identity.user)),
-        ("thread", identity.thread.as_ref()),
-    ];
-    for (key, field) in fields {
-        let Some(IdentitySource::Path(name)) = field.map(|field| &field.source) else { continue };
+    for (key, name) in path_parameters(identity) {
         let parameter = format!("{{{name}}}");
-        if !agents.is_empty() && !agents.iter().any(|agent| agent.settings.path.contains(&parameter)) {
+        let mut sharing = agents.iter().filter(|agent| agent.settings.identity.is_none()).peekable();
+        if sharing.peek().is_some() && !sharing.any(|agent| agent.settings.path.contains(&parameter)) {
             let message =
                 format!("`identity.{key}.path` cannot be `{name}`: no agent's path has such a parameter");
             let hint = format!("as in `path = \"/users/{parameter}/chat\"`");
             table.reject_at(table.span_at(&["identity", key, "path"]), message, Some(hint));
         }
     }
+}
+
+/// Rejects the same of an agent with an identity of its own.
+fn check_own_parameters(table: &Table<'_>, agent: &AgentConfig) {
+    let Some(identities) = &agent.settings.identity else { return };
+    for (key, name) in path_parameters(&identities.main) {
+        let parameter = format!("{{{name}}}");
+        if !agent.settings.path.contains(&parameter) {
+            let path = format!("agents.{}.identity.{key}.path", agent.name);
+            let message = format!("`{path}` cannot be `{name}`: the agent's path has no such parameter");
+            let hint = format!("as in `path = \"/users/{parameter}/chat\"`");
+            let keys = ["agents", &agent.name, "identity", key, "path"];
+            table.reject_at(table.span_at(&keys), message, Some(hint));
+        }
+    }
+}
+
+/// The identity fields that come from a path parameter, with its name.
+fn path_parameters(identity: &Identity) -> impl Iterator<Item = (&'static str, &str)> {
+    let fields = [
+        ("tenant", Some(&identity.tenant)),
+        ("user", Some(&identity.user)),
+        ("thread", identity.thread.as_ref()),
+    ];
+    fields.into_iter().filter_map(|(key, field)| match &field?.source {
+        IdentitySource::Path(name) => Some((key, name.as_str())),
+        _ => None,
+    })
 }
 
 /// Rejects an agent that shares the threads of an agent whose threads are elsewhere.

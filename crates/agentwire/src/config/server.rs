@@ -1,6 +1,6 @@
 //! Keys of the server.
 
-use agentwire_gateway::settings::{Identity, IdentityField, IdentitySource, Settings, Sse};
+use agentwire_gateway::settings::{Identity, IdentityField, IdentitySource, RouteIdentities, Settings, Sse};
 use agentwire_store::Durability;
 
 use super::{
@@ -48,12 +48,11 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         "Fields of SSE frames: `data:` and `id:` only, which every client reads, or `event:` as well.",
     );
     table.table("identity", "Sources of tenant, user and thread of a request.", |table| {
-        identity(table, &mut settings.identity);
-        let main = &settings.identity;
-        let history = "Different sources for the history routes; absent keys are as for runs.";
-        settings.history_identity = own_identity(table, "history", history, main);
-        let state = "Different sources for the state routes; absent keys are as for runs.";
-        settings.state_identity = own_identity(table, "state", state, main);
+        let identities = identities(table, settings.identities());
+        settings.identity = identities.main;
+        settings.history_identity = identities.history;
+        settings.state_identity = identities.state;
+        settings.runs_identity = identities.runs;
     });
     table.set(
         "cors",
@@ -141,6 +140,19 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
     });
 }
 
+/// Reads the identity settings of all routes; absent keys are as in `base`.
+pub(super) fn identities(table: &mut Table<'_>, base: RouteIdentities) -> RouteIdentities {
+    let mut main = base.main;
+    identity(table, &mut main);
+    let about = "Different sources for the history routes; absent keys are as for `POST /`.";
+    let history = own_identity(table, "history", about, &main, Some("id")).or(base.history);
+    let about = "Different sources for the state routes; absent keys are as for `POST /`.";
+    let state = own_identity(table, "state", about, &main, Some("id")).or(base.state);
+    let about = "Different sources for the routes of runs (`/runs/…`, `/threads/{id}/stream`, `/threads/{id}/pending`, feedback, the stream and stop of `/api/chat`), which have no body and not the `path` of the agent; absent keys are as for `POST /`.";
+    let runs = own_identity(table, "runs", about, &main, None).or(base.runs);
+    RouteIdentities::default().main(main).history(history).state(state).runs(runs)
+}
+
 fn identity(table: &mut Table<'_>, identity: &mut Identity) {
     let header = table.optional(
         "user_header",
@@ -163,23 +175,29 @@ fn identity(table: &mut Table<'_>, identity: &mut Identity) {
     );
 }
 
-/// The identity of a group of routes; `None` if it has no keys of its own.
+/// The identity of a group of routes; `None` if it has no keys of its own. `parameter` is the parameter of their paths that
+/// names the thread, if all have it.
 fn own_identity(
     table: &mut Table<'_>,
     name: &'static str,
     about: &'static str,
     main: &Identity,
+    parameter: Option<&str>,
 ) -> Option<Identity> {
     let is_given = table.has(name);
     let mut own = main.clone().thread(None);
     table.table(name, about, |table| {
         let mut look = |key, about| {
             let found = table.optional(key, &IdentityFieldType, about)?;
-            if let IdentitySource::Path(parameter) = &found.source
-                && parameter != "id"
+            if let IdentitySource::Path(given) = &found.source
+                && Some(given.as_str()) != parameter
             {
-                let message = format!("`{}.{key}.path` cannot be `{parameter}`", table.path());
-                table.reject(key, message, "the only parameter of these paths is `id`, the thread");
+                let message = format!("`{}.{key}.path` cannot be `{given}`", table.path());
+                let hint = match parameter {
+                    Some(_) => "the only parameter of these paths is `id`, the thread",
+                    None => "these paths name a run or a thread; give a header or a constant",
+                };
+                table.reject(key, message, hint);
             }
             Some(found)
         };
@@ -189,7 +207,9 @@ fn own_identity(
         if let Some(tenant) = look("tenant", "The organisation, or the application.") {
             own.tenant = tenant;
         }
-        own.thread = look("thread", "The thread; the one in the path if absent.");
+        if parameter.is_some() {
+            own.thread = look("thread", "The thread; the one in the path if absent.");
+        }
     });
     is_given.then_some(own)
 }

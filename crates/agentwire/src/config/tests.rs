@@ -213,6 +213,28 @@ fn the_short_form_of_identity_falls_back_to_the_default_user() {
 }
 
 #[test]
+fn an_agent_can_have_its_own_identity_and_group() {
+    let config = read_all(
+        "identity = { user_header = \"x-user\", runs = { user = { header = \"x-runs\" } } }\n\
+         [agents.same]\nupstream = { kind = \"demo\" }\n\
+         [agents.own]\nupstream = { kind = \"demo\" }\nthreads = \"same\"\n\
+         identity = { tenant = { constant = \"acme\" }, history = { user = { constant = \"all\" } } }\n",
+    );
+    let header = |name: &str| IdentityField::header(name, None);
+    assert_eq!(config.settings.runs_identity.as_ref().expect("its own").user, header("x-runs"));
+    let [same, own] = config.agents.as_slice() else { panic!("two agents") };
+    assert!(same.settings.identity.is_none() && same.settings.threads.is_none());
+    assert_eq!(own.settings.threads.as_deref(), Some("same"));
+    let own = own.settings.identity.as_ref().expect("its own");
+    assert_eq!(own.main.user, IdentityField::header("x-user", Some("default-user")), "as for the server");
+    assert_eq!(own.main.tenant, IdentityField::constant("acme"));
+    let history = own.history.as_ref().expect("its own");
+    assert_eq!((&history.user, &history.tenant), (&IdentityField::constant("all"), &own.main.tenant));
+    assert!(own.state.is_none());
+    assert_eq!(own.runs.as_ref().expect("as for the server").user, header("x-runs"));
+}
+
+#[test]
 fn reads_every_kind_of_upstream() {
     let config = read_all(
         r#"

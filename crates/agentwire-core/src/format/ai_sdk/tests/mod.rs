@@ -304,6 +304,31 @@ fn continued_message_id_precedence_is_option_then_history_then_source() {
     }
 }
 
+/// A client replaces a data part by one with the same id, also if an earlier response has written it.
+#[test]
+fn step_ids_of_a_continued_message_differ_from_the_earlier_ones() {
+    let held = r#"{"id":"a1","role":"assistant","toolCalls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}],
+        "metadata":{"aiSdk":{"message":"run-1"}}}"#.replace('\n', "");
+    let ids = |run: &str, messages: &str| -> Vec<String> {
+        let stream = format!(
+            "{{\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"{run}\",\"input\":{{\"threadId\":\"t\",\"runId\":\"{run}\",\
+             \"messages\":[{messages}],\"tools\":[],\"context\":[]}}}}\n\
+             {{\"type\":\"STEP_STARTED\",\"stepName\":\"plan\"}}\n{{\"type\":\"STEP_FINISHED\",\"stepName\":\"plan\"}}\n\
+             {{\"type\":\"STEP_STARTED\",\"stepName\":\"act\"}}\n{{\"type\":\"STEP_FINISHED\",\"stepName\":\"act\"}}\n\
+             {{\"type\":\"RUN_FINISHED\",\"threadId\":\"t\",\"runId\":\"{run}\"}}\n"
+        );
+        let chunks = chunks_of(&converted(&ag_ui::FORMAT, &FORMAT, "5", stream.as_bytes(), &[]));
+        assert_eq!(chunks[0]["messageId"], "run-1", "{chunks:?}");
+        let steps = chunks.iter().filter(|chunk| chunk["type"] == "data-step");
+        let mut ids: Vec<String> = steps.map(|chunk| chunk["id"].as_str().unwrap().to_owned()).collect();
+        ids.dedup();
+        ids
+    };
+    assert_eq!(ids("run-1", ""), ["step:1", "step:2"]);
+    assert_eq!(ids("run-2", &held), ["step:run-2:1", "step:run-2:2"]);
+    assert_eq!(ids("run-3", &held), ["step:run-3:1", "step:run-3:2"]);
+}
+
 #[test]
 fn unnamed_step_leaves_no_data_part() {
     let ui = b"data: {\"type\":\"start\"}\n\ndata: {\"type\":\"start-step\"}\n\ndata: {\"type\":\"text-start\",\"id\":\"0\"}\n\n\

@@ -153,7 +153,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
         for index in 0..self.steps.open.len() {
             if self.steps.open[index].part_id.is_none() {
                 self.steps.written_count += 1;
-                let id = format!("step:{}", self.steps.written_count);
+                let id = self.step_id();
                 let step = &mut self.steps.open[index];
                 step.part_id = Some(id.clone());
                 let (data, is_unnamed) = (step.data("running"), step.is_unnamed);
@@ -169,6 +169,16 @@ impl<E: PartEncoder> ResponseWriter<E> {
                 let data = step.data("failed");
                 self.write_data(out, data_part::STEP, Some(&id), &data, step.is_unnamed);
             }
+        }
+    }
+
+    /// The id of the data part of the last step. A client replaces a part of the message that has the same id, so a response
+    /// that continues a message, or that belongs to a message of another name, has the run in its ids.
+    fn step_id(&self) -> String {
+        let (count, message) = (self.steps.written_count, &self.message);
+        match *message.id == *message.run.as_str() {
+            true => format!("step:{count}"),
+            false => format!("step:{}:{count}", message.run),
         }
     }
 
