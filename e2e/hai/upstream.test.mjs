@@ -53,7 +53,7 @@ const textOf = (frames) => {
   const client = new HaiClient();
   frames.forEach((frame) => client.apply(frame));
   assert.ok(client.finished, JSON.stringify(frames.at(-1)));
-  return [...client.texts().values()].join("");
+  return [...client.texts().values()].map(({ text }) => text).join("");
 };
 
 test("a chat of two turns passes the models of the demo", async () => {

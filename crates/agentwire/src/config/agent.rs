@@ -218,9 +218,11 @@ fn check_path(table: &Table<'_>, settings: &AgentSettings) {
     let is_below = |path: &str, prefix: &&str| {
         path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let clash = |prefix: &&str| is_below(path, prefix);
-    let found =
-        other_routes.iter().find(|(on, _, prefixes)| *on && routes.ag_ui && prefixes.iter().any(clash));
+    let found = other_routes.iter().find(|(on, group, prefixes)| {
+        // Each path of HAI is one route; the others have routes below theirs.
+        let clash = |prefix: &&str| if *group == "hai" { path == *prefix } else { is_below(path, prefix) };
+        *on && routes.ag_ui && prefixes.iter().any(clash)
+    });
     if let Some((_, group, _)) = found {
         let hint = match *group {
             "" => "choose another path".to_owned(),
@@ -239,7 +241,7 @@ fn check_path(table: &Table<'_>, settings: &AgentSettings) {
         let is_taken = others.flat_map(|(_, _, prefixes)| *prefixes).any(|prefix| is_below(hai, prefix));
         let problem = if hai.contains('{') {
             "it has no parameters"
-        } else if is_taken || hai_paths[..at].contains(hai) || (routes.ag_ui && *hai == path) {
+        } else if is_taken || hai_paths[..at].contains(hai) {
             "another route is there"
         } else {
             continue;
