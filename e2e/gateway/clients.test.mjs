@@ -253,6 +253,36 @@ function chat(ai, options) {
   return new Chat(options);
 }
 
+for (const version of ["5.0.277", "6.0.326", "7.0.169"]) {
+  test(`ai ${version} shows a refusal as a sentence`, async (t) => {
+    const ai = await import(`ai-${version}`);
+    const { url } = await serve(t, ["--store", "memory:", "--cors", "https://app.example", "--cors", "http://localhost:3000"]);
+    const busy = await post(`${url}/`, input("t", "one", "long 100000"));
+    const headers = { origin: "https://app.example" };
+    let code;
+    const transport = new ai.DefaultChatTransport({
+      api: `${url}/api/chat`,
+      headers,
+      fetch: async (...request) => {
+        const response = await fetch(...request);
+        code = response.headers.get("agentwire-error-code");
+        assert.equal(response.headers.get("access-control-allow-origin"), "https://app.example");
+        return response;
+      },
+    });
+    const errors = [];
+    const one = chat(ai, { id: "t", transport, onError: (error) => void errors.push(error.message) });
+    await one.sendMessage({ text: "hello" });
+    assert.deepEqual(errors, ["Another run has the thread; try again when it has ended, or stop it."]);
+    assert.equal(code, "THREAD_IS_LOCKED");
+    await busy.body.cancel();
+    // Now nobody reads the first run.
+    errors.length = 0;
+    await one.sendMessage({ text: "hello" });
+    assert.deepEqual(errors, []);
+  });
+}
+
 for (const [version, profile] of [["5.0.277", 5], ["6.0.326", 6], ["7.0.169", 7]]) {
   test(`ai ${version} accepts every keyword and resumes`, async (t) => {
     const ai = await import(`ai-${version}`);

@@ -277,7 +277,7 @@ test("ai: approvals without a request, and a message instead of an answer", asyn
   const part = (id, approved) => ({ type: "tool-pay", toolCallId: "call", state: "approval-responded", input: {}, approval: { id, approved } });
   const post = async (id, messages) => {
     const answer = await fetch(`${gateway.base("demo")}/api/chat?profile=7`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ id, messages, trigger: "submit-message" }) });
-    return { status: answer.status, code: (await answer.json()).error.code };
+    return { status: answer.status, code: answer.headers.get("agentwire-error-code") };
   };
   const said = { id: "u", role: "user", parts: [{ type: "text", text: "approve" }] };
   const forged = { id: "a", role: "assistant", parts: [part("nothing", true)] };
@@ -353,7 +353,7 @@ const byHand = {
     const part = { type: "tool-pay", toolCallId: item.toolCallId, state: "approval-responded", input: item.arguments, approval: { id: item.id, approved } };
     const messages = [{ id: "u", role: "user", parts: [{ type: "text", text: "approve" }] }, { id: "a", role: "assistant", parts: [part] }];
     const answer = await fetch(`${gateway.base("demo")}/api/chat?profile=7`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ id: thread, messages, trigger: "submit-message" }) });
-    if (answer.status !== 200) return { code: (await answer.json()).error.code };
+    if (answer.status !== 200) return { code: answer.headers.get("agentwire-error-code") };
     await answer.text();
     return { run: answer.headers.get("x-run-id") };
   },

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::{
-    event::{Event, StreamEnd},
+    event::{Body, Event, StreamEnd},
     format::{Fidelity, Format, Options, Profile, Setup, Writer},
     framing::{Foreign, Frames, Framing, recognize},
     order::Rule,
+    patch::{self, Limits},
     source::{GuardedSource, InputError, InputProblem, SourceOptions, SourceReport},
     tally::Count,
 };
@@ -77,6 +80,8 @@ struct Written {
     exact: BTreeMap<&'static str, u64>,
     approximated: BTreeMap<(&'static str, &'static str), u64>,
     dropped: BTreeMap<(&'static str, &'static str), u64>,
+    /// The state that the written events amount to.
+    state: Option<Value>,
 }
 
 impl std::fmt::Debug for Converter {
@@ -150,7 +155,7 @@ impl Converter {
     /// The report so far.
     #[must_use]
     pub fn report(&self) -> Report {
-        let Written { exact, approximated, dropped } = &self.written;
+        let Written { exact, approximated, dropped, .. } = &self.written;
         let reasons = |map: &BTreeMap<(&'static str, &'static str), u64>| {
             map.iter().map(|((kind, why), times)| Loss { kind, why, times: *times }).collect()
         };
@@ -175,7 +180,10 @@ impl Converter {
 
 impl Written {
     fn write(&mut self, writer: &mut dyn Writer, event: &Event, out: &mut Frames) {
-        let fidelity = writer.write(event, out);
+        let fidelity = match (writer.write(event, out), self.apply(event)) {
+            (Fidelity::Exact, false) => Fidelity::Approximated("the patch does not apply to the state"),
+            (fidelity, _) => fidelity,
+        };
         out.finish_event(None);
         let times = match fidelity {
             Fidelity::Exact => self.exact.entry(event.kind()).or_default(),
@@ -183,6 +191,19 @@ impl Written {
             Fidelity::Dropped(why) => self.dropped.entry((event.kind(), why)).or_default(),
         };
         *times += 1;
+    }
+
+    /// Applies an event to the state; `false` for a patch that does not apply.
+    fn apply(&mut self, event: &Event) -> bool {
+        match &event.body {
+            Body::StateSnapshot { snapshot } => self.state = Some(snapshot.to_value()),
+            Body::StateDelta { patch } => {
+                let state = self.state.get_or_insert_with(|| Value::Object(serde_json::Map::new()));
+                return patch::apply(state, patch, &Limits::default()).is_ok();
+            }
+            _ => {}
+        }
+        true
     }
 }
 

@@ -30,7 +30,7 @@ const LAYERS: &[imports::Layer] = &[
     // Bytes of one format to events, with or without a guard.
     ("source", &["codes", "event", "format", "framing", "json", "order", "tally"]),
     // Bytes of one format to bytes of another.
-    ("convert", &["event", "format", "framing", "order", "source", "tally"]),
+    ("convert", &["event", "format", "framing", "order", "patch", "source", "tally"]),
 ];
 
 #[test]

@@ -199,6 +199,10 @@ pub(crate) struct Serve {
     #[arg(short, long, value_name = "ADDRESS", value_parser = config::store)]
     pub(crate) store: Option<String>,
 
+    /// An origin whose pages may read the responses (CORS), or `*`; may be repeated
+    #[arg(long, value_name = "ORIGIN", value_parser = config::origin)]
+    pub(crate) cors: Vec<String>,
+
     /// Durability of an event before a client sees it: memory, os or fsync [default: os]
     #[arg(long, value_name = "LEVEL", value_parser = durability)]
     pub(crate) durability: Option<Durability>,

@@ -60,6 +60,9 @@ fn configure(arguments: &mut Serve) -> Result<Config> {
     if let Some(store) = &arguments.store {
         config.store.clone_from(store);
     }
+    if !arguments.cors.is_empty() {
+        config.settings.cors.clone_from(&arguments.cors);
+    }
     if let Some(durability) = arguments.durability {
         config.durability = durability;
     }

@@ -13,14 +13,20 @@ use agentwire_gateway::{
 };
 use tokio::{fs, net::TcpListener};
 
-/// A lock file for each thread in use.
+/// A lock file for each thread in use: `TENANT.USER.AGENT.THREAD.lock`, each part in hexadecimal.
 struct Files(PathBuf);
 
 impl Files {
     fn of(&self, run: &RunContext) -> PathBuf {
-        // Thread ids may contain any character; file names may not.
-        let name: String = run.thread.bytes().map(|byte| format!("{byte:02x}")).collect();
-        self.0.join(format!("{name}.lock"))
+        // Two users may have a thread of the same name. Ids may contain any character; file names may not.
+        let parts = [
+            run.owner.tenant.as_str(),
+            run.owner.user.as_str(),
+            run.owner.agent.as_str(),
+            run.thread.as_str(),
+        ];
+        let hex = |part: &str| part.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+        self.0.join(format!("{}.lock", parts.map(hex).join(".")))
     }
 }
 

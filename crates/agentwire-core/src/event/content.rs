@@ -76,6 +76,18 @@ pub enum PartSource {
 }
 
 impl Content {
+    /// Whether there is neither text nor media.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_empty(),
+            Self::Parts(parts) => parts.iter().all(|part| match part {
+                ContentPart::Text { text, .. } => text.is_empty(),
+                ContentPart::Media { .. } => false,
+            }),
+        }
+    }
+
     /// The text: all of it, or the text parts joined.
     #[must_use]
     pub fn text(&self) -> String {

@@ -31,6 +31,13 @@ pub struct ApiError {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseCode(pub(crate) &'static str);
 
+/// The sentence of an error response, as a response extension: some routes show it in place of JSON.
+#[derive(Clone, Debug)]
+pub(crate) struct ResponseSentence(pub(crate) String);
+
+/// The header of an error response with its code.
+pub(crate) const ERROR_CODE: &str = "agentwire-error-code";
+
 impl ApiError {
     /// An error with a code and a message.
     #[must_use]
@@ -56,6 +63,14 @@ impl ApiError {
     pub(crate) fn patch_failed(error: &impl std::fmt::Display, state: serde_json::Value) -> Self {
         let snapshot = Some(Box::new(state));
         Self { snapshot, ..Self::new(codes::PATCH_FAILED, error.to_string()) }
+    }
+
+    /// Message and hint as a sentence for a person.
+    fn sentence(&self) -> String {
+        let hint = self.hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
+        let mut letters = self.message.chars();
+        let first = letters.next().map(char::to_uppercase).into_iter().flatten();
+        format!("{}{}{hint}.", first.collect::<String>(), letters.as_str())
     }
 
     /// The HTTP status.
@@ -119,7 +134,7 @@ impl From<ReadError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let status = self.status();
+        let (status, sentence) = (self.status(), self.sentence());
         let mut error = serde_json::json!({"code": self.code, "message": self.message});
         if let Some(hint) = &self.hint {
             error["hint"] = hint.as_str().into();
@@ -131,7 +146,9 @@ impl IntoResponse for ApiError {
         let body = body.to_string();
         let mut response = (status, Body::from(body)).into_response();
         response.extensions_mut().insert(ResponseCode(self.code));
+        response.extensions_mut().insert(ResponseSentence(sentence));
         let headers = response.headers_mut();
+        headers.insert(ERROR_CODE, HeaderValue::from_static(self.code));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = self.retry_after {

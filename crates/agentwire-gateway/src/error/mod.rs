@@ -12,7 +12,10 @@ pub use self::{
     api::ApiError,
     upstream::{Truncation, UpstreamError, UpstreamErrorKind, UpstreamTimeout},
 };
-pub(crate) use self::{api::ResponseCode, run::RunFailure};
+pub(crate) use self::{
+    api::{ERROR_CODE, ResponseCode, ResponseSentence},
+    run::RunFailure,
+};
 
 /// The run was stopped; its events are not read any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -22,10 +22,10 @@ pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, 
     start(&request, run_request, output_format).await
 }
 
-/// JSON, or the binary encoding if the client names it.
+/// JSON, or the binary encoding if the client names it and does not prefer JSON.
 pub(super) fn output_format(headers: &HeaderMap) -> OutputFormat {
     let proto = &ag_ui::proto::FORMAT;
-    if response::accepts(headers, ag_ui::proto::CONTENT_TYPE) {
+    if response::prefers(headers, ag_ui::proto::CONTENT_TYPE) {
         return OutputFormat::new(proto, &proto.profiles[0]);
     }
     OutputFormat::new(&ag_ui::FORMAT, &ag_ui::FORMAT.profiles[0])

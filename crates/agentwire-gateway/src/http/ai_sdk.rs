@@ -6,7 +6,10 @@ use agentwire_core::{
     format::ai_sdk,
 };
 use axum::{
+    body::Body,
+    extract::Request,
     http::{HeaderName, HeaderValue, StatusCode, header},
+    middleware::Next,
     response::{IntoResponse, Response},
 };
 
@@ -20,7 +23,7 @@ use super::{
 };
 use crate::{
     codes,
-    error::ApiError,
+    error::{ApiError, ResponseSentence},
     human::given::AnswerProtocol,
     run::admission::RunRequest,
     settings::{AgentSettings, History},
@@ -117,6 +120,20 @@ pub(super) async fn stop(request: ApiRequest) -> Result<Response, ApiError> {
     let stopped = runs::stop_run(&request, &run).await;
     request.audited("stop", stopped, |record| record.run(&run))?;
     Ok(json(r#"{"status":"stopped"}"#))
+}
+
+/// Error responses as a sentence, which `useChat` shows as it is; the code is in a header. JSON if the client asks for it.
+pub(super) async fn errors_as_text(request: Request, next: Next) -> Response {
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let wants_json = accept.is_some_and(|accept| accept.contains("application/json"));
+    let mut response = next.run(request).await;
+    if let Some(ResponseSentence(sentence)) = response.extensions_mut().remove().filter(|_| !wants_json) {
+        *response.body_mut() = Body::from(sentence);
+        let headers = response.headers_mut();
+        headers.remove(header::CONTENT_LENGTH);
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    }
+    response
 }
 
 /// The profile of the query, or of the settings.

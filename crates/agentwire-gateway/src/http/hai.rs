@@ -30,7 +30,7 @@ pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, 
 fn output_format(request: &ApiRequest, input: &RunInput) -> Result<OutputFormat, ApiError> {
     let settings = &request.state.agent.settings;
     let preferences = hai::input::output_preferences(input, &mut Tally::default());
-    let is_binary = response::accepts(&request.parts.headers, hai::proto::CONTENT_TYPE);
+    let is_binary = response::prefers(&request.parts.headers, hai::proto::CONTENT_TYPE);
     let format = if is_binary { &hai::proto::FORMAT } else { &hai::FORMAT };
     let profile = match format.profiles.len() {
         1 => "",

@@ -213,6 +213,7 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
         .expose_headers([
             HeaderName::from_static("agentwire-recovery"),
             HeaderName::from_static("agentwire-next"),
+            HeaderName::from_static(crate::error::ERROR_CODE),
             header::RETRY_AFTER,
             HeaderName::from_static("x-thread-id"),
             HeaderName::from_static("x-run-id"),

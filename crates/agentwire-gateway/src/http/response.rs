@@ -1,5 +1,7 @@
 //! Responses with events: output format selection, headers, bodies.
 
+use std::convert::Infallible;
+
 use agentwire_core::{
     event::{Event, RunId, RunInput, ThreadId},
     format::{FORMATS, Format, Options, Profile, Setup, ai_sdk, hai},
@@ -25,16 +27,31 @@ use crate::{
     },
 };
 
-/// Whether the client names this very media type, with a weight above zero. Wildcards do not count.
-pub(super) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
-    headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-        value.split(',').any(|range| {
-            let mut parts = range.split(';').map(str::trim);
-            let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(media_type));
-            let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
-            named && weight.is_none_or(|weight| weight.trim().parse::<f32>().is_ok_and(|weight| weight > 0.0))
-        })
-    })
+/// Whether the client prefers this media type to `text/event-stream`: it names the type itself, with a weight above zero
+/// and not below that of SSE. Wildcards count for SSE only.
+pub(super) fn prefers(headers: &HeaderMap, media_type: &str) -> bool {
+    let weight = |names: &[&str]| names.iter().find_map(|name| accept_weight(headers, name));
+    let own = weight(&[media_type]).unwrap_or(0.0);
+    let sse = weight(&["text/event-stream", "text/*", "*/*"]).unwrap_or(0.0);
+    own > 0.0 && own >= sse
+}
+
+/// The weight of a media range in `Accept`; `None` if it is not listed. A malformed weight is zero.
+fn accept_weight(headers: &HeaderMap, name: &str) -> Option<f32> {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let ranges = values.flat_map(|value| value.split(',')).filter_map(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        parts.next().filter(|found| found.eq_ignore_ascii_case(name))?;
+        let weight = parts.filter_map(|part| part.split_once('=')).find(|(key, _)| {
+            let key = key.trim_end();
+            key.eq_ignore_ascii_case("q")
+        });
+        Some(weight.map_or(1.0, |(_, weight)| {
+            let weight = weight.trim().parse().ok();
+            weight.filter(|weight| (0.0..=1.0).contains(weight)).unwrap_or(0.0)
+        }))
+    });
+    ranges.reduce(f32::max)
 }
 
 /// An output format with a profile and options: `UNKNOWN_FORMAT`, `BAD_REQUEST`.
@@ -155,8 +172,20 @@ pub(super) fn events(
         }
         writer.end(&mut frames);
     }
-    let body: Bytes = frames.take();
-    response(Body::from(body), profile, thread, run, Verdict::Whole)
+    let (body, close_delay) = (frames.take(), output_format.close_delay);
+    let body = match close_delay.is_zero() {
+        true => Body::from(body),
+        false => Body::from_stream(stream::unfold(Some(body), move |body| async move {
+            match body {
+                Some(body) => Some((Ok::<Bytes, Infallible>(body), None)),
+                None => {
+                    tokio::time::sleep(close_delay).await;
+                    None
+                }
+            }
+        })),
+    };
+    response(body, profile, thread, run, Verdict::Whole)
 }
 
 fn response(
@@ -194,17 +223,42 @@ mod tests {
     fn is_accepted(accept: &str) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().expect("a header"));
-        accepts(&headers, ag_ui::proto::CONTENT_TYPE)
+        prefers(&headers, ag_ui::proto::CONTENT_TYPE)
     }
 
     #[test]
     fn wildcards_do_not_select_the_binary_encoding() {
         assert!(is_accepted("application/vnd.ag-ui.event+proto"));
-        assert!(is_accepted("text/event-stream, application/vnd.ag-ui.event+proto;q=0.1"));
         for other in
             ["*/*", "application/*", "text/event-stream", "", "application/vnd.ag-ui.event+proto;q=0"]
         {
             assert!(!is_accepted(other), "{other}");
         }
+    }
+
+    #[test]
+    fn the_larger_weight_decides_between_the_encodings() {
+        for (rest, expected) in [
+            ("", true),
+            (", text/event-stream", true),
+            (", text/event-stream;q=0.9", true),
+            (", text/event-stream;q=0, */*;q=1", true),
+            (";q=0.1", true),
+            (";q=0.1, application/json", true),
+            (";q=0.5, text/event-stream;q=0.4, */*;q=1", true),
+            (";Q=0.2 , text/event-stream; charset=utf-8 ; q=0.1", true),
+            (";v=1;q=0.3, text/*;q=0.2", true),
+            (";q=0.1, text/event-stream", false),
+            (";q=0.5, text/event-stream;q=0.9", false),
+            (";q=0.5, */*;q=0.8", false),
+            (";q=0.5, text/*;q=0.8", false),
+            (";q=nan", false),
+            (";q=2", false),
+            (";q=", false),
+        ] {
+            let accept = format!("application/vnd.ag-ui.event+proto{rest}");
+            assert_eq!(is_accepted(&accept), expected, "{accept}");
+        }
+        assert!(!is_accepted("text/event-stream, application/vnd.ag-ui.event+proto;q=0.1"));
     }
 }

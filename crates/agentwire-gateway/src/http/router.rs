@@ -2,6 +2,7 @@
 
 use axum::{
     Router,
+    middleware::from_fn,
     routing::{MethodRouter, delete, get, patch, post},
 };
 use serde_json::{Map, Value, json};
@@ -62,7 +63,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.ai_sdk,
         summary: "Start a run (AI SDK); `?profile=`",
         content: ResponseContent::Stream,
-        handler: || post(ai_sdk::post),
+        handler: || post(ai_sdk::post).layer(from_fn(ai_sdk::errors_as_text)),
     },
     Route {
         method: "get",
@@ -70,7 +71,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.ai_sdk,
         summary: "The answer that is going on in `?chatId=`, from its start; empty if there is none (AI SDK 4)",
         content: ResponseContent::Stream,
-        handler: || get(ai_sdk::resume_version_4),
+        handler: || get(ai_sdk::resume_version_4).layer(from_fn(ai_sdk::errors_as_text)),
     },
     Route {
         method: "get",
@@ -78,7 +79,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.ai_sdk,
         summary: "The answer that is going on, from its start; 204 if there is none (AI SDK)",
         content: ResponseContent::Stream,
-        handler: || get(ai_sdk::resume),
+        handler: || get(ai_sdk::resume).layer(from_fn(ai_sdk::errors_as_text)),
     },
     Route {
         method: "post",
@@ -86,7 +87,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.ai_sdk,
         summary: "Stop the answer that is going on (AI SDK)",
         content: ResponseContent::Json,
-        handler: || post(ai_sdk::stop),
+        handler: || post(ai_sdk::stop).layer(from_fn(ai_sdk::errors_as_text)),
     },
     Route {
         method: "get",

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use hyper::{Request, body::Incoming, service::service_fn};
+use hyper::{Request, StatusCode, body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::conn::auto,
@@ -121,7 +121,10 @@ impl Server {
                 let responding = current_routes(&routes, &service_gateway).oneshot(unread.watch(request));
                 async move {
                     let response = responding.await?;
-                    unread.discard(response.status(), timeout).await;
+                    if response.status() != StatusCode::REQUEST_TIMEOUT {
+                        // After a timeout the client was waited for already.
+                        unread.discard(timeout);
+                    }
                     Ok::<_, Infallible>(response)
                 }
             });

@@ -1,7 +1,9 @@
-//! Discards the unread rest of a request body before an error response.
+//! Discards the unread rest of a request body while its response is sent.
 //!
 //! Most clients send their whole request before they read the response. If an error response closes the connection while
-//! they still send, they see a broken pipe and never the response. So the rest of the body is read and discarded first.
+//! they still send, they see a broken pipe and never the response. So the rest of the body is read and discarded, within
+//! limits, and the connection is closed after that. The response does not wait for it: a client that reads while it sends
+//! can stop sending.
 
 use std::{
     pin::Pin,
@@ -12,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::{
-    Request, StatusCode,
+    Request,
     body::{Body, Frame, Incoming, SizeHint},
     header::EXPECT,
 };
@@ -41,21 +43,18 @@ impl UnreadBody {
         request.map(|body| axum::body::Body::new(WatchedBody { body: Some(body), unread }))
     }
 
-    /// Discards the rest if the response is an error, for at most `limit`.
-    pub(super) async fn discard(self, status: StatusCode, limit: Duration) {
+    /// Discards the rest in the background, for at most `limit`. Hyper keeps the connection open as long as the body is read.
+    pub(super) fn discard(self, limit: Duration) {
         let rest = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // After a timeout the client was waited for already.
-        let is_error = !status.is_success() && status != StatusCode::REQUEST_TIMEOUT;
-        let Some(mut body) = rest.filter(|_| is_error) else { return };
-        let mut discarded = 0;
-        let reading = async {
+        let Some(mut body) = rest else { return };
+        tokio::spawn(timeout(limit, async move {
+            let mut discarded = 0;
             while discarded <= MAX_DISCARDED
                 && let Some(Ok(frame)) = body.frame().await
             {
                 discarded += frame.data_ref().map_or(0, Bytes::len);
             }
-        };
-        let _ = timeout(limit, reading).await;
+        }));
     }
 }
 

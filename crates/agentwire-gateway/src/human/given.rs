@@ -5,8 +5,8 @@
 
 use agentwire_core::{
     event::{
-        GivenAnswer, GivenResult, InterruptId, Message, MessageBody, ResumeEntry, ResumeStatus, RunInput,
-        ToolCallId,
+        Content, GivenAnswer, GivenResult, InterruptId, Message, MessageBody, ResumeEntry, ResumeStatus,
+        RunInput, ToolCallId,
     },
     format::{ag_ui, ai_sdk, hai},
     json::Json,
@@ -38,6 +38,8 @@ pub(crate) struct Given {
     pub(crate) answers: Vec<GivenAnswer>,
     /// The request has a `resume` list, which may be empty.
     pub(crate) has_list: bool,
+    /// The ids of tool results without content.
+    pub(crate) empty_results: Vec<ToolCallId>,
 }
 
 impl Given {
@@ -78,6 +80,7 @@ pub(crate) fn entries(
     let resume = input.resume.take();
     let has_list = resume.is_some();
     let mut entries = resume.unwrap_or_default();
+    let mut empty_results = Vec::new();
     match protocol {
         AnswerProtocol::AgUi => {
             if !has_list {
@@ -86,25 +89,27 @@ pub(crate) fn entries(
             // The result of a long-running tool is a tool result, and stays in the conversation as one.
             let is_question =
                 |item: &Pending| *item.kind != *FRONTEND_TOOL && *item.kind != *LONG_RUNNING_TOOL;
-            take_results_of_questions(input, items, &mut entries, is_question);
+            take_results_of_questions(input, items, &mut entries, &mut empty_results, is_question);
             take_cancelled_calls(input, items, stored, &mut entries, now);
         }
         AnswerProtocol::Hai => {
-            take_results_of_questions(input, items, &mut entries, pending::is_required);
+            take_results_of_questions(input, items, &mut entries, &mut empty_results, pending::is_required);
             take_cancelled_calls(input, items, stored, &mut entries, now);
             remove_answered_questions(&mut input.messages, items);
         }
         AnswerProtocol::AiSdk { earlier } => {
-            take_results_of_questions(input, items, &mut entries, pending::is_required);
+            take_empty_outputs(&mut entries, &mut empty_results);
+            clear_null_results(&mut input.messages, items);
+            take_results_of_questions(input, items, &mut entries, &mut empty_results, pending::is_required);
             let is_open = |entry: &ResumeEntry| {
                 let item = pending::find(items, &entry.interrupt);
                 item.is_some_and(|item| pending::is_open(item, now))
             };
             entries.extend(std::mem::take(earlier).into_iter().filter(is_open));
-            take_outputs(input, items, stored, &mut entries);
+            take_outputs(input, items, stored, &mut entries, &mut empty_results);
         }
     }
-    Given { has_list, answers: entries.into_iter().map(GivenAnswer::Entry).collect() }
+    Given { has_list, answers: entries.into_iter().map(GivenAnswer::Entry).collect(), empty_results }
 }
 
 /// Adds `command`, if there is no entry, and the tool results that can be answers: those at the end of the conversation,
@@ -122,7 +127,46 @@ pub(crate) fn add_results(given: &mut Given, input: &RunInput, items: &[Pending]
             results.extend(ag_ui::input::result_of_call(messages, id));
         }
     }
+    let is_answered =
+        |call: &ToolCallId| given.entries().any(|entry| entry.interrupt.as_str() == call.as_str());
+    let empty = results.iter().map(|result| &result.call).filter(|call| is_empty_result(messages, call));
+    let empty: Vec<_> = empty.filter(|call| !is_answered(call)).cloned().collect();
+    given.empty_results.extend(empty);
     given.answers.extend(results.into_iter().map(GivenAnswer::Result));
+}
+
+/// Whether the last result of a call has neither content nor an error.
+fn is_empty_result(messages: &[Message], call: &ToolCallId) -> bool {
+    let result = messages.iter().rev().find_map(|message| match &message.body {
+        MessageBody::Tool { call: of, content, error } if of == call => Some((content, error)),
+        _ => None,
+    });
+    result.is_some_and(|(content, error)| content.is_empty() && error.is_none())
+}
+
+/// Makes the results of questions empty that an AI SDK page sent without a value: it has the form of the JSON `null`.
+fn clear_null_results(messages: &mut [Message], items: &[Pending]) {
+    for message in messages {
+        if let MessageBody::Tool { call, content, error: None } = &mut message.body
+            && content.text() == "null"
+            && pending::find(items, call)
+                .is_some_and(|item| pending::is_required(item) && item.answer.is_none())
+        {
+            *content = Content::from("");
+        }
+    }
+}
+
+/// Removes the entries that an AI SDK page made from outputs without a value. An approval always has one.
+fn take_empty_outputs(entries: &mut Vec<ResumeEntry>, empty_results: &mut Vec<ToolCallId>) {
+    entries.retain(|entry| {
+        let is_empty = entry.status == ResumeStatus::Resolved
+            && entry.payload.as_ref().is_none_or(|payload| payload.is_null() || payload.get() == "\"\"");
+        if is_empty {
+            empty_results.push(entry.interrupt.as_str().into());
+        }
+        !is_empty
+    });
 }
 
 /// Whether a request contains an answer, to any item.
@@ -135,6 +179,9 @@ pub(crate) fn has_answer(input: &RunInput) -> bool {
 /// Whether a request without messages answers nothing that is open here, so that it asks for the current state of the
 /// thread. An empty list of answers is an (insufficient) answer if an item is open.
 pub(crate) fn has_no_answer(input: &RunInput, given: Option<&Given>, items: &[Pending], now: Time) -> bool {
+    if given.is_some_and(|given| !given.empty_results.is_empty()) {
+        return false;
+    }
     let listed = input.resume.as_ref().map(Vec::len);
     let listed = given.map_or(listed, |given| {
         let count = given.entries().count();
@@ -185,8 +232,14 @@ fn take_results_of_questions(
     input: &mut RunInput,
     items: &[Pending],
     entries: &mut Vec<ResumeEntry>,
+    empty_results: &mut Vec<ToolCallId>,
     is_question: impl Fn(&Pending) -> bool,
 ) {
+    let is_empty: Vec<_> = items
+        .iter()
+        .map(|item| ToolCallId::from(item.id.as_str()))
+        .filter(|call| is_empty_result(&input.messages, call))
+        .collect();
     let last = ag_ui::input::trailing_results(&input.messages);
     let is_answered_here = |item: &&Pending| {
         let is_last = last.iter().any(|result| result.call.as_str() == item.id.as_str());
@@ -196,6 +249,10 @@ fn take_results_of_questions(
     let ids: Vec<_> = questions.iter().map(|item| InterruptId::from(item.id.as_str())).collect();
     for GivenResult { call, content, error } in hai::input::take_answers(&mut input.messages, &ids) {
         if entries.iter().any(|entry| entry.interrupt.as_str() == call.as_str()) {
+            continue;
+        }
+        if is_empty.contains(&call) {
+            empty_results.push(call);
             continue;
         }
         let item = questions.iter().rev().find(|item| item.id.as_str() == call.as_str());
@@ -254,7 +311,13 @@ fn is_cancellation(content: &str) -> bool {
 /// Turns the output that an AI SDK page gives to a guarded call into the answer to the question about the call. The SDK's
 /// approvals have no room for anything but yes, no and a reason; an output has. Where a yes or no is asked for, the output
 /// must contain one. An output in `stored` is the agent's own.
-fn take_outputs(input: &mut RunInput, items: &[Pending], stored: &[Message], entries: &mut Vec<ResumeEntry>) {
+fn take_outputs(
+    input: &mut RunInput,
+    items: &[Pending],
+    stored: &[Message],
+    entries: &mut Vec<ResumeEntry>,
+    empty_results: &mut Vec<ToolCallId>,
+) {
     const MEMBERS: &[&str] = &["approved", "confirmed", "reason", "editedArgs", "payload"];
     if !asks_about_calls(items) {
         return;
@@ -280,6 +343,10 @@ fn take_outputs(input: &mut RunInput, items: &[Pending], stored: &[Message], ent
             continue;
         }
         let answer = schema::value_of_text(item, &output.content);
+        if *item.kind != *APPROVAL && (answer.is_null() || answer == "") {
+            empty_results.push(item.id.as_str().into());
+            continue;
+        }
         if *item.kind != *APPROVAL || is_decision(&answer) {
             remove_results(&mut input.messages, |call| *call == output.call);
             entries.push(resolved(&item.id.as_str().into(), Json::from(answer)));

@@ -77,6 +77,7 @@ pub(crate) fn validate(
     now: Time,
     by: &str,
 ) -> Result<Checked, ApiError> {
+    results_have_content(given, items, now)?;
     let mut checked = Checked::default();
     let mut answers: Vec<Answer> = Vec::new();
     let entries: Vec<_> = given.entries().collect();
@@ -115,6 +116,21 @@ pub(crate) fn validate(
     });
     checked.for_store = (!answers.is_empty()).then(|| AnswerSet { answers, by: by.into() });
     Ok(checked)
+}
+
+/// The result of an open question has content, since a person gives it: `NO_TOOL_RESULTS`. A tool of the front end may
+/// return nothing.
+fn results_have_content(given: &Given, items: &[Pending], now: Time) -> Result<(), ApiError> {
+    let is_question = |item: &&Pending| pending::is_required(item) && pending::is_open(item, now);
+    let empty = given.empty_results.iter().find_map(|call| pending::find(items, call).filter(is_question));
+    match empty {
+        Some(item) => {
+            let message =
+                format!("the result for `{}` has no content, and the thread waits for an answer", item.id);
+            Err(ApiError::new(codes::NO_TOOL_RESULTS, message))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The item that an entry answers. A call of a front-end tool is answered by its result only. An entry without an item is
@@ -290,7 +306,7 @@ mod tests {
         let result = |call: &&str| GivenResult { call: (*call).into(), content: "ok".into(), error: None };
         let entries = entries.iter().cloned().map(GivenAnswer::Entry);
         let results = results.iter().map(result).map(GivenAnswer::Result);
-        Given { answers: entries.chain(results).collect(), has_list: false }
+        Given { answers: entries.chain(results).collect(), ..Given::default() }
     }
 
     fn check(given: &Given, items: &[Pending]) -> Result<Checked, ApiError> {
@@ -402,6 +418,16 @@ mod tests {
         assert_eq!(code(&empty, &[call("c")]), codes::NO_TOOL_RESULTS);
         assert!(check(&empty, &[answered(call("c"))]).is_ok());
         assert!(check(&Given { has_list: true, ..given(&[], &["c"]) }, &[call("c")]).is_ok());
+    }
+
+    #[test]
+    fn an_empty_result_answers_no_question() {
+        let empty = |call: &str| Given { empty_results: vec![call.into()], ..given(&[], &[call]) };
+        for kind in ["input", "approval", "interrupt", "credential", "long-running-tool"] {
+            assert_eq!(code(&empty("q"), &[item("q", kind, json!({}))]), codes::NO_TOOL_RESULTS, "{kind}");
+        }
+        assert!(check(&empty("c"), &[call("c")]).is_ok());
+        assert!(check(&empty("q"), &[answered(question("q"))]).is_ok());
     }
 
     #[test]

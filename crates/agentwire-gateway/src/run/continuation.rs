@@ -6,7 +6,7 @@
 
 use agentwire_core::{
     Tally,
-    event::{ResumeEntry, RunId},
+    event::{ResumeEntry, RunId, ToolCallId},
     format::ag_ui,
 };
 use agentwire_store::{Answer, Owner, Pending, PendingFilter, Run, RunStatus};
@@ -84,7 +84,7 @@ impl Gateway {
         let mut given = given.clone().unwrap_or_default();
         given::add_results(&mut given, input, items.as_deref().unwrap_or_default(), self.store().now());
         let command = ag_ui::input::command_answer(input).filter(|_| !given.has_list);
-        if given.answers.is_empty() && command.is_none() {
+        if given.answers.is_empty() && given.empty_results.is_empty() && command.is_none() {
             return join(&run.run);
         }
         let items = self.store().pending(owner, &input.thread, PendingFilter::All).await?;
@@ -93,6 +93,13 @@ impl Gateway {
             pending::find(&items, answer.id.as_str()).is_some_and(|item| item.answer.is_none())
         };
         let answers_open_item = answers.iter().any(is_unanswered);
+        let is_refused = |call: &ToolCallId| {
+            pending::find(&items, call)
+                .is_some_and(|item| item.answer.is_none() && pending::is_required(item))
+        };
+        if given.empty_results.iter().any(is_refused) {
+            return Ok(KnownRun::Answer);
+        }
         let recorded = match &command {
             Some(command) => recorded_run(&items, &run.run, |answered| {
                 let ids: Vec<_> = answered.iter().map(|item| item.id.as_str().into()).collect();

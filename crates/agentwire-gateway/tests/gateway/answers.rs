@@ -63,6 +63,7 @@ fn wrong() -> Vec<Wrong> {
     let past = json!({"id": "past", "expiresAt": "2020-01-01T00:00:00Z"});
     let pay = json!({"id": "pay", "reason": "confirmation", "toolCallId": "c"});
     let pick = json!({"id": "pick", "name": "pick", "args": {"of": 2}});
+    let long_running = json!({"calls": [{"id": "c", "name": "pay", "args": {}}], "ask": [{"id": "c", "reason": "tool_call", "toolCallId": "c"}]});
     let ask = |list: &[&Value]| json!({"ask": list});
     let chat = |parts: Value| json!([{"id": "u", "role": "user", "parts": [{"type": "text", "text": "x"}]}, {"id": "a", "role": "assistant", "parts": parts}]);
     let approval = |id: &str| json!([{"type": "tool-pay", "toolCallId": "c", "state": "approval-responded", "input": {}, "approval": {"id": id, "approved": true}}]);
@@ -131,6 +132,70 @@ fn wrong() -> Vec<Wrong> {
             json!({"resume": []}),
             codes::NO_TOOL_RESULTS,
             200,
+        ),
+        (
+            "an empty result for a question",
+            ask(&[&date]),
+            AgUi,
+            json!({"messages": [result("date", "")]}),
+            codes::NO_TOOL_RESULTS,
+            200,
+        ),
+        (
+            "a result without content for a question",
+            ask(&[&date]),
+            AgUi,
+            json!({"messages": [{"id": "m", "role": "tool", "toolCallId": "date"}]}),
+            codes::NO_TOOL_RESULTS,
+            200,
+        ),
+        (
+            "an empty list of parts for a question, and a message",
+            ask(&[&date]),
+            AgUi,
+            json!({"messages": [{"id": "m", "role": "tool", "toolCallId": "date", "content": []}, user(&json!("x"))]}),
+            codes::NO_TOOL_RESULTS,
+            200,
+        ),
+        (
+            "an empty result of a long-running tool",
+            long_running.clone(),
+            AgUi,
+            json!({"messages": [result("c", "")]}),
+            codes::NO_TOOL_RESULTS,
+            200,
+        ),
+        (
+            "an empty confirmation",
+            json!({"calls": [{"id": "c", "name": "pay", "args": {}}], "ask": [pay.clone()]}),
+            Hai,
+            json!({"messages": [result("pay", "")]}),
+            codes::NO_TOOL_RESULTS,
+            200,
+        ),
+        (
+            "a result without content in HAI",
+            long_running.clone(),
+            Hai,
+            json!({"messages": [{"id": "m", "role": "tool", "toolCallId": "c", "content": null}]}),
+            codes::NO_TOOL_RESULTS,
+            200,
+        ),
+        (
+            "an output without a value",
+            long_running.clone(),
+            AiSdk,
+            json!({"messages": chat(json!([{"type": "tool-pay", "toolCallId": "c", "state": "output-available", "input": {}}]))}),
+            codes::NO_TOOL_RESULTS,
+            409,
+        ),
+        (
+            "an empty output",
+            long_running.clone(),
+            AiSdk,
+            json!({"messages": chat(json!([{"type": "tool-pay", "toolCallId": "c", "state": "output-available", "input": {}, "output": ""}]))}),
+            codes::NO_TOOL_RESULTS,
+            409,
         ),
         (
             "an empty answer with words",
@@ -337,8 +402,7 @@ async fn every_wrong_answer_has_its_code_changes_nothing_and_is_audited() {
                 assert_eq!(types(&frames), ["RUN_STARTED", "RUN_ERROR"], "{case} {way:?}");
                 code_of(&frames)
             } else {
-                let bytes = stream.bytes().await;
-                serde_json::from_slice::<Value>(&bytes).expect("JSON")["error"]["code"].clone()
+                stream.header("agentwire-error-code").into()
             };
             assert_eq!(found, code, "{case} {way:?}");
             assert_eq!(server.open(&thread).await, before, "{case} {way:?}: nothing has changed");

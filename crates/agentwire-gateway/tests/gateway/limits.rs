@@ -117,10 +117,20 @@ async fn bad_requests_get_their_status_and_code() {
         let headers = response.headers().clone();
         let found = response.status().as_u16();
         let text = response.text().await.expect("a body");
-        let body: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        assert_eq!((found, body["error"]["code"].as_str()), (status, Some(code)), "{case}: {text}");
-        assert!(!body["error"]["message"].as_str().unwrap_or_default().is_empty(), "{case}");
-        assert_eq!(headers["content-type"], "application/json", "{case}");
+        assert_eq!(
+            (found, headers["agentwire-error-code"].to_str().ok()),
+            (status, Some(code)),
+            "{case}: {text}"
+        );
+        if path.starts_with("/api/chat") {
+            assert_eq!(headers["content-type"], "text/plain; charset=utf-8", "{case}");
+            assert!(text.starts_with(char::is_uppercase) && text.ends_with('.'), "{case}: {text}");
+        } else {
+            let body: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+            assert_eq!(body["error"]["code"].as_str(), Some(code), "{case}: {text}");
+            assert!(!body["error"]["message"].as_str().unwrap_or_default().is_empty(), "{case}");
+            assert_eq!(headers["content-type"], "application/json", "{case}");
+        }
         assert_eq!(headers["cache-control"], "no-store", "{case}");
     }
     assert_valid(&server.run_to_end("t", "r", "hello").await);
@@ -202,6 +212,38 @@ async fn a_client_that_sends_its_whole_body_first_gets_the_error() {
         let mut response = String::new();
         with_timeout("the response", stream.read_to_string(&mut response)).await.expect("a response");
         assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {response}");
+    }
+}
+
+/// The response does not wait for the rest of the body, and a client that goes on sending can still read it.
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_while_it_is_sent() {
+    let server = plan(Arc::new(Demo::without_pauses()))
+        .set(|settings| settings.limits.body = 10_000)
+        .on_memory()
+        .await;
+    let address = server.base.strip_prefix("http://").expect("it has one");
+    let (half, length) = (vec![b' '; 4 << 20], 8 << 20);
+    let chunk = format!("{length:x}\r\n");
+    for (header, start) in [
+        (format!("content-length: {length}"), &b"{"[..]),
+        ("transfer-encoding: chunked".to_owned(), chunk.as_bytes()),
+    ] {
+        for path in ["/", "/awp", "/api/chat"] {
+            let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{header}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await.expect("the head is sent");
+            stream.write_all(start).await.expect("the start of the body is sent");
+            if header.starts_with("transfer") {
+                with_timeout("more than the limit", stream.write_all(&half)).await.expect("it is sent");
+            }
+            let mut response = vec![0; 12];
+            with_timeout("the response", stream.read_exact(&mut response)).await.expect("a response");
+            assert_eq!(String::from_utf8_lossy(&response), "HTTP/1.1 413", "{path} {header}");
+            with_timeout("the rest of the body", stream.write_all(&half)).await.expect("it is discarded");
+        }
     }
 }
 

@@ -23,8 +23,9 @@ async fn streams_have_exact_headers() {
         (Some("text/event-stream"), "text/event-stream"),
         (Some("application/vnd.ag-ui.event+proto"), "application/vnd.ag-ui.event+proto"),
         (Some("application/vnd.ag-ui.event+proto;q=0, */*"), "text/event-stream"),
+        (Some("text/event-stream, application/vnd.ag-ui.event+proto;q=0.5"), "text/event-stream"),
         (
-            Some("text/event-stream, application/vnd.ag-ui.event+proto;q=0.5"),
+            Some("text/event-stream;q=0.4, application/vnd.ag-ui.event+proto;q=0.5"),
             "application/vnd.ag-ui.event+proto",
         ),
     ];

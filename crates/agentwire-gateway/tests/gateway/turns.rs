@@ -397,3 +397,58 @@ async fn words_are_kept_if_the_run_is_interrupted_before_it_calls_the_agent() {
         assert_eq!(puppet.calls(), 0);
     }
 }
+
+#[tokio::test]
+async fn a_front_end_tool_may_return_nothing() {
+    let server = plan(asker()).on_memory().await;
+    let script = r#"{"calls": [{"id": "c", "name": "pick", "args": {}}]}"#;
+    server.run_to_end("t", "r1", script).await;
+    let answered = frames(&server, &request("t", "r2", &json!({"messages": [result("c", "")]}))).await;
+    assert_eq!(text_of(&answered), r#"["c","",null]"#);
+}
+
+#[tokio::test]
+async fn an_empty_result_under_the_id_of_the_waiting_run_is_refused() {
+    let server = plan(asker()).on_memory().await;
+    server.run_to_end("t", "r1", r#"{"ask": [{"id": "q"}]}"#).await;
+    let refused = frames(&server, &request("t", "r1", &json!({"messages": [result("q", "")]}))).await;
+    assert_eq!(
+        (code_of(&refused).as_str(), pending(&server).await),
+        (codes::NO_TOOL_RESULTS, vec!["q".into()])
+    );
+}
+
+/// With a delay that no test waits for, the stream stays open.
+#[tokio::test]
+async fn a_sync_of_hai_waits_its_close_delay() {
+    let delay = |agent: &mut agentwire_gateway::settings::AgentSettings| {
+        agent.hai_close_delay = Duration::from_secs(3600);
+    };
+    let server = plan(asker()).agent(delay).on_memory().await;
+    let mut stream = Stream::of(server.post("/awp", &json!({"threadId": "t", "messages": []}))).await;
+    let mut kinds = Vec::new();
+    while kinds.last().map(String::as_str) != Some("RUN_FINISHED") {
+        kinds.push(stream.next().await.expect("it ends with RUN_FINISHED").kind());
+    }
+    assert!(tokio::time::timeout(Duration::from_millis(100), stream.next()).await.is_err());
+}
+
+#[tokio::test]
+async fn refusals_of_the_ai_sdk_route_are_sentences() {
+    let puppet = Puppet::new(|input| talk(input, 5));
+    let server =
+        plan(puppet).set(|settings| settings.cors = vec!["https://app.example".into()]).on_memory().await;
+    let mut one = server.run("t", "one", "hello").await;
+    one.take(1).await;
+    let chat = json!({"id": "t", "messages": [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "hello"}]}]});
+    let post = || server.post("/api/chat", &chat).header("origin", "https://app.example");
+    let refused = post().send().await.expect("a response");
+    assert_eq!(refused.status(), 409);
+    assert_eq!(refused.headers()["agentwire-error-code"], codes::THREAD_IS_LOCKED);
+    let exposed = refused.headers()["access-control-expose-headers"].to_str().expect("ASCII").to_owned();
+    assert!(exposed.contains("agentwire-error-code"), "a page can read it: {exposed}");
+    let text = refused.text().await.expect("a body");
+    assert_eq!(text, "Another run has the thread; try again when it has ended, or stop it.");
+    let (_, json) = answer(post().header("accept", "application/json")).await;
+    assert_eq!(json["error"]["code"], codes::THREAD_IS_LOCKED);
+}

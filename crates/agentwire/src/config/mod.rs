@@ -24,7 +24,7 @@ pub(crate) use self::{
     hooks::{Hook, Hooks},
     schema::schema,
     server::DURABILITIES,
-    types::{ValueError, address, choice, format, level, store, url},
+    types::{ValueError, address, choice, format, level, origin, store, url},
     upstream::{Adk, Events, Exec, Http, LangGraph, OpenAi, Replay, Secret, Upstream, shell},
 };
 use self::{

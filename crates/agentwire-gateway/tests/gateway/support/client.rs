@@ -63,11 +63,18 @@ impl Server {
     }
 }
 
-/// Status and JSON body of a response; a body that is not JSON becomes a string.
+/// Status and JSON body of a response; a body that is not JSON becomes a string. An error as a sentence, as the AI SDK
+/// routes have it, becomes the JSON form.
 pub(crate) async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
     let response = with_timeout("a response", request.send()).await.expect("a response");
     let status = response.status();
+    let is_text = response.headers().get("content-type").is_some_and(|it| it == "text/plain; charset=utf-8");
+    let code = response.headers().get("agentwire-error-code").filter(|_| is_text);
+    let code = code.map(|code| code.to_str().expect("ASCII").to_owned());
     let text = with_timeout("a body", response.text()).await.expect("a body");
+    if let Some(code) = code {
+        return (status, json!({"error": {"code": code, "message": text}}));
+    }
     (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 

@@ -13,7 +13,7 @@ use std::fmt;
 use serde_json::json;
 use toml::de::DeValue;
 
-pub(crate) use self::parse::{address, format, level, store, url};
+pub(crate) use self::parse::{address, format, level, origin, store, url};
 pub(super) use self::{
     format_options::FormatOptions,
     json::{AnyJson, JsonTable},

@@ -148,7 +148,7 @@ pub(super) fn header_name(text: &str) -> Result<String, ValueError> {
     }
 }
 
-pub(super) fn origin(text: &str) -> Result<String, ValueError> {
+pub(crate) fn origin(text: &str) -> Result<String, ValueError> {
     if text == "*" {
         return Ok(text.to_owned());
     }

@@ -2,7 +2,7 @@
 //!
 //! Malformed input is rejected with the JSON path; unknown members are preserved in `unknown`. The shapes of
 //! 0.x user interfaces are accepted: `null` for an absent member, `binary` parts, and the single `resume`
-//! object of the draft.
+//! object of the draft. A tool result without content is read as an empty one.
 
 use bytes::BytesMut;
 use serde_json::value::RawValue;
@@ -19,15 +19,19 @@ use crate::{
 /// # Errors
 /// When it is not JSON or a known member is malformed; names the JSON path.
 pub fn from_json(body: &str, tally: &mut Tally) -> ReadResult<RunInput> {
-    from_fields(Fields::parse(body, Path::Root)?, tally)
+    from_fields(Fields::parse(body, Path::Root)?, tally, reader::messages::read_request_list)
 }
 
 /// Reads a request that is nested in another document.
 pub(crate) fn read_input(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<RunInput> {
-    from_fields(Fields::of(raw, path)?, tally)
+    from_fields(Fields::of(raw, path)?, tally, reader::messages::read_list)
 }
 
-fn from_fields(mut f: Fields<'_, '_>, tally: &mut Tally) -> ReadResult<RunInput> {
+fn from_fields(
+    mut f: Fields<'_, '_>,
+    tally: &mut Tally,
+    read_messages: fn(&mut Fields<'_, '_>, &mut Tally) -> ReadResult<Vec<Message>>,
+) -> ReadResult<RunInput> {
     let path = f.path();
     let mut input =
         RunInput::new(f.need_str("threadId", tally)?.as_ref(), f.need_str("runId", tally)?.as_ref());
@@ -36,7 +40,7 @@ fn from_fields(mut f: Fields<'_, '_>, tally: &mut Tally) -> ReadResult<RunInput>
     if let Some(raw) = f.take_unless_null("state") {
         input.state = Some(json(raw, Path::Key(&path, "state"), tally)?);
     }
-    input.messages = reader::messages::read_list(&mut f, tally)?;
+    input.messages = read_messages(&mut f, tally)?;
     f.array("tools", |raw, path| {
         let mut f = Fields::of(raw, path)?;
         let parameters = match f.take_unless_null("parameters") {

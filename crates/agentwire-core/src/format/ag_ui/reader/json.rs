@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     event::{
-        Body, EncryptedEntity, Event, Extra, Interner, Interrupt, MessageId, Outcome, Role, RunError,
-        RunFinished, RunStarted, SubagentOutcome, SubagentStarted, ToolCallId, ToolResult, Usage,
+        Body, Content, EncryptedEntity, Event, Extra, Interner, Interrupt, MessageId, Outcome, Role,
+        RunError, RunFinished, RunStarted, SubagentOutcome, SubagentStarted, ToolCallId, ToolResult, Usage,
     },
     json::{Fields, Json, Object, Path, ReadError, ReadResult},
     tally::Tally,
@@ -250,14 +250,11 @@ fn decode_full(
                     return Err(ReadError::new("/role", format!("expected `tool`, found `{other}`")));
                 }
             };
-            Body::ToolResult(Box::new(ToolResult {
-                message: f.need_id("messageId", tally)?,
-                call: f.need_id("toolCallId", tally)?,
-                content: messages::read_content(f, "content", tally)?,
-                error: base.error.take(),
-                explicit_role,
-            }))
-            .into()
+            let (message, call) = (f.need_id("messageId", tally)?, f.need_id("toolCallId", tally)?);
+            let content = messages::read_content(f, "content", tally)?;
+            let error = tool_error(f, &content, tally)?;
+            let error = base.error.take().or(error);
+            Body::ToolResult(Box::new(ToolResult { message, call, content, error, explicit_role })).into()
         }
         "TOOL_CALL" => v0::tool_call(f, tally)?,
         "TOOL_RESULT" => v0::tool_result(f, tally)?.into(),
@@ -412,6 +409,20 @@ fn is_known(event_type: &str, strict: bool) -> bool {
 }
 
 /// Whether events of this type may belong to a subagent.
+/// The error of a tool result: `error`, or the content if there is `isError`, as our writer and MCP servers mark it.
+fn tool_error(f: &mut Fields<'_, '_>, content: &Content, tally: &mut Tally) -> ReadResult<Option<Box<str>>> {
+    let is_text = f.peek("error").is_some_and(|raw| raw.get().starts_with('"'));
+    let error = if is_text { f.boxed("error", tally)? } else { None };
+    if f.peek("isError").is_some_and(|raw| raw.get() == "true") {
+        f.take("isError");
+        if f.peek("_meta").is_some_and(|raw| raw.get() == "{}") {
+            f.take("_meta");
+        }
+        return Ok(error.or_else(|| Some(content.text().into())));
+    }
+    Ok(error)
+}
+
 fn is_attributable(event_type: &str) -> bool {
     !matches!(event_type, "RUN_STARTED" | "RUN_FINISHED" | "RUN_ERROR" | "ERROR" | "MESSAGES_SNAPSHOT")
 }

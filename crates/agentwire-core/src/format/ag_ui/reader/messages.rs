@@ -12,9 +12,23 @@ use crate::{
 
 /// The required list `messages`.
 pub(crate) fn read_list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Vec<Message>> {
+    read_list_with(f, tally, read_message)
+}
+
+/// The required list `messages` of a request. A tool result without content is read as an empty one, so that the
+/// request can be refused with the reason.
+pub(crate) fn read_request_list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Vec<Message>> {
+    read_list_with(f, tally, |raw, path, tally| read_message_with(raw, path, tally, true))
+}
+
+fn read_list_with(
+    f: &mut Fields<'_, '_>,
+    tally: &mut Tally,
+    read: impl Fn(&RawValue, Path<'_>, &mut Tally) -> ReadResult<Option<Message>>,
+) -> ReadResult<Vec<Message>> {
     let mut messages = Vec::new();
     let is_present = f.array("messages", |raw, path| {
-        messages.extend(read_message(raw, path, tally)?);
+        messages.extend(read(raw, path, tally)?);
         Ok(())
     })?;
     if is_present { Ok(messages) } else { Err(f.missing("messages", "a list of messages")) }
@@ -22,6 +36,15 @@ pub(crate) fn read_list(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult
 
 /// One message; `None` if its role is unknown.
 pub(crate) fn read_message(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Option<Message>> {
+    read_message_with(raw, path, tally, false)
+}
+
+fn read_message_with(
+    raw: &RawValue,
+    path: Path<'_>,
+    tally: &mut Tally,
+    may_lack_result: bool,
+) -> ReadResult<Option<Message>> {
     let mut f = Fields::of(raw, path)?;
     let tag = union_tag(&mut f, "role", tally);
     let Some(role) = tag.as_deref().and_then(Role::parse) else {
@@ -50,7 +73,13 @@ pub(crate) fn read_message(raw: &RawValue, path: Path<'_>, tally: &mut Tally) ->
         Role::User => MessageBody::User { content: read_content(&mut f, "content", tally)? },
         Role::Tool => MessageBody::Tool {
             call: f.need_id("toolCallId", tally)?,
-            content: read_content(&mut f, "content", tally)?,
+            content: match may_lack_result {
+                true => f.take_unless_null("content").map_or_else(
+                    || Ok(Content::from("")),
+                    |raw| content(raw, Path::Key(&path, "content"), tally),
+                )?,
+                false => read_content(&mut f, "content", tally)?,
+            },
             error: f.boxed("error", tally)?,
         },
         Role::Activity => MessageBody::Activity {
@@ -92,7 +121,10 @@ pub(crate) fn read_tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) 
 pub(crate) fn read_content(f: &mut Fields<'_, '_>, key: &str, tally: &mut Tally) -> ReadResult<Content> {
     let raw = f.take(key).ok_or_else(|| f.missing(key, "a string or a list of parts"))?;
     let parent = f.path();
-    let path = Path::Key(&parent, key);
+    content(raw, Path::Key(&parent, key), tally)
+}
+
+fn content(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Content> {
     match raw.get().as_bytes().first() {
         Some(b'"') => Ok(Content::Text(text(raw, path, tally)?.into())),
         Some(b'[') => read_parts(raw, path, tally).map(Content::Parts),

@@ -156,6 +156,10 @@ fn write_members(w: &mut ObjectWriter<'_>, event: &Event) {
             w.str("messageId", &result.message).str("toolCallId", &result.call);
             messages::write_content(w, &result.content);
             w.opt_str("role", result.explicit_role.then_some("tool"));
+            if let Some(error) = &result.error {
+                // AG-UI has no member for it. assistant-ui reads `isError`, and only if there is `_meta`, as in MCP.
+                w.str("error", error).bool("isError", true).nested("_meta", |_| {});
+            }
             carried.error = result.error.as_deref();
         }
         Body::StateSnapshot { snapshot } => {
