@@ -181,6 +181,9 @@ impl RunIds {
 
     /// Replaces the ids of an event of the agent. `history` are the messages with which the run started.
     pub(super) fn rename(&mut self, event: &mut Event, history: &[Message]) {
+        if matches!(event.body, Body::RunStarted(_) | Body::RunFinished(_) | Body::RunError(_)) {
+            self.rename_run_message(event);
+        }
         match &mut event.body {
             Body::TextStart { message, role: Some(Role::User), .. }
                 if find(history, message).is_some_and(|known| known.role() == Role::User) =>
@@ -249,6 +252,15 @@ impl RunIds {
             },
             Body::Custom { value, .. } if !self.renamed.is_empty() => self.rename_members(value),
             _ => {}
+        }
+    }
+
+    /// In HAI the run itself has a message id, which the messages of the run may share.
+    fn rename_run_message(&mut self, event: &mut Event) {
+        let Some(metadata) = event.extra.as_mut().and_then(|extra| extra.metadata.as_mut()) else { return };
+        let Some(hai) = metadata.member("hai").and_then(Json::into_object) else { return };
+        if let Some(new) = hai.get_str("messageId").and_then(|id| self.new_id(&id)) {
+            *metadata = metadata.with("hai", hai.with("messageId", Json::string(&new)).into());
         }
     }
 

@@ -190,6 +190,35 @@ async fn answer_to_an_interrupt_is_a_tool_message() {
     }
 }
 
+/// The sample of the standard uses the same ids in every run.
+#[tokio::test]
+async fn two_turns_with_constant_ids_stay_two_answers() {
+    let server = server(|_| {
+        [vec![started("msgId-001")], said("msgId-001", "hello"), vec![finished("msgId-001")]].concat()
+    })
+    .await;
+    let gateway = gateway_of(&server).await;
+    for (run, id) in [("r1", "msgId-001"), ("r2", "msgId-001#2")] {
+        let question = json!({"id": format!("u-{run}"), "role": "user", "content": "hi"});
+        let body = json!({"threadId": "t", "runId": run, "messages": [question]});
+        let events = hai_run(&gateway, body).await;
+        let with_id = [
+            "RUN_STARTED",
+            "BUSINESS_DATA_START",
+            "BUSINESS_DATA_CONTENT",
+            "BUSINESS_DATA_END",
+            "RUN_FINISHED",
+        ];
+        for kind in with_id {
+            assert_eq!(of_type(&events, kind)[0]["messageId"], id, "{kind}: {events:?}");
+        }
+    }
+    let (_, snapshot) = gateway.json("/message_snapshot/t").await;
+    let messages = snapshot["messages"].as_array().unwrap();
+    let contents: Vec<_> = messages.iter().map(|message| message["content"].clone()).collect();
+    assert_eq!(contents, ["hi", "hello", "hi", "hello"], "{snapshot}");
+}
+
 #[tokio::test]
 async fn message_id_of_the_agents_run_is_kept() {
     let server = server(|_| {
