@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { PROTO, SSE, agentwire, fixtures, officialClient, serve } from "./peers.mjs";
+import { FAMILY, OLD, PROTO, SSE, agentwire, fixtures, officialClient, serve } from "./peers.mjs";
 
 const bodies = new Map();
 let server;
@@ -17,12 +17,16 @@ const TARGETS = [
   { to: "ag-ui@chunks", type: SSE },
   { to: "ag-ui-proto", type: PROTO },
   { to: "ag-ui-proto@chunks", type: PROTO },
-  { to: "ag-ui@0", type: SSE, old: true },
+  { to: "ag-ui@0", type: SSE, versions: [OLD] },
+  { to: "ag-ui@0.0.5x", type: SSE, versions: [...FAMILY, "1.0.0"] },
+  { to: "ag-ui@copilotkit", type: SSE, versions: [...FAMILY, "1.0.0"] },
+  // Clients with structured outcomes refuse the draft's.
+  { to: "ag-ui@draft", type: SSE, versions: ["0.0.52"] },
 ];
 
 for (const { name, format, file } of fixtures()) {
-  for (const { to, type, old } of TARGETS) {
-    test(`${old ? "client 0.0.39" : "client 1.0.0"} accepts ${name} as ${to}`, async () => {
+  for (const { to, type, versions = ["1.0.0"] } of TARGETS) {
+    test(`client ${versions.join(", ")} accepts ${name} as ${to}`, async () => {
       const options = name.split(".").filter((part) => part.includes("=")).flatMap((pair) => ["-O", pair]);
       const made = await agentwire(["convert", "--from", format, "--to", to, ...options, file]);
       assert.ok(made.code === 0 || made.code === 3, `convert failed: ${made.stderr}`);
@@ -30,10 +34,12 @@ for (const { name, format, file } of fixtures()) {
       const path = `/${bodies.size}`;
       bodies.set(path, { type, body: made.stdout });
       const url = new URL(path, server.url).href;
-      const { accepted, reason, events } = await officialClient({ url, type, old });
-      assert.ok(accepted, reason);
-      const last = events.at(-1)?.type;
-      assert.ok(last === "RUN_FINISHED" || last === "RUN_ERROR", `the last event is ${last}`);
+      for (const version of versions) {
+        const { accepted, reason, events } = await officialClient({ url, type, version });
+        assert.ok(accepted, `${version}: ${reason}`);
+        const last = events.at(-1)?.type;
+        assert.ok(last === "RUN_FINISHED" || last === "RUN_ERROR", `${version}: the last event is ${last}`);
+      }
     });
   }
 }

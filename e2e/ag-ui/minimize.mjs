@@ -6,7 +6,7 @@
 import fs from "node:fs";
 
 import { corpus } from "./corpus.mjs";
-import { PROTO, SSE, officialClient, tool } from "./peers.mjs";
+import { OLD, PROTO, SSE, officialClient, tool } from "./peers.mjs";
 
 const [what, target] = process.argv.slice(2);
 const number = Number(what);
@@ -19,7 +19,7 @@ async function judge(body) {
   if (target) {
     const output = verdict.outputs[target];
     const type = target.startsWith("ag-ui-proto") ? PROTO : SSE;
-    const given = { body: type === PROTO ? Buffer.from(output, "hex") : output, type, old: target.endsWith("@0") };
+    const given = { body: type === PROTO ? Buffer.from(output, "hex") : output, type, version: target.endsWith("@0") ? OLD : target.endsWith("@0.0.5x") ? "0.0.58" : "1.0.0" };
     const { accepted, reason } = await officialClient(given);
     return accepted ? null : `${reason}\n${output}`;
   }

@@ -3,6 +3,7 @@
 import { execFile, spawn } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
+import { createRequire } from "node:module";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -11,7 +12,21 @@ process.env.SUPPRESS_TRANSFORMATION_WARNINGS = "1";
 for (const method of ["error", "warn"]) console[method] = () => {};
 
 const { HttpAgent } = await import("@ag-ui/client");
-const { HttpAgent: OldHttpAgent } = await import("@ag-ui/client-0");
+
+/** The released clients by version. `OLD` is the last one without reasoning and activities. */
+export const OLD = "0.0.39";
+const CLIENTS = {
+  "1.0.0": HttpAgent,
+  [OLD]: (await import("@ag-ui/client-0")).HttpAgent,
+  // Its module for `import` cannot apply patches in Node: it imports a CommonJS package as a namespace.
+  "0.0.52": createRequire(import.meta.url)("agui-0-0-52").HttpAgent,
+  "0.0.55": (await import("agui-0-0-55")).HttpAgent,
+  "0.0.58": (await import("agui-0-0-58")).HttpAgent,
+  "0.0.59": (await import("agui-0-0-59")).HttpAgent,
+};
+/** The clients of the family 0.0.5x. The first two read no outcome and one, and know no subagents. */
+export const FAMILY = ["0.0.52", "0.0.55", "0.0.58", "0.0.59"];
+export const clientOf = (version) => CLIENTS[version];
 
 export const root =
   process.env.AGENTWIRE_ROOT ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
@@ -75,8 +90,9 @@ class BinaryAgent extends HttpAgent {
  * `url` reaches a real server; without it the client gets the body as a `Response`, which is the same pipeline
  * without the socket.
  */
-export async function officialClient({ body, type = SSE, url, old = false, threadId = "t1", state }) {
-  const Agent = old ? OldHttpAgent : type === PROTO ? BinaryAgent : HttpAgent;
+export async function officialClient({ body, type = SSE, url, version = "1.0.0", threadId = "t1", state }) {
+  const Agent = type === PROTO ? BinaryAgent : CLIENTS[version];
+  const old = version === OLD;
   const answer = async () => new Response(body, { headers: { "content-type": type } });
   const agent = new Agent({ url: url ?? "http://127.0.0.1:9/", threadId, initialState: state });
   const original = globalThis.fetch;

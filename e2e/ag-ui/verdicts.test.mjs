@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { before, describe, test } from "node:test";
 
 import { corpus } from "./corpus.mjs";
-import { PROTO, SSE, agentwire, fixtureBody, fixtures, officialClient, tool } from "./peers.mjs";
+import { FAMILY, OLD, PROTO, SSE, agentwire, fixtureBody, fixtures, officialClient, tool } from "./peers.mjs";
 
 const SEED = Number(process.env.SEED ?? 1);
 const COUNT = Number(process.env.COUNT ?? 3000);
@@ -88,17 +88,18 @@ const TARGETS = [
   { to: "ag-ui@1", type: SSE },
   { to: "ag-ui@chunks", type: SSE },
   { to: "ag-ui-proto@1", type: PROTO },
-  { to: "ag-ui@0", type: SSE, old: true },
+  { to: "ag-ui@0", type: SSE, version: OLD },
+  ...FAMILY.map((version) => ({ to: "ag-ui@0.0.5x", type: SSE, version })),
 ];
 
 describe("the guard", () => {
-  for (const { to, type, old } of TARGETS) {
-    test(`makes every stream acceptable for ${old ? "client 0.0.39" : "client 1.0.0"} as ${to}`, async () => {
+  for (const { to, type, version = "1.0.0" } of TARGETS) {
+    test(`makes every stream acceptable for client ${version} as ${to}`, async () => {
       const problems = [];
       for (let index = 0; index < streams.length; index += 1) {
         const output = verdicts[index].outputs[to];
         const body = type === PROTO ? Buffer.from(output, "hex") : output;
-        const { accepted, reason, events } = await officialClient({ body, type, old });
+        const { accepted, reason, events } = await officialClient({ body, type, version });
         const last = events.at(-1)?.type;
         if (!accepted) problems.push({ index, what: `"${reason}" for\n${output}` });
         else if (last !== "RUN_FINISHED" && last !== "RUN_ERROR") problems.push({ index, what: `the last event is ${last}` });

@@ -357,6 +357,9 @@ pub struct AgentSettings {
     pub timeouts: Timeouts,
     /// Limits on a run.
     pub limits: RunLimits,
+    /// The profile of the AG-UI route: `auto`, which is the version that the client declares, or one of
+    /// [`ag_ui::FORMAT`](crate::core::format::ag_ui::FORMAT).
+    pub ag_ui_profile: String,
     /// The profile of the AI SDK route: `4`, `5`, `6`, `7`.
     pub ai_sdk_profile: String,
     /// Options of the AI SDK writer, `key=value`.
@@ -398,6 +401,7 @@ impl Default for AgentSettings {
             forward_headers: Vec::new(),
             timeouts: Timeouts::default(),
             limits: RunLimits::default(),
+            ag_ui_profile: "auto".into(),
             ai_sdk_profile: "5".into(),
             ai_sdk_options: Vec::new(),
             hai_paths: vec!["/awp".into(), "/chat".into()],
@@ -426,6 +430,7 @@ setters!(AgentSettings {
     forward_headers: Vec<String>,
     timeouts: Timeouts,
     limits: RunLimits,
+    ag_ui_profile: String,
     ai_sdk_profile: String,
     ai_sdk_options: Vec<String>,
     hai_paths: Vec<String>,

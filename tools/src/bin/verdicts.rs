@@ -18,7 +18,7 @@ use agentwire_core::{
 use serde_json::{Map, Value, json};
 
 /// The profiles that the streams are converted to.
-const TARGETS: &[&str] = &["ag-ui@1", "ag-ui@chunks", "ag-ui@0", "ag-ui-proto@1"];
+const TARGETS: &[&str] = &["ag-ui@1", "ag-ui@chunks", "ag-ui@0", "ag-ui@0.0.5x", "ag-ui-proto@1"];
 
 fn main() -> io::Result<()> {
     let mut stdout = io::BufWriter::new(io::stdout().lock());

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use agentwire_core::{
     event::{Event, RunId, RunInput, ThreadId},
-    format::{FORMATS, Format, Options, Profile, Setup, ai_sdk, hai},
+    format::{FORMATS, Format, Options, Profile, Setup, ag_ui, ai_sdk, hai},
     framing::Frames,
 };
 use axum::{
@@ -86,8 +86,11 @@ pub(super) fn requested_format(request: &ApiRequest) -> Option<(String, String)>
 pub(super) fn requested_output_format(request: &ApiRequest) -> Result<OutputFormat, ApiError> {
     let settings = &request.state.agent.settings;
     let Some((name, profile)) = requested_format(request) else {
-        return Ok(super::ag_ui::output_format(&request.parts.headers));
+        return super::ag_ui::following_format(request, &request.query("profile").unwrap_or_default());
     };
+    if name == ag_ui::FORMAT.name {
+        return super::ag_ui::following_format(request, &profile);
+    }
     let profile = &*profile;
     let writable = FORMATS.iter().filter(|format| format.writer.is_some());
     let Some(format) = writable.clone().find(|format| format.name == name) else {

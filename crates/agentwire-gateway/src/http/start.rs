@@ -52,6 +52,7 @@ pub(super) fn run_request(
         cut: None,
         headers: request.forwarded_headers(),
         one_message: false,
+        output_format: None,
         body: request.body.clone(),
         items: None,
         given: None,

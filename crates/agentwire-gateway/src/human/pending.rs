@@ -9,6 +9,7 @@ use std::{
 use agentwire_core::{
     event::{Interrupt, Message, MessageBody, Outcome, Role, RunId, RunInput, ThreadId, ToolCallId},
     fold::Fold,
+    format::ag_ui,
     json::Object,
 };
 use agentwire_store::{Answer, NewPending, Owner, Pending, PendingFilter, PendingId, StoreError, Time};
@@ -169,6 +170,12 @@ pub(crate) fn first_unanswered<'i>(
 ) -> Option<&'i Pending> {
     let is_answered = |item: &Pending| answers.iter().any(|answer| answer.id == item.id);
     current(items).find(|item| is_open(item, now) && is_required(item) && !is_answered(item))
+}
+
+/// Whether the agent reported the interrupt by CUSTOM `on_interrupt`, which decides where it looks for the answer.
+pub(crate) fn is_reported_by_custom_event(item: &Pending) -> bool {
+    let body: Value = serde_json::from_str(&item.body).unwrap_or_default();
+    ag_ui::is_reported_by_custom_event(Object::from_value(&body["metadata"]).as_ref())
 }
 
 /// The call that an item asks about; `None` if the item is the call itself.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use agentwire_core::{
     event::{GivenResult, InterruptId, ResumeEntry, ResumeStatus, ToolCallId},
+    format::ag_ui,
     json::Json,
 };
 use agentwire_store::{Answer, AnswerSet, Pending, Time};
@@ -47,6 +48,9 @@ impl CheckedAnswer {
         let entry = approval::without_memory(entry);
         match GateQuestion::of(item) {
             Some(question) => Self::Gate { entry, question },
+            None if pending::is_reported_by_custom_event(item) => {
+                Self::Agent(ag_ui::marked_for_command(entry))
+            }
             None => Self::Agent(entry),
         }
     }

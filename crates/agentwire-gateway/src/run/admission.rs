@@ -63,6 +63,8 @@ pub(crate) struct RunRequest {
     pub(crate) headers: Arc<[(String, String)]>,
     /// The client shows all messages of the run as one, under the run's id.
     pub(crate) one_message: bool,
+    /// The output format in which its client follows the run, for a reconnect that names none.
+    pub(crate) output_format: Option<String>,
     /// The body as received, for the audit.
     pub(crate) body: Bytes,
     /// The pending items that it can be about, once they are read.
@@ -449,10 +451,10 @@ struct BusyWait {
 
 /// The run input as it is stored, with the validated answers. A gateway that reattaches to the run starts from it.
 fn stored_input(request: &mut RunRequest) -> String {
-    let RunRequest { input, answers, .. } = request;
+    let RunRequest { input, answers, output_format, .. } = request;
     let entries: Vec<_> = answers.iter().flatten().map(approval::to_stored).collect();
     input.resume = (!entries.is_empty()).then_some(entries);
-    let stored = ag_ui::input::to_json(input);
+    let stored = ag_ui::input::to_stored_json(input, output_format.as_deref());
     input.resume = None;
     stored
 }

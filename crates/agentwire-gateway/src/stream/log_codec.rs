@@ -51,7 +51,9 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     pub(crate) fn new(thread: &ThreadId, run: &RunId) -> Self {
-        let options = Options::default();
+        // An event of the log is what it was logged as.
+        let options = Options::parse(["on_interrupt=custom", "langgraph_custom=keep"], ag_ui::FORMAT.options)
+            .expect("known options");
         let setup = Setup { thread: thread.clone(), run: run.clone(), options: &options };
         Self { reader: ag_ui::FORMAT.reader.expect("AG-UI has a reader")(&setup), index: 0 }
     }

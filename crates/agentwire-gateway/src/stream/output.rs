@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentwire_core::{
+    Tally,
     event::{Body, Event, RunId, RunInput, ThreadId},
     format::{Format, Options, Profile, Setup, Writer, ag_ui, ai_sdk},
     framing::{Frames, Framing},
@@ -21,11 +22,43 @@ pub(crate) struct OutputFormat {
     pub(crate) options: Options,
     /// Time for which the stream stays open after its last event.
     pub(crate) close_delay: Duration,
+    /// The profile is that of the client that started the run; `profile` if that is unknown.
+    is_of_starter: bool,
 }
 
 impl OutputFormat {
     pub(crate) fn new(format: &'static Format, profile: &'static Profile) -> Self {
-        Self { format, profile, options: Options::default(), close_delay: Duration::ZERO }
+        let options = Options::default();
+        Self { format, profile, options, close_delay: Duration::ZERO, is_of_starter: false }
+    }
+
+    /// AG-UI, in the profile of the client that started the run: a reconnect without a request body does not say which
+    /// version the client has.
+    pub(crate) fn of_starter(fallback: &'static Profile) -> Self {
+        Self { is_of_starter: true, ..Self::new(&ag_ui::FORMAT, fallback) }
+    }
+
+    /// Its name, as `--to` takes it.
+    pub(crate) fn name(&self) -> String {
+        format!("{}@{}", self.format.name, self.profile.name)
+    }
+
+    /// With the profile of the client that started `run`, if it depends on that.
+    pub(crate) async fn for_run(
+        mut self,
+        gateway: &Gateway,
+        owner: &Owner,
+        run: &RunId,
+    ) -> Result<Self, ApiError> {
+        if !self.is_of_starter {
+            return Ok(self);
+        }
+        let stored = gateway.store().input(owner, run).await?;
+        let input = stored.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok());
+        let name = input.as_ref().and_then(ag_ui::input::stored_output_format);
+        let profile = name.as_deref().and_then(|name| name.strip_prefix(self.format.name)?.strip_prefix('@'));
+        self.profile = profile.and_then(|name| self.format.profile(name)).unwrap_or(self.profile);
+        Ok(self)
     }
 
     /// Whether a stream can carry the messages before the run. An AI SDK stream is one message; its client reads the
@@ -53,6 +86,8 @@ pub(crate) enum EventEncoder {
         discarded: Frames,
         /// Whether the trailer of the format is written.
         is_ended: bool,
+        /// A profile of AG-UI. Entries of which it changes nothing are copied.
+        dialect: Option<&'static Profile>,
     },
 }
 
@@ -72,7 +107,7 @@ impl EventEncoder {
         let input = match input {
             Some(input) => Some(input.clone()),
             None => gateway.store().input(owner, run).await?.and_then(|text| {
-                let mut tally = agentwire_core::Tally::default();
+                let mut tally = Tally::default();
                 ag_ui::input::from_json(&text, &mut tally).ok()
             }),
         };
@@ -91,6 +126,7 @@ impl EventEncoder {
             events: Vec::new(),
             discarded: Frames::new(Framing::Lines),
             is_ended: false,
+            dialect: std::ptr::eq(format, &raw const ag_ui::FORMAT).then_some(output_format.profile),
         })
     }
 
@@ -106,7 +142,15 @@ impl EventEncoder {
                 out.begin(event_type(logged)).extend_from_slice(logged);
                 out.commit();
             }
-            Self::Convert { decoder, writer, events, discarded, is_ended } => {
+            Self::Convert { dialect: Some(dialect), .. }
+                if ag_ui::is_same_as_version_1(dialect, event_type(logged)) =>
+            {
+                if is_shown {
+                    out.begin(event_type(logged)).extend_from_slice(logged);
+                    out.commit();
+                }
+            }
+            Self::Convert { decoder, writer, events, discarded, is_ended, .. } => {
                 decoder.decode(logged, events);
                 let out = if is_shown { out } else { &mut *discarded };
                 for event in events.drain(..) {

@@ -186,6 +186,7 @@ impl RunReader {
         request: FollowRequest<'_>,
         output_format: OutputFormat,
     ) -> Result<(Self, Verdict), ApiError> {
+        let output_format = output_format.for_run(gateway, request.owner, request.run).await?;
         let with_history = request.with_history && output_format.can_carry_history();
         let starts = match request.after {
             None if with_history => &[Start::History][..],

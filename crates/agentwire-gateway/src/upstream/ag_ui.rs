@@ -2,6 +2,9 @@
 //!
 //! A server that continues after a person answered a tool call may repeat the call before its result (Agno does).
 //! Repeated calls are dropped ([`RepeatedCalls`]).
+//!
+//! `ag-ui-langgraph` reports interrupts by CUSTOM `on_interrupt` and expects the answers in
+//! `forwardedProps.command.resume`; the reader marks such interrupts, and their answers are sent there.
 
 use std::sync::Arc;
 
@@ -60,7 +63,10 @@ impl Agent for AgUi {
                 method: Method::POST,
                 url: http.url().clone(),
                 accept: ACCEPT_EVENTS,
-                json: Some(ag_ui::input::to_json(&request.input)),
+                json: Some(match ag_ui::command_for_answers(&request.input) {
+                    Some(input) => ag_ui::input::to_json(&input),
+                    None => ag_ui::input::to_json(&request.input),
+                }),
                 last_event_id: None,
             };
             run(http, &request, call, format, &sink).await

@@ -8,7 +8,7 @@ const TOOLS: &str = r#"[{"name": "pick", "description": "", "parameters": {}}]"#
 
 /// A request of AG-UI or HAI with `members`.
 fn request(run: &str, members: &Value) -> Value {
-    let mut body = json!({"threadId": "t", "runId": run, "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
+    let mut body = json!({"threadId": "t", "runId": run, "protocolVersion": "1.0", "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
     body["tools"] = serde_json::from_str(TOOLS).expect("JSON");
     for (key, value) in members.as_object().expect("members") {
         body[key] = value.clone();

@@ -130,7 +130,7 @@ impl World {
     fn body(&mut self, thread: usize, members: &Value) -> Value {
         self.created += 1;
         let mut body = json!({
-            "threadId": self.name(thread), "runId": format!("r{}", self.created), "messages": [], "context": [], "state": {},
+            "threadId": self.name(thread), "runId": format!("r{}", self.created), "protocolVersion": "1.0", "messages": [], "context": [], "state": {},
             "forwardedProps": {}, "tools": [{"name": "pick", "description": "", "parameters": {}}],
         });
         for (key, value) in members.as_object().expect("members") {

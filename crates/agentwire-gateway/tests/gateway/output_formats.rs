@@ -326,3 +326,45 @@ async fn ai_sdk_4_histories_are_not_duplicated() {
         assert_eq!(stored["messages"].as_array().expect("a list").len(), 6, "{stored}");
     }
 }
+
+/// A client that declares no version gets the profile for 0.0.5x, and keeps it when it reconnects.
+#[tokio::test]
+async fn the_ag_ui_profile_is_that_of_the_client() {
+    let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
+    let input = |run: &str, version: Option<&str>| {
+        let mut input = Server::input(run, run, "subagent confirm");
+        match version {
+            Some(version) => input["protocolVersion"] = json!(version),
+            None => drop(input.as_object_mut().and_then(|members| members.remove("protocolVersion"))),
+        }
+        input
+    };
+    // Path, declared version, and whether the events are those of 1.0.
+    let cases = [
+        ("old", "/", None, false),
+        ("older", "/", Some("0.9"), false),
+        ("new", "/", Some("1.0"), true),
+        ("newer", "/", Some("2.3"), true),
+        ("forced", "/?profile=1", None, true),
+        ("named", "/?profile=0.0.5x", Some("1.0"), false),
+        ("asked", "/?profile=auto", Some("1.0"), true),
+    ];
+    for (run, path, version, is_new) in cases {
+        let frames = Stream::of(server.post(path, &input(run, version))).await.rest().await;
+        let events: Vec<_> = frames.iter().map(Frame::json).collect();
+        assert_eq!(events.iter().any(|event| event["type"] == "SUBAGENT_STARTED"), is_new, "{run}");
+        let last = events.last().expect("a terminal event");
+        assert_eq!(last["outcome"]["type"], "success", "{run}");
+        assert_eq!(last["outcome"].get("pendingToolCallIds").is_some(), is_new, "{run}");
+        let again = server.follow(&format!("/runs/{run}/stream")).await.rest().await;
+        assert_eq!(again.iter().map(Frame::json).collect::<Vec<_>>(), events, "{run}");
+        let after = frames[0].id.clone().expect("a cursor");
+        let rest = server.follow(&format!("/threads/{run}/stream?after={after}")).await.rest().await;
+        assert_eq!(rest.iter().map(Frame::json).collect::<Vec<_>>(), events[1..], "{run}");
+        let explicit = server.follow(&format!("/runs/{run}/stream?profile=1")).await.rest().await;
+        assert!(explicit.iter().any(|frame| frame.json()["type"] == "SUBAGENT_STARTED"), "{run}");
+    }
+    let (status, refused) = answer(server.post("/?profile=2", &input("none", None))).await;
+    assert_eq!((status.as_u16(), &refused["error"]["code"]), (400, &json!("UNKNOWN_FORMAT")));
+    assert!(refused["error"]["hint"].as_str().is_some_and(|hint| hint.contains("`auto`, `1`, `0.0.5x`")));
+}

@@ -66,7 +66,7 @@ impl TestGateway {
     }
 
     pub(crate) async fn run_with(&self, user: &str, thread: &str, run: &str, messages: Value) -> Vec<Value> {
-        let body = json!({"threadId": thread, "runId": run, "messages": messages, "state": {}, "tools": [],
+        let body = json!({"threadId": thread, "runId": run, "protocolVersion": "1.0", "messages": messages, "state": {}, "tools": [],
             "context": [], "forwardedProps": {}});
         let response =
             self.request(Method::POST, "/").header("x-user-id", user).json(&body).send().await.unwrap();

@@ -301,7 +301,7 @@ async fn a_recalled_interrupt_can_be_answered() {
     let answer =
         |status: &str| json!([{"interruptId": INTERRUPT, "status": status, "payload": {"approved": true}}]);
     let body = |run: &str, resume: Value| {
-        json!({"threadId": THREAD, "runId": run, "messages": [], "state": {}, "tools": [], "context": [],
+        json!({"threadId": THREAD, "runId": run, "protocolVersion": "1.0", "messages": [], "state": {}, "tools": [], "context": [],
             "forwardedProps": {}, "resume": resume})
     };
     let server = interrupted().await;

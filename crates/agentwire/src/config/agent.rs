@@ -107,6 +107,14 @@ pub(super) fn read(table: &mut Table<'_>, name: &str, server: &Settings) -> Opti
         );
         table.set("max_bytes", &Size, &mut limits.max_bytes, "Maximum size of the log.");
     });
+    table.table("ag_ui", "The AG-UI route.", |table| {
+        table.set(
+            "profile",
+            &FormatProfile(Format::find("ag-ui"), &["auto"]),
+            &mut settings.ag_ui_profile,
+            "The profile of AG-UI for clients that ask for none by `?profile=`; `auto`: by the protocol version in the request, `1` for clients from 1.0 on, `0.0.5x` for those that declare none.",
+        );
+    });
     table.table("ai_sdk", "The AI SDK routes.", |table| {
         output_format(table, "ai-sdk", &mut settings.ai_sdk_profile, &mut settings.ai_sdk_options);
     });
@@ -180,7 +188,7 @@ fn output_format(
     options: &mut Vec<String>,
 ) {
     let format = Format::find(format);
-    table.set("profile", &FormatProfile(format), profile, "The profile of the output format.");
+    table.set("profile", &FormatProfile(format, &[]), profile, "The profile of the output format.");
     table.set(
         "options",
         &FormatOptions(format),
@@ -251,12 +259,13 @@ fn check_path(table: &Table<'_>, settings: &AgentSettings) {
     }
 }
 
-/// A profile of a format.
-struct FormatProfile(Option<&'static Format>);
+/// A profile of a format, or another word.
+struct FormatProfile(Option<&'static Format>, &'static [&'static str]);
 
 impl FormatProfile {
     fn names(&self) -> Vec<&'static str> {
-        self.0.map_or(&[][..], |format| format.profiles).iter().map(|profile| profile.name).collect()
+        let profiles = self.0.map_or(&[][..], |format| format.profiles);
+        self.1.iter().copied().chain(profiles.iter().map(|profile| profile.name)).collect()
     }
 }
 

@@ -13,6 +13,11 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         values: &["translate", "keep"],
         about: "reading: whether CUSTOM events that ag-ui-langgraph passes on (`agent_custom_event`, `manually_emit_*`) are translated",
     },
+    OptionSpec {
+        name: "on_interrupt",
+        values: &["interrupt", "custom"],
+        about: "reading: whether CUSTOM `on_interrupt` before an end without an outcome is an interrupt or stays CUSTOM",
+    },
 ];
 
 /// The parsed form of [`OPTIONS`].
@@ -22,6 +27,8 @@ pub(crate) struct AgUiOptions {
     pub(crate) refuse_old_shapes: bool,
     /// Leaves CUSTOM events of `ag-ui-langgraph` as they are.
     pub(crate) keep_langgraph_custom: bool,
+    /// CUSTOM `on_interrupt` stays a CUSTOM event.
+    pub(crate) keep_legacy_interrupts: bool,
 }
 
 impl From<&Options> for AgUiOptions {
@@ -29,6 +36,7 @@ impl From<&Options> for AgUiOptions {
         Self {
             refuse_old_shapes: options.is("old_shapes", "refuse"),
             keep_langgraph_custom: options.is("langgraph_custom", "keep"),
+            keep_legacy_interrupts: options.is("on_interrupt", "custom"),
         }
     }
 }

@@ -25,6 +25,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::reader::new_interrupt;
 use self::{
     options::OPTIONS,
     reader::{LangGraphReader, is_earlier_id},

@@ -25,7 +25,7 @@ impl Server {
     /// The run input of an AG-UI client with one user message.
     pub(crate) fn input(thread: &str, run: &str, text: &str) -> Value {
         json!({
-            "threadId": thread, "runId": run, "state": {}, "tools": [], "context": [], "forwardedProps": {},
+            "threadId": thread, "runId": run, "protocolVersion": "1.0", "state": {}, "tools": [], "context": [], "forwardedProps": {},
             "messages": [{"id": format!("{run}-user"), "role": "user", "content": text}],
         })
     }

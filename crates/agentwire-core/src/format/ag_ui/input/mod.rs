@@ -7,12 +7,19 @@
 use bytes::BytesMut;
 use serde_json::value::RawValue;
 
-use super::{reader, wire::PROTOCOL_VERSION, writer};
+use super::{
+    reader,
+    wire::{CARRIER, PROTOCOL_VERSION},
+    writer,
+};
 use crate::{
     event::{Context, GivenResult, Message, MessageBody, ResumeEntry, ResumeStatus, RunInput, Tool},
     json::{Fields, Json, ObjectWriter, Path, ReadResult, json},
     tally::Tally,
 };
+
+/// The member of [`CARRIER`] in a stored request that names the output format of its client.
+const OUTPUT_FORMAT: &str = "outputFormat";
 
 /// Reads a request body.
 ///
@@ -156,6 +163,29 @@ pub fn to_json(input: &RunInput) -> String {
     write_input(&mut w, &declared);
     w.end();
     String::from_utf8(out.into()).expect("JSON text is UTF-8")
+}
+
+/// Writes a request body for storage, with the output format in which its client follows the run, such as
+/// `ag-ui@0.0.5x`; see [`stored_output_format`].
+#[must_use]
+pub fn to_stored_json(input: &RunInput, output_format: Option<&str>) -> String {
+    let mut out = BytesMut::new();
+    let mut w = ObjectWriter::new(&mut out);
+    let declared = RunInput { protocol_version: Some(PROTOCOL_VERSION.into()), ..input.clone() };
+    write_input(&mut w, &declared);
+    if let Some(output_format) = output_format {
+        w.nested(CARRIER, |w| {
+            w.str(OUTPUT_FORMAT, output_format);
+        });
+    }
+    w.end();
+    String::from_utf8(out.into()).expect("JSON text is UTF-8")
+}
+
+/// The output format of a request that [`to_stored_json`] wrote.
+#[must_use]
+pub fn stored_output_format(stored: &RunInput) -> Option<String> {
+    stored.unknown.as_ref()?.member(CARRIER)?.into_object()?.get_str(OUTPUT_FORMAT)
 }
 
 /// Writes the members of a request, with its own protocol version.

@@ -182,7 +182,7 @@ fn decode_full(
             }))
             .into()
         }
-        "RUN_FINISHED" => run_finished(f, context)?.into(),
+        "RUN_FINISHED" => run_finished(f, base.take_outcome(), context)?.into(),
         "RUN_ERROR" => Body::RunError(Box::new(RunError {
             message: f.need_boxed("message", tally)?,
             code: f.boxed("code", tally)?,
@@ -476,6 +476,18 @@ impl BaseMembers {
         self.metadata = (!metadata.is_empty()).then_some(metadata);
     }
 
+    /// Takes the outcome that our writer stored in the metadata because the client refuses it in its place.
+    fn take_outcome(&mut self) -> Option<Json> {
+        let metadata = self.metadata.as_ref()?;
+        let carried = metadata.member(CARRIER)?.into_object()?;
+        let outcome = carried.member("outcome")?;
+        let rest = carried.without("outcome");
+        let metadata = metadata.without(CARRIER);
+        let metadata = if rest.is_empty() { metadata } else { metadata.with(CARRIER, rest.into()) };
+        self.metadata = (!metadata.is_empty()).then_some(metadata);
+        Some(outcome)
+    }
+
     fn need_subagent(&self, fields: &Fields<'_, '_>) -> ReadResult {
         match self.subagent {
             Some(_) => Ok(()),
@@ -553,7 +565,11 @@ fn result(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Option<Json>>
     }
 }
 
-fn run_finished(f: &mut Fields<'_, '_>, context: &mut ReadContext) -> ReadResult<Body> {
+fn run_finished(
+    f: &mut Fields<'_, '_>,
+    carried: Option<Json>,
+    context: &mut ReadContext,
+) -> ReadResult<Body> {
     let strict = context.tally.is_strict();
     let tally = &mut context.tally;
     let thread = f.need_id("threadId", tally)?;
@@ -566,10 +582,7 @@ fn run_finished(f: &mut Fields<'_, '_>, context: &mut ReadContext) -> ReadResult
         Some(raw) if raw.get().starts_with('"') && !strict => {
             tally.note("old shape", "outcome as a string");
             match &*crate::json::text(raw, path, tally)? {
-                "interrupt" => {
-                    let draft = v0::draft_interrupt(f, &run, tally)?;
-                    Some(Outcome::Interrupt { interrupts: vec![draft] })
-                }
+                "interrupt" => Some(Outcome::Interrupt { interrupts: v0::draft_interrupts(f, &run, tally)? }),
                 "success" => Some(Outcome::Success { pending: Vec::new() }),
                 "cancelled" => Some(Outcome::Cancelled),
                 other => {
@@ -580,6 +593,11 @@ fn run_finished(f: &mut Fields<'_, '_>, context: &mut ReadContext) -> ReadResult
         }
         Some(raw) => read_outcome(raw, path, tally)?,
     };
+    let carried = carried.and_then(|json| {
+        let raw = serde_json::from_str::<&RawValue>(json.get()).ok()?;
+        read_outcome(raw, path, &mut Tally::default()).ok()?
+    });
+    let outcome = carried.or(outcome);
     Ok(Body::RunFinished(Box::new(RunFinished { thread, run, result, outcome, usage })))
 }
 
@@ -600,7 +618,7 @@ pub(crate) fn read_outcome(raw: &RawValue, path: Path<'_>, tally: &mut Tally) ->
         Some("interrupt") => {
             let mut interrupts = Vec::new();
             if !f.array("interrupts", |raw, path| {
-                interrupts.push(interrupt(raw, path, tally)?);
+                interrupts.push(read_interrupt(raw, path, tally)?);
                 Ok(())
             })? {
                 return Err(f.missing("interrupts", "a list of interrupts"));
@@ -621,7 +639,8 @@ pub(crate) fn read_outcome(raw: &RawValue, path: Path<'_>, tally: &mut Tally) ->
     Ok(Some(outcome))
 }
 
-fn interrupt(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Interrupt> {
+/// Reads an interrupt of an outcome.
+pub(crate) fn read_interrupt(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Interrupt> {
     let mut f = Fields::of(raw, path)?;
     let interrupt = Interrupt {
         id: f.need_id("id", tally)?,

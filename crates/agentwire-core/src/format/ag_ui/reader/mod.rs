@@ -14,9 +14,9 @@ use self::{
     json::{Decoded, ReadContext, ThinkingEvent},
     langgraph_custom::LangGraphCustom,
 };
-use super::{options::AgUiOptions, proto, wire::PROTOCOL_VERSION};
+use super::{legacy_interrupt, options::AgUiOptions, proto, wire::PROTOCOL_VERSION};
 use crate::{
-    event::{Body, Event, MessageId, RunId, StreamEnd},
+    event::{Body, Event, MessageId, Outcome, RunId, StreamEnd},
     format::{Reader, Setup},
     framing::{Frame, Payload},
     json::ReadResult,
@@ -34,6 +34,10 @@ pub(crate) struct AgUiReader {
     thinking_count: u64,
     open_span: Option<MessageId>,
     open_thought: Option<MessageId>,
+    /// Whether CUSTOM `on_interrupt` stays a CUSTOM event.
+    keeps_legacy_interrupts: bool,
+    /// CUSTOM `on_interrupt` events of this run. The end of the run decides whether they are interrupts.
+    legacy_interrupts: Vec<Event>,
 }
 
 impl AgUiReader {
@@ -49,12 +53,21 @@ impl AgUiReader {
             thinking_count: 0,
             open_span: None,
             open_thought: None,
+            keeps_legacy_interrupts: options.keep_legacy_interrupts || strict,
+            legacy_interrupts: Vec::new(),
         }
     }
 
     fn emit(&mut self, decoded: Decoded, out: &mut Vec<Event>) -> ReadResult {
         match decoded {
-            Decoded::Event(event) => {
+            Decoded::Event(mut event) => {
+                if !self.keeps_legacy_interrupts && legacy_interrupt::is_legacy_interrupt(&event) {
+                    self.legacy_interrupts.push(event);
+                    return Ok(());
+                }
+                if !self.legacy_interrupts.is_empty() {
+                    self.settle_legacy_interrupts(&mut event, out);
+                }
                 if let Body::RunStarted(started) = &event.body {
                     self.run = started.run.clone();
                     (self.thinking_count, self.open_span, self.open_thought) = (0, None, None);
@@ -83,6 +96,35 @@ impl AgUiReader {
             Decoded::Unknown => {}
         }
         Ok(())
+    }
+
+    /// Gives the held CUSTOM `on_interrupt` events to the run that ends without an outcome. A run with interrupts in
+    /// its outcome has reported them twice; any other end leaves the events what they are.
+    fn settle_legacy_interrupts(&mut self, event: &mut Event, out: &mut Vec<Event>) {
+        match &mut event.body {
+            Body::RunFinished(finished) => match &finished.outcome {
+                None => {
+                    let mut interrupts = Vec::new();
+                    for held in self.legacy_interrupts.drain(..) {
+                        self.context.tally.note("old shape", "CUSTOM `on_interrupt` for an outcome");
+                        let (run, count) = (&finished.run, interrupts.len());
+                        let tally = &mut self.context.tally;
+                        interrupts.extend(legacy_interrupt::interrupts_of(&held, run, count, tally));
+                    }
+                    finished.outcome = Some(Outcome::Interrupt { interrupts });
+                }
+                Some(Outcome::Interrupt { .. }) => self.legacy_interrupts.clear(),
+                Some(_) => self.release_legacy_interrupts(out),
+            },
+            Body::RunError(_) | Body::RunStarted(_) => self.release_legacy_interrupts(out),
+            _ => {}
+        }
+    }
+
+    fn release_legacy_interrupts(&mut self, out: &mut Vec<Event>) {
+        for held in std::mem::take(&mut self.legacy_interrupts) {
+            self.expander.event(held, out);
+        }
     }
 
     /// Sets the id of a THINKING_* event, derived from the run id and a count.
@@ -136,7 +178,8 @@ impl Reader for AgUiReader {
         self.emit(decoded, out)
     }
 
-    fn end(&mut self, _end: &StreamEnd, _out: &mut Vec<Event>) {
+    fn end(&mut self, _end: &StreamEnd, out: &mut Vec<Event>) {
+        self.release_legacy_interrupts(out);
         // The guard reports a stream that ends before its run as truncated.
     }
 

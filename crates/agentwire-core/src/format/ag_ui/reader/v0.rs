@@ -9,11 +9,35 @@ use crate::{
     tally::Tally,
 };
 
-/// The interrupt of the draft: one object beside `outcome`, all of its members optional.
-pub(crate) fn draft_interrupt(f: &mut Fields<'_, '_>, run: &str, tally: &mut Tally) -> ReadResult<Interrupt> {
+/// The interrupts of the draft: one object `interrupt` beside `outcome`, or the list `interrupts` that our writer adds
+/// for several.
+pub(crate) fn draft_interrupts(
+    f: &mut Fields<'_, '_>,
+    run: &str,
+    tally: &mut Tally,
+) -> ReadResult<Vec<Interrupt>> {
+    let first = f.take_unless_null("interrupt");
+    let mut interrupts = Vec::new();
+    f.array("interrupts", |raw, path| {
+        interrupts.push(draft_interrupt(Some(raw), path, run, tally)?);
+        Ok(())
+    })?;
+    if interrupts.is_empty() {
+        let path = Path::Key(&Path::Root, "interrupt");
+        interrupts.push(draft_interrupt(first, path, run, tally)?);
+    }
+    Ok(interrupts)
+}
+
+/// An interrupt of the draft, all of its members optional.
+fn draft_interrupt(
+    raw: Option<&RawValue>,
+    path: Path<'_>,
+    run: &str,
+    tally: &mut Tally,
+) -> ReadResult<Interrupt> {
     let mut interrupt = Interrupt::new(format!("{run}:interrupt"), "interrupt");
-    let path = Path::Key(&Path::Root, "interrupt");
-    if let Some(raw) = f.take_unless_null("interrupt") {
+    if let Some(raw) = raw {
         let mut draft = Fields::of(raw, path)?;
         if let Some(id) = draft.id("id", tally)? {
             interrupt.id = id;

@@ -276,7 +276,8 @@ impl<'e> CarriedMetadata<'e> {
     }
 }
 
-fn write_base(w: &mut ObjectWriter<'_>, event: &Event, carried: CarriedMetadata<'_>) {
+/// Writes the members that every event may have.
+pub(super) fn write_base(w: &mut ObjectWriter<'_>, event: &Event, carried: CarriedMetadata<'_>) {
     let raw = event.raw();
     write_base_members(w, event.subagent.as_ref(), event.timestamp, carried.into_metadata().as_ref(), raw);
 }
@@ -378,11 +379,28 @@ pub(crate) fn write_interrupt(w: &mut ObjectWriter<'_>, interrupt: &Interrupt, s
         .opt_str(subagent_key, interrupt.subagent.as_deref());
 }
 
+/// An event as JSON.
+pub(super) fn event_json(event: &Event) -> Json {
+    let mut out = BytesMut::new();
+    write_event(&mut out, event);
+    Json::trusted(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
+}
+
+/// An outcome as JSON.
+pub(super) fn outcome_json(outcome: &Outcome) -> Json {
+    object_json(|w| write_outcome(w, outcome))
+}
+
 /// An interrupt as JSON.
 pub(crate) fn interrupt_json(interrupt: &Interrupt) -> Json {
+    object_json(|w| write_interrupt(w, interrupt, "subagentRunId"))
+}
+
+/// The object that `fill` writes, as JSON.
+pub(super) fn object_json(fill: impl FnOnce(&mut ObjectWriter<'_>)) -> Json {
     let mut out = BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
-    write_interrupt(&mut w, interrupt, "subagentRunId");
+    fill(&mut w);
     w.end();
     Json::trusted(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
 }

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 
 use crate::{
     event::{Content, ContentPart, Message, MessageBody, PartSource, ToolCall},
-    json::{ArrayWriter, Object, ObjectWriter},
+    json::{ArrayWriter, Json, Object, ObjectWriter},
     patch::Patch,
 };
 
@@ -80,6 +80,11 @@ pub(crate) fn write_part(w: &mut ObjectWriter<'_>, part: &ContentPart) {
             w.opt_str("id", id.as_deref()).opt_json("metadata", metadata.as_ref());
         }
     }
+}
+
+/// A part as JSON.
+pub(super) fn part_json(part: &ContentPart) -> Json {
+    super::json::object_json(|w| write_part(w, part))
 }
 
 fn write_source(w: &mut ObjectWriter<'_>, source: &PartSource) {

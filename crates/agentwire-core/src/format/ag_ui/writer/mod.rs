@@ -1,13 +1,18 @@
-//! Canonical events to AG-UI frames, in three profiles and two encodings.
+//! Canonical events to AG-UI frames, in several profiles and two encodings.
 
 mod chunks;
 pub(crate) mod json;
 pub(crate) mod messages;
 mod v0;
+mod v0_0_5x;
 
 use bytes::BytesMut;
 
-use self::chunks::{ChunkJoiner, JoinedEvent};
+pub(super) use self::v0_0_5x::is_same_in_0_0_5x;
+use self::{
+    chunks::{ChunkJoiner, JoinedEvent},
+    v0_0_5x::{InterruptForm, V05Writer},
+};
 use super::{
     proto,
     wire::{EventChunk, PROTOCOL_VERSION},
@@ -54,6 +59,8 @@ enum ProfileWriter {
     V1,
     /// 1.0, chunk shorthands.
     Chunks(ChunkJoiner),
+    /// 0.0.5x.
+    V05(V05Writer),
     /// 0.x.
     V0(v0::V0Writer),
 }
@@ -61,6 +68,9 @@ enum ProfileWriter {
 impl AgUiWriter {
     pub(crate) fn new(profile: &Profile, encoding: AgUiEncoding) -> Self {
         let profile = match profile.name {
+            "0.0.5x" => ProfileWriter::V05(V05Writer::new(InterruptForm::Outcome)),
+            "copilotkit" => ProfileWriter::V05(V05Writer::new(InterruptForm::CopilotKit)),
+            "draft" => ProfileWriter::V05(V05Writer::new(InterruptForm::Draft)),
             "0" => ProfileWriter::V0(v0::V0Writer::default()),
             "chunks" => ProfileWriter::Chunks(ChunkJoiner::default()),
             _ => ProfileWriter::V1,
@@ -83,7 +93,7 @@ impl Writer for AgUiWriter {
         let event = match &event.body {
             Body::RunStarted(started)
                 if started.protocol_version.as_deref() != Some(PROTOCOL_VERSION)
-                    && !matches!(self.profile, ProfileWriter::V0(_)) =>
+                    && !matches!(self.profile, ProfileWriter::V0(_) | ProfileWriter::V05(_)) =>
             {
                 let mut copy = event.clone();
                 if let Body::RunStarted(started) = &mut copy.body {
@@ -121,6 +131,7 @@ impl Writer for AgUiWriter {
                     }
                 }
             }
+            ProfileWriter::V05(writer) => writer.write(event, out),
             ProfileWriter::V0(writer) => writer.write(event, out),
         }
     }

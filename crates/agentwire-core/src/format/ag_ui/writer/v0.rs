@@ -5,20 +5,18 @@
 //! activities, subagents and encrypted values are wrapped in CUSTOM events, which our reader unwraps;
 //! interrupts become the CUSTOM event that 0.x user interfaces answer.
 
-use bytes::BytesMut;
-
 use super::{
     super::{
         carried_events,
-        wire::{LEGACY_INTERRUPT, WRAPPED_PREFIX},
+        legacy_interrupt::{is_legacy_interrupt, legacy_event},
     },
-    json,
+    v0_0_5x::{text_of, write_unchanged, write_wrapped},
 };
 use crate::{
     event::{Body, Content, Event, Message, MessageBody, MessageId, Outcome, RunFinished},
     format::Fidelity,
     framing::Frames,
-    json::{Json, ObjectWriter},
+    json::ObjectWriter,
 };
 
 /// Writes events for 0.x clients.
@@ -32,10 +30,11 @@ pub(crate) struct V0Writer {
     messages: Vec<MessageId>,
     /// After RUN_ERROR a 0.x client rejects every event, even those of another run.
     failed: bool,
+    /// Whether the run has reported its interrupts by CUSTOM `on_interrupt` itself.
+    has_legacy_event: bool,
 }
 
 const NO_THINKING_IDS: Fidelity = Fidelity::Approximated("THINKING events have no ids and cannot overlap");
-const IS_WRAPPED: Fidelity = Fidelity::Approximated("sent inside a CUSTOM event, which old clients ignore");
 
 impl V0Writer {
     pub(crate) fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
@@ -109,7 +108,7 @@ impl V0Writer {
                 Content::Parts(_) => {
                     let mut flat = event.clone();
                     if let Body::ToolResult(result) = &mut flat.body {
-                        result.content = Content::Text(result.content.text().into());
+                        result.content = Content::Text(text_of(&result.content).into());
                     }
                     write_unchanged(&flat, out);
                     Fidelity::Approximated("old clients take only text as a tool result")
@@ -148,12 +147,16 @@ impl V0Writer {
             | Body::ActivityDelta { .. }
             | Body::SubagentStarted(_)
             | Body::SubagentFinished { .. }
-            | Body::SubagentError { .. } => write_wrapped(event.kind(), event, out),
-            body if carried_events::activity_for(body).is_some() => {
-                write_wrapped("ACTIVITY_SNAPSHOT", event, out)
+            | Body::SubagentError { .. } => write_wrapped(event, out),
+            body if carried_events::activity_for(body).is_some()
+                || carried_events::patch_for(body).is_some() =>
+            {
+                write_wrapped(event, out)
             }
-            body if carried_events::patch_for(body).is_some() => write_wrapped("ACTIVITY_DELTA", event, out),
-            _ => write_unchanged(event, out),
+            _ => {
+                self.has_legacy_event |= is_legacy_interrupt(event);
+                write_unchanged(event, out)
+            }
         }
     }
 
@@ -167,19 +170,15 @@ impl V0Writer {
     fn finish(&mut self, event: &Event, finished: &RunFinished, out: &mut Frames) -> Fidelity {
         (self.spans, self.has_implicit_span) = (0, false);
         self.messages.clear();
+        let has_legacy_event = std::mem::take(&mut self.has_legacy_event);
         let mut copy = event.clone();
         let mut fidelity = Fidelity::Exact;
         if let Body::RunFinished(copied) = &mut copy.body {
             if let Some(Outcome::Interrupt { interrupts }) = &finished.outcome {
-                for interrupt in interrupts {
-                    let payload = interrupt
-                        .metadata
-                        .as_ref()
-                        .and_then(|metadata| metadata.member("value").or_else(|| metadata.member("payload")));
-                    let value = payload.unwrap_or_else(|| json::interrupt_json(interrupt));
-                    let legacy =
-                        Body::Custom { name: LEGACY_INTERRUPT.into(), value: Json::string(value.get()) };
-                    write_unchanged(&Event::new(legacy).at(event.timestamp), out);
+                for interrupt in interrupts.iter().filter(|_| !has_legacy_event) {
+                    let mut reported = legacy_event(interrupt, true, event.timestamp);
+                    reported.subagent = None;
+                    write_unchanged(&reported, out);
                 }
                 fidelity = Fidelity::Approximated("old clients answer interrupts by CUSTOM `on_interrupt`");
             } else if finished.outcome.is_some() {
@@ -190,13 +189,6 @@ impl V0Writer {
         write_unchanged(&copy, out);
         fidelity
     }
-}
-
-/// Writes the event in its 1.0 shape, which 0.x clients accept.
-fn write_unchanged(event: &Event, out: &mut Frames) -> Fidelity {
-    json::write_event(out.begin(event.kind()), event);
-    out.commit();
-    Fidelity::Exact
 }
 
 /// Writes an event of another type with the base members of `event`.
@@ -214,31 +206,21 @@ fn write_as(
     out.commit();
 }
 
-/// Writes a 1.0 event as the value of a CUSTOM event.
-fn write_wrapped(event_type: &str, event: &Event, out: &mut Frames) -> Fidelity {
-    let mut text = BytesMut::new();
-    json::write_event(&mut text, event);
-    let inner = Json::trusted(String::from_utf8(text.into()).expect("JSON text is UTF-8"));
-    let name = format!("{WRAPPED_PREFIX}{}", event_type.to_ascii_lowercase());
-    write_unchanged(&Event::new(Body::Custom { name: name.into(), value: inner }).at(event.timestamp), out);
-    IS_WRAPPED
-}
-
 /// The messages that 0.x clients accept, and whether any was dropped or changed.
 fn v0_messages(messages: &[Message]) -> (Vec<Message>, bool) {
     let mut changed = false;
-    let mut flat = |content: &Content| match content {
-        Content::Text(_) => content.clone(),
-        Content::Parts(_) => {
-            changed = true;
-            Content::Text(content.text().into())
-        }
-    };
     let mut kept = Vec::with_capacity(messages.len());
     for message in messages {
         let mut message = message.clone();
         match &mut message.body {
-            MessageBody::User { content } | MessageBody::Tool { content, .. } => *content = flat(content),
+            MessageBody::User { content: content @ Content::Parts(_) } => {
+                changed = true;
+                *content = Content::Text(content.text().into());
+            }
+            MessageBody::Tool { content: content @ Content::Parts(_), .. } => {
+                changed = true;
+                *content = Content::Text(text_of(content).into());
+            }
             MessageBody::Activity { .. } | MessageBody::Reasoning { .. } => continue,
             _ => {}
         }

@@ -52,7 +52,7 @@ pub(super) fn read_interrupts(raw: &RawValue, offset: usize, tally: &mut Tally) 
 }
 
 /// A canonical interrupt. The text for a person is extracted from `value`; the metadata carries all of it.
-pub(super) fn new_interrupt(
+pub(in crate::format) fn new_interrupt(
     id: InterruptId,
     value: Option<&RawValue>,
     schema: Option<&RawValue>,

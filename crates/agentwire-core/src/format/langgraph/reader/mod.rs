@@ -34,6 +34,7 @@ mod tool_calls;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
+pub(in crate::format) use self::interrupts::new_interrupt;
 use self::{
     call_ids::ListedCalls,
     frame_templates::FrameTemplates,
