@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
 import { startServer } from "../adk/peers.mjs";
-import { AgUi, Gateway, accepted, clients, follow, fresh, of, said, startAndLeave, until } from "./gateway.mjs";
+import { AgUi, Gateway, accepted, automaticPages, clients, follow, fresh, of, said, startAndLeave, until } from "./gateway.mjs";
 
 let server;
 let gateway;
@@ -210,6 +210,48 @@ for (const [name, open] of clients) {
     assert.match(person.texts().at(-1), /pick_colour said .*blue/);
     await agrees(person);
   });
+}
+
+const isRequest = (name) => name.startsWith("adk_request_");
+
+for (const [name, open] of automaticPages) {
+  for (const approved of [true, false]) {
+    test(`${name}: a page that sends by itself sends the ${approved ? "approval" : "denial"} of a confirmation once`, async () => {
+      const page = await open(gateway, "demo");
+      await page.say("confirm it");
+      assert.deepEqual(page.calls().map(([, tool]) => tool), ["delete_all"]);
+      const [question] = page.parts().filter((part) => part.state === "approval-requested");
+      let requests = 0;
+      page.onAnswer = () => (requests += 1);
+      await page.chat.addToolApprovalResponse({ id: question.approval.id, approved });
+      await until(async () => (await gateway.open(page.thread)).length === 0, "the answer to arrive");
+      await until(() => page.chat.status === "ready" && page.texts().length > 0, "the response to the answer");
+      assert.equal(page.failed(), null);
+      assert.equal(requests, 1);
+      const [call] = page.parts().filter((part) => part.toolCallId);
+      assert.equal(call.state === "output-available", approved);
+      const { results } = await agrees(page);
+      const done = results.filter((result) => result.name === "delete_all").at(-1);
+      if (approved) assert.deepEqual(done.response, { deleted: "tmp" });
+      else assert.match(JSON.stringify(done.response), /rejected/);
+    });
+  }
+}
+
+for (const [name, open] of clients) {
+  for (const [app, keyword, guarded] of [["demo", "confirm it", "delete_all"], ["demo", "calendar", "private_calendar"], ["flow", "paint", null]]) {
+    test(`${name}: the request behind "${keyword}" is no call, in the stream and after a reload`, async () => {
+      const person = await open(gateway, app);
+      await person.say(keyword);
+      const [item] = await gateway.open(person.thread);
+      assert.ok(isRequest(item.metadata.name), "it is a request of ADK's own");
+      if (guarded) assert.equal(item.name, guarded);
+      if (name !== "hai") assert.deepEqual(person.calls().filter(([id, tool]) => isRequest(tool) || id === item.id), []);
+      const { messages } = await gateway.get(`/agents/${app}/message_snapshot/${person.thread}`);
+      const calls = messages.flatMap((message) => message.toolCalls ?? []);
+      assert.deepEqual(calls.map((call) => call.function.name), guarded ? [guarded] : []);
+    });
+  }
 }
 
 const contents = (type, least) => (frames) => frames.filter(({ event }) => event.type === type).length >= least;

@@ -309,6 +309,7 @@ class AiSdk {
       generateId: () => fresh("ui"),
       transport: new ai.DefaultChatTransport({ api, fetch: withProfile, body: () => this.body ?? {} }),
       onError: () => {},
+      ...this.chatOptions?.(ai),
     });
   }
 
@@ -363,6 +364,20 @@ class AiSdk {
     }
   }
 }
+
+/** A page that sends by itself once everything is approved, with the helper that `ai` has for it. */
+class AutomaticAiSdk extends AiSdk {
+  chatOptions({ lastAssistantMessageIsCompleteWithApprovalResponses: isComplete }) {
+    assert.equal(typeof isComplete, "function");
+    return { sendAutomaticallyWhen: isComplete };
+  }
+}
+
+/** Pages that send by themselves, with each version of `ai` that has approvals. */
+export const automaticPages = ["6.0.326", "7.0.169"].map((version) => [
+  `ai ${version[0]}`,
+  (gateway, agent) => AutomaticAiSdk.open(gateway, agent, version),
+]);
 
 /** Each client: its name, and a function that opens it on an agent. */
 export const clients = [

@@ -4,6 +4,9 @@
 //! built-in calls. The id of the call is the id of the interrupt, because ADK expects it with the answer. The metadata
 //! carries the name of the call, which ADK expects as well, and the id from the model if the call is shown under
 //! another one.
+//!
+//! The built-in calls are no tools: nothing executes them. They appear as interrupts only, because a client would wait
+//! for the result of a call.
 
 use serde_json::{Value, json};
 
@@ -19,8 +22,12 @@ pub(in crate::format::adk) const CREDENTIAL: &str = "adk_request_credential";
 /// A workflow's request for input.
 pub(in crate::format::adk) const INPUT: &str = "adk_request_input";
 
-/// True if calls of this name are pending even if the event does not list them as long-running.
-pub(super) fn is_always_pending(name: &str) -> bool {
+/// The prefix of the function call id in a credential request that concerns a toolset instead of a call.
+const TOOLSET_AUTH_PREFIX: &str = "_adk_toolset_auth_";
+
+/// True if calls of this name are ADK's own requests to a person: pending even if the event does not list them as
+/// long-running, and never emitted as tool calls.
+pub(super) fn is_request(name: &str) -> bool {
     matches!(name, CONFIRMATION | CREDENTIAL | INPUT)
 }
 
@@ -47,7 +54,7 @@ pub(super) fn interrupt(call: &InterruptingCall<'_>) -> Interrupt {
         _ => "tool_call",
     };
     let mut interrupt = Interrupt::new(id.as_str(), reason);
-    interrupt.tool_call = Some((*id).clone());
+    interrupt.tool_call = (!is_request(name)).then(|| (*id).clone());
     let mut metadata = json!({"name": name, "arguments": arguments});
     if let Some(native_id) = native_id {
         metadata["id"] = (*native_id).into();
@@ -79,7 +86,8 @@ pub(super) fn interrupt(call: &InterruptingCall<'_>) -> Interrupt {
         CREDENTIAL => {
             let guarded_call =
                 member(&arguments, "functionCallId", "function_call_id").and_then(Value::as_str);
-            if let Some(call) = guarded_call {
+            // A toolset asks before any of its tools is called.
+            if let Some(call) = guarded_call.filter(|call| !call.starts_with(TOOLSET_AUTH_PREFIX)) {
                 interrupt.tool_call = Some(call.into());
             }
             interrupt.message = text(arguments.get("message"));

@@ -67,6 +67,43 @@ fn confirmation_refers_to_the_guarded_call() {
 }
 
 #[test]
+fn requests_to_a_person_are_interrupts_and_no_calls() {
+    let credential = json!({"functionCallId": "c1", "authConfig": {"authScheme": {"type": "apiKey"}}});
+    let confirmation =
+        json!({"original_function_call": {"id": "c1"}, "tool_confirmation": {"confirmed": false}});
+    let input = json!({"interruptId": "q1", "message": "Which?"});
+    for (name, args, guarded) in [
+        ("adk_request_confirmation", confirmation, json!("c1")),
+        ("adk_request_confirmation", json!({}), Value::Null),
+        ("adk_request_credential", credential, json!("c1")),
+        ("adk_request_credential", json!({"functionCallId": "_adk_toolset_auth_Mail"}), Value::Null),
+        ("adk_request_input", input, Value::Null),
+    ] {
+        let request = json!({"parts": [{"functionCall": {"id": "q1", "name": name, "args": args}}]});
+        let asked = [
+            event(json!({"content": call("c1", "rm")})),
+            event(json!({"id": "e2", "partial": true, "content": request, "longRunningToolIds": ["q1"]})),
+            event(json!({"id": "e2", "content": request, "longRunningToolIds": ["q1"]})),
+            event(json!({"id": "e3", "content": response("c1", "rm", json!({"ok": true}))})),
+        ];
+        let events = read(&asked);
+        let calls: Vec<_> =
+            of_type(&events, "TOOL_CALL_START").iter().map(|event| event["toolCallId"].clone()).collect();
+        assert_eq!(calls, ["c1"], "{name}");
+        let interrupt = &last(&events)["outcome"]["interrupts"][0];
+        assert_eq!((&interrupt["id"], &interrupt["toolCallId"]), (&json!("q1"), &guarded), "{name} {args}");
+        assert_eq!(interrupt["metadata"]["arguments"], args);
+        // The answer of a stored session is no result of a call either, and settles the request.
+        let answer = event(
+            json!({"id": "e4", "author": "user", "content": response("q1", name, json!({"confirmed": true}))}),
+        );
+        let events = read(&[&asked[..], &[answer]].concat());
+        assert_eq!(of_type(&events, "TOOL_CALL_RESULT").len(), 1, "{name}");
+        assert_eq!(last(&events)["outcome"], Value::Null, "{name}");
+    }
+}
+
+#[test]
 fn response_of_the_user_is_a_tool_result() {
     let events = read(&[
         event(json!({"content": call("c1", "ask"), "longRunningToolIds": ["c1"]})),

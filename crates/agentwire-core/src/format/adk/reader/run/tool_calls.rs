@@ -119,6 +119,7 @@ impl AdkRun {
         }
         let index = match (known, &call.name) {
             (Some(known), _) => known,
+            (None, Some(name)) if interrupts::is_request(name.as_str()) => return None,
             (None, Some(name)) if call.will_continue == Some(true) && !native.is_empty() => {
                 let id = self.announced_id(native, turn, event_id);
                 if self.calls.contains_key(&id) {
@@ -173,10 +174,16 @@ impl AdkRun {
             (native, None) => self.announced_id(native, turn, context.event_id),
         };
         turn.counts.calls += 1;
-        let is_pending = interrupts::is_always_pending(name)
-            || context.long_running.iter().any(|pending| *pending.0 == *native);
+        let is_request = interrupts::is_request(name);
+        let is_pending = is_request || context.long_running.iter().any(|pending| *pending.0 == *native);
         if streamed.is_none() && self.calls.contains_key(&id) {
             self.tally.note("repeated call", name);
+            return Ok(None);
+        }
+        let events = [turn.id.clone(), context.event_id.into()];
+        if is_request {
+            let arguments = self.retain_value(arguments);
+            self.record_call(&id, name, Some(arguments), false, events);
             return Ok(None);
         }
         let mut rest = arguments.get().to_owned();
@@ -198,7 +205,6 @@ impl AdkRun {
         self.transcript.add_call(&turn.id, ToolCall::new(id.clone(), name, arguments.get()));
         turn.note_own_message();
         let pending_arguments = is_pending.then(|| self.retain_value(arguments));
-        let events = [turn.id.clone(), context.event_id.into()];
         self.record_call(&id, name, pending_arguments, turn.model.is_some(), events);
         Ok(Some(id))
     }
@@ -309,7 +315,7 @@ impl AdkRun {
             else {
                 continue;
             };
-            if self.options.frontend_tools.contains(name) {
+            if self.options.frontend_tools.contains(name) && !interrupts::is_request(name) {
                 frontend_calls.push(id.clone());
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Tool results, which may be provisional, report an error, or arrive twice.
 
 use super::{
-    super::{emitter::AdkEmitter, model_turn::part_id, transcript::ResultPlacement},
+    super::{emitter::AdkEmitter, interrupts, model_turn::part_id, transcript::ResultPlacement},
     AdkRun, PartContext,
 };
 use crate::{
@@ -43,6 +43,10 @@ impl AdkRun {
             };
             contains_call(&actions.confirmations) || contains_call(&actions.auth)
         });
+        if interrupts::is_request(self.calls.get(&call).map_or(name, |record| &*record.name)) {
+            self.read_request_response(&call, by_user, content);
+            return Ok(());
+        }
         let record = self.calls.get_mut(&call);
         let is_pending =
             record.as_ref().is_some_and(|record| record.pending_arguments.is_some() && !record.has_result);
@@ -61,6 +65,15 @@ impl AdkRun {
         let error = error_in(&content);
         self.emit_result(message, call, content.get().into(), error, had_result, emitter);
         Ok(())
+    }
+
+    /// The response to one of ADK's own requests, whose call was not emitted: an answer settles it.
+    fn read_request_response(&mut self, call: &ToolCallId, by_user: bool, content: Json) {
+        let provisional = (!by_user).then(|| self.retain_value(content));
+        if let Some(record) = self.calls.get_mut(call) {
+            record.has_result |= by_user;
+            record.provisional = provisional.or_else(|| record.provisional.take());
+        }
     }
 
     /// Emits a provisional result; the final one arrives in a later run.
