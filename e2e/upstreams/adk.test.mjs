@@ -10,8 +10,10 @@ let server;
 let gateway;
 before(async () => {
   server = await startServer();
-  const agents = ["demo", "team", "flow", "nobody"].map((app) => [app, `{ kind = "adk", url = "${server.url}", app = "${app}" }`]);
-  gateway = await Gateway.configured(Object.fromEntries(agents));
+  const upstream = (app, more = "") => `{ kind = "adk", url = "${server.url}", app = "${app}"${more} }`;
+  const agents = ["demo", "team", "flow", "nobody"].map((app) => [app, upstream(app)]);
+  const options = `, long_running = "return", streaming = false, custom_metadata = { ticket = "{{thread}}" }, service_tier = "flex"`;
+  gateway = await Gateway.configured({ ...Object.fromEntries(agents), returning: upstream("demo", options) });
 });
 after(async () => {
   await gateway?.stop();
@@ -211,6 +213,66 @@ for (const [name, open] of clients) {
     await agrees(person);
   });
 }
+
+test("a run without any event is finished and empty, and the next one works", async () => {
+  const person = new AgUi(gateway, "demo");
+  const events = await person.say("say nothing");
+  assert.equal(person.failed(), null);
+  assert.deepEqual(of(events, "TEXT_MESSAGE_START"), []);
+  await person.say("hello there");
+  assert.equal(person.texts().at(-1), "You said : hello there");
+  const users = (await session(person.thread)).events.filter((event) => event.author === "user").map((event) => event.content.parts[0].text);
+  assert.deepEqual(users, ["say nothing", "hello there"], "nothing is sent twice");
+});
+
+test("a long-running tool can end the run at its call, with options of the server", async () => {
+  const person = new AgUi(gateway, "returning");
+  const events = await person.say("please approve");
+  assert.equal(events.at(-1).outcome.type, "interrupt");
+  assert.equal(said(events), "I need approval. ", "the model does not go on");
+  assert.deepEqual(of(events, "CUSTOM").filter((event) => event.name === "adk.metadata").map((event) => event.value.ticket), [person.thread]);
+  await person.answer(() => ({ status: "approved" }));
+  assert.equal(person.failed(), null);
+  assert.match(person.texts().at(-1), /ask_for_approval said .*approved/);
+  assert.deepEqual(await gateway.open(person.thread), []);
+});
+
+test("a key that ADK cannot remove stays, and the request says so", async () => {
+  const person = new AgUi(gateway, "demo");
+  await person.say("state please");
+  const patch = async (operations) => {
+    const response = await fetch(`${gateway.base("demo")}/state/${person.thread}`, { method: "PATCH", headers: { "content-type": "application/json" }, body: JSON.stringify(operations) });
+    return [response.status, (await response.json()).error?.code];
+  };
+  const state = async () => (await gateway.get(`/agents/demo/state_snapshot/${person.thread}`)).snapshot;
+  const before = await state();
+  assert.deepEqual(await patch([{ op: "add", path: "/mine", value: 1 }, { op: "remove", path: "/theme" }]), [409, "STATE_KEY_NOT_REMOVABLE"]);
+  assert.deepEqual(await patch([{ op: "replace", path: "", value: {} }]), [409, "STATE_KEY_NOT_REMOVABLE"]);
+  assert.deepEqual(await state(), before);
+  assert.deepEqual(await patch([{ op: "add", path: "/mine", value: { a: 1, b: 2 } }]), [200, undefined]);
+  assert.deepEqual(await patch([{ op: "remove", path: "/mine" }]), [200, undefined], "ADK has not got it yet");
+  assert.deepEqual(await patch([{ op: "replace", path: "/theme", value: null }]), [200, undefined]);
+});
+
+test("a session that the server has lost is reported and restored", async () => {
+  const person = new AgUi(gateway, "demo");
+  await person.say("state please");
+  await person.say("weather");
+  const before = held(await session(person.thread));
+  const gone = await fetch(`${server.url}/apps/demo/users/default-user/sessions/${person.thread}`, { method: "DELETE" });
+  assert.equal(gone.status, 200);
+  const events = await person.say("hello there");
+  assert.equal(person.failed(), null);
+  const warnings = of(events, "CUSTOM").filter((event) => event.name === "adk.warning");
+  assert.deepEqual(warnings.map((event) => event.value.code), ["SESSION_LOST"]);
+  assert.match(gateway.log, /had lost the session/);
+  const stored = await session(person.thread);
+  assert.deepEqual(held(stored).calls, before.calls);
+  assert.deepEqual(held(stored).texts, [...before.texts, "You said : hello there"]);
+  assert.equal(stored.state.theme, "dark");
+  const again = await person.say("and again");
+  assert.deepEqual(of(again, "CUSTOM").filter((event) => event.name === "adk.warning"), []);
+});
 
 const isRequest = (name) => name.startsWith("adk_request_");
 

@@ -65,6 +65,8 @@ codes! {
     QUEUE_FULL = 429;
     /// The patch does not apply, and none of it was applied; the message names the operation and the reason.
     PATCH_FAILED = 409;
+    /// The patch removes a key of the state that the agent's server stores and cannot remove; nothing was changed.
+    STATE_KEY_NOT_REMOVABLE = 409;
     /// The run has ended, or is in a state in which this cannot be done.
     IMPOSSIBLE = 409;
     /// The answer names no interrupt of this thread.

@@ -31,10 +31,14 @@ use crate::{
 pub fn convert(from: &str, to: &str, bytes: &[u8]) -> Result<Vec<u8>, ConvertError> {
     let unknown = |name: &str, direction| ConvertError::UnknownFormat { name: name.to_owned(), direction };
     let source_format = Format::find(from).ok_or_else(|| unknown(from, "reader"))?;
-    let framing = recognize(bytes, source_format.reads).map_err(|foreign| {
-        let problem = InputProblem::Foreign(foreign);
-        ConvertError::Input(InputError { index: 0, offset: 0, unit: "frame", problem })
-    })?;
+    let framing = match (recognize(bytes, source_format.reads), source_format.reads) {
+        (Ok(framing), _) => framing,
+        (Err(foreign), [first, ..]) if foreign.is_empty() && source_format.can_be_empty => *first,
+        (Err(foreign), _) => {
+            let problem = InputProblem::Foreign(foreign);
+            return Err(ConvertError::Input(InputError { index: 0, offset: 0, unit: "frame", problem }));
+        }
+    };
     let source = GuardedSource::new(source_format, framing, &SourceOptions::default());
     let source = source.ok_or_else(|| unknown(from, "reader"))?;
     let (name, profile) = to.split_once('@').unwrap_or((to, ""));

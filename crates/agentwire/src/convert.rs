@@ -71,7 +71,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     };
     let (input_framing, foreign) = match input.framing(from.reads) {
         Ok(framing) => (framing, None),
-        Err(foreign) => (from.reads.first().copied().unwrap_or(Framing::Lines), Some(foreign)),
+        Err(foreign) => {
+            let foreign = Some(foreign).filter(|foreign| !(foreign.is_empty() && from.can_be_empty));
+            (from.reads.first().copied().unwrap_or(Framing::Lines), foreign)
+        }
     };
     let setup = Setup {
         thread: arguments.thread.as_str().into(),

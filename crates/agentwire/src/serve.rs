@@ -102,7 +102,15 @@ fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
         })
     } else if let Some(url) = &arguments.adk {
         let options = options(Format::find("adk"))?;
-        Upstream::Adk(Adk { http: http(url), app: name(&arguments.app), user: None, options })
+        Upstream::Adk(Adk {
+            http: http(url),
+            app: name(&arguments.app),
+            user: None,
+            streaming: true,
+            custom_metadata: None,
+            service_tier: None,
+            options,
+        })
     } else if let Some(url) = &arguments.ag_ui {
         Upstream::AgUi(http(url))
     } else if let Some(url) = &arguments.hai {

@@ -73,6 +73,9 @@ pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
                 app: upstream.app.clone(),
                 user: upstream.user.clone(),
                 headers: headers(&upstream.http),
+                no_streaming: !upstream.streaming,
+                custom_metadata: upstream.custom_metadata.clone().map(Into::into),
+                service_tier: upstream.service_tier.clone(),
                 options: upstream.options.clone(),
             };
             build(config, Adk::new(options))

@@ -55,7 +55,7 @@ fn respond(line: &Value) -> Value {
                     arguments: Json::from(&call["arguments"]),
                 })
                 .collect();
-            match api.run(&input, KnownSession { state: state.as_ref(), pending: &pending }) {
+            match api.run(&input, KnownSession { state: state.as_ref(), pending: &pending, messages: &[] }) {
                 Ok(run) => request(&run),
                 Err(error) => json!({"error": error.code(), "message": error.to_string()}),
             }

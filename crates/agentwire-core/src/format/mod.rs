@@ -71,6 +71,8 @@ pub struct Format {
     /// Whether its reader makes snapshots of the messages from other data, such as the output of a graph. They may lack
     /// the messages before the run.
     pub derives_snapshots: bool,
+    /// Whether a complete stream without any frame is a run without output.
+    pub can_be_empty: bool,
     /// Whether the first SSE `id` of a stream precedes the second, for servers that repeat frames when a stream is
     /// rejoined.
     pub is_earlier_id: Option<fn(&str, &str) -> bool>,
@@ -167,6 +169,7 @@ impl Format {
         time_option: None,
         early_error_is_refusal: false,
         derives_snapshots: false,
+        can_be_empty: false,
         is_earlier_id: None,
     };
 

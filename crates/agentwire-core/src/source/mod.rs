@@ -89,6 +89,35 @@ impl Default for SourceOptions {
 pub struct Source {
     frames: FrameDecoder,
     reader: FrameReader,
+    /// For formats whose streams may be empty.
+    empty_check: Option<EmptyCheck>,
+}
+
+/// Tells an empty stream, which may contain blank lines and SSE comments, from text without frames.
+#[derive(Debug, Default)]
+struct EmptyCheck {
+    is_in_comment: bool,
+    has_text: bool,
+}
+
+impl EmptyCheck {
+    fn push(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if self.has_text {
+                return;
+            }
+            match byte {
+                b'\n' | b'\r' => self.is_in_comment = false,
+                b':' => self.is_in_comment = true,
+                byte => self.has_text = !self.is_in_comment && !byte.is_ascii_whitespace(),
+            }
+        }
+    }
+
+    /// False also for a comment that was cut off.
+    fn is_empty(&self) -> bool {
+        !self.has_text && !self.is_in_comment
+    }
 }
 
 /// The first half of a [`Source`]: bytes in, frames out.
@@ -140,11 +169,16 @@ impl Source {
         Some(Self {
             frames: FrameDecoder { decoder, max_frame: options.max_frame, unit, count: 0, replaced: 0 },
             reader: FrameReader { reader: format.reader?(&setup), unit, is_finished: false },
+            // The decoder of an array distinguishes an empty one from a truncated one.
+            empty_check: (format.can_be_empty && framing != Framing::Array).then(EmptyCheck::default),
         })
     }
 
     /// Adds bytes. Read all frames before adding more.
     pub fn push(&mut self, bytes: &[u8]) {
+        if let Some(check) = &mut self.empty_check {
+            check.push(bytes);
+        }
         self.frames.decoder.push(bytes);
     }
 
@@ -195,6 +229,13 @@ impl Source {
     /// end.
     pub fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>) -> Verdict {
         let before = out.len();
+        let is_foreign = self.empty_check.as_ref().is_some_and(|check| !check.is_empty());
+        if is_foreign && self.frames.count == 0 && *end == StreamEnd::Closed {
+            let message = "the stream contains no event".into();
+            let failed = StreamEnd::Failed { code: codes::UPSTREAM_NO_EVENTS.into(), message };
+            self.reader.reader.end(&failed, out);
+            return Verdict::NoEvents;
+        }
         self.reader.reader.end(end, out);
         let error = match out[before..].iter().find(|event| event.is_terminal()).map(|event| &event.body) {
             None => return Verdict::Unfinished,
@@ -308,6 +349,34 @@ mod tests {
         assert_eq!(source.step(&mut events), Some(Ok(())));
         assert_eq!(source.frame_count(), 2);
         assert!(matches!(&events.last().unwrap().body, Body::TextDelta { message, .. } if &**message == "m"));
+    }
+
+    #[test]
+    fn empty_stream_is_a_run_only_where_the_format_allows_it() {
+        for (text, is_run) in [
+            ("", true),
+            ("\n\n", true),
+            (": ping\n\n: a: b\r\n", true),
+            (": pi", false),
+            ("dat", false),
+            ("Bad Gateway\n", false),
+            ("event: x\n\n", false),
+        ] {
+            for chunk_size in [1, 100] {
+                let mut source = source(&crate::format::adk::FORMAT, Framing::Sse);
+                for chunk in text.as_bytes().chunks(chunk_size) {
+                    source.push(chunk);
+                }
+                source.finish();
+                let mut events = Vec::new();
+                assert_eq!(source.step(&mut events), None);
+                let verdict = source.end(&StreamEnd::Closed, &mut events);
+                let expected = if is_run { Verdict::Complete } else { Verdict::NoEvents };
+                assert_eq!(verdict, expected, "{text:?}");
+                let is_finished = matches!(events.last().unwrap().body, Body::RunFinished(_));
+                assert_eq!(is_finished, is_run, "{text:?}");
+            }
+        }
     }
 
     #[test]

@@ -122,6 +122,17 @@ pub trait Agent: Send + Sync + 'static {
         None
     }
 
+    /// Tells which of the state keys in `removed` the agent's side stores and cannot remove. `None` if it stores no
+    /// state, or can remove every key.
+    fn irremovable_keys(
+        &self,
+        request: Request,
+        removed: Vec<String>,
+    ) -> Option<BoxFuture<'static, Result<Vec<String>, UpstreamError>>> {
+        let _ = (request, removed);
+        None
+    }
+
     /// Lists the names of the artifacts of a thread. `None` if this type of agent stores no artifacts.
     fn artifacts(&self, request: Request) -> Option<BoxFuture<'static, Result<Vec<String>, UpstreamError>>> {
         let _ = request;

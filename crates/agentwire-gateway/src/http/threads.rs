@@ -190,6 +190,7 @@ pub(super) async fn patch_state(JsonRequest(request): JsonRequest) -> Result<Res
 
 async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: patch::Patch) -> Result<(), ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
+    check_removed_keys(request, thread, &patch).await?;
     loop {
         if let Some(live) = gateway.live_run_of_thread(owner, thread).await {
             let (reply, done) = tokio::sync::oneshot::channel();
@@ -220,6 +221,38 @@ async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: patch::Patc
                 return Err(ApiError::new(codes::IMPOSSIBLE, message).retry_after(1));
             }
             Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Refuses a patch that removes keys which the agent's side stores and cannot remove: they would come back with the next
+/// run. A patch that does not apply is left to [`apply_patch`].
+async fn check_removed_keys(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    patch: &patch::Patch,
+) -> Result<(), ApiError> {
+    let snapshot = request.state.gateway.thread_snapshot(&request.owner, thread).await?;
+    let Some(snapshot) = snapshot else { return Ok(()) };
+    let before: Value = serde_json::from_str(&snapshot.state).unwrap_or_default();
+    let mut after = before.clone();
+    if patch::apply(&mut after, patch, &patch::Limits::default()).is_err() {
+        return Ok(());
+    }
+    let keys = before.as_object().into_iter().flatten().map(|(key, _)| key);
+    let removed: Vec<String> = keys.filter(|key| after.get(key.as_str()).is_none()).cloned().collect();
+    if removed.is_empty() {
+        return Ok(());
+    }
+    let Some(kept) = request.state.agent.agent.irremovable_keys(request.about(thread), removed) else {
+        return Ok(());
+    };
+    match &kept.await?[..] {
+        [] => Ok(()),
+        kept => {
+            let message =
+                format!("the agent's server cannot remove a key of its state: `{}`", kept.join("`, `"));
+            Err(ApiError::new(codes::STATE_KEY_NOT_REMOVABLE, message).hint("set the key to `null` instead"))
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Its sessions hold conversation and state. The first run of a thread creates one; later runs send only new content,
 //! after a request for the session's state and pending items. A request to ADK takes either answers or a message, so a
-//! run with both becomes two requests.
+//! run with both becomes two requests. If the server has lost the session of a thread, the conversation goes into a new
+//! one, and a CUSTOM event reports it.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -11,15 +12,20 @@ use agentwire_core::{
     event::{Body, Event, Outcome, RunInput, ToolCallId},
     format::adk::{
         self,
-        input::{self, AdkApi, AdkRequestError, KnownSession, PendingCall, StoredSession, artifact},
+        input::{
+            self, AdkApi, AdkRequestError, KnownSession, PendingCall, SessionHistory, StoredSession, artifact,
+        },
     },
+    json::{Json, Object},
 };
 use reqwest::{Method, StatusCode};
+use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 
 use super::{
     decode::ExpectedFormat,
     http::{ACCEPT_EVENTS, HttpRequest, HttpResponse, HttpTarget},
+    template::{self, TemplateValues},
     thread_names,
 };
 use crate::{
@@ -48,6 +54,12 @@ pub struct AdkOptions {
     pub user: Option<String>,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
+    /// Asks for whole model turns instead of a stream.
+    pub no_streaming: bool,
+    /// The custom metadata of every run, with `{{…}}` placeholders; an object.
+    pub custom_metadata: Option<Value>,
+    /// The service tier of every run.
+    pub service_tier: Option<String>,
     /// Options of the format, `key=value`.
     pub options: Vec<String>,
 }
@@ -61,7 +73,21 @@ struct AdkServer {
     http: HttpTarget,
     app: String,
     user: Option<String>,
+    no_streaming: bool,
+    custom_metadata: Option<Value>,
+    service_tier: Option<String>,
     format: ExpectedFormat,
+}
+
+/// The session of a run.
+#[derive(Debug)]
+enum RunSession {
+    /// It existed.
+    Found(Box<StoredSession>),
+    /// It is new, as the thread is.
+    Created,
+    /// The server had lost it; the new one has the conversation, or is empty if the server refused the conversation.
+    Restored(Option<SessionHistory>),
 }
 
 impl Adk {
@@ -70,13 +96,15 @@ impl Adk {
     /// # Errors
     /// When the URL, the app, a header or an option is invalid.
     pub fn new(options: AdkOptions) -> Result<Self, BuildError> {
-        let AdkOptions { url, app, user, headers, options } = options;
+        let AdkOptions { url, app, user, headers, no_streaming, custom_metadata, service_tier, options } =
+            options;
+        custom_metadata.as_ref().map_or(Ok(()), template::check)?;
         if app.is_empty() {
             return Err(BuildError("`app` does not say what to run".into()));
         }
         let http = HttpTarget::new(&url, &headers)?;
         let format = ExpectedFormat::of(&adk::FORMAT, &options)?;
-        Ok(Self(Arc::new(AdkServer { http, app, user, format })))
+        Ok(Self(Arc::new(AdkServer { http, app, user, no_streaming, custom_metadata, service_tier, format })))
     }
 }
 
@@ -116,6 +144,22 @@ impl Agent for Adk {
                 status if status.is_success() => Ok(()),
                 _ => Err(response.status_error()),
             }
+        }))
+    }
+
+    fn irremovable_keys(
+        &self,
+        request: Request,
+        removed: Vec<String>,
+    ) -> Option<BoxFuture<'static, Result<Vec<String>, UpstreamError>>> {
+        let shared = Arc::clone(&self.0);
+        Some(Box::pin(async move {
+            let (api, input) = shared.locate(&request);
+            let session = shared.find_session(&request, &api, &input).await?;
+            let is_stored = |key: &String| {
+                session.as_ref().is_some_and(|session| session.raw_state.member(key).is_some())
+            };
+            Ok(removed.into_iter().filter(is_stored).collect())
         }))
     }
 
@@ -171,16 +215,37 @@ async fn pass_until_end(
     Ok(end.filter(|end| !open.is_empty() || !is_free(end)))
 }
 
+/// Logs that the server has lost the session of a thread; returns the event that tells the client.
+fn session_lost(request: &Request, has_history: bool) -> Event {
+    let message = match has_history {
+        true => "the agent's server had lost the session of this thread; a new session got the conversation",
+        false => {
+            "the agent's server had lost the session of this thread; a new session starts without the conversation"
+        }
+    };
+    tracing::warn!(thread = %request.input.thread, run = %request.input.run, has_history, "{message}");
+    let value =
+        Object::from_entries([("code", Json::string("SESSION_LOST")), ("message", Json::string(message))]);
+    Event::new(Body::Custom { name: "adk.warning".into(), value: value.into() })
+}
+
 impl AdkServer {
     async fn run(&self, request: &Request, sink: &EventSink) -> Result<(), UpstreamError> {
         let (api, input) = self.locate(request);
         let session = self.session(request, &api, &input).await?;
-        let waiting: Vec<_> = match &session {
-            Some(session) => session.interrupts.iter().filter_map(PendingCall::of_interrupt).collect(),
-            None => Vec::new(),
-        };
-        let known =
-            KnownSession { state: session.as_ref().map(|session| &session.raw_state), pending: &waiting };
+        let (mut state, mut messages, mut waiting) = (None, &[][..], Vec::new());
+        match &session {
+            RunSession::Found(session) => {
+                (state, messages) = (Some(&session.raw_state), &session.messages[..]);
+                waiting = session.interrupts.iter().filter_map(PendingCall::of_interrupt).collect();
+            }
+            RunSession::Created => {}
+            RunSession::Restored(history) => {
+                waiting.extend(history.iter().flat_map(|history| history.pending()).cloned());
+                sink.send(session_lost(request, history.is_some())).await?;
+            }
+        }
+        let known = KnownSession { state, pending: &waiting, messages };
         let run = api
             .run(&input, known)
             .map_err(|error: AdkRequestError| UpstreamError::new(error.code(), error.to_string()))?;
@@ -231,24 +296,50 @@ impl AdkServer {
             None => (thread_names::user_id(owner), thread_names::session(&input.thread, scope)),
         };
         input.thread = session;
-        (AdkApi::new(&*self.app, user), input)
+        let mut api = AdkApi::new(&*self.app, user);
+        api.streaming = !self.no_streaming;
+        api.service_tier = self.service_tier.as_deref().map(Into::into);
+        api.custom_metadata = self.custom_metadata.as_ref().and_then(|metadata| {
+            Object::from_value(&template::fill(metadata, &TemplateValues::of(&request.input)))
+        });
+        (api, input)
     }
 
-    /// The session of a thread; `None` if this request created it.
+    /// The session of a thread, created if there is none.
     async fn session(
         &self,
         request: &Request,
         api: &AdkApi,
         input: &RunInput,
-    ) -> Result<Option<StoredSession>, UpstreamError> {
+    ) -> Result<RunSession, UpstreamError> {
         if let Some(session) = self.find_session(request, api, input).await? {
-            return Ok(Some(session));
+            return Ok(RunSession::Found(session.into()));
         }
-        let made = self.fetch(request, &api.create_session(input)).await?;
+        let history = SessionHistory::of(input);
+        let mut made = match &history {
+            Some(history) => self.fetch(request, &api.restore_session(input, history)).await?,
+            None => self.fetch(request, &api.create_session(input)).await?,
+        };
+        let mut session = match history {
+            Some(history) => RunSession::Restored(Some(history)),
+            None => RunSession::Created,
+        };
+        let is_refused = matches!(made.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY);
+        if is_refused && matches!(session, RunSession::Restored(_)) {
+            tracing::warn!(
+                thread = %request.input.thread, run = %request.input.run,
+                detail = made.status_error().detail(), "the agent's server refused the conversation of a lost session",
+            );
+            made = self.fetch(request, &api.create_session(input)).await?;
+            session = RunSession::Restored(None);
+        }
         match made.status {
-            status if status.is_success() => Ok(None),
+            status if status.is_success() => Ok(session),
             // Another gateway created it meanwhile.
-            StatusCode::CONFLICT => self.find_session(request, api, input).await,
+            StatusCode::CONFLICT => {
+                let found = self.find_session(request, api, input).await?;
+                Ok(found.map_or(RunSession::Created, |found| RunSession::Found(found.into())))
+            }
             _ => Err(made.status_error()),
         }
     }

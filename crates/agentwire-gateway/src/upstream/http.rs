@@ -11,7 +11,7 @@ use std::{
 
 use agentwire_core::framing::Framing;
 use reqwest::{
-    Client, Method, Response, StatusCode, Url,
+    Client, Method, Response, StatusCode, Url, Version,
     header::{
         ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
         HeaderMap, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
@@ -20,7 +20,7 @@ use reqwest::{
 use tokio::time::Duration;
 
 use super::{
-    decode::{self, ExpectedFormat, UpstreamDecoder, excerpt},
+    decode::{self, Close, ExpectedFormat, UpstreamDecoder, excerpt},
     direct::{DirectConnector, DirectError},
     timeouts::StreamTimeouts,
 };
@@ -207,8 +207,13 @@ impl HttpTarget {
         let timeouts = StreamTimeouts::start(request);
         let response = check_status(self.send(request, call, &timeouts).await?, &timeouts).await?;
         let mut decoder = UpstreamDecoder::new(format, request, framing_hint(&response)?);
+        let is_delimited = is_delimited(&response);
         let bytes = response.bytes_stream();
-        let close = decode::pump(bytes, &mut decoder, timeouts, sink).await?;
+        let close = match decode::pump(bytes, &mut decoder, timeouts, sink).await? {
+            // A body that ends with its connection may have lost everything.
+            Close::Eof if decoder.frames() == 0 && !is_delimited => Close::Broken(Truncation::Empty.into()),
+            close => close,
+        };
         decode::finish(&mut decoder, close, sink).await
     }
 
@@ -336,6 +341,15 @@ pub(super) fn framing_hint(response: &Response) -> Result<Option<Framing>, Upstr
         | "application/jsonlines" => Some(Framing::Lines),
         _ => None,
     })
+}
+
+/// Whether the end of a body is marked: by a length, by its last chunk, or by the frames of HTTP/2. Otherwise the body
+/// ends with its connection, and a broken connection looks the same; servers of HTTP/1.0 know no other way.
+fn is_delimited(response: &Response) -> bool {
+    let headers = response.headers();
+    response.version() != Version::HTTP_11
+        || headers.contains_key(CONTENT_LENGTH)
+        || headers.contains_key(TRANSFER_ENCODING)
 }
 
 /// The error of a request without a response, from the HTTP client.

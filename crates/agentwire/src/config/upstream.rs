@@ -9,8 +9,8 @@ use toml::de::DeValue;
 use super::{
     table::{Shape, Table, Value, ValueType, Variant, type_of},
     types::{
-        ANY_TEXT, ASSIGNMENT, AnyJson, Choice, FORMAT, FormatOptions, HEADER, JsonTable, List, NAME, PATH,
-        Speed, URL, VARIABLE, did_you_mean,
+        ANY_TEXT, ASSIGNMENT, AnyJson, Bool, Choice, FORMAT, FormatOptions, HEADER, JsonTable, List, NAME,
+        PATH, Speed, URL, VARIABLE, did_you_mean,
     },
 };
 
@@ -83,6 +83,9 @@ pub(crate) struct Adk {
     pub(crate) app: String,
     /// The user of the request if absent.
     pub(crate) user: Option<String>,
+    pub(crate) streaming: bool,
+    pub(crate) custom_metadata: Option<Map<String, Json>>,
+    pub(crate) service_tier: Option<String>,
     /// Options of the format, `key=value`.
     pub(crate) options: Vec<String>,
 }
@@ -339,8 +342,35 @@ fn adk(table: &mut Table<'_>) -> Option<Upstream> {
     let app = table.required("app", &NAME, "The application's name.");
     let user =
         table.optional("user", &NAME, "The user id on that server; the user of the request if absent.");
-    let options = options(table, Format::find("adk"));
-    Some(Upstream::Adk(Adk { http: http?, app: app?, user, options }))
+    let mut streaming = true;
+    table.set(
+        "streaming",
+        &Bool,
+        &mut streaming,
+        "Whether the server streams the model's output; otherwise each turn arrives as a whole.",
+    );
+    let custom_metadata = table.optional(
+        "custom_metadata",
+        &JsonTable,
+        "`custom_metadata` of every run (ADK 2); placeholders `{{…}}` are filled in from the request (upstreams.md).",
+    );
+    if let Some(metadata) = &custom_metadata {
+        check_template(table, "custom_metadata", &Json::Object(metadata.clone()));
+    }
+    let service_tier = table.optional("service_tier", &NAME, "`service_tier` of every run (ADK 2).");
+    let mut long_running = "continue";
+    table.set(
+        "long_running",
+        &Choice(&[("continue", "continue"), ("return", "return")]),
+        &mut long_running,
+        "`return` ends a run at the call of a long-running tool; `continue` reads on to the end of the run.",
+    );
+    let mut options = options(table, Format::find("adk"));
+    if long_running != "continue" && !options.iter().any(|option| option.starts_with("long_running=")) {
+        options.push(format!("long_running={long_running}"));
+    }
+    let (http, app) = (http?, app?);
+    Some(Upstream::Adk(Adk { http, app, user, streaming, custom_metadata, service_tier, options }))
 }
 
 fn events(table: &mut Table<'_>) -> Option<Upstream> {

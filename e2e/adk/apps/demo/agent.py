@@ -132,6 +132,7 @@ def respond(request):
         offered = [f.name for tool in request.config.tools or [] for f in tool.function_declarations or []]
         return words(f"Tools: {', '.join(sorted(offered))} | {request.config.system_instruction or ''}")
     replies = {
+        "say nothing": lambda: [],
         "weather": lambda: [chunk("Let me "), chunk("check. "), chunk(call("get_weather", city="Paris"), finish="STOP")],
         "both": lambda: [chunk(call("get_weather", city="Rome"), call("slow_add", a=1, b=2), finish="STOP")],
         "approve": lambda: [chunk("I need approval. "), chunk(call("ask_for_approval", purpose="books"), finish="STOP")],

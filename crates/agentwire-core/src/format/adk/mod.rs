@@ -38,5 +38,6 @@ pub static FORMAT: Format = Format {
     reader: Some(|setup| Box::new(AdkReader::new(AdkReaderOptions::of(setup)))),
     writer: None,
     derives_snapshots: true,
+    can_be_empty: true,
     ..Format::EMPTY
 };

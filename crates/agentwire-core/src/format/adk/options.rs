@@ -16,6 +16,11 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
         about: "reading: what an answer for the time being becomes (`adk.provisional_result`, or a result that is flagged)",
     },
     OptionSpec {
+        name: "long_running",
+        values: &["continue", "return"],
+        about: "reading: whether a run goes on to its end after the call of a long-running tool, or ends at the call",
+    },
+    OptionSpec {
         name: "max_tokens",
         values: &["error", "warning"],
         about: "reading: whether an answer that was cut off at its token limit fails the run",
@@ -54,6 +59,8 @@ pub(super) struct AdkReaderOptions {
     /// Names of the front-end tools.
     pub(super) frontend_tools: HashSet<Box<str>>,
     pub(super) provisional_results: bool,
+    /// True if the run ends at the first pending call.
+    pub(super) returns_at_pending_call: bool,
     pub(super) max_tokens_is_warning: bool,
     pub(super) final_snapshot: FinalSnapshot,
     pub(super) show_temp: bool,
@@ -85,6 +92,7 @@ impl AdkReaderOptions {
                 .map(|tool| tool.name.clone())
                 .collect(),
             provisional_results: options.is("provisional", "result"),
+            returns_at_pending_call: options.is("long_running", "return"),
             max_tokens_is_warning: options.is("max_tokens", "warning"),
             final_snapshot: match options.get("snapshot") {
                 Some("always") => FinalSnapshot::Always,

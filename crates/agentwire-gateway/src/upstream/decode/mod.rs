@@ -228,7 +228,12 @@ impl UpstreamDecoder {
         if matches!(self.phase, Phase::Detecting(_)) {
             match (self.detect(true), &broken) {
                 (Ok(true), _) => {}
-                (Ok(false), None) => return Err(Truncation::Empty.into()),
+                (Ok(false), None) => {
+                    let format = self.expected.format.filter(|format| format.can_be_empty);
+                    let source = format.and_then(|format| self.source(format, Framing::Sse));
+                    let source = source.ok_or_else(|| UpstreamError::from(Truncation::Empty))?;
+                    self.phase = Phase::Decoding(Box::new(source));
+                }
                 (Err(error), None) => return Err(error),
                 // Too few bytes to blame the content.
                 (_, Some(broken)) => return Err(broken.clone()),

@@ -8,17 +8,19 @@
 
 pub mod artifact;
 mod function_response;
+mod history;
 mod new_message;
 mod session;
 
 use serde_json::{Map, Value, json};
 
+pub use self::history::SessionHistory;
 use self::new_message::NewParts;
 pub use self::session::{SessionEntry, StoredSession, read_session, read_session_list};
 use super::reader::{interrupts::interrupt_call, session_state::OWN_PREFIX};
 use crate::{
     codes,
-    event::{Interrupt, RunInput, ThreadId, ToolCallId},
+    event::{Interrupt, Message, RunInput, ThreadId, ToolCallId},
     json::{Json, Object},
     percent,
 };
@@ -53,6 +55,12 @@ pub struct AdkApi {
     user: Box<str>,
     /// True if a client may set state that outlives the session: keys with the prefix `app:` or `user:`.
     pub allow_shared_state: bool,
+    /// True if the server streams the model's output; otherwise each turn arrives as a whole.
+    pub streaming: bool,
+    /// The `customMetadata` of every run, which ADK adds to the events of the run. ADK 1.x ignores it.
+    pub custom_metadata: Option<Object>,
+    /// The `serviceTier` of every run, for models that have one. ADK 1.x ignores it.
+    pub service_tier: Option<Box<str>>,
 }
 
 /// A pending call.
@@ -75,6 +83,8 @@ pub struct KnownSession<'k> {
     pub state: Option<&'k Object>,
     /// Its pending calls.
     pub pending: &'k [PendingCall],
+    /// Its conversation: messages that it contains are not sent again.
+    pub messages: &'k [Message],
 }
 
 /// A run input that cannot be converted to a request.
@@ -124,7 +134,14 @@ impl AdkApi {
     /// An app and a user.
     #[must_use]
     pub fn new(app: impl Into<Box<str>>, user: impl Into<Box<str>>) -> Self {
-        Self { app: app.into(), user: user.into(), allow_shared_state: false }
+        Self {
+            app: app.into(),
+            user: user.into(),
+            allow_shared_state: false,
+            streaming: true,
+            custom_metadata: None,
+            service_tier: None,
+        }
     }
 
     fn sessions_path(&self) -> String {
@@ -144,6 +161,18 @@ impl AdkApi {
             body["state"] = Value::Object(state);
         }
         post(self.sessions_path(), body)
+    }
+
+    /// Creates the session of a thread that has a conversation already. The server responds with 409 if the session
+    /// exists.
+    #[must_use]
+    pub fn restore_session(&self, input: &RunInput, history: &SessionHistory) -> AdkRequest {
+        let mut request = self.create_session(input);
+        if let Some(Value::Object(mut body)) = request.body.as_ref().map(Json::to_value) {
+            body.insert("events".into(), history.events(&self.app));
+            request.body = Some(Value::Object(body).into());
+        }
+        request
     }
 
     /// Fetches a session; 404 if it does not exist. [`read_session`] decodes the response.
@@ -198,7 +227,7 @@ impl AdkApi {
     /// When there are answers and none matches a pending call, or when an answer is invalid.
     pub fn run(&self, input: &RunInput, known: KnownSession<'_>) -> Result<AdkRequest, AdkRequestError> {
         let mut body = self.run_body(input);
-        let NewParts { answers, texts } = NewParts::of(input, known.pending)?;
+        let NewParts { answers, texts } = NewParts::of(input, known)?;
         let parts = if answers.is_empty() { texts } else { answers };
         if !parts.is_empty() {
             body["newMessage"] = user_message(parts);
@@ -216,7 +245,7 @@ impl AdkApi {
     /// contain both. Send it after the response to [`Self::run`] has ended.
     #[must_use]
     pub fn run_then(&self, input: &RunInput, known: KnownSession<'_>) -> Option<AdkRequest> {
-        let NewParts { answers, texts } = NewParts::of(input, known.pending).ok()?;
+        let NewParts { answers, texts } = NewParts::of(input, known).ok()?;
         if answers.is_empty() || texts.is_empty() {
             return None;
         }
@@ -226,12 +255,19 @@ impl AdkApi {
     }
 
     fn run_body(&self, input: &RunInput) -> Value {
-        json!({
+        let mut body = json!({
             "appName": self.app,
             "userId": self.user,
             "sessionId": input.thread.as_str(),
-            "streaming": true,
-        })
+            "streaming": self.streaming,
+        });
+        if let Some(metadata) = &self.custom_metadata {
+            body["customMetadata"] = metadata.to_value();
+        }
+        if let Some(tier) = &self.service_tier {
+            body["serviceTier"] = (**tier).into();
+        }
+        body
     }
 
     /// The state keys of the input that differ from the session, including the keys of agentwire.

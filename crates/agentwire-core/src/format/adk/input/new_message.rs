@@ -6,11 +6,11 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE};
 use serde_json::{Value, json};
 
 use super::{
-    AdkRequestError, PendingCall,
+    AdkRequestError, KnownSession, PendingCall,
     function_response::{response_to_content, response_to_resume},
 };
 use crate::{
-    event::{Content, ContentPart, MessageBody, PartSource, RunInput},
+    event::{Content, ContentPart, Message, MessageBody, PartSource, RunInput},
     json::Json,
 };
 
@@ -23,7 +23,8 @@ pub(super) struct NewParts {
 }
 
 impl NewParts {
-    pub(super) fn of(input: &RunInput, pending: &[PendingCall]) -> Result<Self, AdkRequestError> {
+    pub(super) fn of(input: &RunInput, known: KnownSession<'_>) -> Result<Self, AdkRequestError> {
+        let pending = known.pending;
         let (mut answers, mut media, mut texts) = (Vec::new(), Vec::new(), Vec::new());
         let mut unknown = None;
         // ADK accepts one answer per call; a client may send both a resume entry and a tool message.
@@ -38,9 +39,7 @@ impl NewParts {
                 None => unknown = Some(AdkRequestError::UnknownInterrupt(entry.interrupt.as_str().into())),
             }
         }
-        let last_output =
-            input.messages.iter().rposition(|message| matches!(message.body, MessageBody::Assistant { .. }));
-        for message in &input.messages[last_output.map_or(0, |index| index + 1)..] {
+        for message in after_last_output(&input.messages) {
             match &message.body {
                 MessageBody::Tool { call, content, error } => {
                     match pending.iter().find(|pending| pending.id == *call) {
@@ -56,10 +55,16 @@ impl NewParts {
                         }
                     }
                 }
-                MessageBody::User { content } => texts.extend(content_parts(content)),
+                MessageBody::User { content } => texts.push(content),
                 _ => {}
             }
         }
+        let mut sent = delivered_count(&texts, known.messages);
+        if answers.is_empty() {
+            // The request asks for a reply to its last message.
+            sent = sent.min(texts.len().saturating_sub(1));
+        }
+        let texts: Vec<Value> = texts[sent..].iter().copied().flat_map(content_parts).collect();
         match unknown {
             // Results of tools that ADK executed itself are not pending either, but never stand alone.
             Some(unknown) if answers.is_empty() && texts.is_empty() => Err(unknown),
@@ -71,12 +76,31 @@ impl NewParts {
     }
 }
 
+/// The messages after the last one of the agent.
+fn after_last_output(messages: &[Message]) -> &[Message] {
+    let last = messages.iter().rposition(|message| matches!(message.body, MessageBody::Assistant { .. }));
+    &messages[last.map_or(0, |index| index + 1)..]
+}
+
+/// The number of leading `texts` that the session contains. A run without output (an interrupt of a workflow, a failed
+/// run) leaves its message at the end of both conversations.
+fn delivered_count(texts: &[&Content], session: &[Message]) -> usize {
+    let stored = after_last_output(session).iter().filter_map(|message| match &message.body {
+        MessageBody::User { content } => Some(content),
+        _ => None,
+    });
+    let is_same = |(sent, stored): &(&&Content, &Content)| {
+        sent.text() == stored.text() && media_parts(sent).len() == media_parts(stored).len()
+    };
+    texts.iter().zip(stored).take_while(is_same).count()
+}
+
 fn function_response(call: &PendingCall, response: Value) -> Value {
     let id = call.native_id.as_ref().unwrap_or(&call.id);
     json!({"functionResponse": {"id": id.as_str(), "name": call.name, "response": response}})
 }
 
-fn content_parts(content: &Content) -> Vec<Value> {
+pub(super) fn content_parts(content: &Content) -> Vec<Value> {
     match content {
         Content::Text(text) if text.is_empty() => Vec::new(),
         Content::Text(text) => vec![json!({"text": text})],

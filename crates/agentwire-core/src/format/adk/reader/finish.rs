@@ -34,7 +34,10 @@ impl AdkReader {
         let failure = match (self.failure.take(), end) {
             (Some(failure), _) => Some((failure.message, failure.code)),
             (None, StreamEnd::Failed { code, message }) => Some((message.clone(), code.clone())),
-            (None, StreamEnd::Closed) if !self.has_events => {
+            // The other agents and tools of the run are not waited for.
+            (None, StreamEnd::Closed) if self.has_returned => None,
+            // Without any frame, the model said nothing.
+            (None, StreamEnd::Closed) if !self.has_events && self.has_unknown_frames => {
                 Some(("the stream held no ADK event".into(), codes::UPSTREAM_NO_EVENTS.into()))
             }
             (None, StreamEnd::Closed) => {

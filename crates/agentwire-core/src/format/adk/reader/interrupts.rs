@@ -27,7 +27,7 @@ const TOOLSET_AUTH_PREFIX: &str = "_adk_toolset_auth_";
 
 /// True if calls of this name are ADK's own requests to a person: pending even if the event does not list them as
 /// long-running, and never emitted as tool calls.
-pub(super) fn is_request(name: &str) -> bool {
+pub(in crate::format::adk) fn is_request(name: &str) -> bool {
     matches!(name, CONFIRMATION | CREDENTIAL | INPUT)
 }
 

@@ -66,6 +66,10 @@ pub(super) struct AdkReader {
     is_started: bool,
     /// True if the stream contained any ADK event.
     has_events: bool,
+    /// True if the stream contained a frame that is no ADK event.
+    has_unknown_frames: bool,
+    /// True if the terminal event was emitted before the end of the stream, with `long_running=return`.
+    has_returned: bool,
     /// The id of the last whole event, if it had content.
     last_whole: Option<MessageId>,
     /// The last custom metadata; ADK repeats the metadata of a request on every event.
@@ -87,6 +91,8 @@ impl AdkReader {
             failure: None,
             is_started: false,
             has_events: false,
+            has_unknown_frames: false,
+            has_returned: false,
             last_whole: None,
             last_metadata: None,
             ids: MessageIds::default(),
@@ -139,6 +145,9 @@ impl AdkReader {
     }
 
     fn read_native(&mut self, event: &AdkEvent<'_>, text: &str, out: &mut Vec<Event>) -> ReadResult {
+        if self.has_returned {
+            return Ok(());
+        }
         if let Some(seconds) = event.timestamp {
             self.now = milliseconds(seconds);
         }
@@ -169,10 +178,15 @@ impl AdkReader {
         } else {
             let name = event.unknown.first().map_or("{}", AdkText::as_str);
             self.run.tally.note("unknown frame", name);
+            self.has_unknown_frames = true;
             Ok(())
         };
         if self.run.options.attach_raw {
             self.attach_raw(text, first, out);
+        }
+        if is_event && self.run.options.returns_at_pending_call && self.run.has_pending_call() {
+            self.has_returned = true;
+            self.finish(&StreamEnd::Closed, out);
         }
         done
     }
@@ -462,6 +476,9 @@ impl AdkReader {
 
 impl Reader for AdkReader {
     fn read(&mut self, frame: &Frame<'_>, out: &mut Vec<Event>) -> ReadResult {
+        if self.has_returned {
+            return Ok(());
+        }
         self.run.tally.at_frame(frame.index + 1);
         match frame.data {
             Payload::Text(text) => self.read_frame(text, out),
@@ -470,7 +487,9 @@ impl Reader for AdkReader {
     }
 
     fn end(&mut self, end: &StreamEnd, out: &mut Vec<Event>) {
-        self.finish(end, out);
+        if !self.has_returned {
+            self.finish(end, out);
+        }
     }
 
     fn tally(&self) -> &Tally {

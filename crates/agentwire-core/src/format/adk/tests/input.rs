@@ -104,7 +104,7 @@ fn only_changed_keys_of_the_state_are_sent() {
     input.state =
         Json::parse(r#"{"same":1,"new":[],"other":2,"user:x":1,"app:y":1,"agentwire:tools":["mine"]}"#).ok();
     let state = Json::parse(r#"{"same":1,"other":1,"gone":1}"#).unwrap().into_object().unwrap();
-    let known = KnownSession { state: Some(&state), pending: &[] };
+    let known = KnownSession { state: Some(&state), pending: &[], messages: &[] };
     assert_eq!(body(&input, known)["stateDelta"], json!({"new": [], "other": 2}));
     let mut trusting = api();
     trusting.allow_shared_state = true;
@@ -124,7 +124,8 @@ fn frontend_tools_are_set_in_the_state_and_cleared_later() {
     input.tools.push(Tool { name: "pick".into(), description: "Picks.".into(), parameters, metadata: None });
     input.context.push(Context { description: "page".into(), value: "/cart".into() });
     let empty = Object::empty();
-    let delta = body(&input, KnownSession { state: Some(&empty), pending: &[] })["stateDelta"].clone();
+    let delta =
+        body(&input, KnownSession { state: Some(&empty), pending: &[], messages: &[] })["stateDelta"].clone();
     assert_eq!(
         delta,
         json!({
@@ -133,9 +134,12 @@ fn frontend_tools_are_set_in_the_state_and_cleared_later() {
         })
     );
     let held = Object::from_value(&delta).unwrap();
-    assert_eq!(body(&input, KnownSession { state: Some(&held), pending: &[] }).get("stateDelta"), None);
     assert_eq!(
-        body(&asked("hi"), KnownSession { state: Some(&held), pending: &[] })["stateDelta"],
+        body(&input, KnownSession { state: Some(&held), pending: &[], messages: &[] }).get("stateDelta"),
+        None
+    );
+    assert_eq!(
+        body(&asked("hi"), KnownSession { state: Some(&held), pending: &[], messages: &[] })["stateDelta"],
         json!({"agentwire:tools": [], "agentwire:context": []})
     );
     assert_eq!(api().create_session(&input).body.unwrap().to_value()["state"], delta);
@@ -169,7 +173,7 @@ fn several_tool_results_are_one_message() {
     input.messages.push(answered("c2", "2", None));
     input.messages.push(Message::user("u2", "there"));
     let all = [waiting("c1", "pick", json!({})), waiting("c2", "ask", json!({}))];
-    let known = KnownSession { state: None, pending: &all };
+    let known = KnownSession { state: None, pending: &all, messages: &[] };
     assert_eq!(
         body(&input, known)["newMessage"]["parts"],
         json!([
@@ -222,7 +226,8 @@ fn confirmation_accepts_yes_or_no() {
     for payload in [None, Some(json!({"reason": "well"})), Some(json!(7)), Some(json!("maybe"))] {
         let input = resumed("q1", ResumeStatus::Resolved, payload);
         let all = [wait()];
-        let error = api().run(&input, KnownSession { state: None, pending: &all }).unwrap_err();
+        let error =
+            api().run(&input, KnownSession { state: None, pending: &all, messages: &[] }).unwrap_err();
         assert_eq!(error.code(), "BAD_ANSWER");
     }
 }
@@ -282,7 +287,8 @@ fn credential_is_placed_in_the_auth_config() {
         json!({"authScheme": {"type": "apiKey", "in": "header", "name": "k"}, "status": "cancelled"})
     );
     let nothing = resumed("q1", ResumeStatus::Resolved, None);
-    let error = api().run(&nothing, KnownSession { state: None, pending: &[key()] }).unwrap_err();
+    let error =
+        api().run(&nothing, KnownSession { state: None, pending: &[key()], messages: &[] }).unwrap_err();
     assert_eq!(error.code(), "BAD_ANSWER");
 }
 

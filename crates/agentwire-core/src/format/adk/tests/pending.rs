@@ -124,3 +124,24 @@ fn pending_frontend_tool_is_no_interrupt() {
     let Some(Body::RunFinished(finished)) = events.last().map(|event| &event.body) else { panic!() };
     assert_eq!(finished.outcome, Some(Outcome::Success { pending: vec!["c1".into()] }));
 }
+
+#[test]
+fn run_can_end_at_the_call_of_a_long_running_tool() {
+    let stream = [
+        event(json!({"content": text("Let me ask.")})),
+        event(json!({"id": "e2", "content": {"parts": [
+            {"functionCall": {"id": "c1", "name": "ask", "args": {"q": 1}}},
+            {"functionCall": {"id": "c2", "name": "lookup", "args": {}}}]}, "longRunningToolIds": ["c1"]})),
+        event(json!({"id": "e3", "content": response("c1", "ask", json!({"status": "pending"}))})),
+        event(json!({"id": "e4", "content": text("Waiting.")})),
+    ];
+    let events = read_with(&stream, &["long_running=return"]);
+    assert_eq!(text_of(&events), "Let me ask.");
+    assert_eq!(last(&events)["outcome"]["interrupts"][0]["id"], "c1");
+    assert_eq!(of_type(&events, "RUN_FINISHED").len(), 1);
+    assert!(custom(&events, "adk.provisional_result").is_empty());
+    // A failure before the call is still one, and a run without such a call is read to its end.
+    let events = read_with(&stream[3..], &["long_running=return"]);
+    assert_eq!(text_of(&events), "Waiting.");
+    assert_eq!(text_of(&read(&stream)), "Let me ask.Waiting.", "the default");
+}

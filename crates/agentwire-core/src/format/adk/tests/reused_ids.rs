@@ -168,7 +168,7 @@ fn answer_uses_the_id_from_the_model() {
     input.messages = stored.messages;
     let body = MessageBody::Tool { call: "c1#2".into(), content: "10".into(), error: None };
     input.messages.push(Message::new("answer", body));
-    let known = input::KnownSession { state: None, pending: &waiting };
+    let known = input::KnownSession { state: None, pending: &waiting, messages: &[] };
     let request = input::AdkApi::new("a", "u").run(&input, known).unwrap().body.unwrap().to_value();
     assert_eq!(
         request["newMessage"]["parts"],

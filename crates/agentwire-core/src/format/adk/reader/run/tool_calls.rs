@@ -300,6 +300,11 @@ impl AdkRun {
         self.calls.values().find(is_open).map(|call| &*call.name)
     }
 
+    /// True if a call is pending.
+    pub(in super::super) fn has_pending_call(&self) -> bool {
+        self.calls.values().any(|call| call.pending_arguments.is_some() && !call.has_result)
+    }
+
     /// The pending items of the run: interrupts and calls of front-end tools.
     pub(in super::super) fn pending_items(&self) -> (Vec<Interrupt>, Vec<ToolCallId>) {
         let (mut interrupts, mut frontend_calls) = (Vec::new(), Vec::new());
