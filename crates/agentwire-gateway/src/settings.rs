@@ -402,7 +402,7 @@ impl Default for AgentSettings {
             timeouts: Timeouts::default(),
             limits: RunLimits::default(),
             ag_ui_profile: "auto".into(),
-            ai_sdk_profile: "5".into(),
+            ai_sdk_profile: "7".into(),
             ai_sdk_options: Vec::new(),
             hai_paths: vec!["/awp".into(), "/chat".into()],
             hai_profile: "json-string".into(),

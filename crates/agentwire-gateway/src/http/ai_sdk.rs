@@ -2,9 +2,10 @@
 
 use agentwire_core::{
     Tally,
-    event::{Role, ThreadId},
+    event::{Role, RunInput, ThreadId},
     format::ai_sdk,
 };
+use agentwire_store::{StoreError, ThreadChange};
 use axum::{
     body::Body,
     extract::Request,
@@ -12,6 +13,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use serde_json::{Map, Value};
 
 use super::{
     cursor::Cursor,
@@ -43,14 +45,17 @@ pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, 
     let ai_sdk::input::ChatRequest { input, trigger, message, earlier_answers: earlier, .. } =
         request.parsed(read())?;
     let mut run_request = run_request(&request, input, AnswerProtocol::AiSdk { earlier })?;
+    let resume = run_request.input.resume.clone();
     gateway.collect_answers(&mut run_request).await?;
-    // The stream continues the messages that the client holds; the agent must not get a message twice.
-    let input = run_request.input.clone();
+    // The stream continues the messages that the client holds, with the decisions that it has made; the agent must not
+    // get a message twice.
+    let input = RunInput { resume, ..run_request.input.clone() };
     if settings.history != History::Client && ai_sdk::input::has_unnamed_messages(&input) {
         let stored = gateway.stored_messages(&request.owner, &input.thread).await?;
         ai_sdk::input::remove_stored_messages(&mut run_request.input, &stored);
     }
-    let output_format = output_format(request.query("profile").as_deref(), settings)?;
+    let profile = request.query("profile");
+    let output_format = output_format(profile.as_deref(), settings)?;
     // A regenerated turn, or the turn after an edit, replaces everything after the last message that the client sends.
     let last = input.messages.last();
     let is_edit = message.is_some_and(|id| last.is_some_and(|last| last.id == id));
@@ -62,14 +67,20 @@ pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, 
     };
     let cut = last.filter(|_| is_anew).map(|last| last.id.clone());
     let admission = gateway.admit(RunRequest { cut, one_message: true, ..run_request }).await?;
+    remember_profile(&request, &input.thread, profile.as_deref()).await;
     let following = Following { run: admission.run(), after: None, with_history: false, input: Some(&input) };
     response::follow(&request, following, output_format).await
 }
 
 /// `GET /api/chat/{id}/stream`: the stream of the thread's run from its start, or from a cursor; 204 if no run is active.
 pub(super) async fn resume(request: ApiRequest) -> Result<Response, ApiError> {
-    let output_format = output_format(request.query("profile").as_deref(), &request.state.agent.settings)?;
-    let resumed = resume_active_run(&request, &request.param("id").into(), output_format).await?;
+    let thread = request.param("id").into();
+    let profile = match request.query("profile") {
+        Some(profile) => Some(profile),
+        None => remembered_profile(&request, &thread).await?,
+    };
+    let output_format = output_format(profile.as_deref(), &request.state.agent.settings)?;
+    let resumed = resume_active_run(&request, &thread, output_format).await?;
     Ok(resumed.unwrap_or_else(|| StatusCode::NO_CONTENT.into_response()))
 }
 
@@ -134,6 +145,62 @@ pub(super) async fn errors_as_text(request: Request, next: Next) -> Response {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     }
     response
+}
+
+/// The member of a thread's metadata with the profile that its page asked for.
+const PROFILE_KEY: &str = "aiSdkProfile";
+
+/// The metadata of a thread; empty if it has none.
+async fn thread_metadata(request: &ApiRequest, thread: &ThreadId) -> Result<Map<String, Value>, ApiError> {
+    match request.state.gateway.store().thread(&request.owner, thread).await {
+        Ok(record) => {
+            let metadata = record.metadata.and_then(|text| serde_json::from_str(&text).ok());
+            Ok(metadata.unwrap_or_default())
+        }
+        Err(StoreError::NotFound(_)) => Ok(Map::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The profile that the page of a thread asked for last, if it did.
+pub(super) async fn remembered_profile(
+    request: &ApiRequest,
+    thread: &ThreadId,
+) -> Result<Option<String>, ApiError> {
+    let metadata = thread_metadata(request, thread).await?;
+    Ok(metadata.get(PROFILE_KEY).and_then(Value::as_str).map(str::to_owned))
+}
+
+/// Stores the profile of a page, for its reconnects and its history. A failure costs only the memory.
+async fn remember_profile(request: &ApiRequest, thread: &ThreadId, profile: Option<&str>) {
+    let changed = async {
+        let mut metadata = thread_metadata(request, thread).await?;
+        if metadata.get(PROFILE_KEY).and_then(Value::as_str) == profile {
+            return Ok(());
+        }
+        match profile {
+            Some(profile) => metadata.insert(PROFILE_KEY.into(), profile.into()),
+            None => metadata.remove(PROFILE_KEY),
+        };
+        let metadata = Some(Value::Object(metadata).to_string().into());
+        let change = ThreadChange { metadata, ..ThreadChange::default() };
+        request.state.gateway.store().update_thread(&request.owner, thread, change).await?;
+        Ok::<_, ApiError>(())
+    };
+    if let Err(error) = changed.await {
+        tracing::warn!(%thread, code = error.code, "the profile of a page could not be stored");
+    }
+}
+
+/// The same with the id of the message that the response continues.
+pub(super) fn output_format_with(
+    profile: &str,
+    settings: &AgentSettings,
+    message: Option<&str>,
+) -> Result<OutputFormat, ApiError> {
+    let message = message.map(|id| format!("message={id}"));
+    let options = settings.ai_sdk_options.iter().chain(&message);
+    response::output_format(&ai_sdk::FORMAT, profile, options.map(String::as_str))
 }
 
 /// The profile of the query, or of the settings.

@@ -18,6 +18,7 @@ mod runs;
 mod server;
 mod start;
 mod threads;
+mod ui_history;
 mod unread_body;
 
 use std::sync::Arc;

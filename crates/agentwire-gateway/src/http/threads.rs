@@ -17,6 +17,7 @@ use super::{
     RouteState, json,
     request::{ApiRequest, JsonRequest},
     response,
+    ui_history::with_streamed_messages,
 };
 use crate::{
     agent, codes,
@@ -140,8 +141,15 @@ async fn ui_messages(
     snapshot: &ThreadSnapshot,
     profile: &str,
 ) -> Result<Response, ApiError> {
+    let remembered = match profile {
+        "" => super::ai_sdk::remembered_profile(request, thread).await?,
+        _ => None,
+    };
+    // Pages of other versions have no history of this form.
+    let remembered = remembered.filter(|profile| matches!(profile.as_str(), "5" | "6" | "7"));
     let default = request.state.agent.settings.ai_sdk_profile.as_str();
-    let version = match if profile.is_empty() { default } else { profile } {
+    let profile = remembered.as_deref().unwrap_or(if profile.is_empty() { default } else { profile });
+    let version = match profile {
         "5" => 5,
         "6" => 6,
         "7" => 7,
@@ -162,11 +170,13 @@ async fn ui_messages(
     };
     // `useChat` resumes the stream of an active run from its start and would show its messages twice.
     let messages = log_codec::parse_messages(snapshot.at_run_start.as_ref().unwrap_or(&snapshot.messages));
+    let is_live = snapshot.at_run_start.is_some();
     let shown = match snapshot.at_run_start {
         Some(_) => ai_sdk::input::before_last_turn(&messages),
         None => &messages,
     };
-    Ok(json(ai_sdk::input::ui_messages(shown, &interrupts, version)))
+    let stored = ai_sdk::input::ui_messages(shown, &interrupts, version);
+    Ok(json(with_streamed_messages(request, thread, stored, profile, version, is_live).await?))
 }
 
 /// `GET /state_snapshot/{id}`: STATE_SNAPSHOT.
@@ -244,7 +254,8 @@ async fn check_removed_keys(
     if removed.is_empty() {
         return Ok(());
     }
-    let Some(kept) = request.state.agent.agent.irremovable_keys(request.about(thread), removed) else {
+    let about = request.about(thread).await?;
+    let Some(kept) = request.state.agent.agent.irremovable_keys(about, removed) else {
         return Ok(());
     };
     match &kept.await?[..] {

@@ -16,7 +16,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use agentwire_core::event::{Message, MessageBody, MessageId, Role, ToolCallId};
+use agentwire_core::{
+    event::{Message, MessageBody, MessageId, Role, ToolCallId},
+    format::ai_sdk::input::is_system_of_request,
+};
 use serde_json::{Map, Value};
 
 use crate::settings::History;
@@ -32,6 +35,8 @@ pub(crate) fn messages(
         return sent.to_vec();
     }
     stored.truncate(until(&stored, cut).len());
+    // The system message of an earlier request does not count for this one.
+    stored.retain(|message| !is_system_of_request(message));
     let indexes: HashMap<MessageId, usize> =
         stored.iter().enumerate().map(|(index, message)| (message.id.clone(), index)).collect();
     let results = results(&stored);
@@ -58,7 +63,8 @@ pub(crate) fn messages(
             continue;
         }
         let is_new_turn = matches!(message.body, MessageBody::User { .. } | MessageBody::Tool { .. });
-        let is_wanted = is_new_turn || (policy == History::Merge && !is_empty(message));
+        let is_wanted =
+            is_new_turn || is_system_of_request(message) || (policy == History::Merge && !is_empty(message));
         if is_wanted && seen.insert(&message.id) {
             last.push(message.clone());
         }
@@ -69,6 +75,10 @@ pub(crate) fn messages(
         merged.extend(following);
     }
     merged.extend(last);
+    // It precedes the conversation, also if the client sends only its last message.
+    if let Some(at) = merged.iter().position(is_system_of_request) {
+        merged[..=at].rotate_right(1);
+    }
     merged
 }
 

@@ -1,8 +1,15 @@
 //! Output formats as their clients expect them: content types, headers, ids, profiles, resume, stop.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use agentwire_gateway::{agent::Demo, settings::Sse};
+use agentwire_core::event::{Message, MessageBody, Role, RunInput};
+use agentwire_gateway::{
+    agent::{Demo, agent_fn},
+    settings::Sse,
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -367,4 +374,82 @@ async fn the_ag_ui_profile_is_that_of_the_client() {
     let (status, refused) = answer(server.post("/?profile=2", &input("none", None))).await;
     assert_eq!((status.as_u16(), &refused["error"]["code"]), (400, &json!("UNKNOWN_FORMAT")));
     assert!(refused["error"]["hint"].as_str().is_some_and(|hint| hint.contains("`auto`, `1`, `0.0.5x`")));
+}
+
+/// The bodies of assistant-ui: `threadId`, `system`, a map of tools, messages of the LanguageModel form.
+#[tokio::test]
+async fn requests_of_assistant_ui_reach_the_agent() {
+    let seen: Arc<Mutex<Vec<RunInput>>> = Arc::default();
+    let recorded = Arc::clone(&seen);
+    let agent = agent_fn(move |request, emit| {
+        recorded.lock().expect("no panic").push((*request.input).clone());
+        async move {
+            emit.text("Done.").await?;
+            Ok(())
+        }
+    });
+    let server = plan(agent).on_memory().await;
+    let user =
+        |id: &str, text: &str| json!({"id": id, "role": "user", "content": [{"type": "text", "text": text}]});
+    let tools = json!({"pick": {"description": "Picks.", "parameters": {"type": "object"}}});
+    for (system, messages) in [
+        (Some("Be brief."), json!([user("u1", "hi")])),
+        (Some("Be long."), json!([user("u2", "go on")])),
+        (None, json!([user("u3", "and on")])),
+    ] {
+        let mut body = json!({"threadId": "au", "tools": tools, "messages": messages});
+        if let Some(system) = system {
+            body["system"] = system.into();
+        }
+        Stream::of(server.post("/api/chat", &body)).await.rest().await;
+        let input = seen.lock().expect("no panic").last().expect("a run").clone();
+        assert_eq!(input.thread.as_str(), "au");
+        assert_eq!((&*input.tools[0].name, &*input.tools[0].description), ("pick", "Picks."));
+        assert_eq!(input.forwarded.map(|it| it.to_value()).unwrap_or_default(), Value::Null);
+        let systems: Vec<_> = input
+            .messages
+            .iter()
+            .enumerate()
+            .filter_map(|(index, message)| match &message.body {
+                MessageBody::System { content } => Some((index, content.to_string())),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(systems, system.map(|text| (0, text.to_owned())).into_iter().collect::<Vec<_>>());
+    }
+    let (_, history) = server.json("/message_snapshot/au?format=ai-sdk").await;
+    let roles: Vec<_> = history.as_array().expect("a list").iter().map(|it| it["role"].clone()).collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant", "user", "assistant"]);
+    let conversation = json!({"threadId": "lm", "messages": [
+        user("u1", "look"),
+        {"role": "assistant", "content": [{"type": "text", "text": "I look."},
+            {"type": "tool-call", "toolCallId": "c1", "toolName": "look", "input": {"at": 1}}]},
+        {"role": "tool", "content": [{"type": "tool-result", "toolCallId": "c1", "toolName": "look",
+            "output": {"type": "text", "value": "a bird"}}]},
+        {"role": "user", "content": [{"type": "text", "text": "and?"},
+            {"type": "file", "mediaType": "text/plain", "data": "aGk=", "filename": "n.txt"}]},
+    ]});
+    Stream::of(server.post("/api/chat", &conversation)).await.rest().await;
+    let input = seen.lock().expect("no panic").last().expect("a run").clone();
+    let roles: Vec<_> = input.messages.iter().map(Message::role).collect();
+    assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::User]);
+    assert_eq!(&*input.messages[1].tool_calls()[0].name, "look");
+}
+
+#[tokio::test]
+async fn the_profile_of_a_page_is_remembered_for_its_thread() {
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let server = plan(puppet.clone()).on_memory().await;
+    let mut first = Stream::of(server.post("/api/chat?profile=5", &chat("hello"))).await;
+    puppet.allow(2);
+    first.take(1).await;
+    let mut resumed = Stream::of(server.ask(Method::GET, "/api/chat/t/stream")).await;
+    puppet.allow(100);
+    first.rest().await;
+    let frames = resumed.rest().await;
+    let finish = frames.iter().find(|frame| frame.kind() == "finish").expect("an end");
+    assert!(finish.json().get("finishReason").is_none(), "a field that version 5 refuses");
+    let five = server.json("/message_snapshot/t?format=ai-sdk@5").await;
+    assert_eq!(server.json("/message_snapshot/t?format=ai-sdk").await, five);
+    assert_eq!(five.1[1]["parts"][0]["type"], "step-start");
 }

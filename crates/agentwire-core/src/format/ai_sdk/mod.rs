@@ -16,6 +16,7 @@
 //! new messages are kept. The data stream also loses message metadata and the speaker of parallel messages (they are written
 //! one after the other); the text stream loses everything except text.
 
+mod client_message;
 pub mod input;
 mod options;
 mod reader;
@@ -25,6 +26,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use self::client_message::ClientMessage;
 use super::{Format, Profile};
 use crate::framing::Framing;
 

@@ -42,6 +42,8 @@ pub(super) mod native {
     pub(in super::super) const STATIC: &str = "static";
     /// On tool calls: the provider runs the tool.
     pub(in super::super) const PROVIDER_EXECUTED: &str = "providerExecuted";
+    /// A system message that belongs to one request.
+    pub(in super::super) const SYSTEM: &str = "requestSystem";
     pub(in super::super) const TITLE: &str = "title";
     pub(in super::super) const TOOL_METADATA: &str = "toolMetadata";
     /// On tool calls: the input, where the argument text does not determine it: a string that parses as JSON, or

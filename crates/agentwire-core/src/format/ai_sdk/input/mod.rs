@@ -61,7 +61,8 @@ pub enum Trigger {
     Unspecified,
 }
 
-/// Reads a request body. `thread` is used if the body has no thread id (`id`); it never has a run id.
+/// Reads a request body. `thread` is used if the body has no thread id (`id`, or else the `threadId` of assistant-ui);
+/// it never has a run id.
 ///
 /// # Errors
 /// If the body is not JSON, too long, without messages, or a known member is malformed. The error contains the JSON path
@@ -79,7 +80,10 @@ pub fn from_json(
     let mut f = Fields::parse(body, Path::Root)?;
     let thread = match f.str("id", tally)? {
         Some(id) if !id.is_empty() => id.as_ref().into(),
-        _ => thread.into(),
+        _ => match f.str("threadId", tally)? {
+            Some(id) if !id.is_empty() => id.as_ref().into(),
+            _ => thread.into(),
+        },
     };
     let run = run.into();
     let trigger = trigger(&mut f, tally)?;
@@ -96,6 +100,9 @@ pub fn from_json(
 
     let mut input = RunInput::new(thread, run);
     input.messages = messages;
+    if let Some(system) = system(&mut f, &input.thread) {
+        input.messages.insert(0, system);
+    }
     input.state = state;
     input.tools = tools(&mut f);
     input.resume = (!last.resume.is_empty()).then_some(last.resume);
@@ -166,16 +173,44 @@ fn read_messages(
     Err(f.missing("messages", "a list of messages"))
 }
 
-/// Tools that the application declares in the body. A member `tools` of another shape belongs to the application and is
-/// forwarded.
+/// The system message that the application gives to one run, in the member `system`. A member of another shape belongs to
+/// the application and is forwarded.
+fn system(f: &mut Fields<'_, '_>, thread: &ThreadId) -> Option<Message> {
+    let (text, _) = f.peek("system").and_then(|raw| Json::from_raw(raw).ok())?;
+    let text = text.as_str()?;
+    f.take("system");
+    if text.trim().is_empty() {
+        return None;
+    }
+    let body = MessageBody::System { content: text.into() };
+    let mut message = Message::new(format!("{thread}:system"), body);
+    message.metadata =
+        Some(metadata::with_native(None, native::SYSTEM, Json::from(&serde_json::json!(true))));
+    Some(message)
+}
+
+/// Whether a message is the `system` of a request: it is valid for one run and no part of the conversation.
+#[must_use]
+pub fn is_system_of_request(message: &Message) -> bool {
+    metadata::has_native_flag(message.metadata.as_ref(), native::SYSTEM)
+}
+
+/// Tools that the application declares in the body: a list, or a map by name as assistant-ui sends it. A member `tools` of
+/// another shape belongs to the application and is forwarded.
 fn tools(f: &mut Fields<'_, '_>) -> Vec<Tool> {
+    use serde_json::Value;
     let repaired = f.peek("tools").and_then(|raw| Json::from_raw(raw).ok());
-    let Some(serde_json::Value::Array(list)) = repaired.map(|(tools, _)| tools.to_value()) else {
-        return Vec::new();
+    let list: Vec<(Option<String>, Value)> = match repaired.map(|(tools, _)| tools.to_value()) {
+        Some(Value::Array(list)) => list.into_iter().map(|tool| (None, tool)).collect(),
+        Some(Value::Object(map)) if map.values().all(Value::is_object) => {
+            map.into_iter().map(|(name, tool)| (Some(name), tool)).collect()
+        }
+        _ => return Vec::new(),
     };
-    let declared = list.iter().map(|tool| {
+    let declared = list.iter().map(|(name, tool)| {
+        let name = name.as_deref().or_else(|| tool.get("name")?.as_str())?;
         Some(Tool {
-            name: tool.get("name")?.as_str()?.into(),
+            name: name.into(),
             description: tool
                 .get("description")
                 .and_then(serde_json::Value::as_str)
@@ -229,6 +264,19 @@ pub fn to_json(input: &RunInput, version: u8) -> String {
 pub(super) fn trailing_turn(messages: &[Message]) -> &[Message] {
     let last_input = messages.iter().rposition(|message| !is_turn(message));
     &messages[last_input.map_or(0, |index| index + 1)..]
+}
+
+/// The id of the UI message that the response to an input continues.
+#[must_use]
+pub fn continued_turn(input: &RunInput) -> Option<Box<str>> {
+    turn_id(trailing_turn(&input.messages))
+}
+
+/// The id of the last message of the user.
+#[must_use]
+pub fn last_user_message(input: &RunInput) -> Option<Box<str>> {
+    let last = input.messages.iter().rfind(|message| matches!(message.body, MessageBody::User { .. }));
+    last.map(|message| message.id.as_str().into())
 }
 
 /// Messages before the trailing turn: the history of a client that receives the trailing turn from its start.

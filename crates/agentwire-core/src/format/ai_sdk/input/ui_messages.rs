@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use bytes::BytesMut;
 
-use super::{is_static, is_turn, ui_message_id};
+use super::{is_static, is_system_of_request, is_turn, ui_message_id};
 use crate::{
     event::{
         Content, ContentPart, Interrupt, Message, MessageBody, MessageId, PartSource, ResumeStatus, RunInput,
@@ -90,7 +90,10 @@ impl UiMessagesWriter<'_> {
                 list.object(|w| self.write_turn(w, turn, is_last));
                 rest = later;
             } else {
-                list.object(|w| write_input_message(w, first));
+                // A page holds no system message that it only sent with a request.
+                if !is_system_of_request(first) {
+                    list.object(|w| write_input_message(w, first));
+                }
                 rest = others;
             }
         }
