@@ -21,7 +21,7 @@ const { HttpAgent } = await import(pathToFileURL(createRequire(path.join(here, "
 
 const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
-const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
+export const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
 
 /** Timeout for any wait; generous, for busy machines. */
 const PATIENCE_MS = 180_000;

@@ -232,6 +232,14 @@ pub struct Report {
     pub replaced_bytes: u64,
 }
 
+impl Report {
+    /// The entries of `tolerated` that are events or parts of events which the reader could not interpret.
+    pub fn unknown_events(&self) -> impl Iterator<Item = (&'static str, &str, Count)> {
+        let unknown = self.tolerated.iter().filter(|(kind, ..)| crate::tally::is_unknown_event(kind));
+        unknown.map(|(kind, name, count)| (*kind, name.as_str(), *count))
+    }
+}
+
 /// A kind of event that was not expressed exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {

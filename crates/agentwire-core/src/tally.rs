@@ -11,6 +11,7 @@ pub struct Tally {
     entries: BTreeMap<(&'static str, String), Count>,
     frame: u64,
     strict: bool,
+    unknown_events: u64,
 }
 
 /// One line of a [`Tally`].
@@ -54,6 +55,9 @@ impl Tally {
         if !is_known && self.entries.len() >= Self::LIMIT {
             name = "(others)".into();
         }
+        if is_unknown_event(kind) {
+            self.unknown_events += times;
+        }
         let frame = self.frame;
         let entry = self.entries.entry((kind, name)).or_insert(Count { times: 0, first_frame: frame });
         entry.times += times;
@@ -72,6 +76,18 @@ impl Tally {
         self.entries.get(&(kind, name.to_owned())).map_or(0, |count| count.times)
     }
 
+    /// The number of unknown events, frames and parts of them: content that the reader could not interpret. Unknown
+    /// members of known events do not count.
+    #[must_use]
+    pub fn unknown_event_count(&self) -> u64 {
+        self.unknown_events
+    }
+
+    /// The entries of [`Tally::unknown_event_count`], by kind and name.
+    pub fn unknown_events(&self) -> impl Iterator<Item = (&'static str, &str, Count)> {
+        self.iter().filter(|(kind, ..)| is_unknown_event(kind))
+    }
+
     /// All entries, by kind and name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str, Count)> {
         self.entries.iter().map(|((kind, name), count)| (*kind, name.as_str(), *count))
@@ -82,6 +98,11 @@ impl Tally {
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
+}
+
+/// Whether a kind of entry is content that a reader could not interpret.
+pub(crate) fn is_unknown_event(kind: &str) -> bool {
+    kind.starts_with("unknown ") && kind != "unknown property"
 }
 
 #[cfg(test)]

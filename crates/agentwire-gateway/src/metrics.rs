@@ -65,6 +65,7 @@ pub(crate) struct Metrics {
     pub(crate) flush_seconds: Histogram,
     pub(crate) flush_failures: Counter,
     pub(crate) upstream_errors: Family<CodeLabel, Counter>,
+    pub(crate) unknown_events: Family<AgentLabel, Counter>,
     pub(crate) connections: Gauge,
 }
 
@@ -94,6 +95,7 @@ impl Default for Metrics {
             flush_seconds: Histogram::new(exponential_buckets(0.000_05, 4.0, 9)), "How long an append to the log took";
             flush_failures: Counter::<u64, AtomicU64>::default(), "Appends to the log that failed and were tried again";
             upstream_errors: Family::default(), "Runs that failed on the agent's side, by code";
+            unknown_events: Family::default(), "Native events that could not be interpreted, by agent";
             connections: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Open connections";
         }
     }

@@ -130,8 +130,11 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
         }
     }
     progress::finish();
-    if let Some(style) = arguments.report {
-        print_report(&converter.report(), style);
+    match arguments.report {
+        Some(style) => print_report(&converter.report(), style),
+        // All events of another format are unknown; the error names it.
+        None if wrong_format.is_some() => {}
+        None => print_unknown_events(&converter.report()),
     }
     if let Some(error) = unreadable {
         return Err(error);
@@ -230,6 +233,14 @@ impl Output {
 
     fn failed(&self, error: &io::Error) -> Error {
         Error::new(Class::Io, format!("`{}` could not be written: {error}", self.name))
+    }
+}
+
+/// One line per kind of event that was not understood; the report lists them too.
+fn print_unknown_events(report: &Report) {
+    for (kind, name, count) in report.unknown_events() {
+        let times = if count.times == 1 { "once".to_owned() } else { format!("{} times", count.times) };
+        eprintln!("warning: {kind} `{}`, {times}, first in frame {}", name.escape_debug(), count.first_frame);
     }
 }
 

@@ -303,6 +303,14 @@ impl FrameReader {
     }
 }
 
+impl FrameReader {
+    /// Counts of the deviations that the reader tolerated.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        self.reader.tally()
+    }
+}
+
 impl fmt::Debug for FrameReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FrameReader").field("tally", self.reader.tally()).finish_non_exhaustive()

@@ -24,7 +24,7 @@ pub(crate) mod snapshot_origin;
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
 };
 
 use agentwire_core::{
@@ -227,6 +227,8 @@ pub struct Request {
     pub native_hooks: Option<Arc<dyn NativeHooks>>,
     /// The pauses of the run.
     pub pauses: Pauses,
+    /// The number of native events that could not be interpreted, for the metrics.
+    pub unknown_events: Arc<AtomicU64>,
 }
 
 impl Request {
@@ -242,6 +244,7 @@ impl Request {
             limits: RunLimits::default(),
             native_hooks: None,
             pauses: Pauses::default(),
+            unknown_events: Arc::default(),
         }
     }
 

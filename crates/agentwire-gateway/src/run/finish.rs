@@ -1,5 +1,7 @@
 //! The end of a run: one terminal event, appended together with its consequences.
 
+use std::sync::atomic::Ordering;
+
 use agentwire_core::{
     event::{Body, Event, Outcome, RunError, RunFinished},
     fold::{Fold, Join},
@@ -66,6 +68,11 @@ impl RunRecorder {
             .runs_ended
             .get_or_create(&metrics::StatusLabel { agent, status: status.as_str() })
             .inc();
+        let unknown = self.control.request.as_ref().map_or(0, |it| it.unknown_events.load(Ordering::Relaxed));
+        if unknown > 0 {
+            let agent = metrics::AgentLabel { agent: self.agent.name.to_string() };
+            self.gateway.metrics().unknown_events.get_or_create(&agent).inc_by(unknown);
+        }
         tracing::info!(run = %self.run.run, thread = %self.run.thread, status = status.as_str(), events = self.position.next + self.encoding.staged.len() as u64, "run ended");
         if let Some(lock) = &self.lock {
             // Before the end is published: a client that sends the next run at once must find the lock free.

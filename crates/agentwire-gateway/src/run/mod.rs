@@ -260,6 +260,7 @@ impl RunRecorder {
             limits: settings.limits,
             native_hooks,
             pauses: Pauses::default(),
+            unknown_events: Arc::default(),
         }))
     }
 

@@ -20,7 +20,7 @@ use reqwest::{
 use tokio::time::Duration;
 
 use super::{
-    decode::{self, Close, ExpectedFormat, UpstreamDecoder, excerpt},
+    decode::{self, ExpectedFormat, UpstreamDecoder, excerpt},
     direct::{DirectConnector, DirectError},
     timeouts::StreamTimeouts,
 };
@@ -207,13 +207,11 @@ impl HttpTarget {
         let timeouts = StreamTimeouts::start(request);
         let response = check_status(self.send(request, call, &timeouts).await?, &timeouts).await?;
         let mut decoder = UpstreamDecoder::new(format, request, framing_hint(&response)?);
-        let is_delimited = is_delimited(&response);
+        if !is_delimited(&response) {
+            decoder.expect_frames();
+        }
         let bytes = response.bytes_stream();
-        let close = match decode::pump(bytes, &mut decoder, timeouts, sink).await? {
-            // A body that ends with its connection may have lost everything.
-            Close::Eof if decoder.frames() == 0 && !is_delimited => Close::Broken(Truncation::Empty.into()),
-            close => close,
-        };
+        let close = decode::pump(bytes, &mut decoder, timeouts, sink).await?;
         decode::finish(&mut decoder, close, sink).await
     }
 
@@ -349,7 +347,9 @@ fn is_delimited(response: &Response) -> bool {
     let headers = response.headers();
     response.version() != Version::HTTP_11
         || headers.contains_key(CONTENT_LENGTH)
-        || headers.contains_key(TRANSFER_ENCODING)
+        || headers
+            .get(TRANSFER_ENCODING)
+            .is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
 }
 
 /// The error of a request without a response, from the HTTP client.

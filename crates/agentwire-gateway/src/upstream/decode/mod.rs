@@ -5,6 +5,7 @@
 //! passed on. There is no guard here: the one behind the [`EventSink`] is enough.
 
 use std::{
+    collections::HashSet,
     fmt,
     future::Future,
     hash::{DefaultHasher, Hash, Hasher},
@@ -16,7 +17,8 @@ use std::{
 };
 
 use agentwire_core::{
-    event::{Body, Event, StreamEnd},
+    Tally,
+    event::{Body, Event, RunInput, StreamEnd},
     format::{self, Format, OptionError, Options, hai},
     framing::{Frame, FrameProblem, Framing, detect},
     source::{InputError, InputProblem, Source, SourceOptions, Verdict, detect_format},
@@ -38,6 +40,9 @@ const PEEK: usize = 64 << 10;
 
 /// The number of bytes of the agent's side that go to the log.
 const MAX_DETAIL: usize = 2 << 10;
+
+/// The number of characters of an unknown event that go to the log.
+const MAX_CONTENT: usize = 500;
 
 /// The format in which a stream is expected.
 #[derive(Clone, Debug)]
@@ -107,6 +112,35 @@ pub(super) struct UpstreamDecoder {
     /// The hash of the frame with that `id`, once the stream was rejoined.
     last_hash: Option<u64>,
     native_wait: NativeWait,
+    unknown_events: UnknownEvents,
+    /// True if a stream without frames may have been cut off.
+    expects_frames: bool,
+}
+
+/// The unknown events that were reported, by kind and name.
+#[derive(Default)]
+struct UnknownEvents {
+    count: u64,
+    reported: HashSet<(&'static str, String)>,
+}
+
+impl UnknownEvents {
+    /// Reports the kinds of unknown events that the last frame was the first to contain.
+    fn report(&mut self, tally: &Tally, frame: &Frame<'_>, request: &Request) {
+        let count = tally.unknown_event_count();
+        if count == self.count {
+            return;
+        }
+        request.unknown_events.fetch_add(count - self.count, Ordering::Relaxed);
+        self.count = count;
+        let RunInput { thread, run, .. } = &*request.input;
+        for (kind, name, _) in tally.unknown_events() {
+            if self.reported.insert((kind, name.to_owned())) {
+                let content: String = frame.text().chars().take(MAX_CONTENT).collect();
+                tracing::warn!(%thread, %run, name, content, "{kind} in the agent's stream");
+            }
+        }
+    }
 }
 
 enum Phase {
@@ -153,7 +187,14 @@ impl UpstreamDecoder {
             last_id: None,
             last_hash: None,
             native_wait: NativeWait { since: Instant::now(), frames: 0, has_fallen_back: false },
+            unknown_events: UnknownEvents::default(),
+            expects_frames: false,
         }
+    }
+
+    /// Refuses a stream without frames: its end cannot be told from a broken connection.
+    pub(super) fn expect_frames(&mut self) {
+        self.expects_frames = true;
     }
 
     /// The last `id` of an SSE stream: the position from which to rejoin it.
@@ -229,7 +270,8 @@ impl UpstreamDecoder {
             match (self.detect(true), &broken) {
                 (Ok(true), _) => {}
                 (Ok(false), None) => {
-                    let format = self.expected.format.filter(|format| format.can_be_empty);
+                    let is_run = |format: &&Format| format.can_be_empty && !self.expects_frames;
+                    let format = self.expected.format.filter(is_run);
                     let source = format.and_then(|format| self.source(format, Framing::Sse));
                     let source = source.ok_or_else(|| UpstreamError::from(Truncation::Empty))?;
                     self.phase = Phase::Decoding(Box::new(source));
@@ -249,7 +291,10 @@ impl UpstreamDecoder {
         if last == Flow::Done {
             return Ok(());
         }
-        let verdict = self.end(&broken.as_ref().map_or(StreamEnd::Closed, failed_by), out);
+        let verdict = match self.end(&broken.as_ref().map_or(StreamEnd::Closed, failed_by), out) {
+            Verdict::Complete if self.expects_frames && self.frames == 0 => Verdict::NoEvents,
+            verdict => verdict,
+        };
         let reader_message = match (verdict, out.last().map(|event| &event.body)) {
             (Verdict::Truncated | Verdict::NoEvents, Some(Body::RunError(error))) => error.message.clone(),
             _ => Box::default(),
@@ -350,6 +395,7 @@ impl UpstreamDecoder {
                 None => {
                     let before = out.len();
                     let read = reader.read_frame(&frame, out);
+                    self.unknown_events.report(reader.tally(), &frame, &self.request);
                     self.mark_snapshots(&mut out[before..]);
                     self.accept(read, before, out)
                 }
@@ -419,7 +465,12 @@ impl UpstreamDecoder {
     ) -> Result<Flow, UpstreamError> {
         let first = out.len();
         let read = match &mut self.phase {
-            Phase::Decoding(source) => source.read_frame(&native.to_frame(index, offset), out),
+            Phase::Decoding(source) => {
+                let frame = native.to_frame(index, offset);
+                let read = source.read_frame(&frame, out);
+                self.unknown_events.report(source.tally(), &frame, &self.request);
+                read
+            }
             _ => Ok(()),
         };
         self.mark_snapshots(&mut out[first..]);
