@@ -92,11 +92,11 @@ class BinaryAgent extends HttpAgent {
  */
 export async function officialClient({ body, type = SSE, url, version = "1.0.0", threadId = "t1", state }) {
   const Agent = type === PROTO ? BinaryAgent : CLIENTS[version];
-  const old = version === OLD;
+  const old = version === OLD || version === "0.0.52";
   const answer = async () => new Response(body, { headers: { "content-type": type } });
   const agent = new Agent({ url: url ?? "http://127.0.0.1:9/", threadId, initialState: state });
   const original = globalThis.fetch;
-  // The old client has no `fetch` option.
+  // The old clients have no `fetch` option.
   if (!url && old) globalThis.fetch = answer;
   if (!url && !old) agent.fetch = answer;
   const events = [];
