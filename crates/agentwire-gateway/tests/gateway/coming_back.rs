@@ -65,7 +65,7 @@ struct Return {
 
 /// Every way to come back, with the live run `r`.
 fn ways(server: &Server, number: usize) -> Vec<(String, bool, RequestBuilder)> {
-    let sync = |run: &str| json!({"threadId": "t", "runId": run, "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
+    let sync = |run: &str| json!({"threadId": "t", "runId": run, "protocolVersion": "1.0", "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
     let again = Server::input("t", "r", "go on");
     let fresh = format!("sync-{number}");
     let mut ways: Vec<_> = [
@@ -292,7 +292,7 @@ async fn the_history_in_hai_is_a_message_snapshot() {
 }
 
 fn request(run: &str, messages: Value) -> Value {
-    json!({"threadId": "t", "runId": run, "messages": messages, "tools": [], "context": [], "state": {}, "forwardedProps": {}})
+    json!({"threadId": "t", "runId": run, "protocolVersion": "1.0", "messages": messages, "tools": [], "context": [], "state": {}, "forwardedProps": {}})
 }
 
 /// The last frame of every way to reload the page.

@@ -15,7 +15,7 @@ use crate::support::*;
 
 /// A request of AG-UI or HAI; `members` replace the default ones.
 fn request(thread: &str, run: &str, members: &Value) -> Value {
-    let mut body = json!({"threadId": thread, "runId": run, "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
+    let mut body = json!({"threadId": thread, "runId": run, "protocolVersion": "1.0", "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
     for (key, value) in members.as_object().expect("members") {
         body[key] = value.clone();
     }
