@@ -1,0 +1,178 @@
+// The HAI client package against the gateway: its own tests, the packed package under the name of the standard, a chat,
+// a question, cuts at random bytes, control, history, and the binary form.
+
+import assert from "node:assert/strict";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import fs from "node:fs";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import { before, test } from "node:test";
+import { pathToFileURL, fileURLToPath } from "node:url";
+
+const root = process.env.AGENTWIRE_ROOT ?? path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
+const binary = path.resolve(process.env.AGENTWIRE ?? path.join(root, "target", "debug", "agentwire"));
+const sdk = path.join(root, "sdk", "typescript", "hai-client");
+const quiet = { stdio: ["ignore", "pipe", "pipe"], encoding: "utf8" };
+let kit;
+
+before(async () => {
+  execFileSync("npm", ["run", "build"], { cwd: sdk, ...quiet });
+  kit = await import(pathToFileURL(path.join(sdk, "dist", "index.mjs")));
+});
+
+function temporary(t) {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-hai-sdk-"));
+  t.after(() => fs.rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A gateway with the demo agent; returns its address. */
+async function gateway(t) {
+  const child = spawn(binary, ["serve", "--listen", "127.0.0.1:0", "--store", "memory:", "--log-format", "json"], { cwd: temporary(t), stdio: ["ignore", "ignore", "pipe"] });
+  t.after(() => child.kill("SIGKILL"));
+  let log = "";
+  return new Promise((resolve, reject) => {
+    child.on("exit", () => reject(new Error(`the gateway ended:\n${log}`)));
+    child.stderr.on("data", (bytes) => {
+      log += bytes;
+      const address = log.match(/"address":"([^"]+)"/);
+      if (address) resolve(`http://${address[1]}`);
+    });
+  });
+}
+
+/** A proxy that cuts its connections: `budget()` is the number of bytes that the next one may receive. */
+async function cutter(t, target, budget) {
+  const { hostname, port } = new URL(target);
+  const server = net.createServer((client) => {
+    let left = budget();
+    const upstream = net.connect(Number(port), hostname);
+    client.pipe(upstream);
+    upstream.on("data", (bytes) => {
+      client.write(bytes.subarray(0, left), () => {
+        if (left <= 0) client.destroy();
+      });
+      left -= bytes.length;
+    });
+    upstream.on("close", () => client.end());
+    for (const socket of [client, upstream]) socket.on("error", () => {});
+    client.on("close", () => upstream.destroy());
+  });
+  await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
+  t.after(() => server.close());
+  return `http://127.0.0.1:${server.address().port}`;
+}
+
+const textOf = (agent) =>
+  agent.messages.filter(({ role }) => role === "assistant").flatMap(({ content }) => kit.parseContents(content)).map(({ output }) => output.content ?? output.data?.content ?? "").join("");
+
+test("the tests of the package pass", () => {
+  execFileSync(process.execPath, ["--test", ...fs.readdirSync(path.join(sdk, "test")).filter((name) => name.endsWith(".test.mjs")).map((name) => path.join(sdk, "test", name))], { cwd: sdk, ...quiet });
+});
+
+test("the packed package is hai-client for old and new module resolution, and is small", (t) => {
+  const folder = temporary(t);
+  const [{ filename }] = JSON.parse(execFileSync("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", folder], { cwd: sdk, ...quiet }));
+  const installed = path.join(folder, "node_modules", "hai-client");
+  fs.mkdirSync(installed, { recursive: true });
+  execFileSync("tar", ["-xzf", path.join(folder, filename), "-C", installed, "--strip-components=1"], quiet);
+  fs.symlinkSync(path.join(sdk, "node_modules", "fast-json-patch"), path.join(folder, "node_modules", "fast-json-patch"));
+  fs.writeFileSync(path.join(folder, "page.ts"), `
+    import { HttpAgent, Message, Tool } from 'hai-client';
+    import { AgentSubscriber } from 'hai-client/dist/client/agent/subscriber';
+    import { applyPatch } from 'fast-json-patch';
+    export async function onSend(messages: any[]): Promise<string> {
+      const initialMessages = messages;
+      const requestParam = { url: "http://127.0.0.1/awp", initialMessages };
+      const agent = new HttpAgent(requestParam);
+      const shown: string[] = [];
+      const subscriber: AgentSubscriber = {
+        onRunStartedEvent: (eventData) => { shown.push(String(eventData.event['messageId'])); },
+        onBusinessDataContentEvent: (eventData) => { shown.push(eventData.textMessageBuffer, eventData.event['delta']); },
+        onToolCallArgsEvent: ({ event }) => { shown.push(event.delta); },
+        onStateDeltaEvent: ({ event, state }) => { applyPatch(state, event.delta); },
+        onAgentCollaborativeMessageStartEvent: ({ event }) => { const to: string = event['to']; shown.push(to); },
+      };
+      const subscription = agent.subscribe(subscriber);
+      const result = await agent.runAgent();
+      subscription.unsubscribe();
+      const last: Message | undefined = result.newMessages[0];
+      const tools: Tool[] = [];
+      return [last?.content, tools.length, agent.agentId].join();
+    }
+  `);
+  const tsc = path.join(sdk, "node_modules", "typescript", "bin", "tsc");
+  for (const [module, resolution] of [["es2020", "node"], ["nodenext", "nodenext"]]) {
+    const compilerOptions = { noEmit: true, strict: true, skipLibCheck: true, target: "es2020", esModuleInterop: true, types: [], module, moduleResolution: resolution };
+    fs.writeFileSync(path.join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions, files: ["page.ts"] }));
+    const { status, stdout } = spawnSync(process.execPath, [tsc, "-p", folder], quiet);
+    assert.equal(status, 0, stdout);
+  }
+  const imports = "hai-client hai-client/dist/client/agent/subscriber hai-client/dist/client/agent/subscriber.js hai-client/dist/core hai-client/dist/proto hai-client/package.json".split(" ");
+  fs.writeFileSync(path.join(folder, "all.cjs"), imports.map((name) => `require(${JSON.stringify(name)});`).join("\n"));
+  fs.writeFileSync(path.join(folder, "all.mjs"), imports.filter((name) => !name.endsWith("package.json")).map((name) => `import ${JSON.stringify(name)};`).join("\n"));
+  for (const name of ["all.cjs", "all.mjs"]) execFileSync(process.execPath, [name], { cwd: folder, ...quiet });
+  const bundle = execFileSync(path.join(sdk, "node_modules", ".bin", "esbuild"), [path.join(installed, "dist", "index.mjs"), "--bundle", "--minify", "--external:fast-json-patch", "--format=esm"], quiet);
+  const size = execFileSync("gzip", ["-9c"], { input: bundle }).length;
+  assert.ok(size < 15_000, `${size} bytes`);
+});
+
+test("a chat, its history, and the same events in the binary form", async (t) => {
+  const url = await gateway(t);
+  const runs = [];
+  for (const isBinary of [false, true]) {
+    const agent = new kit.HttpAgent({ url: `${url}/awp`, threadId: `chat-${isBinary}`, binary: isBinary, initialMessages: [{ id: "q", role: "user", content: "think tools state" }] });
+    const events = [];
+    await agent.runAgent({ runId: `run-${isBinary}` }, { onEvent: ({ event }) => void events.push(event) });
+    runs.push({ types: events.map(({ type }) => type), text: textOf(agent), state: agent.state });
+    const { messages } = await agent.history();
+    assert.ok(messages.length >= 2, JSON.stringify(messages));
+    assert.equal((await agent.status()).status, "finished");
+  }
+  assert.deepEqual(runs[0], runs[1]);
+  assert.ok(runs[0].text.length > 10 && Object.keys(runs[0].state).length > 0);
+});
+
+test("a question is a call of confirmAction, and its answer continues the conversation", async (t) => {
+  const url = await gateway(t);
+  const agent = new kit.HttpAgent({ url: `${url}/awp`, initialMessages: [{ id: "q", role: "user", content: "approve" }] });
+  const calls = [];
+  await agent.runAgent({}, { onNewToolCall: ({ toolCall }) => void calls.push(toolCall) });
+  const question = calls.at(-1);
+  assert.equal((await agent.pending()).length ?? (await agent.pending()).pending.length, 1);
+  agent.addToolResult(question.id, { approved: true });
+  const { newMessages } = await agent.runAgent();
+  assert.match(newMessages.map(({ content }) => content).join(""), /approved/);
+});
+
+test("a run whose connections are cut at random bytes is neither lost nor doubled", async (t) => {
+  const url = await gateway(t);
+  const ask = async (base, thread) => {
+    const agent = new kit.HttpAgent({ url: `${base}/awp`, threadId: thread, reconnect: { retries: 50, minDelayMs: 1, maxDelayMs: 5 }, initialMessages: [{ id: "q", role: "user", content: "think tools state" }] });
+    await agent.runAgent({ runId: `${thread}-run` });
+    return { text: textOf(agent), state: agent.state, roles: agent.messages.map(({ role }) => role) };
+  };
+  const whole = await ask(url, "whole");
+  let seed = 1;
+  let cuts = 0;
+  const random = () => (seed = (seed * 48271) % 2147483647);
+  const cut = await cutter(t, url, () => ((cuts += 1), 300 + (random() % 3000)));
+  for (let round = 0; cuts < 200; round += 1) assert.deepEqual(await ask(cut, `cut-${round}`), whole, `round ${round}`);
+});
+
+test("stop ends the run, and a fresh page finds the conversation", async (t) => {
+  const url = await gateway(t);
+  const agent = new kit.HttpAgent({ url: `${url}/awp`, initialMessages: [{ id: "q", role: "user", content: "long 100000" }] });
+  let outcome;
+  await agent.runAgent({}, {
+    onBusinessDataContentEvent: async ({ textMessageBuffer }) => void (textMessageBuffer === "" && (await agent.stop())),
+    onRunFinishedEvent: (data) => void (outcome = data.outcome),
+  });
+  assert.equal(outcome?.type, "cancelled");
+  const page = new kit.HttpAgent({ url: `${url}/awp`, threadId: agent.threadId });
+  await page.reconnect();
+  assert.equal(page.messages[0].content, "long 100000");
+  const missing = await new kit.HttpAgent({ url: `${url}/awp` }).status().then(() => "", (error) => error.code);
+  assert.equal(missing, "NO_RUN");
+});

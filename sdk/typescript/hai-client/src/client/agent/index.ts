@@ -1,0 +1,11 @@
+export { AbstractAgent } from "./agent";
+export { HttpAgent } from "./http";
+export { runSubscribersWithMutation } from "./subscriber";
+export type { AgentStateMutation, AgentSubscriber, AgentSubscriberParams } from "./subscriber";
+export type {
+  AgentConfig,
+  HttpAgentConfig,
+  ReconnectPolicy,
+  RunAgentParameters,
+  RunAgentResult,
+} from "./types";

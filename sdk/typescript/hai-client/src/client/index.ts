@@ -1,0 +1,3 @@
+export * from "./agent";
+export { verifyEvents } from "./verify";
+export type { VerifyMode } from "./verify";

@@ -1,0 +1,294 @@
+// The client against a server in the same process: framing, bookkeeping, callbacks, errors, reconnect.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import http from "node:http";
+import { createRequire } from "node:module";
+import { test } from "node:test";
+
+import { EventType, HaiError, HttpAgent, mergeOutputs, parseContents, parseJsonString, parseSse, verifyEvents } from "../dist/index.mjs";
+
+const fixtures = new URL("../../../../crates/agentwire-core/src/format/hai/fixtures/", import.meta.url);
+const fixture = (name) => fs.readFileSync(new URL(name, fixtures));
+
+/** Serves `respond(request, body, response)`; ends with the test. */
+async function server(t, respond) {
+  const requests = [];
+  const listener = http.createServer((request, response) => {
+    let body = "";
+    request.on("data", (bytes) => (body += bytes));
+    request.on("end", () => {
+      requests.push({ method: request.method, url: request.url, headers: request.headers, body: body && JSON.parse(body) });
+      respond(request, body && JSON.parse(body), response);
+    });
+  });
+  await new Promise((ready) => listener.listen(0, "127.0.0.1", ready));
+  t.after(() => {
+    listener.closeAllConnections();
+    listener.close();
+  });
+  return { url: `http://127.0.0.1:${listener.address().port}/awp`, requests };
+}
+
+const sse = (events, withIds = false) =>
+  events.map((event, index) => `${withIds ? `id: r:${index + 1}\n` : ""}data: ${JSON.stringify(event)}\n\n`).join("");
+
+function stream(response, text, type = "text/event-stream") {
+  response.writeHead(200, { "content-type": type });
+  response.end(text);
+}
+
+const CHAT = [
+  { type: "RUN_STARTED", threadId: "t", runId: "r", messageId: "m", role: "assistant" },
+  { type: "BUSINESS_DATA_START", messageId: "m", role: "assistant" },
+  { type: "BUSINESS_DATA_CONTENT", messageId: "m", delta: '{"output":{"type":"text","content":"你"}}' },
+  { type: "BUSINESS_DATA_CONTENT", messageId: "m", delta: { output: { type: "text", content: "a}{b" } } },
+  { type: "BUSINESS_DATA_END", messageId: "m" },
+  { type: "RUN_FINISHED", threadId: "t", runId: "r", result: 7 },
+];
+
+test("a chat is joined, and each callback sees the message as it was before its event", async (t) => {
+  const { url, requests } = await server(t, (_, __, response) => stream(response, sse(CHAT)));
+  const agent = new HttpAgent({ url, initialMessages: [{ id: "u", role: "user", content: "hi" }] });
+  const buffers = [];
+  const outcome = await agent.runAgent({ runId: "r" }, {
+    onBusinessDataStartEvent: ({ messages }) => void buffers.push(["start", messages.length]),
+    onBusinessDataContentEvent: ({ textMessageBuffer, messages }) => void buffers.push([textMessageBuffer, messages.at(-1).content]),
+    onBusinessDataEndEvent: ({ textMessageBuffer, messages }) => void buffers.push([textMessageBuffer, messages.at(-1).content]),
+  });
+  const first = '{"output":{"type":"text","content":"你"}}';
+  const all = `${first}{"output":{"type":"text","content":"a}\\u007bb"}}`;
+  assert.deepEqual(buffers, [["start", 1], ["", ""], [first, first], [all, all]]);
+  assert.deepEqual(parseJsonString(all).map(({ output }) => output.content), ["你", "a}{b"]);
+  assert.equal(outcome.result, 7);
+  assert.deepEqual(outcome.newMessages.map(({ id }) => id), ["m"]);
+  const { threadId, runId, messages, state, tools, context, forwardedProps } = requests[0].body;
+  assert.deepEqual({ runId, messages, state, tools, context, forwardedProps }, { runId: "r", messages: [{ id: "u", role: "user", content: "hi" }], state: {}, tools: [], context: [], forwardedProps: {} });
+  assert.match(threadId, /^[0-9a-f-]{36}$/);
+  assert.equal(agent.threadId, "t");
+});
+
+test("a page that draws the last output with each event draws every output once", async (t) => {
+  // As the reference page does: it needs buffers without the delta of their own event, and all of it at the end.
+  const text = fixture("reference_task.sse").toString();
+  const events = text.split("\n\n").filter(Boolean).map((frame) => JSON.parse(frame.slice(6)));
+  const lastStart = events.map(({ type }) => type).lastIndexOf("BUSINESS_DATA_START");
+  const outputs = events.slice(lastStart).filter(({ type }) => type === "BUSINESS_DATA_CONTENT").map(({ delta }) => JSON.parse(delta).output);
+  const expected = outputs.slice(outputs.findLastIndex(({ type }) => type !== "text") + 1).map(({ content }) => content).join("");
+  assert.ok(expected.length > 50);
+  const { url } = await server(t, (_, __, response) => stream(response, text));
+  const blocks = [];
+  const draw = ({ textMessageBuffer }) => {
+    if (!textMessageBuffer) return;
+    const { output } = parseJsonString(textMessageBuffer).at(-1);
+    const last = blocks.at(-1);
+    if (output.type === "text" && last?.type === "text") last.content += output.content;
+    else blocks.push({ ...output });
+  };
+  t.mock.method(console, "warn", () => {});
+  await new HttpAgent({ url }).runAgent({}, { onBusinessDataContentEvent: draw, onBusinessDataEndEvent: draw });
+  assert.equal(blocks.at(-1).content, expected);
+});
+
+test("an exception of a subscriber is reported and does not end the run", async (t) => {
+  const { url } = await server(t, (_, __, response) => stream(response, sse(CHAT)));
+  const reported = [];
+  const failing = t.mock.method(console, "error", () => {});
+  const agent = new HttpAgent({ url });
+  agent.subscribe({ onBusinessDataContentEvent: ({ textMessageBuffer }) => void parseJsonString(textMessageBuffer), onSubscriberError: ({ callback }) => reported.push(callback) });
+  const { newMessages } = await agent.runAgent();
+  assert.equal(parseContents(newMessages[0].content).length, 2);
+  assert.deepEqual(reported, ["onBusinessDataContentEvent"]);
+  assert.equal(failing.mock.callCount(), 1);
+});
+
+test("calls, results, steps, hand-overs, state and snapshots", async (t) => {
+  const events = [
+    CHAT[0],
+    { type: "STEP_STARTED", stepName: "plan" },
+    { type: "AGENT_COLLABORATIVE_MESSAGE_START", from: "USER", to: "planner", messageId: "h" },
+    { type: "AGENT_COLLABORATIVE_MESSAGE_CONTENT", messageId: "h", delta: { task: { id: "1", name: "plan" } } },
+    { type: "AGENT_COLLABORATIVE_MESSAGE_END", messageId: "h" },
+    { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "confirmAction" },
+    { type: "TOOL_CALL_ARGS", toolCallId: "c", delta: '{"action":' },
+    { type: "TOOL_CALL_ARGS", toolCallId: "c", delta: '"pay"}' },
+    { type: "TOOL_CALL_END", toolCallId: "c" },
+    { type: "TOOL_CALL_RESULT", messageId: "tr", toolCallId: "c", content: "true" },
+    { type: "STATE_SNAPSHOT", snapshot: { items: [{}] } },
+    { type: "STATE_DELTA", delta: { op: "add", path: "/items/0/status", value: "done", from: "" } },
+    { type: "STATE_DELTA", delta: [{ op: "replace", path: "/nowhere/1", value: 1 }] },
+    { type: "SOMETHING_NEW", x: 1 },
+    { type: "CUSTOM", name: "hai.run_status", value: { status: "paused" } },
+    { type: "STEP_FINISHED", stepName: "plan" },
+    CHAT.at(-1),
+  ];
+  const { url } = await server(t, (_, __, response) => stream(response, sse(events)));
+  t.mock.method(console, "warn", () => {});
+  const agent = new HttpAgent({ url });
+  const seen = [];
+  await agent.runAgent({}, {
+    onEvent: ({ event }) => void (event.type === "SOMETHING_NEW" && seen.push("unknown")),
+    onAgentCollaborativeMessageEndEvent: ({ textMessageBuffer }) => void seen.push(JSON.parse(textMessageBuffer).task.name),
+    onToolCallArgsEvent: ({ toolCallBuffer, toolCallName }) => void seen.push([toolCallName, toolCallBuffer]),
+    onToolCallEndEvent: ({ toolCallArgs }) => void seen.push(toolCallArgs),
+    onNewToolCall: ({ toolCall }) => void seen.push(toolCall.function.arguments),
+    onStateConflict: () => void seen.push("conflict"),
+    onPaused: () => void seen.push("paused"),
+  });
+  assert.deepEqual(seen, ["plan", ["confirmAction", ""], ["confirmAction", '{"action":'], { action: "pay" }, '{"action":"pay"}', "conflict", "unknown", "paused"]);
+  assert.deepEqual(agent.state, { items: [{ status: "done" }] });
+  assert.deepEqual(agent.messages.map(({ id, role, toolCallId }) => [id, role, toolCallId]), [["c", "assistant", undefined], ["tr", "tool", "c"]]);
+});
+
+test("callbacks change messages and state, and stop the default handling", async (t) => {
+  const { url } = await server(t, (_, __, response) => stream(response, sse([CHAT[0], { type: "STATE_SNAPSHOT", snapshot: { a: 1 } }, CHAT.at(-1)])));
+  const agent = new HttpAgent({ url });
+  let changes = 0;
+  await agent.runAgent({}, { onStateSnapshotEvent: () => ({ state: { b: 2 }, stopPropagation: true }), onStateChanged: () => void (changes += 1) });
+  assert.deepEqual(agent.state, { b: 2 });
+  assert.equal(changes, 1);
+});
+
+test("an id that exists is continued with an empty buffer", async (t) => {
+  const again = [CHAT[0], CHAT[1], CHAT[2], CHAT[4], CHAT[1], CHAT[2], CHAT[4], CHAT[5]];
+  const { url } = await server(t, (_, __, response) => stream(response, sse(again)));
+  const buffers = [];
+  const agent = new HttpAgent({ url });
+  await agent.runAgent({}, { onBusinessDataContentEvent: ({ textMessageBuffer }) => void buffers.push(textMessageBuffer) });
+  assert.deepEqual(buffers, ["", ""]);
+  assert.equal(agent.messages.length, 1);
+  assert.equal(parseContents(agent.messages[0].content).length, 2);
+});
+
+test("errors are typed: status, content type, frame, protocol, RUN_ERROR, network", async (t) => {
+  const cases = {
+    "/409": (response) => response.writeHead(409, { "content-type": "application/json" }).end('{"code":"THREAD_IS_LOCKED","message":"busy"}'),
+    "/html": (response) => stream(response, "<html>", "text/html"),
+    "/frame": (response) => stream(response, "data: {oops\n\n"),
+    "/order": (response) => stream(response, sse([CHAT[2]])),
+    "/error": (response) => stream(response, sse([CHAT[0], { type: "RUN_ERROR", message: "no", code: "X" }])),
+  };
+  const { url } = await server(t, (request, _, response) => cases[request.url](response));
+  const fail = async (path, more = {}) => {
+    const failed = [];
+    const agent = new HttpAgent({ url: url.replace("/awp", path), ...more });
+    const error = await agent.runAgent({}, { onRunFailed: ({ error }) => void failed.push(error) }).then(() => assert.fail(), (error) => error);
+    assert.ok(error instanceof HaiError && failed[0] === error);
+    assert.equal(agent.isRunning, false);
+    return error;
+  };
+  const locked = await fail("/409");
+  assert.deepEqual([locked.code, locked.status, locked.payload.code, locked.message], ["HTTP_STATUS", 409, "THREAD_IS_LOCKED", "HTTP 409: busy"]);
+  assert.equal((await fail("/html")).code, "BAD_CONTENT_TYPE");
+  assert.match((await fail("/frame")).message, /frame 1 is not JSON: \{oops/);
+  assert.equal((await fail("/order")).code, "PROTOCOL");
+  assert.equal((await fail("/error")).code, "X");
+  const closed = http.createServer();
+  await new Promise((ready) => closed.listen(0, "127.0.0.1", ready));
+  const { port } = closed.address();
+  await new Promise((done) => closed.close(done));
+  const refused = new HttpAgent({ url: `http://127.0.0.1:${port}/awp` });
+  assert.equal(await refused.runAgent().then(() => "", (error) => error.code), "NETWORK");
+});
+
+test("abortRun resolves the promise and calls onRunFinalized, not onRunFailed", async (t) => {
+  const { url } = await server(t, (_, __, response) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(sse(CHAT.slice(0, 3)));
+  });
+  const agent = new HttpAgent({ url });
+  const calls = [];
+  const { newMessages } = await agent.runAgent({}, {
+    onBusinessDataContentEvent: () => void setTimeout(() => agent.abortRun()),
+    onRunFailed: () => void calls.push("failed"),
+    onRunFinalized: () => void calls.push("finalized"),
+  });
+  assert.deepEqual(calls, ["finalized"]);
+  assert.equal(newMessages.length, 1);
+});
+
+test("a stream cut at any byte is resumed: by position, by the same request, and by a snapshot", async (t) => {
+  const { messages: expected } = await (async () => {
+    const { url } = await server(t, (_, __, response) => stream(response, sse(CHAT)));
+    const agent = new HttpAgent({ url });
+    await agent.runAgent();
+    return agent;
+  })();
+  const reconnect = { minDelayMs: 1, maxDelayMs: 2 };
+  const answers = {
+    position: (request, response, text) => {
+      const last = Number(request.headers["last-event-id"]?.split(":")[1] ?? 0);
+      stream(response, sse(CHAT, true).split(/(?<=\n\n)/).slice(last).join(""));
+    },
+    same: (_, response, text) => stream(response, text),
+    snapshot: (_, response) =>
+      stream(response, sse([CHAT[0], { type: "MESSAGE_SNAPSHOT", messages: [] }, ...CHAT.slice(1)])),
+  };
+  for (const [name, answer] of Object.entries(answers)) {
+    const text = Buffer.from(sse(CHAT, name === "position"));
+    for (let cut = 0; cut < text.length; cut += 3) {
+      const asked = [];
+      const { url } = await server(t, (request, _, response) => {
+        asked.push(request.method);
+        if (asked.length > 1) return answer(request, response, text);
+        response.writeHead(200, { "content-type": "text/event-stream", "transfer-encoding": "chunked" });
+        response.write(text.subarray(0, cut), () => response.destroy());
+      });
+      const agent = new HttpAgent({ url, reconnect });
+      const seen = [];
+      await agent.runAgent({ runId: "r" }, { onEvent: ({ event }) => void seen.push(event.type) });
+      assert.deepEqual(agent.messages, expected, `${name}, cut at ${cut}`);
+      if (name !== "snapshot") assert.deepEqual(seen, CHAT.map(({ type }) => type), `${name}, cut at ${cut}`);
+    }
+  }
+});
+
+test("without reconnect a cut stream is TRUNCATED, and a silent one is TIMEOUT", async (t) => {
+  const { url } = await server(t, (_, __, response) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(sse(CHAT.slice(0, 2)));
+    if (!response.req.headers["x-hold"]) response.end();
+  });
+  const code = (config) => new HttpAgent({ url, reconnect: false, ...config }).runAgent().then(() => "", (error) => error.code);
+  assert.equal(await code({}), "TRUNCATED");
+  assert.equal(await code({ headers: { "x-hold": "1" }, timeouts: { idleMs: 50 } }), "TIMEOUT");
+});
+
+test("SSE in any split: CRLF, CR, several data lines, comments, a byte order mark, split characters", async () => {
+  const text = '\ufeff: ping\r\ndata: {"a":\r\ndata: "ü"}\r\n\r\nid: 7\rdata: 2\r\revent: X\nretry: 9\ndata: 3\n\ndata: lost';
+  const bytes = new TextEncoder().encode(text);
+  for (let cut = 0; cut <= bytes.length; cut += 1) {
+    const frames = [];
+    async function* parts() {
+      yield bytes.subarray(0, cut);
+      yield bytes.subarray(cut);
+    }
+    for await (const frame of parseSse(parts())) frames.push(frame);
+    assert.deepEqual(frames.map(({ data, id, event, retry }) => [data, id, event, retry]), [['{"a":\n"ü"}', undefined, undefined, undefined], ["2", "7", undefined, undefined], ["3", "7", "X", 9]], `cut at ${cut}`);
+  }
+});
+
+test("contents and outputs", () => {
+  assert.deepEqual(parseContents("plain {text}"), [{ output: { type: "text", content: "plain {text}" } }]);
+  assert.deepEqual(parseContents('{"a":1}'), [{ output: { type: "text", content: '{"a":1}' } }]);
+  const joined = '{"output":{"type":"text","content":"}{"}}\n{"output":{"type":"text","content":"b"}}{"output":{"ty';
+  assert.deepEqual(mergeOutputs(parseContents(joined)), [{ output: { type: "text", content: "}{b" } }]);
+  assert.throws(() => parseJsonString(""), /输入必须是有效的字符串/);
+  assert.throws(() => parseJsonString("{"), /JSON解析失败/);
+  assert.throws(() => parseJsonString("{", { lang: "en" }), /JSON parse failed/);
+});
+
+test("the order rules", () => {
+  verifyEvents(CHAT);
+  assert.throws(() => verifyEvents(CHAT.slice(0, -1)), /without RUN_FINISHED/);
+  assert.throws(() => verifyEvents([CHAT[0], CHAT[0]]), /RUN_STARTED twice/);
+  const nested = [CHAT[0], CHAT[1], { type: "STEP_STARTED", stepName: "s" }, { type: "STEP_FINISHED", stepName: "s" }, CHAT[4], CHAT[5]];
+  verifyEvents(nested);
+  assert.throws(() => verifyEvents(nested, "strict"), /STEP_STARTED while/);
+});
+
+test("the package is small, has twenty event types, and works with require", () => {
+  const required = createRequire(import.meta.url)("../dist/index.js");
+  assert.equal(typeof required.HttpAgent, "function");
+  assert.equal(Object.keys(EventType).length, 20);
+});
