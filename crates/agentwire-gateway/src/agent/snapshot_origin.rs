@@ -3,9 +3,12 @@
 //! The recorder treats the two differently. Between the reader and the recorder the origin is a member of the event's
 //! metadata; [`take_origin`] removes it, so that neither hooks nor the log nor clients see it.
 
-use agentwire_core::event::{Body, Event, Extra};
+use agentwire_core::event::{Event, Extra};
 #[cfg(feature = "upstreams")]
-use agentwire_core::json::{Json, Object};
+use agentwire_core::{
+    event::Body,
+    json::{Json, Object},
+};
 
 /// The member of the metadata.
 const ORIGIN: &str = "agentwire.snapshot";
