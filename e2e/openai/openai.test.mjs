@@ -32,7 +32,9 @@ let folder;
 before(async () => {
   server = await start();
   folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-openai-"));
+  // The agents share their threads: one conversation uses several models.
   const agents = NAMES.map((scene) => `[agents.${agentOf(scene)}]
+threads = "models"
 upstream = { kind = "openai", url = "${server.url}", model = "${scene}", system = "Be brief.", api_key_env = "E2E_KEY", headers = { x-team = "blue" }, options = { temperature = 0.25, stop = ["END"], seed = 7 } }`);
   fs.writeFileSync(path.join(folder, "agentwire.toml"), agents.join("\n"));
   const env = { ...process.env, NO_COLOR: "1", E2E_KEY: "sk-e2e" };
