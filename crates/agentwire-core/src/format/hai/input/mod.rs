@@ -130,8 +130,8 @@ pub fn to_json(input: &RunInput) -> String {
             list.object(|w| {
                 w.str("id", &format!("{}:answer", entry.interrupt))
                     .str("role", "tool")
-                    .str("content", &entry.payload.as_ref().map(answer_text).unwrap_or_default())
                     .str("toolCallId", &entry.interrupt)
+                    .str("content", &entry.payload.as_ref().map(answer_text).unwrap_or_default())
                     .opt_str("error", is_cancelled.then_some("cancelled"));
             });
         }
