@@ -54,11 +54,14 @@ export class Gateway {
     return gateway;
   }
 
-  /** A gateway with one agent per entry: name and upstream, as TOML. */
+  /**
+   * A gateway with one agent per entry: name and upstream, as TOML. The agents share their threads, so that the routes at
+   * `/`, which are those of the first agent, serve the runs of all.
+   */
   static async configured(agents, more = "") {
     const folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-config-"));
     const file = path.join(folder, "agentwire.toml");
-    const tables = Object.entries(agents).map(([name, upstream]) => `[agents.${name}]\nupstream = ${upstream}\n`);
+    const tables = Object.entries(agents).map(([name, upstream]) => `[agents.${name}]\nthreads = "shared"\nupstream = ${upstream}\n`);
     fs.writeFileSync(file, `${more}\n${tables.join("\n")}`);
     const gateway = await Gateway.start("--config", file);
     gateway.config = folder;
@@ -300,6 +303,7 @@ class AiSdk {
     const withProfile = async (input, init) => {
       const answer = await fetch(`${input}?profile=${this.version[0]}`, init);
       this.onAnswer?.(answer);
+      this.refusal = answer.headers.get("agentwire-error-code");
       return answer;
     };
     this.chunks = [];
@@ -356,12 +360,7 @@ class AiSdk {
   }
 
   failed() {
-    if (this.chat.status !== "error") return null;
-    try {
-      return JSON.parse(this.chat.error.message).error.code;
-    } catch {
-      return this.chat.error.message;
-    }
+    return this.chat.status === "error" ? (this.refusal ?? this.chat.error.message) : null;
   }
 }
 

@@ -7,7 +7,7 @@ import os from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
 
-import { AgUi, Gateway, binary } from "./gateway.mjs";
+import { AgUi, Gateway, binary, until } from "./gateway.mjs";
 
 const done = '{"type":"RUN_FINISHED","threadId":"t","runId":"r"}';
 /** A stream of each format with an event of a kind that no version has, twice. */
@@ -40,7 +40,10 @@ for (const format of Object.keys(STREAMS)) {
       const person = new AgUi(gateway, format);
       await person.say("go");
       assert.equal(person.failed(), null);
-      const warnings = gateway.log.split("\n").filter((line) => line.includes("WARN") && line.includes("FROBNICATED") && line.includes(person.thread));
+      const found = () => gateway.log.split("\n").filter((line) => line.includes("WARN") && line.includes("FROBNICATED") && line.includes(person.thread));
+      // The log arrives through a pipe, later than the response.
+      await until(() => found().length > 0, "the warning");
+      const warnings = found();
       assert.equal(warnings.length, 1, gateway.log);
       assert.match(warnings[0], /x1/, "the warning has the content");
       const metrics = await (await fetch(`${gateway.url}/metrics`)).text();

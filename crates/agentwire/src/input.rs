@@ -11,7 +11,7 @@ use flate2::read::MultiGzDecoder;
 use agentwire_core::{
     format::Format,
     framing::{Foreign, Framing, recognize},
-    source::detect_format,
+    source::{detect_format, likelier_format},
 };
 
 use crate::{
@@ -110,11 +110,10 @@ impl Input {
         found.or_else(|| detect_format(&self.peeked, is_whole)).map(|(format, _)| format)
     }
 
-    /// The format, other than `format`, that the input read so far is most likely in.
+    /// The format that the input read so far fits better than `format`.
     pub(crate) fn similar_format(&self, format: &Format) -> Option<&'static str> {
         let is_whole = self.is_at_end && self.start.len() < PEEK_BYTES;
-        let (found, _) = detect_format(&self.start, is_whole)?;
-        (found.name != format.name).then_some(found.name)
+        likelier_format(&self.start, is_whole, format).map(|found| found.name)
     }
 
     /// Reads ahead until `is_enough`, the end, an error or the maximum.

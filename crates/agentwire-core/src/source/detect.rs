@@ -29,19 +29,46 @@ const MAX_FRAMES: usize = 32;
 /// ```
 #[must_use]
 pub fn detect_format(start: &[u8], is_whole: bool) -> Option<(&'static Format, Framing)> {
-    let rated = |format: &'static Format| {
-        // With a single framing there is no choice, and every stream matches it.
-        let framing = detect_framing(start, format.reads)?;
-        let is_binary = start.first() == Some(&0);
-        if is_binary != (framing == Framing::Prefixed) {
-            return None;
-        }
-        Some((rate(format, framing, start, is_whole)?, format, framing))
-    };
-    // The first of equals.
-    let (_, format, framing) =
-        FORMATS.iter().filter_map(|format| rated(format)).min_by_key(|(rating, ..)| *rating)?;
-    Some((format, framing))
+    best(start, is_whole).map(|(_, format, framing)| (format, framing))
+}
+
+/// The format that the stream fits better than `given`: its reader understands some events, or more frames.
+///
+/// ```
+/// use agentwire_core::{format::Format, source::likelier_format};
+/// let stream = b"data: {\"type\":\"TEXT_MESSAGE_START\",\"messageId\":\"m\"}\n\n";
+/// let likelier = |given| likelier_format(stream, true, Format::find(given).unwrap()).map(|format| format.name);
+/// assert_eq!(likelier("ai-sdk"), Some("ag-ui"));
+/// assert_eq!(likelier("ag-ui"), None);
+/// ```
+#[must_use]
+pub fn likelier_format(start: &[u8], is_whole: bool, given: &Format) -> Option<&'static Format> {
+    let ((is_blank, lost_frames, ..), format, _) = best(start, is_whole)?;
+    let is_better =
+        rate_start(given, start, is_whole).is_none_or(|((given_is_blank, given_lost_frames, ..), _)| {
+            (is_blank, lost_frames) < (given_is_blank, given_lost_frames)
+        });
+    (is_better && format.name != given.name).then_some(format)
+}
+
+/// The format with the best rating; the first of equals.
+fn best(start: &[u8], is_whole: bool) -> Option<(Rating, &'static Format, Framing)> {
+    let rated = FORMATS.iter().filter_map(|format| {
+        let (rating, framing) = rate_start(format, start, is_whole)?;
+        Some((rating, *format, framing))
+    });
+    rated.min_by_key(|(rating, ..)| *rating)
+}
+
+/// The rating of a format and the framing of the stream; `None` if the framing does not fit or there are no events.
+fn rate_start(format: &Format, start: &[u8], is_whole: bool) -> Option<(Rating, Framing)> {
+    // With a single framing there is no choice, and every stream matches it.
+    let framing = detect_framing(start, format.reads)?;
+    let is_binary = start.first() == Some(&0);
+    if is_binary != (framing == Framing::Prefixed) {
+        return None;
+    }
+    Some((rate(format, framing, start, is_whole)?, framing))
 }
 
 /// The rating of a reader for the start of a stream; the smallest rating is the best: whether it understood nothing, the

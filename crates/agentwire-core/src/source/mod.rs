@@ -21,7 +21,7 @@ mod problem;
 use std::fmt;
 
 pub use self::{
-    detect::detect_format,
+    detect::{detect_format, likelier_format},
     guarded::{GuardedSource, SourceReport},
     problem::{InputError, InputProblem},
 };
