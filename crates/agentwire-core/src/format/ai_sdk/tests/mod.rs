@@ -330,6 +330,24 @@ fn step_ids_of_a_continued_message_differ_from_the_earlier_ones() {
 }
 
 #[test]
+fn failed_step_is_not_done() {
+    let stream = "{\"type\":\"RUN_STARTED\",\"threadId\":\"t\",\"runId\":\"r\"}\n\
+        {\"type\":\"STEP_STARTED\",\"stepName\":\"plan\"}\n{\"type\":\"STEP_FINISHED\",\"stepName\":\"plan\"}\n\
+        {\"type\":\"STEP_STARTED\",\"stepName\":\"act\"}\n\
+        {\"type\":\"STEP_FINISHED\",\"stepName\":\"act\",\"metadata\":{\"status\":\"error\"}}\n\
+        {\"type\":\"RUN_ERROR\",\"message\":\"bad\"}\n";
+    for profile in ["5", "6", "7"] {
+        let chunks = chunks_of(&converted(&ag_ui::FORMAT, &FORMAT, profile, stream.as_bytes(), &[]));
+        let steps = chunks.iter().filter(|chunk| chunk["type"] == "data-step");
+        let states: Vec<_> = steps
+            .map(|chunk| [&chunk["data"]["name"], &chunk["data"]["status"]].map(|it| it.as_str().unwrap()))
+            .collect();
+        let expected = [["plan", "running"], ["plan", "done"], ["act", "running"], ["act", "failed"]];
+        assert_eq!(states, expected, "{profile}");
+    }
+}
+
+#[test]
 fn unnamed_step_leaves_no_data_part() {
     let ui = b"data: {\"type\":\"start\"}\n\ndata: {\"type\":\"start-step\"}\n\ndata: {\"type\":\"text-start\",\"id\":\"0\"}\n\n\
         data: {\"type\":\"text-delta\",\"id\":\"0\",\"delta\":\"hi\"}\n\ndata: {\"type\":\"text-end\",\"id\":\"0\"}\n\n\
