@@ -87,6 +87,8 @@ codes! {
     REQUEST_TIMEOUT = 408;
     /// The body exceeds the server's limit.
     BODY_TOO_LARGE = 413;
+    /// The patch moves, copies and compares more bytes than `limits.patch_work` allows; nothing was changed.
+    PATCH_TOO_COSTLY = 413;
     /// The route does not accept the body's content type.
     UNSUPPORTED_MEDIA_TYPE = 415;
     /// Too many requests or runs at once; retry after `Retry-After`.
@@ -115,7 +117,7 @@ codes! {
     HOOK_REFUSED;
     /// A hook of the gateway failed, took too long or returned an invalid response; the log has the details.
     HOOK_FAILED;
-    /// The run has more events or bytes, or a larger frame, than allowed.
+    /// The run has more events or bytes, a larger frame or a more costly patch than allowed.
     LIMIT_EXCEEDED = 502;
     /// The gateway died during the run.
     GATEWAY_LOST;

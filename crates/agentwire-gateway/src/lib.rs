@@ -34,6 +34,7 @@
 //! The guide with more examples, such as a gateway within an axum application, is `docs/rust.md` in the repository.
 
 pub mod agent;
+mod cpu_work;
 mod error;
 mod gateway;
 pub mod hooks;

@@ -13,6 +13,8 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
+use agentwire_core::patch::{DEFAULT_MAX_WORK, Limits};
+
 /// A setter per field, so that a program can chain them although the structs are not exhaustive.
 macro_rules! setters {
     ($type:ident { $($field:ident: $value:ty),+ $(,)? }) => {
@@ -188,6 +190,9 @@ pub struct ServerLimits {
     pub connections: usize,
     /// Concurrent live runs.
     pub runs: usize,
+    /// Work of one patch in bytes that are moved, copied and compared; at most
+    /// [`DEFAULT_MAX_WORK`](agentwire_core::patch::DEFAULT_MAX_WORK), because every reader of a log repeats the work.
+    pub patch_work: usize,
 }
 
 impl Default for ServerLimits {
@@ -202,7 +207,17 @@ impl Default for ServerLimits {
             ring: 256 << 10,
             connections: 20_000,
             runs: 10_000,
+            // Some 50 milliseconds.
+            patch_work: 64 << 20,
         }
+    }
+}
+
+impl ServerLimits {
+    /// The limits of one patch.
+    pub(crate) fn patch(&self) -> Limits {
+        let max_work = self.patch_work.min(DEFAULT_MAX_WORK);
+        Limits { max_work, ..Limits::default() }
     }
 }
 
@@ -214,6 +229,7 @@ setters!(ServerLimits {
     ring: usize,
     connections: usize,
     runs: usize,
+    patch_work: usize,
 });
 
 /// Retention of logs and threads; `None` keeps them forever.

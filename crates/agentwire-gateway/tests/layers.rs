@@ -8,6 +8,7 @@ use std::{fs, path::Path};
 const LAYERS: &[(&str, &[&str])] = &[
     ("settings, metrics, clocks, HTTP client", &["settings", "metrics", "timestamp", "outbound"]),
     ("typed errors with stable codes", &["error"]),
+    ("CPU work off the workers", &["cpu_work"]),
     ("the Agent trait, its request and sink, the emitter", &["agent"]),
     ("agents behind HTTP, commands and recordings", &["upstream"]),
     ("live runs and the encoding of the log", &["stream::live", "stream::log_codec"]),

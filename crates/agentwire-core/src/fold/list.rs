@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::{
     event::{Content, Message, MessageBody, MessageId, Role, ToolCall, ToolCallId},
     json::Object,
-    patch::{self, Limits, Patch},
+    patch::{self, Limits, Patch, PatchError},
 };
 
 /// The index of a message. Valid until messages are reordered or dropped.
@@ -223,25 +223,28 @@ impl List {
         }
     }
 
-    /// Patches the content of an activity, all or nothing; returns whether it applied.
+    /// Patches the content of an activity, all or nothing; returns whether it applied, or the error of the patch.
     ///
     /// A patch that turns the content into another type than an object does not apply: the official client would accept
     /// it and then hold a message that its own schema refuses.
-    pub(super) fn patch_content(&mut self, slot: Slot, patch: &Patch) -> bool {
+    pub(super) fn patch_content(
+        &mut self,
+        slot: Slot,
+        patch: &Patch,
+        limits: &Limits,
+    ) -> Result<bool, PatchError> {
         let MessageBody::Activity { content, .. } = &self.messages[slot].body else {
-            return false;
+            return Ok(false);
         };
         let value = self.contents.entry(slot).or_insert_with(|| content.to_value());
         let replaces_root = patch.0.iter().any(|operation| operation.path.is_empty());
         let before = replaces_root.then(|| value.clone());
-        if patch::apply(value, patch, &Limits::default()).is_err() {
-            return false;
-        }
+        patch::apply(value, patch, limits)?;
         if value.is_object() {
-            return true;
+            return Ok(true);
         }
         *value = before.expect("only an operation on the root changes what kind of value it is");
-        false
+        Ok(false)
     }
 
     /// All messages in order, up to date.

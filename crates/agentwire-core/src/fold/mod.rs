@@ -71,6 +71,8 @@ pub struct Fold {
     /// The pending calls that the run's end lists.
     listed_pending: Vec<ToolCallId>,
     skipped_patches: u64,
+    patch_limits: Limits,
+    costly_patches: u64,
 }
 
 impl Default for Fold {
@@ -97,6 +99,8 @@ impl Fold {
             answered: HashSet::new(),
             listed_pending: Vec::new(),
             skipped_patches: 0,
+            patch_limits: Limits::default(),
+            costly_patches: 0,
         }
     }
 
@@ -140,6 +144,17 @@ impl Fold {
     #[must_use]
     pub fn skipped_patches(&self) -> u64 {
         self.skipped_patches
+    }
+
+    /// Skips later patches that take more work than this; see [`Limits::max_work`].
+    pub fn limit_patch_work(&mut self, max_work: usize) {
+        self.patch_limits.max_work = max_work;
+    }
+
+    /// The number of skipped patches that would have taken more work than allowed.
+    #[must_use]
+    pub fn costly_patches(&self) -> u64 {
+        self.costly_patches
     }
 
     /// Applies one event.
@@ -186,8 +201,9 @@ impl Fold {
 
             Body::StateSnapshot { snapshot } => self.state = snapshot.to_value(),
             Body::StateDelta { patch } => {
-                if patch::apply(&mut self.state, patch, &Limits::default()).is_err() {
+                if let Err(error) = patch::apply(&mut self.state, patch, &self.patch_limits) {
                     self.skipped_patches += 1;
+                    self.costly_patches += u64::from(error.is_too_costly());
                 }
             }
             Body::MessagesSnapshot { messages } => {
@@ -374,8 +390,10 @@ impl Fold {
         }
         // A stale path should not cost the message its metadata, so that merges whatever the patch does.
         merge_metadata(&mut self.list.get_mut(slot).metadata, event.metadata());
-        if !self.list.patch_content(slot, patch) {
+        let applied = self.list.patch_content(slot, patch, &self.patch_limits);
+        if !matches!(applied, Ok(true)) {
             self.skipped_patches += 1;
+            self.costly_patches += u64::from(applied.is_err_and(|error| error.is_too_costly()));
         } else if let MessageBody::Activity { kind, .. } = &mut self.list.get_mut(slot).body
             && **kind != *new_kind
         {

@@ -3,6 +3,10 @@
 //! The document is changed in place. Every step pushes an undo record that owns the value it displaced, so that
 //! neither success nor failure copies the document.
 //!
+//! [`Limits::max_work`] bounds the time. Each step charges the bytes that it is about to parse, measure, copy or shift
+//! before it does so, and fails when they are used up. Undoing a step shifts as much as the step did, so the undo of a
+//! failed patch is within the same bound.
+//!
 //! The crate `json-patch` is only the oracle of the tests. Its `remove` swaps in the last member, so key order is lost
 //! and a failed patch is not undone byte for byte; its `test` treats `1` and `1.0` as different; it rejects `remove ""`,
 //! needs every value parsed before the first operation, and cannot stop a `copy` that doubles the document.
@@ -27,9 +31,9 @@ use super::{
     Op, Patch, PatchOp,
     error::{PatchError, Reason, shortened},
     is_pointer,
-    size::{depth, json_len, json_len_within},
+    size::{depth_within, json_len, json_len_within},
 };
-use crate::json::{Json, MAX_DEPTH};
+use crate::json::MAX_DEPTH;
 
 /// The most operations in one patch. At about 40 bytes each this is 400 kB, at which size a well-behaved sender sends
 /// a snapshot instead. [`diff`](super::diff) observes the same limit.
@@ -39,6 +43,21 @@ pub const DEFAULT_MAX_OPERATIONS: usize = 10_000;
 /// ([`DEFAULT_MAX_FRAME`](crate::framing::DEFAULT_MAX_FRAME)). The values of a patch are in that frame, so only
 /// `copy` can exceed it.
 pub const DEFAULT_MAX_SIZE_GROWTH: usize = 10 * 1024 * 1024;
+
+/// The most work of one patch, in bytes; some 0.2 seconds. The gateway accepts less by default, and every
+/// accepted patch must also apply wherever its log is read again.
+pub const DEFAULT_MAX_WORK: usize = 256 * 1024 * 1024;
+
+/// The work of one operation besides its values: parsing of its path and an undo record.
+const STEP_WORK: usize = 64;
+/// The work of shifting one array element.
+pub(super) const ELEMENT_WORK: usize = 16;
+/// The work of shifting one member of an object: a comparison of its key and an update of the hash table.
+pub(super) const MEMBER_WORK: usize = 64;
+/// The work of looking at one value for its depth.
+const VALUE_WORK: usize = 4;
+/// The work of a copy per byte of its JSON text: every value in it is an allocation.
+const COPY_WORK: usize = 8;
 
 /// Bounds on one patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +70,9 @@ pub struct Limits {
     pub max_size_growth: usize,
     /// The deepest nesting after an operation.
     pub max_depth: usize,
+    /// The most work of the patch: bytes of JSON text that are parsed, measured, compared or copied, and 16 bytes for
+    /// each array element and 64 for each member of an object that is shifted.
+    pub max_work: usize,
 }
 
 impl Default for Limits {
@@ -59,6 +81,7 @@ impl Default for Limits {
             max_operations: DEFAULT_MAX_OPERATIONS,
             max_size_growth: DEFAULT_MAX_SIZE_GROWTH,
             max_depth: MAX_DEPTH,
+            max_work: DEFAULT_MAX_WORK,
         }
     }
 }
@@ -83,23 +106,35 @@ impl Default for Limits {
 /// # Errors
 /// When an operation does not apply or exceeds `limits`.
 pub fn apply(document: &mut Value, patch: &Patch, limits: &Limits) -> Result<(), PatchError> {
+    apply_counted(document, patch, limits, &mut 0)
+}
+
+/// [`apply`] for one of several patches that share [`Limits::max_work`]; `spent` is the work so far.
+pub(super) fn apply_counted(
+    document: &mut Value,
+    patch: &Patch,
+    limits: &Limits,
+    spent: &mut usize,
+) -> Result<(), PatchError> {
     if let Some(operation) = patch.0.get(limits.max_operations) {
         let reason = Reason::TooManyOperations(limits.max_operations);
         return Err(PatchError::new(limits.max_operations, operation, reason));
     }
-    let budget = Budget { limits, growth: 0, copied: 0 };
-    let mut work = Work { document, budget, undo: Vec::new(), hand: Value::Null };
+    let budget = Budget { limits, growth: 0, copied: 0, work: *spent };
+    let mut application = Application { document, budget, undo: Vec::new(), hand: Value::Null };
     for (index, operation) in patch.0.iter().enumerate() {
-        if let Err(reason) = work.step(operation) {
-            work.undo_all();
+        if let Err(reason) = application.step(operation) {
+            application.undo_all();
+            *spent = application.budget.work;
             return Err(PatchError::new(index, operation, reason));
         }
     }
+    *spent = application.budget.work;
     Ok(())
 }
 
 /// A patch being applied.
-struct Work<'d, 'p> {
+struct Application<'d, 'p> {
     document: &'d mut Value,
     budget: Budget<'p>,
     undo: Vec<Undo<'p>>,
@@ -117,20 +152,29 @@ enum Undo<'p> {
     Removed { path: &'p str, position: usize, old: Option<Value> },
 }
 
-impl<'p> Work<'_, 'p> {
+impl<'p> Application<'_, 'p> {
     fn step(&mut self, operation: &'p PatchOp) -> Result<(), Reason> {
         let path = &*operation.path;
+        let from = operation.from.as_deref().unwrap_or_default();
+        self.budget.charge(STEP_WORK + path.len() + from.len())?;
         if !is_pointer(path) {
             return Err(Reason::NotAPointer);
         }
-        let value = || operation.value.as_ref().map(Json::to_value).ok_or(Reason::MissingValue);
         match operation.op {
-            Op::Add => self.add(path, value()?),
-            Op::Replace => self.replace(path, value()?),
+            Op::Add => {
+                let value = self.parse(operation)?;
+                self.add(path, value)
+            }
+            Op::Replace => {
+                let value = self.parse(operation)?;
+                self.replace(path, value)
+            }
             Op::Remove if path.is_empty() => self.replace(path, Value::Null),
             Op::Remove => self.remove(path),
             Op::Test => {
-                let wanted = value()?;
+                let wanted = self.parse(operation)?;
+                // A comparison ends at the first difference, so it looks at no more than the value of the test.
+                self.budget.charge(operation.value.as_ref().map_or(0, |value| value.get().len()))?;
                 let found = find(self.document, path).ok_or(Reason::NotFound)?;
                 if is_equal(found, &wanted) { Ok(()) } else { Err(Reason::TestFailed) }
             }
@@ -143,6 +187,13 @@ impl<'p> Work<'_, 'p> {
             }
             Op::Move => self.relocate(source(operation)?, path),
         }
+    }
+
+    /// The value of an operation that needs one.
+    fn parse(&mut self, operation: &PatchOp) -> Result<Value, Reason> {
+        let value = operation.value.as_ref().ok_or(Reason::MissingValue)?;
+        self.budget.charge(value.get().len())?;
+        Ok(value.to_value())
     }
 
     fn add(&mut self, path: &'p str, value: Value) -> Result<(), Reason> {
@@ -160,8 +211,11 @@ impl<'p> Work<'_, 'p> {
     }
 
     fn remove(&mut self, path: &'p str) -> Result<(), Reason> {
-        let (old, position, overhead) = remove_at(self.document, path).ok_or(Reason::NotFound)?;
-        self.budget.growth -= overhead + length(&old);
+        let found = Sibling::find(self.document, path).ok_or(Reason::NotFound)?;
+        self.budget.charge(found.work())?;
+        let length = self.budget.measure(found.value())?;
+        let (old, position, overhead) = found.remove();
+        self.budget.growth -= overhead + length;
         self.undo.push(Undo::Removed { path, position, old: Some(old) });
         Ok(())
     }
@@ -175,8 +229,10 @@ impl<'p> Work<'_, 'p> {
             // The only target left is the root itself.
             return Ok(());
         }
-        let (value, position, overhead) =
-            remove_at(self.document, from).ok_or_else(|| Reason::FromNotFound(shortened(from)))?;
+        let found =
+            Sibling::find(self.document, from).ok_or_else(|| Reason::FromNotFound(shortened(from)))?;
+        self.budget.charge(found.work())?;
+        let (value, position, overhead) = found.remove();
         self.undo.push(Undo::Removed { path: from, position, old: None });
         let target = Target::to_add(self.document, path).and_then(|target| {
             self.budget.admit_moved(from, overhead, path, &target, &value)?;
@@ -232,21 +288,57 @@ struct Budget<'p> {
     growth: i64,
     /// The bytes of all copies, even of removed ones.
     copied: usize,
+    /// The work so far.
+    work: usize,
 }
 
 impl Budget<'_> {
+    /// Accounts for work that is about to be done.
+    fn charge(&mut self, work: usize) -> Result<(), Reason> {
+        self.work = self.work.saturating_add(work);
+        if self.work > self.limits.max_work { Err(self.exhausted()) } else { Ok(()) }
+    }
+
+    fn exhausted(&self) -> Reason {
+        Reason::TooCostly(self.limits.max_work)
+    }
+
+    /// The length of `value` as JSON; charges it.
+    fn measure(&mut self, value: &Value) -> Result<i64, Reason> {
+        let left = self.limits.max_work.saturating_sub(self.work);
+        let length = json_len_within(value, left).ok_or_else(|| self.exhausted())?;
+        self.work += length;
+        Ok(length as i64)
+    }
+
+    /// The depth of `value`; charges all values in it.
+    fn depth(&mut self, value: &Value) -> Result<usize, Reason> {
+        let cap = self.limits.max_work.saturating_sub(self.work) / VALUE_WORK;
+        let mut left = cap;
+        let depth = depth_within(value, &mut left).ok_or_else(|| self.exhausted())?;
+        self.work += (cap - left) * VALUE_WORK;
+        Ok(depth)
+    }
+
     /// Accounts for a copy of `value` that is about to be made.
     fn copy(&mut self, value: &Value) -> Result<(), Reason> {
         let limit = self.limits.max_size_growth;
         let left = limit - self.copied;
-        self.copied += json_len_within(value, left).ok_or(Reason::TooLarge(limit))?;
-        Ok(())
+        let length = json_len_within(value, left).ok_or(Reason::TooLarge(limit))?;
+        self.copied += length;
+        self.charge(length * COPY_WORK)
     }
 
     /// Accounts for a new `value` at the target of `path`.
     fn admit(&mut self, path: &str, target: &Target<'_>, value: &Value) -> Result<(), Reason> {
+        self.charge(target.work())?;
         self.check_depth(path, target, value)?;
-        self.grow(target.overhead() + length(value))
+        let freed = match target {
+            Target::Taken(old) => self.measure(old)?,
+            _ => 0,
+        };
+        let length = self.measure(value)?;
+        self.grow(target.overhead() + length - freed)
     }
 
     /// Accounts for a `value` that was taken from `from`, which freed its own length and `freed` bytes. Its
@@ -259,21 +351,26 @@ impl Budget<'_> {
         target: &Target<'_>,
         value: &Value,
     ) -> Result<(), Reason> {
+        self.charge(target.work())?;
         if nesting(path) > nesting(from) {
             self.check_depth(path, target, value)?;
         }
-        self.grow(target.overhead() - freed)
+        let replaced = match target {
+            Target::Taken(old) => self.measure(old)?,
+            _ => 0,
+        };
+        self.grow(target.overhead() - freed - replaced)
     }
 
-    fn check_depth(&self, path: &str, target: &Target<'_>, value: &Value) -> Result<(), Reason> {
+    fn check_depth(&mut self, path: &str, target: &Target<'_>, value: &Value) -> Result<(), Reason> {
         let limit = self.limits.max_depth;
-        let levels = depth(value);
+        let levels = self.depth(value)?;
         if nesting(path) + levels <= limit {
             return Ok(());
         }
         // A document that came in deeper can still be changed, as long as it gets no deeper.
         let before = match target {
-            Target::Taken(old) => depth(old),
+            Target::Taken(old) => self.depth(old)?,
             _ => 0,
         };
         if levels <= before { Ok(()) } else { Err(Reason::TooDeep(limit)) }
@@ -331,10 +428,18 @@ impl<'v> Target<'v> {
         }
     }
 
-    /// The growth of the document in bytes, without the new value.
+    /// The work of storing a value there.
+    fn work(&self) -> usize {
+        match self {
+            Self::Taken(_) | Self::Member(..) => 0,
+            Self::Element(elements, position) => (elements.len() - position) * ELEMENT_WORK,
+        }
+    }
+
+    /// The growth of the document in bytes, without the new value and the one that it replaces.
     fn overhead(&self) -> i64 {
         match self {
-            Self::Taken(old) => -length(old),
+            Self::Taken(_) => 0,
             Self::Member(members, key) => member_overhead(members.len() + 1, key),
             Self::Element(elements, _) => element_overhead(elements.len() + 1),
         }
@@ -356,20 +461,56 @@ impl<'v> Target<'v> {
     }
 }
 
-/// Removes the value at `path`; also returns its position among its siblings and the number of further bytes removed.
-fn remove_at(document: &mut Value, path: &str) -> Option<(Value, usize, i64)> {
-    match parent(document, path)? {
-        (Value::Object(members), key) => {
-            let position = members.keys().position(|other| **other == *key)?;
-            let overhead = member_overhead(members.len(), &key);
-            Some((members.shift_remove(&*key)?, position, overhead))
+/// A value that is about to be removed from the container around it.
+enum Sibling<'v, 'p> {
+    Member(&'v mut Map<String, Value>, Cow<'p, str>, usize),
+    Element(&'v mut Vec<Value>, usize),
+}
+
+impl<'v, 'p> Sibling<'v, 'p> {
+    /// The value at `path`; `None` if there is none, and for the root.
+    fn find(document: &'v mut Value, path: &'p str) -> Option<Self> {
+        match parent(document, path)? {
+            (Value::Object(members), key) => {
+                // From the end: a removal shifts the later members, so the search takes no longer than that.
+                let position = members.keys().rposition(|other| **other == *key)?;
+                Some(Self::Member(members, key, position))
+            }
+            (Value::Array(elements), token) => {
+                let position = index(&token).filter(|index| *index < elements.len())?;
+                Some(Self::Element(elements, position))
+            }
+            _ => None,
         }
-        (Value::Array(elements), token) => {
-            let position = index(&token).filter(|index| *index < elements.len())?;
-            let overhead = element_overhead(elements.len());
-            Some((elements.remove(position), position, overhead))
+    }
+
+    fn value(&self) -> &Value {
+        match self {
+            Self::Member(members, key, _) => &members[&**key],
+            Self::Element(elements, position) => &elements[*position],
         }
-        _ => None,
+    }
+
+    /// The work of the removal: the shift of all later siblings, and the search for the position of a member.
+    fn work(&self) -> usize {
+        match self {
+            Self::Member(members, _, position) => (members.len() - position) * MEMBER_WORK,
+            Self::Element(elements, position) => (elements.len() - position) * ELEMENT_WORK,
+        }
+    }
+
+    /// Removes the value; also returns its position among its siblings and the number of further bytes removed.
+    fn remove(self) -> (Value, usize, i64) {
+        match self {
+            Self::Member(members, key, position) => {
+                let overhead = member_overhead(members.len(), &key);
+                (members.shift_remove(&*key).expect("the member was found"), position, overhead)
+            }
+            Self::Element(elements, position) => {
+                let overhead = element_overhead(elements.len());
+                (elements.remove(position), position, overhead)
+            }
+        }
     }
 }
 
@@ -381,10 +522,6 @@ fn member_overhead(count: usize, key: &str) -> i64 {
 /// The bytes of one of `count` elements besides its value: a comma, unless it is alone.
 fn element_overhead(count: usize) -> i64 {
     i64::from(count > 1)
-}
-
-fn length(value: &Value) -> i64 {
-    json_len(value) as i64
 }
 
 /// The number of containers around the value at `path`.

@@ -6,8 +6,8 @@
 use serde_json::Value;
 
 use super::{
-    Limits, Op, Patch, PatchOp, apply,
-    apply::{index, unescape},
+    Limits, Op, Patch, PatchOp,
+    apply::{apply_counted, index, unescape},
 };
 use crate::json::Json;
 
@@ -37,9 +37,10 @@ const MAX_INDEX: usize = 63;
 pub fn create_containers(document: &Value, patch: &Patch) -> Option<(Patch, Vec<usize>)> {
     let mut document = document.clone();
     let (mut operations, mut added) = (Vec::new(), Vec::new());
-    let step = |document: &mut Value, operation: PatchOp, operations: &mut Vec<PatchOp>| {
+    let mut work = 0;
+    let mut step = |document: &mut Value, operation: PatchOp, operations: &mut Vec<PatchOp>| {
         let one = Patch(vec![operation]);
-        apply(document, &one, &Limits::default()).is_ok().then(|| operations.extend(one.0))
+        apply_counted(document, &one, &Limits::default(), &mut work).is_ok().then(|| operations.extend(one.0))
     };
     for operation in &patch.0 {
         if !matches!(operation.op, Op::Remove | Op::Test) {

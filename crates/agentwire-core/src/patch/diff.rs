@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::{
     Op, Patch, PatchOp,
     align::{Alignment, Origin, align},
-    apply::DEFAULT_MAX_OPERATIONS,
+    apply::{DEFAULT_MAX_OPERATIONS, ELEMENT_WORK, MEMBER_WORK},
     escape_token,
     size::{json_len, json_len_within},
 };
@@ -23,6 +23,10 @@ use crate::json::Json;
 /// Weighing early keeps operations of long subtrees from accumulating, weighing often would cost more than it saves:
 /// this is some 25 operations.
 const FIRST_WEIGHING: usize = 1024;
+
+/// The most work of shifting elements and members that a patch may cause: half of the gateway's default limit for one
+/// patch. Above it the value is sent instead.
+const MAX_SHIFT_WORK: usize = 32 << 20;
 
 /// A patch that turns `from` into `to`, up to the order of members. Written out, it is never longer than a
 /// `replace` of the whole document, and it has no more operations than [`DEFAULT_MAX_OPERATIONS`].
@@ -39,7 +43,7 @@ const FIRST_WEIGHING: usize = 1024;
 /// ```
 #[must_use]
 pub fn diff(from: &Value, to: &Value) -> Patch {
-    let mut search = Search { path: String::new(), edits: Vec::new(), bytes: 0 };
+    let mut search = Search { path: String::new(), edits: Vec::new(), bytes: 0, work: 0 };
     search.value(from, to);
     Patch(search.edits.into_iter().map(PatchOp::from).collect())
 }
@@ -59,6 +63,8 @@ struct Search<'v> {
     edits: Vec<Edit<'v>>,
     /// The length of all edits, each with the comma behind it.
     bytes: usize,
+    /// The work of shifting elements and members, at most.
+    work: usize,
 }
 
 /// The start of the edits of a subtree.
@@ -67,13 +73,14 @@ struct Subtree<'v> {
     to: &'v Value,
     edits: usize,
     bytes: usize,
+    work: usize,
     weigh_at: usize,
 }
 
 impl<'v> Search<'v> {
     fn value(&mut self, from: &'v Value, to: &'v Value) {
-        let mut subtree =
-            Subtree { to, edits: self.edits.len(), bytes: self.bytes, weigh_at: FIRST_WEIGHING };
+        let (edits, bytes, work) = (self.edits.len(), self.bytes, self.work);
+        let mut subtree = Subtree { to, edits, bytes, work, weigh_at: FIRST_WEIGHING };
         let searched = match (from, to) {
             (Value::Object(from), Value::Object(to)) => self.object(from, to, &mut subtree),
             (Value::Array(from), Value::Array(to)) => self.array(from, to, &mut subtree),
@@ -95,6 +102,7 @@ impl<'v> Search<'v> {
         // Removals come first so that the document does not grow more than it must on the way.
         for key in from.keys().filter(|key| !to.contains_key(*key)) {
             self.at_key(key, |search| search.push(Op::Remove, None));
+            self.work += from.len() * MEMBER_WORK;
             self.weigh_at_times(subtree)?;
         }
         for (key, value) in to {
@@ -114,11 +122,13 @@ impl<'v> Search<'v> {
         let (from, to) = (&from[..from.len() - end], &to[..to.len() - end]);
 
         let Alignment { origins, removed } = align(from, to);
+        let shift = (from.len().max(to.len()) + end) * ELEMENT_WORK;
         let mut positions = Positions::new(from.len());
         // From the last to the first, so that no removal shifts those still to come.
         for index in removed.into_iter().rev() {
             positions.remove(index);
             self.at_index(start + index, |search| search.push(Op::Remove, None));
+            self.work += shift;
             self.weigh_at_times(subtree)?;
         }
         // From the first to the last: what is before is in order, apart from elements that are still to move.
@@ -129,11 +139,13 @@ impl<'v> Search<'v> {
                 Origin::New => {
                     let target = positions.insert_behind(last_kept);
                     self.at_index(start + target, |search| search.push(Op::Add, Some(value)));
+                    self.work += shift;
                 }
                 Origin::Moved(index) => {
                     let source = positions.remove(index);
                     let target = positions.insert_behind(last_kept);
                     self.push_move(start + source, start + target);
+                    self.work += 2 * shift;
                 }
             }
             self.weigh_at_times(subtree)?;
@@ -207,11 +219,14 @@ impl<'v> Search<'v> {
             Some(cap) => json_len_within(subtree.to, cap).is_some(),
             None => false,
         };
-        if !is_shorter && self.edits.len() - subtree.edits <= DEFAULT_MAX_OPERATIONS {
+        let is_costly = self.edits.len() - subtree.edits > DEFAULT_MAX_OPERATIONS
+            || self.work - subtree.work > MAX_SHIFT_WORK;
+        if !is_shorter && !is_costly {
             return ControlFlow::Continue(());
         }
         self.edits.truncate(subtree.edits);
         self.bytes = subtree.bytes;
+        self.work = subtree.work;
         self.add(edit);
         ControlFlow::Break(())
     }

@@ -73,6 +73,9 @@ pub enum Reason {
     /// The document nests deeper than [`Limits::max_depth`](super::Limits::max_depth).
     #[error("the document would be nested deeper than {0} levels")]
     TooDeep(usize),
+    /// The patch takes more work than [`Limits::max_work`](super::Limits::max_work).
+    #[error("the patch moves, copies and compares more than the {0} bytes allowed")]
+    TooCostly(usize),
 }
 
 impl PatchError {
@@ -102,6 +105,12 @@ impl PatchError {
     #[must_use]
     pub fn reason(&self) -> &Reason {
         &self.0.reason
+    }
+
+    /// Whether the patch takes more work than [`Limits::max_work`](super::Limits::max_work); it might apply.
+    #[must_use]
+    pub fn is_too_costly(&self) -> bool {
+        matches!(self.0.reason, Reason::TooCostly(_))
     }
 }
 

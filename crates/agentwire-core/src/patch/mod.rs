@@ -13,7 +13,7 @@ mod size;
 mod tests;
 
 pub use self::{
-    apply::{DEFAULT_MAX_OPERATIONS, DEFAULT_MAX_SIZE_GROWTH, Limits, apply},
+    apply::{DEFAULT_MAX_OPERATIONS, DEFAULT_MAX_SIZE_GROWTH, DEFAULT_MAX_WORK, Limits, apply},
     containers::create_containers,
     diff::diff,
     error::{PatchError, Reason},

@@ -20,13 +20,25 @@ pub(super) fn json_len_within<T: Serialize + ?Sized>(value: &T, cap: usize) -> O
     Some(counter.length)
 }
 
-/// The nesting depth of `value`, itself included; 0 for a scalar.
-pub(super) fn depth(value: &Value) -> usize {
+/// The nesting depth of `value`, itself included; 0 for a scalar. `None` if there are more than `left` values in it;
+/// `left` is reduced by their number.
+pub(super) fn depth_within(value: &Value, left: &mut usize) -> Option<usize> {
+    *left = left.checked_sub(1)?;
+    let mut deepest = 0;
     match value {
-        Value::Array(elements) => 1 + elements.iter().map(depth).max().unwrap_or(0),
-        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
-        _ => 0,
+        Value::Array(elements) => {
+            for element in elements {
+                deepest = deepest.max(depth_within(element, left)?);
+            }
+        }
+        Value::Object(members) => {
+            for member in members.values() {
+                deepest = deepest.max(depth_within(member, left)?);
+            }
+        }
+        _ => return Some(0),
     }
+    Some(1 + deepest)
 }
 
 /// A writer that keeps nothing and fails once more than `cap` bytes were written.
@@ -66,7 +78,8 @@ mod tests {
     #[test]
     fn depth_counts_containers() {
         for (value, wanted) in [(json!(1), 0), (json!([]), 1), (json!({"a": [1, {}], "b": 2}), 3)] {
-            assert_eq!(depth(&value), wanted, "{value}");
+            assert_eq!(depth_within(&value, &mut 5), Some(wanted), "{value}");
         }
+        assert_eq!(depth_within(&json!({"a": [1, {}], "b": 2}), &mut 4), None);
     }
 }

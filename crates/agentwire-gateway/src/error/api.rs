@@ -1,6 +1,6 @@
 //! Error responses to clients: an HTTP status, a stable code, a message and a hint.
 
-use agentwire_core::json::ReadError;
+use agentwire_core::{json::ReadError, patch::PatchError};
 use agentwire_store::{Missing, StoreError};
 use axum::{
     body::Body,
@@ -59,8 +59,12 @@ impl ApiError {
         self
     }
 
-    /// The error of a patch that does not apply, with the current state.
-    pub(crate) fn patch_failed(error: &impl std::fmt::Display, state: serde_json::Value) -> Self {
+    /// The error of a patch that does not apply, with the current state unless the patch takes too much work.
+    pub(crate) fn patch_failed(error: &PatchError, state: serde_json::Value) -> Self {
+        if error.is_too_costly() {
+            return Self::new(codes::PATCH_TOO_COSTLY, error.to_string())
+                .hint("replace the container as a whole, or send several smaller patches");
+        }
         let snapshot = Some(Box::new(state));
         Self { snapshot, ..Self::new(codes::PATCH_FAILED, error.to_string()) }
     }

@@ -1,11 +1,13 @@
 //! The routes of threads: list, delete, messages, state, pending items.
 
+use std::sync::Arc;
+
 use agentwire_core::{
     event::{Body, Event, Outcome, ThreadId},
     format::{Setup, ag_ui, ai_sdk},
     framing::{Frames, Framing},
     json::Json,
-    patch,
+    patch::{self, Patch},
 };
 use agentwire_store::{
     Conflict, PageToken, PendingFilter, StateChange, StoreError, ThreadChange, ThreadQuery,
@@ -20,7 +22,7 @@ use super::{
     ui_history::with_streamed_messages,
 };
 use crate::{
-    agent, codes,
+    agent, codes, cpu_work,
     error::ApiError,
     human::pending,
     stream::{live::Command, log_codec, output::OutputFormat, reader},
@@ -191,34 +193,57 @@ pub(super) async fn state(request: ApiRequest) -> Result<Response, ApiError> {
 /// readers receive it.
 pub(super) async fn patch_state(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
     let thread = request.thread()?;
-    let read = || Ok(ag_ui::patch_from_json(request.text()?)?);
-    let patch = request.parsed(read())?;
-    let applied = apply_patch(&request, &thread, patch).await;
+    let patch = request.parsed(read_patch(&request).await)?;
+    let applied = apply_patch(&request, &thread, Arc::new(patch)).await;
     request.audited("patch_state", applied, |record| record.thread(&thread).arguments(&request.body))?;
     Ok(json(r#"{"status":"updated"}"#))
 }
 
-async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: patch::Patch) -> Result<(), ApiError> {
+async fn read_patch(request: &ApiRequest) -> Result<Patch, ApiError> {
+    if request.body.len() <= cpu_work::SHORT_TEXT {
+        return Ok(ag_ui::patch_from_json(request.text()?)?);
+    }
+    let text = request.text()?.to_owned();
+    Ok(cpu_work::spawn(move || ag_ui::patch_from_json(&text)).await??)
+}
+
+/// Runs `work`, which applies a patch to the state that the text `state` describes; off the workers unless both are short.
+async fn patching<T: Send + 'static>(
+    state: &str,
+    patch: &Patch,
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    match state.len() > cpu_work::SHORT_TEXT || cpu_work::is_long_patch(patch) {
+        true => cpu_work::spawn(work).await?,
+        false => work(),
+    }
+}
+
+async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: Arc<Patch>) -> Result<(), ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
+    let limits = gateway.settings().limits.patch();
     check_removed_keys(request, thread, &patch).await?;
     loop {
         if let Some(live) = gateway.live_run_of_thread(owner, thread).await {
             let (reply, done) = tokio::sync::oneshot::channel();
-            if live.commands.send(Command::Patch(patch.clone(), reply)).await.is_ok()
+            if live.commands.send(Command::Patch(Patch::clone(&patch), reply)).await.is_ok()
                 && let Ok(done) = done.await
             {
                 return done;
             }
         }
         let stored = gateway.store().state(owner, thread).await?;
-        let mut state: Value = stored
-            .body
-            .as_ref()
-            .map_or_else(|| json!({}), |body| serde_json::from_str(body).unwrap_or_default());
-        if let Err(error) = patch::apply(&mut state, &patch, &patch::Limits::default()) {
-            return Err(ApiError::patch_failed(&error, state));
-        }
-        let change = StateChange { expected: stored.seq, body: state.to_string().into() };
+        let before = stored.body.unwrap_or_else(|| "{}".into());
+        let (text, operations) = (before.clone(), patch.clone());
+        let apply = move || {
+            let mut state: Value = serde_json::from_str(&text).unwrap_or_default();
+            match patch::apply(&mut state, &operations, &limits) {
+                Ok(()) => Ok(state.to_string()),
+                Err(error) => Err(ApiError::patch_failed(&error, state)),
+            }
+        };
+        let body = patching(&before, &patch, apply).await?.into();
+        let change = StateChange { expected: stored.seq, body };
         let change = ThreadChange { state: Some(change), ..ThreadChange::default() };
         match gateway.store().update_thread(owner, thread, change).await {
             Ok(_) => return Ok(()),
@@ -236,21 +261,26 @@ async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: patch::Patc
 }
 
 /// Refuses a patch that removes keys which the agent's side stores and cannot remove: they would come back with the next
-/// run. A patch that does not apply is left to [`apply_patch`].
+/// run. A patch that does not apply is left to [`apply_patch`], unless it takes too much work.
 async fn check_removed_keys(
     request: &ApiRequest,
     thread: &ThreadId,
-    patch: &patch::Patch,
+    patch: &Arc<Patch>,
 ) -> Result<(), ApiError> {
     let snapshot = request.state.gateway.thread_snapshot(&request.owner, thread).await?;
     let Some(snapshot) = snapshot else { return Ok(()) };
-    let before: Value = serde_json::from_str(&snapshot.state).unwrap_or_default();
-    let mut after = before.clone();
-    if patch::apply(&mut after, patch, &patch::Limits::default()).is_err() {
-        return Ok(());
-    }
-    let keys = before.as_object().into_iter().flatten().map(|(key, _)| key);
-    let removed: Vec<String> = keys.filter(|key| after.get(key.as_str()).is_none()).cloned().collect();
+    let limits = request.state.gateway.settings().limits.patch();
+    let (text, operations) = (snapshot.state.clone(), patch.clone());
+    let find_removed = move || {
+        let mut state: Value = serde_json::from_str(&text).unwrap_or_default();
+        let keys: Vec<String> = state.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+        match patch::apply(&mut state, &operations, &limits) {
+            Ok(()) => Ok(keys.into_iter().filter(|key| state.get(key).is_none()).collect()),
+            Err(error) if error.is_too_costly() => Err(ApiError::patch_failed(&error, state)),
+            Err(_) => Ok(Vec::new()),
+        }
+    };
+    let removed: Vec<String> = patching(&snapshot.state, patch, find_removed).await?;
     if removed.is_empty() {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::{RunEnd, recorder::RunRecorder};
 use crate::{
     agent::{PauseMode, Request},
-    codes,
+    codes, cpu_work,
     error::{ApiError, RunFailure},
     stream::{
         live::{Command, Prelude, Snapshot},
@@ -116,10 +116,17 @@ impl RunRecorder {
             return Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run is about to begin or has just ended")
                 .retry_after(1));
         }
-        let mut state = self.encoding.join.fold().state().clone();
-        if let Err(error) = patch::apply(&mut state, &patch, &patch::Limits::default()) {
-            // Patches are atomic, so `state` is unchanged.
-            return Err(ApiError::patch_failed(&error, state));
+        let limits = self.gateway.settings().limits.patch();
+        let try_out = || {
+            let mut state = self.encoding.join.fold().state().clone();
+            let applied = patch::apply(&mut state, &patch, &limits);
+            // Patches are atomic, so `state` is unchanged after an error.
+            applied.map_err(|error| ApiError::patch_failed(&error, state))
+        };
+        if cpu_work::is_long_patch(&patch) {
+            cpu_work::in_place(try_out)?
+        } else {
+            try_out()?
         }
         self.stage(Event::new(Body::StateDelta { patch }));
         Ok(())

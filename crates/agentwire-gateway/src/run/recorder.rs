@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::{Job, control::Control, hooks::RecorderHooks, ids::RunIds, log_failure, resume::Reattachment};
 use crate::{
-    codes,
+    codes, cpu_work,
     error::RunFailure,
     gateway::{AgentEntry, Gateway},
     hooks::HeldLock,
@@ -86,6 +86,8 @@ pub(super) struct Encoding {
     pub(super) terminal: Option<TerminalEvent>,
     /// The size of an event that was too large for the log.
     oversized: Option<usize>,
+    /// Whether a patch took too much work; it is not in the log.
+    is_patch_too_costly: bool,
     pub(super) open_steps: Vec<Box<str>>,
     /// Whether a patch of the agent did not apply since its last whole state. Clients got one snapshot then; further
     /// ones would not bring the missing part either.
@@ -146,6 +148,7 @@ impl RunRecorder {
                 is_started: false,
                 terminal: None,
                 oversized: None,
+                is_patch_too_costly: false,
                 open_steps: Vec::new(),
                 is_state_diverged: false,
             },
@@ -267,7 +270,13 @@ impl RunRecorder {
         let now = i64::try_from(self.gateway.store().now().0).unwrap_or(i64::MAX);
         for mut event in valid.drain(..) {
             event.timestamp.get_or_insert(now);
+            let costly = self.encoding.join.fold().costly_patches();
             let is_applied = self.apply(&mut event);
+            if self.encoding.join.fold().costly_patches() != costly {
+                // Ends the run. Not logged: every reader would repeat the work.
+                self.encoding.is_patch_too_costly = true;
+                continue;
+            }
             self.position.bytes += self.copied_bytes(&event);
             self.encode(&event);
             if matches!(event.body, Body::StateSnapshot { .. }) {
@@ -288,20 +297,30 @@ impl RunRecorder {
     /// Folds an event; false for a state patch that does not apply. A patch of an agent that presumes containers is
     /// completed first.
     fn apply(&mut self, event: &mut Event) -> bool {
-        let join = &mut self.encoding.join;
-        let skipped = join.fold().skipped_patches();
-        join.apply(event);
-        if !matches!(event.body, Body::StateDelta { .. }) || join.fold().skipped_patches() == skipped {
+        let (Body::StateDelta { patch } | Body::ActivityDelta { patch, .. }) = &event.body else {
+            self.encoding.join.apply(event);
             return true;
-        }
-        let whole = match self.agent.agent.speaks_hai() {
-            true => hai::with_containers(event, join.fold().state()),
-            false => None,
         };
-        let Some(whole) = whole else { return false };
-        *event = whole;
-        join.apply(event);
-        true
+        let is_long = cpu_work::is_long_patch(patch);
+        let join = &mut self.encoding.join;
+        join.fold_mut().limit_patch_work(self.gateway.settings().limits.patch().max_work);
+        let speaks_hai = self.agent.agent.speaks_hai();
+        let mut apply = || {
+            let (skipped, costly) = (join.fold().skipped_patches(), join.fold().costly_patches());
+            join.apply(event);
+            if !matches!(event.body, Body::StateDelta { .. }) || join.fold().skipped_patches() == skipped {
+                return true;
+            }
+            let whole = match speaks_hai && join.fold().costly_patches() == costly {
+                true => hai::with_containers(event, join.fold().state()),
+                false => None,
+            };
+            let Some(whole) = whole else { return false };
+            *event = whole;
+            join.apply(event);
+            true
+        };
+        if is_long { cpu_work::in_place(apply) } else { apply() }
     }
 
     /// Bytes that a `copy` operation added to the state or an activity. A few bytes of log can add megabytes of memory,
@@ -363,6 +382,9 @@ impl RunRecorder {
         let events = self.position.next + self.encoding.staged.len() as u64;
         let problem = if let Some(size) = self.encoding.oversized {
             format!("an event has {size} bytes, at most {MAX_EVENT} are allowed")
+        } else if self.encoding.is_patch_too_costly {
+            let limit = self.gateway.settings().limits.patch().max_work;
+            format!("a patch moves, copies and compares more than {limit} bytes")
         } else if events > limits.max_events {
             format!("the run has more than {} events", limits.max_events)
         } else if self.position.bytes > limits.max_bytes {

@@ -115,6 +115,12 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         );
         table.set("connections", &Count(1), &mut limits.connections, "Maximum number of connections.");
         table.set("runs", &Count(1), &mut limits.runs, "Maximum number of live runs.");
+        table.set(
+            "patch_work",
+            &Size,
+            &mut limits.patch_work,
+            "Maximum work of one JSON Patch, in bytes that are moved, copied and compared; values above `256MiB` count as that.",
+        );
     });
     table.set(
         "lease",

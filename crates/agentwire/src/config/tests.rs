@@ -110,7 +110,7 @@ fn every_key_reaches_its_setting() {
         drain = { grace = "0s" }
         identity = { user = { header = "X-User" }, tenant = { constant = "acme" }, thread = { body = "/threadId", default = "t" }, history = { user = { header = "x-reader" } }, state = { thread = { path = "id" } } }
         retention = { events = "never", history = "off", runs_per_thread = 3, threads_per_user = 4 }
-        limits = { body = "1MiB", head = 4096, request_timeout = "9s", reader_lag = "2MiB", ring = "1KiB", connections = 5, runs = 6 }
+        limits = { body = "1MiB", head = 4096, request_timeout = "9s", reader_lag = "2MiB", ring = "1KiB", connections = 5, runs = 6, patch_work = "3MiB" }
         log = { format = "json", level = "warn,agentwire_gateway=debug" }
 
         [agents.first]
@@ -165,6 +165,7 @@ fn every_key_reaches_its_setting() {
     let limits = &settings.limits;
     assert_eq!((limits.body, limits.head, limits.request_timeout), (1 << 20, 4096, Duration::from_secs(9)));
     assert_eq!((limits.reader_lag, limits.ring, limits.connections, limits.runs), (2 << 20, 1 << 10, 5, 6));
+    assert_eq!(limits.patch_work, 3 << 20);
     assert_eq!(config.log, Log { format: LogFormat::Json, level: "warn,agentwire_gateway=debug".into() });
 
     assert_eq!(config.default_agent.as_deref(), Some("second"));

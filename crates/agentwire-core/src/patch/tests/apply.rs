@@ -617,3 +617,152 @@ fn a_small_patch_does_not_touch_the_rest() {
     assert_eq!(&raw const document["big"]["500"][1], before);
     assert_eq!(document["big"]["500"][1].as_str().unwrap().as_ptr(), text_before);
 }
+
+/// Work is counted, so these tests do not depend on the speed of the machine.
+mod work {
+    use super::*;
+    use crate::patch::apply::apply_counted;
+
+    const BUDGET: usize = 64 << 20;
+
+    /// The work of a patch, or the reason why it failed. A failure must leave the document as it was.
+    fn work(document: &Value, operations: &[Value]) -> Result<usize, Reason> {
+        let limits = Limits { max_work: BUDGET, ..Limits::default() };
+        let (mut changed, mut spent) = (document.clone(), 0);
+        match apply_counted(&mut changed, &patch(&json!(operations)), &limits, &mut spent) {
+            Ok(()) => Ok(spent),
+            Err(error) => {
+                // By text, because the order of members counts.
+                let (after, before) = (changed.to_string(), document.to_string());
+                assert!(after == before, "a failed patch changed the document");
+                Err(error.reason().clone())
+            }
+        }
+    }
+
+    fn numbers(count: usize) -> Value {
+        (0..count).map(Value::from).collect()
+    }
+
+    fn members(count: usize) -> Value {
+        Value::Object((0..count).map(|key| (format!("k{key}"), json!(key))).collect())
+    }
+
+    #[test]
+    fn every_costly_family_is_refused_and_undone() {
+        let list = json!({"a": numbers(100_000), "o": {"p": {}}});
+        let object = json!({"o": members(20_000)});
+        let repeated = |operation: Value| vec![operation; 5000];
+        let pairs = |first: Value, second: Value| -> Vec<Value> {
+            (0..5000).map(|index| if index % 2 == 0 { first.clone() } else { second.clone() }).collect()
+        };
+        let remove_first = json!({"op": "remove", "path": "/a/0"});
+        let mut failing = repeated(remove_first.clone());
+        failing.push(json!({"op": "remove", "path": "/nothing"}));
+        let cases: Vec<(&str, &Value, Vec<Value>)> = vec![
+            ("remove the first element", &list, repeated(remove_first)),
+            ("add before the first", &list, repeated(json!({"op": "add", "path": "/a/0", "value": 1}))),
+            ("move front to back", &list, repeated(json!({"op": "move", "from": "/a/0", "path": "/a/-"}))),
+            ("move back to front", &list, repeated(json!({"op": "move", "from": "/a/99999", "path": "/a/0"}))),
+            (
+                "remove the first members",
+                &object,
+                (0..5000).map(|key| json!({"op": "remove", "path": format!("/o/k{key}")})).collect(),
+            ),
+            (
+                "move the first members",
+                &object,
+                (0..5000)
+                    .map(|key| json!({"op": "move", "from": format!("/o/k{key}"), "path": format!("/o/n{key}")}))
+                    .collect(),
+            ),
+            (
+                "move a large value deeper and back",
+                &list,
+                pairs(
+                    json!({"op": "move", "from": "/a", "path": "/o/p/a"}),
+                    json!({"op": "move", "from": "/o/p/a", "path": "/a"}),
+                ),
+            ),
+            (
+                "copy and remove a large value",
+                &list,
+                pairs(
+                    json!({"op": "copy", "from": "/a", "path": "/b"}),
+                    json!({"op": "remove", "path": "/b"}),
+                ),
+            ),
+            ("copy onto itself", &list, repeated(json!({"op": "copy", "from": "/a", "path": "/a"}))),
+            ("a failing last operation", &list, failing),
+        ];
+        for (name, document, operations) in cases {
+            assert_eq!(work(document, &operations), Err(Reason::TooCostly(BUDGET)), "{name}");
+        }
+    }
+
+    #[test]
+    fn failing_last_operation_within_the_budget_is_undone() {
+        let mut operations = vec![json!({"op": "remove", "path": "/a/0"}); 40];
+        operations.push(json!({"op": "remove", "path": "/nothing"}));
+        assert_eq!(work(&json!({"a": numbers(100_000)}), &operations), Err(Reason::NotFound));
+    }
+
+    #[test]
+    fn diff_of_many_shifts_sends_the_value() {
+        let from = numbers(40_000);
+        let to = from.as_array().unwrap().iter().filter(|number| number.as_u64().unwrap() % 10 != 0).cloned();
+        let to = Value::Array(to.collect());
+        let patch = crate::patch::diff(&from, &to);
+        let (mut document, mut spent) = (from, 0);
+        apply_counted(&mut document, &patch, &Limits::default(), &mut spent).unwrap();
+        assert!(document == to);
+        assert!(spent < 32 << 20, "{spent}");
+    }
+
+    #[test]
+    fn test_of_large_values_costs_their_length() {
+        let list = numbers(100_000);
+        let length = list.to_string().len();
+        let test = json!({"op": "test", "path": "/a", "value": list});
+        let spent = work(&json!({"a": list}), &vec![test.clone(); 3]).unwrap();
+        assert!((6 * length..7 * length).contains(&spent), "{spent}");
+        let limits = Limits { max_work: 4 * length, ..Limits::default() };
+        let error = apply(&mut json!({"a": list}), &patch(&json!(vec![test; 3])), &limits).unwrap_err();
+        assert!(error.is_too_costly(), "{error}");
+    }
+
+    #[test]
+    fn common_operations_do_not_depend_on_the_size_of_the_document() {
+        let document = json!({"a": numbers(200_000), "o": members(200_000)});
+        for operation in [
+            json!({"op": "add", "path": "/a/-", "value": 1}),
+            json!({"op": "replace", "path": "/a/5", "value": 1}),
+            json!({"op": "replace", "path": "/o/k5", "value": 1}),
+            json!({"op": "add", "path": "/o/k5", "value": 1}),
+            json!({"op": "add", "path": "/o/new", "value": 1}),
+            json!({"op": "test", "path": "/a/5", "value": 5}),
+            json!({"op": "copy", "from": "/a/7", "path": "/o/new"}),
+            json!({"op": "remove", "path": "/a/199999"}),
+            json!({"op": "remove", "path": "/o/k199999"}),
+        ] {
+            let spent = work(&document, std::slice::from_ref(&operation)).unwrap();
+            assert!(spent < 256, "{operation}: {spent}");
+        }
+        let appended = vec![json!({"op": "add", "path": "/a/-", "value": 1}); 10_000];
+        assert!(work(&document, &appended).unwrap() < 1 << 20);
+    }
+
+    #[test]
+    fn largest_frame_can_replace_a_large_document() {
+        let large = json!({"text": "x".repeat(9 << 20)});
+        assert!(work(&large, &[json!({"op": "replace", "path": "", "value": large})]).is_ok());
+    }
+
+    #[test]
+    fn completed_patches_share_one_budget() {
+        let document = json!({"a": numbers(100_000)});
+        let mut operations = vec![json!({"op": "move", "from": "/a/0", "path": "/a/-"}); 9000];
+        operations.push(json!({"op": "add", "path": "/new/0/x", "value": 1}));
+        assert_eq!(crate::patch::create_containers(&document, &patch(&json!(operations))), None);
+    }
+}
