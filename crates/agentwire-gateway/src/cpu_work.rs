@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{codes, error::ApiError};
 
-/// The most bytes of JSON text that are parsed and changed on a worker; some tenths of a millisecond.
+/// The most bytes of JSON text that are parsed and changed on a worker.
 pub(crate) const SHORT_TEXT: usize = 64 << 10;
 
 /// The most operations of a patch that is applied on a worker: each can take as long as a walk through the document.

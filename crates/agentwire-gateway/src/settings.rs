@@ -207,7 +207,7 @@ impl Default for ServerLimits {
             ring: 256 << 10,
             connections: 20_000,
             runs: 10_000,
-            // Some 50 milliseconds.
+            // From 15 milliseconds of shifted elements to a second of parsed lists of small numbers.
             patch_work: 64 << 20,
         }
     }

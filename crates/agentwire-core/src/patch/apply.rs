@@ -44,7 +44,7 @@ pub const DEFAULT_MAX_OPERATIONS: usize = 10_000;
 /// `copy` can exceed it.
 pub const DEFAULT_MAX_SIZE_GROWTH: usize = 10 * 1024 * 1024;
 
-/// The most work of one patch, in bytes; some 0.2 seconds. The gateway accepts less by default, and every
+/// The most work of one patch, in bytes. The gateway accepts less by default, and every
 /// accepted patch must also apply wherever its log is read again.
 pub const DEFAULT_MAX_WORK: usize = 256 * 1024 * 1024;
 
