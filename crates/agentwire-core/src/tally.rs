@@ -100,7 +100,7 @@ impl Tally {
     }
 }
 
-/// Whether a kind of entry is content that a reader could not interpret.
+/// True if a kind of entry is content that a reader could not interpret.
 pub(crate) fn is_unknown_event(kind: &str) -> bool {
     kind.starts_with("unknown ") && kind != "unknown property"
 }

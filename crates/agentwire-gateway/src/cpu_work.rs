@@ -20,7 +20,7 @@ pub(crate) const SHORT_TEXT: usize = 64 << 10;
 /// The most operations of a patch that is applied on a worker: each can take as long as a walk through the document.
 const MAX_SHORT_OPERATIONS: usize = 16;
 
-/// Whether a patch may take longer than a worker should be occupied.
+/// True if a patch may take longer than a worker should be occupied.
 pub(crate) fn is_long_patch(patch: &Patch) -> bool {
     let text = |operation: &PatchOp| operation.value.as_ref().map_or(0, |value| value.get().len());
     patch.0.len() > MAX_SHORT_OPERATIONS || patch.0.iter().map(text).sum::<usize>() > SHORT_TEXT

@@ -459,7 +459,7 @@ impl Gateway {
         read.push_back(key);
     }
 
-    /// Whether a client of this process has read a run with open items to its end.
+    /// True if a client of this process has read a run with open items to its end.
     pub(crate) fn was_read_to_end(&self, owner: &Owner, run: &RunId) -> bool {
         let read = self.shared.read_to_end.lock().unwrap_or_else(PoisonError::into_inner);
         read.iter().any(|key| key.run == *run && key.owner == *owner)

@@ -84,7 +84,7 @@ pub(crate) struct Inspection {
     events: Vec<Event>,
     seen: u64,
     violations: u64,
-    /// Whether there was an event that only its own format has.
+    /// True if there was an event that only its own format has.
     has_content: bool,
     /// The names of event types in messages; see `Format::checked_names`.
     names: &'static [(&'static str, &'static str)],

@@ -171,7 +171,7 @@ fn event_kinds(report: &Report) -> impl Iterator<Item = &'static str> {
     report.exact.iter().map(|(kind, _)| *kind).chain(losses)
 }
 
-/// Whether the reader understood any frame. Readers start and end a run whatever they read, and pass on unknown frames.
+/// True if the reader understood any frame. Readers start and end a run whatever they read, and pass on unknown frames.
 fn has_content(report: &Report) -> bool {
     event_kinds(report).any(|kind| !["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR", "RAW"].contains(&kind))
 }

@@ -76,7 +76,7 @@ pub enum PartSource {
 }
 
 impl Content {
-    /// Whether there is neither text nor media.
+    /// True if there is neither text nor media.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self {

@@ -21,7 +21,7 @@ pub(super) struct ReasoningByHand {
 }
 
 impl ReasoningByHand {
-    /// Whether `event` is a part of reasoning by hand. Expects every event of reasoning messages once.
+    /// True if `event` is a part of reasoning by hand. Expects every event of reasoning messages once.
     pub(super) fn has(&mut self, event: &Event) -> bool {
         match &event.body {
             Body::ReasoningMessageStart { message } => {

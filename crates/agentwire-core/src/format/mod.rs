@@ -53,7 +53,7 @@ pub struct Format {
     pub ordered: bool,
     /// The options of `-O key=value`.
     pub options: &'static [OptionSpec],
-    /// Whether the options are those of the writer. A bare key of `-O` that both sides have is otherwise the reader's.
+    /// True if the options are those of the writer. A bare key of `-O` that both sides have is otherwise the reader's.
     pub options_are_for_writing: bool,
     /// Makes a reader.
     pub reader: Option<MakeReader>,
@@ -68,10 +68,10 @@ pub struct Format {
     pub time_option: Option<&'static str>,
     /// Whether an error before the first event stands for a failed HTTP status: the server refused the request.
     pub early_error_is_refusal: bool,
-    /// Whether its reader makes snapshots of the messages from other data, such as the output of a graph. They may lack
+    /// True if its reader makes snapshots of the messages from other data, such as the output of a graph. They may lack
     /// the messages before the run.
     pub derives_snapshots: bool,
-    /// Whether a complete stream without any frame is a run without output.
+    /// True if a complete stream without any frame is a run without output.
     pub can_be_empty: bool,
     /// Whether the first SSE `id` of a stream precedes the second, for servers that repeat frames when a stream is
     /// rejoined.

@@ -95,7 +95,7 @@ fn describe(text: &[u8]) -> String {
     format!("{what}: `{quoted}{more}`")
 }
 
-/// Whether the start of a body is not text: control characters, or bytes that are not UTF-8.
+/// True if the start of a body is not text: control characters, or bytes that are not UTF-8.
 fn is_binary(text: &[u8]) -> bool {
     let start = &text[..text.len().min(QUOTED)];
     // A character may be cut at the end of the excerpt.

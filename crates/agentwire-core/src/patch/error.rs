@@ -107,7 +107,7 @@ impl PatchError {
         &self.0.reason
     }
 
-    /// Whether the patch takes more work than [`Limits::max_work`](super::Limits::max_work); it might apply.
+    /// True if the patch takes more work than [`Limits::max_work`](super::Limits::max_work); it might apply.
     #[must_use]
     pub fn is_too_costly(&self) -> bool {
         matches!(self.0.reason, Reason::TooCostly(_))

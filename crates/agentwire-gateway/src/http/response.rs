@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// Whether the client prefers this media type to `text/event-stream`: it names the type itself, with a weight above zero
+/// True if the client prefers this media type to `text/event-stream`: it names the type itself, with a weight above zero
 /// and not below that of SSE. Wildcards count for SSE only.
 pub(super) fn prefers(headers: &HeaderMap, media_type: &str) -> bool {
     let weight = |names: &[&str]| names.iter().find_map(|name| accept_weight(headers, name));
@@ -114,7 +114,7 @@ pub(super) struct Following<'a> {
     pub(super) run: &'a RunId,
     /// The last frame that the client has.
     pub(super) after: Option<ResumePoint>,
-    /// Whether a client without a cursor gets the conversation too: that before a live run, or the whole one.
+    /// True if a client without a cursor gets the conversation too: that before a live run, or the whole one.
     pub(super) with_history: bool,
     /// The run input of a client that has just started or joined the run by it.
     pub(super) input: Option<&'a RunInput>,

@@ -262,7 +262,7 @@ impl Route {
         }
     }
 
-    /// Whether it is a route of the AI SDK for a run that exists.
+    /// True if it is a route of the AI SDK for a run that exists.
     fn follows_chat(&self) -> bool {
         self.path.starts_with("/api/chat") && !self.has_body()
     }
@@ -272,7 +272,7 @@ impl Route {
         (self.method == "post" && is_start) || self.method == "patch"
     }
 
-    /// Whether a request to this route, mounted at `path`, can have the value that an identity field asks for.
+    /// True if a request to this route, mounted at `path`, can have the value that an identity field asks for.
     fn can_have(&self, field: &IdentityField, path: &str) -> bool {
         field.default.is_some()
             || match &field.source {

@@ -72,7 +72,7 @@ pub(super) async fn with_streamed_messages(
     Ok(Value::Array(messages).to_string())
 }
 
-/// Whether a streamed message has the text and the calls of the stored one.
+/// True if a streamed message has the text and the calls of the stored one.
 fn covers(streamed: &Value, stored: &Value) -> bool {
     let parts = |message: &Value| message["parts"].as_array().cloned().unwrap_or_default();
     let text = |message: &Value| -> String {

@@ -135,7 +135,7 @@ pub(crate) fn add_results(given: &mut Given, input: &RunInput, items: &[Pending]
     given.answers.extend(results.into_iter().map(GivenAnswer::Result));
 }
 
-/// Whether the last result of a call has neither content nor an error.
+/// True if the last result of a call has neither content nor an error.
 fn is_empty_result(messages: &[Message], call: &ToolCallId) -> bool {
     let result = messages.iter().rev().find_map(|message| match &message.body {
         MessageBody::Tool { call: of, content, error } if of == call => Some((content, error)),
@@ -289,23 +289,31 @@ fn take_cancelled_calls(
     }
 }
 
-/// Whether the content of a tool result says that the person cancelled instead of deciding.
+/// True if the content of a tool result states that the person cancelled instead of deciding: "cancelled by user", or a
+/// member `cancelled: true`. Front ends have no other form for it.
 fn is_cancellation(content: &str) -> bool {
-    let says_so = |text: &str| text.to_lowercase().contains("cancel");
     match serde_json::from_str(content) {
         Ok(Value::Object(members)) => {
             let is_decision = |key: &str| members.get(key).is_some_and(Value::is_boolean);
             !is_decision("approved")
                 && !is_decision("confirmed")
                 && members.iter().any(|(key, value)| match value {
-                    Value::String(text) => says_so(text),
-                    value => says_so(key) && *value == true,
+                    Value::String(text) => names_cancellation(text),
+                    value => key.to_lowercase().contains("cancel") && *value == true,
                 })
         }
-        Ok(Value::String(text)) => says_so(&text),
+        Ok(Value::String(text)) => names_cancellation(&text),
         Ok(_) => false,
-        Err(_) => says_so(content),
+        Err(_) => names_cancellation(content),
     }
+}
+
+/// True for `cancel` alone, and for text with the word `cancelled` that does not deny it.
+fn names_cancellation(text: &str) -> bool {
+    let text = text.trim().to_lowercase();
+    let mut words = text.split(|letter: char| !letter.is_alphanumeric());
+    let is_denied = text.contains("n't") || words.clone().any(|word| matches!(word, "not" | "never" | "no"));
+    text == "cancel" || !is_denied && words.any(|word| matches!(word, "cancelled" | "canceled"))
 }
 
 /// Turns the output that an AI SDK page gives to a guarded call into the answer to the question about the call. The SDK's
@@ -411,4 +419,31 @@ fn is_asked_again(item: &Pending, items: &[Pending]) -> bool {
 /// Whether a conversation contains a call.
 fn has_call(messages: &[Message], call: &str) -> bool {
     messages.iter().flat_map(|message| message.tool_calls()).any(|made| made.id.as_str() == call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_cancellation;
+
+    #[test]
+    fn a_cancellation_is_stated_and_not_merely_mentioned() {
+        for text in [
+            "Tool call cancelled by user",
+            "canceled",
+            "cancel",
+            r#"{"cancelled":true}"#,
+            r#"{"status":"cancelled"}"#,
+        ] {
+            assert!(is_cancellation(text), "{text}");
+        }
+        for text in [
+            "please cancel my subscription",
+            "it was not cancelled",
+            "blue",
+            "true",
+            r#"{"approved":true,"note":"cancelled"}"#,
+        ] {
+            assert!(!is_cancellation(text), "{text}");
+        }
+    }
 }

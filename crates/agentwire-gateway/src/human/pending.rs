@@ -172,7 +172,7 @@ pub(crate) fn first_unanswered<'i>(
     current(items).find(|item| is_open(item, now) && is_required(item) && !is_answered(item))
 }
 
-/// Whether the agent reported the interrupt by CUSTOM `on_interrupt`, which decides where it looks for the answer.
+/// True if the agent reported the interrupt by CUSTOM `on_interrupt`, which decides where it looks for the answer.
 pub(crate) fn is_reported_by_custom_event(item: &Pending) -> bool {
     let body: Value = serde_json::from_str(&item.body).unwrap_or_default();
     ag_ui::is_reported_by_custom_event(Object::from_value(&body["metadata"]).as_ref())

@@ -443,9 +443,9 @@ struct BusyWait {
     tries: u32,
     /// The start of the wait for a run that is being stopped.
     since: Option<Instant>,
-    /// Whether the other run had ended when it was looked up.
+    /// True if the other run had ended when it was looked up.
     had_ended: bool,
-    /// Whether the clients of the other run had the time to disconnect.
+    /// True if the clients of the other run had the time to disconnect.
     had_grace: bool,
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn first_id(run: &str) -> &str {
     parts(run).0
 }
 
-/// Whether two runs belong to one series.
+/// True if two runs belong to one series.
 pub(crate) fn is_same_series(one: &str, other: &str) -> bool {
     first_id(one) == first_id(other)
 }
@@ -125,7 +125,7 @@ impl Gateway {
         join(&run.run)
     }
 
-    /// Whether the request that started a run had the same resume entries.
+    /// True if the request that started a run had the same resume entries.
     async fn started_with(&self, owner: &Owner, run: &Run, given: &Given) -> Result<bool, ApiError> {
         let Some(text) = self.store().input(owner, &run.run).await? else { return Ok(false) };
         let Ok(stored) = ag_ui::input::from_json(&text, &mut Tally::default()) else { return Ok(false) };

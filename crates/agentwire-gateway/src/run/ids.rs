@@ -115,7 +115,7 @@ impl RunIds {
         self.renamed.get(id).filter(|new| ***new != *id)
     }
 
-    /// Whether an earlier run, or the request, has used an id.
+    /// True if an earlier run, or the request, has used an id.
     pub(super) fn is_earlier(&self, id: &str) -> bool {
         self.earlier.contains_key(id)
     }
@@ -411,7 +411,7 @@ fn open_call(id: &str, history: &[Message]) -> Option<Arc<str>> {
     open.next_back().map(|call| call.id.clone().into())
 }
 
-/// Whether `shown` is `id` or a numbered use of it.
+/// True if `shown` is `id` or a numbered use of it.
 pub(super) fn is_use_of(id: &str, shown: &str) -> bool {
     id == shown || split_number(shown).is_some_and(|(unnumbered, _)| unnumbered == id)
 }

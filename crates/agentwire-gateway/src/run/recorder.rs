@@ -86,10 +86,10 @@ pub(super) struct Encoding {
     pub(super) terminal: Option<TerminalEvent>,
     /// The size of an event that was too large for the log.
     oversized: Option<usize>,
-    /// Whether a patch took too much work; it is not in the log.
+    /// True if a patch took too much work; it is not in the log.
     is_patch_too_costly: bool,
     pub(super) open_steps: Vec<Box<str>>,
-    /// Whether a patch of the agent did not apply since its last whole state. Clients got one snapshot then; further
+    /// True if a patch of the agent did not apply since its last whole state. Clients got one snapshot then; further
     /// ones would not bring the missing part either.
     pub(super) is_state_diverged: bool,
 }
@@ -113,7 +113,7 @@ pub(super) struct ThreadStart {
     pub(super) stored_state: Option<String>,
     /// Whether no message of the thread is stored.
     pub(super) is_new: bool,
-    /// Whether the client that started the run has all messages before it, in their order.
+    /// True if the client that started the run has all messages before it, in their order.
     pub(super) is_known_to_client: bool,
     /// Whether the agent's side failed to return its history of the thread.
     pub(super) recall_failed: Arc<AtomicBool>,
@@ -224,7 +224,7 @@ impl RunRecorder {
         true
     }
 
-    /// Whether RUN_STARTED is staged and no client has it yet.
+    /// True if RUN_STARTED is staged and no client has it yet.
     pub(super) fn is_start_held(&self) -> bool {
         self.position.next == 0 && !self.encoding.staged.is_empty()
     }

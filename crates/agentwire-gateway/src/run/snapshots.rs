@@ -120,7 +120,7 @@ impl RunRecorder {
     }
 }
 
-/// Whether a client that sent these messages has all of the conversation in its order. Clients need not send activities and
+/// True if a client that sent these messages has all of the conversation in its order. Clients need not send activities and
 /// reasoning.
 pub(super) fn has_all(sent: &[Message], conversation: &[Message]) -> bool {
     let is_sent = |message: &&Message| !matches!(message.role(), Role::Activity | Role::Reasoning);
@@ -142,7 +142,7 @@ struct Assignment<'r> {
     history: &'r [Message],
     current: &'r [Message],
     ids: &'r mut RunIds,
-    /// Whether entries with an unknown id are compared with the history.
+    /// True if entries with an unknown id are compared with the history.
     is_merged: bool,
     /// The indexes in the history of all uses of an id.
     uses: HashMap<&'r str, Vec<usize>>,
@@ -400,14 +400,14 @@ fn merge(history: &[Message], current: &[Message], entries: Vec<AssignedEntry>) 
     merged
 }
 
-/// Whether a client that has `current` reaches `wanted` by one snapshot, which drops messages and appends new ones.
+/// True if a client that has `current` reaches `wanted` by one snapshot, which drops messages and appends new ones.
 fn is_reached_by_appending(current: &[Message], wanted: &[Message]) -> bool {
     let ids: HashSet<&MessageId> = wanted.iter().map(|message| &message.id).collect();
     let kept = current.iter().filter(|message| ids.contains(&message.id));
     kept.zip(wanted).all(|(kept, wanted)| kept.id == wanted.id)
 }
 
-/// Whether two messages have the same role and the same text, which is not empty.
+/// True if two messages have the same role and the same text, which is not empty.
 fn has_same_text(one: &Message, other: &Message) -> bool {
     fn text(message: &Message) -> String {
         match &message.body {

@@ -72,7 +72,7 @@ pub(crate) struct LiveRun {
     reader_count: AtomicUsize,
     /// Notified when the last reader has disconnected.
     unread: Notify,
-    /// Whether the run was told to stop.
+    /// True if the run was told to stop.
     is_stopping: AtomicBool,
 }
 
@@ -288,7 +288,7 @@ impl LiveRun {
         let _ = self.commands.send(Command::Stop(reason)).await;
     }
 
-    /// Whether the run was told to stop.
+    /// True if the run was told to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }

@@ -61,7 +61,7 @@ impl OutputFormat {
         Ok(self)
     }
 
-    /// Whether a stream can carry the messages before the run. An AI SDK stream is one message; its client reads the
+    /// True if a stream can carry the messages before the run. An AI SDK stream is one message; its client reads the
     /// others from the history route.
     pub(crate) fn can_carry_history(&self) -> bool {
         !std::ptr::eq(self.format, &ai_sdk::FORMAT)
@@ -84,7 +84,7 @@ pub(crate) enum EventEncoder {
         writer: Box<dyn Writer>,
         events: Vec<Event>,
         discarded: Frames,
-        /// Whether the trailer of the format is written.
+        /// True if the trailer of the format is written.
         is_ended: bool,
         /// A profile of AG-UI. Entries of which it changes nothing are copied.
         dialect: Option<&'static Profile>,

@@ -105,7 +105,7 @@ struct Position {
     first_shown: u64,
     /// The entry of which the client has the first frames, until it is encoded.
     partial: Option<ResumePoint>,
-    /// Whether the client has every event of an ended run.
+    /// True if the client has every event of an ended run.
     is_complete: bool,
     page: PageKind,
 }
@@ -171,7 +171,7 @@ pub(crate) struct FollowRequest<'a> {
     pub(crate) run: &'a RunId,
     /// The last frame that the client has.
     pub(crate) after: Option<ResumePoint>,
-    /// Whether a client without a cursor gets the conversation before the run as well.
+    /// True if a client without a cursor gets the conversation before the run as well.
     pub(crate) with_history: bool,
     /// The input of the run, if it is at hand.
     pub(crate) input: Option<&'a RunInput>,
@@ -263,7 +263,7 @@ impl RunReader {
         &self.thread
     }
 
-    /// Whether the client has every event of an ended run.
+    /// True if the client has every event of an ended run.
     pub(crate) fn is_complete(&self) -> bool {
         self.position.is_complete
     }

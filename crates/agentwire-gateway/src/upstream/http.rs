@@ -341,7 +341,7 @@ pub(super) fn framing_hint(response: &Response) -> Result<Option<Framing>, Upstr
     })
 }
 
-/// Whether the end of a body is marked: by a length, by its last chunk, or by the frames of HTTP/2. Otherwise the body
+/// True if the end of a body is marked: by a length, by its last chunk, or by the frames of HTTP/2. Otherwise the body
 /// ends with its connection, and a broken connection looks the same; servers of HTTP/1.0 know no other way.
 fn is_delimited(response: &Response) -> bool {
     let headers = response.headers();

@@ -54,7 +54,7 @@ async fn two_agents_with_one_thread_id_have_two_conversations() {
         // The routes at `/` are those of the default agent.
         assert_eq!(server.json("/runs/r1").await.1["agent"], "demo");
         assert_eq!(server.json("/agents/other/runs/r1").await.1["agent"], "other");
-        // What happens to one does not happen to the other.
+        // A change of one thread leaves the other as it is.
         let (status, _) = answer(server.ask(Method::DELETE, "/agents/demo/thread/default-session")).await;
         assert_eq!(status, 200);
         assert_eq!(server.json("/agents/demo/thread/list").await.1, json!([]));

@@ -50,7 +50,7 @@ async fn control(server: &Server, action: &str) -> (u16, Value) {
     (status.as_u16(), body)
 }
 
-/// Whether a process is stopped, or is a shell that waits for a child which was stopped between `vfork` and `exec`.
+/// True if a process is stopped, or is a shell that waits for a child which was stopped between `vfork` and `exec`.
 #[cfg(target_os = "linux")]
 fn is_stopped(pid: &str) -> bool {
     matches!(state(pid), 'T' | 'D')

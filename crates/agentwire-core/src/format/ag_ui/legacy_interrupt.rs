@@ -17,7 +17,7 @@ use crate::{
 /// The metadata member of an interrupt, and of its answer, that holds the adapter's data.
 const LANGGRAPH: &str = "langgraph";
 
-/// Whether the event reports interrupts in this form.
+/// True if the event reports interrupts in this form.
 pub(crate) fn is_legacy_interrupt(event: &Event) -> bool {
     matches!(&event.body, Body::Custom { name, .. } if &**name == LEGACY_INTERRUPT)
 }
@@ -119,13 +119,13 @@ fn parsed_text(value: &Json) -> Json {
     document.unwrap_or_else(|| value.clone())
 }
 
-/// Whether it is an object with the value of an interrupt, or a whole interrupt of AG-UI.
+/// True if it is an object with the value of an interrupt, or a whole interrupt of AG-UI.
 fn has_value(json: &Json) -> bool {
     let Some(object) = json.clone().into_object() else { return false };
     object.member("value").is_some() || (object.get_str("id").is_some() && object.get_str("reason").is_some())
 }
 
-/// Whether it is an interrupt object rather than the value of one, which may have any members.
+/// True if it is an interrupt object rather than the value of one, which may have any members.
 fn is_native(json: &Json) -> bool {
     const KEYS: &[&str] = &["value", "id", "interrupt_id", "ns", "when", "resumable", "response_schema"];
     let Some(object) = json.clone().into_object() else { return false };
@@ -135,7 +135,7 @@ fn is_native(json: &Json) -> bool {
     has_value(json) && object.entries().iter().all(|(key, _)| KEYS.contains(&key.as_str()))
 }
 
-/// Whether the metadata of an interrupt, or of an answer to it, says that it was reported by CUSTOM `on_interrupt`.
+/// True if the metadata of an interrupt, or of an answer to it, says that it was reported by CUSTOM `on_interrupt`.
 #[must_use]
 pub fn is_reported_by_custom_event(metadata: Option<&Object>) -> bool {
     let event = || metadata?.member(LANGGRAPH)?.into_object()?.get_str("event");

@@ -107,7 +107,7 @@ pub fn profile_of_version(version: Option<&str>) -> &'static Profile {
     FORMAT.profile(if is_old { "0.0.5x" } else { "1" }).unwrap_or(&FORMAT.profiles[0])
 }
 
-/// Whether events of this type are written in a profile exactly as in profile `1`, whatever they contain and whatever
+/// True if events of this type are written in a profile exactly as in profile `1`, whatever they contain and whatever
 /// was written before.
 #[must_use]
 pub fn is_same_as_version_1(profile: &Profile, event_type: &str) -> bool {

@@ -53,7 +53,7 @@ impl ClientMessage {
         &self.id
     }
 
-    /// Whether the message has content.
+    /// True if the message has content.
     #[must_use]
     pub fn has_parts(&self) -> bool {
         !self.parts.is_empty()

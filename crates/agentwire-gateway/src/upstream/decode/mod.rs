@@ -50,7 +50,7 @@ pub(super) struct ExpectedFormat {
     /// Detected from the stream if absent.
     format: Option<&'static Format>,
     options: Options,
-    /// Whether a stream was detected as HAI.
+    /// True if a stream was detected as HAI.
     is_detected_hai: Arc<AtomicBool>,
 }
 

@@ -106,7 +106,7 @@ pub(crate) struct Stream {
     searched: usize,
     /// Comments and `retry:` lines so far.
     pub(crate) asides: Vec<String>,
-    /// Whether the connection failed instead of ending cleanly.
+    /// True if the connection failed instead of ending cleanly.
     pub(crate) broken: bool,
 }
 

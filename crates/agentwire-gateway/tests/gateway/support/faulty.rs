@@ -18,7 +18,7 @@ pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     /// Whether appends fail.
     pub(crate) appends_fail: AtomicBool,
-    /// Whether all operations fail.
+    /// True if all operations fail.
     pub(crate) all_fails: AtomicBool,
     /// No run starts while this is locked.
     pub(crate) starts: Mutex<()>,

@@ -34,7 +34,7 @@ pub(crate) struct AgUiReader {
     thinking_count: u64,
     open_span: Option<MessageId>,
     open_thought: Option<MessageId>,
-    /// Whether CUSTOM `on_interrupt` stays a CUSTOM event.
+    /// True if CUSTOM `on_interrupt` stays a CUSTOM event.
     keeps_legacy_interrupts: bool,
     /// CUSTOM `on_interrupt` events of this run. The end of the run decides whether they are interrupts.
     legacy_interrupts: Vec<Event>,

@@ -30,7 +30,7 @@ pub(crate) struct V0Writer {
     messages: Vec<MessageId>,
     /// After RUN_ERROR a 0.x client rejects every event, even those of another run.
     failed: bool,
-    /// Whether the run has reported its interrupts by CUSTOM `on_interrupt` itself.
+    /// True if the run has reported its interrupts by CUSTOM `on_interrupt` itself.
     has_legacy_event: bool,
 }
 

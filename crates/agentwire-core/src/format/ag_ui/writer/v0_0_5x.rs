@@ -42,7 +42,7 @@ pub(crate) enum InterruptForm {
 #[derive(Debug)]
 pub(crate) struct V05Writer {
     form: InterruptForm,
-    /// Whether the run has reported its interrupts by CUSTOM `on_interrupt` itself.
+    /// True if the run has reported its interrupts by CUSTOM `on_interrupt` itself.
     has_legacy_event: bool,
     /// After RUN_ERROR clients before 0.0.59 reject every event, even those of another run.
     failed: bool,
@@ -52,7 +52,7 @@ const IS_WRAPPED: Fidelity = Fidelity::Approximated("sent inside a CUSTOM event,
 const IS_TEXT: Fidelity =
     Fidelity::Approximated("media is sent as JSON text, where old clients take only text");
 
-/// Whether events of this type need no change, whatever they contain and whatever was written before.
+/// True if events of this type need no change, whatever they contain and whatever was written before.
 pub(crate) fn is_same_in_0_0_5x(event_type: &str) -> bool {
     matches!(
         event_type,

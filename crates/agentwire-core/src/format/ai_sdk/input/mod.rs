@@ -189,7 +189,7 @@ fn system(f: &mut Fields<'_, '_>, thread: &ThreadId) -> Option<Message> {
     Some(message)
 }
 
-/// Whether a message is the `system` of a request: it is valid for one run and no part of the conversation.
+/// True if a message is the `system` of a request: it is valid for one run and no part of the conversation.
 #[must_use]
 pub fn is_system_of_request(message: &Message) -> bool {
     metadata::has_native_flag(message.metadata.as_ref(), native::SYSTEM)

@@ -52,7 +52,7 @@ struct WrittenCollaboration {
     to: Box<str>,
     /// Whether a task was written since the last start.
     has_task: bool,
-    /// Whether its end was written for clients before it came, in serial order.
+    /// True if its end was written for clients before it came, in serial order.
     is_ended: bool,
 }
 

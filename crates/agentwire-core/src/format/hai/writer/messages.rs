@@ -26,7 +26,7 @@ pub(crate) struct MessageOptions {
     pub(crate) wrapped: bool,
     /// Whether developer messages are written; they are not for end users.
     pub(crate) developer: bool,
-    /// Whether the messages are for an agent: without activities, and every message with a `content`, because the models
+    /// True if the messages are for an agent: without activities, and every message with a `content`, because the models
     /// of the reference server require one.
     pub(crate) is_request: bool,
 }

@@ -299,7 +299,7 @@ impl HaiWriter {
         Fidelity::Exact
     }
 
-    /// Whether the event belongs to a text for developers, which end users do not get.
+    /// True if the event belongs to a text for developers, which end users do not get.
     fn is_for_developers(&mut self, event: &Event) -> bool {
         match &event.body {
             Body::TextStart { message, role: Some(Role::Developer), .. } if !self.include_developer => {

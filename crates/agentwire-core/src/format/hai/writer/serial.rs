@@ -40,7 +40,7 @@ enum UserKind {
 }
 
 impl Serial {
-    /// Whether the event can be written now; `is_shown` tells whether an activity is displayed. Otherwise it waits.
+    /// True if the event can be written now; `is_shown` tells whether an activity is displayed. Otherwise it waits.
     pub(crate) fn admit(&mut self, event: &Event, is_shown: impl Fn(&MessageId) -> bool) -> bool {
         if self.can_write(event, is_shown) {
             self.note(event);

@@ -78,7 +78,7 @@ fn names<T: AsRef<str>>(list: Vec<T>) -> Vec<Box<str>> {
     list.iter().map(|name| name.as_ref().into()).collect()
 }
 
-/// Whether Python reads a value as false.
+/// True if Python reads a value as false.
 fn is_falsy(raw: &RawValue) -> bool {
     matches!(raw.get(), "false" | "0" | "\"\"" | "[]" | "{}")
 }

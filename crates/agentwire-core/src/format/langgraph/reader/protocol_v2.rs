@@ -352,7 +352,7 @@ impl LangGraphReader {
     }
 }
 
-/// Whether a `tool-error` reports control flow of the graph (an interrupt, a command to the parent) and no failure.
+/// True if a `tool-error` reports control flow of the graph (an interrupt, a command to the parent) and no failure.
 ///
 /// LangGraph fills the event with `tool_call_id` and `message` only, the message being Python's `str(error)`. No
 /// member names the exception class, so that the text is all there is to decide on.

@@ -165,7 +165,7 @@ impl ShownMessages {
         self.shown.iter().all(|shown| list.contains(&shown.id))
     }
 
-    /// Whether a snapshot of `list` would add a message that may be shown before the end of the run.
+    /// True if a snapshot of `list` would add a message that may be shown before the end of the run.
     pub(super) fn lacks_some_of(&self, list: &[Message]) -> bool {
         list.iter().any(|message| {
             !self.present.contains(&message.id) && !self.partly_hidden.contains(message.id.as_str())

@@ -206,7 +206,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
     }
 }
 
-/// Whether the metadata of the end of a step says that it failed.
+/// True if the metadata of the end of a step says that it failed.
 fn has_failed(metadata: Option<&Object>) -> bool {
     metadata.and_then(|metadata| metadata.get_str("status")).as_deref() == Some("error")
 }

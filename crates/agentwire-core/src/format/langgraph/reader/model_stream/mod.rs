@@ -433,7 +433,7 @@ impl ModelStream {
         }
     }
 
-    /// Whether the text of the message and the parts beside it are hidden.
+    /// True if the text of the message and the parts beside it are hidden.
     fn hides_text(&self) -> bool {
         self.identity.rules.as_ref().is_some_and(|rules| rules.hides_text)
     }

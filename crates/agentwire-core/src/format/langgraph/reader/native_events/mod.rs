@@ -165,7 +165,7 @@ impl LangGraphReader {
         self.options.hides_node(&ns, &node)
     }
 
-    /// Whether a model has LangGraph's tag for models that are not streamed. Its message is shown when a node returns
+    /// True if a model has LangGraph's tag for models that are not streamed. Its message is shown when a node returns
     /// it, as in the stream modes.
     fn is_unstreamed(&mut self, native: &NativeFrame<'_>) -> bool {
         native.tags.is_some_and(|tags| tags.get().contains(NOSTREAM_TAG))
@@ -213,7 +213,7 @@ impl EventName {
         )
     }
 
-    /// Whether a model reports its output.
+    /// True if a model reports its output.
     fn is_of_model(self) -> bool {
         matches!(
             self,
