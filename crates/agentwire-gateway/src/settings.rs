@@ -191,7 +191,7 @@ pub struct ServerLimits {
     /// Concurrent live runs.
     pub runs: usize,
     /// Work of one patch in bytes that are moved, copied and compared; at most
-    /// [`DEFAULT_MAX_WORK`](agentwire_core::patch::DEFAULT_MAX_WORK), because every reader of a log repeats the work.
+    /// [`DEFAULT_MAX_WORK`], because every reader of a log repeats the work.
     pub patch_work: usize,
 }
 
