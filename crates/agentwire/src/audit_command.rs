@@ -3,14 +3,13 @@
 use std::{
     io::{self, Write},
     path::Path,
-    process::ExitCode,
 };
 
 use agentwire_gateway::ops::audit;
 
 use crate::{
     cli::AuditCommand,
-    error::{Class, Error, Result},
+    error::{Class, Error, ExitCode, Result},
 };
 
 /// Runs an `audit` subcommand.

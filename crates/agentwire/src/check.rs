@@ -1,6 +1,6 @@
 //! `agentwire check`: lists the violations in a stream from a file, a pipe or a running server.
 
-use std::{fmt::Display, path::Path, process::ExitCode};
+use std::{fmt::Display, path::Path};
 
 use agentwire_core::{
     Tally,
@@ -14,7 +14,7 @@ use agentwire_core::{
 use crate::{
     cli::Check,
     convert::wrong_format_error,
-    error::{Class, Error, Result},
+    error::{Class, Error, ExitCode, Result},
     formats,
     input::{CHUNK, Input},
     print, remote,
@@ -130,7 +130,7 @@ impl Inspection {
         if self.violations <= MAX_PRINTED {
             let renamed = |message: String, (name, own): &(&str, &str)| message.replace(name, own);
             let message = self.names.iter().fold(message.to_string(), renamed);
-            print::line_or_exit(format_args!("{position}: {rule}: {message}"), Class::Violations as i32);
+            print::line_or_exit(format_args!("{position}: {rule}: {message}"), Class::Violations as u8);
         }
     }
 
@@ -209,7 +209,7 @@ impl Inspection {
         if self.violations > MAX_PRINTED {
             print::line_or_exit(
                 format_args!("… and {} more", self.violations - MAX_PRINTED),
-                Class::Violations as i32,
+                Class::Violations as u8,
             );
         }
         match self.violations {

@@ -1,7 +1,5 @@
 //! `agentwire config check` and `agentwire config schema`.
 
-use std::process::ExitCode;
-
 use agentwire_core::format::Format;
 use agentwire_gateway::{
     hooks::OnFailure,
@@ -14,7 +12,7 @@ use reqwest::Url;
 use crate::{
     cli::ConfigCommand,
     config::{self, AgentConfig, Config, ConfigFile, DURABILITIES, Upstream},
-    error::Result,
+    error::{ExitCode, Result},
     hooks,
 };
 

@@ -4,7 +4,6 @@ use std::{
     fs::File,
     io::{self, Write},
     path::Path,
-    process::ExitCode,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -19,7 +18,7 @@ use agentwire_core::{
 
 use crate::{
     cli::{Convert, ReportStyle},
-    error::{Class, Error, Result},
+    error::{Class, Error, ExitCode, Result},
     formats,
     input::{CHUNK, Input},
     progress,

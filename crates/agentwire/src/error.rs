@@ -1,6 +1,6 @@
 //! Errors of commands: a message, a hint, and a fixed exit code per class.
 
-use std::{fmt, process::ExitCode};
+use std::fmt;
 
 /// The class of a failure. The numbers are exit codes and part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,24 @@ pub(crate) enum Class {
     Io = 4,
     /// A server could not be reached or refused the request.
     Server = 5,
+}
+
+/// The exit code of a command. Unlike the one of the standard library, its number can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExitCode(u8);
+
+impl ExitCode {
+    pub(crate) const SUCCESS: Self = Self(0);
+
+    pub(crate) fn number(self) -> u8 {
+        self.0
+    }
+}
+
+impl From<u8> for ExitCode {
+    fn from(number: u8) -> Self {
+        Self(number)
+    }
 }
 
 /// A failed command.

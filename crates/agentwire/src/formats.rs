@@ -1,10 +1,8 @@
 //! `agentwire formats`, and the format arguments of other commands.
 
-use std::process::ExitCode;
-
 use agentwire_core::format::{FORMATS, Format, OptionError, Options, Profile};
 
-use crate::error::{Class, Error, Result, nearest};
+use crate::error::{Class, Error, ExitCode, Result, nearest};
 
 /// Prints the table of formats.
 pub(crate) fn run() -> Result<ExitCode> {

@@ -6,10 +6,13 @@
 use std::{
     fmt,
     io::{self, Write},
-    process,
+    panic,
 };
 
-use crate::{error::Class, progress};
+use crate::{
+    error::{Class, ExitCode},
+    progress,
+};
 
 /// Like the standard macro, but exits on a closed pipe. ANSI styles are removed where the output does not support them.
 macro_rules! println {
@@ -21,18 +24,23 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     line_or_exit(text, 0);
 }
 
+/// Ends the command by unwinding to [`crate::main_with`]: the process may be a Python interpreter, which has its own end.
+fn exit(code: u8) -> ! {
+    panic::resume_unwind(Box::new(ExitCode::from(code)))
+}
+
 /// Prints a line; on a closed pipe, exits with `code`, for commands whose result is already known.
-pub(crate) fn line_or_exit(text: fmt::Arguments<'_>, code: i32) {
+pub(crate) fn line_or_exit(text: fmt::Arguments<'_>, code: u8) {
     match progress::suspend(|| writeln!(anstream::stdout(), "{text}")) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
             progress::finish();
-            process::exit(code)
+            exit(code)
         }
         Err(error) => {
             progress::finish();
             anstream::eprintln!("error: stdout cannot be written: {error}");
-            process::exit(Class::Io as i32);
+            exit(Class::Io as u8)
         }
     }
 }

@@ -1,12 +1,15 @@
 //! `agentwire serve`: configures, starts, reloads and stops the gateway.
 
-use std::{io, net::SocketAddr, path::Path, process::ExitCode};
+use std::{io, net::SocketAddr, path::Path};
 
 use agentwire_core::format::Format;
 use agentwire_gateway::{Gateway, InstanceLock, settings::IdentitySource};
 use agentwire_store::Options;
 use reqwest::header::{HeaderName, HeaderValue};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    sync::oneshot,
+};
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
@@ -16,7 +19,7 @@ use crate::{
         OpenAi, Replay, Secret, Upstream,
     },
     config_command,
-    error::{Class, Error, Result},
+    error::{Class, Error, ExitCode, Result},
     formats,
     reload::{self, Changes},
     store_command,
@@ -35,8 +38,12 @@ pub(crate) fn run(arguments: &Serve) -> Result<ExitCode> {
         .enable_all()
         .build()
         .map_err(|error| Error::new(Class::Io, format!("cannot start: {error}")))?;
-    runtime.block_on(serve(arguments, config))?;
-    Ok(ExitCode::SUCCESS)
+    let code = runtime.block_on(serve(arguments, config))?;
+    if code != ExitCode::SUCCESS {
+        // Ended at once: the store is consistent at any moment, and nothing else needs a cleanup.
+        runtime.shutdown_background();
+    }
+    Ok(code)
 }
 
 /// Loads the file and applies the flags on top of it. An implied file is stored in `arguments`, so that a reload reads
@@ -161,10 +168,11 @@ fn start_log(config: &Config) {
             lines.with_ansi(colour).with_filter(levels).boxed()
         }
     };
-    tracing_subscriber::registry().with(lines).init();
+    // A process that is not ours may have a subscriber already.
+    let _ = tracing_subscriber::registry().with(lines).try_init();
 }
 
-async fn serve(arguments: Serve, config: Config) -> Result<()> {
+async fn serve(arguments: Serve, config: Config) -> Result<ExitCode> {
     // Bind first: if the port is in use, the store must not be touched.
     let requested = config.settings.listen;
     let listener = listen(requested).map_err(|error| cannot_listen(requested, &error))?;
@@ -197,11 +205,15 @@ async fn serve(arguments: Serve, config: Config) -> Result<()> {
         }
     }
     tokio::spawn(reload_on_hangup(hangup, gateway.clone(), arguments, config));
-    let served = agentwire_gateway::serve(gateway, listener, shutdown_signal(signals)).await;
+    let (second, at_once) = oneshot::channel();
+    let served = tokio::select! {
+        served = agentwire_gateway::serve(gateway, listener, shutdown_signal(signals, second)) => served,
+        Ok(code) = at_once => return Ok(code),
+    };
     served
         .map_err(|error| Error::new(Class::Io, format!("cannot go on listening on `{address}`: {error}")))?;
     tracing::info!("stopped");
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -299,8 +311,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Returns at the first signal; the second one ends the process.
-async fn shutdown_signal(signals: io::Result<Signals>) {
+/// Returns at the first signal; the exit code of the second one is sent to `second`.
+async fn shutdown_signal(signals: io::Result<Signals>, second: oneshot::Sender<ExitCode>) {
     let mut signals = match signals {
         Ok(signals) => signals,
         Err(error) => {
@@ -316,8 +328,7 @@ async fn shutdown_signal(signals: io::Result<Signals>) {
     tokio::spawn(async move {
         let (name, number) = signals.next().await;
         tracing::warn!(signal = name, "ended at once");
-        // The store is consistent at any moment, and nothing else needs a cleanup.
-        std::process::exit(128 + number);
+        let _ = second.send(ExitCode::from(128 + number));
     });
 }
 
@@ -421,7 +432,7 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) -> (&'static str, i32) {
+    async fn next(&mut self) -> (&'static str, u8) {
         tokio::select! {
             _ = self.terminate.recv() => ("SIGTERM", 15),
             _ = self.interrupt.recv() => ("SIGINT", 2),
@@ -438,7 +449,7 @@ impl Signals {
         Ok(Self)
     }
 
-    async fn next(&mut self) -> (&'static str, i32) {
+    async fn next(&mut self) -> (&'static str, u8) {
         let _ = tokio::signal::ctrl_c().await;
         ("Ctrl-C", 2)
     }

@@ -2,7 +2,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::ExitCode,
     sync::Arc,
     time::Duration,
 };
@@ -14,7 +13,7 @@ use serde_json::json;
 use crate::{
     cli::{StoreArgs, StoreCommand},
     config::{self, Config, ConfigFile},
-    error::{Class, Error, Result},
+    error::{Class, Error, ExitCode, Result},
 };
 
 /// Runs a `store` subcommand.
