@@ -14,6 +14,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use agentwire_core::patch::{DEFAULT_MAX_WORK, Limits};
+use ipnet::IpNet;
 
 /// A setter per field, so that a program can chain them although the structs are not exhaustive.
 macro_rules! setters {
@@ -47,6 +48,8 @@ pub struct Settings {
     pub state_identity: Option<Identity>,
     /// The same for the routes of runs: follow, reconnect, control, pending items, feedback.
     pub runs_identity: Option<Identity>,
+    /// Networks of reverse proxies whose `X-Forwarded-For` names the peer of a request; none by default.
+    pub proxies: Vec<IpNet>,
     /// Origins whose pages may read the responses (CORS); none by default.
     pub cors: Vec<String>,
     /// Grace period for live runs during a drain.
@@ -74,6 +77,7 @@ impl Default for Settings {
             history_identity: None,
             state_identity: None,
             runs_identity: None,
+            proxies: Vec::new(),
             cors: Vec::new(),
             drain_grace: Duration::from_secs(30),
             // Proxies commonly close connections that are silent for 30 to 60 seconds.
@@ -96,6 +100,7 @@ setters!(Settings {
     history_identity: Option<Identity>,
     state_identity: Option<Identity>,
     runs_identity: Option<Identity>,
+    proxies: Vec<IpNet>,
     cors: Vec<String>,
     drain_grace: Duration,
     heartbeat: Duration,
@@ -129,6 +134,7 @@ impl Settings {
             history_identity,
             state_identity,
             runs_identity,
+            proxies,
             cors,
             drain_grace,
             heartbeat,
@@ -149,6 +155,7 @@ impl Settings {
             "sse": sse, other.sse;
             "identity": (identity, history_identity, state_identity, runs_identity),
                 (&other.identity, &other.history_identity, &other.state_identity, &other.runs_identity);
+            "proxies": proxies, other.proxies;
             "cors": cors, other.cors;
             "drain": drain_grace, other.drain_grace;
             "heartbeat": heartbeat, other.heartbeat;

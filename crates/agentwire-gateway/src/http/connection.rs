@@ -61,7 +61,7 @@ impl ConnectionActivity {
             Protocol::Unknown | Protocol::Http1 => 1,
         };
         state.protocol = Protocol::Http2 { streams, idle_since: Instant::now() };
-        let stream = Connection::default();
+        let stream = Connection { cut: CancellationToken::new(), ..whole.clone() };
         state.next = Some(stream.cut.clone());
         stream
     }

@@ -6,11 +6,13 @@
 mod ag_ui;
 mod ai_sdk;
 mod artifacts;
+mod checks;
 mod connection;
 mod cursor;
 mod feedback;
 mod hai;
 mod ops;
+mod peer;
 mod request;
 mod response;
 mod router;
@@ -171,10 +173,11 @@ impl Gateway {
     /// Adds the layers that all routes have.
     fn with_layers(&self, router: Router) -> Router {
         let router = router.layer(axum::middleware::map_response_with_state(self.clone(), count_errors));
-        match cors(&self.settings().cors) {
+        let router = match cors(&self.settings().cors) {
             Some(cors) => router.layer(cors),
             None => router,
-        }
+        };
+        router.layer(axum::middleware::from_fn_with_state(self.clone(), checks::check))
     }
 }
 

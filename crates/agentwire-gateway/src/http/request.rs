@@ -1,6 +1,6 @@
 //! Requests to an agent's routes: the extractor that finds the owner, reads the body and records rejections.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use agentwire_core::{event::ThreadId, json::Json};
 use agentwire_store::Owner;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::RouteState;
+use super::{RouteState, peer::Peer};
 use crate::{
     agent, codes,
     error::ApiError,
@@ -24,6 +24,8 @@ use crate::{
 /// The connection of a request; an extension that [`super::server`] adds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connection {
+    /// The address at its other end; a request's peer may be behind it: [`super::peer`].
+    pub(crate) address: Option<IpAddr>,
     /// Closes the connection, or the HTTP/2 stream.
     pub(crate) cut: CancellationToken,
 }
@@ -68,10 +70,10 @@ impl FromRequest<RouteState> for JsonRequest {
             Ok(body) => ApiRequest::new(state, params, parts, body).map(Self),
             Err(error) => {
                 // The owner may be in the body, which was not read.
-                let path = parts.uri.path().to_owned();
+                let (path, peer) = (parts.uri.path().to_owned(), Peer::of(&parts));
                 let request = ApiRequest::new(state, params, parts, Bytes::new()).ok();
                 let owner = request.as_ref().map(|request| &request.owner);
-                state.gateway.audit().note(Record::refused(owner, &path, &error));
+                state.gateway.audit().note(Record::refused(owner, &path, &error).peer(peer.0));
                 Err(error)
             }
         }
@@ -116,7 +118,8 @@ impl ApiRequest {
     ) -> Result<T, ApiError> {
         let audit = &self.state.gateway.audit();
         if audit.is_on() {
-            audit.note(about(Record::new(&self.owner, action)).outcome(&done));
+            let record = Record::new(&self.owner, action).peer(Peer::of(&self.parts).0);
+            audit.note(about(record).outcome(&done));
         }
         done
     }
@@ -125,7 +128,7 @@ impl ApiRequest {
     pub(crate) fn parsed<T>(&self, read: Result<T, ApiError>) -> Result<T, ApiError> {
         read.inspect_err(|error| {
             let record = Record::refused(Some(&self.owner), self.parts.uri.path(), error);
-            self.state.gateway.audit().note(record);
+            self.state.gateway.audit().note(record.peer(Peer::of(&self.parts).0));
         })
     }
 

@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     future::Future,
     io,
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -86,8 +87,8 @@ impl Server {
         loop {
             let Ok(slot) = self.slots.clone().acquire_owned().await else { return };
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    self.connections.spawn(self.connection(stream, slot));
+                Ok((stream, address)) => {
+                    self.connections.spawn(self.connection(stream, address, slot));
                 }
                 Err(error) => {
                     // Most likely out of file descriptors: open connections continue, new ones wait.
@@ -101,6 +102,7 @@ impl Server {
     fn connection(
         &self,
         stream: TcpStream,
+        address: SocketAddr,
         slot: tokio::sync::OwnedSemaphorePermit,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (gateway, routes, closing) = (self.gateway.clone(), self.routes.clone(), self.closing.clone());
@@ -109,7 +111,7 @@ impl Server {
             // Small events must not wait for more data.
             let _ = stream.set_nodelay(true);
             gateway.metrics().connections.inc();
-            let connection = Connection::default();
+            let connection = Connection { address: Some(address.ip()), ..Connection::default() };
             let cut = connection.cut.clone();
             let activity = ConnectionActivity::default();
             let (requests, service_gateway) = (activity.clone(), gateway.clone());

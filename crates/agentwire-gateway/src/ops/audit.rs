@@ -7,6 +7,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::mpsc,
     thread,
@@ -61,6 +62,14 @@ impl Record {
     fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.0.insert(key.into(), value.into());
         self
+    }
+
+    /// The address of the client.
+    pub(crate) fn peer(self, peer: Option<IpAddr>) -> Self {
+        match peer {
+            Some(peer) => self.with("peer", peer.to_string()),
+            None => self,
+        }
     }
 
     pub(crate) fn thread(self, thread: &ThreadId) -> Self {

@@ -7,8 +7,8 @@ use super::{
     LogFormat,
     table::{Shape, Table, Value, ValueType},
     types::{
-        ADDRESS, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, LEVEL, List, NAME, ORIGIN, OrNever, PATH,
-        POINTER, STORE, Size, TextType,
+        ADDRESS, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, LEVEL, List, NAME, NETWORK, ORIGIN,
+        OrNever, PATH, POINTER, STORE, Size, TextType,
     },
 };
 
@@ -54,6 +54,12 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         settings.state_identity = identities.state;
         settings.runs_identity = identities.runs;
     });
+    table.set(
+        "proxies",
+        &List(NETWORK, "a list of networks"),
+        &mut settings.proxies,
+        "Networks of reverse proxies. Behind them, the peer of a request is the right-most address of `X-Forwarded-For` that is none of them.",
+    );
     table.set(
         "cors",
         &List(ORIGIN, "a list of origins"),

@@ -102,6 +102,7 @@ fn every_key_reaches_its_setting() {
         store = "memory:"
         durability = "fsync"
         sse = "standard"
+        proxies = ["10.0.0.0/8", "::1"]
         cors = ["https://app.example", "*"]
         heartbeat = "5s"
         lease = "20s"
@@ -139,6 +140,10 @@ fn every_key_reaches_its_setting() {
     assert_eq!(settings.listen.to_string(), "0.0.0.0:80");
     assert_eq!((config.store.as_str(), config.durability), ("memory:", Durability::Fsync));
     assert_eq!(settings.sse, Sse::Standard);
+    assert_eq!(
+        settings.proxies.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["10.0.0.0/8", "::1/128"]
+    );
     assert_eq!(settings.cors, ["https://app.example", "*"]);
     assert_eq!(settings.heartbeat, Duration::from_secs(5));
     assert_eq!(settings.lease, Duration::from_secs(20));

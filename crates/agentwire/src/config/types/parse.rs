@@ -1,8 +1,12 @@
 //! Parsers of texts, shared by the configuration file and the command line.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use agentwire_core::format::{FORMATS, Format};
+use ipnet::IpNet;
 use reqwest::Url;
 
 use super::{ValueError, did_you_mean};
@@ -90,6 +94,20 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
             Err(_) => fault.hint("write it like `127.0.0.1:7117` or `[::1]:7117`"),
         }
     })
+}
+
+/// Parses a network in CIDR notation; an address is a network of one.
+pub(super) fn network(text: &str) -> Result<IpNet, ValueError> {
+    let parsed = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    match parsed {
+        Some(network) if network.network() != network.addr() => {
+            Err(ValueError::new("the address has bits beyond the prefix")
+                .hint(format!("did you mean `{}`?", network.trunc())))
+        }
+        Some(network) => Ok(network),
+        None => Err(ValueError::new("that is no network in CIDR notation")
+            .hint("write it like `10.0.0.0/8` or `fd00::/8`")),
+    }
 }
 
 /// Checks the address of a store.

@@ -3,13 +3,16 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use agentwire_core::format::Format;
+use ipnet::IpNet;
 use serde_json::json;
 use toml::de::DeValue;
 
 use super::{
     super::table::{Shape, Value, ValueType},
     ValueError, cannot_be,
-    parse::{address, duration, format, header_name, level, origin, route, show_duration, store, url},
+    parse::{
+        address, duration, format, header_name, level, network, origin, route, show_duration, store, url,
+    },
 };
 
 /// A string with a syntax.
@@ -72,6 +75,14 @@ pub(in super::super) const ADDRESS: TextType<SocketAddr> = TextType {
     words: "an address such as `\"127.0.0.1:7117\"`",
     pattern: Some(r"^.+:[0-9]{1,5}$"),
     parse: address,
+    show: ToString::to_string,
+};
+
+/// A network of addresses.
+pub(in super::super) const NETWORK: TextType<IpNet> = TextType {
+    words: "a network such as `\"10.0.0.0/8\"`",
+    pattern: Some("^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$"),
+    parse: network,
     show: ToString::to_string,
 };
 
