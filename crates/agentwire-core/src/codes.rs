@@ -41,6 +41,14 @@ codes! {
     UNKNOWN_FORMAT = 400;
     /// The request does not identify its user, and there is no default.
     NO_IDENTITY = 401;
+    /// The request has no valid credential. The message is the same for every cause; the server log has the cause.
+    UNAUTHENTICATED = 401;
+    /// The token is genuine and has expired: get a new one.
+    TOKEN_EXPIRED = 401;
+    /// The credential lacks the scope that the message names.
+    FORBIDDEN = 403;
+    /// The credential cannot be checked, because the server with the keys or the external handler does not answer.
+    AUTH_UNAVAILABLE = 503;
     /// There is no such thread, or it belongs to another user.
     UNKNOWN_THREAD = 404;
     /// There is no such run, or it belongs to another user.

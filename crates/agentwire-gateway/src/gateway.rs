@@ -19,6 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     agent::{Agent, Request},
+    auth::Authenticator,
     codes,
     hooks::{Factory, HookSet, Hooks, RunContext, SessionLock},
     metrics::Metrics,
@@ -57,6 +58,7 @@ struct Shared {
     instance: InstanceLock,
     metrics: Metrics,
     audit: Audit,
+    authenticator: Authenticator,
     /// Notified whenever a run ends, so that runs that wait for its thread try again.
     run_ended: Notify,
     draining: AtomicBool,
@@ -295,6 +297,7 @@ impl Builder {
     pub fn build(self) -> Gateway {
         let Self { store, settings, registry, instance } = self;
         let audit = settings.audit.as_deref().map_or_else(Audit::off, Audit::to);
+        let authenticator = Authenticator::new(settings.auth.clone());
         let shared = Shared {
             store,
             settings,
@@ -302,6 +305,7 @@ impl Builder {
             instance: instance.unwrap_or_else(|| InstanceLock::at("memory:")),
             metrics: Metrics::default(),
             audit,
+            authenticator,
             run_ended: Notify::new(),
             draining: AtomicBool::new(false),
             shutdown: CancellationToken::new(),
@@ -360,6 +364,10 @@ impl Gateway {
 
     pub(crate) fn audit(&self) -> &Audit {
         &self.shared.audit
+    }
+
+    pub(crate) fn authenticator(&self) -> &Authenticator {
+        &self.shared.authenticator
     }
 
     pub(crate) fn tasks(&self) -> &TaskTracker {

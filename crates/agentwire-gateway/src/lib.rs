@@ -29,11 +29,13 @@
 //! 2. `upstream` (feature `upstreams`): agents in other processes, over HTTP, as commands or in recordings.
 //! 3. [`hooks`]: user code around a run, and the hooks of the configuration file.
 //! 4. [`settings`]: limits, timeouts, identity of users, and the options of each agent.
-//! 5. [`ops`]: the audit log and its verification.
+//! 5. [`auth`]: principals, scopes, API keys and tokens.
+//! 6. [`ops`]: the audit log and its verification.
 //!
 //! The guide with more examples, such as a gateway within an axum application, is `docs/rust.md` in the repository.
 
 pub mod agent;
+pub mod auth;
 mod cpu_work;
 mod error;
 mod gateway;

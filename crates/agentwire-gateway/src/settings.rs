@@ -16,6 +16,8 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 use agentwire_core::patch::{DEFAULT_MAX_WORK, Limits};
 use ipnet::IpNet;
 
+pub use crate::auth::settings::*;
+
 /// A setter per field, so that a program can chain them although the structs are not exhaustive.
 macro_rules! setters {
     ($type:ident { $($field:ident: $value:ty),+ $(,)? }) => {
@@ -50,6 +52,10 @@ pub struct Settings {
     pub runs_identity: Option<Identity>,
     /// Networks of reverse proxies whose `X-Forwarded-For` names the peer of a request; none by default.
     pub proxies: Vec<IpNet>,
+    /// Authentication; none by default.
+    pub auth: Auth,
+    /// Waives authentication, hosts and TLS beyond loopback.
+    pub insecure: bool,
     /// Origins whose pages may read the responses (CORS); none by default.
     pub cors: Vec<String>,
     /// Grace period for live runs during a drain.
@@ -78,6 +84,8 @@ impl Default for Settings {
             state_identity: None,
             runs_identity: None,
             proxies: Vec::new(),
+            auth: Auth::default(),
+            insecure: false,
             cors: Vec::new(),
             drain_grace: Duration::from_secs(30),
             // Proxies commonly close connections that are silent for 30 to 60 seconds.
@@ -101,6 +109,8 @@ setters!(Settings {
     state_identity: Option<Identity>,
     runs_identity: Option<Identity>,
     proxies: Vec<IpNet>,
+    auth: Auth,
+    insecure: bool,
     cors: Vec<String>,
     drain_grace: Duration,
     heartbeat: Duration,
@@ -135,6 +145,8 @@ impl Settings {
             state_identity,
             runs_identity,
             proxies,
+            auth,
+            insecure,
             cors,
             drain_grace,
             heartbeat,
@@ -156,6 +168,8 @@ impl Settings {
             "identity": (identity, history_identity, state_identity, runs_identity),
                 (&other.identity, &other.history_identity, &other.state_identity, &other.runs_identity);
             "proxies": proxies, other.proxies;
+            "auth": auth, other.auth;
+            "insecure": insecure, other.insecure;
             "cors": cors, other.cors;
             "drain": drain_grace, other.drain_grace;
             "heartbeat": heartbeat, other.heartbeat;

@@ -6,8 +6,12 @@ use std::{fs, path::Path};
 /// folder, because two folders have a low and a high part: the gateway owns the live runs and the audit log, while
 /// readers and maintenance use the gateway.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("settings, metrics, clocks, HTTP client", &["settings", "metrics", "timestamp", "outbound"]),
+    (
+        "settings, metrics, clocks, HTTP client",
+        &["settings", "metrics", "timestamp", "outbound", "auth::settings", "auth::scope", "auth::secret"],
+    ),
     ("typed errors with stable codes", &["error"]),
+    ("principals, credentials and scopes", &["auth"]),
     ("CPU work off the workers", &["cpu_work"]),
     ("the Agent trait, its request and sink, the emitter", &["agent"]),
     ("agents behind HTTP, commands and recordings", &["upstream"]),

@@ -23,6 +23,8 @@ pub struct ApiError {
     pub hint: Option<String>,
     /// Seconds after which a retry may work.
     pub retry_after: Option<u64>,
+    /// The header `WWW-Authenticate` of a request that needs another credential.
+    pub challenge: Option<&'static str>,
     /// The current state, if the request assumed another one.
     pub snapshot: Option<Box<serde_json::Value>>,
 }
@@ -42,7 +44,7 @@ impl ApiError {
     /// An error with a code and a message.
     #[must_use]
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, retry_after: None, snapshot: None }
+        Self { code, message: message.into(), hint: None, retry_after: None, challenge: None, snapshot: None }
     }
 
     /// The same error with a hint.
@@ -56,6 +58,12 @@ impl ApiError {
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);
+        self
+    }
+
+    /// The same error with a challenge for `WWW-Authenticate`.
+    pub(crate) fn challenge(mut self, challenge: &'static str) -> Self {
+        self.challenge = Some(challenge);
         self
     }
 
@@ -157,6 +165,9 @@ impl IntoResponse for ApiError {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(challenge) = self.challenge {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
         response
     }

@@ -10,6 +10,7 @@ mod checks;
 mod connection;
 mod cursor;
 mod feedback;
+mod guard;
 mod hai;
 mod ops;
 mod peer;
@@ -27,13 +28,18 @@ use std::sync::Arc;
 
 use axum::{
     Router,
+    handler::Handler,
     http::{HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::from_fn_with_state,
     response::{IntoResponse, Response},
+    routing::any,
 };
 use tower_http::cors::CorsLayer;
 
+use self::guard::Guard;
 pub use self::{router::routes_without_identity, server::serve};
 use crate::{
+    auth::RequiredScope,
     codes,
     error::ApiError,
     gateway::{AgentEntry, AgentRegistry, Gateway},
@@ -112,12 +118,14 @@ impl Gateway {
         for group in RouteGroup::ALL {
             router = router.merge(self.group_routes(registry, group));
         }
+        let guarded =
+            || from_fn_with_state(Guard::of_server(self, RequiredScope::AnyCredential), guard::guard);
         let router = router
-            .route("/agents/{agent}", axum::routing::any(unknown_agent))
-            .route("/agents/{agent}/", axum::routing::any(unknown_agent))
-            .route("/agents/{agent}/{*rest}", axum::routing::any(unknown_agent))
-            .fallback(unknown_route)
-            .method_not_allowed_fallback(wrong_method);
+            .route("/agents/{agent}", any(unknown_agent.layer(guarded())))
+            .route("/agents/{agent}/", any(unknown_agent.layer(guarded())))
+            .route("/agents/{agent}/{*rest}", any(unknown_agent.layer(guarded())))
+            .fallback(unknown_route.layer(guarded()))
+            .method_not_allowed_fallback(wrong_method.layer(guarded()));
         self.with_layers(router)
     }
 
@@ -219,6 +227,7 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
             HeaderName::from_static("agentwire-next"),
             HeaderName::from_static(crate::error::ERROR_CODE),
             header::RETRY_AFTER,
+            header::WWW_AUTHENTICATE,
             HeaderName::from_static("x-thread-id"),
             HeaderName::from_static("x-run-id"),
             HeaderName::from_static("x-vercel-ai-ui-message-stream"),

@@ -4,25 +4,70 @@ use axum::{
     Router,
     extract::{FromRequestParts, NestedPath, State},
     http::{HeaderValue, StatusCode, header},
+    middleware::from_fn_with_state,
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{MethodRouter, get},
 };
 use serde_json::json;
 
-use super::{RouteState, json, router};
-use crate::{codes, error::ApiError, gateway::Gateway};
+use super::{
+    RouteState,
+    guard::{Guard, guard},
+    json, router,
+};
+use crate::{auth::RequiredScope, codes, error::ApiError, gateway::Gateway};
 
 /// The prefix under which an app has mounted the routes, if any.
 type Nested = Result<NestedPath, <NestedPath as FromRequestParts<()>>::Rejection>;
 
+/// A `GET` route of the server.
+pub(super) struct ServerRoute {
+    pub(super) path: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) scope: RequiredScope,
+    handler: fn() -> MethodRouter<Gateway>,
+}
+
+pub(super) const ROUTES: &[ServerRoute] = &[
+    ServerRoute {
+        path: "/livez",
+        summary: "Whether the process is alive",
+        scope: RequiredScope::Public,
+        handler: || get(|| async { "ok\n" }),
+    },
+    ServerRoute {
+        path: "/readyz",
+        summary: "Whether new runs are taken",
+        scope: RequiredScope::Public,
+        handler: || get(ready),
+    },
+    ServerRoute {
+        path: "/metrics",
+        summary: "Figures in the OpenMetrics format",
+        scope: RequiredScope::Metrics,
+        handler: || get(metrics),
+    },
+    ServerRoute {
+        path: "/openapi.json",
+        summary: "This document",
+        scope: RequiredScope::AnyCredential,
+        handler: || get(openapi),
+    },
+    ServerRoute {
+        path: "/agents",
+        summary: "Which agents there are",
+        scope: RequiredScope::AnyCredential,
+        handler: || get(agents),
+    },
+];
+
 pub(super) fn router(gateway: &Gateway) -> Router {
-    Router::new()
-        .route("/livez", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .route("/openapi.json", get(openapi))
-        .route("/agents", get(agents))
-        .with_state(gateway.clone())
+    let mut router = Router::new();
+    for route in ROUTES {
+        let guarded = from_fn_with_state(Guard::of_server(gateway, route.scope), guard);
+        router = router.route(route.path, (route.handler)().route_layer(guarded));
+    }
+    router.with_state(gateway.clone())
 }
 
 /// Ready if the store can be written and the gateway is not draining.
@@ -34,6 +79,9 @@ async fn ready(State(gateway): State<Gateway>) -> Result<&'static str, ApiError>
     if gateway.has_recent_write_failure() {
         let message = "what was last written to the store was refused";
         return Err(ApiError::new(codes::STORE_UNAVAILABLE, message).retry_after(5));
+    }
+    if gateway.settings().insecure {
+        return Ok("ok\nwarning: `insecure` waives authentication, hosts and TLS\n");
     }
     Ok("ok\n")
 }

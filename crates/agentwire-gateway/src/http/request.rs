@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{RouteState, peer::Peer};
 use crate::{
-    agent, codes,
+    agent,
+    auth::Principal,
+    codes,
     error::ApiError,
     ops::audit::Record,
     run::admission::check_id,
@@ -35,6 +37,9 @@ pub(crate) struct ApiRequest {
     /// The gateway, the agent and the identity settings of the route.
     pub(crate) state: RouteState,
     pub(crate) owner: Owner,
+    /// The sender. An anonymous one has its names in `owner` only.
+    #[allow(dead_code)]
+    pub(crate) principal: Arc<Principal>,
     pub(crate) parts: Parts,
     /// Empty unless the route reads it.
     pub(crate) body: Bytes,
@@ -95,12 +100,18 @@ impl ApiRequest {
         body: Bytes,
     ) -> Result<Self, ApiError> {
         let identity = &state.identity;
-        let find =
-            |name: &str, extract: &IdentityField| find_id(name, extract, &parts.headers, &params, &body);
-        let (tenant, user) = (find("tenant", &identity.tenant)?, find("user", &identity.user)?);
+        let principal = parts.extensions.get::<Arc<Principal>>().cloned();
+        let principal = principal.ok_or_else(|| ApiError::new(codes::INTERNAL, "the route has no guard"))?;
+        let (tenant, user) = if principal.is_anonymous() {
+            let find =
+                |name: &str, extract: &IdentityField| find_id(name, extract, &parts.headers, &params, &body);
+            (find("tenant", &identity.tenant)?, find("user", &identity.user)?)
+        } else {
+            (principal.tenant.to_string(), principal.user.to_string())
+        };
         let owner = Owner::new(tenant, user, state.agent.owner_agent());
         let cut = parts.extensions.get::<Connection>().cloned().unwrap_or_default().cut;
-        Ok(Self { state: state.clone(), owner, parts, body, params, cut })
+        Ok(Self { state: state.clone(), owner, principal, parts, body, params, cut })
     }
 
     /// Adds a path parameter.

@@ -2,13 +2,18 @@
 
 use axum::{
     Router,
-    middleware::from_fn,
+    middleware::{from_fn, from_fn_with_state},
     routing::{MethodRouter, delete, get, patch, post},
 };
 use serde_json::{Map, Value, json};
 
-use super::{RouteGroup, RouteState, ag_ui, ai_sdk, artifacts, feedback, hai, ops, runs, threads};
+use super::{
+    RouteGroup, RouteState, ag_ui, ai_sdk, artifacts, feedback,
+    guard::{Guard, guard},
+    hai, ops, runs, threads,
+};
 use crate::{
+    auth::{Action, RequiredScope},
     codes,
     gateway::Gateway,
     settings::{AgentSettings, IdentityField, IdentitySource, Routes, Settings},
@@ -21,6 +26,8 @@ struct Route {
     is_enabled: fn(&Routes) -> bool,
     summary: &'static str,
     content: ResponseContent,
+    /// The scope of a request, checked before its body is read.
+    scope: RequiredScope,
     handler: fn() -> MethodRouter<RouteState>,
 }
 
@@ -47,6 +54,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.ag_ui,
         summary: "Start a run or join it (AG-UI)",
         content: ResponseContent::Stream,
+        scope: RequiredScope::RunOrSync,
         handler: || post(ag_ui::post),
     },
     Route {
@@ -55,6 +63,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.hai,
         summary: "Start a run or join it (HAI)",
         content: ResponseContent::Stream,
+        scope: RequiredScope::RunOrSync,
         handler: || post(hai::post),
     },
     Route {
@@ -63,7 +72,8 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.ai_sdk,
         summary: "Start a run (AI SDK); `?profile=`",
         content: ResponseContent::Stream,
-        handler: || post(ai_sdk::post).layer(from_fn(ai_sdk::errors_as_text)),
+        scope: RequiredScope::Agent(Action::Run),
+        handler: || post(ai_sdk::post),
     },
     Route {
         method: "get",
@@ -71,7 +81,8 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.ai_sdk,
         summary: "The answer that is going on in `?chatId=`, from its start; empty if there is none (AI SDK 4)",
         content: ResponseContent::Stream,
-        handler: || get(ai_sdk::resume_version_4).layer(from_fn(ai_sdk::errors_as_text)),
+        scope: RequiredScope::Agent(Action::Read),
+        handler: || get(ai_sdk::resume_version_4),
     },
     Route {
         method: "get",
@@ -79,7 +90,8 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.ai_sdk,
         summary: "The answer that is going on, from its start; 204 if there is none (AI SDK)",
         content: ResponseContent::Stream,
-        handler: || get(ai_sdk::resume).layer(from_fn(ai_sdk::errors_as_text)),
+        scope: RequiredScope::Agent(Action::Read),
+        handler: || get(ai_sdk::resume),
     },
     Route {
         method: "post",
@@ -87,7 +99,8 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.ai_sdk,
         summary: "Stop the answer that is going on (AI SDK)",
         content: ResponseContent::Json,
-        handler: || post(ai_sdk::stop).layer(from_fn(ai_sdk::errors_as_text)),
+        scope: RequiredScope::Agent(Action::Control),
+        handler: || post(ai_sdk::stop),
     },
     Route {
         method: "get",
@@ -95,8 +108,17 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.history,
         summary: "The threads of the user, newest first; `?limit=`, `?before=`",
         content: ResponseContent::Json,
-        // A thread may be called `list`.
-        handler: || get(threads::list).delete(threads::delete_list),
+        scope: RequiredScope::Agent(Action::Read),
+        handler: || get(threads::list),
+    },
+    Route {
+        method: "delete",
+        path: "/thread/list",
+        is_enabled: |on| on.history,
+        summary: "Delete the thread that is called `list`",
+        content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Delete),
+        handler: || delete(threads::delete_list),
     },
     Route {
         method: "delete",
@@ -104,6 +126,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.history,
         summary: "Delete a thread with everything of it",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Delete),
         handler: || delete(threads::delete),
     },
     Route {
@@ -112,6 +135,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.history,
         summary: "The conversation as MESSAGES_SNAPSHOT; `?format=hai`, or `UIMessage[]` with `?format=ai-sdk`",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Read),
         handler: || get(threads::messages),
     },
     Route {
@@ -120,6 +144,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.history,
         summary: "The names of what the agent has stored in a thread",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Read),
         handler: || get(artifacts::list),
     },
     Route {
@@ -128,6 +153,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.history,
         summary: "Something that the agent has stored, as it is; `?version=`",
         content: ResponseContent::Bytes,
+        scope: RequiredScope::Agent(Action::Read),
         handler: || get(artifacts::one),
     },
     Route {
@@ -136,6 +162,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.state,
         summary: "The state as STATE_SNAPSHOT",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Read),
         handler: || get(threads::state),
     },
     Route {
@@ -144,6 +171,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.state,
         summary: "Change the state by a JSON Patch, all or nothing",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::State),
         handler: || patch(threads::patch_state),
     },
     Route {
@@ -152,6 +180,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.runs,
         summary: "How far a run is",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Read),
         handler: || get(runs::status),
     },
     Route {
@@ -160,6 +189,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.runs,
         summary: "Stop a run",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Control),
         handler: || post(runs::stop),
     },
     Route {
@@ -168,6 +198,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.runs,
         summary: "Hold a run",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Control),
         handler: || post(runs::pause),
     },
     Route {
@@ -176,6 +207,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.runs,
         summary: "Let a held run go on",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Control),
         handler: || post(runs::resume),
     },
     Route {
@@ -184,6 +216,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.runs,
         summary: "Follow a run, or come back to it; `?after=`, `Last-Event-ID`, `?format=`",
         content: ResponseContent::Stream,
+        scope: RequiredScope::Agent(Action::Read),
         handler: || get(runs::follow),
     },
     Route {
@@ -192,6 +225,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.runs,
         summary: "The conversation of a thread and its active run; `?after=`, `Last-Event-ID`, `?format=`",
         content: ResponseContent::Stream,
+        scope: RequiredScope::Agent(Action::Read),
         handler: || get(runs::follow_thread),
     },
     Route {
@@ -200,6 +234,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.runs,
         summary: "What the thread waits for",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Read),
         handler: || get(threads::pending),
     },
     Route {
@@ -208,6 +243,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.runs,
         summary: "Say what you think of a thread, run, message or tool call",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Feedback),
         handler: || post(feedback::add),
     },
     Route {
@@ -216,6 +252,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |on| on.runs,
         summary: "What was said about a thread",
         content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Read),
         handler: || get(feedback::list),
     },
     Route {
@@ -224,6 +261,7 @@ const ROUTES: &[Route] = &[
         is_enabled: |_| true,
         summary: "What the agent can do (AG-UI)",
         content: ResponseContent::Json,
+        scope: RequiredScope::AnyCredential,
         handler: || get(ops::capabilities),
     },
 ];
@@ -264,7 +302,11 @@ impl Route {
 
     /// True if it is a route of the AI SDK for a run that exists.
     fn follows_chat(&self) -> bool {
-        self.path.starts_with("/api/chat") && !self.has_body()
+        self.is_ai_sdk() && !self.has_body()
+    }
+
+    fn is_ai_sdk(&self) -> bool {
+        self.path.starts_with("/api/chat")
     }
 
     fn has_body(&self) -> bool {
@@ -288,6 +330,10 @@ impl Route {
 #[must_use]
 pub fn routes_without_identity(settings: &Settings, agent: &AgentSettings) -> Vec<String> {
     let mut found = Vec::new();
+    if settings.auth.is_required() {
+        // The credential names tenant and user.
+        return found;
+    }
     // The capabilities are the same for everybody.
     let routes =
         ROUTES.iter().filter(|route| (route.is_enabled)(&agent.routes) && route.path != CAPABILITIES);
@@ -308,8 +354,15 @@ pub(super) fn of_agent(base: &str, state: &RouteState, group: RouteGroup) -> Rou
     let mut router = Router::new();
     for route in ROUTES.iter().filter(|route| route.group() == group && (route.is_enabled)(&settings.routes))
     {
+        let guarded =
+            Guard { gateway: state.gateway.clone(), scope: route.scope, agent: (&*state.agent.name).into() };
         for path in paths(base, route, settings) {
-            router = router.route(&path, (route.handler)());
+            let mut handler = (route.handler)().route_layer(from_fn_with_state(guarded.clone(), guard));
+            if route.is_ai_sdk() {
+                // Outside of the guard, so that its refusals are text too.
+                handler = handler.route_layer(from_fn(ai_sdk::errors_as_text));
+            }
+            router = router.route(&path, handler);
         }
     }
     router.with_state(state.clone())
@@ -318,15 +371,8 @@ pub(super) fn of_agent(base: &str, state: &RouteState, group: RouteGroup) -> Rou
 /// The OpenAPI document of everything that is mounted.
 pub(super) fn openapi(gateway: &Gateway) -> Value {
     let mut table = Map::new();
-    let server = [
-        ("/livez", "Whether the process is alive"),
-        ("/readyz", "Whether new runs are taken"),
-        ("/metrics", "Figures in the OpenMetrics format"),
-        ("/openapi.json", "This document"),
-        ("/agents", "Which agents there are"),
-    ];
-    for (path, about) in server {
-        table.insert(path.into(), json!({"get": {"summary": about, "tags": ["server"], "responses": {"200": {"description": "ok"}}}}));
+    for route in ops::ROUTES {
+        table.insert(route.path.into(), json!({"get": {"summary": route.summary, "tags": ["server"], "responses": {"200": {"description": "ok"}}}}));
     }
     let registry = gateway.registry();
     for agent in registry.agents.values() {
