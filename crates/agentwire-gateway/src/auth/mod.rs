@@ -1,6 +1,6 @@
 //! Authentication and authorisation: the principal of a request and the scopes that it holds.
 //!
-//! [`settings`] has the configuration, [`Principal`] the result, [`scope`] the grammar of permissions. [`Authenticator`]
+//! [`settings`] has the configuration, [`Principal`] the result, `scope` the grammar of permissions. `Authenticator`
 //! turns the head of a request into a principal; it never reads a body.
 
 // The kinds of credentials follow.
