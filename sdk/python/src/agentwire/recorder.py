@@ -7,15 +7,19 @@ import dataclasses
 import json
 import math
 import os
+import sys
 import uuid
 from enum import Enum
 from typing import IO, Any, AsyncIterator, Union
+
+#: The largest number of JSON: that of a double.
+MAX_NUMBER = int(sys.float_info.max)
 
 #: Maximum nesting depth of a value: agentwire's own limit, which also ends cycles.
 MAX_DEPTH = 100
 
 
-async def record(events: AsyncIterator[Any], file: Union[str, os.PathLike, IO[Any]]) -> int:
+async def record(events: AsyncIterator[Any], file: Union[str, os.PathLike[str], IO[Any]]) -> int:
     """Writes each event of `events` as one line, without buffering, and returns their number.
 
     `events` is `graph.astream_events(..., version="v2")` or `graph.astream(..., stream_mode=[...])`; `file` is a
@@ -38,7 +42,12 @@ async def record(events: AsyncIterator[Any], file: Union[str, os.PathLike, IO[An
 
 def to_line(event: Any) -> str:
     """One event as one line of JSON, without the line break."""
-    return json.dumps(_plain(event, MAX_DEPTH), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _to_line(event)
+
+
+def _python_to_line(event: Any) -> str:
+    """The same in Python, for a source tree without the compiled module. The tests compare the two."""
+    return json.dumps(plain(event), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _write(file: IO[Any], line: str) -> None:
@@ -51,17 +60,24 @@ def _write(file: IO[Any], line: str) -> None:
         flush()
 
 
-def _plain(value: Any, depth: int) -> Any:
+def plain(value: Any) -> Any:
     """`value` as dicts, lists, strings and numbers, as in the server's serialiser."""
-    if value is None or isinstance(value, (bool, int)):
+    return _plain(value, MAX_DEPTH)
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int):
+        # A larger number is none that a reader takes.
+        return int(value) if -MAX_NUMBER <= value <= MAX_NUMBER else _bounded(value)
     if isinstance(value, str):
-        # An unpaired surrogate cannot be encoded as UTF-8.
-        return str(value).encode("utf-8", "replace").decode("utf-8")
+        # An unpaired surrogate cannot be encoded as UTF-8. A subclass may be an enum, whose `str` is its name.
+        return str.__str__(value).encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if depth == 0:
-        return repr(value)
+        return _bounded(value)
     if isinstance(value, dict):
         return {str(key): _plain(item, depth - 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -89,3 +105,16 @@ def _plain(value: Any, depth: int) -> Any:
         names = (name for name in slots if not name.startswith("__"))
         return {name: _plain(getattr(value, name, None), depth - 1) for name in names}
     return str(value)
+
+
+def _bounded(value: Any) -> str:
+    """A value that cannot be written, as short text: `repr` of a cycle or of a deep value could be long, or fail."""
+    if isinstance(value, int) and value.bit_length() <= 4096:
+        return str(int(value))
+    return f"<{type(value).__name__}>"
+
+
+try:
+    from ._native import to_line as _to_line
+except ImportError:
+    _to_line = _python_to_line
