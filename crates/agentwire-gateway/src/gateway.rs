@@ -21,6 +21,7 @@ use crate::{
     agent::{Agent, Request},
     auth::Authenticator,
     codes,
+    health::Health,
     hooks::{Factory, HookSet, Hooks, RunContext, SessionLock},
     metrics::Metrics,
     ops::{audit::Audit, instance_lock::InstanceLock},
@@ -57,6 +58,7 @@ struct Shared {
     registry: RwLock<Arc<AgentRegistry>>,
     instance: InstanceLock,
     metrics: Metrics,
+    health: Health,
     audit: Audit,
     authenticator: Authenticator,
     /// Notified whenever a run ends, so that runs that wait for its thread try again.
@@ -74,6 +76,8 @@ struct Shared {
     write_failure: Mutex<Option<Instant>>,
     /// Whether `write_failure` is set: a check without a lock for every append.
     has_write_failure: AtomicBool,
+    /// Whether [`serve`](crate::serve) listens beyond loopback.
+    listens_beyond_loopback: AtomicBool,
     ids_issued: AtomicU64,
 }
 
@@ -304,6 +308,7 @@ impl Builder {
             registry: RwLock::new(registry.resolve()),
             instance: instance.unwrap_or_else(|| InstanceLock::at("memory:")),
             metrics: Metrics::default(),
+            health: Health::default(),
             audit,
             authenticator,
             run_ended: Notify::new(),
@@ -315,6 +320,7 @@ impl Builder {
             read_to_end: Mutex::default(),
             write_failure: Mutex::default(),
             has_write_failure: AtomicBool::new(false),
+            listens_beyond_loopback: AtomicBool::new(false),
             ids_issued: AtomicU64::new(0),
         };
         Gateway { shared: Arc::new(shared) }
@@ -360,6 +366,23 @@ impl Gateway {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.shared.metrics
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.shared.health
+    }
+
+    /// Remembers the address of a listener.
+    pub(crate) fn note_listener(&self, address: std::net::IpAddr) {
+        if !address.is_loopback() {
+            self.shared.listens_beyond_loopback.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether only this machine can reach the gateway, as far as it knows its listeners.
+    pub(crate) fn is_local(&self) -> bool {
+        self.settings().listen.ip().is_loopback()
+            && !self.shared.listens_beyond_loopback.load(Ordering::Relaxed)
     }
 
     pub(crate) fn audit(&self) -> &Audit {
@@ -437,6 +460,13 @@ impl Gateway {
             self.metrics().runs_live.dec();
         }
         self.run_ended().notify_waiters();
+    }
+
+    /// The live runs of the threads that are stored under `owner_agent`, and the readers of these runs.
+    pub(crate) fn live_runs_and_readers(&self, owner_agent: &str) -> (usize, usize) {
+        let runs = self.runs();
+        let of_agent = runs.values().filter(|live| live.key.owner.agent.as_str() == owner_agent);
+        of_agent.fold((0, 0), |(runs, readers), live| (runs + 1, readers + live.readers_now()))
     }
 
     pub(crate) fn live_run_count(&self) -> usize {

@@ -39,6 +39,7 @@ pub mod auth;
 mod cpu_work;
 mod error;
 mod gateway;
+mod health;
 pub mod hooks;
 mod http;
 mod human;
@@ -60,7 +61,7 @@ pub use agentwire_store as store;
 pub use self::{
     error::{ApiError, Stopped, Truncation, UpstreamError, UpstreamErrorKind, UpstreamTimeout},
     gateway::{AgentConfig, AgentRegistry, Builder, Gateway},
-    http::{routes_without_identity, serve},
+    http::{console_routes, routes_without_identity, serve},
     ops::instance_lock::InstanceLock,
     outbound::is_loopback,
 };

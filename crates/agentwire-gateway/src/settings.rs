@@ -56,6 +56,8 @@ pub struct Settings {
     pub auth: Auth,
     /// Waives authentication, hosts and TLS beyond loopback.
     pub insecure: bool,
+    /// Whether the console is served. By default on loopback and with authentication.
+    pub console: Option<bool>,
     /// Origins whose pages may read the responses (CORS); none by default.
     pub cors: Vec<String>,
     /// Grace period for live runs during a drain.
@@ -86,6 +88,7 @@ impl Default for Settings {
             proxies: Vec::new(),
             auth: Auth::default(),
             insecure: false,
+            console: None,
             cors: Vec::new(),
             drain_grace: Duration::from_secs(30),
             // Proxies commonly close connections that are silent for 30 to 60 seconds.
@@ -111,6 +114,7 @@ setters!(Settings {
     proxies: Vec<IpNet>,
     auth: Auth,
     insecure: bool,
+    console: Option<bool>,
     cors: Vec<String>,
     drain_grace: Duration,
     heartbeat: Duration,
@@ -147,6 +151,7 @@ impl Settings {
             proxies,
             auth,
             insecure,
+            console,
             cors,
             drain_grace,
             heartbeat,
@@ -170,6 +175,7 @@ impl Settings {
             "proxies": proxies, other.proxies;
             "auth": auth, other.auth;
             "insecure": insecure, other.insecure;
+            "console": console, other.console;
             "cors": cors, other.cors;
             "drain": drain_grace, other.drain_grace;
             "heartbeat": heartbeat, other.heartbeat;

@@ -8,7 +8,16 @@ use std::{fs, path::Path};
 const LAYERS: &[(&str, &[&str])] = &[
     (
         "settings, metrics, clocks, HTTP client",
-        &["settings", "metrics", "timestamp", "outbound", "auth::settings", "auth::scope", "auth::secret"],
+        &[
+            "settings",
+            "metrics",
+            "health",
+            "timestamp",
+            "outbound",
+            "auth::settings",
+            "auth::scope",
+            "auth::secret",
+        ],
     ),
     ("typed errors with stable codes", &["error"]),
     ("principals, credentials and scopes", &["auth"]),

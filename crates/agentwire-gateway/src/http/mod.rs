@@ -8,6 +8,7 @@ mod ai_sdk;
 mod artifacts;
 mod checks;
 mod connection;
+mod console;
 mod cursor;
 mod feedback;
 mod guard;
@@ -20,6 +21,7 @@ mod router;
 mod runs;
 mod server;
 mod start;
+mod thread_list;
 mod threads;
 mod ui_history;
 mod unread_body;
@@ -29,7 +31,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     handler::Handler,
-    http::{HeaderName, HeaderValue, Method, StatusCode, header},
+    http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header},
     middleware::from_fn_with_state,
     response::{IntoResponse, Response},
     routing::any,
@@ -37,7 +39,7 @@ use axum::{
 use tower_http::cors::CorsLayer;
 
 use self::guard::Guard;
-pub use self::{router::routes_without_identity, server::serve};
+pub use self::{console::console_routes, router::routes_without_identity, server::serve};
 use crate::{
     auth::RequiredScope,
     codes,
@@ -120,12 +122,16 @@ impl Gateway {
         }
         let guarded =
             || from_fn_with_state(Guard::of_server(self, RequiredScope::AnyCredential), guard::guard);
+        let gateway = self.clone();
+        let refuse =
+            move |method: Method, uri: Uri| async move { wrong_method(&gateway, &method, uri.path()) };
         let router = router
             .route("/agents/{agent}", any(unknown_agent.layer(guarded())))
             .route("/agents/{agent}/", any(unknown_agent.layer(guarded())))
             .route("/agents/{agent}/{*rest}", any(unknown_agent.layer(guarded())))
             .fallback(unknown_route.layer(guarded()))
-            .method_not_allowed_fallback(wrong_method.layer(guarded()));
+            .method_not_allowed_fallback(refuse.layer(guarded()))
+            .layer(from_fn_with_state(self.clone(), console::redirect));
         self.with_layers(router)
     }
 
@@ -194,11 +200,20 @@ async fn unknown_agent() -> ApiError {
 }
 
 async fn unknown_route() -> ApiError {
+    no_route()
+}
+
+fn no_route() -> ApiError {
     ApiError::new(codes::UNKNOWN_ROUTE, "no such route").hint("`GET /openapi.json` lists them")
 }
 
-async fn wrong_method() -> ApiError {
-    ApiError::new(codes::METHOD_NOT_ALLOWED, "this route has other methods")
+fn wrong_method(gateway: &Gateway, method: &Method, path: &str) -> ApiError {
+    let error = ApiError::new(codes::METHOD_NOT_ALLOWED, "this route has other methods");
+    let is_root = *method == Method::GET && matches!(path, "/" | "");
+    match is_root && gateway.is_console_on() {
+        true => error.hint("`POST` starts a run; in a browser, this address leads to `/console`"),
+        false => error,
+    }
 }
 
 /// Counts error responses by code.

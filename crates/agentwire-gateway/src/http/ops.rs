@@ -1,5 +1,6 @@
 //! The routes for operations: liveness, readiness, metrics, OpenAPI, agents.
 
+use agentwire_store::RunStatus;
 use axum::{
     Router,
     extract::{FromRequestParts, NestedPath, State},
@@ -8,17 +9,24 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, get},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
-    RouteState,
+    RouteState, console,
     guard::{Guard, guard},
     json, router,
 };
-use crate::{auth::RequiredScope, codes, error::ApiError, gateway::Gateway};
+use crate::{
+    auth::RequiredScope,
+    codes,
+    error::ApiError,
+    gateway::{AgentEntry, Gateway},
+    metrics::{AgentLabel, StatusLabel},
+    timestamp::iso,
+};
 
 /// The prefix under which an app has mounted the routes, if any.
-type Nested = Result<NestedPath, <NestedPath as FromRequestParts<()>>::Rejection>;
+pub(super) type Nested = Result<NestedPath, <NestedPath as FromRequestParts<()>>::Rejection>;
 
 /// A `GET` route of the server.
 pub(super) struct ServerRoute {
@@ -55,9 +63,22 @@ pub(super) const ROUTES: &[ServerRoute] = &[
     },
     ServerRoute {
         path: "/agents",
-        summary: "Which agents there are",
+        summary: "The agents with their health: last error, time to the first event, runs, readers",
         scope: RequiredScope::AnyCredential,
         handler: || get(agents),
+    },
+    ServerRoute {
+        path: "/console",
+        summary: "The console, a page for people",
+        // The page has no data; its requests have the credential of the person.
+        scope: RequiredScope::Public,
+        handler: || get(console::page),
+    },
+    ServerRoute {
+        path: "/console/{file}",
+        summary: "A file of the console",
+        scope: RequiredScope::Public,
+        handler: || get(console::file),
     },
 ];
 
@@ -99,7 +120,34 @@ async fn openapi(State(gateway): State<Gateway>, nested: Nested) -> Response {
     json(document.to_string())
 }
 
-/// `GET /agents`: the configured agents.
+/// The health of an agent. Its messages may have data of other users, so that they are shown to a single user only.
+fn health(gateway: &Gateway, agent: &AgentEntry) -> Value {
+    let health = gateway.health().of(&agent.name);
+    let (live, readers) = gateway.live_runs_and_readers(agent.owner_agent());
+    let name = agent.name.to_string();
+    let metrics = gateway.metrics();
+    let ended = |status: RunStatus| {
+        let label = StatusLabel { agent: name.clone(), status: status.as_str() };
+        metrics.runs_ended.get(&label).map_or(0, |count| count.get())
+    };
+    let started =
+        metrics.runs_started.get(&AgentLabel { agent: name.clone() }).map_or(0, |count| count.get());
+    let last_error = health.last_error.map(|error| {
+        let mut shown = json!({"code": &*error.code, "at": iso(error.at)});
+        if !gateway.settings().auth.is_required() {
+            shown["message"] = (&*error.message).into();
+        }
+        shown
+    });
+    json!({
+        "runs": {"live": live, "started": started, "failed": ended(RunStatus::Failed)},
+        "readers": readers,
+        "firstEventMs": health.first_event.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        "lastError": last_error,
+    })
+}
+
+/// `GET /agents`: the configured agents with their health.
 async fn agents(State(gateway): State<Gateway>, nested: Nested) -> Response {
     let base = nested.as_ref().map_or("", |nested| nested.as_str());
     let registry = gateway.registry();
@@ -111,6 +159,7 @@ async fn agents(State(gateway): State<Gateway>, nested: Nested) -> Response {
                 "name": &*agent.name,
                 "url": format!("{base}/agents/{}", agent.name),
                 "default": registry.default.as_deref() == Some(&*agent.name),
+                "health": health(&gateway, agent),
             })
         })
         .collect();

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{
     RouteGroup, RouteState, ag_ui, ai_sdk, artifacts, feedback,
     guard::{Guard, guard},
-    hai, ops, runs, threads,
+    hai, ops, runs, thread_list, threads,
 };
 use crate::{
     auth::{Action, RequiredScope},
@@ -131,6 +131,42 @@ const ROUTES: &[Route] = &[
     },
     Route {
         method: "get",
+        path: "/threads",
+        is_enabled: |on| on.history,
+        summary: "The threads with title, agent, status and times; `?query=`, `?status=`, `?limit=`, `?before=`",
+        content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Read),
+        handler: || get(thread_list::list),
+    },
+    Route {
+        method: "patch",
+        path: "/threads/{id}",
+        is_enabled: |on| on.history,
+        summary: "Rename a thread",
+        content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::State),
+        handler: || patch(thread_list::rename),
+    },
+    Route {
+        method: "get",
+        path: "/threads/{id}/runs",
+        is_enabled: |on| on.history,
+        summary: "The runs of a thread, newest first; `?limit=`, `?before=`",
+        content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Read),
+        handler: || get(thread_list::runs),
+    },
+    Route {
+        method: "get",
+        path: "/threads/{id}/export",
+        is_enabled: |on| on.history,
+        summary: "The events of all runs of a thread as AG-UI JSON lines",
+        content: ResponseContent::Bytes,
+        scope: RequiredScope::Agent(Action::Read),
+        handler: || get(thread_list::export),
+    },
+    Route {
+        method: "get",
         path: "/message_snapshot/{id}",
         is_enabled: |on| on.history,
         summary: "The conversation as MESSAGES_SNAPSHOT; `?format=hai`, or `UIMessage[]` with `?format=ai-sdk`",
@@ -232,7 +268,7 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/threads/{id}/pending",
         is_enabled: |on| on.runs,
-        summary: "What the thread waits for",
+        summary: "The open items of a thread; with `?all=true` the answered ones too, with who decided and when",
         content: ResponseContent::Json,
         scope: RequiredScope::Agent(Action::Read),
         handler: || get(threads::pending),
@@ -372,7 +408,11 @@ pub(super) fn of_agent(base: &str, state: &RouteState, group: RouteGroup) -> Rou
 pub(super) fn openapi(gateway: &Gateway) -> Value {
     let mut table = Map::new();
     for route in ops::ROUTES {
-        table.insert(route.path.into(), json!({"get": {"summary": route.summary, "tags": ["server"], "responses": {"200": {"description": "ok"}}}}));
+        let mut operation = json!({"summary": route.summary, "tags": ["server"], "responses": {"200": {"description": "ok"}}});
+        if route.path.contains('{') {
+            operation["parameters"] = path_parameters(route.path).into();
+        }
+        table.insert(route.path.into(), json!({ "get": operation }));
     }
     let registry = gateway.registry();
     for agent in registry.agents.values() {
@@ -412,11 +452,15 @@ pub(super) fn openapi(gateway: &Gateway) -> Value {
     })
 }
 
-fn operation(route: &Route, path: &str, agent: &str) -> Value {
+fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split(['{', '}']).skip(1).step_by(2);
-    let parameters: Vec<_> = names
+    names
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
-        .collect();
+        .collect()
+}
+
+fn operation(route: &Route, path: &str, agent: &str) -> Value {
+    let parameters = path_parameters(path);
     let content = match route.content {
         ResponseContent::Stream => json!({"text/event-stream": {}}),
         ResponseContent::Json => json!({"application/json": {}}),

@@ -11,10 +11,9 @@ use super::{
     request::ApiRequest,
     response::{self, Following},
     start::cursor_of_run,
+    thread_list::run_json,
 };
-use crate::{
-    agent::PauseMode, codes, error::ApiError, human::pending, stream::live::Command, timestamp::iso,
-};
+use crate::{agent::PauseMode, codes, error::ApiError, human::pending, stream::live::Command};
 
 /// `GET /runs/{run}`: the status of a run.
 pub(super) async fn status(request: ApiRequest) -> Result<Response, ApiError> {
@@ -28,21 +27,7 @@ async fn status_response(request: &ApiRequest, run: &Run) -> Result<Response, Ap
     let (gateway, owner) = (&request.state.gateway, &request.owner);
     let open = gateway.open_items(owner, &run.thread).await?;
     let open: Vec<_> = open.iter().filter(|item| item.run == run.run).map(pending::to_json).collect();
-    let mut status = json!({
-        "threadId": run.thread.as_str(),
-        "runId": run.run.as_str(),
-        "agent": &*run.agent,
-        "status": run.status.as_str(),
-        "createdAt": iso(run.created.0),
-        "updatedAt": iso(run.updated.0),
-        "events": run.next_seq.0,
-    });
-    if let Some(started) = run.started {
-        status["startedAt"] = iso(started.0).into();
-    }
-    if let Some(cause) = &run.cause {
-        status["cause"] = (&**cause).into();
-    }
+    let mut status = run_json(run);
     if let Some(live) = gateway.live_run(owner, &run.run) {
         let (reply, snapshot) = tokio::sync::oneshot::channel();
         if live.commands.send(Command::Snapshot(reply)).await.is_ok()

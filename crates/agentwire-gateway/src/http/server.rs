@@ -37,6 +37,9 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
+    if let Ok(address) = listener.local_addr() {
+        gateway.note_listener(address.ip());
+    }
     gateway.recover().await;
     let registry = gateway.registry();
     let server = Server {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{
     RouteState, json,
     request::{ApiRequest, JsonRequest},
-    response,
+    response, thread_list,
     ui_history::with_streamed_messages,
 };
 use crate::{
@@ -298,9 +298,13 @@ async fn check_removed_keys(
     }
 }
 
-/// `GET /threads/{id}/pending`: the open items.
+/// `GET /threads/{id}/pending`: the open items; with `?all=true` all of them.
 pub(super) async fn pending(request: ApiRequest) -> Result<Response, ApiError> {
     let thread = ThreadId::from(request.param("id"));
+    if request.query("all").as_deref() == Some("true") {
+        let items = thread_list::all_items(&request, &thread).await?;
+        return Ok(json(Value::from(items).to_string()));
+    }
     let (gateway, agent) = (&request.state.gateway, &request.state.agent);
     let items = async {
         let stored = gateway.open_items(&request.owner, &thread).await;

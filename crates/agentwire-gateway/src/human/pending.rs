@@ -12,8 +12,11 @@ use agentwire_core::{
     format::ag_ui,
     json::Object,
 };
-use agentwire_store::{Answer, NewPending, Owner, Pending, PendingFilter, PendingId, StoreError, Time};
+use agentwire_store::{
+    Answer, NewPending, Owner, Pending, PendingFilter, PendingId, RecordedAnswer, StoreError, Time,
+};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::{
     approval::{self, Gated},
@@ -381,6 +384,12 @@ pub(crate) fn current(items: &[Pending]) -> impl Iterator<Item = &Pending> {
         .map(|(_, item)| item)
 }
 
+/// The SHA-256 of arguments, in hexadecimal digits: of their text if they are no JSON, otherwise of their compact JSON.
+pub(crate) fn arguments_hash(arguments: &Value) -> String {
+    let text = arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned);
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// An item as `GET /threads/{id}/pending` shows it.
 pub(crate) fn to_json(item: &Pending) -> Value {
     let mut shown = json!({
@@ -398,6 +407,16 @@ pub(crate) fn to_json(item: &Pending) -> Value {
                 shown[key] = value;
             }
         }
+    }
+    if let Some(arguments) = shown.get("arguments") {
+        shown["argumentsHash"] = arguments_hash(arguments).into();
+    }
+    if let (Some(expires), None) = (item.expires, shown.get("expiresAt")) {
+        shown["expiresAt"] = iso(expires.0).into();
+    }
+    if let Some(RecordedAnswer { body, by, at, run }) = &item.answer {
+        let answer: Value = serde_json::from_str(body).unwrap_or_else(|_| (&**body).into());
+        shown["answer"] = json!({"by": &**by, "at": iso(at.0), "runId": run.as_str(), "content": answer});
     }
     shown
 }

@@ -61,7 +61,19 @@ impl RunRecorder {
             // The guard may have dropped the terminal event; it never drops one of its own.
             self.stage_end();
         }
+        let error_message =
+            self.encoding.terminal.as_ref().and_then(|terminal| terminal.message.clone()).unwrap_or_default();
         let (change, status) = self.final_change();
+        if status == RunStatus::Failed {
+            let now = self.gateway.store().now().0;
+            let cause = change.status.as_ref().and_then(|status| status.cause.as_deref());
+            self.gateway.health().note_failure(
+                &self.agent.name,
+                cause.unwrap_or_default(),
+                &error_message,
+                now,
+            );
+        }
         let agent = self.agent.name.to_string();
         self.gateway
             .metrics()
@@ -85,7 +97,7 @@ impl RunRecorder {
     fn final_change(&mut self) -> (Change, RunStatus) {
         let terminal = self.encoding.terminal.take();
         let (mut status, cause, outcome) = match terminal {
-            Some(TerminalEvent { status, cause, outcome }) => (status, cause, outcome),
+            Some(TerminalEvent { status, cause, outcome, .. }) => (status, cause, outcome),
             None => (RunStatus::Failed, None, None),
         };
         let join = std::mem::replace(&mut self.encoding.join, Join::new(Fold::new()));

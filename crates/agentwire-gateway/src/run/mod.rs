@@ -390,6 +390,7 @@ impl RunRecorder {
         let (mut result, mut is_open) = (None, true);
         let mut paused_at: Option<Instant> = None;
         let mut received = Vec::new();
+        let mut called_at = Some(Instant::now());
         loop {
             tokio::select! {
                 biased;
@@ -437,6 +438,9 @@ impl RunRecorder {
                 }
                 count = events.recv_many(&mut received, EVENT_QUEUE), if is_open && !self.control.is_paused => {
                     is_open = count > 0;
+                    if is_open && let Some(called) = called_at.take() {
+                        self.gateway.health().note_first_event(&self.agent.name, called.elapsed());
+                    }
                     for event in received.drain(..) {
                         let recorded = match (self.enter(event), &self.hooks) {
                             (Entered::One(event), None) => self.record_event(event),

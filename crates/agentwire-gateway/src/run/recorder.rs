@@ -131,6 +131,8 @@ pub(super) struct Approvals {
 pub(super) struct TerminalEvent {
     pub(super) status: RunStatus,
     pub(super) cause: Option<Box<str>>,
+    /// The message of an error.
+    pub(super) message: Option<Box<str>>,
     pub(super) outcome: Option<Outcome>,
 }
 
@@ -354,11 +356,13 @@ impl RunRecorder {
                 let is_cancelled = matches!(finished.outcome, Some(Outcome::Cancelled));
                 let status = if is_cancelled { RunStatus::Stopped } else { RunStatus::Finished };
                 let outcome = finished.outcome.clone();
-                encoding.terminal = Some(TerminalEvent { status, cause: None, outcome });
+                encoding.terminal = Some(TerminalEvent { status, cause: None, message: None, outcome });
             }
             Body::RunError(error) => {
                 let cause = error.code.clone().or_else(|| Some(error.message.clone()));
-                encoding.terminal = Some(TerminalEvent { status: RunStatus::Failed, cause, outcome: None });
+                let message = Some(error.message.clone());
+                let status = RunStatus::Failed;
+                encoding.terminal = Some(TerminalEvent { status, cause, message, outcome: None });
             }
             Body::StepStarted { name } => encoding.open_steps.push(name.clone()),
             Body::StepFinished { name } => encoding.open_steps.retain(|open| open != name),

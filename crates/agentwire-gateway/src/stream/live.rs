@@ -340,6 +340,11 @@ impl LiveRun {
         RingRead::Events
     }
 
+    /// The number of readers.
+    pub(crate) fn readers_now(&self) -> usize {
+        self.reader_count.load(Ordering::Acquire)
+    }
+
     /// Adds a reader; `disconnect` ends its connection.
     pub(crate) fn register_reader(&self, disconnect: CancellationToken) -> Arc<ReaderCursor> {
         self.reader_count.fetch_add(1, Ordering::AcqRel);

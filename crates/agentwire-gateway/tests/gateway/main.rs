@@ -7,6 +7,7 @@
 mod answers;
 mod busy;
 mod coming_back;
+mod console;
 mod costly_patches;
 mod docs;
 mod emitter;

@@ -7,7 +7,7 @@ use super::{
     LogFormat,
     table::{Shape, Table, Value, ValueType},
     types::{
-        ADDRESS, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, LEVEL, List, NAME, NETWORK, ORIGIN,
+        ADDRESS, Bool, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, LEVEL, List, NAME, NETWORK, ORIGIN,
         OrNever, PATH, POINTER, STORE, Size, TextType,
     },
 };
@@ -139,6 +139,11 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         &DURATION_OR_ZERO,
         &mut settings.store_patience,
         "Time for which a run is paused while the store is unavailable.",
+    );
+    settings.console = table.optional(
+        "console",
+        &Bool,
+        "Whether the console is served at `/console`. By default on a loopback address and with authentication.",
     );
     settings.audit = table.optional("audit", &PATH, "The file of the audit log; none if absent.");
     table.table("log", "Logging to stderr.", |table| {
