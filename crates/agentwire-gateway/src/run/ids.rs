@@ -11,6 +11,7 @@
 //! | ACTIVITY_SNAPSHOT | new id; with `replace: false` the last activity of that id |
 //! | ACTIVITY_DELTA, tasks and end of a hand-over | the last activity of that id |
 //! | tool result, interrupt and pending call, if this run has not made the call | the last call of that id, one without a result first |
+//! | tool result that the history has, with the same id and content | dropped |
 //! | user message that the client sent | unchanged |
 //! | MESSAGES_SNAPSHOT | see [`super::snapshots`] |
 //!
@@ -266,10 +267,7 @@ impl RunIds {
 
     fn rename_result(&mut self, result: &mut ToolResult, history: &[Message]) {
         self.resolve_call(&mut result.call, history);
-        let is_echo = find(history, &result.message).is_some_and(
-            |known| matches!(&known.body, MessageBody::Tool { call, .. } if *call == result.call),
-        );
-        if !is_echo {
+        if !is_repeated_result(result, history) {
             self.rename_id(&mut result.message);
         }
     }
@@ -401,6 +399,21 @@ fn result_call(message: &Message) -> Option<&str> {
 
 fn find<'m>(messages: &'m [Message], id: &str) -> Option<&'m Message> {
     messages.iter().find(|message| *message.id == *id)
+}
+
+/// True if a result is in the history: a result that the client sent and that the agent repeats, or one of an earlier run
+/// for a call that this run has not made.
+pub(super) fn is_repeated_result(result: &ToolResult, history: &[Message]) -> bool {
+    let is_same = |known: &Message| {
+        let body = MessageBody::Tool {
+            call: result.call.clone(),
+            content: result.content.clone(),
+            error: result.error.clone(),
+        };
+        known.body == body
+    };
+    find(history, &result.message).is_some_and(is_same)
+        && history.iter().flat_map(|message| message.tool_calls()).any(|call| call.id == result.call)
 }
 
 /// The last call without a result in the history that the agent calls `id`.

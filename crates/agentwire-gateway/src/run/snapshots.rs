@@ -9,7 +9,8 @@
 //! that a format reader derived is merged: a stateless graph is given one message and returns the messages of that turn, which
 //! says nothing about the turns before. A merged snapshot changes and adds messages; the history stays, and the run's own
 //! messages that it lacks are dropped. Such a graph gives new ids to messages it was given without one, so an entry with an
-//! unknown id is the message of the history with the same call, or the same role and text up to the run's question.
+//! unknown id is the message of the history with the same call, or the same role and text up to the run's question. The only
+//! user message of such a snapshot is the question, even if the graph was given it inside a prompt.
 //!
 //! Clients get the result of the merge as a whole, so that they hold the same messages as the store.
 
@@ -24,7 +25,7 @@ use agentwire_core::{
 };
 
 use super::{
-    ids::{RunIds, is_use_of, split_number},
+    ids::{self, RunIds, is_use_of, split_number},
     input,
     recorder::RunRecorder,
 };
@@ -37,17 +38,23 @@ use crate::{
 /// An event of the agent with the ids of the thread.
 pub(super) enum Entered {
     One(Event),
-    /// The events that a snapshot became; none if it is ignored.
-    Snapshot(Vec<Event>),
+    /// The events that a snapshot became; none if it is ignored, and none for a result that the history has.
+    Several(Vec<Event>),
 }
 
 impl RunRecorder {
     /// Gives an event of the agent the ids of the thread, before anything else sees it.
     pub(super) fn enter(&mut self, mut event: Event) -> Entered {
         if matches!(event.body, Body::MessagesSnapshot { .. }) {
-            return Entered::Snapshot(self.enter_snapshot(event));
+            return Entered::Several(self.enter_snapshot(event));
         }
         self.ids.rename(&mut event, &self.input.messages);
+        if let Body::ToolResult(result) = &event.body
+            && ids::is_repeated_result(result, &self.input.messages)
+        {
+            // The fold would have two messages with one id.
+            return Entered::Several(Vec::new());
+        }
         Entered::One(event)
     }
 
@@ -55,7 +62,7 @@ impl RunRecorder {
     pub(super) async fn record_entered(&mut self, entered: Entered) -> Result<(), RunFailure> {
         let events = match entered {
             Entered::One(event) => vec![event],
-            Entered::Snapshot(events) => events,
+            Entered::Several(events) => events,
         };
         for event in events {
             match self.hooks {
@@ -179,10 +186,13 @@ impl<'r> Assignment<'r> {
         }
         let is_user = |message: &Message| message.role() == Role::User;
         let question = history.iter().rposition(is_user);
+        let is_only = entries.iter().filter(|entry| is_user(entry)).count() == 1;
         let asked_at = entries.iter().rposition(is_user).filter(|at| {
             question.is_some_and(|question| {
-                let question = &history[question];
-                entries[*at].id == question.id || has_same_text(&entries[*at], question)
+                let (entry, question) = (&entries[*at], &history[question]);
+                // A graph that was given one message, perhaps inside a prompt, returns one.
+                let is_rewritten = is_merged && is_only && !uses.contains_key(&*entry.id);
+                entry.id == question.id || has_same_text(entry, question) || is_rewritten
             })
         });
         let mut ahead = HashMap::new();
@@ -214,11 +224,13 @@ impl<'r> Assignment<'r> {
             *count -= 1;
         }
         let is_answer = self.asked_at.is_some_and(|asked| position > asked);
-        let known = self.known_use(&entry, is_answer).or_else(|| match self.is_merged {
-            true => self.same_message(&entry, position, is_answer),
-            false => None,
-        });
-        match known {
+        if let Some(index) = self.known_use(&entry, is_answer) {
+            return self.add_known(entry, index);
+        }
+        let same = self.is_merged.then(|| self.same_message(&entry, position, is_answer)).flatten();
+        match same {
+            // The words of the client stay, with the images that a graph may not have been given.
+            Some(index) if entry.role() == Role::User => self.add_known(self.history[index].clone(), index),
             Some(index) => self.add_known(entry, index),
             None => self.add_own(entry, is_answer),
         }
@@ -407,11 +419,13 @@ fn is_reached_by_appending(current: &[Message], wanted: &[Message]) -> bool {
     kept.zip(wanted).all(|(kept, wanted)| kept.id == wanted.id)
 }
 
-/// True if two messages have the same role and the same text, which is not empty.
+/// True if two messages have the same role and the same text, which is not empty. The parts of a user's message may be joined
+/// in any way.
 fn has_same_text(one: &Message, other: &Message) -> bool {
     fn text(message: &Message) -> String {
         match &message.body {
-            MessageBody::User { content } | MessageBody::Tool { content, .. } => content.text(),
+            MessageBody::User { content } => content.text().split_whitespace().collect(),
+            MessageBody::Tool { content, .. } => content.text(),
             MessageBody::Assistant { content, .. } => content.as_deref().unwrap_or_default().to_owned(),
             MessageBody::System { content }
             | MessageBody::Developer { content }

@@ -1,13 +1,17 @@
 //! Agents whose ids repeat from run to run, and graphs that return only the messages of one turn, behind a gateway.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use agentwire_gateway::{
     settings::{AgentSettings, Snapshots},
-    upstream::{AgUi, AgUiOptions, Events, EventsOptions, Exec, ExecOptions},
+    upstream::{AgUi, AgUiOptions, Events, EventsOptions, Exec, ExecOptions, Replay, ReplayOptions},
 };
 use serde_json::{Value, json};
 
@@ -205,6 +209,46 @@ async fn a_graph_that_returns_one_turn_does_not_erase_the_turns_before_it() {
     }
 }
 
+/// The graph is given the text of a message, alone or inside a prompt, and returns it under an id of its own.
+#[tokio::test]
+async fn the_question_of_a_run_is_not_shown_twice_and_keeps_its_words() {
+    let image = json!({"type": "image", "source": {"type": "url", "value": "https://example.org/cat.png", "mimeType": "image/png"}});
+    for (case, prompt, content) in [
+        ("text", "{{message}}", json!("a cat?")),
+        ("inside a prompt", "Question: {{message}}", json!("a cat?")),
+        ("with an image", "{{message}}", json!([{"type": "text", "text": "a cat?"}, image])),
+        ("in two parts", "a cat?", json!([{"type": "text", "text": "a "}, {"type": "text", "text": "cat?"}])),
+    ] {
+        let server = Server::new(|request| {
+            let body = request.json();
+            let number = body["run"].as_str().and_then(|run| run[1..].parse().ok()).expect("a number");
+            let text = body["question"].as_str().expect("a question");
+            let body = turn(text, &format!("Answer {number}."), number);
+            response("200 OK", "application/x-ndjson", body.as_bytes())
+        })
+        .await;
+        let options = EventsOptions {
+            url: server.url.clone(),
+            body: Some(json!({"question": prompt, "run": "{{run}}"})),
+            format: Some("langgraph".into()),
+            ..EventsOptions::default()
+        };
+        let gateway = TestGateway::of(Events::new(options).unwrap()).await;
+        for number in 1..4 {
+            let asked = json!({"id": format!("q{number}"), "role": "user", "content": content});
+            gateway.run_with(USER, "t", &format!("r{number}"), json!([asked])).await;
+        }
+        let (_, snapshot) = gateway.json("/message_snapshot/t").await;
+        let messages = snapshot["messages"].as_array().expect("a list");
+        let ids: Vec<_> = messages.iter().map(|message| message["id"].as_str().expect("an id")).collect();
+        assert_eq!(ids, ["q1", "run-1", "q2", "run-2", "q3", "run-3"], "{case}");
+        assert!(
+            messages.iter().step_by(2).all(|message| message["content"] == content),
+            "{case}: {messages:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn the_setting_snapshots_decides_on_the_effect() {
     for (snapshots, expected) in [
@@ -337,5 +381,111 @@ async fn a_call_after_its_result_is_the_same_or_a_new_one() {
         let result = json!({"id": "t1", "role": "tool", "toolCallId": "c1", "content": "done"});
         gateway.run_with(USER, "t", "r2", json!([result])).await;
         assert_eq!(stored(&gateway).await, expected, "{arguments} {has_result}");
+    }
+}
+
+/// The recordings of a format, without expectations, requests and malformed streams.
+fn recordings(format: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../agentwire-core/src/format").join(format);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("a folder of recordings")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+            let is_stream = name.ends_with(".sse") || name.ends_with(".jsonl");
+            is_stream && !name.ends_with(".events.jsonl") && !name.starts_with("malformed")
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+/// Each recording as the answer to every question of a thread: no id is used twice, and the third turn has as many messages
+/// as the second.
+#[tokio::test]
+async fn every_recording_can_be_replayed_in_every_turn_of_a_thread() {
+    let mut conversations = 0;
+    for (folder, format) in [
+        ("adk/fixtures", "adk"),
+        ("langgraph/fixtures", "langgraph"),
+        ("hai/fixtures", "hai"),
+        ("openai/fixtures", "openai"),
+        ("ai_sdk/fixtures/in", "ai-sdk"),
+    ] {
+        for file in recordings(folder) {
+            let name = file.display().to_string();
+            let options = ReplayOptions { file, format: Some(format.into()), ..ReplayOptions::default() };
+            let gateway = TestGateway::of(Replay::new(options).unwrap()).await;
+            let mut lengths = vec![0];
+            for number in 1..4 {
+                let asked = question(&format!("q{number}"), &format!("question {number}"));
+                let stream = gateway.run_with(USER, "t", &format!("r{number}"), json!([asked])).await;
+                let (_, snapshot) = gateway.json("/message_snapshot/t").await;
+                let messages = snapshot["messages"].as_array().expect("a list");
+                let calls = messages.iter().flat_map(|message| message["toolCalls"].as_array()).flatten();
+                let mut ids = HashSet::new();
+                for item in messages {
+                    assert!(ids.insert(item["id"].clone()), "{name}: two messages {}", item["id"]);
+                }
+                let mut ids = HashSet::new();
+                for call in calls {
+                    assert!(ids.insert(call["id"].clone()), "{name}: two calls {}", call["id"]);
+                }
+                lengths.push(messages.len());
+                if stream.last().is_some_and(|last| last["outcome"].is_object()) {
+                    // It waits for an answer.
+                    break;
+                }
+            }
+            if let [_, first, second, third] = lengths[..] {
+                conversations += 1;
+                let has_snapshot = first == second;
+                assert!(
+                    has_snapshot || third - second == second - first || third - second < first,
+                    "{name}: {lengths:?}"
+                );
+            }
+        }
+    }
+    assert!(conversations > 100, "{conversations}");
+}
+
+/// A server that repeats the result of a front-end tool, under the id of the client, before it goes on.
+#[tokio::test]
+async fn a_result_that_the_agent_repeats_is_in_the_conversation_once() {
+    let server = Server::new(|request| {
+        let body = request.json();
+        let sent = body["messages"].as_array().and_then(|messages| messages.last()).cloned().expect("a message");
+        let content = match body["runId"].as_str() {
+            Some("changed") => json!("another one"),
+            _ => sent["content"].clone(),
+        };
+        let stream = match sent["role"] == "tool" {
+            true => vec![
+                json!({"type": "RUN_STARTED", "threadId": "x", "runId": "x"}),
+                json!({"type": "TOOL_CALL_RESULT", "messageId": sent["id"], "toolCallId": sent["toolCallId"], "content": content}),
+                json!({"type": "RUN_FINISHED", "threadId": "x", "runId": "x"}),
+            ],
+            false => vec![
+                json!({"type": "RUN_STARTED", "threadId": "x", "runId": "x"}),
+                json!({"type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "pick"}),
+                json!({"type": "TOOL_CALL_END", "toolCallId": "c1"}),
+                json!({"type": "RUN_FINISHED", "threadId": "x", "runId": "x"}),
+            ],
+        };
+        let body: String = stream.iter().map(|event| format!("data: {event}\n\n")).collect();
+        events(body.as_bytes())
+    })
+    .await;
+    for (run, expected) in [
+        ("same", &["q1 go", "c1 c1 ", "t1 c1: red"][..]),
+        ("changed", &["q1 go", "c1 c1 ", "t1 c1: red", "t1#2 c1: another one"]),
+    ] {
+        let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
+        let gateway = TestGateway::of(agent).await;
+        gateway.run_with(USER, "t", "r1", json!([question("q1", "go")])).await;
+        let result = json!({"id": "t1", "role": "tool", "toolCallId": "c1", "content": "red"});
+        gateway.run_with(USER, "t", run, json!([result])).await;
+        assert_eq!(stored(&gateway).await, expected, "{run}");
     }
 }

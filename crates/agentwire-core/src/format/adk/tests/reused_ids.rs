@@ -156,6 +156,19 @@ fn calls_of_earlier_runs_count_as_used() {
     assert_eq!(calls(fold.messages()), three());
 }
 
+/// A recording that is replayed in every run of a thread.
+#[test]
+fn the_same_events_in_a_later_run_are_other_calls() {
+    let (mut input, mut fold) = (RunInput::new("t", "r"), Fold::new());
+    for _ in 0..3 {
+        let events = read_for(&thrice()[..2], input.clone());
+        events.iter().for_each(|event| fold.apply(event));
+        input.messages = fold.messages().to_vec();
+    }
+    let ids: Vec<_> = calls(fold.messages()).into_iter().map(|(id, ..)| id).collect();
+    assert_eq!(ids, ["c1", "c1#2", "c1#3"]);
+}
+
 #[test]
 fn answer_uses_the_id_from_the_model() {
     let mut events = thrice()[..3].to_vec();

@@ -29,7 +29,7 @@ pub(super) struct ToolCallRecord {
     by_model: bool,
     /// The subagent of the call, with `subagents=on`.
     subagent: Option<SubagentId>,
-    /// The ids of the turn and of the event that announced the call; in 1.x they differ.
+    /// The ids of the turn and of the event that announced the call; in 1.x they differ. Empty for calls of earlier runs.
     events: [MessageId; 2],
 }
 
@@ -64,7 +64,14 @@ impl AdkRun {
                 if native != call.id.as_str() {
                     self.reused_ids.insert(native.into(), call.id.clone());
                 }
-                self.record_call(&call.id, &call.name, None, false, [message.id.clone(), message.id.clone()]);
+                // Its event belongs to an earlier run: an event of this run with the same id is another one.
+                self.record_call(
+                    &call.id,
+                    &call.name,
+                    None,
+                    false,
+                    [MessageId::from(""), MessageId::from("")],
+                );
             }
             if let MessageBody::Tool { call, .. } = &message.body
                 && let Some(record) = self.calls.get_mut(call)
@@ -91,7 +98,7 @@ impl AdkRun {
     pub(super) fn announced_id(&mut self, native: &str, turn: &ModelTurn, event_id: &str) -> ToolCallId {
         let last = self.shown_id(native);
         // An empty event id identifies no event.
-        let is_same = |event: &MessageId| *event == turn.id || (!event_id.is_empty() && **event == *event_id);
+        let is_same = |event: &MessageId| !event.is_empty() && (*event == turn.id || **event == *event_id);
         let is_other =
             self.calls.get(&last).is_some_and(|call| call.has_result && !call.events.iter().any(is_same));
         if !is_other {
