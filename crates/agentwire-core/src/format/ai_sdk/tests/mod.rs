@@ -460,3 +460,24 @@ fn repeated_messages_of_version_4_are_removed_if_stored() {
     assert_eq!((shown.as_array().map(Vec::len), &shown[1]["id"]), (Some(2), &"r1".into()), "{shown}");
     assert_eq!(shown[1]["parts"][2]["output"], "Paris", "{shown}");
 }
+
+/// Found by `response_round_trips`: the two have separate data parts, so one does not end the other.
+#[test]
+fn a_hand_over_goes_on_beside_an_activity_with_its_id() {
+    let lines = [
+        r#"{"type":"RUN_STARTED","threadId":"t","runId":"r"}"#,
+        r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"x","activityType":"hai.agent_collaboration","content":{"from":"A","to":"B","tasks":[],"status":"open"}}"#,
+        r#"{"type":"ACTIVITY_SNAPSHOT","messageId":"x","activityType":"plan","content":{"steps":1}}"#,
+        r#"{"type":"ACTIVITY_DELTA","messageId":"x","activityType":"hai.agent_collaboration","patch":[{"op":"add","path":"/tasks/-","value":{"id":1}}]}"#,
+        r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r"}"#,
+    ];
+    let (events, failure) = golden::read(&ag_ui::FORMAT, lines.join("\n").as_bytes(), usize::MAX, &[]);
+    assert_eq!(failure, None);
+    for profile in ["5", "6", "7"] {
+        let body = encoded(profile, &events, &[]);
+        let (back, _) = golden::read_framed(&FORMAT, Framing::Sse, body.as_bytes(), usize::MAX, &[]);
+        let kinds = |events: &[Event]| events.iter().map(Event::kind).collect::<Vec<_>>();
+        assert_eq!(kinds(&back), kinds(&events), "{body}");
+        assert!(kinds(&back).contains(&"COLLABORATION_TASK"));
+    }
+}

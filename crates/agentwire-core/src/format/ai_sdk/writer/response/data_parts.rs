@@ -29,9 +29,18 @@ const MAX_REMEMBERED: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct DataParts {
     pub(super) state: Option<Value>,
-    /// Type and content of activities and collaborations.
-    pub(super) activities: IndexMap<MessageId, (Box<str>, Value)>,
+    /// Contents of activities.
+    pub(super) activities: IndexMap<MessageId, Value>,
+    /// Contents of collaborations, apart from the activities: one of each may have the same id.
+    pub(super) collaborations: IndexMap<MessageId, Value>,
     pub(super) subagents: IndexMap<SubagentId, SubagentStarted>,
+}
+
+impl DataParts {
+    /// True if an activity or a collaboration has the id.
+    pub(super) fn has_activity(&self, id: &MessageId) -> bool {
+        self.activities.contains_key(id) || self.collaborations.contains_key(id)
+    }
 }
 
 /// Inserts an entry and keeps the latest [`MAX_REMEMBERED`].
@@ -91,7 +100,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
                 .opt_object("metadata", event.metadata());
         });
         self.seen.add(message);
-        remember(&mut self.data_parts.activities, message, (kind.into(), content));
+        remember(&mut self.data_parts.activities, message, content);
         self.write_data(out, data_part::ACTIVITY, Some(message), &data.into(), false);
     }
 
@@ -103,7 +112,8 @@ impl<E: PartEncoder> ResponseWriter<E> {
         event: &Event,
         out: &mut Frames,
     ) -> Fidelity {
-        let Some((_, content)) = self.data_parts.activities.get(message) else {
+        let DataParts { activities, collaborations, .. } = &self.data_parts;
+        let Some(content) = activities.get(message).or_else(|| collaborations.get(message)) else {
             return Fidelity::Dropped("the activity is not known");
         };
         let mut changed = content.clone();
@@ -123,7 +133,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
         out: &mut Frames,
     ) {
         let data = Json::from(&content);
-        remember(&mut self.data_parts.activities, id, (data_part::COLLABORATION.into(), content));
+        remember(&mut self.data_parts.collaborations, id, content);
         let data = match (&event.subagent, data.clone().into_object()) {
             (Some(subagent), Some(object)) => object.with("subagentId", Json::string(subagent)).into(),
             _ => data,
@@ -138,8 +148,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
         event: &Event,
         out: &mut Frames,
     ) -> Fidelity {
-        let found = self.data_parts.activities.get_mut(id);
-        let Some((_, content)) = found.filter(|(kind, _)| **kind == *data_part::COLLABORATION) else {
+        let Some(content) = self.data_parts.collaborations.get_mut(id) else {
             return Fidelity::Dropped("the hand-over is not known");
         };
         let mut content = content.take();

@@ -255,7 +255,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
             Body::MessagesSnapshot { messages } => self.messages_snapshot(messages, out),
 
             Body::ActivitySnapshot { message, kind, content, replace } => {
-                if *replace == Some(false) && self.data_parts.activities.contains_key(message) {
+                if *replace == Some(false) && self.data_parts.has_activity(message) {
                     return Fidelity::Exact;
                 }
                 self.write_activity(message, kind, content.to_value(), event, out);
