@@ -42,6 +42,8 @@ pub(super) struct ShownMessages {
     /// Native ids of messages of which a part is hidden. They are read once: later frames that repeat them lack the
     /// rules.
     partly_hidden: HashSet<Box<str>>,
+    /// Messages of which unknown content blocks were carried; they may have no other content.
+    with_carried_blocks: HashSet<MessageId>,
     /// Messages that were shown after the latest complete conversation.
     unconfirmed: Vec<MessageId>,
     /// Whether native events are read, which report results before the graph assigns ids to them.
@@ -119,6 +121,14 @@ impl ShownMessages {
             self.unconfirmed.push(id.clone());
             self.enforce_bounds();
         }
+    }
+
+    /// Notes that the unknown content blocks of a message are carried; false if they were before.
+    pub(super) fn add_carried_blocks(&mut self, id: &MessageId) -> bool {
+        if self.with_carried_blocks.len() >= MAX_SHOWN {
+            self.with_carried_blocks.clear();
+        }
+        self.with_carried_blocks.insert(id.clone())
     }
 
     /// Marks all messages as part of a complete conversation.

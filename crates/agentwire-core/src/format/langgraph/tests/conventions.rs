@@ -168,7 +168,7 @@ fn blocks_of_an_unknown_kind_are_carried_and_counted() {
         {"type": "non_standard", "value": {"type": "vendor", "a": 1}},
         {"type": "hologram", "b": 2},
     ]);
-    let events = [model_end("M", json!({"id": "m", "content": blocks}))];
+    let events = [model_end("M", json!({"id": "m", "content": &blocks}))];
     let output = read_lines(&in_node(&events, json!({})), &[]);
     assert_eq!(
         output.summaries_of(&["custom"]),
@@ -181,6 +181,10 @@ fn blocks_of_an_unknown_kind_are_carried_and_counted() {
     for kind in ["non_standard", "vendor", "hologram"] {
         assert_eq!(output.tally.count("unknown content block", kind), 1, "{kind}");
     }
+    // The message has no other content, and its node returns it.
+    let returned = json!({"messages": [{"type": "ai", "id": "m", "content": blocks}]});
+    let again = read_lines(&in_node(&events, returned), &[]);
+    assert_eq!(again.summaries_of(&["custom"]), output.summaries_of(&["custom"]));
 }
 
 #[test]

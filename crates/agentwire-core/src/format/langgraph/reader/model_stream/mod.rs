@@ -524,6 +524,10 @@ impl ModelStream {
 
     fn send_unknown_block(&mut self, raw: &RawValue, cx: &mut ReaderContext<'_>) {
         let message = self.message_id(cx);
+        if self.sent.unknown_blocks == 0 && !cx.shown.add_carried_blocks(&message) {
+            // The node returns the message of a model whose blocks were carried.
+            return;
+        }
         self.sent.unknown_blocks += 1;
         let kind = raw_json::member(raw, "type").and_then(|kind| raw_json::string(kind, cx.tally));
         cx.tally.note("unknown content block", kind.as_deref().unwrap_or("without a type"));
