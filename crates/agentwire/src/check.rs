@@ -8,17 +8,20 @@ use agentwire_core::{
     format::{Format, Options, ag_ui},
     framing::Framing,
     order::Checker,
-    source::{InputProblem, Source, SourceOptions},
+    source::{InputProblem, Source, SourceOptions, likelier_format},
 };
 
 use crate::{
     cli::Check,
-    convert::wrong_format_error,
+    convert::{looks_like, wrong_format_error},
     error::{Class, Error, ExitCode, Result},
     formats,
     input::{CHUNK, Input},
     print, remote,
 };
+
+/// Number of bytes that are compared with the other formats.
+const START_BYTES: usize = 64 << 10;
 
 /// Maximum number of printed violations; further ones are only counted.
 const MAX_PRINTED: u64 = 100;
@@ -43,8 +46,14 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
             // An empty input is checked as an empty stream, so that the missing events are reported as violations.
             Err(foreign) if foreign.is_empty() => format.reads.first().copied().unwrap_or(Framing::Lines),
             Err(foreign) => {
-                let message = format!("`{}` is not valid {}: {foreign}", input.name, format.name);
-                return Err(Error::new(Class::Input, message));
+                let error = Error::new(
+                    Class::Input,
+                    format!("`{}` is not valid {}: {foreign}", input.name, format.name),
+                );
+                return Err(match input.similar_format(format) {
+                    Some(similar) => error.hint(looks_like(similar)),
+                    None => error,
+                });
             }
         };
         let mut inspection = Inspection::new(format, framing, arguments.max_frame);
@@ -56,14 +65,7 @@ pub(crate) fn run(arguments: &Check) -> Result<ExitCode> {
             }
         }
         inspection.end();
-        if let Some(similar) = input.similar_format(format) {
-            if !inspection.has_content {
-                return Err(wrong_format_error(&input.name, format, similar));
-            }
-            if inspection.violations > 0 {
-                inspection.hint = Some(format!("this looks like `{similar}`: try `--from {similar}`"));
-            }
-        }
+        inspection.compare_formats(&input.name, format)?;
         inspection
     };
     Ok(inspection.conclude())
@@ -89,6 +91,9 @@ pub(crate) struct Inspection {
     /// The names of event types in messages; see `Format::checked_names`.
     names: &'static [(&'static str, &'static str)],
     has_carriage_return: bool,
+    /// The start of the stream, up to [`START_BYTES`], and whether that is all.
+    start: Vec<u8>,
+    is_start_whole: bool,
     /// The requested thread and run, for the response of a server.
     requested: Option<(ThreadId, RunId)>,
     /// The last started thread and run.
@@ -113,6 +118,8 @@ impl Inspection {
             has_content: false,
             names: format.checked_names,
             has_carriage_return: false,
+            start: Vec::new(),
+            is_start_whole: true,
             requested: None,
             started: None,
             hint: None,
@@ -140,6 +147,9 @@ impl Inspection {
             let message = "expected lines that end with LF, found a carriage return: the official client finds no frame";
             self.report("stream", "line-ends", message);
         }
+        let kept = bytes.len().min(START_BYTES - self.start.len());
+        self.start.extend_from_slice(&bytes[..kept]);
+        self.is_start_whole &= kept == bytes.len();
         self.source.push(bytes);
         self.read_frames();
     }
@@ -153,6 +163,19 @@ impl Inspection {
             let message = format!("expected {}, found {}", violation.expected, violation.found);
             self.report("end", &rule_label(violation.rule), message);
         }
+    }
+
+    /// Compares the stream with the other formats. If another one fits better, the result is an error if this one has
+    /// understood nothing or not all of the stream, otherwise a hint after the violations.
+    pub(crate) fn compare_formats(&mut self, name: &str, format: &Format) -> Result<()> {
+        let Some(similar) = likelier_format(&self.start, self.is_start_whole, format) else { return Ok(()) };
+        if !self.has_content || self.source.tally().unknown_events().next().is_some() {
+            return Err(wrong_format_error(name, format, similar.name));
+        }
+        if self.violations > 0 {
+            self.hint = Some(looks_like(similar.name));
+        }
+        Ok(())
     }
 
     fn read_frames(&mut self) {

@@ -138,6 +138,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     if let Some(error) = unreadable {
         return Err(error);
     }
+    if wrong_format.is_none() && result.is_ok() && converter.report().unknown_events().next().is_some() {
+        // Some events are in both formats, as in AG-UI and HAI; the others were lost.
+        wrong_format = input.similar_format(from);
+    }
     if let Some(similar) = wrong_format {
         return Err(wrong_format_error(&input.name, from, similar));
     }
@@ -154,7 +158,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     let report = converter.report();
     let is_foreign = matches!(failed.problem, InputProblem::Foreign(_));
     Err(match input.similar_format(from).filter(|_| !has_content(&report)) {
-        Some(similar) => error.hint(format!("this looks like `{similar}`: try `--from {similar}`")),
+        Some(similar) => error.hint(looks_like(similar)),
         None if is_foreign => error.hint("the output is a run that ends with RUN_ERROR"),
         None if arguments.lenient => error,
         None if event_kinds(&report).any(|kind| kind == "RUN_ERROR") => {
@@ -173,6 +177,11 @@ fn event_kinds(report: &Report) -> impl Iterator<Item = &'static str> {
 /// True if the reader understood any frame. Readers start and end a run whatever they read, and pass on unknown frames.
 fn has_content(report: &Report) -> bool {
     event_kinds(report).any(|kind| !["RUN_STARTED", "RUN_FINISHED", "RUN_ERROR", "RAW"].contains(&kind))
+}
+
+/// The hint for an input that looks like a stream of another format.
+pub(crate) fn looks_like(similar: &str) -> String {
+    format!("this looks like `{similar}`: try `--from {similar}`")
 }
 
 /// The error for an input that is a stream of another format.

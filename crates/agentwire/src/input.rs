@@ -110,10 +110,15 @@ impl Input {
         found.or_else(|| detect_format(&self.peeked, is_whole)).map(|(format, _)| format)
     }
 
-    /// The format that the input read so far fits better than `format`.
-    pub(crate) fn similar_format(&self, format: &Format) -> Option<&'static str> {
-        let is_whole = self.is_at_end && self.start.len() < PEEK_BYTES;
-        likelier_format(&self.start, is_whole, format).map(|found| found.name)
+    /// The format that the input read so far fits better than `format`. An input that was refused by its framing is
+    /// inspected up to its first events.
+    pub(crate) fn similar_format(&mut self, format: &Format) -> Option<&'static str> {
+        if self.start.is_empty() {
+            self.format();
+        }
+        let start = if self.start.is_empty() { &self.peeked } else { &self.start };
+        let is_whole = self.is_at_end && start.len() < PEEK_BYTES;
+        likelier_format(start, is_whole, format).map(|found| found.name)
     }
 
     /// Reads ahead until `is_enough`, the end, an error or the maximum.

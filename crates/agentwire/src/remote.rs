@@ -86,6 +86,7 @@ async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
         }
     }
     inspection.end();
+    inspection.compare_formats(url, format)?;
     Ok(inspection)
 }
 

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The number of frames that are read: a few dozen events of any format.
-const MAX_FRAMES: usize = 32;
+const MAX_FRAMES: u64 = 32;
 
 /// The format and framing of the stream that starts with `start`.
 ///
@@ -76,7 +76,7 @@ fn rate_start(format: &Format, start: &[u8], is_whole: bool) -> Option<(Rating, 
 /// events. A damaged stream of a format must not be detected as another one whose reader passes on unknown frames.
 type Rating = (bool, u64, u64, Reverse<usize>);
 
-/// Rates a reader; `None` if it made no events.
+/// Rates a reader; `None` if it made no events, or lost every frame.
 fn rate(format: &Format, framing: Framing, start: &[u8], is_whole: bool) -> Option<Rating> {
     let options = SourceOptions {
         thread: "".into(),
@@ -89,12 +89,12 @@ fn rate(format: &Format, framing: Framing, start: &[u8], is_whole: bool) -> Opti
     if is_whole {
         source.finish();
     }
-    let (mut rejected, mut events) = (0, Vec::new());
-    for _ in 0..MAX_FRAMES {
-        match source.step(&mut events) {
-            Some(step) => rejected += u64::from(step.is_err()),
-            None => break,
-        }
+    let (mut frames, mut rejected, mut events) = (0, 0, Vec::new());
+    while frames < MAX_FRAMES
+        && let Some(step) = source.step(&mut events)
+    {
+        frames += 1;
+        rejected += u64::from(step.is_err());
     }
     let (mut unknown_frames, mut unknown_items) = (0, 0);
     for (category, _, count) in source.tally().iter() {
@@ -113,13 +113,10 @@ fn rate(format: &Format, framing: Framing, start: &[u8], is_whole: bool) -> Opti
     let is_specific =
         |event: &&Event| !matches!(event.body, Body::RunStarted(_) | Body::Raw { .. } | Body::RunError(_));
     let understood = events.iter().filter(is_specific).count();
+    let lost = rejected + unknown_frames;
     // The start of a run alone decides nothing while there may be more.
-    (understood > 0 || is_whole && !events.is_empty()).then_some((
-        understood == 0,
-        rejected + unknown_frames,
-        unknown_items,
-        Reverse(understood),
-    ))
+    let is_candidate = understood > 0 || is_whole && !events.is_empty() && lost < frames;
+    is_candidate.then_some((understood == 0, lost, unknown_items, Reverse(understood)))
 }
 
 #[cfg(test)]
@@ -127,6 +124,16 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
+
+    /// Readers that start a run with any frame have not understood it.
+    #[test]
+    fn a_format_that_loses_every_frame_is_not_detected() {
+        for lines in ["{\"type\":\"BUSINESS_DATA_START\",\"messageId\":\"m\"}\n", "{\"a\":1}\n{\"b\":2}\n"] {
+            assert_eq!(detect_format(lines.as_bytes(), true).map(|(format, _)| format.name), None, "{lines}");
+            let hai = Format::find("hai").unwrap();
+            assert_eq!(likelier_format(lines.as_bytes(), true, hai).map(|format| format.name), None);
+        }
+    }
 
     #[test]
     fn every_recording_is_detected_by_its_start() {
