@@ -7,6 +7,7 @@
 pub mod adk;
 pub mod ag_ui;
 pub mod ai_sdk;
+mod derived_ids;
 #[cfg(test)]
 pub(crate) mod golden;
 pub mod hai;

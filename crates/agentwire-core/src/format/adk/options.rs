@@ -13,22 +13,22 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "provisional",
         values: &["custom", "result"],
-        about: "reading: what an answer for the time being becomes (`adk.provisional_result`, or a result that is flagged)",
+        about: "reading: form of a provisional tool result: CUSTOM `adk.provisional_result`, or a flagged result",
     },
     OptionSpec {
         name: "long_running",
         values: &["continue", "return"],
-        about: "reading: whether a run goes on to its end after the call of a long-running tool, or ends at the call",
+        about: "reading: whether a run continues after the call of a long-running tool, or ends at the call",
     },
     OptionSpec {
         name: "max_tokens",
         values: &["error", "warning"],
-        about: "reading: whether an answer that was cut off at its token limit fails the run",
+        about: "reading: whether a response that reached its token limit fails the run",
     },
     OptionSpec {
         name: "snapshot",
         values: &["known", "always", "never"],
-        about: "reading: when the run ends with STATE_SNAPSHOT (known: if the stream or the request said anything about state)",
+        about: "reading: when the run ends with STATE_SNAPSHOT (known: if the stream or the request contained state)",
     },
     OptionSpec {
         name: "temp",
@@ -43,7 +43,7 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "raw",
         values: &["drop", "attach"],
-        about: "reading: whether ADK's own event travels as `rawEvent`",
+        about: "reading: whether the native event is attached as `rawEvent`",
     },
 ];
 

@@ -6,7 +6,7 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "old_shapes",
         values: &["accept", "refuse"],
-        about: "reading: whether shapes that the official client 1.0.0 refuses are understood all the same",
+        about: "reading: whether forms that the official client 1.0.0 refuses are accepted",
     },
     OptionSpec {
         name: "langgraph_custom",

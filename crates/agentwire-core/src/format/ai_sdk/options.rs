@@ -14,22 +14,22 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "message",
         values: &[],
-        about: "writing: the id of the assistant message; otherwise that of the message continued, or the one that the source names, or the run's",
+        about: "writing: the id of the assistant message; by default that of the continued message, of the source, or of the run",
     },
     OptionSpec {
         name: "finish_reason",
         values: &["metadata", "field"],
-        about: "writing: metadata tells the reason in the metadata of `finish` only (@5), field also in its own field (@6, @7)",
+        about: "writing: `metadata` writes the finish reason into the metadata of `finish` only (@5), `field` also into its own field (@6, @7)",
     },
     OptionSpec {
         name: "reasoning",
         values: &["auto", "manual"],
-        about: "writing: manual leaves reasoning out (the default of @langchain-adapter)",
+        about: "writing: `manual` omits the reasoning of models (the default of @langchain-adapter)",
     },
     OptionSpec {
         name: "steps",
         values: &["nodes", "tools"],
-        about: "writing: tools shows only those steps that use tools",
+        about: "writing: `tools` shows only steps that use tools",
     },
 ];
 

@@ -7,47 +7,47 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "message_ids",
         values: &["per-message", "per-run"],
-        about: "writing: whether each message has its own id, or all of a run share one",
+        about: "writing: one id per message, or one for all messages of a run",
     },
     OptionSpec {
         name: "tool_args",
         values: &["stream", "whole"],
-        about: "writing: whether arguments go out as they come, or whole before the call ends",
+        about: "writing: arguments in pieces as they arrive, or as a whole before the call ends",
     },
     OptionSpec {
         name: "tool_display",
         values: &["events", "show", "both"],
-        about: "writing: whether backend tools are events, outputs `toolCallShow`, or both",
+        about: "writing: back-end tools as events, as outputs `toolCallShow`, or both",
     },
     OptionSpec {
         name: "snapshot_name",
         values: &["MESSAGE_SNAPSHOT", "MESSAGES_SNAPSHOT"],
-        about: "writing: what the snapshot of all messages is called",
+        about: "writing: name of the snapshot of all messages",
     },
     OptionSpec {
         name: "include_developer",
         values: &["no", "yes"],
-        about: "writing: whether clients get messages for developers",
+        about: "writing: whether clients receive developer messages",
     },
     OptionSpec {
         name: "order",
         values: &["interleaved", "serial"],
-        about: "writing: whether events of others wait until an open message or call ends, for old clients",
+        about: "writing: whether other events wait until an open message or call ends, for old clients",
     },
     OptionSpec {
         name: "hitl_tool",
         values: &[],
-        about: "writing: the front-end tool that an interrupt is shown as; confirmAction unless told",
+        about: "writing: the front-end tool that represents an interrupt (default `confirmAction`)",
     },
     OptionSpec {
         name: "events",
         values: &["derived", "wire"],
-        about: "reading: whether messages are split into text, reasoning and blocks, or only ordered as sent (for checks)",
+        about: "reading: messages split into text, reasoning and blocks, or in the order of the wire (for checks)",
     },
     OptionSpec {
         name: "stamp",
         values: &[WHOLE_NUMBER],
-        about: "writing: milliseconds since the epoch, for events until the source gives a time",
+        about: "writing: time of events in milliseconds since the epoch, until the source provides one",
     },
 ];
 

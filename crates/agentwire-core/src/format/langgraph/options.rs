@@ -23,24 +23,24 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "reasoning",
         values: &["auto", "manual"],
-        about: "reasoning from models, or only what the graph emits by hand",
+        about: "reasoning of models, or only the reasoning that the graph emits itself",
     },
     OptionSpec {
         name: "tool_result",
         values: &["plain", "json"],
         about: "`json` writes results that are strings as JSON strings too",
     },
-    OptionSpec { name: "raw", values: &["off", "on"], about: "carries the native events along" },
+    OptionSpec { name: "raw", values: &["off", "on"], about: "attaches the native events" },
     OptionSpec {
         name: "metadata",
         values: &["run", "on", "off"],
-        about: "`run` tells the name and metadata of the graph with the run, `on` also those of the nodes with their steps",
+        about: "`run` adds the name and metadata of the graph to the run, `on` also those of the nodes to their steps",
     },
-    OptionSpec { name: "hide_nodes", values: &[], about: "nodes to leave out, separated by commas" },
+    OptionSpec { name: "hide_nodes", values: &[], about: "hidden nodes, separated by commas" },
     OptionSpec {
         name: "hide_tags",
         values: &[],
-        about: "tags whose models, tools and nodes to leave out, separated by commas",
+        about: "tags of hidden models, tools and nodes, separated by commas",
     },
     OptionSpec {
         name: "interrupts",

@@ -12,12 +12,12 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "cut_off",
         values: &["reason", "error"],
-        about: "reading: whether an answer that ended with `length` or `content_filter` fails the run",
+        about: "reading: whether a response that ended with `length` or `content_filter` fails the run",
     },
     OptionSpec {
         name: "choices",
         values: &["all", "first"],
-        about: "reading: whether further choices are passed on, each as a message of its own",
+        about: "reading: whether further choices are passed on, each as its own message",
     },
 ];
 

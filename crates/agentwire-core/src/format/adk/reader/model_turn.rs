@@ -7,7 +7,10 @@
 use super::partial_args::PartialArgsText;
 use crate::{
     event::{Message, MessageBody, MessageId, SubagentId, ToolCall, ToolCallId},
-    format::adk::wire::{AdkPart, AdkText, PartList},
+    format::{
+        adk::wire::{AdkPart, AdkText, PartList},
+        derived_ids::part_id,
+    },
 };
 
 /// Maximum bytes of one kind of text per turn that are held for the comparison: four times the longest output of
@@ -229,14 +232,6 @@ impl ModelTurn {
             ..StreamedPrefix::default()
         }
     }
-}
-
-/// The id of an item that derives from an event or message id.
-pub(super) fn part_id<I: From<String>>(id: &MessageId, role: &str, index: u32) -> I {
-    I::from(match index {
-        0 => format!("{id}:{role}"),
-        index => format!("{id}:{role}:{index}"),
-    })
 }
 
 fn texts<'p>(parts: &'p PartList<'_>, is_thought: bool) -> impl Iterator<Item = &'p str> {

@@ -6,12 +6,14 @@ use super::{
     emitter::AdkEmitter,
     failure::AdkFailure,
     media::{inline_media, linked_media},
-    model_turn::part_id,
     run::PartContext,
 };
 use crate::{
     event::{Body, Content, ContentPart, File, Role},
-    format::adk::wire::{AdkEvent, EventActions, PartList},
+    format::{
+        adk::wire::{AdkEvent, EventActions, PartList},
+        derived_ids::part_id,
+    },
     json::{Path, ReadResult},
 };
 

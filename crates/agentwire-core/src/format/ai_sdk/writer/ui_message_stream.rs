@@ -71,6 +71,14 @@ fn write_delta_chunk(out: &mut Frames, kind: &str, head: &[u8], id: &str, key: &
     out.commit();
 }
 
+/// Writes the start or the end of a text or reasoning part.
+fn write_message_chunk(out: &mut Frames, kind: &str, message: &MessageId, metadata: Option<&PartMetadata>) {
+    let metadata = metadata.and_then(|it| it.to_provider_metadata("messageId", Some(message)));
+    write_chunk(out, kind, |w| {
+        w.str("id", message).opt_json("providerMetadata", metadata.as_ref());
+    });
+}
+
 /// Members of every chunk about a tool part.
 fn write_tool_members(w: &mut ObjectWriter<'_>, call: &WrittenToolCall) {
     // Version 5 searches the dynamic parts only if the chunk contains this flag.
@@ -169,10 +177,7 @@ impl PartEncoder for UiMessageStreamEncoder {
     }
 
     fn text_start(&mut self, out: &mut Frames, message: &MessageId, metadata: &PartMetadata) {
-        let metadata = metadata.to_provider_metadata("messageId", Some(message));
-        write_chunk(out, "text-start", |w| {
-            w.str("id", message).opt_json("providerMetadata", metadata.as_ref());
-        });
+        write_message_chunk(out, "text-start", message, Some(metadata));
     }
 
     fn text_delta(&mut self, out: &mut Frames, message: &MessageId, delta: &str) {
@@ -187,17 +192,11 @@ impl PartEncoder for UiMessageStreamEncoder {
     }
 
     fn text_end(&mut self, out: &mut Frames, message: &MessageId, metadata: Option<&PartMetadata>) {
-        let metadata = metadata.and_then(|it| it.to_provider_metadata("messageId", Some(message)));
-        write_chunk(out, "text-end", |w| {
-            w.str("id", message).opt_json("providerMetadata", metadata.as_ref());
-        });
+        write_message_chunk(out, "text-end", message, metadata);
     }
 
     fn reasoning_start(&mut self, out: &mut Frames, message: &MessageId, metadata: &PartMetadata) {
-        let metadata = metadata.to_provider_metadata("messageId", Some(message));
-        write_chunk(out, "reasoning-start", |w| {
-            w.str("id", message).opt_json("providerMetadata", metadata.as_ref());
-        });
+        write_message_chunk(out, "reasoning-start", message, Some(metadata));
     }
 
     fn reasoning_delta(&mut self, out: &mut Frames, message: &MessageId, delta: &str) {
@@ -212,10 +211,7 @@ impl PartEncoder for UiMessageStreamEncoder {
     }
 
     fn reasoning_end(&mut self, out: &mut Frames, message: &MessageId, metadata: Option<&PartMetadata>) {
-        let metadata = metadata.and_then(|it| it.to_provider_metadata("messageId", Some(message)));
-        write_chunk(out, "reasoning-end", |w| {
-            w.str("id", message).opt_json("providerMetadata", metadata.as_ref());
-        });
+        write_message_chunk(out, "reasoning-end", message, metadata);
     }
 
     fn tool_start(&mut self, out: &mut Frames, call: &WrittenToolCall) {

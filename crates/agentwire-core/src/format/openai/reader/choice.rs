@@ -2,12 +2,12 @@
 
 use super::{
     media::audio_source,
-    part_id,
     reasoning_details::ReasoningDetails,
     tool_calls::{OpenToolCall, ToolCallPiece, find_call},
 };
 use crate::{
     event::{Body, EncryptedEntity, Event, File, MediaKind, MessageId, PartSource, Role, ToolCallId},
+    format::derived_ids::part_id,
     json::{Json, Object},
     tally::Tally,
 };

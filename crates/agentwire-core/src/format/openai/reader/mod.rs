@@ -29,6 +29,7 @@ use crate::{
     },
     format::{
         Reader,
+        derived_ids::part_id,
         openai::{options::OpenAiReaderOptions, wire},
     },
     framing::{Frame, Payload},
@@ -403,12 +404,4 @@ impl Reader for OpenAiReader {
     fn tally(&self) -> &Tally {
         &self.tally
     }
-}
-
-/// The id of an item that derives from a message id.
-fn part_id<I: From<String>>(id: &str, role: &str, number: u32) -> I {
-    I::from(match number {
-        0 => format!("{id}:{role}"),
-        number => format!("{id}:{role}:{number}"),
-    })
 }

@@ -1,12 +1,15 @@
 //! Tool results, which may be provisional, report an error, or arrive twice.
 
 use super::{
-    super::{emitter::AdkEmitter, interrupts, model_turn::part_id, transcript::ResultPlacement},
+    super::{emitter::AdkEmitter, interrupts, transcript::ResultPlacement},
     AdkRun, PartContext,
 };
 use crate::{
     event::{Body, Content, MessageId, ToolCallId, ToolResult},
-    format::adk::wire::{AdkText, FunctionResponse, RawEntries},
+    format::{
+        adk::wire::{AdkText, FunctionResponse, RawEntries},
+        derived_ids::part_id,
+    },
     json::{Json, Object, Path, ReadResult, json},
 };
 
