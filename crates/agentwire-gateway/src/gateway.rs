@@ -13,7 +13,7 @@ use std::{
 };
 
 use agentwire_core::event::{RunId, RunInput, ThreadId};
-use agentwire_store::{Claim, Holder, Owner, RunKey, Store, StoreError};
+use agentwire_store::{Holder, Owner, RunKey, Store, StoreError};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -25,6 +25,7 @@ use crate::{
     hooks::{Factory, HookSet, Hooks, RunContext, SessionLock},
     metrics::Metrics,
     ops::{audit::Audit, instance_lock::InstanceLock},
+    replica::ProcessLease,
     settings::{AgentSettings, Settings},
     stream::live::{LiveRun, LogFailure},
 };
@@ -57,6 +58,7 @@ struct Shared {
     /// The agents for new requests. A run keeps the agent that it started with.
     registry: RwLock<Arc<AgentRegistry>>,
     instance: InstanceLock,
+    lease: ProcessLease,
     metrics: Metrics,
     health: Health,
     audit: Audit,
@@ -307,6 +309,7 @@ impl Builder {
             settings,
             registry: RwLock::new(registry.resolve()),
             instance: instance.unwrap_or_else(|| InstanceLock::at("memory:")),
+            lease: ProcessLease::default(),
             metrics: Metrics::default(),
             health: Health::default(),
             audit,
@@ -415,6 +418,16 @@ impl Gateway {
     /// The previous process on this store, if it is known to be dead: its runs need not wait for their lease to expire.
     pub(crate) fn dead_holder(&self) -> Option<&Holder> {
         self.shared.instance.dead.as_ref()
+    }
+
+    /// The lease of this process.
+    pub(crate) fn lease(&self) -> &ProcessLease {
+        &self.shared.lease
+    }
+
+    /// The live runs of this process.
+    pub(crate) fn live_runs(&self) -> Vec<Arc<LiveRun>> {
+        self.runs().values().cloned().collect()
     }
 
     fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<LiveRun>>> {
@@ -535,11 +548,6 @@ impl Gateway {
     pub(crate) fn begin_drain(&self) {
         self.shared.draining.store(true, Ordering::Relaxed);
         self.runs().values().for_each(|live| live.wake_readers());
-    }
-
-    /// A claim on a run in the name of this process.
-    pub(crate) fn claim(&self) -> Claim {
-        Claim { holder: self.holder().clone(), address: None, ttl: self.settings().lease }
     }
 
     /// An id for a run or message that its client did not name. Unique, because the holder's name is.

@@ -46,6 +46,7 @@ mod human;
 mod metrics;
 pub mod ops;
 mod outbound;
+mod replica;
 mod run;
 pub mod settings;
 mod stream;

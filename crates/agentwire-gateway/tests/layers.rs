@@ -27,7 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("live runs and the encoding of the log", &["stream::live", "stream::log_codec"]),
     ("hooks and session locks", &["hooks"]),
     ("the audit log, one process per store file", &["ops::audit", "ops::instance_lock"]),
-    ("the gateway: agents, store, live runs", &["gateway"]),
+    ("the gateway: agents, store, live runs, its lease", &["gateway", "replica"]),
     ("history, snapshots and artifacts of a thread", &["thread"]),
     ("pending items, answers, approvals", &["human"]),
     ("admission, the run loop, the recorder", &["run"]),

@@ -72,6 +72,11 @@ impl ManualClock {
         Self(AtomicU64::new(time.0))
     }
 
+    /// Moves the clock back, as a corrected system clock does.
+    pub fn rewind(&self, by: Duration) {
+        self.0.fetch_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         self.0.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);

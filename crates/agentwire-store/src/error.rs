@@ -128,6 +128,9 @@ pub enum Conflict {
     /// A run has the thread; the state it writes at its end would overwrite the change.
     #[error("the run `{0}` has the thread")]
     Leased(RunId),
+    /// The run that has the thread is an orphan; the state that it left is not written yet.
+    #[error("the run `{0}` has the thread and no writer")]
+    Orphan(RunId),
     /// The pending item has a different answer, or was answered in a different set.
     #[error("the pending item `{0}` has another answer")]
     Answer(PendingId),

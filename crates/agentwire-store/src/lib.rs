@@ -21,13 +21,17 @@
 //! * **Isolation.** Every key starts with an [`Owner`] (tenant, user and agent). Data of another owner is reported exactly
 //!   like data that does not exist. Run ids are unique per owner rather than per tenant, because an id that cannot be
 //!   used would reveal that another user has it.
-//! * **Claims and fencing tokens.** A live run (queued, running or paused) is claimed by one process, until an expiry by
-//!   the store's clock. Each claim gets a [`Fence`], a fencing token from one counter for the whole store, which never
-//!   goes back, not even when a thread is deleted and created again. Every append carries its token, and the store
-//!   rejects outdated ones.
-//! * **Leases.** A thread points at the one run that may change it; this pointer together with the run's claim is the
-//!   [`Lease`] on the thread. A queued run has a claim without a lease. A running or paused run has both, unless its
-//!   claim expired and another run got the thread: then it is an orphan, and the only possible change is to end it.
+//! * **Claims and fencing tokens.** A live run (queued, running or paused) is claimed by one process, its holder. Each claim
+//!   gets a [`Fence`], a fencing token that never goes back for a run, not even when its thread is deleted and created
+//!   again. Every append carries its token, and the store rejects outdated ones.
+//! * **Leases.** A process has one lease, until an expiry by the store's clock, and renews it ([`Store::renew`]). The
+//!   claims of a process are live as long as its lease is. A live run without a live claim is an orphan: any process may
+//!   take it over, under a new fencing token.
+//! * **A thread is free only when its run has ended.** A thread points at the one run that may change it; this pointer
+//!   together with the run's claim is the [`Lease`] on the thread. A queued run has a claim without a lease; a running
+//!   or paused run has both. While an orphan has the thread, no run starts in it and nobody else changes its state: the
+//!   process that meets the orphan takes it over, ends or continues it, and tries again. So the state and the messages
+//!   that an orphan started with are still those of the thread when it is ended.
 //! * **Ordered logs.** Events are numbered from 0 without gaps. [`Append`] is a compare-and-set on the next number and
 //!   idempotent: repeating an append has no effect. Changes of status, state, messages and pending items are part of
 //!   the same transaction as the events that announce them. A status that ends the run releases the thread in the
@@ -46,9 +50,10 @@
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 //! let store = open("memory:", Options::default()).await?;
 //! let owner = Owner::new("acme", "ada", "demo");
-//! let claim = Claim { holder: "gateway-1".into(), address: None, ttl: Duration::from_secs(15) };
 //!
-//! let Start::Created(run) = store.start(&owner, NewRun::new("thread", "run", "demo", claim)).await? else {
+//! // A process that writes to runs has a lease and renews it.
+//! store.renew(&"gateway-1".into(), Duration::from_secs(15)).await?;
+//! let Start::Created(run) = store.start(&owner, NewRun::new("thread", "run", "demo", "gateway-1")).await? else {
 //!     panic!("the thread is free and the run id is new");
 //! };
 //! let mut append = Append::new(owner.clone(), run.run.clone(), run.fence, run.next_seq);
@@ -77,11 +82,11 @@ pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use error::{Conflict, Missing, StoreError};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use model::{
-    Acquire, AgentName, Answer, AnswerSet, Append, Appended, Change, Claim, Created, Durability, Feedback,
-    Fence, Holder, Lease, Log, LogSlice, MoveReport, NewFeedback, NewPending, NewRun, NewThread, Owner, Page,
-    PageToken, Pending, PendingFilter, PendingId, RecordedAnswer, Retention, RetentionReport, Run, RunKey,
-    RunStatus, Seq, Start, StartMode, State, StateChange, Stats, StatusChange, Tenant, Text, Thread,
-    ThreadChange, ThreadQuery, UserId,
+    Acquire, AgentName, Answer, AnswerSet, Append, Appended, Change, CommandId, CommandReply, Created,
+    Delivery, Durability, Feedback, Fence, Holder, Lease, Log, LogSlice, MoveReport, NewFeedback, NewPending,
+    NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter, PendingId, RecordedAnswer, Retention,
+    RetentionReport, Run, RunKey, RunStatus, Seq, Start, StartMode, State, StateChange, Stats, StatusChange,
+    TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery, UserId,
 };
 pub use open::{Options, open};
 #[cfg(feature = "sqlite")]

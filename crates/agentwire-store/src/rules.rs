@@ -2,7 +2,7 @@
 //!
 //! A backend loads the records, asks this module, then writes. Nothing here reads or changes storage.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, time::Duration};
 
 use agentwire_core::event::RunId;
 
@@ -10,7 +10,7 @@ use crate::{
     clock::Time,
     error::{Conflict, Missing, StoreError},
     model::{
-        Answer, Change, Fence, Holder, Lease, Log, NewPending, Owner, Page, PageToken, Pending,
+        Answer, Change, Delivery, Fence, Holder, Lease, Log, NewPending, Owner, Page, PageToken, Pending,
         PendingFilter, Run, RunStatus, Seq, Start, StartMode, StateChange, StatusChange, Text,
     },
 };
@@ -19,30 +19,51 @@ use crate::{
 /// of them at once do no harm.
 pub(crate) const MAX_WRITE_BYTES: usize = 64 << 20;
 
+/// The age beyond its deadline at which a command belongs to a sender that died.
+pub(crate) const ABANDONED: Duration = Duration::from_secs(60);
+
+/// The result of a command; `None` while its sender has to wait.
+pub(crate) fn delivery(
+    reply: Option<&Text>,
+    is_taken: bool,
+    has_ended: bool,
+    is_late: bool,
+) -> Option<Delivery> {
+    match reply {
+        Some(reply) => Some(Delivery::Replied(reply.clone())),
+        None if has_ended && (is_late || !is_taken) => Some(Delivery::Ended),
+        None if is_late && !is_taken => Some(Delivery::Withdrawn),
+        None => None,
+    }
+}
+
 /// The fields of a run that decide on write access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimState {
     pub(crate) status: RunStatus,
     pub(crate) fence: Fence,
-    /// Expiry of the claim; absent when there is none.
-    pub(crate) until: Option<Time>,
+    /// Whether there is a claim that was not released.
+    pub(crate) is_claimed: bool,
+    /// Whether the lease of its holder has not expired.
+    pub(crate) has_live_holder: bool,
 }
 
 impl ClaimState {
-    pub(crate) fn is_live(&self, now: Time) -> bool {
-        self.until.is_some_and(|until| until > now)
+    /// Whether a process may write to the run.
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_claimed && self.has_live_holder
     }
 
-    /// Requires that `fence` is the token of the current claim and that the claim was neither released nor taken
-    /// over. An expired claim passes.
-    pub(crate) fn check(&self, fence: Fence) -> Result<(), StoreError> {
+    /// Requires that `fence` is the token of the current claim, that the claim was neither released nor taken over, and
+    /// that the lease of its holder has not expired.
+    fn check(&self, fence: Fence) -> Result<(), StoreError> {
         if self.fence != fence {
             return Err(StoreError::Fenced);
         }
         if !self.status.is_live() {
             return Err(StoreError::Ended(self.status));
         }
-        if self.until.is_none() { Err(StoreError::Fenced) } else { Ok(()) }
+        if self.is_live() { Ok(()) } else { Err(StoreError::Fenced) }
     }
 
     /// Requires that an append under `fence` at `first_seq` continues the log and makes an allowed status change.
@@ -51,12 +72,8 @@ impl ClaimState {
         fence: Fence,
         (first_seq, next_seq): (Seq, Seq),
         status: Option<&StatusChange>,
-        now: Time,
     ) -> Result<(), StoreError> {
         self.check(fence)?;
-        if !self.is_live(now) {
-            return Err(StoreError::Fenced);
-        }
         if first_seq != next_seq {
             return Err(StoreError::OutOfOrder { expected: next_seq });
         }
@@ -83,45 +100,39 @@ impl ClaimState {
 }
 
 impl Run {
-    pub(crate) fn claim_state(&self, until: Option<Time>) -> ClaimState {
-        ClaimState { status: self.status, fence: self.fence, until }
+    pub(crate) fn claim_state(&self, is_claimed: bool, has_live_holder: bool) -> ClaimState {
+        ClaimState { status: self.status, fence: self.fence, is_claimed, has_live_holder }
     }
 
-    /// The claim on this run as a lease; `None` without a claim.
-    pub(crate) fn lease(&self, address: Option<&Text>, until: Option<Time>, now: Time) -> Option<Lease> {
-        let expires = until?;
-        Some(Lease {
+    /// The lease on the thread of this run, if the run has it.
+    pub(crate) fn lease(&self, live: bool) -> Lease {
+        Lease {
             thread: self.thread.clone(),
             run: self.run.clone(),
             fence: self.fence,
             holder: self.holder.clone(),
-            address: address.cloned(),
-            expires,
-            live: expires > now,
-        })
+            live,
+        }
     }
 
-    pub(crate) fn is_orphan(&self, until: Option<Time>, dead: Option<&Holder>, now: Time) -> bool {
-        self.status.is_live() && (!self.claim_state(until).is_live(now) || dead == Some(&self.holder))
-    }
-
-    /// Requires an orphan that no process has claimed since it was read with the fencing token `seen`.
+    /// Requires an orphan that no process has claimed since it was read with the fencing token `seen`. The holder itself may
+    /// claim its run again, which excludes the task that wrote to it before.
     pub(crate) fn check_take_over(
         &self,
-        until: Option<Time>,
+        claim: ClaimState,
         seen: Fence,
-        dead: Option<&Holder>,
-        now: Time,
+        by: &Holder,
     ) -> Result<(), StoreError> {
         if !self.status.is_live() {
             return Err(StoreError::Ended(self.status));
         }
-        if self.fence == seen && self.is_orphan(until, dead, now) { Ok(()) } else { Err(StoreError::Fenced) }
+        let is_free = !claim.is_live() || self.holder == *by;
+        if self.fence == seen && is_free { Ok(()) } else { Err(StoreError::Fenced) }
     }
 
-    /// Whether a run that is taken over also gets its thread, given the live lease on that thread.
-    pub(crate) fn regains_thread(&self, lease: Option<&Lease>) -> bool {
-        self.status != RunStatus::Queued && lease.is_none_or(|lease| lease.run == self.run)
+    /// Whether a run that is taken over also gets its thread, given the run that has it.
+    pub(crate) fn regains_thread(&self, leased: Option<&RunId>) -> bool {
+        self.status != RunStatus::Queued && leased.is_none_or(|leased| *leased == self.run)
     }
 
     /// Requires a run whose log is closed.
@@ -130,20 +141,44 @@ impl Run {
     }
 }
 
+/// The run that stands before a new or queued one: the run that has the thread, or else the first one in the queue.
+pub(crate) enum Obstacle {
+    Held(Lease),
+    Orphan(RunId),
+}
+
+/// `lease` is the lease on the thread, `first` the claim of the first run in the queue.
+pub(crate) fn obstacle(lease: Option<Lease>, first: Option<&Lease>) -> Option<Obstacle> {
+    let lease = lease.or_else(|| first.cloned())?;
+    Some(if lease.live { Obstacle::Held(lease) } else { Obstacle::Orphan(lease.run) })
+}
+
 /// The status of a new run, or the result of the start if the run is not created.
 ///
-/// `lease` is the live lease on the thread, `queue` the live claims of the runs that wait for it.
+/// `lease` is the lease on the thread, `queue` the claims of the runs that wait for it, those of orphans included.
 pub(crate) fn decide_start(
     lease: Option<Lease>,
     queue: &[Lease],
     mode: StartMode,
 ) -> ControlFlow<Start, RunStatus> {
-    match (lease.or_else(|| queue.first().cloned()), mode) {
+    match (obstacle(lease, queue.first()), mode) {
         (None, _) => ControlFlow::Continue(RunStatus::Running),
-        (Some(lease), StartMode::Now) => ControlFlow::Break(Start::Held(lease)),
+        (Some(Obstacle::Orphan(run)), _) => ControlFlow::Break(Start::Orphan(run)),
+        (Some(Obstacle::Held(lease)), StartMode::Now) => ControlFlow::Break(Start::Held(lease)),
         (Some(_), StartMode::Queue { limit }) if queue.len() >= limit => ControlFlow::Break(Start::QueueFull),
         (Some(_), StartMode::Queue { .. }) => ControlFlow::Continue(RunStatus::Queued),
     }
+}
+
+/// Whether a lease is live. One that ends later than its lifetime from now was given by a process whose clock was ahead; it is
+/// shortened when a process renews its own ([`capped_lease`]).
+pub(crate) fn is_lease_live(until: Option<Time>, now: Time) -> bool {
+    until.is_some_and(|until| until > now)
+}
+
+/// The expiry of a lease, not later than its lifetime from now.
+pub(crate) fn capped_lease(until: Time, ttl: Duration, now: Time) -> Time {
+    until.min(now.after(ttl))
 }
 
 /// The upstream scope of a new thread: `None` for the first thread of a user with this id, so that a thread which exists on
@@ -220,10 +255,11 @@ pub(crate) fn check_answers(items: &[(&Answer, &Pending)], now: Time) -> Result<
     Ok(first.cloned())
 }
 
-/// Requires that no run has a live lease on the thread whose state is changed from outside a run.
+/// Requires that no run has the thread whose state is changed from outside a run.
 pub(crate) fn check_not_leased(lease: Option<Lease>) -> Result<(), StoreError> {
-    match lease.filter(|lease| lease.live) {
-        Some(lease) => Err(Conflict::Leased(lease.run).into()),
+    match lease {
+        Some(lease) if lease.live => Err(Conflict::Leased(lease.run).into()),
+        Some(lease) => Err(Conflict::Orphan(lease.run).into()),
         None => Ok(()),
     }
 }

@@ -1,4 +1,26 @@
 //! The [`Store`] trait.
+//!
+//! # Notes for a backend
+//!
+//! The contract suite (`tests/contract/`) checks everything below.
+//!
+//! * **Lease of a process.** One row per process: holder, expiry, lifetime. [`Store::renew`] writes it and nothing else does
+//!   but [`Store::retire`]. A claim on a run is two things: a mark on the run (set by `start`, `acquire`, `take_over`;
+//!   cleared by `release` and by the end of the run) and the holder's name. It is *live* while the mark is set and the
+//!   holder's lease has not expired, by the clock of the store. Runs have no expiry of their own.
+//! * **Orphan.** A live run (`queued`, `running`, `paused`) whose claim is not live. An orphan keeps its thread and its
+//!   place in the queue. `start` and `acquire` look at one run, the *obstacle*: the run that has the thread, or, if none
+//!   has it, the first queued run (for `acquire`: the first one before the caller's). No obstacle: granted. An obstacle
+//!   with a live claim: `Held`. An orphan: `Orphan`, in every start mode.
+//! * **Thread pointer.** Set when a run gets the thread; cleared by the end of that run, by nothing else (not by `release`, an
+//!   expiry or a take-over).
+//! * **Waiting calls.** [`Store::changed`], [`Store::inbox`] and [`Store::send`] wait inside the backend. A wake-up may be
+//!   late (by a poll interval) or doubled, never lost for good; the data always comes from a read. They return an error
+//!   at once if the database fails, and the caller waits before it tries again.
+//! * **Commands.** A row per command: run, body, deadline, whether it is taken, reply. States: *open* → *taken* (by `inbox`,
+//!   only before the deadline) → *replied*. `take_over` of a run makes its taken commands without a reply open again. The
+//!   sender deletes the row when it has the result; rows that are older than a minute beyond their deadline belong to
+//!   senders that died and may be deleted by anyone. The deletion of a thread deletes the commands of its runs.
 
 use std::{future::Future, path::Path, pin::Pin, time::Duration};
 
@@ -9,10 +31,10 @@ use crate::{
     clock::Time,
     error::StoreError,
     model::{
-        Acquire, AgentName, AnswerSet, Append, Appended, Claim, Created, Feedback, Fence, Holder, Lease, Log,
-        MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter,
-        Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange,
-        ThreadQuery,
+        Acquire, AgentName, AnswerSet, Append, Appended, CommandId, Created, Delivery, Feedback, Fence,
+        Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending,
+        PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats, TakenCommand, Text,
+        Thread, ThreadChange, ThreadQuery,
     },
 };
 
@@ -58,6 +80,9 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// * [`Conflict::State`](crate::Conflict::State): the state has changed since the caller read it.
     /// * [`Conflict::Leased`](crate::Conflict::Leased): a run has the thread; it has read the state and will write it.
+    /// * [`Conflict::Orphan`](crate::Conflict::Orphan): an orphan has the thread. The caller ends it and tries again.
+    ///
+    /// The last two only for a change of the state.
     fn update_thread<'a>(
         &'a self,
         owner: &'a Owner,
@@ -84,11 +109,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// Starts a run unless one with this id exists, atomically: of any number of callers with the same id, one
     /// creates the run and the others get the existing one. Creates the thread if necessary and records the answers
-    /// in the request.
+    /// in the request. The order of the checks: the run exists, the answers, the obstacle (see the notes of this module), the
+    /// lease of the holder.
     ///
     /// # Errors
     ///
-    /// Those of [`Store::answer`], when the request contains answers.
+    /// * [`StoreError::Fenced`]: the holder has no live lease; nothing was changed.
+    /// * Those of [`Store::answer`], when the request contains answers.
     fn start<'a>(&'a self, owner: &'a Owner, new: NewRun) -> BoxFuture<'a, Start>;
 
     /// The record of a run.
@@ -106,66 +133,50 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Page<Run>>;
 
-    /// Requests the thread for a queued run. Granted when no other run has a live lease on the thread and no run with
-    /// a live claim was queued earlier. The run is then `running` under a new fencing token; a run whose expired lease
-    /// was replaced is an orphan.
+    /// Requests the thread for a queued run. Granted when no run has the thread and no run was queued earlier. The run is
+    /// then `running` under a new fencing token.
     ///
     /// # Errors
     ///
-    /// * [`StoreError::Fenced`]: `fence` is not the token of the run's claim.
+    /// * [`StoreError::Fenced`]: `fence` is not the token of the run's claim, or the claim is not live.
     /// * [`StoreError::Ended`]: the run has ended.
     /// * [`Conflict::Status`](crate::Conflict::Status): the run is not queued.
-    fn acquire<'a>(
-        &'a self,
-        owner: &'a Owner,
-        run: &'a RunId,
-        fence: Fence,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Acquire>;
+    fn acquire<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, Acquire>;
 
-    /// Extends a claim to `ttl` from now. An expired claim that no process has taken over becomes live again: the
-    /// fencing token has excluded every other writer.
+    /// Gives a process a lease until `ttl` from now, or extends the one that it has. Returns whether the process had a live
+    /// lease. If not, its runs may have been taken over: it must compare their holders before it goes on. Those that nobody
+    /// took over are live again, and the fencing token has excluded every other writer.
     ///
-    /// # Errors
-    ///
-    /// * [`StoreError::Fenced`]: another process has claimed the run since, or the claim was released.
-    /// * [`StoreError::Ended`]: the run has ended.
-    fn renew<'a>(
-        &'a self,
-        owner: &'a Owner,
-        run: &'a RunId,
-        fence: Fence,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Lease>;
+    /// Also shortens every lease that ends later than its own lifetime from now: a process whose clock was ahead has given
+    /// it.
+    fn renew<'a>(&'a self, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, bool>;
 
-    /// Releases a claim without ending the run, which becomes an orphan. Idempotent.
+    /// Ends the lease of a process at once: all its live runs are orphans. For a process that shuts down, or that is known to
+    /// be dead. Idempotent.
+    fn retire<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, ()>;
+
+    /// Releases a claim without ending the run, which becomes an orphan and keeps its thread. Idempotent.
     ///
     /// # Errors
     ///
     /// [`StoreError::Fenced`]: the claim belongs to another process.
     fn release<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, ()>;
 
-    /// The lease on a thread, including an expired one that no run has replaced yet.
+    /// The lease on a thread, also if the run that has it is an orphan; `None` if the thread is free.
     fn lease<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Lease>>;
 
-    /// Live runs without a writer, oldest first: their claim has expired, was released or replaced, or is held by the
-    /// dead process `dead`.
-    fn orphans<'a>(&'a self, dead: Option<&'a Holder>, limit: usize) -> BoxFuture<'a, Vec<(RunKey, Run)>>;
+    /// Live runs without a live claim, oldest first.
+    fn orphans(&self, limit: usize) -> BoxFuture<'_, Vec<(RunKey, Run)>>;
 
-    /// Claims an orphan in order to end it. `seen` is the fencing token with which [`Store::orphans`] returned it, so
-    /// that one of several concurrent callers succeeds. The run also gets its thread if that is free.
+    /// Claims an orphan in order to end or continue it. `seen` is the fencing token with which it was read, so that one of
+    /// several concurrent callers succeeds. The run keeps its status and its thread. A process may also claim a run of its
+    /// own again. Commands to the run that were taken and have no reply can be taken again.
     ///
     /// # Errors
     ///
-    /// * [`StoreError::Fenced`]: the run is not, or no longer, an orphan.
+    /// * [`StoreError::Fenced`]: the run is not, or no longer, an orphan, or `holder` has no live lease.
     /// * [`StoreError::Ended`]: the run has ended.
-    fn take_over<'a>(
-        &'a self,
-        run: &'a RunKey,
-        seen: Fence,
-        dead: Option<&'a Holder>,
-        claim: Claim,
-    ) -> BoxFuture<'a, Run>;
+    fn take_over<'a>(&'a self, run: &'a RunKey, seen: Fence, holder: &'a Holder) -> BoxFuture<'a, Run>;
 
     /// Appends events to a log, together with the changes they announce.
     ///
@@ -174,7 +185,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// * [`StoreError::Fenced`]: the claim has expired or belongs to another process, or the run lacks the thread whose
+    /// * [`StoreError::Fenced`]: the claim is not live or belongs to another process, or the run lacks the thread whose
     ///   state it changes.
     /// * [`StoreError::OutOfOrder`]: the events do not continue the log.
     /// * [`StoreError::Ended`]: the run has ended.
@@ -191,6 +202,36 @@ pub trait Store: Send + Sync + 'static {
         after: Option<Seq>,
         limit: usize,
     ) -> BoxFuture<'a, Log>;
+
+    /// Waits until the log of a run has the event `next`, or the run has ended or does not exist. May return earlier: the
+    /// caller reads, and waits again if there is nothing new. With [`Seq::MAX`] it waits for the end of the run.
+    fn changed<'a>(&'a self, run: &'a RunKey, next: Seq) -> BoxFuture<'a, ()>;
+
+    /// Sends a command to the holder of a live run and waits for the result: the reply; or, if no holder has taken it within
+    /// `patience`, its withdrawal, after which none will; or the end of the run. A command that was taken is waited for
+    /// beyond `patience`, because it may have an effect: until its reply; until `patience` is over and the run has ended; or
+    /// until it is open again and can be withdrawn.
+    ///
+    /// A caller that stops waiting leaves the command to its deadline.
+    ///
+    /// # Errors
+    ///
+    /// * [`StoreError::NotFound`]: the run does not exist, or was deleted meanwhile.
+    /// * [`StoreError::TooLarge`]: the body exceeds the size limit of one write.
+    fn send<'a>(&'a self, run: &'a RunKey, body: Text, patience: Duration) -> BoxFuture<'a, Delivery>;
+
+    /// Waits for commands to live runs that `holder` has claimed, and takes them: all that are open, in the order in which
+    /// they were sent. Each must get a reply, from [`Store::reply`] or in an append ([`Change::replies`](crate::Change)).
+    fn inbox<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, Vec<TakenCommand>>;
+
+    /// Replies to a command. The first reply counts; a command that is gone is ignored.
+    fn reply(&self, command: CommandId, body: Text) -> BoxFuture<'_, ()>;
+
+    /// Records that `holder` has readers of a run, for `ttl` from now; zero removes the record.
+    fn note_readers<'a>(&'a self, run: &'a RunKey, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, ()>;
+
+    /// Whether a process other than `except` has readers of a run, by [`Store::note_readers`].
+    fn has_readers<'a>(&'a self, run: &'a RunKey, except: &'a Holder) -> BoxFuture<'a, bool>;
 
     /// Ended runs whose exact log is older than `age`, oldest first.
     fn compactable(&self, age: Duration, limit: usize) -> BoxFuture<'_, Vec<RunKey>>;
@@ -246,6 +287,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Health check: performs a write without effect.
     fn probe(&self) -> BoxFuture<'_, ()>;
+
+    /// The longest interval between two health checks of an idle gateway. Long for a database that sleeps when nobody asks.
+    fn probe_interval(&self) -> Duration {
+        Duration::from_secs(600)
+    }
 
     /// Record counts and sizes.
     fn stats(&self) -> BoxFuture<'_, Stats>;

@@ -15,8 +15,8 @@ fn store() -> MemoryStore {
 }
 
 async fn start(store: &MemoryStore, thread: &str, run: &str) -> Result<Append, StoreError> {
-    let claim = Claim { holder: "g".into(), address: None, ttl: Duration::from_secs(3600) };
-    match store.start(&ada(), NewRun::new(thread, run, "demo", claim)).await? {
+    store.renew(&"g".into(), Duration::from_secs(3600)).await?;
+    match store.start(&ada(), NewRun::new(thread, run, "demo", "g")).await? {
         Start::Created(run) => {
             let mut append = Append::new(ada(), run.run, run.fence, Seq(0));
             append.events = vec![vec![b'x'; 10_000].into()];

@@ -17,8 +17,7 @@ fn ada() -> Owner {
 }
 
 fn new_run(name: &str) -> NewRun {
-    let claim = Claim { holder: "g".into(), address: None, ttl: Duration::from_secs(3600) };
-    NewRun::new(name, name, "demo", claim)
+    NewRun::new(name, name, "demo", "g")
 }
 
 async fn open_with(path: &Path, sqlite: SqliteOptions) -> Result<Arc<dyn Store>, StoreError> {
@@ -30,6 +29,7 @@ async fn open_at(path: &Path) -> Result<Arc<dyn Store>, StoreError> {
 }
 
 async fn start(store: &dyn Store, name: &str) -> Append {
+    store.renew(&"g".into(), Duration::from_secs(3600)).await.unwrap();
     let Start::Created(run) = store.start(&ada(), new_run(name)).await.unwrap() else { panic!("exists") };
     Append::new(ada(), run.run, run.fence, Seq(0))
 }
@@ -178,7 +178,7 @@ async fn a_damaged_page_causes_an_error_but_no_panic() {
             let _ = store.threads(&ada(), ThreadQuery::default(), 99).await;
             let _ = store.start(&ada(), new_run("new")).await;
             let _ = store.stats().await;
-            let _ = store.orphans(None, 9).await;
+            let _ = store.orphans(9).await;
         }
     }
     assert!(detected > 10, "damage is detected: {detected}");
@@ -321,10 +321,10 @@ async fn opens_a_file_of_version_1() {
     assert_eq!((pending.len(), pending[0].id.as_str(), pending[0].run.as_str()), (1, "approve", "exact"));
     assert_eq!(store.feedback(&ada(), thread, None, 9).await.unwrap().items.len(), 1);
     // The migrated file is writable.
-    let orphans = store.orphans(None, 9).await.unwrap();
+    let orphans = store.orphans(9).await.unwrap();
     assert_eq!((orphans.len(), orphans[0].0.run.as_str()), (1, "lost"));
-    let claim = new_run("x").claim;
-    let taken = store.take_over(&orphans[0].0, orphans[0].1.fence, None, claim).await.unwrap();
+    store.renew(&"g".into(), Duration::from_secs(3600)).await.unwrap();
+    let taken = store.take_over(&orphans[0].0, orphans[0].1.fence, &"g".into()).await.unwrap();
     assert!(taken.fence > Fence(7));
     let mut end = Append::new(ada(), taken.run, taken.fence, taken.next_seq);
     end.events = vec!["end".into()];

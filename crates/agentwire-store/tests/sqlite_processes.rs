@@ -22,9 +22,8 @@ fn owner() -> Owner {
     Owner::new("acme", "ada", "demo")
 }
 
-fn claim(holder: &str) -> Claim {
-    Claim { holder: holder.into(), address: None, ttl: Duration::from_secs(3600) }
-}
+/// Long enough that no lease expires by itself.
+const TTL: Duration = Duration::from_secs(3600);
 
 async fn open_at(path: &Path, durability: Durability) -> Arc<dyn Store> {
     let sqlite = SqliteOptions { durability, busy_timeout: Duration::from_secs(240), ..Default::default() };
@@ -61,12 +60,13 @@ fn event(run: usize, seq: u64) -> String {
 /// Appends to several runs forever and reports the end of the log after each append.
 async fn append_forever(path: &Path, durability: Durability) {
     let store = open_at(path, durability).await;
+    store.renew(&"child".into(), TTL).await.unwrap();
     let mut writers = tokio::task::JoinSet::new();
     for number in 0..RUNS {
         let store = store.clone();
         writers.spawn(async move {
             let name = format!("r{number}");
-            let new = NewRun::new(name.as_str(), name.as_str(), "demo", claim("child"));
+            let new = NewRun::new(name.as_str(), name.as_str(), "demo", "child");
             let Start::Created(run) = store.start(&owner(), new).await.unwrap() else { panic!("exists") };
             let mut append = Append::new(owner(), run.run, run.fence, Seq(0));
             append.durability = durability;
@@ -126,7 +126,9 @@ async fn check_logs(path: &Path, acknowledged: &HashMap<usize, u64>) {
     let store = open_at(path, Durability::Os).await;
     store.verify().await.unwrap();
     let dead = Holder::from("child");
-    let orphans = store.orphans(Some(&dead), 99).await.unwrap();
+    store.retire(&dead).await.unwrap();
+    store.renew(&"parent".into(), TTL).await.unwrap();
+    let orphans = store.orphans(99).await.unwrap();
     assert!(acknowledged.len() <= orphans.len());
     for (key, seen) in orphans {
         let number: usize = key.run.trim_start_matches('r').parse().unwrap();
@@ -136,7 +138,7 @@ async fn check_logs(path: &Path, acknowledged: &HashMap<usize, u64>) {
             "run {number}: {acked} were acknowledged, {} are stored",
             seen.next_seq
         );
-        let taken = store.take_over(&key, seen.fence, Some(&dead), claim("parent")).await.unwrap();
+        let taken = store.take_over(&key, seen.fence, &"parent".into()).await.unwrap();
         let mut end = Append::new(owner(), key.run.clone(), taken.fence, taken.next_seq);
         end.events = vec!["end".into()];
         end.change.status = Some(StatusChange::to(RunStatus::Failed));
@@ -172,8 +174,9 @@ const THREADS: usize = 60;
 /// Tries to start a run in every thread, and writes to the runs that start.
 async fn race_for_threads(path: &Path, name: &str) {
     let store = open_at(path, Durability::Os).await;
+    store.renew(&name.into(), TTL).await.unwrap();
     for thread in 0..THREADS {
-        let new = NewRun::new(format!("t{thread}"), format!("{name}-{thread}"), "demo", claim(name));
+        let new = NewRun::new(format!("t{thread}"), format!("{name}-{thread}"), "demo", name);
         match store.start(&owner(), new).await.unwrap() {
             Start::Created(run) => {
                 report(&format!("got {thread} {}", run.fence.0));

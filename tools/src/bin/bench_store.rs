@@ -20,9 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agentwire_store::{
-    Append, Claim, Durability, Log, NewRun, Options, Owner, SqliteOptions, Start, Store, open,
-};
+use agentwire_store::{Append, Durability, Log, NewRun, Options, Owner, SqliteOptions, Start, Store, open};
 use bytes::Bytes;
 
 const EVENT_BYTES: usize = 180;
@@ -79,8 +77,8 @@ async fn measure(
     let owner = Owner::new("tenant", "user", "agent");
     let mut appends = Vec::new();
     for number in 0..runs {
-        let claim = Claim { holder: "bench".into(), address: None, ttl: Duration::from_secs(3600) };
-        let new = NewRun::new(format!("thread-{number}"), format!("run-{number}"), "demo", claim);
+        store.renew(&"bench".into(), Duration::from_secs(3600)).await.expect("a lease");
+        let new = NewRun::new(format!("thread-{number}"), format!("run-{number}"), "demo", "bench");
         let Start::Created(run) = store.start(&owner, new).await? else { return Err("not created".into()) };
         appends.push(Append::new(owner.clone(), run.run, run.fence, run.next_seq));
     }

@@ -251,6 +251,7 @@ async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: Arc<Patch>)
             Err(StoreError::Conflict(Conflict::State { .. })) => {}
             // A run has started meanwhile; if it runs here, it applies the patch.
             Err(StoreError::Conflict(Conflict::Leased(run))) if gateway.live_run(owner, &run).is_some() => {}
+            Err(StoreError::Conflict(Conflict::Orphan(run))) => gateway.settle_orphan(owner, &run).await?,
             Err(StoreError::Conflict(Conflict::Leased(_))) => {
                 let message = "the thread's run goes on in another gateway";
                 return Err(ApiError::new(codes::IMPOSSIBLE, message).retry_after(1));

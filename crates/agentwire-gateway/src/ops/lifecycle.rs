@@ -13,7 +13,12 @@ impl Gateway {
     /// Ends or reattaches the runs that a crashed gateway left open, and starts the background maintenance.
     /// [`serve`](crate::serve) calls it; an app that mounts the routes itself calls it once before it serves.
     pub async fn recover(&self) {
-        if let Err(error) = self.end_orphans(self.dead_holder()).await {
+        if let Some(dead) = self.dead_holder()
+            && let Err(error) = self.store().retire(dead).await
+        {
+            tracing::error!(%error, "the runs of a crashed gateway wait until its lease expires");
+        }
+        if let Err(error) = self.end_orphans().await {
             tracing::error!(%error, "the runs of a crashed gateway could not be ended yet");
         }
         self.adopt_threads().await;
@@ -73,5 +78,8 @@ impl Gateway {
         self.shutdown().cancel();
         self.tasks().close();
         let _ = tokio::time::timeout(self.settings().store_patience + LAST_WRITES, self.tasks().wait()).await;
+        if let Err(error) = self.store().retire(self.holder()).await {
+            tracing::warn!(%error, "the lease of this gateway ends by itself");
+        }
     }
 }

@@ -1,37 +1,14 @@
-//! Background maintenance: reattaches or ends orphaned runs, compacts finished ones, applies retention.
+//! Background maintenance: settles orphaned runs, compacts finished ones, applies retention.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use agentwire_core::{
-    event::{Body, StreamEnd},
-    fold::{self, Fold},
-    format::ag_ui,
-    order::Guard,
-};
-use agentwire_store::{
-    Append, Change, Holder, Log, Retention, Run, RunKey, RunStatus, Seq, StateChange, StatusChange,
-    StoreError,
-};
-use bytes::Bytes;
+use agentwire_core::fold;
+use agentwire_store::{Retention, RunKey, StoreError};
 
 use crate::{
-    agent::{EventSink, Request},
-    codes,
     gateway::Gateway,
-    human::approval,
-    run::Job,
-    settings::OnDisconnect,
-    stream::{
-        live::{LiveRun, LogFailure},
-        log_codec::{Decoder, Encoder},
-    },
+    stream::log_codec::{Decoder, Encoder},
 };
-
-/// Bytes of a log that are read at once.
-const PAGE: usize = 1 << 20;
-
-/// The cause of runs whose gateway died.
-const LOST: LogFailure = LogFailure { code: codes::GATEWAY_LOST, message: "the gateway died during the run" };
 
 /// Runs per query.
 const BATCH: usize = 100;
@@ -62,7 +39,7 @@ impl Gateway {
 
     async fn sweep(&self) -> Result<(), StoreError> {
         self.end_failed_logs().await?;
-        self.end_orphans(None).await
+        self.end_orphans().await
     }
 
     /// Appends the terminal event to logs of this process that could not be written, if the store accepts it now.
@@ -74,7 +51,7 @@ impl Gateway {
             }
             let ended = match self.store().run(&key.owner, &key.run).await {
                 Ok(run) if run.status.is_live() && run.holder == *self.holder() => {
-                    self.end_orphan(&key, &run, Some(self.holder())).await
+                    self.end_orphan(&key, &run).await
                 }
                 Ok(_) => Ok(()),
                 Err(error) => Err(error),
@@ -88,18 +65,17 @@ impl Gateway {
         Ok(())
     }
 
-    /// Ends or reattaches every run without a live gateway. `dead` is a process that is known to be dead: its claims need
-    /// not expire first.
-    pub(crate) async fn end_orphans(&self, dead: Option<&Holder>) -> Result<(), StoreError> {
+    /// Settles every run without a live gateway.
+    pub(crate) async fn end_orphans(&self) -> Result<(), StoreError> {
         loop {
-            let orphans = self.store().orphans(dead, BATCH).await?;
+            let orphans = self.store().orphans(BATCH).await?;
             let mut done = 0;
             for (key, run) in &orphans {
                 // A live run of this process that is late in renewing its claim.
                 if self.live_run(&key.owner, &key.run).is_some() {
                     continue;
                 }
-                match self.end_orphan(key, run, dead).await {
+                match self.end_orphan(key, run).await {
                     Ok(()) => done += 1,
                     // Another process was faster.
                     Err(StoreError::Fenced | StoreError::Ended(_) | StoreError::NotFound(_)) => {}
@@ -113,112 +89,6 @@ impl Gateway {
                 return Ok(());
             }
             self.run_ended().notify_waiters();
-        }
-    }
-
-    /// Takes an orphaned run over: reattaches to its agent, or appends its terminal event with its consequences.
-    async fn end_orphan(&self, key: &RunKey, seen: &Run, dead: Option<&Holder>) -> Result<(), StoreError> {
-        let run = self.store().take_over(key, seen.fence, dead, self.claim()).await?;
-        let logged = self.whole_log(key).await?;
-        if self.reattach(key, &run, &logged).await? {
-            return Ok(());
-        }
-        let mut guard = Guard::new(run.thread.clone(), run.run.clone());
-        let mut decoder = Decoder::new(&run.thread, &run.run);
-        let (mut events, mut out) = (Vec::new(), Vec::new());
-        for event in &logged {
-            decoder.decode(event, &mut events);
-        }
-        let cause = self.failed_logs().get(key).copied().unwrap_or(LOST);
-        let end = StreamEnd::Failed { code: cause.code.into(), message: cause.message.into() };
-        // The log is valid, so the guard changes nothing and learns which items are open.
-        events.iter().cloned().for_each(|event| guard.push(event, &mut out));
-        out.clear();
-        guard.end(&end, &mut out);
-        let now = i64::try_from(self.store().now().0).ok();
-        out.iter_mut().for_each(|event| event.timestamp = now);
-        let mut encoder = Encoder::new(&run.thread, &run.run);
-        let closing = out.iter().filter_map(|event| encoder.encode(event)).collect();
-
-        let mut change = Change {
-            status: Some(StatusChange { to: RunStatus::Failed, cause: Some(cause.code.into()) }),
-            ..Change::default()
-        };
-        let lease = self.store().lease(&key.owner, &run.thread).await?;
-        let has_started = events.iter().any(|event| matches!(event.body, Body::RunStarted(_)));
-        if has_started && lease.is_some_and(|lease| lease.run == run.run) {
-            let start = self.starting_data(&key.owner, seen).await?;
-            let mut fold = Fold::from_history(start.messages, Some(start.state));
-            events.iter().chain(&out).for_each(|event| fold.apply(event));
-            change.messages = Some(ag_ui::messages_to_json(fold.messages()).into());
-            let state = fold.state().to_string();
-            if start.stored_state.as_ref() != Some(&state) {
-                change.state = Some(StateChange { expected: start.state_seq, body: state.into() });
-            }
-        }
-        let mut append = Append::new(key.owner.clone(), run.run.clone(), run.fence, run.next_seq);
-        (append.events, append.change) = (closing, change);
-        let appended = self.store().append(append.clone()).await;
-        self.note_store_result(&appended);
-        match appended {
-            Err(StoreError::TooLarge { .. }) => {
-                // The run must end; the thread keeps its previous messages and state.
-                (append.change.messages, append.change.state) = (None, None);
-                self.store().append(append).await?
-            }
-            done => done?,
-        };
-        tracing::warn!(run = %run.run, thread = %run.thread, "an orphaned run was ended");
-        Ok(())
-    }
-
-    /// Continues a run whose agent is still working. `false` if its upstream cannot do that.
-    async fn reattach(&self, key: &RunKey, run: &Run, logged: &[Bytes]) -> Result<bool, StoreError> {
-        let Some(agent) = self.registry().agents.get(&*run.agent).cloned() else { return Ok(false) };
-        let lease = self.store().lease(&key.owner, &run.thread).await?;
-        if run.status == RunStatus::Queued || lease.is_none_or(|lease| lease.run != run.run) {
-            return Ok(false);
-        }
-        let (mut input, cut) = self.stored_input(&key.owner, run).await?;
-        // A future that is never polled has no effect; its presence shows that the upstream can reattach.
-        if agent.agent.attach(Request::new(input.clone()), EventSink::new(1).0).is_none() {
-            return Ok(false);
-        }
-        let answers =
-            input.resume.take().unwrap_or_default().into_iter().map(approval::from_stored).collect();
-        let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
-        let limits = &self.settings().limits;
-        let (live, commands) = LiveRun::new(key.clone(), run.thread.clone(), run.next_seq.0, limits, cancel);
-        self.register_run(&live);
-        tracing::warn!(run = %run.run, thread = %run.thread, "an orphaned run is continued");
-        let job = Job {
-            gateway: self.clone(),
-            agent,
-            owner: key.owner.clone(),
-            run: run.clone(),
-            input,
-            answers,
-            cut,
-            // The page that sent the request is gone.
-            one_message: false,
-            // Headers are not stored, because they may contain secrets.
-            headers: Arc::new([]),
-            live,
-            commands,
-            logged: Some(logged.to_vec()),
-        };
-        self.tasks().spawn(job.drive());
-        Ok(true)
-    }
-
-    async fn whole_log(&self, key: &RunKey) -> Result<Vec<Bytes>, StoreError> {
-        let mut events: Vec<Bytes> = Vec::new();
-        loop {
-            let after = (events.len() as u64).checked_sub(1).map(Seq);
-            match self.store().read(&key.owner, &key.run, after, PAGE).await? {
-                Log::Exact(slice) if !slice.events.is_empty() => events.extend(slice.events),
-                _ => return Ok(events),
-            }
         }
     }
 

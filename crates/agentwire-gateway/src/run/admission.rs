@@ -28,8 +28,8 @@ use crate::{
         Job,
         continuation::{self, KnownRun},
     },
-    settings::{AgentSettings, Busy, OnDisconnect},
-    stream::live::{LiveRun, ReaderGuard},
+    settings::{AgentSettings, Busy},
+    stream::live::ReaderGuard,
     thread::history,
 };
 
@@ -247,12 +247,13 @@ impl Gateway {
             agent: (&*request.agent.name).into(),
             input: stored_input(&mut request).into(),
             cause: request.cut.as_ref().map(|cut| format!("{ANEW}{cut}").into()),
-            claim: self.claim(),
+            holder: self.holder().clone(),
             mode: StartMode::Now,
             answers,
         };
         let mut wait = BusyWait::default();
         loop {
+            self.ensure_lease().await?;
             let freed = self.run_ended().notified();
             let started = self.store().start(&request.owner, new.clone()).await;
             self.note_store_result(&started);
@@ -283,6 +284,15 @@ impl Gateway {
                     }
                 },
                 Ok(Start::Held(lease)) => lease,
+                Ok(Start::Orphan(orphan)) => {
+                    self.settle_orphan(&request.owner, &orphan).await?;
+                    continue;
+                }
+                // The lease expired between its check and the start.
+                Err(StoreError::Fenced) => {
+                    self.renew_lease().await?;
+                    continue;
+                }
                 Ok(Start::QueueFull) => {
                     return Err(
                         ApiError::new(codes::QUEUE_FULL, "too many runs wait for the thread").retry_after(5)
@@ -392,10 +402,7 @@ impl Gateway {
         let answers = answers.unwrap_or_default();
         let id = run.run.clone();
         let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
-        let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
-        let (live, commands) =
-            LiveRun::new(key, run.thread.clone(), run.next_seq.0, &self.settings().limits, cancel);
-        self.register_run(&live);
+        let (live, commands) = self.new_live_run(&key, &run, &agent);
         let reader = ReaderGuard::new(live.clone());
         let name = agent.name.to_string();
         self.metrics().runs_started.get_or_create(&metrics::AgentLabel { agent: name }).inc();

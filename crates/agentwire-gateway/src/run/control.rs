@@ -22,8 +22,10 @@ use crate::{
 /// The pause state of a run, and the clients that wait for the log.
 #[derive(Default)]
 pub(super) struct Control {
-    /// Whether events of the agent are not read.
+    /// Whether a client has paused the run.
     pub(super) is_paused: bool,
+    /// Whether the lease of this process could not be renewed for a while.
+    is_held: bool,
     pause_mode: Option<PauseMode>,
     /// The request to the agent, once it is called.
     pub(super) request: Option<Request>,
@@ -43,6 +45,11 @@ impl Control {
     /// The control state of a run that starts, or is reattached, with `status`.
     pub(super) fn new(status: RunStatus) -> Self {
         Self { is_paused: status == RunStatus::Paused, ..Self::default() }
+    }
+
+    /// Whether events of the agent are not read.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_paused || self.is_held
     }
 
     /// Replies to the clients whose change the log has now.
@@ -78,6 +85,7 @@ impl RunRecorder {
                 });
             }
             Command::SetPaused(is_paused, reply) => self.set_paused(is_paused, reply),
+            Command::Hold(is_held) => self.control.is_held = is_held,
             Command::Patch(patch, reply) => match self.patch_state(patch) {
                 // Replied to when the log has it, so that an acknowledged patch survives a crash.
                 Ok(()) => self.control.waiters.push(Waiter::Patched(reply)),

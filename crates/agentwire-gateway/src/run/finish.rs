@@ -129,6 +129,7 @@ impl RunRecorder {
             // A run that never had the thread must not change it.
             messages: is_started.then(|| messages.into()),
             pending,
+            replies: Vec::new(),
         };
         (change, status)
     }

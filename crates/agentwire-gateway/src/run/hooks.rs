@@ -17,6 +17,7 @@ use super::{RunEnd, recorder::RunRecorder};
 use crate::{
     error::{RunFailure, UpstreamError},
     hooks::{HookSet, RunContext, failed},
+    replica::TAKEN_OVER,
     stream::live::{Command, LogFailure},
 };
 
@@ -72,7 +73,7 @@ impl RunRecorder {
                     }
                 }
                 () = self.gateway.shutdown().cancelled() => return Ok(Some(RunEnd::Failed(RunFailure::Shutdown))),
-                () = tokio::time::sleep(self.gateway.settings().lease / 3) => self.renew_lease().await?,
+                () = self.live.give_up.cancelled() => return Err(TAKEN_OVER),
             }
         }
     }
@@ -214,28 +215,20 @@ impl RunRecorder {
         Ok(())
     }
 
-    /// Awaits a hook, which has a timeout of its own, and renews the lease meanwhile.
+    /// Awaits a hook, which has a timeout of its own.
     async fn await_hook<T>(
         &mut self,
         hook: impl Future<Output = Result<T, UpstreamError>>,
     ) -> Result<T, RunFailure> {
-        tokio::pin!(hook);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut hook => {
-                    if let (Err(_), Some(hooks)) = (&done, &mut self.hooks) {
-                        hooks.is_failed = true;
-                    }
-                    return Ok(done?);
+        tokio::select! {
+            biased;
+            done = hook => {
+                if let (Err(_), Some(hooks)) = (&done, &mut self.hooks) {
+                    hooks.is_failed = true;
                 }
-                () = self.gateway.shutdown().cancelled() => return Err(RunFailure::Shutdown),
-                () = tokio::time::sleep(self.gateway.settings().lease / 3) => {
-                    let (lease, run) = (self.gateway.settings().lease, &self.run.run);
-                    // The next append handles a failure.
-                    let _ = self.gateway.store().renew(&self.owner, run, self.position.fence, lease).await;
-                }
+                Ok(done?)
             }
+            () = self.gateway.shutdown().cancelled() => Err(RunFailure::Shutdown),
         }
     }
 }

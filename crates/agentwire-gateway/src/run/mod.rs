@@ -19,6 +19,7 @@ mod finish;
 mod hooks;
 mod ids;
 pub(crate) mod input;
+mod orphan;
 mod recorder;
 mod resume;
 mod snapshots;
@@ -34,13 +35,10 @@ use agentwire_core::{
     fold::{Fold, Join},
     json::Json,
 };
-use agentwire_store::{Acquire, Owner, Run, RunStatus, StoreError};
+use agentwire_store::{Acquire, Owner, Run, RunKey, RunStatus, Seq, StoreError};
 use bytes::Bytes;
 use futures_util::FutureExt;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, MissedTickBehavior},
-};
+use tokio::{sync::mpsc, time::Instant};
 
 use self::{
     deadlines::Deadlines,
@@ -59,6 +57,7 @@ use crate::{
         validate::{self, CheckedAnswer},
     },
     metrics,
+    replica::TAKEN_OVER,
     stream::live::{Command, LiveRun, LogFailure},
 };
 
@@ -288,27 +287,43 @@ impl RunRecorder {
         commands: &mut mpsc::Receiver<Command>,
     ) -> Result<Option<RunEnd>, LogFailure> {
         self.gateway.metrics().lock_waits.inc();
-        let lease = self.gateway.settings().lease;
-        let mut renewed = Instant::now();
+        let gateway = self.gateway.clone();
+        let mut is_revived = false;
         loop {
-            let gateway = self.gateway.clone();
             let run_ended = gateway.run_ended().notified();
-            match gateway.store().acquire(&self.owner, &self.run.run, self.position.fence, lease).await {
+            let mut held = None;
+            match gateway.store().acquire(&self.owner, &self.run.run, self.position.fence).await {
                 Ok(Acquire::Granted(lease)) => {
                     self.position.fence = lease.fence;
                     return Ok(None);
                 }
-                Ok(Acquire::Held(_)) => {}
+                Ok(Acquire::Held(lease)) => {
+                    held = Some(RunKey { owner: self.owner.clone(), run: lease.run });
+                    is_revived = false;
+                }
+                Ok(Acquire::Orphan(orphan)) => match gateway.settle_orphan(&self.owner, &orphan).await {
+                    Ok(()) => continue,
+                    Err(error) => tracing::warn!(run = %orphan, %error, "an orphan could not be settled yet"),
+                },
+                // The lease of this process may only have expired.
+                Err(StoreError::Fenced) if !is_revived => {
+                    is_revived = gateway.renew_lease().await.is_ok();
+                    continue;
+                }
                 Err(error) if error.is_fault() => {}
                 Err(error) => return Err(log_failure(&error)),
             }
-            if renewed.elapsed() > lease / 3 {
-                let _ = gateway.store().renew(&self.owner, &self.run.run, self.position.fence, lease).await;
-                renewed = Instant::now();
-            }
+            let held_ended = async {
+                match &held {
+                    Some(held) => _ = gateway.store().changed(held, Seq::MAX).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = run_ended => {}
+                () = held_ended => {}
                 () = tokio::time::sleep(QUEUE_POLL) => {}
+                () = self.live.give_up.cancelled() => return Err(TAKEN_OVER),
                 () = gateway.shutdown().cancelled() => {
                     return Ok(Some(RunEnd::Failed(RunFailure::Shutdown)));
                 }
@@ -379,9 +394,8 @@ impl RunRecorder {
         let mut deadlines = Deadlines::start(&request.timeouts, self.agent.agent.enforces_stream_timeouts());
         let timer = tokio::time::sleep_until(deadlines.next_check());
         tokio::pin!(timer);
-        let lease = self.gateway.settings().lease;
-        let mut renew = tokio::time::interval_at(Instant::now() + lease / 3, lease / 3);
-        renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let give_up = self.live.give_up.clone().cancelled_owned();
+        tokio::pin!(give_up);
         // Registered once: all runs share the token, and registering for each event would contend for its lock.
         let shutdown = self.gateway.shutdown().clone().cancelled_owned();
         tokio::pin!(shutdown);
@@ -395,11 +409,11 @@ impl RunRecorder {
             tokio::select! {
                 biased;
                 Some(command) = commands.recv() => {
-                    let paused_before = self.control.is_paused.then_some(paused_at).flatten();
+                    let paused_before = self.control.is_waiting().then_some(paused_at).flatten();
                     if let Some(end) = self.execute_command(command) {
                         return Ok(end);
                     }
-                    match (paused_before, self.control.is_paused) {
+                    match (paused_before, self.control.is_waiting()) {
                         (Some(since), false) => {
                             deadlines.extend(since.elapsed());
                             timer.as_mut().reset(deadlines.next_check());
@@ -418,9 +432,8 @@ impl RunRecorder {
                 () = &mut shutdown => {
                     return Ok(RunEnd::Failed(RunFailure::Shutdown));
                 }
-                // Before the events: a fast agent must not starve the renewal.
-                _ = renew.tick() => self.renew_lease().await?,
-                () = &mut timer, if !self.control.is_paused => {
+                () = &mut give_up => return Err(TAKEN_OVER),
+                () = &mut timer, if !self.control.is_waiting() => {
                     if !events.is_empty() {
                         // The gateway was slow, not the agent.
                         deadlines.note_event();
@@ -431,12 +444,12 @@ impl RunRecorder {
                     timer.as_mut().reset(deadlines.next_check());
                 }
                 () = &mut start_wait, if self.is_start_held() => self.flush().await?,
-                done = &mut agent, if result.is_none() && !self.control.is_paused => {
+                done = &mut agent, if result.is_none() && !self.control.is_waiting() => {
                     result = Some(done);
                     // No more events are accepted, even if a clone of the sink is still alive.
                     events.close();
                 }
-                count = events.recv_many(&mut received, EVENT_QUEUE), if is_open && !self.control.is_paused => {
+                count = events.recv_many(&mut received, EVENT_QUEUE), if is_open && !self.control.is_waiting() => {
                     is_open = count > 0;
                     if is_open && let Some(called) = called_at.take() {
                         self.gateway.health().note_first_event(&self.agent.name, called.elapsed());
@@ -470,7 +483,7 @@ impl RunRecorder {
                 }
             }
             if !is_open
-                && !self.control.is_paused
+                && !self.control.is_waiting()
                 && let Some(result) = result.take()
             {
                 return Ok(match result {
@@ -481,26 +494,15 @@ impl RunRecorder {
             }
         }
     }
-
-    /// Renews the lease of the run. An expired lease is revived unless another process has taken the run over.
-    async fn renew_lease(&mut self) -> Result<(), LogFailure> {
-        let lease = self.gateway.settings().lease;
-        match self.gateway.store().renew(&self.owner, &self.run.run, self.position.fence, lease).await {
-            Ok(_) => Ok(()),
-            // The next append shows whether the store has recovered.
-            Err(error) if error.is_fault() => Ok(()),
-            Err(error) => Err(log_failure(&error)),
-        }
-    }
 }
 
 /// The meaning of a store error for the log of a run.
 fn log_failure(error: &StoreError) -> LogFailure {
     let (code, message) = match error {
         StoreError::NotFound(_) => (codes::THREAD_DELETED, "the thread was deleted"),
-        StoreError::Fenced | StoreError::Ended(_) => {
-            (codes::GATEWAY_LOST, "another gateway has taken the run over")
-        }
+        StoreError::Fenced | StoreError::Ended(_) => return TAKEN_OVER,
+        // Nobody but the run changes its thread, so this is a defect.
+        StoreError::Conflict(_) => (codes::INTERNAL, "the log of the run contradicts the store"),
         _ => (codes::STORE_UNAVAILABLE, "the store does not answer or is full"),
     };
     LogFailure { code, message }

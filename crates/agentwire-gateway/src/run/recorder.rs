@@ -17,7 +17,7 @@ use agentwire_core::{
     patch::{Op, Patch},
 };
 use agentwire_store::{
-    Append, Change, Conflict, Durability, Fence, Owner, Run, RunStatus, Seq, StatusChange, StoreError,
+    Append, Change, Durability, Fence, Owner, Run, RunStatus, Seq, StatusChange, StoreError,
 };
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -446,9 +446,8 @@ impl RunRecorder {
             let mut appended = store.append(append).await;
             if matches!(appended, Err(StoreError::Fenced)) && !is_revived {
                 // The lease may only have expired, while the store was unavailable or this process suspended.
-                let lease = self.gateway.settings().lease;
-                match store.renew(&self.owner, &self.run.run, self.position.fence, lease).await {
-                    Ok(_) => {
+                match self.gateway.renew_lease().await {
+                    Ok(()) => {
                         is_revived = true;
                         continue;
                     }
@@ -464,12 +463,6 @@ impl RunRecorder {
                     tracing::warn!(run = %self.run.run, %error, "an append failed and will be retried");
                     tokio::time::sleep(backoff).await;
                     backoff = (backoff * 2).min(Duration::from_secs(1));
-                }
-                // Another client changed the state meanwhile. The run's state is later, so it wins.
-                Err(StoreError::Conflict(Conflict::State { current })) => {
-                    if let Some(state) = &mut change.state {
-                        state.expected = current;
-                    }
                 }
                 // The run must end; the thread keeps its previous messages and state.
                 Err(error @ StoreError::TooLarge { .. })

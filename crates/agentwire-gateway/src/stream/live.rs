@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Stop(&'static str),
     /// Ends the run because its thread is being deleted.
     DeleteThread,
+    /// Stops (`true`) or continues reading from the agent, while the lease of this process cannot be renewed.
+    Hold(bool),
 }
 
 /// The reply to [`Command::Prelude`]: events in place of those before `next`.
@@ -74,6 +76,8 @@ pub(crate) struct LiveRun {
     unread: Notify,
     /// True if the run was told to stop.
     is_stopping: AtomicBool,
+    /// Cancelled when this process must not drive the run any more.
+    pub(crate) give_up: CancellationToken,
 }
 
 /// The position and state of a live run.
@@ -93,6 +97,8 @@ pub(crate) enum LiveState {
     Ended(RunStatus),
     /// The log cannot be written any more. Readers report it to their clients; the log does not have it.
     LogFailed(LogFailure),
+    /// The run may go on in another process. The connections of the readers are cut.
+    Cut,
 }
 
 /// The reason why a log cannot be written any more: a stable code and a message.
@@ -228,6 +234,7 @@ impl LiveRun {
             reader_count: AtomicUsize::new(0),
             unread: Notify::new(),
             is_stopping: AtomicBool::new(false),
+            give_up: CancellationToken::new(),
         };
         (Arc::new(live), receiver)
     }
@@ -252,7 +259,9 @@ impl LiveRun {
             for event in events {
                 ring.push(event);
             }
-            ring.state = state;
+            if ring.state != LiveState::Cut {
+                ring.state = state;
+            }
             ring.is_lag_check_due().then(|| (ring.written, ring.max_lag as u64, ring.age()))
         };
         if let Some((written, max_lag, age)) = lag_check {
@@ -268,7 +277,19 @@ impl LiveRun {
 
     /// Publishes that the log cannot be written any more.
     pub(crate) fn mark_log_failed(&self, failure: LogFailure) {
-        self.ring().state = LiveState::LogFailed(failure);
+        {
+            let mut ring = self.ring();
+            if ring.state == LiveState::Cut {
+                return;
+            }
+            ring.state = LiveState::LogFailed(failure);
+        }
+        self.wake_readers();
+    }
+
+    /// Cuts the connections of the readers, because the run may go on in another process.
+    pub(crate) fn cut_readers(&self) {
+        self.ring().state = LiveState::Cut;
         self.wake_readers();
     }
 

@@ -155,6 +155,7 @@ enum Wakeup {
     Draining,
     Ended(RunStatus),
     LogFailed(LogFailure),
+    Cut,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -562,6 +563,7 @@ impl RunReader {
                 _ if next > self.position.next => Poll::Ready(Wakeup::NewEvents),
                 LiveState::Ended(status) => Poll::Ready(Wakeup::Ended(status)),
                 LiveState::LogFailed(failure) => Poll::Ready(Wakeup::LogFailed(failure)),
+                LiveState::Cut => Poll::Ready(Wakeup::Cut),
                 LiveState::Running if announce_drain && self.gateway.is_draining() => {
                     Poll::Ready(Wakeup::Draining)
                 }
@@ -574,6 +576,8 @@ impl RunReader {
             Wakeup::Draining => self.announce_drain(),
             Wakeup::Ended(status) => self.close_after(status),
             Wakeup::LogFailed(failure) => self.finish_after_log_failure(failure).await,
+            // A regular end would look like the end of the run.
+            Wakeup::Cut => return Err(ApiError::new(codes::GATEWAY_LOST, "the run may go on elsewhere")),
         }
         Ok(())
     }

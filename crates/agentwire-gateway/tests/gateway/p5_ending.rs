@@ -292,7 +292,7 @@ async fn p5_a_stopped_run_ends_as_cancelled_and_stop_is_idempotent() {
 
 fn impatient(settings: &mut Settings) {
     settings.store_patience = Duration::from_millis(50);
-    settings.lease = Duration::from_millis(300);
+    settings.lease = Duration::from_secs(3);
 }
 
 fn changed(operation: serde_json::Value) -> Event {

@@ -15,15 +15,16 @@ impl Tables {
     pub(super) fn append(&mut self, append: Append, now: Time) -> Result<Appended, StoreError> {
         check_size("an append", append.size())?;
         let Append { owner, run, fence, first_seq, events, change, .. } = append;
-        let entry = self.find_run(&owner, &run)?;
+        let entry = self.get_run(&owner, &run)?;
         let next_seq = entry.run.next_seq;
         if !events.is_empty() && first_seq < next_seq {
             let stored = entry.chunk_at(first_seq);
             if stored.is_some_and(|stored| stored.fence == fence && stored.events == events) {
-                return Ok(Appended { next_seq: first_seq.plus(events.len()), repeated: true });
+                return Ok(Appended { next_seq: first_seq.plus(events.len()), repeated: true, epoch: 0 });
             }
         }
-        entry.claim_state().check_append(fence, (first_seq, next_seq), change.status.as_ref(), now)?;
+        let claim = self.claim_state(entry, now);
+        claim.check_append(fence, (first_seq, next_seq), change.status.as_ref())?;
         let thread = entry.run.thread.clone();
         let added = events_bytes(&events);
         let touches_thread = change.changes_thread() || change.status.is_some();
@@ -56,7 +57,11 @@ impl Tables {
         if !events.is_empty() {
             entry.chunks.push(Chunk { first_seq, fence, events });
         }
+        for reply in change.replies {
+            self.reply(reply.id, reply.body);
+        }
         if let Some(status) = change.status {
+            let entry = self.find_run(&owner, &run)?;
             entry.run.status = status.to;
             entry.run.updated = now;
             entry.run.cause = status.cause;
@@ -65,7 +70,7 @@ impl Tables {
                 self.queue_for_eviction(RunKey { owner, run });
             }
         }
-        Ok(Appended { next_seq, repeated: false })
+        Ok(Appended { next_seq, repeated: false, epoch: 0 })
     }
 
     pub(super) fn compactable(&self, before: Time, limit: usize) -> Vec<RunKey> {
@@ -127,6 +132,6 @@ impl RunEntry {
             }
             events.push(event.clone());
         }
-        Log::Exact(LogSlice { first_seq, events, next_seq, status })
+        Log::Exact(LogSlice { first_seq, events, next_seq, status, epoch: 0 })
     }
 }

@@ -4,6 +4,7 @@
 //! than they save. Nothing is awaited under the lock.
 
 mod log;
+mod mailbox;
 mod maintenance;
 mod pending;
 mod runs;
@@ -18,15 +19,16 @@ use std::{
 
 use agentwire_core::event::{RunId, ThreadId};
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use crate::{
     clock::{Clock, SystemClock, Time},
     error::StoreError,
     model::{
-        Acquire, AgentName, AnswerSet, Append, Appended, Claim, Created, Feedback, Fence, Holder, Lease, Log,
-        MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter,
-        Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread, ThreadChange,
-        ThreadQuery,
+        Acquire, AgentName, AnswerSet, Append, Appended, CommandId, Created, Delivery, Feedback, Fence,
+        Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending,
+        PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats, TakenCommand, Text,
+        Thread, ThreadChange, ThreadQuery,
     },
     store::{BoxFuture, Store},
 };
@@ -53,7 +55,15 @@ impl Default for MemoryLimits {
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     tables: Mutex<Tables>,
+    /// Notified after each change that a waiting call may wait for.
+    changed: Notify,
 }
+
+/// The longest sleep of a waiting sender, which the passing of a deadline does not wake.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The longest sleep of other waiting calls.
+const SLOW_POLL: Duration = Duration::from_secs(1);
 
 impl Default for MemoryStore {
     fn default() -> Self {
@@ -65,7 +75,7 @@ impl MemoryStore {
     /// An empty store.
     #[must_use]
     pub fn new(limits: MemoryLimits, clock: Arc<dyn Clock>) -> Self {
-        Self { clock, tables: Mutex::new(Tables::new(limits)) }
+        Self { clock, tables: Mutex::new(Tables::new(limits)), changed: Notify::new() }
     }
 
     /// Runs `job` under the lock and returns its result as a ready future.
@@ -78,6 +88,35 @@ impl MemoryStore {
             job(&mut tables, self.clock.now())
         };
         Box::pin(std::future::ready(result))
+    }
+}
+
+impl MemoryStore {
+    /// As [`Self::with_tables`], and wakes the waiting calls.
+    fn change<'a, T: Send + 'a>(
+        &'a self,
+        job: impl FnOnce(&mut Tables, Time) -> Result<T, StoreError>,
+    ) -> BoxFuture<'a, T> {
+        let result = self.with_tables(job);
+        self.changed.notify_waiters();
+        result
+    }
+
+    /// Waits until `job` has a result. `limit` bounds each sleep.
+    async fn wait_for<T: Send>(
+        &self,
+        limit: Duration,
+        mut job: impl FnMut(&mut Tables, Time) -> Result<Option<T>, StoreError> + Send,
+    ) -> Result<T, StoreError> {
+        loop {
+            let notified = self.changed.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if let Some(result) = self.with_tables(&mut job).await? {
+                return Ok(result);
+            }
+            let _ = tokio::time::timeout(limit, notified).await;
+        }
     }
 }
 
@@ -113,7 +152,7 @@ impl Store for MemoryStore {
     }
 
     fn delete_thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, ()> {
-        self.with_tables(|tables, _| tables.delete_thread(owner, thread))
+        self.change(|tables, _| tables.delete_thread(owner, thread))
     }
 
     fn upstream_scope<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Text>> {
@@ -133,7 +172,7 @@ impl Store for MemoryStore {
     }
 
     fn start<'a>(&'a self, owner: &'a Owner, new: NewRun) -> BoxFuture<'a, Start> {
-        self.with_tables(|tables, now| tables.start(owner, new, now))
+        self.change(|tables, now| tables.start(owner, new, now))
     }
 
     fn run<'a>(&'a self, owner: &'a Owner, run: &'a RunId) -> BoxFuture<'a, Run> {
@@ -154,50 +193,39 @@ impl Store for MemoryStore {
         self.with_tables(|tables, _| tables.list_runs(owner, thread, before, limit))
     }
 
-    fn acquire<'a>(
-        &'a self,
-        owner: &'a Owner,
-        run: &'a RunId,
-        fence: Fence,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Acquire> {
-        self.with_tables(|tables, now| tables.acquire(owner, run, fence, ttl, now))
+    fn acquire<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, Acquire> {
+        self.change(|tables, now| tables.acquire(owner, run, fence, now))
     }
 
-    fn renew<'a>(
-        &'a self,
-        owner: &'a Owner,
-        run: &'a RunId,
-        fence: Fence,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Lease> {
-        self.with_tables(|tables, now| tables.renew(owner, run, fence, ttl, now))
+    fn renew<'a>(&'a self, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, bool> {
+        self.with_tables(|tables, now| Ok(tables.renew(holder, ttl, now)))
+    }
+
+    fn retire<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, ()> {
+        self.change(|tables, _| {
+            tables.retire(holder);
+            Ok(())
+        })
     }
 
     fn release<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, ()> {
-        self.with_tables(|tables, _| tables.release(owner, run, fence))
+        self.change(|tables, _| tables.release(owner, run, fence))
     }
 
     fn lease<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Lease>> {
         self.with_tables(|tables, now| tables.lease(owner, thread, now))
     }
 
-    fn orphans<'a>(&'a self, dead: Option<&'a Holder>, limit: usize) -> BoxFuture<'a, Vec<(RunKey, Run)>> {
-        self.with_tables(|tables, now| Ok(tables.orphans(dead, limit, now)))
+    fn orphans(&self, limit: usize) -> BoxFuture<'_, Vec<(RunKey, Run)>> {
+        self.with_tables(|tables, now| Ok(tables.orphans(limit, now)))
     }
 
-    fn take_over<'a>(
-        &'a self,
-        run: &'a RunKey,
-        seen: Fence,
-        dead: Option<&'a Holder>,
-        claim: Claim,
-    ) -> BoxFuture<'a, Run> {
-        self.with_tables(|tables, now| tables.take_over(run, seen, dead, claim, now))
+    fn take_over<'a>(&'a self, run: &'a RunKey, seen: Fence, holder: &'a Holder) -> BoxFuture<'a, Run> {
+        self.change(|tables, now| tables.take_over(run, seen, holder, now))
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Appended> {
-        self.with_tables(|tables, now| tables.append(append, now))
+        self.change(|tables, now| tables.append(append, now))
     }
 
     fn read<'a>(
@@ -208,6 +236,44 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> BoxFuture<'a, Log> {
         self.with_tables(|tables, _| Ok(tables.find_run(owner, run)?.read(after, limit)))
+    }
+
+    fn changed<'a>(&'a self, run: &'a RunKey, next: Seq) -> BoxFuture<'a, ()> {
+        Box::pin(self.wait_for(SLOW_POLL, move |tables, _| {
+            let is_waiting = tables
+                .get_run(&run.owner, &run.run)
+                .is_ok_and(|entry| entry.run.next_seq <= next && entry.run.status.is_live());
+            Ok((!is_waiting).then_some(()))
+        }))
+    }
+
+    fn send<'a>(&'a self, run: &'a RunKey, body: Text, patience: Duration) -> BoxFuture<'a, Delivery> {
+        Box::pin(async move {
+            let id = self.change(|tables, now| tables.send(run, body, patience, now)).await?;
+            self.wait_for(POLL, move |tables, now| tables.result_of(id, now)).await
+        })
+    }
+
+    fn inbox<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, Vec<TakenCommand>> {
+        Box::pin(self.wait_for(SLOW_POLL, move |tables, now| {
+            let taken = tables.take_commands(holder, now);
+            Ok((!taken.is_empty()).then_some(taken))
+        }))
+    }
+
+    fn reply(&self, command: CommandId, body: Text) -> BoxFuture<'_, ()> {
+        self.change(|tables, _| {
+            tables.reply(command, body);
+            Ok(())
+        })
+    }
+
+    fn note_readers<'a>(&'a self, run: &'a RunKey, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, ()> {
+        self.with_tables(|tables, now| tables.note_readers(run, holder, ttl, now))
+    }
+
+    fn has_readers<'a>(&'a self, run: &'a RunKey, except: &'a Holder) -> BoxFuture<'a, bool> {
+        self.with_tables(|tables, now| Ok(tables.has_readers(run, except, now)))
     }
 
     fn compactable(&self, age: Duration, limit: usize) -> BoxFuture<'_, Vec<RunKey>> {
@@ -257,6 +323,10 @@ impl Store for MemoryStore {
 
     fn probe(&self) -> BoxFuture<'_, ()> {
         self.with_tables(|_, _| Ok(()))
+    }
+
+    fn probe_interval(&self) -> Duration {
+        Duration::from_secs(2)
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {

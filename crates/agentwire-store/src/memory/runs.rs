@@ -4,15 +4,15 @@ use std::{ops::ControlFlow, time::Duration};
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::tables::{RECORD_BYTES, RunEntry, Tables, ThreadKey};
+use super::tables::{ProcessLease, RECORD_BYTES, RunEntry, Tables, ThreadKey};
 use crate::{
     clock::Time,
     error::StoreError,
     model::{
-        Acquire, Claim, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey,
-        RunStatus, Seq, Start,
+        Acquire, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey, RunStatus,
+        Seq, Start,
     },
-    rules::{decide_start, page},
+    rules::{Obstacle, capped_lease, decide_start, obstacle, page},
 };
 
 impl Tables {
@@ -27,10 +27,14 @@ impl Tables {
             return Ok(Start::Answered(first));
         }
         let queue = self.queue_before(owner, &new.thread, u64::MAX, now);
-        let status = match decide_start(self.live_lease(owner, &new.thread, now), &queue, new.mode) {
+        let lease = self.lease(owner, &new.thread, now).ok().flatten();
+        let status = match decide_start(lease, &queue, new.mode) {
             ControlFlow::Continue(status) => status,
             ControlFlow::Break(refused) => return Ok(refused),
         };
+        if !self.has_lease(&new.holder, now) {
+            return Err(StoreError::Fenced);
+        }
 
         if self.find_thread(owner, &new.thread).is_err() {
             let thread = NewThread { thread: new.thread.clone(), metadata: None };
@@ -55,13 +59,12 @@ impl Tables {
             next_seq: Seq(0),
             compacted: false,
             fence,
-            holder: new.claim.holder,
+            holder: new.holder,
         };
         let entry = RunEntry {
             number,
             run: run.clone(),
-            address: new.claim.address,
-            lease_until: Some(now.after(new.claim.ttl)),
+            is_claimed: true,
             input: Some(new.input),
             chunks: Vec::new(),
             compacted: Vec::new(),
@@ -73,39 +76,23 @@ impl Tables {
         thread.runs.insert(number, new.run.clone());
         thread.updated = now;
         if status == RunStatus::Running {
-            self.grant_thread(owner, &new.thread, &new.run)?;
+            thread.leased = Some(new.run);
         } else {
             thread.queue.push(new.run);
         }
         Ok(Start::Created(run))
     }
 
-    /// Points the thread at a run; the previous run, if any, loses its claim.
-    fn grant_thread(&mut self, owner: &Owner, thread: &ThreadId, run: &RunId) -> Result<(), StoreError> {
-        let before = self.find_thread(owner, thread)?.leased.replace(run.clone());
-        if let Some(before) = before.filter(|before| before != run)
-            && let Ok(before) = self.find_run(owner, &before)
-        {
-            before.lease_until = None;
-        }
-        Ok(())
-    }
-
-    /// The lease on a thread, if it has not expired.
-    fn live_lease(&mut self, owner: &Owner, thread: &ThreadId, now: Time) -> Option<Lease> {
-        self.lease(owner, thread, now).ok()?.filter(|lease| lease.live)
-    }
-
-    /// Live claims of the queued runs of a thread before `number`, in queue order.
+    /// The claims of the queued runs of a thread before `number`, in queue order.
     fn queue_before(&mut self, owner: &Owner, thread: &ThreadId, number: u64, now: Time) -> Vec<Lease> {
         let Ok(entry) = self.find_thread(owner, thread) else { return Vec::new() };
         let mut queue = std::mem::take(&mut entry.queue);
         let mut claims = Vec::new();
         queue.retain(|run| {
-            let Ok(entry) = self.find_run(owner, run) else { return false };
+            let Ok(entry) = self.get_run(owner, run) else { return false };
             let is_queued = entry.run.status == RunStatus::Queued;
-            if is_queued && entry.number < number && entry.claim_state().is_live(now) {
-                claims.extend(entry.lease(now));
+            if is_queued && entry.number < number {
+                claims.push(self.lease_of(entry, now));
             }
             is_queued
         });
@@ -138,53 +125,54 @@ impl Tables {
         owner: &Owner,
         run: &RunId,
         fence: Fence,
-        ttl: Duration,
         now: Time,
     ) -> Result<Acquire, StoreError> {
-        let entry = self.find_run(owner, run)?;
-        entry.claim_state().check_acquire(fence)?;
+        let entry = self.get_run(owner, run)?;
+        self.claim_state(entry, now).check_acquire(fence)?;
         let (thread, number) = (entry.run.thread.clone(), entry.number);
-        let held = self.live_lease(owner, &thread, now);
-        if let Some(lease) =
-            held.or_else(|| self.queue_before(owner, &thread, number, now).into_iter().next())
-        {
-            return Ok(Acquire::Held(lease));
+        let queue = self.queue_before(owner, &thread, number, now);
+        match obstacle(self.lease(owner, &thread, now)?, queue.first()) {
+            Some(Obstacle::Held(lease)) => return Ok(Acquire::Held(lease)),
+            Some(Obstacle::Orphan(run)) => return Ok(Acquire::Orphan(run)),
+            None => {}
         }
         let fence = self.next_fence();
-        self.grant_thread(owner, &thread, run)?;
-        self.find_thread(owner, &thread)?.updated = now;
+        let entry = self.find_thread(owner, &thread)?;
+        entry.leased = Some(run.clone());
+        entry.updated = now;
         let entry = self.find_run(owner, run)?;
         entry.run.fence = fence;
         entry.run.status = RunStatus::Running;
         entry.run.started = Some(now);
         entry.run.updated = now;
-        entry.lease_until = Some(now.after(ttl));
-        entry.lease(now).map(Acquire::Granted).ok_or(StoreError::Fenced)
+        Ok(Acquire::Granted(entry.run.lease(true)))
     }
 
-    pub(super) fn renew(
-        &mut self,
-        owner: &Owner,
-        run: &RunId,
-        fence: Fence,
-        ttl: Duration,
-        now: Time,
-    ) -> Result<Lease, StoreError> {
-        let entry = self.find_run(owner, run)?;
-        entry.claim_state().check(fence)?;
-        entry.lease_until = Some(now.after(ttl));
-        entry.lease(now).ok_or(StoreError::Fenced)
+    pub(super) fn renew(&mut self, holder: &Holder, ttl: Duration, now: Time) -> bool {
+        let was_live = self.has_lease(holder, now);
+        self.leases.insert(holder.clone(), ProcessLease { until: now.after(ttl), ttl });
+        for lease in self.leases.values_mut() {
+            lease.until = capped_lease(lease.until, lease.ttl, now);
+        }
+        self.leases.retain(|_, lease| lease.until > now);
+        was_live
+    }
+
+    pub(super) fn retire(&mut self, holder: &Holder) {
+        self.leases.remove(holder);
     }
 
     pub(super) fn release(&mut self, owner: &Owner, run: &RunId, fence: Fence) -> Result<(), StoreError> {
-        self.find_run(owner, run)?.claim_state().check_release(fence)?;
-        self.end_claim(owner, run)
+        let entry = self.get_run(owner, run)?;
+        self.claim_state(entry, Time(0)).check_release(fence)?;
+        self.find_run(owner, run)?.is_claimed = false;
+        Ok(())
     }
 
-    /// Removes the claim of a run and releases its thread if it has one.
+    /// Removes the claim of a run that has ended and frees its thread.
     pub(super) fn end_claim(&mut self, owner: &Owner, run: &RunId) -> Result<(), StoreError> {
         let entry = self.find_run(owner, run)?;
-        entry.lease_until = None;
+        entry.is_claimed = false;
         let thread = entry.run.thread.clone();
         let thread = self.find_thread(owner, &thread)?;
         thread.leased.take_if(|leased| leased == run);
@@ -198,12 +186,13 @@ impl Tables {
         now: Time,
     ) -> Result<Option<Lease>, StoreError> {
         let Some(run) = self.find_thread(owner, thread)?.leased.clone() else { return Ok(None) };
-        Ok(self.find_run(owner, &run)?.lease(now))
+        Ok(Some(self.lease_of(self.get_run(owner, &run)?, now)))
     }
 
-    pub(super) fn orphans(&self, dead: Option<&Holder>, limit: usize, now: Time) -> Vec<(RunKey, Run)> {
-        let mut orphans: Vec<_> =
-            self.runs.iter().filter(|(_, entry)| entry.run.is_orphan(entry.lease_until, dead, now)).collect();
+    pub(super) fn orphans(&self, limit: usize, now: Time) -> Vec<(RunKey, Run)> {
+        let is_orphan =
+            |entry: &RunEntry| entry.run.status.is_live() && !self.claim_state(entry, now).is_live();
+        let mut orphans: Vec<_> = self.runs.iter().filter(|(_, entry)| is_orphan(entry)).collect();
         orphans.sort_by_key(|(_, entry)| entry.number);
         orphans.into_iter().take(limit).map(|(key, entry)| (key.clone(), entry.run.clone())).collect()
     }
@@ -212,23 +201,27 @@ impl Tables {
         &mut self,
         key: &RunKey,
         seen: Fence,
-        dead: Option<&Holder>,
-        claim: Claim,
+        holder: &Holder,
         now: Time,
     ) -> Result<Run, StoreError> {
-        let entry = self.find_run(&key.owner, &key.run)?;
-        entry.run.check_take_over(entry.lease_until, seen, dead, now)?;
+        let entry = self.get_run(&key.owner, &key.run)?;
+        entry.run.check_take_over(self.claim_state(entry, now), seen, holder)?;
+        if !self.has_lease(holder, now) {
+            return Err(StoreError::Fenced);
+        }
         let run = entry.run.clone();
-        let lease = self.live_lease(&key.owner, &run.thread, now);
-        if run.regains_thread(lease.as_ref()) {
-            self.grant_thread(&key.owner, &run.thread, &key.run)?;
+        let thread = self.find_thread(&key.owner, &run.thread)?;
+        if run.regains_thread(thread.leased.as_ref()) {
+            thread.leased = Some(key.run.clone());
         }
         let fence = self.next_fence();
+        for command in self.commands.values_mut().filter(|command| command.run == *key) {
+            command.is_taken = command.reply.is_some();
+        }
         let entry = self.find_run(&key.owner, &key.run)?;
         entry.run.fence = fence;
-        entry.run.holder = claim.holder;
-        entry.address = claim.address;
-        entry.lease_until = Some(now.after(claim.ttl));
+        entry.run.holder = holder.clone();
+        entry.is_claimed = true;
         Ok(entry.run.clone())
     }
 }

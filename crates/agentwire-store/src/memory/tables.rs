@@ -1,6 +1,9 @@
 //! Tables of the memory store, and lookups in them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    time::Duration,
+};
 
 use agentwire_core::event::{RunId, ThreadId};
 use bytes::Bytes;
@@ -10,10 +13,10 @@ use crate::{
     clock::Time,
     error::{Missing, StoreError},
     model::{
-        Feedback, Fence, Lease, Owner, Pending, Run, RunKey, Seq, State, Tenant, Text, Thread, UserId,
-        text_len,
+        CommandId, Feedback, Fence, Holder, Lease, Owner, Pending, Run, RunKey, Seq, State, Tenant, Text,
+        Thread, UserId, text_len,
     },
-    rules::ClaimState,
+    rules::{ClaimState, is_lease_live},
 };
 
 /// Size of a record without its texts: a generous estimate of the structs, their ids and table slots.
@@ -36,8 +39,30 @@ pub(super) struct Tables {
     /// Number of agents with a thread of this user and id.
     pub(super) agents_of_id: HashMap<(Tenant, UserId, ThreadId), usize>,
     pub(super) runs: HashMap<RunKey, RunEntry>,
+    /// The leases of processes.
+    pub(super) leases: HashMap<Holder, ProcessLease>,
+    /// Commands, in the order in which they were sent.
+    pub(super) commands: BTreeMap<CommandId, CommandEntry>,
+    /// Until when processes have readers of a run.
+    pub(super) readers: HashMap<RunKey, HashMap<Holder, Time>>,
     /// Ended runs in order of eviction. May contain deleted runs.
     pub(super) ended: VecDeque<RunKey>,
+}
+
+/// The lease of a process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProcessLease {
+    pub(super) until: Time,
+    pub(super) ttl: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct CommandEntry {
+    pub(super) run: RunKey,
+    pub(super) body: Text,
+    pub(super) deadline: Time,
+    pub(super) is_taken: bool,
+    pub(super) reply: Option<Text>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,9 +94,8 @@ pub(super) struct ThreadEntry {
 pub(super) struct RunEntry {
     pub(super) number: u64,
     pub(super) run: Run,
-    pub(super) address: Option<Text>,
-    /// Expiry of the claim; absent when there is none.
-    pub(super) lease_until: Option<Time>,
+    /// Whether its holder has a claim on it.
+    pub(super) is_claimed: bool,
     pub(super) input: Option<Text>,
     pub(super) chunks: Vec<Chunk>,
     pub(super) compacted: Vec<Bytes>,
@@ -98,6 +122,9 @@ impl Tables {
             by_owner: HashMap::new(),
             agents_of_id: HashMap::new(),
             runs: HashMap::new(),
+            leases: HashMap::new(),
+            commands: BTreeMap::new(),
+            readers: HashMap::new(),
             ended: VecDeque::new(),
         }
     }
@@ -110,6 +137,25 @@ impl Tables {
     pub(super) fn next_fence(&mut self) -> Fence {
         self.fence += 1;
         Fence(self.fence)
+    }
+
+    /// Whether the lease of a process has not expired.
+    pub(super) fn has_lease(&self, holder: &Holder, now: Time) -> bool {
+        is_lease_live(self.leases.get(holder).map(|lease| lease.until), now)
+    }
+
+    pub(super) fn claim_state(&self, entry: &RunEntry, now: Time) -> ClaimState {
+        entry.run.claim_state(entry.is_claimed, self.has_lease(&entry.run.holder, now))
+    }
+
+    /// The lease that a run gives its thread.
+    pub(super) fn lease_of(&self, entry: &RunEntry, now: Time) -> Lease {
+        entry.run.lease(self.claim_state(entry, now).is_live())
+    }
+
+    pub(super) fn get_run(&self, owner: &Owner, run: &RunId) -> Result<&RunEntry, StoreError> {
+        let key = RunKey { owner: owner.clone(), run: run.clone() };
+        self.runs.get(&key).ok_or(StoreError::NotFound(Missing::Run))
     }
 
     /// Marks an ended run as evictable.
@@ -166,14 +212,6 @@ pub(super) fn pending_bytes(pending: &Pending) -> usize {
 impl RunEntry {
     pub(super) fn bytes(&self) -> usize {
         RECORD_BYTES + text_len(&self.input) + self.log_bytes
-    }
-
-    pub(super) fn lease(&self, now: Time) -> Option<Lease> {
-        self.run.lease(self.address.as_ref(), self.lease_until, now)
-    }
-
-    pub(super) fn claim_state(&self) -> ClaimState {
-        self.run.claim_state(self.lease_until)
     }
 }
 

@@ -110,7 +110,10 @@ impl Tables {
             }
         }
         for run in entry.runs.into_values() {
-            if let Some(removed) = self.runs.remove(&RunKey { owner: owner.clone(), run }) {
+            let key = RunKey { owner: owner.clone(), run };
+            self.commands.retain(|_, command| command.run != key);
+            self.readers.remove(&key);
+            if let Some(removed) = self.runs.remove(&key) {
                 self.bytes -= removed.bytes();
             }
         }

@@ -1,24 +1,10 @@
-//! Claims on runs and leases on threads.
-
-use std::time::Duration;
+//! Leases: of processes, on runs and on threads.
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::{Fence, Holder, Text};
-use crate::clock::Time;
+use super::{Fence, Holder};
 
-/// A request to be the only process that writes to a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// The claiming process.
-    pub holder: Holder,
-    /// The URL at which other processes reach the holder to follow the run live.
-    pub address: Option<Text>,
-    /// Lifetime by the store's clock; [`Store::renew`](crate::Store::renew) extends it.
-    pub ttl: Duration,
-}
-
-/// A granted claim.
+/// The lease on a thread: the run that has it, and the claim on that run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The thread of the run.
@@ -29,11 +15,8 @@ pub struct Lease {
     pub fence: Fence,
     /// The claiming process.
     pub holder: Holder,
-    /// The URL at which other processes reach the holder.
-    pub address: Option<Text>,
-    /// Expiry unless renewed.
-    pub expires: Time,
-    /// Whether the lease had not expired when it was read.
+    /// Whether the claim was live when it was read: not released, and its holder's lease had not expired. Otherwise the
+    /// run is an orphan, and the thread is not free before it has ended.
     pub live: bool,
 }
 
@@ -44,4 +27,7 @@ pub enum Acquire {
     Granted(Lease),
     /// Another run has the thread or is ahead in the queue.
     Held(Lease),
+    /// The run that has the thread, or the first one in the queue, is an orphan; nothing was changed. The caller takes it
+    /// over, ends or continues it, and tries again.
+    Orphan(RunId),
 }

@@ -13,8 +13,7 @@ agentwire_core::string_id! {
     AgentName;
     /// The id of a pending item, chosen by the agent or front end that created it. Unique within its run.
     PendingId;
-    /// The name of a process that claims runs. Each process needs a unique name. A name that is reused when the same
-    /// process restarts has an advantage: every run claimed under it at startup is known to be an orphan.
+    /// The name of a process that claims runs. Each process needs a name that no other process has or had.
     Holder;
 }
 
@@ -50,6 +49,9 @@ pub struct RunKey {
 pub struct Seq(pub u64);
 
 impl Seq {
+    /// Behind every event.
+    pub const MAX: Self = Self(u64::MAX);
+
     /// The number `count` positions later; saturates.
     #[must_use]
     pub fn plus(self, count: usize) -> Self {
@@ -63,7 +65,7 @@ impl fmt::Display for Seq {
     }
 }
 
-/// The fencing token of a claim: every new claim in a store gets a higher number, and a write with a lower one is
-/// rejected.
+/// The fencing token of a claim: every new claim on a run gets a higher number than all earlier ones on a run with this key,
+/// also if the run was deleted in between, and a write with a lower one is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fence(pub u64);

@@ -3,7 +3,7 @@
 use agentwire_core::event::RunId;
 use bytes::Bytes;
 
-use super::{Fence, NewPending, Owner, RunStatus, Seq, Text, text_len};
+use super::{CommandReply, Fence, NewPending, Owner, RunStatus, Seq, Text, text_len};
 
 /// The level that a write must reach before it is acknowledged. Ordered: a stronger level is greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +66,7 @@ impl Append {
             + self.change.state.as_ref().map_or(0, |state| state.body.len())
             + text_len(&self.change.messages)
             + self.change.pending.iter().map(NewPending::size).sum::<usize>()
+            + self.change.replies.iter().map(|reply| reply.body.len()).sum::<usize>()
     }
 }
 
@@ -80,6 +81,8 @@ pub struct Change {
     pub messages: Option<Text>,
     /// Items that the run leaves open. An unanswered item of the same run with the same id is replaced.
     pub pending: Vec<NewPending>,
+    /// Replies to commands whose effect the events are; see [`Store::send`](crate::Store::send).
+    pub replies: Vec<CommandReply>,
 }
 
 /// A new status and its cause.
@@ -115,6 +118,8 @@ pub struct Appended {
     pub next_seq: Seq,
     /// Whether the same append was stored before, so that this call changed nothing.
     pub repeated: bool,
+    /// The epoch of the store in which the events were written; see [`LogSlice::epoch`].
+    pub epoch: u32,
 }
 
 /// Result of reading a log behind a cursor.
@@ -160,4 +165,8 @@ pub struct LogSlice {
     pub next_seq: Seq,
     /// The status of the run at the time of the read. No events follow the last slice of an ended run.
     pub status: RunStatus,
+    /// The epoch of the store in which all events of the slice were written; a slice ends where the epoch changes. 0 until a
+    /// store loses acknowledged writes, as after a failover to a standby that lagged behind: then numbers that readers
+    /// have seen may name other events, and the epoch grows.
+    pub epoch: u32,
 }

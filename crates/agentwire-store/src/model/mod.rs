@@ -3,14 +3,16 @@
 mod claim;
 mod key;
 mod log;
+mod mailbox;
 mod maintenance;
 mod pending;
 mod run;
 mod thread;
 
-pub use claim::{Acquire, Claim, Lease};
+pub use claim::{Acquire, Lease};
 pub use key::{AgentName, Fence, Holder, Owner, PendingId, RunKey, Seq, Tenant, UserId};
 pub use log::{Append, Appended, Change, Durability, Log, LogSlice, StateChange, StatusChange};
+pub use mailbox::{CommandId, CommandReply, Delivery, TakenCommand};
 pub use maintenance::{MoveReport, Retention, RetentionReport, Stats};
 pub use pending::{Answer, AnswerSet, NewPending, Pending, PendingFilter, RecordedAnswer};
 pub use run::{NewRun, Run, RunStatus, Start, StartMode};

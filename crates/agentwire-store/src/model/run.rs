@@ -4,7 +4,7 @@ use std::fmt;
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::{AnswerSet, Claim, Fence, Holder, Lease, Seq, Text};
+use super::{AnswerSet, Fence, Holder, Lease, Seq, Text};
 use crate::clock::Time;
 
 /// The status of a run.
@@ -138,8 +138,8 @@ pub struct NewRun {
     pub input: Text,
     /// The cause of the start.
     pub cause: Option<Text>,
-    /// The claim of the process that will write to it.
-    pub claim: Claim,
+    /// The process that will write to it. It must have a live lease; see [`Store::renew`](crate::Store::renew).
+    pub holder: Holder,
     /// Behaviour when the thread is busy.
     pub mode: StartMode,
     /// Answers to pending items of the thread; recorded if and only if the run is created.
@@ -152,7 +152,7 @@ impl NewRun {
         thread: impl Into<ThreadId>,
         run: impl Into<RunId>,
         agent: impl Into<Text>,
-        claim: Claim,
+        holder: impl Into<Holder>,
     ) -> Self {
         Self {
             thread: thread.into(),
@@ -160,7 +160,7 @@ impl NewRun {
             agent: agent.into(),
             input: "null".into(),
             cause: None,
-            claim,
+            holder: holder.into(),
             mode: StartMode::Now,
             answers: None,
         }
@@ -183,6 +183,9 @@ pub enum Start {
     Answered(RunId),
     /// Another run has the thread or waits for it; nothing was changed.
     Held(Lease),
+    /// The run that has the thread, or the first one in the queue of a thread that no run has, is an orphan; nothing was
+    /// changed. The caller takes it over, ends or continues it, and tries again.
+    Orphan(RunId),
     /// The queue is full; nothing was changed.
     QueueFull,
 }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::{
-    chunk, pending,
-    row::{RunRow, count, get_number, get_optional_time, get_run_key, get_status, int, next_seq, run_key},
+    chunk, mailbox, pending,
+    row::{RunRow, count, get_number, get_run_key, get_status, int, next_seq, run_key},
     runs,
     session::{RunHead, Session},
     threads,
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{Append, Appended, Fence, Log, LogSlice, Owner, RunKey, RunStatus, Seq},
+    model::{Append, Appended, Fence, Log, LogSlice, Owner, RunKey, RunStatus, Seq, Text},
     rules::{ClaimState, Fetch, fetch},
 };
 
@@ -26,7 +26,7 @@ fn head(db: &Session, key: &RunKey) -> Result<RunHead, StoreError> {
     let mut find = db.prepare_cached(concat!(
         "SELECT r.id, r.thread, ",
         next_seq!(),
-        ", r.status, r.fence, r.lease_until FROM runs AS r \
+        ", r.status, r.fence, r.holder, r.claimed IS NOT NULL FROM runs AS r \
           WHERE r.tenant = ?1 AND r.user = ?2 AND r.run = ?3 AND r.owner_agent = ?4"
     ))?;
     let RunKey { owner, run } = key;
@@ -36,14 +36,26 @@ fn head(db: &Session, key: &RunKey) -> Result<RunHead, StoreError> {
             id: row.get(0)?,
             thread: row.get(1)?,
             next_seq: Seq(get_number(row, 2)?),
-            claim: ClaimState {
-                status: get_status(row, 3)?,
-                fence: Fence(get_number(row, 4)?),
-                until: get_optional_time(row, 5)?,
-            },
+            status: get_status(row, 3)?,
+            fence: Fence(get_number(row, 4)?),
+            holder: row.get::<_, Text>(5)?.into(),
+            is_claimed: row.get(6)?,
         })
     });
     head.optional()?.ok_or(StoreError::NotFound(Missing::Run))
+}
+
+/// The end of a log and the status of its run; `None` if there is no such run.
+pub(super) fn end_of(db: &Connection, key: &RunKey) -> Result<Option<(Seq, RunStatus)>, StoreError> {
+    let mut find = db.prepare_cached(concat!(
+        "SELECT ",
+        next_seq!(),
+        ", r.status FROM runs AS r WHERE r.tenant = ?1 AND r.user = ?2 AND r.run = ?3 AND r.owner_agent = ?4"
+    ))?;
+    let RunKey { owner, run } = key;
+    let columns = (owner.tenant.as_str(), owner.user.as_str(), run.as_str(), owner.agent.as_str());
+    let end = find.query_row(columns, |row| Ok((Seq(get_number(row, 0)?), get_status(row, 1)?)));
+    Ok(end.optional()?)
 }
 
 /// Checks everything before it writes anything, so that a rejected append leaves the shared transaction unchanged.
@@ -54,9 +66,15 @@ pub(super) fn append(db: &Session, append: Append, now: Time) -> Result<Appended
     let body = chunk::pack(&events)?;
     let next_seq = first_seq.plus(events.len());
     if !events.is_empty() && first_seq < head.next_seq && is_stored(db, head.id, fence, first_seq, &body)? {
-        return Ok(Appended { next_seq, repeated: true });
+        return Ok(Appended { next_seq, repeated: true, epoch: 0 });
     }
-    head.claim.check_append(fence, (first_seq, head.next_seq), change.status.as_ref(), now)?;
+    let claim = ClaimState {
+        status: head.status,
+        fence: head.fence,
+        is_claimed: head.is_claimed,
+        has_live_holder: db.has_lease(&head.holder, now)?,
+    };
+    claim.check_append(fence, (first_seq, head.next_seq), change.status.as_ref())?;
     if change.changes_thread() {
         let mut find = db.prepare_cached("SELECT leased, state_seq FROM threads WHERE id = ?1")?;
         let (leased, state_seq) =
@@ -71,10 +89,10 @@ pub(super) fn append(db: &Session, append: Append, now: Time) -> Result<Appended
     }
     head.next_seq = next_seq;
     if let Some(status) = &change.status {
-        head.claim.status = status.to;
+        head.status = status.to;
         db.prepare_cached(
             "UPDATE runs SET next_seq = ?2, updated = ?3, status = ?4, cause = ?5, \
-               lease_until = CASE WHEN ?6 THEN lease_until END WHERE id = ?1",
+               claimed = CASE WHEN ?6 THEN claimed END WHERE id = ?1",
         )?
         .execute((
             head.id,
@@ -93,12 +111,15 @@ pub(super) fn append(db: &Session, append: Append, now: Time) -> Result<Appended
         runs::touch_thread(db, head.thread, now)?;
     }
     pending::insert(db, head.thread, head.id, &change.pending, now)?;
-    if head.claim.status.is_live() {
+    for reply in &change.replies {
+        mailbox::reply(db, reply.id, &reply.body)?;
+    }
+    if head.status.is_live() {
         db.cache_head(key, head);
     } else {
         db.invalidate(&key.owner, &key.run);
     }
-    Ok(Appended { next_seq, repeated: false })
+    Ok(Appended { next_seq, repeated: false, epoch: 0 })
 }
 
 /// Whether the same append is already in the log.
@@ -126,7 +147,7 @@ pub(super) fn read(
             if events.is_empty() && first_seq < next_seq {
                 return Err(StoreError::Corrupt("the end of a log is missing".into()));
             }
-            Ok(Log::Exact(LogSlice { first_seq, events, next_seq, status }))
+            Ok(Log::Exact(LogSlice { first_seq, events, next_seq, status, epoch: 0 }))
         }
     }
 }

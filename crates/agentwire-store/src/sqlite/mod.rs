@@ -13,6 +13,7 @@ mod chunk;
 mod database;
 mod error;
 mod log;
+mod mailbox;
 mod maintenance;
 mod pending;
 mod queue;
@@ -22,6 +23,7 @@ mod runs;
 mod schema;
 mod session;
 mod threads;
+mod watch;
 mod writer;
 
 use std::{
@@ -40,10 +42,10 @@ use crate::{
     clock::{Clock, Time},
     error::StoreError,
     model::{
-        Acquire, AgentName, AnswerSet, Append, Appended, Claim, Created, Durability, Feedback, Fence, Holder,
-        Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending,
-        PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats, Text, Thread,
-        ThreadChange, ThreadQuery, text_len,
+        Acquire, AgentName, AnswerSet, Append, Appended, CommandId, Created, Delivery, Durability, Feedback,
+        Fence, Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken,
+        Pending, PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats,
+        TakenCommand, Text, Thread, ThreadChange, ThreadQuery, text_len,
     },
     rules::check_size,
     store::{BoxFuture, Store},
@@ -54,7 +56,14 @@ use queue::Queue;
 use readers::Readers;
 use row::{RunRow, ThreadRow};
 use session::Session;
+use watch::Watcher;
 use writer::Checkpoints;
+
+/// The longest sleep of a waiting sender, which the passing of a deadline does not wake.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The longest sleep of other waiting calls.
+const SLOW_POLL: Duration = Duration::from_secs(1);
 
 /// Options of a [`SqliteStore`].
 #[derive(Clone, Debug)]
@@ -95,6 +104,7 @@ pub struct SqliteStore {
     queue: Arc<Queue>,
     checkpoints: Arc<Checkpoints>,
     readers: Arc<Readers>,
+    watcher: Arc<Watcher>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -131,12 +141,14 @@ impl SqliteStore {
         let file = DatabaseFile { path, options };
         let (writer, reader, helper) =
             (file.open_writer(clock.now())?, file.open_reader()?, file.open_helper()?);
+        let watched = file.open_reader()?;
         let mut store = Self {
             readers: Arc::new(Readers::new(file.clone(), reader)),
             file,
             clock,
             queue: Arc::new(Queue::new()),
             checkpoints: Arc::default(),
+            watcher: Arc::default(),
             threads: Vec::new(),
         };
         let (file, clock) = (store.file.clone(), Arc::clone(&store.clock));
@@ -150,6 +162,9 @@ impl SqliteStore {
         let checkpoint =
             thread("store-wal").spawn(move || checkpoints.run(&helper)).map_err(StoreError::io)?;
         store.threads.push(checkpoint);
+        let watcher = Arc::clone(&store.watcher);
+        let watch = thread("store-watch").spawn(move || watcher.run(&watched)).map_err(StoreError::io)?;
+        store.threads.push(watch);
         Ok(store)
     }
 
@@ -192,6 +207,7 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.queue.close();
         self.checkpoints.shut_down();
+        self.watcher.shut_down();
         for thread in self.threads.drain(..) {
             // A thread that panicked has failed its callers already.
             let _ = thread.join();
@@ -302,31 +318,24 @@ impl Store for SqliteStore {
         self.read_with(move |db, _| runs::list(db, &owner, &thread, before, limit))
     }
 
-    fn acquire<'a>(
-        &'a self,
-        owner: &'a Owner,
-        run: &'a RunId,
-        fence: Fence,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Acquire> {
+    fn acquire<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, Acquire> {
         let (owner, run) = (owner.clone(), run.clone());
-        self.write(0, Durability::Os, move |db, now| runs::acquire(db, &owner, &run, fence, ttl, now))
+        self.write(0, Durability::Os, move |db, now| runs::acquire(db, &owner, &run, fence, now))
     }
 
-    fn renew<'a>(
-        &'a self,
-        owner: &'a Owner,
-        run: &'a RunId,
-        fence: Fence,
-        ttl: Duration,
-    ) -> BoxFuture<'a, Lease> {
-        let (owner, run) = (owner.clone(), run.clone());
-        self.write(0, Durability::Memory, move |db, now| runs::renew(db, &owner, &run, fence, ttl, now))
+    fn renew<'a>(&'a self, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, bool> {
+        let holder = holder.clone();
+        self.write(0, Durability::Memory, move |db, now| runs::renew(db, &holder, ttl, now))
+    }
+
+    fn retire<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, ()> {
+        let holder = holder.clone();
+        self.write(0, Durability::Os, move |db, _| runs::retire(db, &holder))
     }
 
     fn release<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, ()> {
         let (owner, run) = (owner.clone(), run.clone());
-        self.write(0, Durability::Os, move |db, _| runs::release(db, &owner, &run, fence))
+        self.write(0, Durability::Os, move |db, now| runs::release(db, &owner, &run, fence, now))
     }
 
     fn lease<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Lease>> {
@@ -334,22 +343,13 @@ impl Store for SqliteStore {
         self.read_with(move |db, now| runs::lease(db, &owner, &thread, now))
     }
 
-    fn orphans<'a>(&'a self, dead: Option<&'a Holder>, limit: usize) -> BoxFuture<'a, Vec<(RunKey, Run)>> {
-        let dead = dead.cloned();
-        self.read_with(move |db, now| runs::orphans(db, dead.as_ref(), limit, now))
+    fn orphans(&self, limit: usize) -> BoxFuture<'_, Vec<(RunKey, Run)>> {
+        self.read_with(move |db, now| runs::orphans(db, limit, now))
     }
 
-    fn take_over<'a>(
-        &'a self,
-        run: &'a RunKey,
-        seen: Fence,
-        dead: Option<&'a Holder>,
-        claim: Claim,
-    ) -> BoxFuture<'a, Run> {
-        let (run, dead) = (run.clone(), dead.cloned());
-        self.write(0, Durability::Os, move |db, now| {
-            runs::take_over(db, &run, seen, dead.as_ref(), &claim, now)
-        })
+    fn take_over<'a>(&'a self, run: &'a RunKey, seen: Fence, holder: &'a Holder) -> BoxFuture<'a, Run> {
+        let (run, holder) = (run.clone(), holder.clone());
+        self.write(0, Durability::Os, move |db, now| runs::take_over(db, &run, seen, &holder, now))
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Appended> {
@@ -365,6 +365,60 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Log> {
         let (owner, run) = (owner.clone(), run.clone());
         self.read_with(move |db, _| log::read(db, &owner, &run, after, limit))
+    }
+
+    fn changed<'a>(&'a self, run: &'a RunKey, next: Seq) -> BoxFuture<'a, ()> {
+        Box::pin(self.watcher.wait_for(SLOW_POLL, move || {
+            let run = run.clone();
+            let changed = self.read_with(move |db, _| mailbox::has_changed(db, &run, next));
+            async move { Ok(changed.await?.then_some(())) }
+        }))
+    }
+
+    fn send<'a>(&'a self, run: &'a RunKey, body: Text, patience: Duration) -> BoxFuture<'a, Delivery> {
+        Box::pin(async move {
+            let run = run.clone();
+            let size = body.len();
+            let send = move |db: &Session, now| mailbox::send(db, &run, &body, patience, now);
+            let id = self.write(size, Durability::Memory, send).await?;
+            let check = || async move {
+                // Read first: a write for each look would keep the other processes from writing.
+                match self.read_with(move |db, now| mailbox::result_of(db, id, now)).await? {
+                    Some(_) => {
+                        self.write(0, Durability::Memory, move |db, now| mailbox::settle(db, id, now)).await
+                    }
+                    None => Ok(None),
+                }
+            };
+            self.watcher.wait_for(POLL, check).await
+        })
+    }
+
+    fn inbox<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, Vec<TakenCommand>> {
+        Box::pin(self.watcher.wait_for(SLOW_POLL, move || async move {
+            let mine = holder.clone();
+            if !self.read_with(move |db, now| mailbox::has_open(db, &mine, now)).await? {
+                return Ok(None);
+            }
+            let mine = holder.clone();
+            let taken =
+                self.write(0, Durability::Memory, move |db, now| mailbox::take(db, &mine, now)).await?;
+            Ok((!taken.is_empty()).then_some(taken))
+        }))
+    }
+
+    fn reply(&self, command: CommandId, body: Text) -> BoxFuture<'_, ()> {
+        self.write(body.len(), Durability::Memory, move |db, _| mailbox::reply(db, command, &body))
+    }
+
+    fn note_readers<'a>(&'a self, run: &'a RunKey, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, ()> {
+        let (run, holder) = (run.clone(), holder.clone());
+        self.write(0, Durability::Memory, move |db, now| mailbox::note_readers(db, &run, &holder, ttl, now))
+    }
+
+    fn has_readers<'a>(&'a self, run: &'a RunKey, except: &'a Holder) -> BoxFuture<'a, bool> {
+        let (run, except) = (run.clone(), except.clone());
+        self.read_with(move |db, now| mailbox::has_readers(db, &run, &except, now))
     }
 
     fn compactable(&self, age: Duration, limit: usize) -> BoxFuture<'_, Vec<RunKey>> {
@@ -450,6 +504,10 @@ impl Store for SqliteStore {
 
     fn probe(&self) -> BoxFuture<'_, ()> {
         self.write(0, Durability::Os, |db, _| maintenance::probe(db))
+    }
+
+    fn probe_interval(&self) -> Duration {
+        Duration::from_secs(2)
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {

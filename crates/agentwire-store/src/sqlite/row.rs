@@ -6,7 +6,7 @@ use crate::{
     clock::Time,
     error::{Missing, StoreError},
     model::{Fence, Lease, Owner, Run, RunKey, RunStatus, Seq, Text, Thread},
-    rules::ClaimState,
+    rules::{ClaimState, is_lease_live},
 };
 
 /// A number as an SQL integer, which is signed. Larger numbers never come from this store; saturating puts them behind
@@ -48,8 +48,10 @@ pub(super) struct RunRow {
     /// The run that has the thread.
     pub(super) leased: Option<i64>,
     pub(super) run: Run,
-    pub(super) address: Option<Text>,
-    pub(super) lease_until: Option<Time>,
+    /// Whether its holder has a claim on it.
+    is_claimed: bool,
+    /// The expiry of its holder's lease.
+    lease_until: Option<Time>,
 }
 
 /// SQL expression for the end of a log. `runs.next_seq` is only current when the status changes; in between, the end
@@ -67,7 +69,8 @@ pub(super) const RUN: &str = concat!(
     "r.id, r.thread, t.leased, r.run, t.thread, r.agent, r.status, r.cause, r.created, ",
     "r.started, r.updated, r.first_retained, ",
     next_seq!(),
-    ", r.kept, r.fence, r.holder, r.address, r.lease_until, t.upstream_scope"
+    ", r.kept, r.fence, r.holder, r.claimed IS NOT NULL, \
+     (SELECT p.lease_until FROM replicas AS p WHERE p.holder = r.holder), t.upstream_scope"
 );
 
 impl RunRow {
@@ -92,7 +95,7 @@ impl RunRow {
                 fence: Fence(get_number(row, 14)?),
                 holder: row.get::<_, Text>(15)?.into(),
             },
-            address: row.get(16)?,
+            is_claimed: row.get(16)?,
             lease_until: get_optional_time(row, 17)?,
         })
     }
@@ -117,12 +120,13 @@ impl RunRow {
         find.query_row([id], Self::read).optional()?.ok_or(StoreError::NotFound(Missing::Run))
     }
 
-    pub(super) fn claim_state(&self) -> ClaimState {
-        self.run.claim_state(self.lease_until)
+    pub(super) fn claim_state(&self, now: Time) -> ClaimState {
+        self.run.claim_state(self.is_claimed, is_lease_live(self.lease_until, now))
     }
 
-    pub(super) fn lease(&self, now: Time) -> Option<Lease> {
-        self.run.lease(self.address.as_ref(), self.lease_until, now)
+    /// The lease that the run gives its thread.
+    pub(super) fn lease(&self, now: Time) -> Lease {
+        self.run.lease(self.claim_state(now).is_live())
     }
 }
 

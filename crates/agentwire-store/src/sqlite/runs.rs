@@ -18,10 +18,10 @@ use crate::{
     clock::Time,
     error::StoreError,
     model::{
-        Acquire, Claim, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey,
-        RunStatus, Start, Text,
+        Acquire, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey, RunStatus,
+        Start, Text,
     },
-    rules::{decide_start, page},
+    rules::{Obstacle, decide_start, obstacle, page},
 };
 
 fn next_fence(db: &Connection) -> Result<Fence, StoreError> {
@@ -41,13 +41,16 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
         return Ok(Start::Answered(first));
     }
     let (lease, queue) = match &thread {
-        Some(thread) => (live_lease(db, thread.leased, now)?, queue_before(db, thread.id, i64::MAX, now)?),
+        Some(thread) => (lease_of(db, thread.leased, now)?, queue_before(db, thread.id, i64::MAX, now)?),
         None => (None, Vec::new()),
     };
     let status = match decide_start(lease, &queue, new.mode) {
         ControlFlow::Continue(status) => status,
         ControlFlow::Break(refused) => return Ok(refused),
     };
+    if !db.has_lease(&new.holder, now)? {
+        return Err(StoreError::Fenced);
+    }
 
     let thread_id = match thread_id {
         Some(id) => id,
@@ -62,8 +65,8 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
     let started = (status == RunStatus::Running).then_some(int(now.0));
     db.prepare_cached(
         "INSERT INTO runs (tenant, user, run, thread, agent, status, cause, created, started, updated, \
-           fence, holder, address, lease_until, owner_agent) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8, ?10, ?11, ?12, ?13, ?14)",
+           fence, holder, claimed, owner_agent) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?8, ?10, ?11, ?8, ?12)",
     )?
     .execute((
         owner.tenant.as_str(),
@@ -76,9 +79,7 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
         int(now.0),
         started,
         int(next_fence(db)?.0),
-        new.claim.holder.as_str(),
-        &new.claim.address,
-        int(now.after(new.claim.ttl).0),
+        new.holder.as_str(),
         owner.agent.as_str(),
     ))?;
     let id = db.last_insert_rowid();
@@ -90,13 +91,8 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
     Ok(Start::Created(RunRow::get_by_id(db, id)?.run))
 }
 
-/// Points a thread at a run; the previous run, if any, loses its claim.
+/// Points a thread at a run.
 fn grant_thread(db: &Connection, thread: i64, run: i64) -> Result<(), StoreError> {
-    // The cached head of the previous run stays valid: its claim has expired in the cache as well.
-    db.prepare_cached(
-        "UPDATE runs SET lease_until = NULL WHERE id <> ?2 AND id = (SELECT leased FROM threads WHERE id = ?1)",
-    )?
-    .execute((thread, run))?;
     db.prepare_cached("UPDATE threads SET leased = ?2 WHERE id = ?1")?.execute((thread, run))?;
     Ok(())
 }
@@ -106,21 +102,19 @@ pub(super) fn touch_thread(db: &Connection, thread: i64, now: Time) -> Result<()
     Ok(())
 }
 
-/// The lease of the run that a thread points at, if it has not expired.
-fn live_lease(db: &Connection, leased: Option<i64>, now: Time) -> Result<Option<Lease>, StoreError> {
-    let Some(leased) = leased else { return Ok(None) };
-    Ok(RunRow::get_by_id(db, leased)?.lease(now).filter(|lease| lease.live))
+/// The lease of the run that a thread points at.
+fn lease_of(db: &Connection, leased: Option<i64>, now: Time) -> Result<Option<Lease>, StoreError> {
+    leased.map(|run| Ok(RunRow::get_by_id(db, run)?.lease(now))).transpose()
 }
 
-/// Live claims of the queued runs of a thread before `id`, in queue order.
+/// The claims of the queued runs of a thread before `id`, in queue order.
 fn queue_before(db: &Connection, thread: i64, id: i64, now: Time) -> Result<Vec<Lease>, StoreError> {
     let mut list = db.prepare_cached(&format!(
         "SELECT {RUN} FROM runs AS r JOIN threads AS t ON t.id = r.thread \
-         WHERE r.thread = ?1 AND r.id < ?2 AND r.status = 'queued' AND r.lease_until > ?3 ORDER BY r.id"
+         WHERE r.thread = ?1 AND r.id < ?2 AND r.status = 'queued' ORDER BY r.id"
     ))?;
-    let rows = list.query_map((thread, id, int(now.0)), RunRow::read)?;
-    let claims = rows.filter_map(|row| row.map(|row| row.lease(now)).transpose());
-    Ok(claims.collect::<Result<_, _>>()?)
+    let rows = list.query_map((thread, id), RunRow::read)?;
+    Ok(rows.map(|row| Ok(row?.lease(now))).collect::<rusqlite::Result<_>>()?)
 }
 
 pub(super) fn input(db: &Connection, owner: &Owner, run: &RunId) -> Result<Option<Text>, StoreError> {
@@ -153,51 +147,61 @@ pub(super) fn acquire(
     owner: &Owner,
     run: &RunId,
     fence: Fence,
-    ttl: Duration,
     now: Time,
 ) -> Result<Acquire, StoreError> {
     let row = RunRow::get(db, owner, run)?;
-    row.claim_state().check_acquire(fence)?;
-    db.invalidate(owner, run);
-    let held = match live_lease(db, row.leased, now)? {
-        Some(lease) => Some(lease),
-        None => queue_before(db, row.thread_id, row.id, now)?.into_iter().next(),
-    };
-    if let Some(lease) = held {
-        return Ok(Acquire::Held(lease));
+    row.claim_state(now).check_acquire(fence)?;
+    let queue = queue_before(db, row.thread_id, row.id, now)?;
+    match obstacle(lease_of(db, row.leased, now)?, queue.first()) {
+        Some(Obstacle::Held(lease)) => return Ok(Acquire::Held(lease)),
+        Some(Obstacle::Orphan(run)) => return Ok(Acquire::Orphan(run)),
+        None => {}
     }
+    db.invalidate(owner, run);
     grant_thread(db, row.thread_id, row.id)?;
     touch_thread(db, row.thread_id, now)?;
     db.prepare_cached(
-        "UPDATE runs SET status = 'running', started = ?2, updated = ?2, fence = ?3, lease_until = ?4 WHERE id = ?1",
+        "UPDATE runs SET status = 'running', started = ?2, updated = ?2, fence = ?3 WHERE id = ?1",
     )?
-    .execute((row.id, int(now.0), int(next_fence(db)?.0), int(now.after(ttl).0)))?;
-    RunRow::get_by_id(db, row.id)?.lease(now).map(Acquire::Granted).ok_or(StoreError::Fenced)
+    .execute((row.id, int(now.0), int(next_fence(db)?.0)))?;
+    Ok(Acquire::Granted(RunRow::get_by_id(db, row.id)?.lease(now)))
 }
 
-pub(super) fn renew(
+/// The age at which the row of an expired lease is deleted; a missing one is as good.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
+
+pub(super) fn renew(db: &Session, holder: &Holder, ttl: Duration, now: Time) -> Result<bool, StoreError> {
+    let was_live = db.has_lease(holder, now)?;
+    let millis = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
+    db.prepare_cached("INSERT OR REPLACE INTO replicas (holder, lease_until, ttl) VALUES (?1, ?2, ?3)")?
+        .execute((holder.as_str(), int(now.after(ttl).0), millis))?;
+    // The rule of `rules::capped_lease`.
+    db.prepare_cached("UPDATE replicas SET lease_until = ?1 + ttl WHERE lease_until - ttl > ?1")?
+        .execute([int(now.0)])?;
+    db.prepare_cached("DELETE FROM replicas WHERE lease_until < ?1")?
+        .execute([int(now.before(FORGOTTEN).0)])?;
+    db.invalidate_leases();
+    Ok(was_live)
+}
+
+pub(super) fn retire(db: &Session, holder: &Holder) -> Result<(), StoreError> {
+    db.invalidate_leases();
+    db.prepare_cached("DELETE FROM replicas WHERE holder = ?1")?.execute([holder.as_str()])?;
+    Ok(())
+}
+
+pub(super) fn release(
     db: &Session,
     owner: &Owner,
     run: &RunId,
     fence: Fence,
-    ttl: Duration,
     now: Time,
-) -> Result<Lease, StoreError> {
-    let mut row = RunRow::get(db, owner, run)?;
-    row.claim_state().check(fence)?;
-    db.invalidate(owner, run);
-    let until = now.after(ttl);
-    db.prepare_cached("UPDATE runs SET lease_until = ?2 WHERE id = ?1")?.execute((row.id, int(until.0)))?;
-    row.lease_until = Some(until);
-    row.lease(now).ok_or(StoreError::Fenced)
-}
-
-pub(super) fn release(db: &Session, owner: &Owner, run: &RunId, fence: Fence) -> Result<(), StoreError> {
+) -> Result<(), StoreError> {
     let row = RunRow::get(db, owner, run)?;
-    row.claim_state().check_release(fence)?;
+    row.claim_state(now).check_release(fence)?;
     db.invalidate(owner, run);
-    db.prepare_cached("UPDATE runs SET lease_until = NULL WHERE id = ?1")?.execute([row.id])?;
-    release_thread(db, row.thread_id, row.id)
+    db.prepare_cached("UPDATE runs SET claimed = NULL WHERE id = ?1")?.execute([row.id])?;
+    Ok(())
 }
 
 /// Releases a thread if this run has it.
@@ -213,27 +217,18 @@ pub(super) fn lease(
     thread: &ThreadId,
     now: Time,
 ) -> Result<Option<Lease>, StoreError> {
-    match ThreadRow::get(db, owner, thread)?.leased {
-        Some(run) => Ok(RunRow::get_by_id(db, run)?.lease(now)),
-        None => Ok(None),
-    }
+    lease_of(db, ThreadRow::get(db, owner, thread)?.leased, now)
 }
 
-pub(super) fn orphans(
-    db: &Connection,
-    dead: Option<&Holder>,
-    limit: usize,
-    now: Time,
-) -> Result<Vec<(RunKey, Run)>, StoreError> {
+pub(super) fn orphans(db: &Connection, limit: usize, now: Time) -> Result<Vec<(RunKey, Run)>, StoreError> {
     let mut list = db.prepare_cached(&format!(
         "SELECT {RUN}, r.tenant, r.user, r.owner_agent, r.run FROM runs AS r JOIN threads AS t ON t.id = r.thread \
-         WHERE r.status IN ('queued', 'running', 'paused') \
-           AND (r.lease_until IS NULL OR r.lease_until <= ?1 OR r.holder = ?2) \
-         ORDER BY r.id LIMIT ?3"
+         WHERE r.status IN ('queued', 'running', 'paused') AND (r.claimed IS NULL OR NOT EXISTS \
+           (SELECT 1 FROM replicas AS p WHERE p.holder = r.holder AND p.lease_until > ?1)) \
+         ORDER BY r.id LIMIT ?2"
     ))?;
-    let rows = list.query_map((int(now.0), dead.map(Holder::as_str), count(limit)), |row| {
-        Ok((get_run_key(row, 19)?, RunRow::read(row)?.run))
-    })?;
+    let rows = list
+        .query_map((int(now.0), count(limit)), |row| Ok((get_run_key(row, 19)?, RunRow::read(row)?.run)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -241,25 +236,26 @@ pub(super) fn take_over(
     db: &Session,
     key: &RunKey,
     seen: Fence,
-    dead: Option<&Holder>,
-    claim: &Claim,
+    holder: &Holder,
     now: Time,
 ) -> Result<Run, StoreError> {
     let row = RunRow::get(db, &key.owner, &key.run)?;
-    row.run.check_take_over(row.lease_until, seen, dead, now)?;
+    row.run.check_take_over(row.claim_state(now), seen, holder)?;
+    if !db.has_lease(holder, now)? {
+        return Err(StoreError::Fenced);
+    }
     db.invalidate(&key.owner, &key.run);
-    if row.run.regains_thread(live_lease(db, row.leased, now)?.as_ref()) {
+    let leased =
+        row.leased.map(|run| Ok::<_, StoreError>(RunRow::get_by_id(db, run)?.run.run)).transpose()?;
+    if row.run.regains_thread(leased.as_ref()) {
         grant_thread(db, row.thread_id, row.id)?;
     }
-    db.prepare_cached(
-        "UPDATE runs SET fence = ?2, holder = ?3, address = ?4, lease_until = ?5 WHERE id = ?1",
-    )?
-    .execute((
+    db.prepare_cached("UPDATE commands SET taken = 0 WHERE run = ?1 AND reply IS NULL")?.execute([row.id])?;
+    db.prepare_cached("UPDATE runs SET fence = ?2, holder = ?3, claimed = ?4 WHERE id = ?1")?.execute((
         row.id,
         int(next_fence(db)?.0),
-        claim.holder.as_str(),
-        &claim.address,
-        int(now.after(claim.ttl).0),
+        holder.as_str(),
+        int(now.0),
     ))?;
     Ok(RunRow::get_by_id(db, row.id)?.run)
 }

@@ -7,30 +7,37 @@
 use std::{cell::RefCell, collections::HashMap, ops::Deref};
 
 use agentwire_core::event::RunId;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
+use super::row::get_time;
 use crate::{
+    clock::Time,
     error::StoreError,
-    model::{Owner, RunKey, Seq},
-    rules::ClaimState,
+    model::{Fence, Holder, Owner, RunKey, RunStatus, Seq},
+    rules::is_lease_live,
 };
 
 /// Maximum number of cached runs, more than one process has live. The cache is emptied when it is full.
 const MAX_CACHED_HEADS: usize = 16 * 1024;
 
 /// The fields of a run that an append needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct RunHead {
     pub(super) id: i64,
     pub(super) thread: i64,
     pub(super) next_seq: Seq,
-    pub(super) claim: ClaimState,
+    pub(super) status: RunStatus,
+    pub(super) fence: Fence,
+    pub(super) holder: Holder,
+    pub(super) is_claimed: bool,
 }
 
 /// The connection of the writer thread.
 pub(super) struct Session {
     db: Connection,
     heads: RefCell<HashMap<RunKey, RunHead>>,
+    /// The leases of processes, as far as they were read; `None` for a process without one.
+    leases: RefCell<HashMap<Holder, Option<Time>>>,
     /// `PRAGMA data_version` at the last transaction.
     version: Option<i64>,
 }
@@ -45,7 +52,7 @@ impl Deref for Session {
 
 impl Session {
     pub(super) fn new(db: Connection) -> Self {
-        Self { db, heads: RefCell::default(), version: None }
+        Self { db, heads: RefCell::default(), leases: RefCell::default(), version: None }
     }
 
     /// Starts a transaction with the write lock.
@@ -70,7 +77,7 @@ impl Session {
     }
 
     pub(super) fn head(&self, run: &RunKey) -> Option<RunHead> {
-        self.heads.borrow().get(run).copied()
+        self.heads.borrow().get(run).cloned()
     }
 
     pub(super) fn cache_head(&self, run: RunKey, head: RunHead) {
@@ -89,5 +96,22 @@ impl Session {
     /// Must be called by changes of runs whose keys are not known.
     pub(super) fn invalidate_all(&self) {
         self.heads.borrow_mut().clear();
+        self.invalidate_leases();
+    }
+
+    /// Must be called by every change of a lease.
+    pub(super) fn invalidate_leases(&self) {
+        self.leases.borrow_mut().clear();
+    }
+
+    /// Whether the lease of a process has not expired.
+    pub(super) fn has_lease(&self, holder: &Holder, now: Time) -> Result<bool, StoreError> {
+        if let Some(until) = self.leases.borrow().get(holder) {
+            return Ok(is_lease_live(*until, now));
+        }
+        let mut find = self.db.prepare_cached("SELECT lease_until FROM replicas WHERE holder = ?1")?;
+        let until = find.query_row([holder.as_str()], |row| get_time(row, 0)).optional()?;
+        self.leases.borrow_mut().insert(holder.clone(), until);
+        Ok(is_lease_live(until, now))
     }
 }

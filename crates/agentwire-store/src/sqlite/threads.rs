@@ -114,7 +114,7 @@ pub(super) fn delete(db: &Session, owner: &Owner, thread: &ThreadId) -> Result<(
 
 pub(super) fn delete_by_id(db: &Session, thread: i64) -> Result<(), StoreError> {
     db.invalidate_all();
-    for table in ["log", "inputs", "compacted"] {
+    for table in ["log", "inputs", "compacted", "commands", "readers"] {
         db.prepare_cached(&format!(
             "DELETE FROM {table} WHERE run IN (SELECT id FROM runs WHERE thread = ?1)"
         ))?

@@ -16,6 +16,7 @@ pub(crate) async fn p2_all_data_survives_a_restart(world: World) {
         status: None,
         state: Some(StateChange { expected: 0, body: "{\"n\":1}".into() }),
         messages: Some("[1]".into()),
+        replies: Vec::new(),
         pending: vec![NewPending { id: "p".into(), kind: "k".into(), body: "{}".into(), ttl: Some(TTL) }],
     };
     world.store.append(append).await.unwrap();
@@ -90,16 +91,38 @@ pub(crate) async fn p4_a_takeover_by_another_store_rejects_the_old_writer(world:
     world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
     // The first process hangs for a minute; the second takes its run over.
     world.clock.advance(Duration::from_secs(60));
-    let (key, seen) = other.orphans(None, 9).await.unwrap().remove(0);
-    let taken = other.take_over(&key, seen.fence, None, super::claim_of("gateway-2")).await.unwrap();
+    let (key, seen) = other.orphans(9).await.unwrap().remove(0);
+    other.renew(&"gateway-2".into(), TTL).await.unwrap();
+    let taken = other.take_over(&key, seen.fence, &"gateway-2".into()).await.unwrap();
     let mut end = world.append(&taken, 1, &["error"]);
     end.change.status = Some(StatusChange::to(RunStatus::Failed));
     other.append(end).await.unwrap();
     // The first one continues.
     let late = world.store.append(world.append(&run, 1, &["b"])).await;
     assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
-    let renewed = world.store.renew(&world.ada, &run.run, run.fence, TTL).await;
-    assert!(matches!(renewed, Err(StoreError::Fenced)), "{renewed:?}");
+    assert!(!world.lease("gateway-1").await, "its lease had expired");
+    let late = world.store.append(world.append(&run, 1, &["b"])).await;
+    assert!(matches!(late, Err(StoreError::Fenced)), "{late:?}");
     assert_eq!(world.events(&run.run, ALL).await, ["a", "error"]);
     created(other.start(&world.ada, new_run("t", "next")).await.unwrap());
+}
+
+pub(crate) async fn commands_and_wake_ups_cross_stores(world: World) {
+    let other = world.another().await;
+    let run = world.start("t", "r").await;
+    let key = world.key("r");
+    let waits = tokio::spawn({
+        let (other, key) = (other.clone(), key.clone());
+        async move { other.changed(&key, Seq(0)).await.unwrap() }
+    });
+    world.store.append(world.append(&run, 0, &["a"])).await.unwrap();
+    waits.await.unwrap();
+    let sends = tokio::spawn({
+        let (other, key) = (other.clone(), key.clone());
+        async move { other.send(&key, "stop".into(), Duration::from_secs(999)).await.unwrap() }
+    });
+    let taken = world.store.inbox(&"gateway-1".into()).await.unwrap();
+    assert_eq!((taken.len(), &taken[0].run, &*taken[0].body), (1, &key, "stop"));
+    world.store.reply(taken[0].id, "done".into()).await.unwrap();
+    assert_eq!(sends.await.unwrap(), Delivery::Replied("done".into()));
 }

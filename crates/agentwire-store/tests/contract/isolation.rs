@@ -1,8 +1,10 @@
 //! Isolation of owners.
 
+use std::time::Duration;
+
 use agentwire_store::*;
 
-use super::{ALL, TTL, World, claim_of, new_run};
+use super::{ALL, World, new_run};
 
 /// The results of all operations on the thread `thread` and the run `run`, as text.
 async fn all_results(store: &dyn Store, owner: &Owner, thread: &str, run: &str) -> Vec<String> {
@@ -22,12 +24,14 @@ async fn all_results(store: &dyn Store, owner: &Owner, thread: &str, run: &str) 
         format!("{:?}", store.run(owner, &run).await),
         format!("{:?}", store.input(owner, &run).await),
         format!("{:?}", store.runs(owner, &thread, None, 99).await),
-        format!("{:?}", store.acquire(owner, &run, fence, TTL).await),
-        format!("{:?}", store.renew(owner, &run, fence, TTL).await),
+        format!("{:?}", store.acquire(owner, &run, fence).await),
         format!("{:?}", store.release(owner, &run, fence).await),
         format!("{:?}", store.lease(owner, &thread).await),
-        format!("{:?}", store.take_over(&key, fence, Some(&"gateway-1".into()), claim_of("eve")).await),
+        format!("{:?}", store.take_over(&key, fence, &"gateway-1".into()).await),
         format!("{:?}", store.append(append).await),
+        format!("{:?}", store.send(&key, "stop".into(), Duration::ZERO).await),
+        format!("{:?}", store.note_readers(&key, &"eve".into(), Duration::from_secs(1)).await),
+        format!("{:?}", store.has_readers(&key, &"eve".into()).await),
         format!("{:?}", store.read(owner, &run, None, ALL).await),
         format!("{:?}", store.read(owner, &run, Some(Seq(0)), ALL).await),
         format!("{:?}", store.compact(owner, &run, Vec::new()).await),

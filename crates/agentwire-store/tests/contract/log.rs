@@ -15,7 +15,7 @@ pub(crate) async fn p1_a_log_keeps_its_order(world: World) {
         let texts: Vec<&str> = events.iter().map(String::as_str).collect();
         let appended = world.store.append(world.append(&run, expected.len() as u64, &texts)).await.unwrap();
         expected.extend(events);
-        assert_eq!(appended, Appended { next_seq: Seq(expected.len() as u64), repeated: false });
+        assert_eq!(appended, Appended { next_seq: Seq(expected.len() as u64), repeated: false, epoch: 0 });
     }
     for limit in [0, 1, 7, 64, ALL] {
         assert_eq!(world.events(&run.run, limit).await, expected, "in pages of {limit} bytes");
@@ -43,8 +43,13 @@ pub(crate) async fn reads_a_log_from_any_cursor(world: World) {
     }
     let empty = world.start("u", "empty").await;
     let log = world.store.read(&world.ada, &empty.run, None, ALL).await.unwrap();
-    let nothing =
-        LogSlice { first_seq: Seq(0), events: Vec::new(), next_seq: Seq(0), status: RunStatus::Running };
+    let nothing = LogSlice {
+        first_seq: Seq(0),
+        events: Vec::new(),
+        next_seq: Seq(0),
+        status: RunStatus::Running,
+        epoch: 0,
+    };
     assert_eq!(log, Log::Exact(nothing));
     let log = world.store.read(&world.ada, &empty.run, Some(Seq(0)), ALL).await.unwrap();
     assert_eq!(log, Log::Ahead { next_seq: Seq(0), status: RunStatus::Running });
@@ -104,9 +109,9 @@ pub(crate) async fn p8_a_repeated_append_has_no_effect(world: World) {
     world.store.append(second.clone()).await.unwrap();
     for _ in 0..3 {
         let again = world.store.append(first.clone()).await.unwrap();
-        assert_eq!(again, Appended { next_seq: Seq(2), repeated: true });
+        assert_eq!(again, Appended { next_seq: Seq(2), repeated: true, epoch: 0 });
         let again = world.store.append(second.clone()).await.unwrap();
-        assert_eq!(again, Appended { next_seq: Seq(3), repeated: true });
+        assert_eq!(again, Appended { next_seq: Seq(3), repeated: true, epoch: 0 });
     }
     assert_eq!(world.events(&run.run, ALL).await, ["a", "b", "c"]);
     assert_eq!(world.store.state(&world.ada, &"t".into()).await.unwrap().seq, 1);
@@ -161,7 +166,7 @@ pub(crate) async fn rejects_appends_to_an_ended_run(world: World) {
             let refused = world.store.append(more).await;
             assert!(matches!(refused, Err(StoreError::Ended(ended)) if ended == status), "{refused:?}");
         }
-        let acquired = world.store.acquire(&world.ada, &run.run, run.fence, TTL).await;
+        let acquired = world.store.acquire(&world.ada, &run.run, run.fence).await;
         assert!(matches!(acquired, Err(StoreError::Ended(_))));
         assert_eq!(world.events(&run.run, ALL).await, ["end"]);
     }
@@ -173,6 +178,7 @@ pub(crate) async fn changes_and_events_are_applied_atomically(world: World) {
         status: Some(StatusChange::to(RunStatus::Waiting)),
         state: Some(StateChange { expected, body: "{\"n\":1}".into() }),
         messages: Some("[1]".into()),
+        replies: Vec::new(),
         pending: vec![NewPending { id: "p".into(), kind: "k".into(), body: "{}".into(), ttl: None }],
     };
     let refused = world.store.append(Append { change: everything(5), ..world.append(&run, 0, &["x"]) }).await;
@@ -204,7 +210,7 @@ pub(crate) async fn an_append_without_events_changes_the_status(world: World) {
         let mut change = world.append(&run, 1, &[]);
         change.change.status = Some(StatusChange::to(status));
         let appended = world.store.append(change).await.unwrap();
-        assert_eq!(appended, Appended { next_seq: Seq(1), repeated: false });
+        assert_eq!(appended, Appended { next_seq: Seq(1), repeated: false, epoch: 0 });
         assert_eq!(world.status("r").await, status);
     }
     world.store.append(world.append(&run, 1, &["b"])).await.unwrap();
@@ -221,7 +227,7 @@ pub(crate) async fn rejects_disallowed_status_changes(world: World) {
         let refused = world.store.append(change).await;
         assert!(matches!(refused, Err(StoreError::Conflict(Conflict::Status { .. }))), "{refused:?}");
     }
-    let again = world.store.acquire(&world.ada, &run.run, run.fence, TTL).await;
+    let again = world.store.acquire(&world.ada, &run.run, run.fence).await;
     assert!(matches!(again, Err(StoreError::Conflict(Conflict::Status { .. }))));
 }
 

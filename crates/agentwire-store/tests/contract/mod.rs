@@ -8,6 +8,8 @@ mod deletion;
 mod durable;
 mod isolation;
 mod log;
+mod mailbox;
+mod orphans;
 mod pending;
 mod retention;
 mod runs;
@@ -22,6 +24,8 @@ pub(crate) use deletion::*;
 pub(crate) use durable::*;
 pub(crate) use isolation::*;
 pub(crate) use log::*;
+pub(crate) use mailbox::*;
+pub(crate) use orphans::*;
 pub(crate) use pending::*;
 pub(crate) use retention::*;
 pub(crate) use runs::*;
@@ -47,7 +51,9 @@ impl World {
     pub(crate) async fn at(factory: impl StoreFactory + 'static) -> Self {
         let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
         let store = factory.open(clock.clone()).await;
-        Self { factory: Box::new(factory), store, clock, ada: Owner::new("acme", "ada", "demo") }
+        let world = Self { factory: Box::new(factory), store, clock, ada: Owner::new("acme", "ada", "demo") };
+        world.lease("gateway-1").await;
+        world
     }
 
     /// Closes and reopens the store.
@@ -63,7 +69,14 @@ impl World {
         self.factory.open(self.clock.clone()).await
     }
 
+    /// Gives a process a lease for [`TTL`], or renews it.
+    pub(crate) async fn lease(&self, holder: &str) -> bool {
+        self.store.renew(&holder.into(), TTL).await.unwrap()
+    }
+
+    /// Starts a run of `gateway-1`, whose lease is renewed.
     pub(crate) async fn start(&self, thread: &str, run: &str) -> Run {
+        self.lease("gateway-1").await;
         match self.store.start(&self.ada, new_run(thread, run)).await.unwrap() {
             Start::Created(run) => run,
             other => panic!("not created: {other:?}"),
@@ -83,6 +96,25 @@ impl World {
         append.change.status = Some(StatusChange::to(RunStatus::Finished));
         self.store.append(append).await.unwrap();
         self.store.run(&self.ada, &run.run).await.unwrap()
+    }
+
+    /// Ends a run of which nothing but its record is known.
+    pub(crate) async fn end(&self, run: &Run) {
+        let stored = self.store.run(&self.ada, &run.run).await.unwrap();
+        let mut append = self.append(run, stored.next_seq.0, &["end"]);
+        append.change.status = Some(StatusChange::to(RunStatus::Finished));
+        self.store.append(append).await.unwrap();
+    }
+
+    pub(crate) fn key(&self, run: &str) -> RunKey {
+        RunKey { owner: self.ada.clone(), run: run.into() }
+    }
+
+    /// Takes over an orphan as it is now.
+    pub(crate) async fn take_over(&self, run: &str, holder: &str) -> Result<Run, StoreError> {
+        self.lease(holder).await;
+        let seen = self.store.run(&self.ada, &run.into()).await.unwrap().fence;
+        self.store.take_over(&self.key(run), seen, &holder.into()).await
     }
 
     /// All events of a run, read in pages of about `limit` bytes.
@@ -112,12 +144,8 @@ pub(crate) async fn read_all(store: &dyn Store, owner: &Owner, run: &RunId, limi
     }
 }
 
-pub(crate) fn claim_of(holder: &str) -> Claim {
-    Claim { holder: holder.into(), address: Some("http://127.0.0.1:1".into()), ttl: TTL }
-}
-
 pub(crate) fn new_run(thread: &str, run: &str) -> NewRun {
-    NewRun::new(thread, run, "demo", claim_of("gateway-1"))
+    NewRun::new(thread, run, "demo", "gateway-1")
 }
 
 pub(crate) fn queued_run(thread: &str, run: &str, limit: usize) -> NewRun {
@@ -134,7 +162,7 @@ pub(crate) fn created(start: Start) -> Run {
 pub(crate) fn granted(acquire: Acquire) -> Lease {
     match acquire {
         Acquire::Granted(lease) => lease,
-        Acquire::Held(lease) => panic!("held by {lease:?}"),
+        other => panic!("not granted: {other:?}"),
     }
 }
 
@@ -167,7 +195,7 @@ macro_rules! store_contract {
 
             shows_a_lease_until_it_is_released
             p4_a_live_lease_cannot_be_taken_over
-            p4_an_expired_lease_is_replaced_under_a_higher_fencing_token
+            p4_a_thread_is_free_only_when_its_run_has_ended
             fencing_tokens_always_increase
             renewing_keeps_a_lease_alive
             a_lost_claim_cannot_be_renewed
@@ -175,10 +203,27 @@ macro_rules! store_contract {
             only_the_holder_releases_a_claim
             ending_a_run_releases_its_thread
             finds_orphans_and_takes_each_over_once
-            runs_of_a_dead_holder_are_orphans_immediately
+            runs_of_a_retired_holder_are_orphans_immediately
             live_runs_are_not_orphans
-            an_orphan_without_its_thread_can_only_end
             finds_queued_orphans
+            a_queued_orphan_keeps_its_place
+            a_claim_needs_a_lease
+            a_process_takes_its_own_run_over
+            a_lease_from_the_future_is_capped
+            acknowledged_changes_are_there_after_an_orphan
+            a_late_ending_changes_nothing
+            a_slow_owner_overwrites_nothing
+
+            wakes_up_for_events_and_endings
+            a_command_reaches_the_holder_and_its_reply_the_sender
+            an_untaken_command_is_withdrawn
+            a_command_is_never_taken_after_its_deadline
+            a_taken_command_is_waited_for
+            a_take_over_opens_commands_without_a_reply
+            a_reply_in_an_append_is_atomic
+            a_command_to_a_run_that_ends_is_told_so
+            commands_of_a_deleted_thread_are_gone
+            readers_of_other_processes_are_known_until_they_expire
 
             p1_a_log_keeps_its_order
             reads_a_log_from_any_cursor
@@ -246,6 +291,7 @@ macro_rules! durable_store_contract {
             two_stores_share_one_file
             one_of_two_stores_gets_the_thread
             p4_a_takeover_by_another_store_rejects_the_old_writer
+            commands_and_wake_ups_cross_stores
         }
     };
 }

@@ -160,7 +160,7 @@ pub(crate) async fn starting_a_run_records_its_answers(world: World) {
     let other = world.start("t", "other").await;
     assert!(matches!(world.store.start(&world.ada, bringing("next", "1")).await.unwrap(), Start::Held(_)));
     assert_eq!(list(&world, PendingFilter::Open).await.len(), 1);
-    world.store.release(&world.ada, &other.run, other.fence).await.unwrap();
+    world.end(&other).await;
 
     let started = world.store.start(&world.ada, bringing("next", "1")).await.unwrap();
     assert!(matches!(started, Start::Created(_)), "{started:?}");

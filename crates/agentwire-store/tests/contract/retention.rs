@@ -5,7 +5,7 @@ use std::time::Duration;
 use agentwire_store::*;
 use bytes::Bytes;
 
-use super::{ALL, TTL, World};
+use super::{ALL, World};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -27,7 +27,7 @@ pub(crate) async fn a_compacted_log_is_reported_as_such(world: World) {
             let gone = Log::NotRetained { first_retained: Seq(4), next_seq: Seq(4), status };
             assert_eq!(read(&world, "r", Some(after)).await, gone, "after {after}");
         }
-        let end = LogSlice { first_seq: Seq(4), events: Vec::new(), next_seq: Seq(4), status };
+        let end = LogSlice { first_seq: Seq(4), events: Vec::new(), next_seq: Seq(4), status, epoch: 0 };
         assert_eq!(read(&world, "r", Some(3)).await, Log::Exact(end), "the last event was seen");
         assert_eq!(read(&world, "r", Some(4)).await, Log::Ahead { next_seq: Seq(4), status });
     }
@@ -134,7 +134,7 @@ pub(crate) async fn retention_keeps_live_runs(world: World) {
         threads_per_owner: Some(0),
     };
     assert_eq!(world.store.retain(none.clone()).await.unwrap(), RetentionReport::default());
-    world.store.renew(&world.ada, &run.run, run.fence, TTL).await.unwrap();
+    world.lease("gateway-1").await;
     let mut end = world.append(&run, 1, &["b"]);
     end.change.status = Some(StatusChange::to(RunStatus::Finished));
     world.store.append(end).await.unwrap();

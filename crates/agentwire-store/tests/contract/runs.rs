@@ -63,7 +63,7 @@ pub(crate) async fn a_refused_run_leaves_no_record(world: World) {
         world.store.run(&world.ada, &"second".into()).await,
         Err(StoreError::NotFound(Missing::Run))
     ));
-    world.store.release(&world.ada, &first.run, first.fence).await.unwrap();
+    world.end(&first).await;
     assert_eq!(world.start("t", "second").await.status, RunStatus::Running);
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn queued_runs_get_the_thread_in_order(world: World) {
         assert_eq!((run.status, run.started), (RunStatus::Queued, None));
         queued.push(run);
     }
-    let acquire = async |run: &Run| world.store.acquire(&world.ada, &run.run, run.fence, TTL).await.unwrap();
+    let acquire = async |run: &Run| world.store.acquire(&world.ada, &run.run, run.fence).await.unwrap();
     assert!(matches!(acquire(&queued[0]).await, Acquire::Held(lease) if lease.run == first.run));
     let mut end = world.append(&first, 0, &["end"]);
     end.change.status = Some(StatusChange::to(RunStatus::Finished));
@@ -106,16 +106,18 @@ pub(crate) async fn p6_the_queue_is_bounded(world: World) {
         created(world.store.start(&world.ada, queued_run("t", run, 2)).await.unwrap());
     }
     assert_eq!(world.store.start(&world.ada, queued_run("t", "4", 2)).await.unwrap(), Start::QueueFull);
-    // Queued runs with an expired claim do not count.
+    // An orphan keeps its place.
     world.clock.advance(TTL);
     let late = world.store.start(&world.ada, queued_run("t", "4", 2)).await.unwrap();
-    assert!(matches!(late, Start::Created(_)), "{late:?}");
+    assert_eq!(late, Start::Orphan("1".into()));
+    world.lease("gateway-1").await;
+    assert_eq!(world.store.start(&world.ada, queued_run("t", "4", 2)).await.unwrap(), Start::QueueFull);
 }
 
 pub(crate) async fn new_runs_do_not_overtake_the_queue(world: World) {
     let first = world.start("t", "1").await;
     created(world.store.start(&world.ada, queued_run("t", "2", 9)).await.unwrap());
-    world.store.release(&world.ada, &first.run, first.fence).await.unwrap();
+    world.end(&first).await;
     let immediate = world.store.start(&world.ada, new_run("t", "3")).await.unwrap();
     assert!(matches!(&immediate, Start::Held(lease) if lease.run.as_str() == "2"), "{immediate:?}");
     let queued = created(world.store.start(&world.ada, queued_run("t", "3", 9)).await.unwrap());
@@ -138,8 +140,8 @@ pub(crate) async fn a_queued_run_continues_under_a_new_fencing_token(world: Worl
     let first = world.start("t", "1").await;
     let queued = created(world.store.start(&world.ada, queued_run("t", "2", 9)).await.unwrap());
     world.store.append(world.append(&queued, 0, &["waits"])).await.unwrap();
-    world.store.release(&world.ada, &first.run, first.fence).await.unwrap();
-    let lease = granted(world.store.acquire(&world.ada, &queued.run, queued.fence, TTL).await.unwrap());
+    world.end(&first).await;
+    let lease = granted(world.store.acquire(&world.ada, &queued.run, queued.fence).await.unwrap());
     let old = world.store.append(world.append(&queued, 1, &["old"])).await;
     assert!(matches!(old, Err(StoreError::Fenced)), "{old:?}");
     let running = Run { fence: lease.fence, ..queued };

@@ -100,7 +100,14 @@ pub(crate) async fn only_the_leasing_run_changes_the_state(world: World) {
     let title = ThreadChange { metadata: Some("1".into()), ..Default::default() };
     world.store.update_thread(&world.ada, &run.thread, title).await.expect("metadata needs no lease");
     world.clock.advance(TTL);
-    set().await.expect("the lease has expired");
+    let orphaned = set().await;
+    assert!(
+        matches!(&orphaned, Err(StoreError::Conflict(Conflict::Orphan(by))) if *by == run.run),
+        "{orphaned:?}"
+    );
+    let taken = world.take_over("r", "gateway-2").await.unwrap();
+    world.end(&taken).await;
+    set().await.expect("the run has ended");
 }
 
 /// Runs `count` tasks concurrently and collects their results.
