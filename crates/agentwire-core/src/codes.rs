@@ -159,6 +159,34 @@ codes! {
     STOPPED;
 }
 
+codes! {
+    /// The codes of the client library: of the failures that it reports to its own program.
+    CLIENT:
+
+    /// The URL, a header or an argument is invalid; nothing was sent.
+    USAGE;
+    /// The server responded with an error status; the code of its body is available too.
+    HTTP_STATUS;
+    /// The server could not be reached, or the connection broke before the response.
+    NETWORK;
+    /// The server exceeded a timeout: connect, response or idle.
+    TIMEOUT;
+    /// The response is not an event stream, such as a page.
+    BAD_CONTENT_TYPE;
+    /// A frame is malformed or larger than the limit; the error has its number and byte.
+    BAD_FRAME;
+    /// The run ended with RUN_ERROR; the code of the event is available too.
+    RUN_ERROR;
+    /// The stream ended before its run, and reconnecting is off or failed.
+    TRUNCATED;
+    /// The conversation exceeds the limit of memory.
+    TOO_LARGE;
+    /// The agent has an active run in this client.
+    BUSY;
+    /// The client aborted the run.
+    ABORTED;
+}
+
 /// The code of that name among those of the gateway.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Code> {

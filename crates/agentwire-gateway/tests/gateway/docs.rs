@@ -28,6 +28,14 @@ fn errors_page_lists_every_code() {
     for code in codes::STREAM {
         writeln!(page, "| `{}` | {} |", code.name, about(code)).expect("memory does not fail");
     }
+    page.push_str(
+        "\n## Codes of the client\n\n\
+         `ClientError::code` of `agentwire-client` is one of these:\n\n\
+         | code | meaning |\n| --- | --- |\n",
+    );
+    for code in codes::CLIENT {
+        writeln!(page, "| `{}` | {} |", code.name, about(code)).expect("memory does not fail");
+    }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md");
     if std::env::var_os("UPDATE").is_some() {
         fs::write(&path, &page).expect("the page can be written");
