@@ -29,6 +29,7 @@ Examples:
   curl -sN localhost:8000/agent -d @input.json | agentwire convert --from ag-ui --to ag-ui --lines
   agentwire check events.sse
   agentwire check http://127.0.0.1:8000/agent
+  agentwire view events.sse
 
 Data goes to stdout, everything else to stderr. NO_COLOR is obeyed.
 
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     Check(Check),
     /// List the formats, their profiles and options
     Formats,
+    /// Open a recording, or two side by side, in a browser
+    View(View),
     /// Put a gateway in front of agents
     Serve(Box<Serve>),
     /// Check agentwire.toml, or print its JSON Schema
@@ -179,6 +182,45 @@ Examples:
   agentwire check --from ag-ui-proto events.bin
   agentwire check --from hai http://127.0.0.1:8000/awp
   agentwire check http://127.0.0.1:8000/agent -m 'What is the weather?'";
+
+#[derive(Args, Debug)]
+#[command(after_help = VIEW_HELP)]
+pub(crate) struct View {
+    /// A recording in any readable format; `-` is stdin. A second one is shown beside it
+    #[arg(value_name = "FILE", required = true, num_args = 1..=2)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// The format of the recordings, detected if absent
+    #[arg(
+        long,
+        visible_alias = "format",
+        value_name = "FORMAT",
+        value_parser = FormatNames::Readers,
+        hide_possible_values = true
+    )]
+    pub(crate) from: Option<String>,
+
+    /// Where to listen
+    #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1:0", value_parser = config::address)]
+    pub(crate) listen: SocketAddr,
+
+    /// Open the page in a browser
+    #[arg(long)]
+    pub(crate) open: bool,
+
+    /// The largest frame that is read
+    #[arg(long, value_name = "SIZE", default_value = "10MiB", value_parser = size)]
+    pub(crate) max_frame: usize,
+}
+
+const VIEW_HELP: &str = "\
+The first line of stdout is the address of the page. Violations, as `agentwire check` finds them, are \
+marked at their events; of two recordings, the differences are marked. Ctrl-C ends the command.
+
+Examples:
+  agentwire view events.sse
+  agentwire view --open before.jsonl after.jsonl
+  curl -s localhost:7117/threads/t1/export | agentwire view -";
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = SERVE_HELP)]

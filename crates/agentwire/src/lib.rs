@@ -21,6 +21,7 @@ mod remote;
 mod serve;
 mod store_command;
 mod upstream;
+mod view;
 
 use std::{ffi::OsString, panic};
 
@@ -55,6 +56,7 @@ fn run(args: Vec<OsString>) -> ExitCode {
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Formats => formats::run(),
+        Command::View(arguments) => view::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Config(command) => config_command::run(&command),
         Command::Audit(command) => audit_command::run(&command),

@@ -253,6 +253,10 @@ fn print_banner(config: &Config, address: SocketAddr) {
     let server = format!("http://{}", reachable(address));
     anstream::eprintln!("{} {}\n", bold("agentwire"), env!("CARGO_PKG_VERSION"));
     anstream::eprintln!("  listening  {}", bold(&server));
+    let settings = &config.settings;
+    if settings.console.unwrap_or(settings.auth.is_required() || address.ip().is_loopback()) {
+        anstream::eprintln!("  console    {}", bold(&format!("{server}/console")));
+    }
     anstream::eprintln!("  store      {} (durability {durability})", config.store);
     for (index, agent) in config.agents.iter().enumerate() {
         let lead = if index == 0 { "agents" } else { "" };
@@ -308,6 +312,19 @@ fn reachable(address: SocketAddr) -> SocketAddr {
         ip if !ip.is_unspecified() => address,
         std::net::IpAddr::V4(_) => SocketAddr::new([127, 0, 0, 1].into(), address.port()),
         std::net::IpAddr::V6(_) => SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), address.port()),
+    }
+}
+
+/// Resolves at SIGINT or SIGTERM. The handlers are installed at once.
+pub(crate) fn first_signal() -> impl Future<Output = ()> {
+    let signals = Signals::new();
+    async move {
+        match signals {
+            Ok(mut signals) => {
+                let _ = signals.next().await;
+            }
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 

@@ -16,6 +16,8 @@ export interface TextItem extends Common {
   text: string;
   parts?: any[];
   name?: string;
+  /** The message that this is a later part of. */
+  of?: string;
   isOpen: boolean;
 }
 export interface ReasoningItem extends Common {
@@ -25,6 +27,8 @@ export interface ReasoningItem extends Common {
   isOpen: boolean;
   startedAt?: number;
   endedAt?: number;
+  /** Seconds, as the agent counted them. */
+  elapsed?: number;
 }
 export interface ToolItem extends Common {
   kind: "tool";
@@ -41,6 +45,8 @@ export interface ActivityItem extends Common {
   kind: "activity";
   type: string;
   content: any;
+  /** The HAI message that it is a block of. */
+  message?: string;
 }
 export interface StepItem extends Common {
   kind: "step";
@@ -124,12 +130,13 @@ export class Conversation {
       }
       case "TEXT_MESSAGE_CHUNK":
       case "TEXT_MESSAGE_CONTENT": {
-        const message = this.find<TextItem>(`m:${id}`) ?? this.add<TextItem>({ kind: roleKind(event.role), id, text: "", isOpen: true, subagent }, `m:${id}`);
+        const message = this.segment(id) ?? this.add<TextItem>({ kind: roleKind(event.role), id, text: "", isOpen: true, subagent }, `m:${id}`);
         this.change(message, (it) => (it.text += event.delta ?? ""));
         break;
       }
       case "TEXT_MESSAGE_END":
         this.changed<TextItem>(`m:${id}`, (it) => (it.isOpen = false));
+        this.changed<TextItem>(`m:${id}#`, (it) => (it.isOpen = false));
         break;
       case "REASONING_START":
       case "REASONING_MESSAGE_START":
@@ -144,6 +151,7 @@ export class Conversation {
         this.changed<ReasoningItem>(`r:${id}`, (it) => {
           it.isOpen = false;
           it.endedAt = at ?? it.endedAt;
+          it.elapsed = event.metadata?.hai?.elapsed ?? it.elapsed;
         });
         break;
       case "TOOL_CALL_START":
@@ -177,7 +185,7 @@ export class Conversation {
         const known = this.find<ActivityItem>(`a:${id}`);
         if (known && event.replace === false) break;
         if (known) this.change(known, (it) => (it.content = event.content));
-        else this.add<ActivityItem>({ kind: "activity", id, type: event.activityType ?? "", content: event.content, subagent }, `a:${id}`);
+        else this.add<ActivityItem>({ kind: "activity", id, type: event.activityType ?? "", content: event.content, message: event.metadata?.hai?.messageId, subagent }, `a:${id}`);
         break;
       }
       case "ACTIVITY_DELTA":
@@ -208,6 +216,23 @@ export class Conversation {
       default:
         break;
     }
+  }
+
+  /** The place of more text of a message: after a block of the same HAI message, a new part; otherwise the message. */
+  private segment(id: string): TextItem | undefined {
+    const first = this.find<TextItem>(`m:${id}`);
+    const current = this.find<TextItem>(`m:${id}#`) ?? first;
+    if (!first || !current) return first;
+    const last = this.items[this.items.length - 1];
+    if (last === current || last.kind !== "activity" || last.message !== id) return current;
+    if (current.text === "" && current.isOpen) {
+      // Nothing was written before the block: the message moves behind it.
+      this.items.splice(this.items.indexOf(current), 1);
+      this.items.push(current);
+      return current;
+    }
+    this.change(current, (it) => (it.isOpen = false));
+    return this.add<TextItem>({ kind: first.kind, id: `${id}#${this.count++}`, of: id, text: "", isOpen: true, subagent: first.subagent }, `m:${id}#`);
   }
 
   private reasoning(event: AgEvent, at: number | undefined): ReasoningItem {

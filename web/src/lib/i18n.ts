@@ -79,7 +79,7 @@ const TEXTS: Record<string, [en: string, zh: string]> = {
   "run.error": ["The run failed", "运行失败"],
   "run.cancelled": ["Stopped", "已停止"],
   "run.paused": ["Paused", "已暂停"],
-  "run.usage": ["{input} tokens in, {output} out", "输入 {input}，输出 {output} 个词元"],
+  "run.usage": ["Tokens: {input} in, {output} out", "输入 {input}，输出 {output} 个词元"],
   "control.stop": ["Stop", "停止"],
   "control.pause": ["Pause", "暂停"],
   "control.resume": ["Resume", "继续"],
@@ -115,7 +115,7 @@ const TEXTS: Record<string, [en: string, zh: string]> = {
   "look.error": ["Next error", "下一个错误"],
   "look.next": ["Next", "下一个"],
   "look.curl": ["Copy as curl", "复制为 curl"],
-  "look.download": ["Download JSON lines", "下载 JSON Lines"],
+  "look.download": ["Download", "下载"],
   "look.canonical": ["Canonical event", "规范事件"],
   "look.raw": ["Raw frame of the agent", "智能体的原始帧"],
   "look.raw.none": ["Not kept for this event.", "该事件没有保留原始帧。"],
@@ -271,6 +271,6 @@ export function ago(iso: string | undefined): string {
 }
 
 export function duration(ms: number): string {
-  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 1000) return `${ms > 0 && ms < 1 ? "<1" : Math.round(ms)} ms`;
   return ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
 }

@@ -5,7 +5,7 @@ import { agentPath, type PendingItem, request } from "../lib/api";
 import { prose, shownJson, visible } from "../lib/escape";
 import { ago, t } from "../lib/i18n";
 import { tools } from "../lib/tools";
-import { randomId } from "../../../sdk/typescript/hai-client/src/core/json";
+import { newId } from "../lib/ids";
 import { Problem, Status } from "./common";
 import { SchemaForm } from "./form";
 
@@ -21,7 +21,7 @@ const isTool = (item: PendingItem): boolean => item.kind === "frontend-tool" || 
 
 export function toolAnswer(item: PendingItem, value: unknown): Answer {
   const content = typeof value === "string" ? value : JSON.stringify(value ?? null);
-  return { item, message: { id: randomId(), role: "tool", toolCallId: item.toolCallId ?? item.id, content } };
+  return { item, message: { id: newId("m"), role: "tool", toolCallId: item.toolCallId ?? item.id, content } };
 }
 
 export function answer(item: PendingItem, payload: unknown): Answer {
@@ -33,7 +33,7 @@ export function answer(item: PendingItem, payload: unknown): Answer {
 export function answerBody(thread: string, answers: Answer[], tools: unknown[]): any {
   const resume = answers.flatMap((entry) => (entry.resume ? [entry.resume] : []));
   const messages = answers.flatMap((entry) => (entry.message ? [entry.message] : []));
-  return { threadId: thread, runId: randomId(), protocolVersion: "1.0", messages, tools, context: [], state: {}, forwardedProps: {}, ...(resume.length > 0 && { resume }) };
+  return { threadId: thread, runId: newId("r"), protocolVersion: "1.0", messages, tools, context: [], state: {}, forwardedProps: {}, ...(resume.length > 0 && { resume }) };
 }
 
 /** Sends answers without following the run that they start. */

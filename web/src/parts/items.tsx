@@ -41,7 +41,7 @@ function draw(item: Item, context: ItemContext) {
           {item.name && <div class="by">{prose(item.name)}</div>}
           <Markdown text={item.text} isOpen={item.isOpen} />
           {item.isOpen && <span class="caret" aria-hidden="true" />}
-          {!item.isOpen && item.text !== "" && <Judge target={context.judge({ messageId: item.id })} />}
+          {!item.isOpen && item.text !== "" && <Judge target={context.judge({ messageId: item.of ?? item.id })} />}
         </article>
       );
     case "reasoning":
@@ -92,8 +92,8 @@ function UserMessage({ item }: { item: TextItem }) {
 }
 
 function Reasoning({ item }: { item: ReasoningItem }) {
-  const known = item.startedAt !== undefined && item.endedAt !== undefined;
-  const seconds = known ? Math.max(0, (item.endedAt! - item.startedAt!) / 1000).toFixed(1) : "";
+  const known = item.elapsed !== undefined || (item.startedAt !== undefined && item.endedAt !== undefined);
+  const seconds = item.elapsed ?? (known ? Math.max(0, (item.endedAt! - item.startedAt!) / 1000).toFixed(1) : "");
   const label = item.isOpen ? t("thinking", { seconds: "" }).replace(/\s*(s|秒)?\s*$/, "") : known ? t("thought", { seconds }) : t("thought.plain");
   return (
     <details class="thinking">
@@ -127,6 +127,8 @@ function ToolCard({ item, context }: { item: ToolItem; context: ItemContext }) {
         <b class="mono">{visible(item.name)}</b>
         <span class={`status status-${state === "running" || state === "waiting" ? "running" : state === "failed" ? "failed" : "finished"}`}>{t(`tool.${state}`)}</span>
         {took !== undefined && <span class="muted">{duration(took)}</span>}
+        <span class="spacer" />
+        {state !== "running" && <Judge target={context.judge({ toolCallId: item.id })} />}
       </header>
       <dl>
         <dt>{t("tool.arguments")}</dt>
@@ -148,14 +150,13 @@ function ToolCard({ item, context }: { item: ToolItem; context: ItemContext }) {
           </>
         )}
       </dl>
-      <footer>
+      <>
         {item.args.length + (item.result?.length ?? 0) > 400 && (
           <button type="button" class="link" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
             {t("more")}
           </button>
         )}
-        {state !== "running" && <Judge target={context.judge({ toolCallId: item.id })} />}
-      </footer>
+      </>
     </section>
   );
 }
@@ -198,7 +199,7 @@ function Handover({ content }: { content: any }) {
   const tasks: any[] = Array.isArray(content?.tasks) ? content.tasks : [];
   return (
     <section class="card handover">
-      <b>{t("handover", { from: prose(String(content?.from ?? "")), to: prose(String(content?.to ?? "")) })}</b> <span class="muted">{prose(String(content?.status ?? ""))}</span>
+      <div><b>{t("handover", { from: prose(String(content?.from ?? "")), to: prose(String(content?.to ?? "")) })}</b> <span class="muted">{prose(String(content?.status ?? ""))}</span></div>
       <ul>
         {tasks.slice(0, 50).map((task, index) => <li key={index}>{prose(String(task?.name ?? JSON.stringify(task)))}</li>)}
       </ul>

@@ -46,13 +46,19 @@ async function waiting(agents: AgentInfo[]): Promise<Waiting[]> {
   });
 }
 
+let hasApprovals = true;
+
 /** Approvals of other people's runs; an older gateway has no such route. */
 async function approvals(): Promise<Approval[]> {
+  if (!hasApprovals) return [];
   try {
     const found = await getJson<Approval[] | { approvals: Approval[] }>("/approvals");
     return Array.isArray(found) ? found : (found.approvals ?? []);
   } catch (error) {
-    if (error instanceof ApiError && [403, 404].includes(error.status)) return [];
+    if (error instanceof ApiError && [403, 404].includes(error.status)) {
+      hasApprovals = false;
+      return [];
+    }
     throw error;
   }
 }

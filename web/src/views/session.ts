@@ -1,9 +1,9 @@
 /** A thread that is open on this page: its conversation, the stream of its active run, and the requests about it. */
 
-import { randomId } from "../../../sdk/typescript/hai-client/src/core/json";
 import { ApiError, agentPath, getJson, part, type PendingItem, request, type RunInfo } from "../lib/api";
 import { Conversation } from "../lib/fold";
 import { type Connection, Follower } from "../lib/follow";
+import { newId } from "../lib/ids";
 import { tools } from "../lib/tools";
 import { type Answer, answerBody } from "../parts/decision";
 
@@ -102,10 +102,10 @@ export class Session {
   }
 
   send(text: string, parts: any[] = []): void {
-    const id = randomId();
+    const id = newId("m");
     const content = parts.length > 0 ? [...(text ? [{ type: "text", text }] : []), ...parts] : text;
     this.conversation.addUser(id, text, parts.length > 0 ? parts : undefined);
-    this.post({ threadId: this.thread, runId: randomId(), protocolVersion: "1.0", messages: [{ id, role: "user", content }], tools: tools(), context: [], state: {}, forwardedProps: {} });
+    this.post({ threadId: this.thread, runId: newId("r"), protocolVersion: "1.0", messages: [{ id, role: "user", content }], tools: tools(), context: [], state: {}, forwardedProps: {} });
   }
 
   answer(answers: Answer[]): void {
@@ -138,7 +138,7 @@ export class Session {
 
   /** Another page may have started a run in this thread, or answered its question. */
   async look(): Promise<void> {
-    if (this.conversation.isRunning || this.isSending || this.connection.state === "connecting" || this.connection.state === "waiting" || !this.isLoaded) return;
+    if (!this.conversation.run || this.conversation.isRunning || this.isSending || this.connection.state === "connecting" || this.connection.state === "waiting" || !this.isLoaded) return;
     const { runs } = await getJson<{ runs: RunInfo[] }>(this.path(`/threads/${part(this.thread)}/runs?limit=1`)).catch(() => ({ runs: [] as RunInfo[] }));
     const latest = runs[0];
     if (latest && latest.runId !== this.conversation.run && !this.isClosed && !this.isSending) return this.open();

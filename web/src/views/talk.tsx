@@ -1,9 +1,9 @@
 /** Talk: a chat with an agent, with everything that its protocol can carry. */
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { randomId } from "../../../sdk/typescript/hai-client/src/core/json";
 import type { AgentInfo } from "../lib/api";
 import { t, word } from "../lib/i18n";
+import { newId } from "../lib/ids";
 import { address, go, type Route } from "../lib/route";
 import { usePolling } from "../lib/store";
 import { Announce, Empty, Icon, Problem } from "../parts/common";
@@ -21,7 +21,7 @@ const DEMO_WORDS = ["hello", "think", "tools", "tool error", "state", "steps", "
 
 export function Talk({ route, agents }: { route: Route; agents: AgentInfo[] }) {
   const agent = route.agent || agents.find((it) => it.default)?.name || agents[0]?.name || "";
-  const fresh = useMemo(() => randomId(), [route.agent, route.thread === ""]);
+  const fresh = useMemo(() => newId("t"), [route.agent, route.thread === ""]);
   const thread = route.thread || fresh;
   if (!agent) return <Empty title={t("talk.noagent.title")} text={t("talk.noagent.text")} />;
   return <Chat key={`${agent}\n${thread}`} agent={agent} thread={thread} isNew={route.thread === ""} agents={agents} />;
@@ -40,6 +40,7 @@ function Chat({ agent, thread, isNew, agents }: { agent: string; thread: string;
       ),
     [agent, thread],
   );
+  if (wasNew.current) session.isLoaded = true;
   const [shown, setShown] = useState(SHOWN);
   const [isStateOpen, setStateOpen] = useState(false);
   const scroller = useRef<HTMLDivElement>(null);
@@ -47,8 +48,7 @@ function Chat({ agent, thread, isNew, agents }: { agent: string; thread: string;
   const [isAway, setAway] = useState(false);
 
   useEffect(() => {
-    if (wasNew.current) session.isLoaded = true;
-    else void session.open();
+    if (!wasNew.current) void session.open();
     return () => session.close();
   }, [session]);
   usePolling(() => session.look(), 2000, [session]);
@@ -71,9 +71,14 @@ function Chat({ agent, thread, isNew, agents }: { agent: string; thread: string;
     const place = scroller.current;
     if (place && isAtEnd.current) place.scrollTop = place.scrollHeight;
   });
+  const lastTop = useRef(0);
   const onScroll = () => {
     const place = scroller.current!;
-    isAtEnd.current = place.scrollHeight - place.scrollTop - place.clientHeight < 60;
+    const isNear = place.scrollHeight - place.scrollTop - place.clientHeight < 60;
+    // Content that grows is no reason to leave the end; only a person scrolls up.
+    if (isNear) isAtEnd.current = true;
+    else if (place.scrollTop < lastTop.current - 2) isAtEnd.current = false;
+    lastTop.current = place.scrollTop;
     setAway(!isAtEnd.current);
   };
 
