@@ -6,6 +6,10 @@
 //! - `merge`: by message id. Stored messages win, except that a user message may be edited; new messages are inserted where
 //!   the client has them between known ones, or appended. A client may send only its last message, or leave out others.
 //!
+//! A client that gives its messages ids that the thread has used (`u1` in every request, or an id of the agent) does not edit
+//! or repeat with them: a last message with other words than the answered one of that id, or with the id of another role, is
+//! new and gets a number, `u1#2`.
+//!
 //! A call has one result. A client that builds its own messages (an AI SDK page sends a result under an id of its own)
 //! means the stored one if it sends another for the same call. An empty assistant message, which a page keeps of a run that
 //! failed, is no part of the conversation.
@@ -46,27 +50,32 @@ pub(crate) fn messages(
     let (mut first, mut last) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     let mut previous: Option<usize> = None;
-    for message in sent {
+    for (position, message) in sent.iter().enumerate() {
         let known = indexes.get(&message.id).or_else(|| match &message.body {
             MessageBody::Tool { call, .. } => results.get(call),
             _ => None,
         });
+        let reused = known.filter(|known| is_reused(&stored, **known, message, position + 1 == sent.len()));
+        let (known, id) = match reused {
+            None => (known.copied(), message.id.clone()),
+            Some(_) => numbered_use(&stored, &indexes, message),
+        };
         if let Some(known) = known {
-            let is_edit = message.role() == Role::User && stored[*known].role() == Role::User;
+            let is_edit = message.role() == Role::User && stored[known].role() == Role::User;
             if policy == History::Merge {
                 previous.map_or(&mut first, |index| &mut followers[index]).append(&mut last);
                 if is_edit {
-                    stored[*known] = message.clone();
+                    stored[known] = Message { id, ..message.clone() };
                 }
             }
-            previous = Some(*known);
+            previous = Some(known);
             continue;
         }
         let is_new_turn = matches!(message.body, MessageBody::User { .. } | MessageBody::Tool { .. });
         let is_wanted =
             is_new_turn || is_system_of_request(message) || (policy == History::Merge && !is_empty(message));
-        if is_wanted && seen.insert(&message.id) {
-            last.push(message.clone());
+        if is_wanted && seen.insert(id.clone()) {
+            last.push(Message { id, ..message.clone() });
         }
     }
     let mut merged = first;
@@ -80,6 +89,43 @@ pub(crate) fn messages(
         merged[..=at].rotate_right(1);
     }
     merged
+}
+
+/// True if a user message has the id of another one: of a message of another role, or of an answered one with other words, if
+/// it is the last that the client sends. Before other messages it is an edit.
+fn is_reused(stored: &[Message], known: usize, message: &Message, is_last: bool) -> bool {
+    if message.role() != Role::User {
+        return false;
+    }
+    let has_role = stored[known].role() == Role::User;
+    let is_answered = || stored[known + 1..].iter().any(|later| later.role() == Role::Assistant);
+    !has_role || stored[known].body != message.body && (is_last && is_answered() || has_use(stored, message))
+}
+
+/// True if a numbered use of the id has the words of a user message.
+fn has_use(stored: &[Message], message: &Message) -> bool {
+    let is_use = |known: &Message| {
+        known.id.strip_prefix(&*message.id).is_some_and(|rest| rest.starts_with('#'))
+            && known.body == message.body
+    };
+    stored.iter().any(is_use)
+}
+
+/// The numbered use of an id that a user message repeats, or else a free id for it.
+fn numbered_use(
+    stored: &[Message],
+    indexes: &HashMap<MessageId, usize>,
+    message: &Message,
+) -> (Option<usize>, MessageId) {
+    let mut number = 2;
+    loop {
+        let id = MessageId::from(format!("{}#{number}", message.id));
+        match indexes.get(&id) {
+            None => return (None, id),
+            Some(known) if stored[*known].body == message.body => return (Some(*known), id),
+            Some(_) => number += 1,
+        }
+    }
 }
 
 /// The messages up to `cut`; all if it is absent or unknown.
@@ -216,6 +262,30 @@ mod tests {
         let sent = [Message::user("u1", "edited"), Message::assistant("a1", "forged")];
         let merged = messages(History::Merge, list("u1 a1"), &sent, None);
         assert_eq!(merged, [Message::user("u1", "edited"), Message::assistant("a1", "said")]);
+    }
+
+    /// A page that calls all its questions `u1`, and sends the last one or all that it has.
+    #[test]
+    fn a_question_under_a_used_id_is_a_new_one() {
+        let asked = |id: &str, text: &str| Message::user(id, text);
+        for policy in [History::Merge, History::Server] {
+            let stored = vec![asked("u1", "one"), Message::assistant("a1", "said")];
+            let second = messages(policy, stored.clone(), &[asked("u1", "two")], None);
+            assert_eq!(second, [&stored[..], &[asked("u1#2", "two")]].concat());
+            let stored = [&second[..], &[Message::assistant("a2", "said")]].concat();
+            let sent = [&stored[..2], &[asked("u1", "two")], &stored[3..], &[asked("u1", "three")]].concat();
+            for sent in [&sent[..], &sent[4..]] {
+                let third = messages(policy, stored.clone(), sent, None);
+                assert_eq!(third, [&stored[..], &[asked("u1#3", "three")]].concat());
+            }
+            // The id of an answer.
+            let merged = messages(policy, stored.clone(), &[asked("a1", "mine")], None);
+            assert_eq!(merged, [&stored[..], &[asked("a1#2", "mine")]].concat());
+            // A message that was not answered is sent again, perhaps with other words.
+            let open = vec![asked("u1", "one")];
+            assert_eq!(messages(policy, open.clone(), &[asked("u1", "other")], None).len(), 1);
+            assert_eq!(messages(policy, stored.clone(), &[asked("u1", "one")], None), stored);
+        }
     }
 
     #[test]

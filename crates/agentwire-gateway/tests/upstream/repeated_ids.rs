@@ -111,6 +111,23 @@ async fn three_turns_with_the_shell_agent_of_the_guide_stay_three_answers() {
     }
 }
 
+/// A shell script with `curl` that calls every question `1`, and an agent that calls every answer `1` too.
+#[tokio::test]
+async fn questions_with_one_id_stay_apart_and_reach_the_agent() {
+    let agent = shell(
+        r#"last=$(printf '%s' "$request" | sed 's/.*"content":"\([^"]*\)".*/\1/')
+        echo "{\"type\":\"TEXT_MESSAGE_CHUNK\",\"messageId\":\"1\",\"delta\":\"You said $last.\"}""#,
+    );
+    let gateway = TestGateway::of(agent).await;
+    for (run, text) in [("r1", "one"), ("r2", "two"), ("r3", "three")] {
+        gateway.run_with(USER, "t", run, json!([question("1", text)])).await;
+    }
+    assert_eq!(
+        stored(&gateway).await,
+        ["1 one", "1#2 You said one.", "1#3 two", "1#4 You said two.", "1#5 three", "1#6 You said three."]
+    );
+}
+
 /// LangChain events without any id, as a hand-made stream has them.
 const WITHOUT_IDS: &str = r#"{"event":"on_tool_start","name":"search","data":{"input":{"q":"a"}}}
 {"event":"on_tool_end","name":"search","data":{"output":"found"}}
