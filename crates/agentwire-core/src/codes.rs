@@ -105,6 +105,8 @@ codes! {
     DRAINING = 503;
     /// The store does not respond or is full.
     STORE_UNAVAILABLE = 503;
+    /// The gateway that drives the run does not respond; retry after `Retry-After`.
+    RUN_UNREACHABLE = 503;
     /// The request has no message that an agent could answer.
     NO_INPUT_MESSAGE;
     /// The agent's server refused the connection or was not found.

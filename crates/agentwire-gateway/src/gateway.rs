@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -70,6 +70,10 @@ struct Shared {
     shutdown: CancellationToken,
     tasks: TaskTracker,
     runs: Mutex<HashMap<RunKey, Arc<LiveRun>>>,
+    /// Notified when a run is added.
+    run_added: Notify,
+    /// Runs of other processes that have readers here.
+    tails: Mutex<HashMap<RunKey, Weak<LiveRun>>>,
     /// Runs of this process whose log could not be written, until the log has their terminal event.
     failed_logs: Mutex<HashMap<RunKey, LogFailure>>,
     /// Runs that left items open and that a client has read to the end; the newest last, at most [`READ_TO_END`].
@@ -319,6 +323,8 @@ impl Builder {
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
             runs: Mutex::default(),
+            run_added: Notify::new(),
+            tails: Mutex::default(),
             failed_logs: Mutex::default(),
             read_to_end: Mutex::default(),
             write_failure: Mutex::default(),
@@ -430,6 +436,27 @@ impl Gateway {
         self.runs().values().cloned().collect()
     }
 
+    pub(crate) fn tails(&self) -> MutexGuard<'_, HashMap<RunKey, Weak<LiveRun>>> {
+        self.shared.tails.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until this process has live runs, or has none.
+    pub(crate) async fn wait_for_runs(&self, any: bool) {
+        loop {
+            let (added, ended) = (self.shared.run_added.notified(), self.shared.run_ended.notified());
+            tokio::pin!(added, ended);
+            added.as_mut().enable();
+            ended.as_mut().enable();
+            if (self.live_run_count() > 0) == any {
+                return;
+            }
+            tokio::select! {
+                () = added => {}
+                () = ended => {}
+            }
+        }
+    }
+
     fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<LiveRun>>> {
         self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -437,12 +464,6 @@ impl Gateway {
     pub(crate) fn live_run(&self, owner: &Owner, run: &RunId) -> Option<Arc<LiveRun>> {
         let key = RunKey { owner: owner.clone(), run: run.clone() };
         self.runs().get(&key).cloned()
-    }
-
-    /// The run that holds a thread's lease, if it is live in this process.
-    pub(crate) async fn live_run_of_thread(&self, owner: &Owner, thread: &ThreadId) -> Option<Arc<LiveRun>> {
-        let lease = self.store().lease(owner, thread).await.ok().flatten()?;
-        self.live_run(owner, &lease.run)
     }
 
     /// A request to an agent about a thread as a whole: recall, deletion, artifacts.
@@ -466,6 +487,7 @@ impl Gateway {
     pub(crate) fn register_run(&self, live: &Arc<LiveRun>) {
         self.runs().insert(live.key.clone(), live.clone());
         self.metrics().runs_live.inc();
+        self.shared.run_added.notify_waiters();
     }
 
     pub(crate) fn unregister_run(&self, live: &LiveRun) {
@@ -548,6 +570,7 @@ impl Gateway {
     pub(crate) fn begin_drain(&self) {
         self.shared.draining.store(true, Ordering::Relaxed);
         self.runs().values().for_each(|live| live.wake_readers());
+        self.tails().values().filter_map(Weak::upgrade).for_each(|tail| tail.wake_readers());
     }
 
     /// An id for a run or message that its client did not name. Unique, because the holder's name is.

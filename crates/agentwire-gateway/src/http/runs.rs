@@ -1,7 +1,7 @@
 //! The routes of runs: status, stop, pause, resume, follow.
 
 use agentwire_core::event::{RunId, ThreadId};
-use agentwire_store::{Run, StoreError};
+use agentwire_store::{Run, RunKey, StoreError};
 use axum::response::Response;
 use serde_json::json;
 
@@ -13,7 +13,13 @@ use super::{
     start::cursor_of_run,
     thread_list::run_json,
 };
-use crate::{agent::PauseMode, codes, error::ApiError, human::pending, stream::live::Command};
+use crate::{
+    agent::PauseMode,
+    codes,
+    error::ApiError,
+    human::pending,
+    run::remote::{Control, Controlled},
+};
 
 /// `GET /runs/{run}`: the status of a run.
 pub(super) async fn status(request: ApiRequest) -> Result<Response, ApiError> {
@@ -28,14 +34,12 @@ async fn status_response(request: &ApiRequest, run: &Run) -> Result<Response, Ap
     let open = gateway.open_items(owner, &run.thread).await?;
     let open: Vec<_> = open.iter().filter(|item| item.run == run.run).map(pending::to_json).collect();
     let mut status = run_json(run);
-    if let Some(live) = gateway.live_run(owner, &run.run) {
-        let (reply, snapshot) = tokio::sync::oneshot::channel();
-        if live.commands.send(Command::Snapshot(reply)).await.is_ok()
-            && let Ok(snapshot) = snapshot.await
-            && let Some(step) = snapshot.step
-        {
-            status["step"] = (*step).into();
-        }
+    if run.status.is_live()
+        && let Ok(Some(snapshot)) =
+            gateway.run_snapshot(&RunKey { owner: owner.clone(), run: run.run.clone() }).await
+        && let Some(step) = snapshot.step
+    {
+        status["step"] = (*step).into();
     }
     if !open.is_empty() {
         status["pending"] = open.into();
@@ -75,13 +79,8 @@ async fn set_paused(request: &ApiRequest, pause: bool) -> Result<Response, ApiEr
 async fn send_pause(request: &ApiRequest, run: &RunId, pause: bool) -> Result<PauseMode, ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
     let run = &live_id(request, run).await;
-    if let Some(live) = gateway.live_run(owner, run) {
-        let (reply, done) = tokio::sync::oneshot::channel();
-        if live.commands.send(Command::SetPaused(pause, reply)).await.is_ok()
-            && let Ok(done) = done.await
-        {
-            return done;
-        }
+    if let Controlled::Paused(mode) = gateway.control(owner, run, Control::Pause(pause)).await? {
+        return Ok(mode);
     }
     let stored = gateway.store().run(owner, run).await?;
     Err(ApiError::new(codes::IMPOSSIBLE, format!("the run is `{}`", stored.status)))
@@ -100,17 +99,7 @@ async fn live_id(request: &ApiRequest, run: &RunId) -> RunId {
 pub(super) async fn stop_run(request: &ApiRequest, run: &RunId) -> Result<(), ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
     let run = &live_id(request, run).await;
-    let Some(live) = gateway.live_run(owner, run) else {
-        let stored = gateway.store().run(owner, run).await?;
-        return match stored.status.is_live() {
-            true => {
-                Err(ApiError::new(codes::IMPOSSIBLE, "the run goes on in another gateway").retry_after(1))
-            }
-            false => Ok(()),
-        };
-    };
-    live.stop("it was asked for").await;
-    let _ = tokio::time::timeout(gateway.settings().store_patience, live.ended()).await;
+    gateway.control(owner, run, Control::Stop("it was asked for")).await?;
     Ok(())
 }
 
@@ -160,7 +149,7 @@ pub(super) async fn cursor_in_thread(
 /// The run that has the thread; `None` also for an unknown thread.
 pub(super) async fn active_run(request: &ApiRequest, thread: &ThreadId) -> Result<Option<RunId>, ApiError> {
     match request.state.gateway.store().lease(&request.owner, thread).await {
-        Ok(Some(lease)) if lease.live => Ok(Some(lease.run)),
+        Ok(Some(lease)) => Ok(Some(lease.run)),
         Ok(_) | Err(StoreError::NotFound(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }

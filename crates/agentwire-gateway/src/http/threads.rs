@@ -25,7 +25,8 @@ use crate::{
     agent, codes, cpu_work,
     error::ApiError,
     human::pending,
-    stream::{live::Command, log_codec, output::OutputFormat, reader},
+    run::remote::{Control, Controlled},
+    stream::{log_codec, output::OutputFormat, reader},
     thread::snapshot::ThreadSnapshot,
 };
 
@@ -66,7 +67,6 @@ pub(super) async fn delete_list(request: ApiRequest) -> Result<Response, ApiErro
 pub(super) async fn delete(request: ApiRequest) -> Result<Response, ApiError> {
     let thread = request.thread()?;
     let gateway = &request.state.gateway;
-    let live = gateway.live_run_of_thread(&request.owner, &thread).await;
     let deleted = async {
         let is_stored = match gateway.store().thread(&request.owner, &thread).await {
             Ok(_) => true,
@@ -75,10 +75,9 @@ pub(super) async fn delete(request: ApiRequest) -> Result<Response, ApiError> {
         };
         // Before the deletion: it depends on the stored thread.
         let about = request.about(&thread).await?;
-        if let Some(live) = live {
+        if is_stored && let Some(lease) = gateway.store().lease(&request.owner, &thread).await? {
             // First, so that its readers receive the ending while it can be read.
-            let _ = live.commands.send(Command::DeleteThread).await;
-            let _ = tokio::time::timeout(gateway.settings().store_patience, live.ended()).await;
+            gateway.control(&request.owner, &lease.run, Control::DeleteThread).await?;
         }
         if is_stored {
             gateway.store().delete_thread(&request.owner, &thread).await?;
@@ -224,12 +223,10 @@ async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: Arc<Patch>)
     let limits = gateway.settings().limits.patch();
     check_removed_keys(request, thread, &patch).await?;
     loop {
-        if let Some(live) = gateway.live_run_of_thread(owner, thread).await {
-            let (reply, done) = tokio::sync::oneshot::channel();
-            if live.commands.send(Command::Patch(Patch::clone(&patch), reply)).await.is_ok()
-                && let Ok(done) = done.await
-            {
-                return done;
+        if let Some(lease) = gateway.store().lease(owner, thread).await? {
+            let control = Control::Patch(patch.clone(), request.text()?.into());
+            if gateway.control(owner, &lease.run, control).await? == Controlled::Done {
+                return Ok(());
             }
         }
         let stored = gateway.store().state(owner, thread).await?;
@@ -249,13 +246,8 @@ async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: Arc<Patch>)
             Ok(_) => return Ok(()),
             // Another writer was faster; the patch may or may not apply to the new state.
             Err(StoreError::Conflict(Conflict::State { .. })) => {}
-            // A run has started meanwhile; if it runs here, it applies the patch.
-            Err(StoreError::Conflict(Conflict::Leased(run))) if gateway.live_run(owner, &run).is_some() => {}
-            Err(StoreError::Conflict(Conflict::Orphan(run))) => gateway.settle_orphan(owner, &run).await?,
-            Err(StoreError::Conflict(Conflict::Leased(_))) => {
-                let message = "the thread's run goes on in another gateway";
-                return Err(ApiError::new(codes::IMPOSSIBLE, message).retry_after(1));
-            }
+            // A run has started meanwhile, and applies the patch.
+            Err(StoreError::Conflict(Conflict::Leased(_) | Conflict::Orphan(_))) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -39,9 +39,16 @@ pub(crate) struct ProcessLease {
     confirmed: Mutex<Option<Instant>>,
     /// Whether the task that renews it was started.
     is_renewed: AtomicBool,
+    /// Whether the task that executes the commands of other processes was started.
+    has_inbox: AtomicBool,
 }
 
 impl ProcessLease {
+    /// True once: the caller starts the task that executes the commands of other processes.
+    pub(crate) fn begin_inbox(&self) -> bool {
+        !self.has_inbox.swap(true, Ordering::Relaxed)
+    }
+
     fn confirmed(&self) -> Option<Instant> {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,5 +4,6 @@
 //! process that cannot renew must not act as an owner for longer than the lease lasts; see [`lease`].
 
 mod lease;
+mod tail;
 
 pub(crate) use lease::{ProcessLease, TAKEN_OVER};

@@ -27,6 +27,7 @@ use crate::{
     run::{
         Job,
         continuation::{self, KnownRun},
+        remote::{Control, Controlled, DISCONNECT_GRACE},
     },
     settings::{AgentSettings, Busy},
     stream::live::ReaderGuard,
@@ -38,10 +39,6 @@ const MAX_ID: usize = 512;
 
 /// Prefix of the cause of a run that continues the conversation after an earlier message; the message id follows.
 pub(crate) const ANEW: &str = "anew after ";
-
-/// The time in which a disconnect must have been noticed: the next message may arrive before the end of the connection of
-/// the client that stopped.
-const DISCONNECT_GRACE: Duration = Duration::from_millis(500);
 
 /// The reason in the server log for a run that another one interrupts.
 const REPLACED: &str = "another run took its place";
@@ -333,9 +330,12 @@ impl Gateway {
     ) -> Result<Busy, ApiError> {
         let AgentSettings { busy, detached, .. } = request.agent.settings;
         let Some(live) = self.live_run(&request.owner, &lease.run) else {
-            // A run of this process that is not live has just ended.
-            let has_ended = lease.holder == *self.holder() && !std::mem::replace(&mut wait.had_ended, true);
-            return Ok(if has_ended { Busy::Interrupt } else { busy });
+            if lease.holder == *self.holder() {
+                // A run of this process that is not live has just ended.
+                let has_ended = !std::mem::replace(&mut wait.had_ended, true);
+                return Ok(if has_ended { Busy::Interrupt } else { busy });
+            }
+            return self.busy_policy_elsewhere(wait, request, lease).await;
         };
         if live.is_stopping() {
             return Ok(Busy::Interrupt);
@@ -359,6 +359,34 @@ impl Gateway {
         let grace =
             if std::mem::replace(&mut wait.had_grace, true) { Duration::ZERO } else { DISCONNECT_GRACE };
         Ok(if live.wait_until_unread(grace).await { detached } else { busy })
+    }
+
+    /// The same for a run that another process drives.
+    async fn busy_policy_elsewhere(
+        &self,
+        wait: &mut BusyWait,
+        request: &RunRequest,
+        lease: &Lease,
+    ) -> Result<Busy, ApiError> {
+        let AgentSettings { busy, detached, .. } = request.agent.settings;
+        let (owner, run) = (&request.owner, &lease.run);
+        if detached != Busy::Interrupt
+            || busy == detached
+            || std::mem::replace(&mut wait.had_grace, true)
+            || self.store().run(owner, run).await?.status == RunStatus::Queued
+        {
+            return Ok(busy);
+        }
+        if let Busy::Enqueue { .. } = busy {
+            // The queue keeps the order, so that the new run need not wait here.
+            let (gateway, owner, run) = (self.clone(), owner.clone(), run.clone());
+            self.tasks().spawn(async move {
+                let _ = gateway.control(&owner, &run, Control::StopUnread(REPLACED)).await;
+            });
+            return Ok(busy);
+        }
+        let stopped = self.control(owner, run, Control::StopUnread(REPLACED)).await?;
+        Ok(if stopped == Controlled::Read { busy } else { Busy::Interrupt })
     }
 
     /// Waits before the next attempt to get a thread that another run has, or refuses.
@@ -390,6 +418,8 @@ impl Gateway {
                 }
                 if let Some(live) = self.live_run(owner, &lease.run) {
                     live.stop(REPLACED).await;
+                } else if lease.holder != *self.holder() {
+                    self.control(owner, &lease.run, Control::Stop(REPLACED)).await?;
                 }
                 let _ = tokio::time::timeout(Duration::from_millis(100), freed).await;
             }

@@ -62,12 +62,11 @@ impl Gateway {
         Ok(next_id(newest.filter(|newest| is_same_series(newest, run)).as_ref().unwrap_or(run)))
     }
 
-    /// The run of the series that is live in this process, if it is another one than `run`.
+    /// The run of the series that has the thread, if it is another one than `run`.
     pub(crate) async fn live_continuation(&self, owner: &Owner, run: &RunId) -> Option<RunId> {
         let stored = self.store().run(owner, run).await.ok()?;
-        let live = self.live_run_of_thread(owner, &stored.thread).await?;
-        let id = &live.key.run;
-        (id != run && is_same_series(id, run)).then(|| id.clone())
+        let lease = self.store().lease(owner, &stored.thread).await.ok().flatten()?;
+        (lease.run != *run && is_same_series(&lease.run, run)).then_some(lease.run)
     }
 
     /// Decides about a request under the id of `run`, which exists in its thread.

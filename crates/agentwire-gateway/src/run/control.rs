@@ -5,10 +5,10 @@ use agentwire_core::{
     format::{ag_ui, hai},
     patch::{self, Patch},
 };
-use agentwire_store::RunStatus;
+use agentwire_store::{CommandReply, RunStatus};
 use tokio::sync::oneshot;
 
-use super::{RunEnd, recorder::RunRecorder};
+use super::{RunEnd, recorder::RunRecorder, remote};
 use crate::{
     agent::{PauseMode, Request},
     codes, cpu_work,
@@ -33,6 +33,8 @@ pub(super) struct Control {
     pub(super) status_change: Option<RunStatus>,
     /// Clients that wait for the next append.
     waiters: Vec<Waiter>,
+    /// Replies to other processes, stored with the next append.
+    pub(super) replies: Vec<CommandReply>,
 }
 
 /// A client that waits until the log has its change.
@@ -86,9 +88,13 @@ impl RunRecorder {
             }
             Command::SetPaused(is_paused, reply) => self.set_paused(is_paused, reply),
             Command::Hold(is_held) => self.control.is_held = is_held,
-            Command::Patch(patch, reply) => match self.patch_state(patch) {
+            Command::Patch { patch, reply, command } => match self.patch_state(patch) {
                 // Replied to when the log has it, so that an acknowledged patch survives a crash.
-                Ok(()) => self.control.waiters.push(Waiter::Patched(reply)),
+                Ok(()) => {
+                    self.control.waiters.push(Waiter::Patched(reply));
+                    let reply = |id| CommandReply { id, body: remote::done() };
+                    self.control.replies.extend(command.map(reply));
+                }
                 Err(error) => _ = reply.send(Err(error)),
             },
         }

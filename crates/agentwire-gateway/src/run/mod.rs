@@ -16,11 +16,13 @@ pub(crate) mod continuation;
 mod control;
 mod deadlines;
 mod finish;
+mod folded;
 mod hooks;
 mod ids;
 pub(crate) mod input;
 mod orphan;
 mod recorder;
+pub(crate) mod remote;
 mod resume;
 mod snapshots;
 

@@ -16,6 +16,7 @@ use agentwire_store::{
     Append, Change, Log, Owner, Run, RunKey, RunStatus, Seq, StateChange, StatusChange, StoreError,
 };
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::Job;
 use crate::{
@@ -38,6 +39,10 @@ const LOST: LogFailure = LogFailure { code: codes::GATEWAY_LOST, message: "the g
 
 /// The pause after another process was faster, which now settles the orphan.
 const SETTLING: Duration = Duration::from_millis(20);
+
+/// The time without readers after which a run with `on_disconnect = cancel` is stopped: long enough for a client that reconnects,
+/// perhaps at another process.
+const UNREAD: Duration = Duration::from_secs(2);
 
 impl Gateway {
     /// Settles an orphan that the store has named, so that the caller can try again. Boxed, because a run that waits for its
@@ -192,11 +197,39 @@ impl Gateway {
         run: &Run,
         agent: &AgentEntry,
     ) -> (Arc<LiveRun>, tokio::sync::mpsc::Receiver<crate::stream::live::Command>) {
+        if self.lease().begin_inbox() {
+            self.tasks().spawn(self.clone().serve_inbox());
+        }
         let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
         let limits = &self.settings().limits;
-        let (live, commands) = LiveRun::new(key.clone(), run.thread.clone(), run.next_seq.0, limits, cancel);
+        let (live, commands) = LiveRun::new(key.clone(), run.thread.clone(), run.next_seq.0, limits);
         self.register_run(&live);
+        if cancel {
+            self.tasks().spawn(self.clone().stop_when_unread(live.clone()));
+        }
         (live, commands)
+    }
+
+    /// Stops a run when no client has read it, here or at another process, for [`UNREAD`].
+    async fn stop_when_unread(self, live: Arc<LiveRun>) {
+        let ended = live.clone().ended();
+        tokio::pin!(ended);
+        let (mut was_read, mut unread_since) = (false, None);
+        loop {
+            let is_read = live.reader_count() > 0
+                || self.store().has_readers(&live.key, self.holder()).await.unwrap_or(true);
+            was_read |= is_read;
+            // A run that was continued waits for its first reader.
+            if is_read || !was_read {
+                unread_since = None;
+            } else if unread_since.get_or_insert_with(Instant::now).elapsed() >= UNREAD {
+                return live.stop("the client has gone").await;
+            }
+            tokio::select! {
+                () = &mut ended => return,
+                () = tokio::time::sleep(UNREAD / 5) => {}
+            }
+        }
     }
 
     /// All events of a log that is kept exactly.

@@ -410,13 +410,14 @@ impl RunRecorder {
         Ok(())
     }
 
-    pub(super) async fn append(&mut self, change: Change, state: LiveState) -> Result<(), LogFailure> {
+    pub(super) async fn append(&mut self, mut change: Change, state: LiveState) -> Result<(), LogFailure> {
         while let Some(rest) = split_off_beyond(MAX_EVENT, &mut self.encoding.staged) {
             let events = std::mem::replace(&mut self.encoding.staged, rest);
             self.append_batch(events, Change::default(), LiveState::Running).await?;
         }
         let events = std::mem::take(&mut self.encoding.staged);
         self.position.appended = self.position.bytes;
+        change.replies.append(&mut self.control.replies);
         self.append_batch(events, change, state).await?;
         self.control.notify_waiters();
         Ok(())

@@ -16,7 +16,7 @@ use std::{
 };
 
 use agentwire_core::{event::ThreadId, patch::Patch};
-use agentwire_store::{RunKey, RunStatus};
+use agentwire_store::{CommandId, RunKey, RunStatus};
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use tokio::{
@@ -34,7 +34,12 @@ pub(crate) enum Command {
     /// The current messages and state.
     Snapshot(oneshot::Sender<Snapshot>),
     /// A change of the state by a client. Replied to once the log has it.
-    Patch(Patch, oneshot::Sender<Result<(), ApiError>>),
+    Patch {
+        patch: Patch,
+        reply: oneshot::Sender<Result<(), ApiError>>,
+        /// The command of another process, to which the store replies in the same append.
+        command: Option<CommandId>,
+    },
     /// Pauses (`true`) or resumes the run. Replied to once the log has it.
     SetPaused(bool, oneshot::Sender<Result<PauseMode, ApiError>>),
     /// Ends the run as cancelled, with the reason for the server log.
@@ -66,8 +71,6 @@ pub(crate) struct LiveRun {
     pub(crate) key: RunKey,
     pub(crate) thread: ThreadId,
     pub(crate) commands: mpsc::Sender<Command>,
-    /// Whether the run is stopped when its last reader disconnects.
-    pub(crate) cancel_without_readers: bool,
     ring: Mutex<Ring>,
     /// Apart from the ring, so that a woken reader finds the ring unlocked.
     readers: Mutex<Vec<Arc<ReaderCursor>>>,
@@ -210,7 +213,6 @@ impl LiveRun {
         thread: ThreadId,
         next: u64,
         limits: &crate::settings::ServerLimits,
-        cancel_without_readers: bool,
     ) -> (Arc<Self>, mpsc::Receiver<Command>) {
         let (commands, receiver) = mpsc::channel(COMMANDS);
         let ring = Ring {
@@ -228,7 +230,6 @@ impl LiveRun {
             key,
             thread,
             commands,
-            cancel_without_readers,
             ring: Mutex::new(ring),
             readers: Mutex::new(Vec::new()),
             reader_count: AtomicUsize::new(0),
@@ -237,6 +238,26 @@ impl LiveRun {
             give_up: CancellationToken::new(),
         };
         (Arc::new(live), receiver)
+    }
+
+    /// A run that another process drives. It takes no commands.
+    pub(crate) fn new_tail(
+        key: RunKey,
+        thread: ThreadId,
+        next: u64,
+        limits: &crate::settings::ServerLimits,
+    ) -> Arc<Self> {
+        Self::new(key, thread, next, limits).0
+    }
+
+    /// Whether another process drives the run.
+    pub(crate) fn is_tail(&self) -> bool {
+        self.commands.is_closed()
+    }
+
+    /// The number of clients that read the run here.
+    pub(crate) fn reader_count(&self) -> usize {
+        self.reader_count.load(Ordering::Acquire)
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
@@ -383,17 +404,13 @@ impl LiveRun {
         self.readers().retain(|other| !Arc::ptr_eq(other, cursor));
     }
 
-    /// Removes a reader. The last one stops the run if `cancel_without_readers` is set.
+    /// Removes a reader.
     pub(crate) fn unregister_reader(&self, cursor: &Arc<ReaderCursor>) {
         self.remove_cursor(cursor);
         if self.reader_count.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
         self.unread.notify_waiters();
-        if self.cancel_without_readers && self.head().state == LiveState::Running {
-            // A full command queue drops it; the next reader that disconnects sends it again.
-            let _ = self.commands.try_send(Command::Stop("the client has gone"));
-        }
     }
 }
 
@@ -450,7 +467,7 @@ mod tests {
     fn live(ring: usize, reader_lag: usize) -> Arc<LiveRun> {
         let key = RunKey { owner: Owner::new("t", "u", "a"), run: "r".into() };
         let limits = ServerLimits { ring, reader_lag, ..ServerLimits::default() };
-        LiveRun::new(key, "t".into(), 0, &limits, false).0
+        LiveRun::new(key, "t".into(), 0, &limits).0
     }
 
     fn events(count: usize, size: usize) -> Vec<Bytes> {

@@ -15,7 +15,7 @@ use agentwire_core::{
     json::Json,
     order::Guard,
 };
-use agentwire_store::{Log, LogSlice, Owner, Run, RunStatus, Seq, Time};
+use agentwire_store::{Log, LogSlice, Owner, Run, RunKey, RunStatus, Seq, Time};
 use bytes::Bytes;
 use tokio::{
     sync::oneshot,
@@ -39,8 +39,8 @@ use crate::{
 /// Bytes that are read from the log at once: a few appends of a fast stream.
 const PAGE: usize = 64 << 10;
 
-/// Interval at which the store is polled for a run that is live in another process.
-const POLL: Duration = Duration::from_millis(250);
+/// Time for the last bytes to reach the client before its connection is cut.
+const CUT_DELAY: Duration = Duration::from_millis(100);
 
 /// The recovery verdict: the result of a reconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,9 +269,24 @@ impl RunReader {
         self.position.is_complete
     }
 
+    fn key(&self) -> RunKey {
+        RunKey { owner: self.owner.clone(), run: self.run.clone() }
+    }
+
+    /// The run if it is live: driven by this process, or followed behind another one.
+    async fn live_run(&mut self) -> Result<Option<Arc<LiveRun>>, ApiError> {
+        let here = self.gateway.live_run(&self.owner, &self.run);
+        if let Some(live) = here.filter(|live| live.head().state == LiveState::Running) {
+            return Ok(Some(live));
+        }
+        let stored = self.gateway.store().run(&self.owner, &self.run).await?;
+        let tail = || self.gateway.tail(&self.key(), &self.thread, &stored.agent, stored.next_seq.0);
+        Ok(stored.status.is_live().then(tail))
+    }
+
     /// `None` if there is no such start.
     async fn find_start(&mut self, start: Start, with_history: bool) -> Result<Option<Verdict>, ApiError> {
-        let live = self.gateway.live_run(&self.owner, &self.run);
+        let live = self.live_run().await?;
         match start {
             Start::Log => self.start_in_log(live, with_history).await,
             Start::History => self.start_with_history(live).await,
@@ -366,6 +381,13 @@ impl RunReader {
             let (reply, prelude) = oneshot::channel();
             if live.commands.send(Command::Prelude(reply)).await.is_ok()
                 && let Ok(prelude) = prelude.await
+            {
+                self.substitute(prelude.events, prelude.next, PageKind::Prelude);
+                self.attach(live);
+                return Ok(Some(Verdict::Gap));
+            }
+            if live.is_tail()
+                && let Some(prelude) = self.gateway.run_prelude(&self.key()).await?
             {
                 self.substitute(prelude.events, prelude.next, PageKind::Prelude);
                 self.attach(live);
@@ -547,11 +569,11 @@ impl RunReader {
     /// Reads the next entries, waits for them, or finds the end.
     async fn read_page(&mut self) -> Result<(), ApiError> {
         let Some((live, cursor)) = &self.live else {
-            return self.read_from_store(true).await;
+            return self.read_from_store().await;
         };
         match live.read(self.position.next, PAGE, cursor, &mut self.page) {
             RingRead::Events => return Ok(()),
-            RingRead::Evicted => return self.read_from_store(false).await,
+            RingRead::Evicted => return self.read_from_store().await,
             RingRead::UpToDate => {}
         }
         let announce_drain = !self.is_drain_announced;
@@ -567,6 +589,10 @@ impl RunReader {
                 LiveState::Running if announce_drain && self.gateway.is_draining() => {
                     Poll::Ready(Wakeup::Draining)
                 }
+                // The run goes on at another process: a regular end of the stream would look like its end.
+                LiveState::Running if live.is_tail() && self.gateway.is_draining() => {
+                    Poll::Ready(Wakeup::Cut)
+                }
                 LiveState::Running => self.heartbeat.timer.as_mut().poll(cx).map(|()| Wakeup::Heartbeat),
             }
         });
@@ -577,12 +603,15 @@ impl RunReader {
             Wakeup::Ended(status) => self.close_after(status),
             Wakeup::LogFailed(failure) => self.finish_after_log_failure(failure).await,
             // A regular end would look like the end of the run.
-            Wakeup::Cut => return Err(ApiError::new(codes::GATEWAY_LOST, "the run may go on elsewhere")),
+            Wakeup::Cut => {
+                tokio::time::sleep(CUT_DELAY).await;
+                return Err(ApiError::new(codes::GATEWAY_LOST, "the run may go on elsewhere"));
+            }
         }
         Ok(())
     }
 
-    async fn read_from_store(&mut self, wait: bool) -> Result<(), ApiError> {
+    async fn read_from_store(&mut self) -> Result<(), ApiError> {
         let after = self.position.next.checked_sub(1).map(Seq);
         let slice = match self.gateway.store().read(&self.owner, &self.run, after, PAGE).await? {
             Log::Exact(slice) => slice,
@@ -590,23 +619,21 @@ impl RunReader {
         };
         if !slice.events.is_empty() {
             self.page = slice.events;
-            return Ok(());
-        }
-        if !slice.status.is_live() {
+        } else if !slice.status.is_live() {
             self.close_after(slice.status);
-        } else if let Some(live) = self.gateway.live_run(&self.owner, &self.run) {
+        } else if self.live.is_none()
+            && let Some(live) = self.live_run().await?
+        {
             self.attach(live);
-        } else if wait {
-            tokio::select! {
-                () = tokio::time::sleep(POLL) => {}
-                () = &mut self.heartbeat.timer => self.send_heartbeat(),
-                () = self.gateway.shutdown().cancelled() => {
-                    // The run continues in another process: a regular end of the stream would look like its end.
-                    return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down"));
-                }
-            }
         }
         Ok(())
+    }
+
+    /// Follows the run behind the process that drives it now.
+    fn detach(&mut self) {
+        if let Some((live, cursor)) = self.live.take() {
+            live.unregister_reader(&cursor);
+        }
     }
 
     fn send_heartbeat(&mut self) {
@@ -719,6 +746,7 @@ impl RunReader {
         match self.gateway.store().read(&self.owner, &self.run, after, PAGE).await {
             Ok(Log::Exact(slice)) if !slice.events.is_empty() => self.page = slice.events,
             Ok(Log::Exact(slice)) if !slice.status.is_live() => self.close(),
+            Ok(Log::Exact(_)) if failure.code == codes::GATEWAY_LOST => self.detach(),
             _ => self.synthesize_end(failure).await,
         }
     }

@@ -10,10 +10,7 @@ use crate::{
     agent::{self, Recalled},
     error::ApiError,
     gateway::{AgentEntry, Gateway},
-    stream::{
-        live::{Command, Snapshot},
-        log_codec,
-    },
+    stream::log_codec,
 };
 
 /// The messages and the state of a thread, as JSON.
@@ -46,21 +43,12 @@ impl ThreadSnapshot {
 }
 
 impl Gateway {
-    /// The snapshot of a thread: of its active run if that runs here, else as stored; `None` if the thread is unknown.
-    pub(crate) async fn thread_snapshot(
+    /// The snapshot of a thread as it is stored; `None` if the thread is unknown.
+    pub(crate) async fn stored_snapshot(
         &self,
         owner: &Owner,
         thread: &ThreadId,
     ) -> Result<Option<ThreadSnapshot>, ApiError> {
-        if let Some(live) = self.live_run_of_thread(owner, thread).await {
-            let (reply, snapshot) = tokio::sync::oneshot::channel();
-            if live.commands.send(Command::Snapshot(reply)).await.is_ok()
-                && let Ok(Snapshot { messages, initial_messages: began, state, .. }) = snapshot.await
-            {
-                let interrupts = Vec::new();
-                return Ok(Some(ThreadSnapshot { messages, at_run_start: Some(began), state, interrupts }));
-            }
-        }
         let messages = match self.store().messages(owner, thread).await {
             Ok(messages) => messages,
             Err(StoreError::NotFound(_)) => return Ok(None),

@@ -28,6 +28,7 @@ mod pause;
 mod readers;
 mod reattach;
 mod repeated_ids;
+mod replicas;
 mod support;
 mod threads;
 mod turns;

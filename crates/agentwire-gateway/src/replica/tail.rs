@@ -1,0 +1,102 @@
+//! Tails: runs that another process drives, as readers of this process follow them.
+//!
+//! One task per followed run reads the log behind the wake-ups of the store and publishes the events to all readers here, so
+//! that the number of readers does not change the number of reads.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use agentwire_store::{Log, RunKey, Seq, StoreError, ThreadId};
+use tokio::time::Instant;
+
+use crate::{
+    codes,
+    gateway::Gateway,
+    settings::OnDisconnect,
+    stream::live::{LiveRun, LiveState, LogFailure},
+};
+
+/// Bytes that are read from the log at once.
+const PAGE: usize = 256 << 10;
+
+/// Time after which a tail looks whether it still has readers.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// The lifetime of the record that this process has readers of a run, and the interval of its renewal.
+const READERS_TTL: Duration = Duration::from_secs(15);
+const READERS_RENEWAL: Duration = Duration::from_secs(5);
+
+const DELETED: LogFailure = LogFailure { code: codes::THREAD_DELETED, message: "the thread was deleted" };
+
+impl Gateway {
+    /// The tail of a run that another process drives.
+    pub(crate) fn tail(&self, key: &RunKey, thread: &ThreadId, agent: &str, next: u64) -> Arc<LiveRun> {
+        let mut tails = self.tails();
+        if let Some(tail) = tails.get(key).and_then(Weak::upgrade)
+            && tail.head().state == LiveState::Running
+        {
+            return tail;
+        }
+        tails.retain(|_, tail| tail.strong_count() > 0);
+        let tail = LiveRun::new_tail(key.clone(), thread.clone(), next, &self.settings().limits);
+        tails.insert(key.clone(), Arc::downgrade(&tail));
+        let registry = self.registry();
+        let cancels =
+            |agent: &crate::gateway::AgentEntry| agent.settings.on_disconnect == OnDisconnect::Cancel;
+        let is_counted = registry.agents.get(agent).is_some_and(|agent| cancels(agent));
+        let feeding = self.clone().feed_tail(key.clone(), Arc::downgrade(&tail), next, is_counted);
+        self.tasks().spawn(feeding);
+        tail
+    }
+
+    async fn feed_tail(self, key: RunKey, tail: Weak<LiveRun>, mut next: u64, is_counted: bool) {
+        let mut noted: Option<Instant> = None;
+        while let Some(live) = tail.upgrade() {
+            if is_counted && noted.is_none_or(|noted| noted.elapsed() >= READERS_RENEWAL) {
+                noted = Some(Instant::now());
+                let _ = self.store().note_readers(&key, self.holder(), READERS_TTL).await;
+            }
+            match self.store().read(&key.owner, &key.run, next.checked_sub(1).map(Seq), PAGE).await {
+                Ok(Log::Exact(slice)) if !slice.events.is_empty() => {
+                    next += slice.events.len() as u64;
+                    live.publish(slice.events, LiveState::Running);
+                    continue;
+                }
+                Ok(Log::Exact(slice)) if !slice.status.is_live() => {
+                    live.publish(Vec::new(), LiveState::Ended(slice.status));
+                    break;
+                }
+                Ok(Log::Exact(_)) => {}
+                // The log was compacted or dropped behind the readers.
+                Ok(_) => {
+                    live.cut_readers();
+                    break;
+                }
+                Err(StoreError::NotFound(_)) => {
+                    live.mark_log_failed(DELETED);
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(run = %key.run, %error, "the log of a followed run could not be read");
+                    tokio::time::sleep(CHECK / 4).await;
+                    continue;
+                }
+            }
+            // Not held while it waits, so that the last reader ends it.
+            drop(live);
+            tokio::select! {
+                () = self.shutdown().cancelled() => break,
+                changed = tokio::time::timeout(CHECK, self.store().changed(&key, Seq(next))) => {
+                    if matches!(changed, Ok(Err(_))) {
+                        tokio::time::sleep(CHECK / 4).await;
+                    }
+                }
+            }
+        }
+        if noted.is_some() {
+            let _ = self.store().note_readers(&key, self.holder(), Duration::ZERO).await;
+        }
+    }
+}

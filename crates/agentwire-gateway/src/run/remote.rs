@@ -1,0 +1,254 @@
+//! Commands to a run, wherever it is driven: by a task of this process, or by another process through the store.
+//!
+//! The holder of a run executes a command as if its client had asked there, and replies once the log has the effect. The reply
+//! to a patch is part of the append that logs it, so that a patch is never applied twice.
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_core::{event::RunId, format::ag_ui, patch::Patch};
+use agentwire_store::{CommandId, Delivery, Owner, RunKey, TakenCommand, Text};
+use serde_json::{Value, json};
+use tokio::{sync::oneshot, time::Instant};
+
+use crate::{
+    agent::PauseMode,
+    codes,
+    error::ApiError,
+    gateway::Gateway,
+    stream::live::{Command, LiveRun},
+};
+
+/// The reason in the server log for a run that a client of another process has stopped.
+const ASKED_ELSEWHERE: &str = "it was asked for at another gateway";
+
+/// The time in which a disconnect must have been noticed: the next message may arrive before the end of the connection of
+/// the client that stopped.
+pub(super) const DISCONNECT_GRACE: Duration = Duration::from_millis(500);
+
+/// A command to a run.
+#[derive(Clone)]
+pub(crate) enum Control {
+    /// Ends it as cancelled, with the reason for the server log.
+    Stop(&'static str),
+    /// Ends it as cancelled if no client reads it.
+    StopUnread(&'static str),
+    /// Pauses or resumes it.
+    Pause(bool),
+    /// Changes its state. The text of the patch, as its client sent it.
+    Patch(Arc<Patch>, Text),
+    /// Ends it because its thread is being deleted.
+    DeleteThread,
+}
+
+/// The effect of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Controlled {
+    Done,
+    Paused(PauseMode),
+    /// A client reads the run.
+    Read,
+    /// The run has ended, and the command has changed nothing.
+    Ended,
+}
+
+impl Control {
+    fn to_text(&self) -> Text {
+        let command = match self {
+            Self::Stop(_) => json!("stop"),
+            Self::StopUnread(_) => json!("stop_unread"),
+            Self::Pause(is_paused) => json!({ "pause": is_paused }),
+            Self::Patch(_, text) => json!({ "patch": &**text }),
+            Self::DeleteThread => json!("delete_thread"),
+        };
+        command.to_string().into()
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let command: Value = serde_json::from_str(text).ok()?;
+        if let Some(is_paused) = command["pause"].as_bool() {
+            return Some(Self::Pause(is_paused));
+        }
+        if let Some(text) = command["patch"].as_str() {
+            let patch = ag_ui::patch_from_json(text).ok()?;
+            return Some(Self::Patch(Arc::new(patch), text.into()));
+        }
+        match command.as_str()? {
+            "stop" => Some(Self::Stop(ASKED_ELSEWHERE)),
+            "stop_unread" => Some(Self::StopUnread(ASKED_ELSEWHERE)),
+            "delete_thread" => Some(Self::DeleteThread),
+            _ => None,
+        }
+    }
+}
+
+/// The reply to a command whose effect is done.
+pub(super) fn done() -> Text {
+    reply_text(Ok(Controlled::Done))
+}
+
+fn reply_text(result: Result<Controlled, ApiError>) -> Text {
+    let reply = match result {
+        Ok(Controlled::Done) => json!({"done": true}),
+        Ok(Controlled::Paused(mode)) => json!({"mode": mode.as_str()}),
+        Ok(Controlled::Read) => json!({"read": true}),
+        Ok(Controlled::Ended) => json!({"gone": true}),
+        Err(error) => json!({"error": {
+            "code": error.code,
+            "message": error.message,
+            "hint": error.hint,
+            "retryAfter": error.retry_after,
+            "snapshot": error.snapshot,
+        }}),
+    };
+    reply.to_string().into()
+}
+
+/// `None` if the holder does not drive the run any more.
+fn parse_reply(text: &str) -> Option<Result<Controlled, ApiError>> {
+    let mut reply: Value = serde_json::from_str(text).ok()?;
+    if reply["done"].as_bool() == Some(true) {
+        return Some(Ok(Controlled::Done));
+    }
+    if reply["read"].as_bool() == Some(true) {
+        return Some(Ok(Controlled::Read));
+    }
+    if let Some(mode) = reply["mode"].as_str() {
+        let mode = if mode == PauseMode::Hard.as_str() { PauseMode::Hard } else { PauseMode::Soft };
+        return Some(Ok(Controlled::Paused(mode)));
+    }
+    let error = reply.get_mut("error")?;
+    let code = codes::find(error["code"].as_str()?).map_or(codes::INTERNAL, |code| code.name);
+    let snapshot = Some(error["snapshot"].take()).filter(|snapshot| !snapshot.is_null());
+    Some(Err(ApiError {
+        hint: error["hint"].as_str().map(Into::into),
+        retry_after: error["retryAfter"].as_u64(),
+        snapshot: snapshot.map(Box::new),
+        ..ApiError::new(code, error["message"].as_str().unwrap_or_default())
+    }))
+}
+
+fn unreachable() -> ApiError {
+    ApiError::new(codes::RUN_UNREACHABLE, "the gateway that drives the run does not respond").retry_after(1)
+}
+
+impl Gateway {
+    /// Executes a command to a run, here or where it is driven. [`Controlled::Ended`] if it has ended.
+    pub(crate) async fn control(
+        &self,
+        owner: &Owner,
+        run: &RunId,
+        control: Control,
+    ) -> Result<Controlled, ApiError> {
+        let key = RunKey { owner: owner.clone(), run: run.clone() };
+        let patience = self.settings().store_patience;
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(live) = self.live_run(owner, run) {
+                let controlled = self.execute(&live, control.clone(), None).await?;
+                if controlled != Controlled::Ended {
+                    return Ok(controlled);
+                }
+            }
+            let stored = self.store().run(owner, run).await?;
+            if !stored.status.is_live() {
+                return Ok(Controlled::Ended);
+            }
+            let lease = self.store().lease(owner, &stored.thread).await?;
+            if lease.is_some_and(|lease| lease.run == *run && !lease.live) {
+                self.settle_orphan(owner, run).await?;
+            } else if stored.holder != *self.holder() {
+                let rest = deadline.saturating_duration_since(Instant::now());
+                match self.store().send(&key, control.to_text(), rest).await? {
+                    Delivery::Replied(reply) => {
+                        if let Some(result) = parse_reply(&reply) {
+                            return result;
+                        }
+                    }
+                    Delivery::Ended => return Ok(Controlled::Ended),
+                    Delivery::Withdrawn => return Err(unreachable()),
+                }
+            }
+            if Instant::now() >= deadline {
+                return Err(unreachable());
+            }
+            // The run is changing hands.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Executes a command to a run of this process. [`Controlled::Ended`] if the run takes no more commands.
+    async fn execute(
+        &self,
+        live: &Arc<LiveRun>,
+        control: Control,
+        command: Option<CommandId>,
+    ) -> Result<Controlled, ApiError> {
+        let patience = self.settings().store_patience;
+        match control {
+            Control::StopUnread(reason) => {
+                if !live.wait_until_unread(DISCONNECT_GRACE).await
+                    || self.store().has_readers(&live.key, self.holder()).await?
+                {
+                    return Ok(Controlled::Read);
+                }
+                live.stop(reason).await;
+            }
+            Control::Stop(reason) => live.stop(reason).await,
+            Control::DeleteThread => _ = live.commands.send(Command::DeleteThread).await,
+            Control::Pause(is_paused) => {
+                let (reply, done) = oneshot::channel();
+                let sent = live.commands.send(Command::SetPaused(is_paused, reply)).await;
+                return match (sent, done.await) {
+                    (Ok(()), Ok(done)) => done.map(Controlled::Paused),
+                    _ => Ok(Controlled::Ended),
+                };
+            }
+            Control::Patch(patch, _) => {
+                let (reply, done) = oneshot::channel();
+                let patch = Patch::clone(&patch);
+                let sent = live.commands.send(Command::Patch { patch, reply, command }).await;
+                return match (sent, done.await) {
+                    (Ok(()), Ok(done)) => done.map(|()| Controlled::Done),
+                    _ => Ok(Controlled::Ended),
+                };
+            }
+        }
+        let _ = tokio::time::timeout(patience, live.clone().ended()).await;
+        Ok(Controlled::Done)
+    }
+
+    /// Executes the commands that other processes send to the runs of this one.
+    pub(crate) async fn serve_inbox(self) {
+        loop {
+            self.wait_for_runs(true).await;
+            let taken = tokio::select! {
+                taken = self.store().inbox(self.holder()) => taken,
+                () = self.wait_for_runs(false) => continue,
+                () = self.shutdown().cancelled() => return,
+            };
+            match taken {
+                Ok(taken) => {
+                    for command in taken {
+                        self.tasks().spawn(self.clone().execute_taken(command));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "commands of other gateways could not be read");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+
+    async fn execute_taken(self, taken: TakenCommand) {
+        let result = match (self.live_run(&taken.run.owner, &taken.run.run), Control::from_text(&taken.body))
+        {
+            (_, None) => Err(ApiError::new(codes::INTERNAL, "the gateways have different versions")),
+            (None, _) => Ok(Controlled::Ended),
+            (Some(live), Some(control)) => self.execute(&live, control, Some(taken.id)).await,
+        };
+        if let Err(error) = self.store().reply(taken.id, reply_text(result)).await {
+            tracing::warn!(run = %taken.run.run, %error, "a command of another gateway got no reply");
+        }
+    }
+}
