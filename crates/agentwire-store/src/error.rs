@@ -69,8 +69,18 @@ pub enum StoreError {
         /// The newest version that this code supports.
         known: i64,
     },
+    /// The schema of the database is older than this version of agentwire.
+    #[error(
+        "the store has schema version {found}, this version of agentwire needs {known}: run `agentwire store migrate`"
+    )]
+    Outdated {
+        /// The version in the database.
+        found: i64,
+        /// The version that this code needs.
+        known: i64,
+    },
     /// The address has no known form.
-    #[error("unknown store `{0}` (allowed: `memory:`, `sqlite:PATH`)")]
+    #[error("unknown store `{0}` (allowed: `memory:`, `sqlite:PATH`, `postgres://…`)")]
     Address(Box<str>),
     /// The address names a backend that was left out of this build.
     #[error("the store `{address}` needs a build with the Cargo feature `{feature}`")]
@@ -151,7 +161,7 @@ impl StoreError {
         matches!(self, Self::Full | Self::Busy | Self::Corrupt(_) | Self::Io(_))
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn io(cause: impl Error + Send + Sync + 'static) -> Self {
         Self::Io(Arc::new(cause))
     }

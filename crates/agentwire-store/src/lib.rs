@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | `memory:` | [`MemoryStore`] | nothing: a bounded store for tests and embedding |
 //! | `sqlite:PATH` | `SqliteStore` (Cargo feature `sqlite`, on by default) | process crashes; power loss at [`Durability::Fsync`] |
+//! | `postgres://…` | `PostgresStore` (Cargo feature `postgres`) | as `sqlite:`, and is shared by gateways on several machines |
 //!
 //! Every backend passes the same contract suite (`tests/contract/`). A new backend joins it with one line.
 //!
@@ -67,11 +68,16 @@
 //! # Ok::<(), StoreError>(()) }).unwrap();
 //! ```
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod chunk;
 mod clock;
+mod copy;
 mod error;
 mod memory;
 mod model;
 mod open;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod rules;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -79,6 +85,7 @@ mod store;
 
 pub use agentwire_core::event::{RunId, ThreadId};
 pub use clock::{Clock, ManualClock, SystemClock, Time};
+pub use copy::{CopyError, CopyReport, LogRow, RunDump, ThreadDump, copy};
 pub use error::{Conflict, Missing, StoreError};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use model::{
@@ -88,7 +95,9 @@ pub use model::{
     RetentionReport, Run, RunKey, RunStatus, Seq, Start, StartMode, State, StateChange, Stats, StatusChange,
     TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery, UserId,
 };
-pub use open::{Options, open};
+pub use open::{Options, open, redact_address};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore};
 pub use store::{BoxFuture, Store};

@@ -29,6 +29,7 @@ use bytes::Bytes;
 
 use crate::{
     clock::Time,
+    copy::ThreadDump,
     error::StoreError,
     model::{
         Acquire, AgentName, AnswerSet, Append, Appended, CommandId, Created, Delivery, Feedback, Fence,
@@ -305,6 +306,28 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// [`StoreError::Corrupt`] with the findings.
     fn verify(&self) -> BoxFuture<'_, ()>;
+
+    /// The thread after the place `after`, with all its data; for [`copy`](crate::copy()).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unsupported`]: the backend does not outlive its process.
+    fn export(&self, after: Option<PageToken>) -> BoxFuture<'_, Option<(PageToken, ThreadDump)>> {
+        let _ = after;
+        Box::pin(async { Err(StoreError::Unsupported { backend: "memory", what: "be copied" }) })
+    }
+
+    /// Adds a thread with all its data; for [`copy`](crate::copy()). Its runs have no claims, so that the live ones are orphans.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unsupported`]: the backend does not outlive its process.
+    fn import(&self, thread: ThreadDump) -> BoxFuture<'_, ()> {
+        let _ = thread;
+        Box::pin(async {
+            Err(StoreError::Unsupported { backend: "memory", what: "be the target of a copy" })
+        })
+    }
 
     /// Writes a consistent copy to a new file while the store is in use.
     ///

@@ -1,7 +1,7 @@
 //! Runs the contract suite against every backend.
 
 #[cfg_attr(
-    not(feature = "sqlite"),
+    not(any(feature = "sqlite", feature = "postgres")),
     allow(dead_code, unused_imports, reason = "only durable stores are reopened")
 )]
 mod contract;
@@ -52,6 +52,42 @@ store_contract!(sqlite, Sqlite::with(Durability::Os));
 durable_store_contract!(sqlite_durable, Sqlite::with(Durability::Os));
 #[cfg(feature = "sqlite")]
 durable_store_contract!(sqlite_durable_fsync, Sqlite::with(Durability::Fsync));
+
+#[cfg(feature = "postgres")]
+mod postgres_server;
+
+#[cfg(feature = "postgres")]
+struct Postgres {
+    address: String,
+    durability: Durability,
+}
+
+#[cfg(feature = "postgres")]
+impl Postgres {
+    fn with(durability: Durability, parameters: &str) -> Self {
+        Self { address: format!("{}{parameters}", postgres_server::fresh()), durability }
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl StoreFactory for Postgres {
+    fn open(&self, clock: Arc<ManualClock>) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>> {
+        Box::pin(async move {
+            let postgres = PostgresOptions { durability: self.durability, clock: Some(clock) };
+            open(&self.address, Options { postgres, ..Options::default() }).await.unwrap()
+        })
+    }
+}
+
+#[cfg(feature = "postgres")]
+store_contract!(postgres, Postgres::with(Durability::Os, ""));
+#[cfg(feature = "postgres")]
+durable_store_contract!(postgres_durable, Postgres::with(Durability::Os, ""));
+#[cfg(feature = "postgres")]
+store_contract!(
+    postgres_memory_unprepared,
+    Postgres::with(Durability::Memory, "&prepared=false&notify=false")
+);
 
 #[cfg(not(feature = "sqlite"))]
 #[tokio::test]

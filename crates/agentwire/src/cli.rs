@@ -237,7 +237,8 @@ pub(crate) struct Serve {
     #[arg(short, long, value_name = "ADDRESS", value_parser = config::address)]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Where threads and runs are kept: sqlite:PATH or memory: [default: sqlite:agentwire.db]
+    /// Where threads and runs are kept: sqlite:PATH, postgres://…, env:NAME (a variable with the address) or memory:
+    /// [default: sqlite:agentwire.db]
     #[arg(short, long, value_name = "ADDRESS", value_parser = config::store)]
     pub(crate) store: Option<String>,
 
@@ -368,10 +369,50 @@ pub(crate) enum StoreCommand {
     #[command(after_help = "\
 Examples:
   agentwire store stats
-  agentwire store stats --store sqlite:/var/lib/agentwire.db --json")]
+  agentwire store stats --store sqlite:/var/lib/agentwire.db --json
+  agentwire store stats --store env:DATABASE_URL")]
     Stats {
         #[command(flatten)]
         args: StoreArgs,
+    },
+    /// Create or migrate the tables of a PostgreSQL store; gateways of this and the previous version can keep running
+    #[command(after_help = "\
+`agentwire serve` creates the tables in a database without them, and never changes existing ones. \
+With --check: exit code 0 if there is nothing to do and 1 if there is; nothing is changed.
+
+Examples:
+  agentwire store migrate --store env:DATABASE_URL
+  agentwire store migrate --check --config agentwire.toml")]
+    Migrate {
+        /// Tell whether there is something to do
+        #[arg(long)]
+        check: bool,
+        #[command(flatten)]
+        args: StoreArgs,
+    },
+    /// Check the integrity of the stored data; a gateway can keep running
+    Verify {
+        #[command(flatten)]
+        args: StoreArgs,
+    },
+    /// Copy all data to an empty store
+    #[command(after_help = "\
+Stop the gateways of both stores first. A run that was live in FROM ends in TO as if its gateway had been lost. \
+A failed copy leaves an incomplete TO behind: delete it before the next one.
+
+Examples:
+  agentwire store copy sqlite:agentwire.db env:DATABASE_URL
+  agentwire store copy postgres://gateway@db.internal/agentwire sqlite:agentwire.db")]
+    Copy {
+        /// The store to read
+        #[arg(value_name = "FROM", value_parser = config::store)]
+        from: String,
+        /// The store to fill; it must be empty
+        #[arg(value_name = "TO", value_parser = config::store)]
+        to: String,
+        /// Print one JSON object, for programs
+        #[arg(long)]
+        json: bool,
     },
     /// Return free space to the file system; a gateway can keep running
     Vacuum {

@@ -63,7 +63,7 @@ fn print_summary(config: &Config) {
     let durability =
         DURABILITIES.iter().find(|(_, level)| *level == config.durability).map_or("", |(name, _)| name);
     println!("listen    {}", settings.listen);
-    println!("store     {} (durability {durability})", config.store);
+    println!("store     {} (durability {durability})", agentwire_store::redact_address(&config.store));
     println!("user      {}", describe_identity(&settings.identity.user));
     println!("tenant    {}", describe_identity(&settings.identity.tenant));
     if let Some(thread) = &settings.identity.thread {

@@ -180,10 +180,12 @@ async fn serve(arguments: Serve, config: Config) -> Result<ExitCode> {
 
     let mut options = Options::default();
     options.sqlite.durability = config.durability;
-    let store = store_command::open(&config.store, options).await?;
+    options.postgres.durability = config.durability;
+    let store_address = store_command::resolve(&config.store)?;
+    let store = store_command::open(&store_address, options).await?;
 
     let gateway = Gateway::builder(store, config.settings.clone())
-        .instance_lock(InstanceLock::at(&config.store))
+        .instance_lock(InstanceLock::at(&store_address))
         .registry(reload::registry(&config)?)
         .build();
     // Installed before the banner, so that a signal after it is never lost.
@@ -244,7 +246,7 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
 fn print_banner(config: &Config, address: SocketAddr) {
     if config.log.format == LogFormat::Json {
         let agents: Vec<_> = config.agents.iter().map(|agent| agent.name.as_str()).collect();
-        tracing::info!(%address, store = config.store, agents = agents.join(","), "listening");
+        tracing::info!(%address, store = agentwire_store::redact_address(&config.store), agents = agents.join(","), "listening");
         return;
     }
     let bold = |text: &str| format!("\x1b[1m{text}\x1b[0m");
@@ -257,7 +259,10 @@ fn print_banner(config: &Config, address: SocketAddr) {
     if settings.console.unwrap_or(settings.auth.is_required() || address.ip().is_loopback()) {
         anstream::eprintln!("  console    {}", bold(&format!("{server}/console")));
     }
-    anstream::eprintln!("  store      {} (durability {durability})", config.store);
+    anstream::eprintln!(
+        "  store      {} (durability {durability})",
+        agentwire_store::redact_address(&config.store)
+    );
     for (index, agent) in config.agents.iter().enumerate() {
         let lead = if index == 0 { "agents" } else { "" };
         anstream::eprintln!("  {lead:9}  {}: {}", bold(&agent.name), config_command::target(agent));

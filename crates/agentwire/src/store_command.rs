@@ -1,4 +1,4 @@
-//! `agentwire store`: statistics, vacuum and backup of a store.
+//! `agentwire store`: statistics, migration, verification, vacuum, backup and copy of a store.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use agentwire_store::{Options, Stats, Store, StoreError};
+use agentwire_store::{CopyError, Options, PostgresStore, Stats, Store, StoreError, redact_address};
 use indicatif::{HumanBytes, ProgressBar};
 use serde_json::json;
 
@@ -24,12 +24,85 @@ pub(crate) fn run(command: &StoreCommand) -> Result<ExitCode> {
         .map_err(|error| Error::new(Class::Io, format!("cannot start: {error}")))?;
     runtime.block_on(async {
         match command {
-            StoreCommand::Stats { args } => stats(args).await,
-            StoreCommand::Vacuum { args } => vacuum(args).await,
-            StoreCommand::Backup { to, args } => backup(args, to).await,
+            StoreCommand::Stats { args } => stats(args).await?,
+            StoreCommand::Migrate { check, args } => return migrate(args, *check).await,
+            StoreCommand::Verify { args } => verify(args).await?,
+            StoreCommand::Copy { from, to, json } => copy(from, to, *json).await?,
+            StoreCommand::Vacuum { args } => vacuum(args).await?,
+            StoreCommand::Backup { to, args } => backup(args, to).await?,
         }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn migrate(args: &StoreArgs, check: bool) -> Result<ExitCode> {
+    let address = address(args)?;
+    let shown = redact_address(&address);
+    if !is_postgres(&address) {
+        // The other stores have nothing that must be prepared: a file is migrated when it is opened.
+        let text =
+            if check { "nothing to do" } else { "nothing to do: a file is migrated when it is opened" };
+        if args.json {
+            println!("{}", json!({ "store": shown, "change": false }));
+        } else {
+            println!("{shown}: {text}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let done = if check {
+        PostgresStore::check_schema(&address).await
+    } else {
+        PostgresStore::migrate(&address).await
+    };
+    let (found, known) = done.map_err(|error| failed(&address, &error))?;
+    let is_change = found < known;
+    if args.json {
+        println!(
+            "{}",
+            json!({ "store": shown, "change": is_change, "schemaVersion": found, "needed": known })
+        );
+    } else if !is_change {
+        println!("{shown}: nothing to do, the schema has version {found}");
+    } else if check {
+        println!("{shown}: the schema has version {found}, version {known} is needed");
+    } else {
+        println!("{shown}: schema version {found} → {known}");
+    }
+    Ok(if check && is_change { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+async fn verify(args: &StoreArgs) -> Result<()> {
+    let (address, store) = open_existing(args).await?;
+    with_spinner("checking", store.verify()).await.map_err(|error| failed(&address, &error))?;
+    let shown = redact_address(&address);
+    if args.json {
+        println!("{}", json!({ "store": shown, "ok": true }));
+    } else {
+        println!("{shown}: no defects found");
+    }
+    Ok(())
+}
+
+async fn copy(from: &str, to: &str, json: bool) -> Result<()> {
+    let (from, to) = (resolve(from)?, resolve(to)?);
+    let source = open_known(&from).await?;
+    let target = open(&to, Options::default()).await?;
+    let copied = with_spinner("copying", agentwire_store::copy(&*source, &*target)).await;
+    let copied = copied.map_err(|error| match error {
+        CopyError::NotEmpty => {
+            Error::new(Class::Usage, format!("the store `{}` is not empty", redact_address(&to)))
+                .hint("copy to a new store: data of two stores cannot be merged")
+        }
+        CopyError::Read(error) => failed(&from, &error),
+        CopyError::Write(error) => failed(&to, &error),
     })?;
-    Ok(ExitCode::SUCCESS)
+    let (from, to) = (redact_address(&from), redact_address(&to));
+    if json {
+        println!("{}", json!({ "from": from, "to": to, "threads": copied.threads, "runs": copied.runs }));
+    } else {
+        println!("{from} → {to}: {} threads, {} runs", copied.threads, copied.runs);
+    }
+    Ok(())
 }
 
 async fn stats(args: &StoreArgs) -> Result<()> {
@@ -38,6 +111,7 @@ async fn stats(args: &StoreArgs) -> Result<()> {
     let Stats { backend, schema_version, threads, runs, live_runs, open_pending, feedback, events, .. } =
         stats;
     let Stats { log_bytes, bytes, free_bytes, .. } = stats;
+    let address = redact_address(&address);
     if args.json {
         let output = json!({
             "store": address, "backend": backend, "schemaVersion": schema_version, "threads": threads, "runs": runs,
@@ -48,11 +122,15 @@ async fn stats(args: &StoreArgs) -> Result<()> {
         return Ok(());
     }
     println!("store     {address} ({backend}, schema {schema_version})");
-    println!(
-        "size      {} ({} of it free; `agentwire store vacuum` gives that back)",
-        HumanBytes(bytes),
-        HumanBytes(free_bytes)
-    );
+    if backend == "postgres" {
+        println!("size      {}", HumanBytes(bytes));
+    } else {
+        println!(
+            "size      {} ({} of it free; `agentwire store vacuum` gives that back)",
+            HumanBytes(bytes),
+            HumanBytes(free_bytes)
+        );
+    }
     println!("threads   {threads}");
     println!("runs      {runs} ({live_runs} live)");
     println!("events    {events} ({} of logs)", HumanBytes(log_bytes));
@@ -69,6 +147,7 @@ async fn vacuum(args: &StoreArgs) -> Result<()> {
     with_spinner("shrinking", store.vacuum()).await.map_err(|error| failed(&address, &error))?;
     let after = size().await?;
     let freed = before.saturating_sub(after);
+    let address = redact_address(&address);
     if args.json {
         println!("{}", json!({ "store": address, "bytesBefore": before, "bytes": after, "freed": freed }));
     } else {
@@ -94,6 +173,7 @@ async fn backup(args: &StoreArgs, to: &Path) -> Result<()> {
         let error = failed(&address, &error);
         Error { message: format!("cannot write `{name}`: {}", error.message), ..error }
     })?;
+    let address = redact_address(&address);
     let bytes = std::fs::metadata(to).map(|about| about.len()).unwrap_or_default();
     if args.json {
         println!("{}", json!({ "store": address, "backup": name.to_string(), "bytes": bytes }));
@@ -116,6 +196,20 @@ async fn with_spinner<T>(label: &'static str, work: impl Future<Output = T>) -> 
 /// Opens an existing store; these commands must not create one.
 async fn open_existing(args: &StoreArgs) -> Result<(String, Arc<dyn Store>)> {
     let address = address(args)?;
+    let store = open_known(&address).await?;
+    Ok((address, store))
+}
+
+async fn open_known(address: &str) -> Result<Arc<dyn Store>> {
+    if is_postgres(address) {
+        let (found, _) =
+            PostgresStore::check_schema(address).await.map_err(|error| failed(address, &error))?;
+        if found == 0 {
+            let error = Error::new(Class::Io, format!("there is no store in `{}`", redact_address(address)));
+            return Err(error.hint("`agentwire serve` or `agentwire store migrate` makes one"));
+        }
+        return open(address, Options::default()).await;
+    }
     let Some(path) = address.strip_prefix("sqlite:") else {
         let error =
             Error::new(Class::Usage, format!("the store `{address}` lives and dies with its gateway"));
@@ -129,17 +223,35 @@ async fn open_existing(args: &StoreArgs) -> Result<(String, Arc<dyn Store>)> {
             return Err(error.hint("`agentwire serve` makes one; `--store sqlite:PATH` names another"));
         }
     }
-    let store = open(&address, Options::default()).await?;
-    Ok((address, store))
+    open(address, Options::default()).await
+}
+
+fn is_postgres(address: &str) -> bool {
+    address.starts_with("postgres://") || address.starts_with("postgresql://")
+}
+
+/// The address of a store, read from its environment variable if it names one.
+pub(crate) fn resolve(address: &str) -> Result<String> {
+    let Some(name) = address.strip_prefix("env:") else { return Ok(address.to_owned()) };
+    let usage = |message: String| Error::new(Class::Usage, message);
+    let value = std::env::var(name).map_err(|_| {
+        usage(format!("the environment variable `{name}` is not set"))
+            .hint("it holds the address of the store, as `postgres://user:password@host/database`")
+    })?;
+    match config::store(&value) {
+        Ok(address) if !address.starts_with("env:") => Ok(address),
+        // Without its value, which may hold a password.
+        _ => Err(usage(format!("the environment variable `{name}` does not hold the address of a store"))),
+    }
 }
 
 fn address(args: &StoreArgs) -> Result<String> {
     if let Some(address) = &args.store {
-        return Ok(address.clone());
+        return resolve(address);
     }
     let implied = PathBuf::from(config::FILE);
     match args.config.as_deref().or_else(|| implied.exists().then_some(&implied)) {
-        Some(file) => Ok(ConfigFile::load(file)?.config.store),
+        Some(file) => resolve(&ConfigFile::load(file)?.config.store),
         None => Ok(Config::default().store),
     }
 }
@@ -151,7 +263,10 @@ pub(crate) async fn open(address: &str, options: Options) -> Result<Arc<dyn Stor
 
 /// A store error with its causes and a hint.
 pub(crate) fn failed(address: &str, error: &StoreError) -> Error {
-    let mut message = format!("store `{address}`: {error}");
+    let mut message = match error {
+        StoreError::Address(_) => error.to_string(),
+        _ => format!("store `{}`: {error}", redact_address(address)),
+    };
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
         message.push_str(&format!(": {inner}"));
@@ -160,6 +275,19 @@ pub(crate) fn failed(address: &str, error: &StoreError) -> Error {
     let path = address.strip_prefix("sqlite:").unwrap_or(address);
     let class = if matches!(error, StoreError::Address(_)) { Class::Usage } else { Class::Io };
     let failed = Error::new(class, message);
+    if is_postgres(address) {
+        return match error {
+            StoreError::Version { .. } => failed.hint("use the newer version of agentwire that migrated it"),
+            StoreError::Foreign(_) => failed.hint("name another schema with `?schema=NAME`"),
+            StoreError::Full => failed.hint("make room on the server's disk"),
+            StoreError::Corrupt(_) => failed.hint("restore a backup of the database"),
+            StoreError::Outdated { .. } => {
+                failed.hint("gateways of the version before can keep running meanwhile")
+            }
+            StoreError::Io(_) => failed.hint("check the address, the server, and the rights of the user"),
+            _ => failed,
+        };
+    }
     match error {
         StoreError::Busy => {
             failed.hint("another process writes to it; stop that, or name another with `--store`")

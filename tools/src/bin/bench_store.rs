@@ -1,4 +1,4 @@
-//! Measures the appends of a store: events per second and CPU time per event. Used by `bench/store`.
+//! Measures the appends of a store: events per second and CPU time per event. Used by `bench/store` and `bench/postgres`.
 //!
 //! ```text
 //! cargo run --release -p agentwire-tools --bin bench_store [FOLDER [FILTER]]
@@ -7,7 +7,9 @@
 //! Every run appends one to four events of 180 bytes per call, as a gateway does that flushes the events of an upstream.
 //! *closed*: each run starts the next append as soon as the last is acknowledged, which shows the maximum throughput.
 //! *30/s*: each run produces 30 events a second, as a language model does, which shows the cost and latency of a live run.
-//! FILTER selects the rows with this prefix, such as `"sqlite os 1000"`.
+//! FILTER selects the rows with this prefix, such as `"sqlite os 1000"`. `POSTGRES` in the environment is the address of a
+//! server without other users; its rows are left out without it. *× 3*: three stores, as in three gateways, share the
+//! database and the runs.
 
 use std::{
     error::Error,
@@ -20,7 +22,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agentwire_store::{Append, Durability, Log, NewRun, Options, Owner, SqliteOptions, Start, Store, open};
+use agentwire_store::{
+    Append, Durability, Log, NewRun, Options, Owner, PostgresOptions, SqliteOptions, Start, Store, open,
+};
 use bytes::Bytes;
 
 const EVENT_BYTES: usize = 180;
@@ -36,9 +40,21 @@ async fn main() -> Result<(), Failure> {
     let filter = std::env::args().nth(2).unwrap_or_default();
     println!("| store | runs | pace | events/s | CPU µs/event | p50 ms | p99 ms |");
     println!("|---|---:|---|---:|---:|---:|---:|");
-    for (name, durability) in
-        [("memory", None), ("sqlite os", Some(Durability::Os)), ("sqlite fsync", Some(Durability::Fsync))]
-    {
+    let server = std::env::var("POSTGRES").ok();
+    let mut backends = vec![
+        ("memory", Backend::Memory),
+        ("sqlite os", Backend::Sqlite(Durability::Os)),
+        ("sqlite fsync", Backend::Sqlite(Durability::Fsync)),
+    ];
+    if let Some(server) = &server {
+        backends.extend([
+            ("postgres os", Backend::Postgres(server, Durability::Os, 1)),
+            ("postgres os × 3", Backend::Postgres(server, Durability::Os, 3)),
+            ("postgres memory", Backend::Postgres(server, Durability::Memory, 1)),
+            ("postgres memory × 3", Backend::Postgres(server, Durability::Memory, 3)),
+        ]);
+    }
+    for (name, backend) in backends {
         for (runs, pace) in [
             (1, None),
             (50, None),
@@ -52,35 +68,67 @@ async fn main() -> Result<(), Failure> {
                 continue;
             }
             let path = folder.path().join(format!("{}.db", fs::read_dir(folder.path())?.count()));
-            let measured = measure(&path, durability, runs, pace).await?;
+            let measured = measure(&path, backend, runs, pace).await?;
             println!("| {name} | {runs} | {pace_name} | {measured}");
         }
     }
     Ok(())
 }
 
+#[derive(Clone, Copy)]
+enum Backend<'a> {
+    Memory,
+    Sqlite(Durability),
+    /// A server, and the number of stores that share it.
+    Postgres(&'a str, Durability, usize),
+}
+
+async fn open_all(path: &Path, backend: Backend<'_>) -> Result<Vec<Arc<dyn Store>>, Failure> {
+    let mut options = Options::default();
+    options.memory.bytes = 4 << 30;
+    match backend {
+        Backend::Memory => Ok(vec![open("memory:", options).await?]),
+        Backend::Sqlite(durability) => {
+            options.sqlite = SqliteOptions { durability, ..SqliteOptions::default() };
+            Ok(vec![open(&format!("sqlite:{}", path.display()), options).await?])
+        }
+        Backend::Postgres(server, durability, count) => {
+            options.postgres = PostgresOptions { durability, ..PostgresOptions::default() };
+            let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
+            let address = format!("{server}?schema=bench_{nanos}");
+            let mut stores = Vec::new();
+            for _ in 0..count {
+                stores.push(open(&address, options.clone()).await?);
+            }
+            Ok(stores)
+        }
+    }
+}
+
 async fn measure(
     path: &Path,
-    durability: Option<Durability>,
+    backend: Backend<'_>,
     runs: usize,
     pace: Option<f64>,
 ) -> Result<String, Failure> {
-    let mut options = Options::default();
-    options.memory.bytes = 4 << 30;
-    let store = match durability {
-        None => open("memory:", options).await?,
-        Some(durability) => {
-            options.sqlite = SqliteOptions { durability, ..SqliteOptions::default() };
-            open(&format!("sqlite:{}", path.display()), options).await?
-        }
-    };
+    let stores = open_all(path, backend).await?;
     let owner = Owner::new("tenant", "user", "agent");
     let mut appends = Vec::new();
+    for (number, store) in stores.iter().enumerate() {
+        store.renew(&format!("bench-{number}").into(), Duration::from_secs(3600)).await?;
+    }
     for number in 0..runs {
-        store.renew(&"bench".into(), Duration::from_secs(3600)).await.expect("a lease");
-        let new = NewRun::new(format!("thread-{number}"), format!("run-{number}"), "demo", "bench");
-        let Start::Created(run) = store.start(&owner, new).await? else { return Err("not created".into()) };
-        appends.push(Append::new(owner.clone(), run.run, run.fence, run.next_seq));
+        let place = number % stores.len();
+        let new = NewRun::new(
+            format!("thread-{number}"),
+            format!("run-{number}"),
+            "demo",
+            format!("bench-{place}"),
+        );
+        let Start::Created(run) = stores[place].start(&owner, new).await? else {
+            return Err("not created".into());
+        };
+        appends.push((stores[place].clone(), Append::new(owner.clone(), run.run, run.fence, run.next_seq)));
     }
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -88,7 +136,7 @@ async fn measure(
     let writers: Vec<_> = appends
         .into_iter()
         .zip(1..)
-        .map(|(append, seed)| tokio::spawn(write(store.clone(), append, seed, pace, stop.clone())))
+        .map(|((store, append), seed)| tokio::spawn(write(store, append, seed, pace, stop.clone())))
         .collect();
     tokio::time::sleep(TIME).await;
     stop.store(true, Ordering::Relaxed);
@@ -105,7 +153,7 @@ async fn measure(
 
     // The figures only count if the events are stored.
     let (run, count) = &written[runs / 2];
-    let Log::Exact(log) = store.read(&owner, run, None, usize::MAX).await? else {
+    let Log::Exact(log) = stores[0].read(&owner, run, None, usize::MAX).await? else {
         return Err("no log".into());
     };
     assert_eq!(log.events.len(), *count);

@@ -54,7 +54,7 @@ impl Append {
         }
     }
 
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn required_durability(&self) -> Durability {
         let ends = self.change.status.as_ref().is_some_and(|status| !status.to.is_live());
         let floor = if ends || !self.change.pending.is_empty() { Durability::Os } else { Durability::Memory };

@@ -40,7 +40,7 @@ pub struct MoveReport {
 /// Record counts and sizes of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// `memory` or `sqlite`.
+    /// `memory`, `sqlite` or `postgres`.
     pub backend: &'static str,
     /// The version of the schema; 0 if the backend has none.
     pub schema_version: i64,

@@ -5,13 +5,14 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::{
-    chunk, mailbox, pending,
+    mailbox, pending,
     row::{RunRow, count, get_number, get_run_key, get_status, int, next_seq, run_key},
     runs,
     session::{RunHead, Session},
     threads,
 };
 use crate::{
+    chunk,
     clock::Time,
     error::{Missing, StoreError},
     model::{Append, Appended, Fence, Log, LogSlice, Owner, RunKey, RunStatus, Seq, Text},

@@ -9,7 +9,7 @@
 //! [`Durability::Os`]. `Os` survives a crash of the process at any point; `Fsync` survives power loss too, at the cost of
 //! one sync per batch.
 
-mod chunk;
+mod copy;
 mod database;
 mod error;
 mod log;
@@ -40,6 +40,7 @@ use rusqlite::Connection;
 
 use crate::{
     clock::{Clock, Time},
+    copy::ThreadDump,
     error::StoreError,
     model::{
         Acquire, AgentName, AnswerSet, Append, Appended, CommandId, Created, Delivery, Durability, Feedback,
@@ -531,6 +532,14 @@ impl Store for SqliteStore {
 
     fn verify(&self) -> BoxFuture<'_, ()> {
         self.run_blocking(|file| maintenance::verify(&file.open_helper()?))
+    }
+
+    fn export(&self, after: Option<PageToken>) -> BoxFuture<'_, Option<(PageToken, ThreadDump)>> {
+        self.read_with(move |db, now| copy::export(db, after, now))
+    }
+
+    fn import(&self, thread: ThreadDump) -> BoxFuture<'_, ()> {
+        self.write(0, Durability::Os, move |db, _| copy::import(db, &thread))
     }
 
     fn backup<'a>(&'a self, to: &'a Path) -> BoxFuture<'a, ()> {

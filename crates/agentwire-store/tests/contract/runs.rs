@@ -95,7 +95,7 @@ pub(crate) async fn queued_runs_get_the_thread_in_order(world: World) {
     world.store.append(end).await.unwrap();
     assert!(matches!(acquire(&queued[1]).await, Acquire::Held(lease) if lease.run == queued[0].run));
     let lease = granted(acquire(&queued[0]).await);
-    assert!(lease.fence > queued[1].fence, "a lease has a new fencing token");
+    assert!(lease.fence > queued[0].fence, "a lease has a new fencing token");
     assert_eq!(world.status("2").await, RunStatus::Running);
     assert!(matches!(world.store.append(world.append(&queued[0], 0, &["x"])).await, Err(StoreError::Fenced)));
 }

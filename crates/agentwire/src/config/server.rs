@@ -8,7 +8,7 @@ use super::{
     table::{Shape, Table, Value, ValueType},
     types::{
         ADDRESS, Bool, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, LEVEL, List, NAME, NETWORK, ORIGIN,
-        OrNever, PATH, POINTER, STORE, Size, TextType,
+        OrNever, PATH, POINTER, Size, StoreAddress, TextType,
     },
 };
 
@@ -31,7 +31,7 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
     table.set("listen", &ADDRESS, &mut settings.listen, "Address to listen on. Port 0 selects a free port.");
     table.set(
         "store",
-        &STORE,
+        &StoreAddress,
         server.store,
         "Store for threads, runs and their logs. A path is relative to the working directory.",
     );

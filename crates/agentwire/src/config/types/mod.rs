@@ -20,7 +20,7 @@ pub(super) use self::{
     number::{Count, Size, Speed},
     text::{
         ADDRESS, ANY_TEXT, ASSIGNMENT, DURATION, DURATION_OR_ZERO, FORMAT, HEADER, LEVEL, NAME, NETWORK,
-        ORIGIN, PATH, POINTER, ROUTE, STORE, TOOL_PATTERN, TextType, URL, VARIABLE,
+        ORIGIN, PATH, POINTER, ROUTE, StoreAddress, TOOL_PATTERN, TextType, URL, VARIABLE,
     },
 };
 use super::table::{Shape, Value, ValueType};

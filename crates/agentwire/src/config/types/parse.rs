@@ -112,7 +112,7 @@ pub(super) fn network(text: &str) -> Result<IpNet, ValueError> {
 
 /// Checks the address of a store.
 pub(crate) fn store(text: &str) -> Result<String, ValueError> {
-    let allowed = "allowed: `sqlite:PATH`, `memory:`";
+    let allowed = "allowed: `sqlite:PATH`, `postgres://…`, `env:NAME`, `memory:`";
     match text {
         "memory:" => Ok(text.to_owned()),
         "sqlite:" | "sqlite" => {
@@ -120,8 +120,16 @@ pub(crate) fn store(text: &str) -> Result<String, ValueError> {
         }
         _ if text.strip_prefix("sqlite:").is_some_and(|path| !path.contains('\0')) => Ok(text.to_owned()),
         "memory" => Err(ValueError::new("that is no address of a store").hint("did you mean `memory:`?")),
+        _ if text.starts_with("postgres://") || text.starts_with("postgresql://") => Ok(text.to_owned()),
         _ if text.starts_with("postgres:") || text.starts_with("postgresql:") => {
-            Err(ValueError::new("this version has no PostgreSQL store").hint(allowed))
+            Err(ValueError::new("that is no address of a PostgreSQL server")
+                .hint("write it like `postgres://user@host/database`"))
+        }
+        _ if text
+            .strip_prefix("env:")
+            .is_some_and(|name| !name.is_empty() && !name.contains(['=', '\0'])) =>
+        {
+            Ok(text.to_owned())
         }
         _ if !text.contains(':') && !text.is_empty() => Err(ValueError::new("that is no address of a store")
             .hint(format!("did you mean `sqlite:{text}`? ({allowed})"))),

@@ -8,7 +8,7 @@ use serde_json::json;
 use toml::de::DeValue;
 
 use super::{
-    super::table::{Shape, Value, ValueType},
+    super::table::{Shape, Table, Value, ValueType},
     ValueError, cannot_be,
     parse::{
         address, duration, format, header_name, level, network, origin, route, show_duration, store, url,
@@ -86,12 +86,52 @@ pub(in super::super) const NETWORK: TextType<IpNet> = TextType {
     show: ToString::to_string,
 };
 
-/// The address of a store.
-pub(in super::super) const STORE: TextType<String> = TextType {
-    words: "a store: `\"sqlite:PATH\"` or `\"memory:\"`",
-    pattern: Some(r"^(memory:|sqlite:.+)$"),
+/// The address of a store: text, or the environment variable that holds it.
+pub(in super::super) struct StoreAddress;
+
+impl ValueType<String> for StoreAddress {
+    fn read(&self, value: &Value<'_>) -> Option<String> {
+        if !matches!(value.inner.get_ref(), DeValue::Table(_)) {
+            let text = value.text(STORE.words)?;
+            return match store(text) {
+                Ok(address) => Some(address),
+                Err(fault) => {
+                    // A malformed address may hold a password all the same.
+                    let shown = if text.starts_with("postgres") { "postgres…" } else { text };
+                    value.reject(cannot_be(&value.path, shown, &fault.message), fault.hint);
+                    None
+                }
+            };
+        }
+        let read = |table: &mut Table<'_>| {
+            table.required("env", &VARIABLE, "The environment variable that holds the address.")
+        };
+        let name = value.table("a store, or `{ env = \"NAME\" }`", read)?.0?;
+        Some(format!("env:{name}"))
+    }
+
+    fn shape(&self) -> Shape {
+        let variable = json!({ "type": "string", "pattern": "^[^=\\x00]+$" });
+        let from_environment = json!({
+            "type": "object",
+            "properties": { "env": variable },
+            "required": ["env"],
+            "additionalProperties": false,
+        });
+        let Shape::Value(words, text) = STORE.shape() else { unreachable!("a text is a value") };
+        Shape::Value(words, json!({ "anyOf": [text, from_environment] }))
+    }
+
+    fn show(&self, value: &String) -> Option<String> {
+        STORE.show(value)
+    }
+}
+
+const STORE: TextType<String> = TextType {
+    words: "a store: `\"sqlite:PATH\"`, `\"postgres://…\"`, `{ env = \"NAME\" }` or `\"memory:\"`",
+    pattern: Some(r"^(memory:|sqlite:.+|postgres(ql)?://.+|env:.+)$"),
     parse: store,
-    show: Clone::clone,
+    show: |address| agentwire_store::redact_address(address),
 };
 
 /// An HTTP URL.

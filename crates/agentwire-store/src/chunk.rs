@@ -7,7 +7,7 @@ use crate::error::StoreError;
 const LENGTH: usize = size_of::<u32>();
 
 /// Packs events into one body.
-pub(super) fn pack(events: &[Bytes]) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn pack(events: &[Bytes]) -> Result<Vec<u8>, StoreError> {
     let mut body = Vec::with_capacity(events.iter().map(|event| event.len() + LENGTH).sum());
     for event in events {
         let too_large =
@@ -19,7 +19,7 @@ pub(super) fn pack(events: &[Bytes]) -> Result<Vec<u8>, StoreError> {
 }
 
 /// Unpacks a body; the events share its memory.
-pub(super) fn unpack(body: Bytes) -> impl Iterator<Item = Result<Bytes, StoreError>> {
+pub(crate) fn unpack(body: Bytes) -> impl Iterator<Item = Result<Bytes, StoreError>> {
     let mut rest = body;
     std::iter::from_fn(move || {
         if rest.is_empty() {

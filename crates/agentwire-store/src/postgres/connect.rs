@@ -1,0 +1,492 @@
+//! Connections: pools, sessions, transactions, time limits and retries.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio::time::timeout;
+use tokio_postgres::{
+    Client, Row,
+    types::{ToSql, Type},
+};
+
+use super::{
+    address::Address,
+    error::{Failed, timed_out},
+    tls::Tls,
+    value::{Value, get, get_time},
+};
+use crate::{
+    clock::{Clock, Time},
+    error::StoreError,
+    model::Durability,
+};
+
+/// Time limit of one call, a little above the server's own limit of one statement, so that the server's error is seen.
+const CALL_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Time that a read waits for a free connection, and that a write does.
+const READ_WAIT: Duration = Duration::from_secs(4);
+const WRITE_WAIT: Duration = Duration::from_secs(10);
+
+/// Repetitions of a transaction that met a deadlock, a serialization failure or a race.
+const MAX_RETRIES: u32 = 8;
+
+/// Milliseconds since the Unix epoch by the server's clock.
+macro_rules! clock {
+    () => {
+        "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+    };
+}
+pub(super) use clock;
+
+/// The group of connections that a call uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Appends without changes; reserved, so that slow reads do not hold up runs.
+    Append,
+    /// Renewals of leases; reserved, so that nothing lets a lease expire.
+    Control,
+    /// Everything else.
+    General,
+}
+
+/// The clocks of the server and of this process.
+#[derive(Debug)]
+pub(super) struct Clocks {
+    /// In place of the server's clock, for tests.
+    pub(super) given: Option<Arc<dyn Clock>>,
+    /// Server minus process, in milliseconds; measured with every transaction.
+    offset: AtomicI64,
+}
+
+impl Clocks {
+    /// The server's time, estimated.
+    pub(super) fn estimate(&self) -> Time {
+        if let Some(clock) = &self.given {
+            return clock.now();
+        }
+        let local = local_millis();
+        Time(u64::try_from(local.saturating_add(self.offset.load(Ordering::Relaxed))).unwrap_or(0))
+    }
+
+    fn measured(&self, server: Time) {
+        let server = i64::try_from(server.0).unwrap_or(i64::MAX);
+        self.offset.store(server.saturating_sub(local_millis()), Ordering::Relaxed);
+    }
+
+    /// The parameter for `coalesce($n, clock!())`.
+    pub(super) fn parameter<'a>(&self) -> Value<'a> {
+        let given = self.given.as_ref().map(|clock| clock.now());
+        Value::Int(given.map(|time| i64::try_from(time.0).unwrap_or(i64::MAX)))
+    }
+}
+
+fn local_millis() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The database with its pools.
+pub(super) struct Database {
+    pub(super) address: Address,
+    pub(super) tls: Tls,
+    pub(super) clocks: Clocks,
+    pub(super) durability: Durability,
+    /// The epoch of the server; see `meta.epoch`.
+    pub(super) epoch: Arc<AtomicU32>,
+    /// The time at which the server started; zero if unknown.
+    started: Arc<AtomicU64>,
+    append: Pool,
+    control: Pool,
+    general: Pool,
+    /// Statements with the name of the schema in place of `agentwire.`, unless that is the name.
+    statements: Mutex<HashMap<&'static str, Arc<str>>>,
+    /// Whether the server would acknowledge commits before they are on its disk.
+    is_lax: AtomicBool,
+}
+
+impl Database {
+    pub(super) fn new(
+        address: Address,
+        durability: Durability,
+        clock: Option<Arc<dyn Clock>>,
+    ) -> Result<Self, StoreError> {
+        let tls = Tls::new(&address.verify)?;
+        let epoch = Arc::new(AtomicU32::new(0));
+        let started = Arc::new(AtomicU64::new(0));
+        let pool = |size: usize, lane: Lane| -> Result<Pool, StoreError> {
+            let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+            let mut config = address.config.clone();
+            if lane == Lane::Append && address.prepared {
+                // The plan of the one statement here is made once, perhaps while the tables are empty, and must not be
+                // a scan of all runs when they are not.
+                let given = config.get_options().unwrap_or_default().to_owned();
+                config.options(format!(
+                    "{given} -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+                ));
+            }
+            let manager = Manager::from_config(config, tls.clone(), recycle);
+            let (schema, epoch, started) = (address.schema.clone(), Arc::clone(&epoch), Arc::clone(&started));
+            let check = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
+                let (schema, epoch, started) = (schema.clone(), Arc::clone(&epoch), Arc::clone(&started));
+                Box::pin(async move {
+                    read_server(client, &schema, &epoch, &started).await.map_err(HookError::Backend)
+                })
+            });
+            let connect = address.config.get_connect_timeout().copied().unwrap_or(CALL_TIMEOUT);
+            Pool::builder(manager)
+                .max_size(size)
+                .runtime(Runtime::Tokio1)
+                // Several hosts are tried one after the other.
+                .create_timeout(Some(connect * u32::try_from(address.config.get_hosts().len()).unwrap_or(1)))
+                .post_create(check)
+                .build()
+                .map_err(|error| StoreError::io(Failed(error.to_string())))
+        };
+        Ok(Self {
+            append: pool(2, Lane::Append)?,
+            control: pool(1, Lane::Control)?,
+            general: pool(address.pool.saturating_sub(3).max(1), Lane::General)?,
+            clocks: Clocks { given: clock, offset: AtomicI64::new(0) },
+            address,
+            tls,
+            durability,
+            epoch,
+            started,
+            statements: Mutex::default(),
+            is_lax: AtomicBool::new(false),
+        })
+    }
+
+    /// Notes the server's own setting of `synchronous_commit`.
+    pub(super) fn set_lax(&self, is_lax: bool) {
+        self.is_lax.store(is_lax, Ordering::Relaxed);
+    }
+
+    /// The value that `synchronous_commit` needs for a write at this level; `None` if the server's own is right. A
+    /// stronger setting of the server, as `remote_apply`, stays.
+    pub(super) fn synchronous_commit(&self, level: Durability) -> Option<&'static str> {
+        match level.max(self.durability) {
+            Durability::Memory => Some("off"),
+            _ if self.is_lax.load(Ordering::Relaxed) => Some("on"),
+            _ => None,
+        }
+    }
+
+    async fn session(&self, lane: Lane, wait: Duration) -> Result<Session, StoreError> {
+        let pool = match lane {
+            Lane::Append => &self.append,
+            Lane::Control => &self.control,
+            Lane::General => &self.general,
+        };
+        let waited = timeout(wait, pool.get()).await;
+        let busy = |_| StoreError::io(Failed("all connections to the server are in use".into()));
+        let client = waited.map_err(busy)??;
+        Ok(Session(Arc::new(Open { client: Some(client), is_unfinished: AtomicBool::new(false) })))
+    }
+
+    /// The text of a statement with the name of the schema.
+    pub(super) fn sql(&self, statement: &'static str) -> Cow<'static, str> {
+        if self.address.schema == "agentwire" {
+            return statement.into();
+        }
+        let mut statements = self.statements.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = statements.entry(statement).or_insert_with(|| self.named(statement).into());
+        named.to_string().into()
+    }
+
+    /// `text` with the name of the schema in place of `agentwire.`.
+    pub(super) fn named(&self, text: &str) -> String {
+        text.replace("agentwire.", &format!("{}.", self.address.schema))
+    }
+
+    /// Runs one statement outside a transaction.
+    pub(super) async fn query(
+        &self,
+        lane: Lane,
+        statement: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let session = self.session(lane, WRITE_WAIT).await?;
+        let work = async {
+            session.unfinished(true);
+            let rows = session.run(&self.sql(statement), values, self.address.prepared).await;
+            // An error of the server leaves the connection usable; other errors are found by `is_closed`.
+            session.unfinished(false);
+            rows
+        };
+        timeout(CALL_TIMEOUT, work).await.map_err(|_| timed_out(CALL_TIMEOUT))?
+    }
+
+    /// Runs reads outside a transaction: each statement sees its own snapshot.
+    pub(super) async fn read<T, F, Fut>(&self, work: F) -> Result<T, StoreError>
+    where
+        F: FnOnce(Transaction) -> Fut,
+        Fut: Future<Output = Result<T, StoreError>>,
+    {
+        let session = self.session(Lane::General, READ_WAIT).await?;
+        let reading = async {
+            session.unfinished(true);
+            let result = work(self.transaction(&session, self.clocks.estimate())).await;
+            session.unfinished(false);
+            result
+        };
+        timeout(CALL_TIMEOUT, reading).await.map_err(|_| timed_out(CALL_TIMEOUT))?
+    }
+
+    fn transaction(&self, session: &Session, now: Time) -> Transaction {
+        Transaction {
+            session: session.clone(),
+            now,
+            prepared: self.address.prepared,
+            schema: (self.address.schema != "agentwire").then(|| self.address.schema.clone().into()),
+            epoch: self.epoch.load(Ordering::Relaxed),
+            // The server's start is by its own clock.
+            started: self.clocks.given.is_none().then(|| Time(self.started.load(Ordering::Relaxed))),
+        }
+    }
+
+    /// Runs a transaction, and repeats it after a deadlock, a serialization failure or a race of two inserts.
+    pub(super) async fn transact<T, F, Fut>(
+        &self,
+        lane: Lane,
+        level: Durability,
+        work: F,
+    ) -> Result<T, StoreError>
+    where
+        F: Fn(Transaction) -> Fut,
+        Fut: Future<Output = Result<T, StoreError>>,
+    {
+        let mut retries = 0;
+        loop {
+            let session = self.session(lane, WRITE_WAIT).await?;
+            let done = timeout(CALL_TIMEOUT, self.transact_once(session, level, None, &work)).await;
+            match done.map_err(|_| timed_out(CALL_TIMEOUT))? {
+                Err(StoreError::Busy) if retries < MAX_RETRIES => {
+                    retries += 1;
+                    // Jitter from the clock's low digits; it only has to differ between two rivals.
+                    let jitter = u64::from(
+                        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos() % 997,
+                    );
+                    tokio::time::sleep(Duration::from_micros(
+                        (1000 << retries.min(6)) * (500 + jitter) / 1500,
+                    ))
+                    .await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Runs a long transaction once, without time limits: counting, checking and copying.
+    pub(super) async fn transact_long<T, F, Fut>(&self, setup: &'static str, work: F) -> Result<T, StoreError>
+    where
+        F: Fn(Transaction) -> Fut,
+        Fut: Future<Output = Result<T, StoreError>>,
+    {
+        let session = self.session(Lane::General, WRITE_WAIT).await?;
+        self.transact_once(session, Durability::Os, Some(setup), &work).await
+    }
+
+    async fn transact_once<T, F, Fut>(
+        &self,
+        session: Session,
+        level: Durability,
+        setup: Option<&'static str>,
+        work: &F,
+    ) -> Result<T, StoreError>
+    where
+        F: Fn(Transaction) -> Fut,
+        Fut: Future<Output = Result<T, StoreError>>,
+    {
+        session.unfinished(true);
+        let begin: Cow<'_, str> = match (setup, self.synchronous_commit(level)) {
+            (Some(setup), _) => setup.into(),
+            (None, Some(value)) => format!("BEGIN; SET LOCAL synchronous_commit TO {value}").into(),
+            (None, None) => "BEGIN".into(),
+        };
+        // Both are sent at once.
+        let now = [self.clocks.parameter()];
+        let (begun, time) = tokio::join!(
+            session.client().batch_execute(&begin),
+            session.run(concat!("SELECT coalesce($1, ", clock!(), ")"), &now, self.address.prepared),
+        );
+        begun?;
+        let rows = time?;
+        let now = get_time(rows.first().ok_or(StoreError::Closed)?, 0)?;
+        if self.clocks.given.is_none() {
+            self.clocks.measured(now);
+        }
+        let transaction = self.transaction(&session, now);
+        let result = work(transaction).await;
+        let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let ended = session.client().batch_execute(end).await;
+        match (result, ended) {
+            (Ok(value), Ok(())) => {
+                session.unfinished(false);
+                Ok(value)
+            }
+            // The connection is discarded, because the state of its transaction is unknown.
+            (Ok(_), Err(error)) => Err(error.into()),
+            (Err(error), ended) => {
+                if ended.is_ok() {
+                    session.unfinished(false);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Closes all connections.
+    pub(super) fn close(&self) {
+        for pool in [&self.append, &self.control, &self.general] {
+            pool.close();
+        }
+    }
+}
+
+/// Notes the start of the server, and compares its identity with the stored one. Another one, or another timeline of the same one, means that
+/// acknowledged writes may be lost: the epoch rises.
+async fn read_server(
+    client: &Client,
+    schema: &str,
+    epoch: &AtomicU32,
+    started: &AtomicU64,
+) -> Result<(), tokio_postgres::Error> {
+    let start = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint";
+    if let Some(row) = client.query_typed(start, &[]).await?.first() {
+        started.store(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0), Ordering::Relaxed);
+    }
+    let exists = client
+        .query_typed("SELECT to_regclass($1)::text IS NOT NULL", &[(&format!("{schema}.meta"), Type::TEXT)])
+        .await?;
+    if !exists.first().is_some_and(|row| row.get(0)) {
+        return Ok(());
+    }
+    let identity = "SELECT (pg_control_system()).system_identifier, \
+         ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int";
+    // Services that hide the control data promise on their own that a failover loses nothing.
+    let Ok(rows) = client.query_typed(identity, &[]).await else { return Ok(()) };
+    let Some(row) = rows.first() else { return Ok(()) };
+    let (system, timeline): (i64, i32) = (row.get(0), row.get(1));
+    let update = format!(
+        "UPDATE {schema}.meta SET epoch = CASE WHEN system_id IS NULL THEN epoch ELSE epoch + 1 END, \
+           system_id = $1, timeline = $2 \
+         WHERE system_id IS DISTINCT FROM $1 OR timeline IS DISTINCT FROM $2"
+    );
+    let identity: [(&(dyn ToSql + Sync), Type); 2] = [(&system, Type::INT8), (&timeline, Type::INT4)];
+    client.query_typed(&update, &identity).await?;
+    let rows = client.query_typed(&format!("SELECT epoch FROM {schema}.meta"), &[]).await?;
+    if let Some(row) = rows.first() {
+        epoch.store(u32::try_from(row.get::<_, i32>(0)).unwrap_or(0), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// A connection in use. It goes back to its pool only if its last call has ended: a caller may give up at any moment.
+struct Open {
+    client: Option<Object>,
+    is_unfinished: AtomicBool,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if *self.is_unfinished.get_mut()
+            && let Some(client) = self.client.take()
+        {
+            // Out of the pool; dropping it closes the socket, and the server rolls back.
+            drop(Object::take(client));
+        }
+    }
+}
+
+/// A connection in use.
+#[derive(Clone)]
+pub(super) struct Session(Arc<Open>);
+
+impl Session {
+    pub(super) fn client(&self) -> &deadpool_postgres::ClientWrapper {
+        match &self.0.client {
+            Some(client) => client,
+            None => unreachable!("taken in `drop` only"),
+        }
+    }
+
+    fn unfinished(&self, is_unfinished: bool) {
+        self.0.is_unfinished.store(is_unfinished, Ordering::Relaxed);
+    }
+
+    async fn run(&self, sql: &str, values: &[Value<'_>], prepared: bool) -> Result<Vec<Row>, StoreError> {
+        let client = self.client();
+        if prepared {
+            let types: Vec<Type> = values.iter().map(Value::kind).collect();
+            let statement = client.prepare_typed_cached(sql, &types).await?;
+            let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+            Ok(client.query(&statement, &values).await?)
+        } else {
+            let values: Vec<(&(dyn ToSql + Sync), Type)> =
+                values.iter().map(|value| (value as _, value.kind())).collect();
+            Ok(client.query_typed(sql, &values).await?)
+        }
+    }
+}
+
+/// A transaction, or a connection for reads outside of one.
+#[derive(Clone)]
+pub(super) struct Transaction {
+    session: Session,
+    /// The server's time when the transaction began.
+    pub(super) now: Time,
+    prepared: bool,
+    /// The name of the schema, unless it is `agentwire`.
+    schema: Option<Arc<str>>,
+    pub(super) epoch: u32,
+    /// The time at which the server started, if leases are judged by its clock.
+    pub(super) started: Option<Time>,
+}
+
+impl Transaction {
+    pub(super) async fn query(&self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Row>, StoreError> {
+        match &self.schema {
+            None => self.session.run(sql, values, self.prepared).await,
+            Some(schema) => {
+                let sql = sql.replace("agentwire.", &format!("{schema}."));
+                self.session.run(&sql, values, self.prepared).await
+            }
+        }
+    }
+
+    /// The first row, if there is one.
+    pub(super) async fn query_first(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Option<Row>, StoreError> {
+        Ok(self.query(sql, values).await?.into_iter().next())
+    }
+
+    /// One number, as from `count(*)`.
+    pub(super) async fn query_number(&self, sql: &str, values: &[Value<'_>]) -> Result<i64, StoreError> {
+        match self.query_first(sql, values).await? {
+            Some(row) => get(&row, 0),
+            None => Err(StoreError::Corrupt("a query has no result".into())),
+        }
+    }
+
+    /// Runs statements without parameters.
+    pub(super) async fn batch(&self, sql: &str) -> Result<(), StoreError> {
+        let sql = match &self.schema {
+            None => Cow::from(sql),
+            Some(schema) => sql.replace("agentwire.", &format!("{schema}.")).into(),
+        };
+        Ok(self.session.client().batch_execute(&sql).await?)
+    }
+}

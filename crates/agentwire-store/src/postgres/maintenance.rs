@@ -1,0 +1,197 @@
+//! Retention, statistics and integrity check in SQL.
+
+use super::{
+    connect::Transaction,
+    log,
+    row::lock_thread_id,
+    schema, threads,
+    value::{Value, count, get, get_number, id, int},
+};
+use crate::{
+    error::StoreError,
+    model::{Retention, Stats},
+};
+
+/// Removals in one transaction, a small number so that locks are short.
+pub(super) const REMOVALS_PER_WRITE: usize = 32;
+
+/// Candidates found per query and rule; the rest is found after these are removed.
+pub(super) const MAX_CANDIDATES: usize = 4096;
+
+macro_rules! live_run {
+    () => {
+        "SELECT 1 FROM agentwire.runs WHERE runs.thread = threads.id AND status IN ('queued', 'running', 'paused')"
+    };
+}
+
+/// One step of retention, with the id of its row.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Removal {
+    FinishRun(i64),
+    DeleteThread(i64),
+    DropLog(i64),
+}
+
+async fn collect(
+    t: &Transaction,
+    sql: &str,
+    number: Value<'_>,
+    removal: fn(i64) -> Removal,
+    into: &mut Vec<Removal>,
+) -> Result<(), StoreError> {
+    for row in t.query(sql, &[number, count(MAX_CANDIDATES)]).await? {
+        into.push(removal(get(&row, 0)?));
+    }
+    Ok(())
+}
+
+/// The removals that the retention rules require now.
+pub(super) async fn find_removals(
+    t: &Transaction,
+    retention: &Retention,
+) -> Result<Vec<Removal>, StoreError> {
+    let mut found = Vec::new();
+    collect(
+        t,
+        "SELECT id FROM agentwire.runs WHERE status = 'waiting' AND NOT EXISTS (SELECT 1 FROM agentwire.pending \
+           WHERE pending.run = runs.id AND answered IS NULL AND (expires IS NULL OR expires > $1)) LIMIT $2",
+        int(t.now.0),
+        Removal::FinishRun,
+        &mut found,
+    )
+    .await?;
+    if let Some(age) = retention.thread_age {
+        let sql = concat!(
+            "SELECT id FROM agentwire.threads WHERE updated <= $1 AND NOT EXISTS (",
+            live_run!(),
+            ") LIMIT $2"
+        );
+        collect(t, sql, int(t.now.before(age).0), Removal::DeleteThread, &mut found).await?;
+    }
+    if let Some(keep) = retention.threads_per_owner {
+        let sql = concat!(
+            "SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY owner_key ORDER BY id DESC) AS place \
+               FROM agentwire.threads) AS threads WHERE place > $1 AND NOT EXISTS (",
+            live_run!(),
+            ") LIMIT $2"
+        );
+        collect(t, sql, count(keep), Removal::DeleteThread, &mut found).await?;
+    }
+    if let Some(age) = retention.log_age {
+        let sql = "SELECT id FROM agentwire.runs WHERE kept <> 'nothing' \
+             AND status IN ('waiting', 'finished', 'failed', 'stopped') AND updated <= $1 LIMIT $2";
+        collect(t, sql, int(t.now.before(age).0), Removal::DropLog, &mut found).await?;
+    }
+    if let Some(keep) = retention.logs_per_thread {
+        let sql = "SELECT id FROM (SELECT id, kept, status, row_number() OVER (PARTITION BY thread ORDER BY id DESC) AS place \
+               FROM agentwire.runs) AS runs WHERE place > $1 AND kept <> 'nothing' \
+               AND status IN ('waiting', 'finished', 'failed', 'stopped') LIMIT $2";
+        collect(t, sql, count(keep), Removal::DropLog, &mut found).await?;
+    }
+    Ok(found)
+}
+
+/// Executes a removal if it still applies. Returns whether it did.
+pub(super) async fn remove(t: &Transaction, removal: Removal) -> Result<bool, StoreError> {
+    match removal {
+        Removal::FinishRun(run) => {
+            Ok(log::lock_thread_of(t, run).await? && log::finish_if_all_closed(t, run).await?)
+        }
+        Removal::DropLog(run) => Ok(log::lock_thread_of(t, run).await? && log::drop_log(t, run).await?),
+        Removal::DeleteThread(thread) => {
+            lock_thread_id(t, thread).await?;
+            let sql =
+                concat!("SELECT 1 FROM agentwire.threads WHERE id = $1 AND NOT EXISTS (", live_run!(), ")");
+            let is_idle = t.query_first(sql, &[id(thread)]).await?.is_some();
+            if is_idle {
+                threads::delete_by_id(t, thread).await?;
+            }
+            Ok(is_idle)
+        }
+    }
+}
+
+pub(super) async fn stats(t: &Transaction) -> Result<Stats, StoreError> {
+    let number = async |sql: &str| -> Result<u64, StoreError> {
+        let row = t.query_first(sql, &[]).await?;
+        row.map_or(Ok(0), |row| get_number(&row, 0))
+    };
+    let open = t.query_first(
+        "SELECT count(*) FROM agentwire.pending WHERE answered IS NULL AND (expires IS NULL OR expires > $1)",
+        &[int(t.now.0)],
+    ).await?;
+    let open_pending = open.map_or(Ok(0), |row| get_number(&row, 0))?;
+    Ok(Stats {
+        backend: "postgres",
+        schema_version: schema::VERSION.into(),
+        threads: number("SELECT count(*) FROM agentwire.threads").await?,
+        runs: number("SELECT count(*) FROM agentwire.runs").await?,
+        live_runs: number("SELECT count(*) FROM agentwire.runs WHERE status IN ('queued', 'running', 'paused')").await?,
+        open_pending,
+        feedback: number("SELECT count(*) FROM agentwire.feedback").await?,
+        events: number("SELECT coalesce(sum(n), 0)::bigint FROM agentwire.log").await?,
+        // Without the length prefix of each event.
+        log_bytes: number("SELECT coalesce(sum(octet_length(body) - 4 * n), 0)::bigint FROM agentwire.log").await?
+            + number("SELECT coalesce(sum(octet_length(body)), 0)::bigint FROM agentwire.compacted").await?,
+        bytes: number(
+            "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c \
+             WHERE c.relkind = 'r' AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'agentwire.meta'::regclass)",
+        )
+        .await?,
+        free_bytes: 0,
+    })
+}
+
+/// A rule that all data obeys: its description, and a query for the rows that break it.
+const CHECKS: &[(&str, &str)] = &[
+    (
+        "runs without a head",
+        "SELECT count(*) FROM agentwire.runs AS r WHERE NOT EXISTS (SELECT 1 FROM agentwire.heads AS h WHERE h.run = r.id)",
+    ),
+    (
+        "runs without a thread",
+        "SELECT count(*) FROM agentwire.runs AS r WHERE NOT EXISTS (SELECT 1 FROM agentwire.threads AS t WHERE t.id = r.thread)",
+    ),
+    (
+        "threads that an ended or missing run has",
+        "SELECT count(*) FROM agentwire.threads AS t WHERE t.leased IS NOT NULL AND NOT EXISTS (SELECT 1 FROM agentwire.runs AS r \
+           WHERE r.id = t.leased AND r.thread = t.id AND r.status IN ('running', 'paused'))",
+    ),
+    (
+        "running runs without their thread",
+        "SELECT count(*) FROM agentwire.runs AS r JOIN agentwire.threads AS t ON t.id = r.thread \
+           WHERE r.status IN ('running', 'paused') AND t.leased IS DISTINCT FROM r.id",
+    ),
+    (
+        "logs with a hole or an overlap",
+        "SELECT count(*) FROM (SELECT run, seq, lag(seq + n) OVER (PARTITION BY day, run ORDER BY seq) AS expected \
+           FROM agentwire.log) AS l WHERE expected IS NOT NULL AND expected <> seq",
+    ),
+    (
+        "logs that do not begin or end where their run states",
+        "SELECT count(*) FROM agentwire.runs AS r JOIN agentwire.heads AS h ON h.run = r.id \
+           LEFT JOIN (SELECT day, run, min(seq) AS first, max(seq + n) AS next FROM agentwire.log GROUP BY day, run) AS l \
+             ON l.run = r.id AND l.day = r.day \
+           WHERE r.kept = 'exact' AND (coalesce(l.first, 0) <> r.first_retained OR coalesce(l.next, 0) <> h.next_seq)",
+    ),
+    (
+        "rows of logs without a run",
+        "SELECT count(*) FROM agentwire.log AS l WHERE NOT EXISTS (SELECT 1 FROM agentwire.runs AS r WHERE r.id = l.run AND r.day = l.day)",
+    ),
+    (
+        "compacted runs without their compacted log",
+        "SELECT count(*) FROM agentwire.runs AS r WHERE r.kept = 'compacted' \
+           AND NOT EXISTS (SELECT 1 FROM agentwire.compacted AS c WHERE c.run = r.id)",
+    ),
+];
+
+pub(super) async fn verify(t: &Transaction) -> Result<(), StoreError> {
+    let mut findings = Vec::new();
+    for (broken, sql) in CHECKS {
+        match t.query_number(sql, &[]).await? {
+            0 => {}
+            found => findings.push(format!("{found} {broken}")),
+        }
+    }
+    if findings.is_empty() { Ok(()) } else { Err(StoreError::Corrupt(findings.join("; ").into())) }
+}

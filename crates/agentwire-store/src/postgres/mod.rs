@@ -1,0 +1,617 @@
+//! PostgreSQL store: one database that several gateways share.
+//!
+//! ```text
+//! appends ──▶ queue ──▶ 2 connections: one statement for many runs ──▶ heads + log (a partition per day)
+//! renewals ─▶ 1 connection ─▶ replicas: one lease per gateway
+//! the rest ─▶ pool: transactions that lock the thread, then the run; reads
+//! waiting calls ◀── one poll for all of them ◀── NOTIFY for watched runs
+//! ```
+//!
+//! Leases and expiries are judged by the server's clock. [`Durability::Os`] and [`Durability::Fsync`] both commit with the
+//! server's `synchronous_commit`, at least `on`: the death of the server loses nothing acknowledged. `Memory` commits with
+//! `off`.
+
+mod address;
+mod connect;
+mod copy;
+mod error;
+mod log;
+mod mailbox;
+mod maintenance;
+mod pending;
+mod queue;
+mod row;
+mod runs;
+mod schema;
+mod threads;
+mod tls;
+mod value;
+mod wake;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use agentwire_core::event::{RunId, ThreadId};
+use bytes::Bytes;
+
+use address::Address;
+use connect::{Database, Lane};
+use maintenance::Removal;
+use queue::{Job, Queue};
+use row::{RunRow, ThreadRow};
+use schema::SchemaState;
+use value::Day;
+use wake::Hub;
+
+use crate::{
+    chunk,
+    clock::{Clock, Time},
+    copy::ThreadDump,
+    error::StoreError,
+    model::{
+        Acquire, AgentName, AnswerSet, Append, Appended, Change, CommandId, Created, Delivery, Durability,
+        Feedback, Fence, Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, Owner, Page,
+        PageToken, Pending, PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats,
+        TakenCommand, Text, Thread, ThreadChange, ThreadQuery, text_len,
+    },
+    rules::check_size,
+    store::{BoxFuture, Store},
+};
+
+/// Runs whose number is remembered, more than one gateway has live. The memory is emptied when it is full.
+const MAX_KNOWN_RUNS: usize = 16 * 1024;
+
+/// Interval at which a sender looks for its reply, with and without notifications.
+const REPLY_POLL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(25));
+
+/// Interval at which a gateway looks for commands to its runs, with and without notifications.
+const INBOX_POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_millis(50));
+
+/// Interval at which it does so while it has no runs: the database may sleep.
+const IDLE_POLL: Duration = Duration::from_secs(600);
+
+/// Options of a [`PostgresStore`].
+#[derive(Clone, Debug, Default)]
+pub struct PostgresOptions {
+    /// The minimum durability of every write.
+    pub durability: Durability,
+    /// A clock in place of the server's; for tests.
+    pub clock: Option<Arc<dyn Clock>>,
+}
+
+/// A [`Store`] in a PostgreSQL database.
+pub struct PostgresStore {
+    database: Arc<Database>,
+    queue: Arc<Queue>,
+    hub: Arc<Hub>,
+    known: Mutex<HashMap<RunKey, (i64, Day)>>,
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("address", &self.database.address.shown).finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// Connects to the database at `postgres://…`, and creates the schema if there is none. An existing schema is never changed
+    /// here.
+    ///
+    /// # Errors
+    ///
+    /// * [`StoreError::Address`]: the address is malformed.
+    /// * [`StoreError::Outdated`]: the schema must be migrated first ([`PostgresStore::migrate`]).
+    /// * [`StoreError::Version`]: the schema is too new for this code.
+    /// * [`StoreError::Foreign`]: the schema belongs to another program.
+    /// * [`StoreError::Io`]: the server cannot be reached or refuses.
+    pub async fn open(address: &str, options: PostgresOptions) -> Result<Self, StoreError> {
+        let database = Arc::new(Database::new(Address::parse(address)?, options.durability, options.clock)?);
+        match schema::state(&database).await? {
+            SchemaState::Usable(_) => {}
+            SchemaState::Missing => {
+                schema::migrate(&database).await?;
+            }
+            SchemaState::Older(found) => {
+                return Err(StoreError::Outdated { found: found.into(), known: schema::VERSION.into() });
+            }
+        }
+        let is_lax = schema::is_lax(&database).await?;
+        database.set_lax(is_lax);
+        schema::tend_partitions(&database).await?;
+        let hub = Hub::start(&database);
+        let queue = Queue::start(&database, &hub);
+        Ok(Self { database, queue, hub, known: Mutex::default() })
+    }
+
+    /// Creates the schema or brings it to the version of this code; returns the versions before and after.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PostgresStore::open`] but [`StoreError::Outdated`].
+    pub async fn migrate(address: &str) -> Result<(i64, i64), StoreError> {
+        let database = Database::new(Address::parse(address)?, Durability::Os, None)?;
+        let found = schema::migrate(&database).await?;
+        if !database.address.prepared {
+            schema::set_role_limits(&database).await?;
+        }
+        Ok((found.into(), schema::VERSION.into()))
+    }
+
+    /// The version of the schema, 0 if there is none, and the version that [`PostgresStore::migrate`] would bring it to.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PostgresStore::open`] but [`StoreError::Outdated`].
+    pub async fn check_schema(address: &str) -> Result<(i64, i64), StoreError> {
+        let database = Database::new(Address::parse(address)?, Durability::Os, None)?;
+        let found = match schema::state(&database).await? {
+            SchemaState::Missing => 0,
+            SchemaState::Usable(version) | SchemaState::Older(version) => version,
+        };
+        Ok((found.into(), schema::VERSION.into()))
+    }
+
+    fn remember(&self, key: RunKey, place: (i64, Day)) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MAX_KNOWN_RUNS {
+            known.clear();
+        }
+        known.insert(key, place);
+    }
+
+    async fn place_of(&self, key: &RunKey) -> Result<(i64, Day), StoreError> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied();
+        if let Some(place) = known {
+            return Ok(place);
+        }
+        let place = self.database.read(|t| async move { log::find(&t, key).await }).await?;
+        self.remember(key.clone(), place);
+        Ok(place)
+    }
+
+    async fn append_alone(&self, append: &Append) -> Result<Appended, StoreError> {
+        let level = append.required_durability();
+        let written = self
+            .database
+            .transact(Lane::General, level, |t| async move { log::append(&t, append).await })
+            .await?;
+        if !written.appended.repeated {
+            self.hub.appended(written.run, written.appended.next_seq, written.is_live, written.is_watched);
+            for reply in &append.change.replies {
+                self.hub.commanded(format!("r:{}", reply.id.0));
+            }
+        }
+        let key = RunKey { owner: append.owner.clone(), run: append.run.clone() };
+        if written.is_live {
+            self.remember(key, (written.run, written.day));
+        } else {
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        }
+        Ok(written.appended)
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.queue.close();
+        self.hub.close();
+        self.database.close();
+    }
+}
+
+/// Whether an append changes nothing but the log.
+fn is_plain(change: &Change) -> bool {
+    change.status.is_none()
+        && !change.changes_thread()
+        && change.pending.is_empty()
+        && change.replies.is_empty()
+}
+
+impl Store for PostgresStore {
+    fn now(&self) -> Time {
+        self.database.clocks.estimate()
+    }
+
+    fn create_thread<'a>(&'a self, owner: &'a Owner, new: NewThread) -> BoxFuture<'a, Created<Thread>> {
+        Box::pin(async move {
+            check_size("a write", text_len(&new.metadata))?;
+            let new = &new;
+            let create = |t| async move { threads::create(&t, owner, new).await };
+            self.database.transact(Lane::General, Durability::Os, create).await
+        })
+    }
+
+    fn thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Thread> {
+        Box::pin(
+            self.database.read(move |t| async move { Ok(ThreadRow::get(&t, owner, thread).await?.thread) }),
+        )
+    }
+
+    fn threads<'a>(
+        &'a self,
+        owner: &'a Owner,
+        query: ThreadQuery,
+        limit: usize,
+    ) -> BoxFuture<'a, Page<Thread>> {
+        Box::pin(self.database.read(move |t| async move { threads::list(&t, owner, &query, limit).await }))
+    }
+
+    fn update_thread<'a>(
+        &'a self,
+        owner: &'a Owner,
+        thread: &'a ThreadId,
+        change: ThreadChange,
+    ) -> BoxFuture<'a, Thread> {
+        Box::pin(async move {
+            check_size("a write", change.size())?;
+            let change = &change;
+            let update = |t| async move { threads::update(&t, owner, thread, change).await };
+            self.database.transact(Lane::General, Durability::Os, update).await
+        })
+    }
+
+    fn delete_thread<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, ()> {
+        let delete = move |t| async move { threads::delete(&t, owner, thread).await };
+        Box::pin(self.database.transact(Lane::General, Durability::Os, delete))
+    }
+
+    fn upstream_scope<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Text>> {
+        Box::pin(self.database.read(move |t| async move { threads::upstream_scope(&t, owner, thread).await }))
+    }
+
+    fn move_threads<'a>(&'a self, from: &'a AgentName, to: &'a AgentName) -> BoxFuture<'a, MoveReport> {
+        Box::pin(async move {
+            let mut report = MoveReport::default();
+            loop {
+                let step = |t| async move { threads::move_some(&t, from, to).await };
+                let moved = self.database.transact(Lane::General, Durability::Os, step).await?;
+                report.moved += moved;
+                if moved == 0 {
+                    break;
+                }
+            }
+            report.left =
+                self.database.read(|t| async move { threads::count_of_agent(&t, from).await }).await?;
+            Ok(report)
+        })
+    }
+
+    fn state<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, State> {
+        Box::pin(self.database.read(move |t| async move { threads::state(&t, owner, thread).await }))
+    }
+
+    fn messages<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Text>> {
+        Box::pin(self.database.read(move |t| async move { threads::messages(&t, owner, thread).await }))
+    }
+
+    fn start<'a>(&'a self, owner: &'a Owner, new: NewRun) -> BoxFuture<'a, Start> {
+        Box::pin(async move {
+            check_size("a write", new.size())?;
+            let new = &new;
+            let start = |t| async move { runs::start(&t, owner, new).await };
+            let start = self.database.transact(Lane::General, Durability::Os, start).await?;
+            if matches!(start, Start::Created(_)) {
+                self.hub.claimed();
+            }
+            Ok(start)
+        })
+    }
+
+    fn run<'a>(&'a self, owner: &'a Owner, run: &'a RunId) -> BoxFuture<'a, Run> {
+        Box::pin(self.database.read(move |t| async move { Ok(RunRow::get(&t, owner, run).await?.run) }))
+    }
+
+    fn input<'a>(&'a self, owner: &'a Owner, run: &'a RunId) -> BoxFuture<'a, Option<Text>> {
+        Box::pin(self.database.read(move |t| async move { runs::input(&t, owner, run).await }))
+    }
+
+    fn runs<'a>(
+        &'a self,
+        owner: &'a Owner,
+        thread: &'a ThreadId,
+        before: Option<PageToken>,
+        limit: usize,
+    ) -> BoxFuture<'a, Page<Run>> {
+        Box::pin(
+            self.database.read(move |t| async move { runs::list(&t, owner, thread, before, limit).await }),
+        )
+    }
+
+    fn acquire<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, Acquire> {
+        let acquire = move |t| async move { runs::acquire(&t, owner, run, fence).await };
+        Box::pin(self.database.transact(Lane::General, Durability::Os, acquire))
+    }
+
+    fn renew<'a>(&'a self, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, bool> {
+        let renew = move |t| async move { runs::renew(&t, holder, ttl).await };
+        Box::pin(self.database.transact(Lane::Control, Durability::Os, renew))
+    }
+
+    fn retire<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, ()> {
+        let retire = move |t| async move { runs::retire(&t, holder).await };
+        Box::pin(self.database.transact(Lane::Control, Durability::Os, retire))
+    }
+
+    fn release<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, ()> {
+        let release = move |t| async move { runs::release(&t, owner, run, fence).await };
+        Box::pin(self.database.transact(Lane::General, Durability::Os, release))
+    }
+
+    fn lease<'a>(&'a self, owner: &'a Owner, thread: &'a ThreadId) -> BoxFuture<'a, Option<Lease>> {
+        Box::pin(self.database.read(move |t| async move { runs::lease(&t, owner, thread).await }))
+    }
+
+    fn orphans(&self, limit: usize) -> BoxFuture<'_, Vec<(RunKey, Run)>> {
+        // A transaction, for the server's time.
+        let orphans = move |t| async move { runs::orphans(&t, limit).await };
+        Box::pin(self.database.transact(Lane::General, Durability::Os, orphans))
+    }
+
+    fn take_over<'a>(&'a self, run: &'a RunKey, seen: Fence, holder: &'a Holder) -> BoxFuture<'a, Run> {
+        Box::pin(async move {
+            let take_over = |t| async move { runs::take_over(&t, run, seen, holder).await };
+            let run = self.database.transact(Lane::General, Durability::Os, take_over).await?;
+            self.hub.claimed();
+            Ok(run)
+        })
+    }
+
+    fn append(&self, append: Append) -> BoxFuture<'_, Appended> {
+        Box::pin(async move {
+            check_size("a write", append.size())?;
+            if is_plain(&append.change) && !append.events.is_empty() {
+                let key = RunKey { owner: append.owner.clone(), run: append.run.clone() };
+                let (run, day) = self.place_of(&key).await?;
+                let job = Job {
+                    run,
+                    day,
+                    fence: append.fence.0,
+                    seq: append.first_seq,
+                    events: append.events.len(),
+                    body: chunk::pack(&append.events)?,
+                    durability: append.required_durability().max(self.database.durability),
+                };
+                if let Some(appended) = self.queue.append(job).await? {
+                    return Ok(appended);
+                }
+            }
+            self.append_alone(&append).await
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        owner: &'a Owner,
+        run: &'a RunId,
+        after: Option<Seq>,
+        limit: usize,
+    ) -> BoxFuture<'a, Log> {
+        Box::pin(self.database.read(move |t| async move { log::read(&t, owner, run, after, limit).await }))
+    }
+
+    fn changed<'a>(&'a self, run: &'a RunKey, next: Seq) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let found =
+                self.database.read(|t| async move { RunRow::find(&t, &run.owner, &run.run).await }).await?;
+            match found {
+                Some(row) if row.run.next_seq <= next && row.run.status.is_live() => {
+                    self.hub.follow(row.id, next, row.run.next_seq, &self.database).await
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn send<'a>(&'a self, run: &'a RunKey, body: Text, patience: Duration) -> BoxFuture<'a, Delivery> {
+        Box::pin(async move {
+            check_size("a write", body.len())?;
+            let body = &*body;
+            let send = |t| async move { mailbox::send(&t, run, body, patience).await };
+            let id = self.database.transact(Lane::General, Durability::Os, send).await?;
+            self.hub.commanded(format!("c:{}", id.0));
+            let check = || async move {
+                match self.database.read(|t| async move { mailbox::result_of(&t, id, false).await }).await? {
+                    Some(_) => {
+                        let settle = |t| async move { mailbox::result_of(&t, id, true).await };
+                        self.database.transact(Lane::General, Durability::Os, settle).await
+                    }
+                    None => Ok(None),
+                }
+            };
+            self.hub
+                .wait_for(|is_listening| if is_listening { REPLY_POLL.0 } else { REPLY_POLL.1 }, check)
+                .await
+        })
+    }
+
+    fn inbox<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, Vec<TakenCommand>> {
+        Box::pin(async move {
+            let has_runs = AtomicBool::new(true);
+            let has_runs = &has_runs;
+            let check = || async move {
+                let look = self.database.read(|t| async move { mailbox::look(&t, holder).await }).await?;
+                has_runs.store(look.has_runs, Ordering::Relaxed);
+                if !look.has_commands {
+                    return Ok(None);
+                }
+                let take = |t| async move { mailbox::take(&t, holder).await };
+                let taken = self.database.transact(Lane::General, Durability::Os, take).await?;
+                Ok((!taken.is_empty()).then_some(taken))
+            };
+            let limit = |is_listening| match (has_runs.load(Ordering::Relaxed), is_listening) {
+                (false, _) => IDLE_POLL,
+                (true, true) => INBOX_POLL.0,
+                (true, false) => INBOX_POLL.1,
+            };
+            self.hub.wait_for(limit, check).await
+        })
+    }
+
+    fn reply(&self, command: CommandId, body: Text) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            check_size("a write", body.len())?;
+            let body = &*body;
+            let reply = |t| async move { mailbox::reply(&t, command, body).await };
+            self.database.transact(Lane::General, Durability::Os, reply).await?;
+            self.hub.commanded(format!("r:{}", command.0));
+            Ok(())
+        })
+    }
+
+    fn note_readers<'a>(&'a self, run: &'a RunKey, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, ()> {
+        let note = move |t| async move { mailbox::note_readers(&t, run, holder, ttl).await };
+        Box::pin(self.database.transact(Lane::General, Durability::Memory, note))
+    }
+
+    fn has_readers<'a>(&'a self, run: &'a RunKey, except: &'a Holder) -> BoxFuture<'a, bool> {
+        let has_readers = move |t| async move { mailbox::has_readers(&t, run, except).await };
+        Box::pin(self.database.transact(Lane::General, Durability::Os, has_readers))
+    }
+
+    fn compactable(&self, age: Duration, limit: usize) -> BoxFuture<'_, Vec<RunKey>> {
+        Box::pin(
+            self.database.read(move |t| async move { log::compactable(&t, t.now.before(age), limit).await }),
+        )
+    }
+
+    fn compact<'a>(&'a self, owner: &'a Owner, run: &'a RunId, events: Vec<Bytes>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            check_size("a write", events.iter().map(Bytes::len).sum())?;
+            let events = &events;
+            let compact = |t| async move { log::compact(&t, owner, run, events).await };
+            self.database.transact(Lane::General, Durability::Os, compact).await
+        })
+    }
+
+    fn pending<'a>(
+        &'a self,
+        owner: &'a Owner,
+        thread: &'a ThreadId,
+        filter: PendingFilter,
+    ) -> BoxFuture<'a, Vec<Pending>> {
+        Box::pin(self.database.read(move |t| async move { pending::list(&t, owner, thread, &filter).await }))
+    }
+
+    fn answer<'a>(
+        &'a self,
+        owner: &'a Owner,
+        thread: &'a ThreadId,
+        answers: AnswerSet,
+        run: &'a RunId,
+    ) -> BoxFuture<'a, RunId> {
+        Box::pin(async move {
+            check_size("a write", answers.size())?;
+            let answers = &answers;
+            let answer = |t| async move { pending::answer(&t, owner, thread, answers, run).await };
+            self.database.transact(Lane::General, Durability::Os, answer).await
+        })
+    }
+
+    fn add_feedback<'a>(&'a self, owner: &'a Owner, new: NewFeedback) -> BoxFuture<'a, Feedback> {
+        Box::pin(async move {
+            check_size("a write", new.body.len())?;
+            let new = &new;
+            let add = |t| async move { threads::add_feedback(&t, owner, new).await };
+            self.database.transact(Lane::General, Durability::Os, add).await
+        })
+    }
+
+    fn feedback<'a>(
+        &'a self,
+        owner: &'a Owner,
+        thread: &'a ThreadId,
+        after: Option<PageToken>,
+        limit: usize,
+    ) -> BoxFuture<'a, Page<Feedback>> {
+        Box::pin(
+            self.database
+                .read(move |t| async move { threads::feedback(&t, owner, thread, after, limit).await }),
+        )
+    }
+
+    fn retain(&self, retention: Retention) -> BoxFuture<'_, RetentionReport> {
+        Box::pin(async move {
+            let mut report = RetentionReport::default();
+            loop {
+                let rules = &retention;
+                let find = |t| async move { maintenance::find_removals(&t, rules).await };
+                let removals = self.database.transact(Lane::General, Durability::Os, find).await?;
+                let may_have_more = removals.len() >= maintenance::MAX_CANDIDATES;
+                let before = report;
+                for batch in removals.chunks(maintenance::REMOVALS_PER_WRITE) {
+                    for removal in batch {
+                        // One transaction each: several gateways may apply retention, and two that lock several threads
+                        // in different orders would wait for each other.
+                        let remove = |t| async move { maintenance::remove(&t, *removal).await };
+                        let is_done = self.database.transact(Lane::General, Durability::Os, remove).await?;
+                        let count = match removal {
+                            Removal::FinishRun(_) => &mut report.expired,
+                            Removal::DeleteThread(_) => &mut report.threads,
+                            Removal::DropLog(_) => &mut report.logs,
+                        };
+                        *count += u64::from(is_done);
+                    }
+                    tokio::task::yield_now().await;
+                }
+                if !may_have_more || before == report {
+                    break;
+                }
+            }
+            schema::tend_partitions(&self.database).await?;
+            Ok(report)
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let statement = "SELECT version FROM agentwire.meta WHERE NOT pg_is_in_recovery()";
+            let rows = self.database.query(Lane::Control, statement, &[]).await?;
+            if rows.is_empty() {
+                Err(StoreError::io(error::Failed("the server is a standby".into())))
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    fn stats(&self) -> BoxFuture<'_, Stats> {
+        let setup = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout TO 0";
+        Box::pin(self.database.transact_long(setup, |t| async move { maintenance::stats(&t).await }))
+    }
+
+    fn vacuum(&self) -> BoxFuture<'_, ()> {
+        // The server reuses the space of deleted rows by itself; whole days are given back.
+        Box::pin(async move { schema::tend_partitions(&self.database).await })
+    }
+
+    fn verify(&self) -> BoxFuture<'_, ()> {
+        let setup = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout TO 0";
+        Box::pin(self.database.transact_long(setup, |t| async move { maintenance::verify(&t).await }))
+    }
+
+    fn export(&self, after: Option<PageToken>) -> BoxFuture<'_, Option<(PageToken, ThreadDump)>> {
+        let setup = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout TO 0";
+        Box::pin(self.database.transact_long(setup, move |t| async move { copy::export(&t, after).await }))
+    }
+
+    fn import(&self, thread: ThreadDump) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let thread = &thread;
+            let setup = "BEGIN; SET LOCAL statement_timeout TO 0";
+            self.database.transact_long(setup, |t| async move { copy::import(&t, thread).await }).await
+        })
+    }
+
+    fn backup<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, ()> {
+        let what = "write itself to a file: use `pg_dump`, or the backups of the server";
+        Box::pin(async move { Err(StoreError::Unsupported { backend: "PostgreSQL", what }) })
+    }
+}

@@ -1,0 +1,194 @@
+//! Pending items and answers in SQL. Every change holds the lock of the thread.
+
+use agentwire_core::event::{RunId, ThreadId};
+use tokio_postgres::Row;
+
+use super::{
+    connect::Transaction,
+    log,
+    row::ThreadRow,
+    value::{Value, get, get_optional_text, get_optional_time, get_text, get_time, id, int, text},
+};
+use crate::{
+    error::{Missing, StoreError},
+    model::{Answer, AnswerSet, NewPending, Owner, Pending, PendingFilter, PendingId, RecordedAnswer},
+    rules,
+};
+
+macro_rules! pending_columns {
+    () => {
+        "p.id, p.run, p.pending, r.run, p.kind, p.body, p.created, p.expires, p.answer, p.answered_by, p.answered, \
+         p.answer_run FROM agentwire.pending AS p JOIN agentwire.runs AS r ON r.id = p.run"
+    };
+}
+
+struct PendingRow {
+    id: i64,
+    run: i64,
+    item: Pending,
+}
+
+fn read(row: &Row) -> Result<PendingRow, StoreError> {
+    let answer = match (get_optional_text(row, 8)?, get_optional_time(row, 10)?) {
+        (Some(body), Some(at)) => {
+            Some(RecordedAnswer { body, by: get_text(row, 9)?, at, run: get_text(row, 11)?.into() })
+        }
+        _ => None,
+    };
+    Ok(PendingRow {
+        id: get(row, 0)?,
+        run: get(row, 1)?,
+        item: Pending {
+            id: get_text(row, 2)?.into(),
+            run: get_text(row, 3)?.into(),
+            kind: get_text(row, 4)?,
+            body: get_text(row, 5)?,
+            created: get_time(row, 6)?,
+            expires: get_optional_time(row, 7)?,
+            answer,
+        },
+    })
+}
+
+pub(super) async fn list(
+    t: &Transaction,
+    owner: &Owner,
+    thread: &ThreadId,
+    filter: &PendingFilter,
+) -> Result<Vec<Pending>, StoreError> {
+    let thread = ThreadRow::get(t, owner, thread).await?;
+    // Most items of a long thread are answered, and few reads need those.
+    let with_answered = match filter {
+        PendingFilter::Open => false,
+        PendingFilter::Unanswered(named) => !named.is_empty(),
+        PendingFilter::All => true,
+    };
+    let rows = t
+        .query(
+            concat!(
+                "SELECT ",
+                pending_columns!(),
+                " WHERE p.thread = $1 AND ($2 OR p.answered IS NULL) ORDER BY p.id"
+            ),
+            &[id(thread.id), Value::Bool(with_answered)],
+        )
+        .await?;
+    let mut items = Vec::new();
+    for row in rows {
+        let item = read(&row)?.item;
+        if filter.includes(&item, t.now) {
+            items.push(item);
+        }
+    }
+    Ok(items)
+}
+
+/// The last item of a thread with this id.
+async fn find(t: &Transaction, thread: i64, pending: &PendingId) -> Result<PendingRow, StoreError> {
+    let row = t
+        .query_first(
+            concat!(
+                "SELECT ",
+                pending_columns!(),
+                " WHERE p.thread = $1 AND p.pending = $2 ORDER BY p.id DESC LIMIT 1"
+            ),
+            &[id(thread), text(pending.as_str())],
+        )
+        .await?;
+    row.as_ref().map(read).transpose()?.ok_or(StoreError::NotFound(Missing::Pending))
+}
+
+pub(super) async fn answer(
+    t: &Transaction,
+    owner: &Owner,
+    thread: &ThreadId,
+    set: &AnswerSet,
+    run: &RunId,
+) -> Result<RunId, StoreError> {
+    let thread = ThreadRow::lock(t, owner, thread).await?.ok_or(StoreError::NotFound(Missing::Thread))?;
+    if let Some(first) = check_answers(t, Some(thread.id), set).await? {
+        return Ok(first);
+    }
+    record_answers(t, thread.id, set, run).await?;
+    Ok(run.clone())
+}
+
+/// `None` if the answers can be recorded; the run that they started if they were recorded before.
+pub(super) async fn check_answers(
+    t: &Transaction,
+    thread: Option<i64>,
+    set: &AnswerSet,
+) -> Result<Option<RunId>, StoreError> {
+    let thread = thread.ok_or(StoreError::NotFound(Missing::Pending))?;
+    let mut items = Vec::new();
+    for answer in &set.answers {
+        items.push(find(t, thread, &answer.id).await?.item);
+    }
+    let pairs: Vec<(&Answer, &Pending)> = set.answers.iter().zip(&items).collect();
+    rules::check_answers(&pairs, t.now)
+}
+
+/// Records answers that passed [`check_answers`].
+pub(super) async fn record_answers(
+    t: &Transaction,
+    thread: i64,
+    set: &AnswerSet,
+    run: &RunId,
+) -> Result<(), StoreError> {
+    let mut asking_runs = Vec::new();
+    for answer in &set.answers {
+        let row = find(t, thread, &answer.id).await?;
+        t.query(
+            "UPDATE agentwire.pending SET answer = $2, answered_by = $3, answered = $4, answer_run = $5 WHERE id = $1",
+            &[id(row.id), text(&answer.body), text(&set.by), int(t.now.0), text(run.as_str())],
+        )
+        .await?;
+        asking_runs.push(row.run);
+    }
+    for run in asking_runs {
+        log::finish_if_all_closed(t, run).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn check_insert(t: &Transaction, run: i64, items: &[NewPending]) -> Result<(), StoreError> {
+    for new in items {
+        let row = t
+            .query_first(
+                "SELECT answered IS NOT NULL FROM agentwire.pending WHERE run = $1 \
+             AND agentwire.key_of(pending, '', '', '') = agentwire.key_of($2, '', '', '')",
+                &[id(run), text(new.id.as_str())],
+            )
+            .await?;
+        let is_answered = row.map(|row| get(&row, 0)).transpose()?;
+        new.check_replaces(is_answered == Some(true))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn insert(
+    t: &Transaction,
+    thread: i64,
+    run: i64,
+    items: &[NewPending],
+) -> Result<(), StoreError> {
+    for new in items {
+        let expires = new.ttl.map(|ttl| i64::try_from(t.now.after(ttl).0).unwrap_or(i64::MAX));
+        t.query(
+            "INSERT INTO agentwire.pending (thread, run, pending, kind, body, created, expires) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (run, (agentwire.key_of(pending, '', '', ''))) DO UPDATE \
+             SET kind = excluded.kind, body = excluded.body, created = excluded.created, expires = excluded.expires",
+            &[
+                id(thread),
+                id(run),
+                text(new.id.as_str()),
+                text(&new.kind),
+                text(&new.body),
+                int(t.now.0),
+                Value::Int(expires),
+            ],
+        )
+        .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! Runs, claims and leases in SQL.
+//!
+//! Every write locks the thread first and then the heads of its runs, so that a read followed by a write is a
+//! compare-and-set, also between gateways.
+
+use std::{ops::ControlFlow, time::Duration};
+
+use agentwire_core::event::{RunId, ThreadId};
+
+use super::{
+    connect::Transaction,
+    pending,
+    row::{RUN_COLUMNS, RunRow, ThreadRow, get_run_key, key, key_values, run_columns, run_key, run_tables},
+    threads,
+    value::{Value, count, get, get_number, get_optional_text, id, int, optional_text, text},
+};
+use crate::{
+    error::{Missing, StoreError},
+    model::{
+        Acquire, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey, RunStatus,
+        Start, Text,
+    },
+    rules::{Obstacle, decide_start, obstacle, page},
+};
+
+/// The next fencing token of a run. The epoch is its highest part and the number of the run the next one: neither a run
+/// that was deleted and created again nor one that lost its last claims in a failover gets a token twice.
+macro_rules! next_fence {
+    ($old:literal, $epoch:literal, $run:literal) => {
+        concat!("greatest(", $old, ", (", $epoch, " << 52) + (", $run, " << 16))")
+    };
+}
+
+/// The age at which the row of an expired lease is deleted; a missing one is as good.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
+
+async fn has_lease(t: &Transaction, holder: &Holder) -> Result<bool, StoreError> {
+    let live = "SELECT 1 FROM agentwire.replicas WHERE holder = $1 AND lease_until > $2";
+    Ok(t.query_first(live, &[text(holder.as_str()), int(t.now.0)]).await?.is_some())
+}
+
+pub(super) async fn start(t: &Transaction, owner: &Owner, new: &NewRun) -> Result<Start, StoreError> {
+    let mut thread = ThreadRow::lock(t, owner, &new.thread).await?;
+    if let Some(existing) = RunRow::find(t, owner, &new.run).await? {
+        return Ok(Start::Exists(existing.run));
+    }
+    if let Some(answers) = &new.answers
+        && let Some(first) =
+            pending::check_answers(t, thread.as_ref().map(|thread| thread.id), answers).await?
+    {
+        return Ok(Start::Answered(first));
+    }
+    if thread.is_none() {
+        threads::insert(t, owner, &NewThread { thread: new.thread.clone(), metadata: None }).await?;
+        // Another process may have inserted it at the same time, and started a run in it.
+        thread = ThreadRow::lock(t, owner, &new.thread).await?;
+        if let Some(existing) = RunRow::find(t, owner, &new.run).await? {
+            return Ok(Start::Exists(existing.run));
+        }
+    }
+    let thread = thread.ok_or(StoreError::NotFound(Missing::Thread))?;
+    let lease = threads::lease(t, &thread).await?;
+    let queue = queue_before(t, thread.id, i64::MAX).await?;
+    let status = match decide_start(lease, &queue, new.mode) {
+        ControlFlow::Continue(status) => status,
+        ControlFlow::Break(refused) => return Ok(refused),
+    };
+    if !has_lease(t, &new.holder).await? {
+        return Err(StoreError::Fenced);
+    }
+    if let Some(answers) = &new.answers {
+        pending::record_answers(t, thread.id, answers, &new.run).await?;
+    }
+    let [tenant, user, agent, run] = key_values(owner, &new.run);
+    let is_running = status == RunStatus::Running;
+    let created = t.query_first(
+        concat!(
+            "WITH r AS (INSERT INTO agentwire.runs (key, tenant, usr, owner_agent, run, thread, agent, status, cause, \
+               created, started, updated, day) \
+             VALUES (",
+            key!(),
+            ", $1, $2, $3, $4, $5, $6, $7, $8, $9, CASE WHEN $10 THEN $9 END, $9, \
+               (to_timestamp($9 / 1000.0) AT TIME ZONE 'UTC')::date) RETURNING id), \
+             h AS (INSERT INTO agentwire.heads (run, fence, claimed, holder) \
+               SELECT id, ($11 << 52) + (id << 16), true, $12 FROM r), \
+             i AS (INSERT INTO agentwire.inputs (run, body) SELECT id, $13 FROM r), \
+             t AS (UPDATE agentwire.threads SET updated = $9, leased = CASE WHEN $10 THEN r.id ELSE leased END \
+               FROM r WHERE threads.id = $5) \
+             SELECT id FROM r"
+        ),
+        &[
+            tenant,
+            user,
+            agent,
+            run,
+            id(thread.id),
+            text(&new.agent),
+            text(status.as_str()),
+            optional_text(new.cause.as_deref()),
+            int(t.now.0),
+            Value::Bool(is_running),
+            int(u64::from(t.epoch)),
+            text(new.holder.as_str()),
+            text(&new.input),
+        ],
+    ).await?;
+    let row = created.ok_or_else(|| StoreError::Corrupt("an insert has no result".into()))?;
+    Ok(Start::Created(RunRow::get_by_id(t, get(&row, 0)?).await?.run))
+}
+
+/// The claims of the queued runs of a thread before `run`, in queue order.
+async fn queue_before(t: &Transaction, thread: i64, run: i64) -> Result<Vec<Lease>, StoreError> {
+    let rows = t
+        .query(
+            concat!(
+                "SELECT ",
+                run_columns!(),
+                " FROM ",
+                run_tables!(),
+                " WHERE r.thread = $1 AND r.id < $2 AND r.status = 'queued' ORDER BY r.id"
+            ),
+            &[id(thread), id(run)],
+        )
+        .await?;
+    rows.iter().map(|row| Ok(RunRow::read(row)?.lease(t))).collect()
+}
+
+pub(super) async fn input(t: &Transaction, owner: &Owner, run: &RunId) -> Result<Option<Text>, StoreError> {
+    let sql = concat!(
+        "SELECT i.body FROM agentwire.runs AS r LEFT JOIN agentwire.inputs AS i ON i.run = r.id WHERE r.key = ",
+        key!()
+    );
+    let row = t.query_first(sql, &key_values(owner, run)).await?.ok_or(StoreError::NotFound(Missing::Run))?;
+    get_optional_text(&row, 0)
+}
+
+pub(super) async fn list(
+    t: &Transaction,
+    owner: &Owner,
+    thread: &ThreadId,
+    before: Option<PageToken>,
+    limit: usize,
+) -> Result<Page<Run>, StoreError> {
+    let thread = ThreadRow::get(t, owner, thread).await?;
+    let below = before.map_or(i64::MAX, |token| i64::try_from(token.0).unwrap_or(i64::MAX));
+    let rows = t
+        .query(
+            concat!(
+                "SELECT ",
+                run_columns!(),
+                " FROM ",
+                run_tables!(),
+                " WHERE r.thread = $1 AND r.id < $2 ORDER BY r.id DESC LIMIT $3"
+            ),
+            &[id(thread.id), id(below), count(limit.saturating_add(1))],
+        )
+        .await?;
+    page(rows.iter().map(|row| Ok((get_number(row, 0)?, RunRow::read(row)?.run))), limit)
+}
+
+pub(super) async fn acquire(
+    t: &Transaction,
+    owner: &Owner,
+    run: &RunId,
+    fence: Fence,
+) -> Result<Acquire, StoreError> {
+    let row = RunRow::lock(t, owner, run).await?;
+    row.claim_state(t).check_acquire(fence)?;
+    let queue = queue_before(t, row.thread_id, row.id).await?;
+    let lease = match row.leased {
+        Some(leased) => Some(RunRow::get_by_id(t, leased).await?.lease(t)),
+        None => None,
+    };
+    match obstacle(lease, queue.first()) {
+        Some(Obstacle::Held(lease)) => return Ok(Acquire::Held(lease)),
+        Some(Obstacle::Orphan(run)) => return Ok(Acquire::Orphan(run)),
+        None => {}
+    }
+    t.query(
+        concat!(
+            "WITH h AS (UPDATE agentwire.heads SET fence = ",
+            next_fence!("fence + 1", "$4", "$1"),
+            " WHERE run = $1), \
+             r AS (UPDATE agentwire.runs SET status = 'running', started = $3, updated = $3 WHERE id = $1) \
+             UPDATE agentwire.threads SET leased = $1, updated = $3 WHERE id = $2"
+        ),
+        &[id(row.id), id(row.thread_id), int(t.now.0), int(u64::from(t.epoch))],
+    )
+    .await?;
+    Ok(Acquire::Granted(RunRow::get_by_id(t, row.id).await?.lease(t)))
+}
+
+/// Returns whether the lease was live before.
+pub(super) async fn renew(t: &Transaction, holder: &Holder, ttl: Duration) -> Result<bool, StoreError> {
+    let was_live = has_lease(t, holder).await?;
+    let millis = Value::Int(Some(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)));
+    t.query(
+        "INSERT INTO agentwire.replicas (holder, lease_until, ttl) VALUES ($1, $2, $3) \
+         ON CONFLICT (holder) DO UPDATE SET lease_until = excluded.lease_until, ttl = excluded.ttl",
+        &[text(holder.as_str()), int(t.now.after(ttl).0), millis],
+    )
+    .await?;
+    tidy_leases(t).await?;
+    Ok(was_live)
+}
+
+/// Shortens leases that end later than their lifetime from now, and deletes old ones. Locked rows are left to the next call:
+/// their holders renew them right now.
+async fn tidy_leases(t: &Transaction) -> Result<(), StoreError> {
+    t.query(
+        "UPDATE agentwire.replicas SET lease_until = $1 + ttl WHERE holder IN \
+           (SELECT holder FROM agentwire.replicas WHERE lease_until - ttl > $1 FOR UPDATE SKIP LOCKED)",
+        &[int(t.now.0)],
+    )
+    .await?;
+    t.query(
+        "DELETE FROM agentwire.replicas WHERE holder IN \
+           (SELECT holder FROM agentwire.replicas WHERE lease_until < $1 FOR UPDATE SKIP LOCKED)",
+        &[int(t.now.before(FORGOTTEN).0)],
+    )
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn retire(t: &Transaction, holder: &Holder) -> Result<(), StoreError> {
+    t.query("DELETE FROM agentwire.replicas WHERE holder = $1", &[text(holder.as_str())]).await?;
+    Ok(())
+}
+
+pub(super) async fn release(
+    t: &Transaction,
+    owner: &Owner,
+    run: &RunId,
+    fence: Fence,
+) -> Result<(), StoreError> {
+    let row = RunRow::lock(t, owner, run).await?;
+    row.claim_state(t).check_release(fence)?;
+    t.query("UPDATE agentwire.heads SET claimed = false WHERE run = $1", &[id(row.id)]).await?;
+    Ok(())
+}
+
+pub(super) async fn lease(
+    t: &Transaction,
+    owner: &Owner,
+    thread: &ThreadId,
+) -> Result<Option<Lease>, StoreError> {
+    let sql = concat!(
+        "SELECT ",
+        run_columns!(),
+        " FROM ",
+        run_tables!(),
+        " WHERE t.key = ",
+        key!(),
+        " AND r.id = t.leased"
+    );
+    match t.query_first(sql, &key_values(owner, thread)).await? {
+        Some(row) => Ok(Some(RunRow::read(&row)?.lease(t))),
+        None => ThreadRow::get(t, owner, thread).await.map(|_| None),
+    }
+}
+
+pub(super) async fn orphans(t: &Transaction, limit: usize) -> Result<Vec<(RunKey, Run)>, StoreError> {
+    let rows = t.query(
+        concat!(
+            "SELECT ",
+            run_columns!(),
+            ", ",
+            run_key!(),
+            " FROM ",
+            run_tables!(),
+            " WHERE r.status IN ('queued', 'running', 'paused') \
+               AND (NOT h.claimed OR p.lease_until IS NULL OR (p.lease_until <= $1 AND coalesce($3 + p.ttl <= $1, true))) \
+             ORDER BY r.id LIMIT $2"
+        ),
+        &[
+            int(t.now.0),
+            count(limit),
+            Value::Int(t.started.map(|started| i64::try_from(started.0).unwrap_or(i64::MAX))),
+        ],
+    ).await?;
+    rows.iter().map(|row| Ok((get_run_key(row, RUN_COLUMNS)?, RunRow::read(row)?.run))).collect()
+}
+
+pub(super) async fn take_over(
+    t: &Transaction,
+    key: &RunKey,
+    seen: Fence,
+    holder: &Holder,
+) -> Result<Run, StoreError> {
+    let row = RunRow::lock(t, &key.owner, &key.run).await?;
+    row.run.check_take_over(row.claim_state(t), seen, holder)?;
+    if !has_lease(t, holder).await? {
+        return Err(StoreError::Fenced);
+    }
+    let leased = match row.leased {
+        Some(leased) if leased == row.id => Some(row.run.run.clone()),
+        Some(leased) => Some(RunRow::get_by_id(t, leased).await?.run.run),
+        None => None,
+    };
+    if row.run.regains_thread(leased.as_ref()) {
+        t.query("UPDATE agentwire.threads SET leased = $2 WHERE id = $1", &[id(row.thread_id), id(row.id)])
+            .await?;
+    }
+    t.query(
+        concat!(
+            "WITH c AS (UPDATE agentwire.commands SET taken = false WHERE run = $1 AND reply IS NULL AND taken) \
+             UPDATE agentwire.heads SET fence = ",
+            next_fence!("fence + 1", "$3", "$1"),
+            ", holder = $2, claimed = true WHERE run = $1"
+        ),
+        &[id(row.id), text(holder.as_str()), int(u64::from(t.epoch))],
+    )
+    .await?;
+    Ok(RunRow::get_by_id(t, row.id).await?.run)
+}

@@ -1,0 +1,401 @@
+//! Faults of a PostgreSQL server and of the connections to it.
+
+#![cfg(feature = "postgres")]
+
+mod postgres_server;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use agentwire_store::*;
+use postgres_server::Server;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},
+};
+
+const LEASE: Duration = Duration::from_secs(3600);
+
+fn owner() -> Owner {
+    Owner::new("acme", "ada", "demo")
+}
+
+async fn open_at(address: &str, durability: Durability) -> Arc<dyn Store> {
+    let postgres = PostgresOptions { durability, clock: None };
+    open(address, Options { postgres, ..Options::default() }).await.unwrap()
+}
+
+async fn start(store: &dyn Store, name: &str) -> Run {
+    store.renew(&"gateway".into(), LEASE).await.unwrap();
+    match store.start(&owner(), NewRun::new(name, name, "demo", "gateway")).await.unwrap() {
+        Start::Created(run) => run,
+        other => panic!("not created: {other:?}"),
+    }
+}
+
+/// Repeats a call while the server cannot be reached, as a gateway does.
+async fn persist<T, F: Future<Output = Result<T, StoreError>>>(mut call: impl FnMut() -> F) -> T {
+    loop {
+        match call().await {
+            Ok(value) => return value,
+            Err(error) if error.is_fault() => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+async fn read_all(store: &dyn Store, run: &RunId) -> Vec<String> {
+    let mut events: Vec<String> = Vec::new();
+    loop {
+        let after = events.len().checked_sub(1).map(|last| Seq(last as u64));
+        let Log::Exact(slice) = persist(|| async { store.read(&owner(), run, after, 1 << 20).await }).await
+        else {
+            panic!()
+        };
+        events.extend(slice.events.iter().map(|event| String::from_utf8(event.to_vec()).unwrap()));
+        if events.len() as u64 == slice.next_seq.0 {
+            return events;
+        }
+    }
+}
+
+/// Appends to several runs while the server is killed, with all its processes, and started again.
+async fn kill_while_appending(durability: Durability) {
+    const RUNS: usize = 4;
+    let mut server = Server::start("fsync=on");
+    let store = open_at(&server.address, durability).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let progress = Arc::new(Mutex::new(vec![0_u64; RUNS]));
+    let mut writers = Vec::new();
+    for number in 0..RUNS {
+        let run = start(&*store, &format!("r{number}")).await;
+        let (store, stop, progress) = (store.clone(), stop.clone(), progress.clone());
+        writers.push(tokio::spawn(async move {
+            let mut append = Append::new(owner(), run.run, run.fence, Seq(0));
+            while !stop.load(Ordering::Relaxed) {
+                let first = append.first_seq.0;
+                append.events =
+                    (first..first + 1 + first % 3).map(|seq| format!("{number}:{seq}").into()).collect();
+                append.first_seq = persist(|| store.append(append.clone())).await.next_seq;
+                // Acknowledged from here on.
+                progress.lock().unwrap()[number] = append.first_seq.0;
+            }
+            append
+        }));
+    }
+    for kill in 0..6_u64 {
+        let before: u64 = progress.lock().unwrap().iter().sum();
+        while progress.lock().unwrap().iter().sum::<u64>() < before + 5 + kill * 7 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        server.kill();
+        let acknowledged = progress.lock().unwrap().clone();
+        server.start_again();
+        for (number, acknowledged) in acknowledged.iter().enumerate() {
+            let run = persist(|| async { store.run(&owner(), &format!("r{number}").into()).await }).await;
+            assert!(
+                run.next_seq.0 >= *acknowledged,
+                "kill {kill}: {acknowledged} were acknowledged, {} are stored",
+                run.next_seq
+            );
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for (number, writer) in writers.into_iter().enumerate() {
+        let append = writer.await.unwrap();
+        let expected: Vec<String> = (0..append.first_seq.0).map(|seq| format!("{number}:{seq}")).collect();
+        assert_eq!(read_all(&*store, &append.run).await, expected, "whole, in order, nothing twice");
+    }
+    persist(|| store.verify()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p2_a_killed_server_loses_nothing_acknowledged() {
+    kill_while_appending(Durability::Os).await;
+}
+
+/// The moment at which the proxy cuts a connection, relative to a `CommandComplete` message of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    Before,
+    Within,
+    After,
+}
+
+/// A proxy that understands message boundaries of the protocol and cuts a connection once when it is armed.
+#[derive(Clone, Default)]
+struct Proxy {
+    armed: Arc<Mutex<Option<(Cut, &'static str)>>>,
+    cuts: Arc<Mutex<u32>>,
+}
+
+impl Proxy {
+    async fn listen(&self, server: String) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let proxy = self.clone();
+        tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let (proxy, server) = (proxy.clone(), server.clone());
+                tokio::spawn(async move {
+                    let Ok(server) = TcpStream::connect(&server).await else { return };
+                    let (mut from_client, to_client) = client.into_split();
+                    let (from_server, mut to_server) = server.into_split();
+                    let forward = tokio::spawn(async move {
+                        let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
+                    });
+                    let _ = proxy.back(from_server, to_client).await;
+                    forward.abort();
+                });
+            }
+        });
+        port
+    }
+
+    /// Copies messages of the server, each a type byte and a length. Ends, and so cuts, at the armed one.
+    async fn back(
+        &self,
+        mut from: tokio::net::tcp::OwnedReadHalf,
+        mut to: OwnedWriteHalf,
+    ) -> std::io::Result<()> {
+        let mut is_first = true;
+        loop {
+            let kind = from.read_u8().await?;
+            // The answer to the request for TLS is one byte.
+            if std::mem::take(&mut is_first) && kind == b'N' {
+                to.write_all(&[kind]).await?;
+                continue;
+            }
+            let length = from.read_u32().await?;
+            let mut message = vec![kind];
+            message.extend_from_slice(&length.to_be_bytes());
+            message.resize(1 + length as usize, 0);
+            from.read_exact(&mut message[5..]).await?;
+            let cut = {
+                let mut armed = self.armed.lock().unwrap();
+                let is_armed =
+                    armed.is_some_and(|(_, tag)| kind == b'C' && message[5..].starts_with(tag.as_bytes()));
+                if is_armed { armed.take().map(|(cut, _)| cut) } else { None }
+            };
+            let sent = match cut {
+                None | Some(Cut::After) => message.len(),
+                Some(Cut::Within) => message.len() / 2,
+                Some(Cut::Before) => 0,
+            };
+            to.write_all(&message[..sent]).await?;
+            if cut.is_some() {
+                *self.cuts.lock().unwrap() += 1;
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p8_an_append_that_is_cut_at_its_commit_is_stored_once() {
+    let address = postgres_server::fresh();
+    let place = address.split_once('@').unwrap().1.split_once('/').unwrap().0.to_owned();
+    let proxy = Proxy::default();
+    let port = proxy.listen(place.clone()).await;
+    let store = open_at(&address.replace(&place, &format!("127.0.0.1:{port}")), Durability::Os).await;
+    let mut cuts = 0;
+    for (number, cut) in [Cut::Before, Cut::Within, Cut::After].into_iter().enumerate() {
+        let run = start(&*store, &format!("r{number}")).await;
+        let mut append = Append::new(owner(), run.run.clone(), run.fence, Seq(0));
+        // The first one finds the run and a connection; the second is cut.
+        for (seq, is_cut) in [(0, false), (1, true), (2, false)] {
+            append.first_seq = Seq(seq);
+            append.events = vec![format!("e{seq}").into()];
+            *proxy.armed.lock().unwrap() = is_cut.then_some((cut, "SELECT"));
+            persist(|| store.append(append.clone())).await;
+            cuts += u32::from(is_cut);
+            assert_eq!(*proxy.cuts.lock().unwrap(), cuts);
+        }
+        // The ending, with a state, a question and a new status, is cut at its COMMIT.
+        append.first_seq = Seq(3);
+        append.events = vec!["end".into()];
+        append.change = Change {
+            status: Some(StatusChange::to(RunStatus::Waiting)),
+            state: Some(StateChange { expected: 0, body: "{\"n\":1}".into() }),
+            messages: Some("[1]".into()),
+            pending: vec![NewPending { id: "p".into(), kind: "k".into(), body: "{}".into(), ttl: None }],
+            ..Change::default()
+        };
+        *proxy.armed.lock().unwrap() = Some((cut, "COMMIT"));
+        let ended = persist(|| store.append(append.clone())).await;
+        cuts += 1;
+        assert_eq!((*proxy.cuts.lock().unwrap(), ended.next_seq), (cuts, Seq(4)), "{cut:?}");
+        assert_eq!(read_all(&*store, &run.run).await, ["e0", "e1", "e2", "end"], "{cut:?}");
+        let state = store.state(&owner(), &run.thread).await.unwrap();
+        assert_eq!((state.seq, state.body.as_deref()), (1, Some("{\"n\":1}")), "applied once, {cut:?}");
+        let open = store.pending(&owner(), &run.thread, PendingFilter::Open).await.unwrap();
+        assert_eq!(open.len(), 1, "{cut:?}");
+        assert!(store.lease(&owner(), &run.thread).await.unwrap().is_none());
+        // A start that is cut creates one run.
+        *proxy.armed.lock().unwrap() = Some((cut, "COMMIT"));
+        let new = NewRun::new(run.thread.clone(), format!("next{number}"), "demo", "gateway");
+        let started = persist(|| async { store.start(&owner(), new.clone()).await }).await;
+        cuts += 1;
+        assert!(matches!(started, Start::Created(_) | Start::Exists(_)), "{started:?}");
+        assert_eq!(store.runs(&owner(), &run.thread, None, 9).await.unwrap().items.len(), 2, "{cut:?}");
+    }
+    store.verify().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_outdated_schema_is_migrated_by_the_command_only() {
+    let address = postgres_server::fresh();
+    assert_eq!(PostgresStore::check_schema(&address).await.unwrap(), (0, 1));
+    let opened: Vec<_> = futures(&address).await;
+    let failed: Vec<_> = opened.iter().filter_map(|opened| opened.as_ref().err()).collect();
+    assert!(failed.is_empty(), "three gateways may start at once in an empty database: {failed:?}");
+    assert_eq!(PostgresStore::check_schema(&address).await.unwrap(), (1, 1));
+    assert_eq!(PostgresStore::migrate(&address).await.unwrap(), (1, 1), "nothing to do");
+    postgres_server::psql(&address, "UPDATE agentwire.meta SET min_writer = 99, version = 99");
+    let opened = open(&address, Options::default()).await;
+    assert!(matches!(opened.err(), Some(StoreError::Version { found: 99, known: 1 })));
+    postgres_server::psql(&address, "UPDATE agentwire.meta SET min_writer = 1, version = 0");
+    let opened = open(&address, Options::default()).await;
+    let error = opened.err().unwrap();
+    assert!(matches!(error, StoreError::Outdated { found: 0, known: 1 }));
+    assert!(error.to_string().contains("agentwire store migrate"));
+    // A later version that this code can still write.
+    postgres_server::psql(&address, "UPDATE agentwire.meta SET min_writer = 1, version = 2");
+    assert!(open(&address, Options::default()).await.is_ok());
+}
+
+async fn futures(address: &str) -> Vec<Result<Arc<dyn Store>, StoreError>> {
+    let opening: Vec<_> = (0..3)
+        .map(|_| {
+            let address = address.to_owned();
+            tokio::spawn(async move { open(&address, Options::default()).await })
+        })
+        .collect();
+    let mut opened = Vec::new();
+    for open in opening {
+        opened.push(open.await.unwrap());
+    }
+    opened
+}
+
+/// Another server, or another history of the same one, raises the epoch: the numbers that readers have seen may be reused.
+#[tokio::test]
+async fn the_epoch_rises_when_the_server_is_another_one() {
+    let address = postgres_server::fresh();
+    let store = open_at(&address, Durability::Os).await;
+    let run = start(&*store, "r").await;
+    let mut append = Append::new(owner(), run.run.clone(), run.fence, Seq(0));
+    append.events = vec!["old".into()];
+    assert_eq!(store.append(append.clone()).await.unwrap().epoch, 0);
+    drop(store);
+    postgres_server::psql(&address, "UPDATE agentwire.meta SET timeline = timeline - 1");
+    let store = open_at(&address, Durability::Os).await;
+    append.first_seq = Seq(1);
+    append.events = vec!["new".into()];
+    assert_eq!(store.append(append).await.unwrap().epoch, 1);
+    let Log::Exact(slice) = store.read(&owner(), &run.run, None, 1 << 20).await.unwrap() else { panic!() };
+    assert_eq!((slice.epoch, slice.events.len()), (0, 1), "a slice ends where the epoch changes");
+    let Log::Exact(slice) = store.read(&owner(), &run.run, Some(Seq(0)), 1 << 20).await.unwrap() else {
+        panic!()
+    };
+    assert_eq!((slice.epoch, slice.events.len()), (1, 1));
+    let taken = store
+        .take_over(&RunKey { owner: owner(), run: run.run.clone() }, run.fence, &"gateway".into())
+        .await
+        .unwrap();
+    assert!(taken.fence.0 > run.fence.0 + 1, "the epoch is part of the fencing token");
+}
+
+/// A copy keeps everything, in both directions.
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn a_copy_to_postgres_and_back_is_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+    let first = open(&file("first.db"), Options::default()).await.unwrap();
+    for (number, agent) in ["demo", "other"].into_iter().enumerate() {
+        let owner = Owner::new("acme", "a\0da", agent);
+        first.renew(&"gateway".into(), LEASE).await.unwrap();
+        for (name, status) in [("ended", Some(RunStatus::Waiting)), ("live", None)] {
+            let Start::Created(run) =
+                first.start(&owner, NewRun::new("t", name, "demo", "gateway")).await.unwrap()
+            else {
+                panic!()
+            };
+            let mut append = Append::new(owner.clone(), run.run, run.fence, Seq(0));
+            append.events = vec!["a".into(), "b".into()];
+            first.append(append.clone()).await.unwrap();
+            append.first_seq = Seq(2);
+            append.events = vec![vec![0, 255, number as u8].into()];
+            append.change.state = Some(StateChange {
+                expected: u64::from(status.is_none()),
+                body: format!("{{\"of\":\"{name}\"}}").into(),
+            });
+            append.change.messages = Some("[1]".into());
+            append.change.pending =
+                vec![NewPending { id: "p".into(), kind: "k".into(), body: "{}".into(), ttl: None }];
+            append.change.status = status.map(StatusChange::to);
+            first.append(append).await.unwrap();
+        }
+        let answers =
+            AnswerSet { answers: vec![Answer { id: "p".into(), body: "1".into() }], by: "x".into() };
+        first.answer(&owner, &"t".into(), answers, &"later".into()).await.unwrap();
+        first.compact(&owner, &"ended".into(), vec!["ab".into()]).await.unwrap();
+        let feedback = NewFeedback { thread: "t".into(), run: Some("ended".into()), body: "1".into() };
+        first.add_feedback(&owner, feedback).await.unwrap();
+    }
+    let second = open_at(&postgres_server::fresh(), Durability::Os).await;
+    let third = open(&file("third.db"), Options::default()).await.unwrap();
+    let report = copy(&*first, &*second).await.unwrap();
+    assert_eq!(report, CopyReport { threads: 2, runs: 4 });
+    assert!(matches!(copy(&*first, &*second).await, Err(CopyError::NotEmpty)));
+    assert_eq!(copy(&*second, &*third).await.unwrap(), report);
+    second.verify().await.unwrap();
+    let mut after = None;
+    while let Some((place, thread)) = first.export(after).await.unwrap() {
+        let (_, in_postgres) = second.export(after).await.unwrap().unwrap();
+        let (_, back) = third.export(after).await.unwrap().unwrap();
+        assert_eq!(in_postgres, thread);
+        assert_eq!(back, thread);
+        after = Some(place);
+    }
+    assert_eq!(second.orphans(9).await.unwrap().len(), 2, "live runs arrive as orphans");
+    let memory = open("memory:", Options::default()).await.unwrap();
+    assert!(matches!(copy(&*first, &*memory).await, Err(CopyError::Write(StoreError::Unsupported { .. }))));
+}
+
+/// A reader at another gateway is woken by the notification of a watched run; one that is deleted ends the wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_waits_at_another_gateway_is_woken() {
+    for parameters in ["", "&notify=false"] {
+        let address = format!("{}{parameters}", postgres_server::fresh());
+        let (here, there) =
+            (open_at(&address, Durability::Os).await, open_at(&address, Durability::Os).await);
+        let run = start(&*here, "r").await;
+        let key = RunKey { owner: owner(), run: run.run.clone() };
+        let mut append = Append::new(owner(), run.run.clone(), run.fence, Seq(0));
+        for seq in 0..5 {
+            let waiting = {
+                let (there, key) = (there.clone(), key.clone());
+                tokio::spawn(async move { there.changed(&key, Seq(seq)).await })
+            };
+            append.first_seq = Seq(seq);
+            append.events = vec!["e".into()];
+            here.append(append.clone()).await.unwrap();
+            waiting.await.unwrap().unwrap();
+            assert!(there.run(&owner(), &run.run).await.unwrap().next_seq > Seq(seq));
+        }
+        let waiting = {
+            let (there, key) = (there.clone(), key.clone());
+            tokio::spawn(async move { there.changed(&key, Seq(u64::MAX)).await })
+        };
+        here.delete_thread(&owner(), &run.thread).await.unwrap();
+        waiting.await.unwrap().unwrap();
+    }
+}
