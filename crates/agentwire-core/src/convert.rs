@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::{
-    event::{Body, Event, StreamEnd},
+    event::{Body, Event, RunId, StreamEnd, ThreadId},
     format::{Fidelity, Format, Options, Profile, Setup, Writer},
     framing::{Foreign, Frames, Framing, recognize},
     order::Rule,
     patch::{self, Limits},
     source::{GuardedSource, InputError, InputProblem, SourceOptions, SourceReport},
-    tally::Count,
+    tally::{Count, Tally},
 };
 
 /// Converts a whole stream from one format to another.
@@ -76,6 +76,8 @@ pub struct Converter {
     writer: Box<dyn Writer>,
     out: Frames,
     written: Written,
+    /// The ids of the run that was asked for.
+    ids: Option<(ThreadId, RunId)>,
 }
 
 /// Counts of written events by fidelity and kind.
@@ -110,7 +112,13 @@ impl Converter {
             writer: target.writer?(profile, setup),
             out: Frames::new(framing.unwrap_or(profile.framing)),
             written: Written::default(),
+            ids: None,
         })
+    }
+
+    /// Sets the ids of the output: those of the request, while the stream may contain others.
+    pub fn set_ids(&mut self, thread: ThreadId, run: RunId) {
+        self.ids = Some((thread, run));
     }
 
     /// Adds bytes; the encoded frames are in [`Converter::output`].
@@ -118,8 +126,9 @@ impl Converter {
     /// # Errors
     /// When a frame is malformed; the output then ends with RUN_ERROR.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), InputError> {
-        let Self { source, writer, out, written } = self;
-        let result = source.push(bytes, &mut |event| written.write(&mut **writer, &event, out));
+        let Self { source, writer, out, written, ids } = self;
+        let result =
+            source.push(bytes, &mut |event| written.write(&mut **writer, &with_ids(event, ids), out));
         if result.is_err() {
             self.writer.end(&mut self.out);
             self.out.finish_event(None);
@@ -135,8 +144,8 @@ impl Converter {
         if self.source.is_ended() {
             return Ok(());
         }
-        let Self { source, writer, out, written } = self;
-        let result = source.end(end, &mut |event| written.write(&mut **writer, &event, out));
+        let Self { source, writer, out, written, ids } = self;
+        let result = source.end(end, &mut |event| written.write(&mut **writer, &with_ids(event, ids), out));
         self.writer.end(&mut self.out);
         self.out.finish_event(None);
         result
@@ -144,8 +153,9 @@ impl Converter {
 
     /// Refuses an input that is not a stream of this format: the output is a run that ends with RUN_ERROR.
     pub fn refuse(&mut self, foreign: Foreign) -> InputError {
-        let Self { source, writer, out, written } = self;
-        let error = source.refuse(foreign, &mut |event| written.write(&mut **writer, &event, out));
+        let Self { source, writer, out, written, ids } = self;
+        let error =
+            source.refuse(foreign, &mut |event| written.write(&mut **writer, &with_ids(event, ids), out));
         self.writer.end(&mut self.out);
         self.out.finish_event(None);
         error
@@ -154,6 +164,18 @@ impl Converter {
     /// The encoded frames.
     pub fn output(&mut self) -> &mut Frames {
         &mut self.out
+    }
+
+    /// The number of malformed frames that were skipped so far.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.source.report().skipped
+    }
+
+    /// Counts of the deviations that the reader tolerated so far.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        self.source.tally()
     }
 
     /// The report so far.
@@ -180,6 +202,21 @@ impl Converter {
             replaced_bytes: self.source.replaced_bytes(),
         }
     }
+}
+
+/// The event with the ids of the request.
+fn with_ids(mut event: Event, ids: &Option<(ThreadId, RunId)>) -> Event {
+    if let Some((thread, run)) = ids {
+        let own = match &mut event.body {
+            Body::RunStarted(started) => Some((&mut started.thread, &mut started.run)),
+            Body::RunFinished(finished) => Some((&mut finished.thread, &mut finished.run)),
+            _ => None,
+        };
+        if let Some(own) = own {
+            (*own.0, *own.1) = (thread.clone(), run.clone());
+        }
+    }
+    event
 }
 
 impl Written {

@@ -187,6 +187,14 @@ impl Frames {
         self.out.split().freeze()
     }
 
+    /// Puts bytes of [`take`](Self::take) back, before the buffered ones.
+    pub fn put_back(&mut self, taken: &[u8]) {
+        self.finish_event(None);
+        let later = self.out.split();
+        self.out.put_slice(taken);
+        self.out.put_slice(&later);
+    }
+
     /// Passes all buffered bytes to `sink` and keeps the buffer's memory. Only between events.
     pub fn drain<T>(&mut self, sink: impl FnOnce(&[u8]) -> T) -> T {
         self.finish_event(None);
