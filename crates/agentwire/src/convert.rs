@@ -42,16 +42,8 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     // Any reader can end the run of an input that is in no format.
     let from = from.unwrap_or(&ag_ui::FORMAT);
     let mut pairs = arguments.options.clone();
-    // For formats that require a time: the time of events whose source has none.
-    if let Some(option) = to.time_option
-        && !pairs.iter().any(|pair| {
-            let name = pair.split_once('=').map(|(name, _)| name.strip_prefix("to.").unwrap_or(name));
-            name == Some(option)
-        })
-    {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        pairs.push(format!("to.{option}={}", now.as_millis()));
-    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    add_time(&mut pairs, to, i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
     let (from_options, to_options) = formats::options(&pairs, from, to)?;
     let framing = match profile.framing {
         Framing::Prefixed if arguments.lines => {
@@ -168,6 +160,18 @@ pub(crate) fn run(arguments: &Convert) -> Result<ExitCode> {
     })
 }
 
+/// For formats that require a time: adds the time of events whose source has none, unless it was given.
+pub(crate) fn add_time(pairs: &mut Vec<String>, to: &Format, now: i64) {
+    if let Some(option) = to.time_option
+        && !pairs.iter().any(|pair| {
+            let name = pair.split_once('=').map(|(name, _)| name.strip_prefix("to.").unwrap_or(name));
+            name == Some(option)
+        })
+    {
+        pairs.push(format!("to.{option}={now}"));
+    }
+}
+
 /// The kinds of the events that were converted.
 fn event_kinds(report: &Report) -> impl Iterator<Item = &'static str> {
     let losses = report.approximated.iter().chain(&report.dropped).map(|loss| loss.kind);
@@ -259,7 +263,7 @@ fn print_report(report: &Report, style: ReportStyle) {
     }
 }
 
-fn report_text(report: &Report) -> String {
+pub(crate) fn report_text(report: &Report) -> String {
     let mut text = format!("{} frames read", report.frames);
     if report.skipped > 0 {
         text.push_str(&format!(", {} malformed ones skipped", report.skipped));
@@ -304,7 +308,7 @@ fn report_text(report: &Report) -> String {
     text
 }
 
-fn report_json(report: &Report) -> serde_json::Value {
+pub(crate) fn report_json(report: &Report) -> serde_json::Value {
     let losses = |losses: &[agentwire_core::convert::Loss]| -> Vec<_> {
         let row = |loss: &agentwire_core::convert::Loss| serde_json::json!({"event": loss.kind, "times": loss.times, "why": loss.why});
         losses.iter().map(row).collect()

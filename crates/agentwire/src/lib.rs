@@ -10,6 +10,7 @@ mod check;
 mod cli;
 mod config;
 mod config_command;
+pub mod conversion;
 mod convert;
 mod error;
 mod formats;
