@@ -1,9 +1,123 @@
-"""Helpers for Python agents whose events are read by agentwire.
+"""agentwire for Python: translate the streams of agents between formats, in process.
 
-`EventEmitter` and `record` are for LangGraph; `agentwire.adk` is for Google ADK. Importing this package imports neither framework.
+Importing this package imports nothing but the standard library. Every name is loaded when it is used: `AGUIAdapter`,
+`EventEmitter` and `record` are for LangGraph, `agentwire.adk` is for Google ADK, `agentwire.hai` is a HAI back end.
 """
 
-from .emitter import MARKER, EventEmitter
-from .recorder import record, to_line
+from __future__ import annotations
 
-__all__ = ["MARKER", "EventEmitter", "record", "to_line"]
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._native import __version__ as __version__
+    from .converters import Folded as Folded
+    from .converters import apply_patch as apply_patch
+    from .converters import diff as diff
+    from .converters import fold as fold
+    from .converters import to_adk_content as to_adk_content
+    from .emitter import MARKER as MARKER
+    from .emitter import EventEmitter as EventEmitter
+    from .errors import AgentwireError as AgentwireError
+    from .errors import AGUIAdapterError as AGUIAdapterError
+    from .errors import ConfigError as ConfigError
+    from .errors import EventTranslationError as EventTranslationError
+    from .errors import Failure as Failure
+    from .errors import ToolCallTrackingError as ToolCallTrackingError
+    from .errors import UnknownEventTypeError as UnknownEventTypeError
+    from .events import Event as Event
+    from .events import EventType as EventType
+    from .langgraph import AGUIAdapter as AGUIAdapter
+    from .langgraph import LangGraphEventType as LangGraphEventType
+    from .langgraph import Task as Task
+    from .langgraph_input import to_command as to_command
+    from .langgraph_input import to_graph_input as to_graph_input
+    from .langgraph_input import to_langchain as to_langchain
+    from .recorder import record as record
+    from .recorder import to_line as to_line
+    from .translator import FormatInfo as FormatInfo
+    from .translator import Loss as Loss
+    from .translator import Report as Report
+    from .translator import Tolerated as Tolerated
+    from .translator import Translator as Translator
+    from .translator import atranslate as atranslate
+    from .translator import formats as formats
+    from .translator import translate as translate
+
+_MODULES = {
+    "_native": ["__version__"],
+    "converters": ["Folded", "apply_patch", "diff", "fold", "to_adk_content"],
+    "emitter": ["MARKER", "EventEmitter"],
+    "errors": [
+        "AGUIAdapterError",
+        "AgentwireError",
+        "ConfigError",
+        "EventTranslationError",
+        "Failure",
+        "ToolCallTrackingError",
+        "UnknownEventTypeError",
+    ],
+    "events": ["Event", "EventType"],
+    "langgraph": ["AGUIAdapter", "LangGraphEventType", "Task"],
+    "langgraph_input": ["to_command", "to_graph_input", "to_langchain"],
+    "recorder": ["record", "to_line"],
+    "translator": [
+        "FormatInfo",
+        "Loss",
+        "Report",
+        "Tolerated",
+        "Translator",
+        "atranslate",
+        "formats",
+        "translate",
+    ],
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [  # noqa: F822
+    "AGUIAdapter",
+    "AGUIAdapterError",
+    "AgentwireError",
+    "ConfigError",
+    "Event",
+    "EventEmitter",
+    "EventTranslationError",
+    "EventType",
+    "Failure",
+    "Folded",
+    "FormatInfo",
+    "LangGraphEventType",
+    "Loss",
+    "MARKER",
+    "Report",
+    "Task",
+    "Tolerated",
+    "ToolCallTrackingError",
+    "Translator",
+    "UnknownEventTypeError",
+    "apply_patch",
+    "atranslate",
+    "diff",
+    "fold",
+    "formats",
+    "record",
+    "to_adk_content",
+    "to_command",
+    "to_graph_input",
+    "to_langchain",
+    "to_line",
+    "translate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Generator, Mapping, Optional
+import base64
+from typing import Any, Generator, Mapping, Optional, Union
 
 #: The name of the LangChain event that wraps all custom events. agentwire unwraps it.
 MARKER = "agent_custom_event"
@@ -37,8 +38,22 @@ class EventEmitter:
         data = {"name": name, "payload": payload}
         if event_id is not None:
             data["event_id"] = event_id
-        dispatch_custom_event(MARKER, data, config=config)
+        dispatch_custom_event(MARKER, data, config=config)  # type: ignore[arg-type]
         return _Done()
+
+    def emit_progress(self, step: str, progress: float, details: Optional[str] = None) -> _Done:
+        """Sends `progress_update`."""
+        return self.emit("progress_update", {"step": step, "progress": progress, "details": details})
+
+    def emit_chart(self, chart_type: str, data: Any, title: Optional[str] = None) -> _Done:
+        """Sends `display_chart`."""
+        return self.emit("display_chart", {"type": chart_type, "data": data, "title": title})
+
+    def emit_file_download(self, filename: str, content: Union[bytes, str], mime_type: str) -> _Done:
+        """Sends `file_download`, with the content in base64."""
+        raw = content.encode("utf-8") if isinstance(content, str) else bytes(content)
+        text = base64.b64encode(raw).decode("ascii")
+        return self.emit("file_download", {"filename": filename, "content": text, "mime_type": mime_type})
 
 
 def _current_config() -> Optional[Mapping[str, Any]]:

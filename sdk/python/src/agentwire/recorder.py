@@ -10,7 +10,7 @@ import os
 import sys
 import uuid
 from enum import Enum
-from typing import IO, Any, AsyncIterator, Union
+from typing import IO, Any, AsyncIterator, Callable, Union
 
 #: The largest number of JSON: that of a double.
 MAX_NUMBER = int(sys.float_info.max)
@@ -114,6 +114,7 @@ def _bounded(value: Any) -> str:
     return f"<{type(value).__name__}>"
 
 
+_to_line: Callable[[Any], str]
 try:
     from ._native import to_line as _to_line
 except ImportError:

@@ -37,7 +37,8 @@ def as_event(chat_info: Any) -> dict[str, Any]:
     for method in ("model_dump", "dict"):
         dump = getattr(chat_info, method, None)
         if callable(dump) and not isinstance(chat_info, (dict, type)):
-            return dict(dump(exclude_none=True))
+            members: Any = dump(exclude_none=True)
+            return dict(members)
     if isinstance(chat_info, Mapping):
         return {key: value for key, value in chat_info.items() if value is not None}
     raise TypeError(f"expected an event (dict, model or text), found {type(chat_info).__name__}")

@@ -30,7 +30,7 @@ from google.genai import types
 try:
     from google.adk.tools._forwarding_artifact_service import ForwardingArtifactService
 except ImportError:  # It is not part of ADK's interface.
-    ForwardingArtifactService = ()
+    ForwardingArtifactService = ()  # type: ignore[assignment,misc]
 
 __all__ = ["CONTEXT_KEY", "TOOLS_KEY", "FrontendTool", "FrontendTools", "frontend_context"]
 

@@ -1,0 +1,425 @@
+//! Python objects as JSON text.
+//!
+//! Objects are read by their layout: methods that a subclass of `str`, `dict` or `list` overrides are not called. Code of
+//! the objects runs only where nothing else describes them (`__str__`, properties of dataclasses, `model_dump` of classes
+//! that are no models), and its exceptions are returned.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use pyo3::{
+    exceptions::PyBaseException,
+    prelude::*,
+    sync::PyOnceLock,
+    types::{
+        PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple,
+        PyType,
+    },
+};
+
+/// The largest depth of a value: the limit of the readers, which also ends cycles.
+const MAX_DEPTH: usize = 100;
+
+/// The largest integer that is written as text, in bits: Python refuses to convert much larger ones.
+const MAX_INTEGER_BITS: u64 = 4096;
+
+/// The number of classes whose kind is remembered.
+const MAX_CLASSES: usize = 4096;
+
+/// The way to write models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Models {
+    /// As `model_dump` writes them: the recorder's lines.
+    Dumped,
+    /// The members that are not `None`, as the reader needs them.
+    Lean,
+}
+
+/// Appends `value` as JSON text.
+///
+/// # Errors
+/// An exception of the value's own code.
+pub(crate) fn write(out: &mut Vec<u8>, value: &Bound<'_, PyAny>, models: Models) -> PyResult<()> {
+    Walk { out, models }.value(value, MAX_DEPTH)
+}
+
+struct Walk<'o> {
+    out: &'o mut Vec<u8>,
+    models: Models,
+}
+
+/// The kinds of classes that have no JSON form of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Exception,
+    Uuid,
+    Enum,
+    Dataclass,
+    /// A pydantic model: its members are in `__dict__`.
+    Model,
+    /// A pydantic model with a single value.
+    RootModel,
+    Other,
+}
+
+/// The kinds of classes that were seen. A class is kept, so that its address stays its own.
+static KINDS: Mutex<Option<Kinds>> = Mutex::new(None);
+
+/// Classes by address.
+type Kinds = HashMap<usize, (Py<PyType>, Kind)>;
+
+impl Walk<'_> {
+    fn value(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+        if let Ok(text) = value.cast::<PyString>() {
+            return self.text(text);
+        }
+        if value.is_none() {
+            self.out.extend_from_slice(b"null");
+            return Ok(());
+        }
+        if let Ok(truth) = value.cast_exact::<PyBool>() {
+            self.out.extend_from_slice(if truth.is_true() { b"true" } else { b"false" });
+            return Ok(());
+        }
+        if let Ok(number) = value.cast::<PyInt>() {
+            return self.integer(number);
+        }
+        if let Ok(number) = value.cast::<PyFloat>() {
+            return self.float(number);
+        }
+        if depth == 0 {
+            return self.bounded(value);
+        }
+        if let Ok(dict) = value.cast::<PyDict>() {
+            return self.dict(dict, depth, false);
+        }
+        if let Ok(list) = value.cast::<PyList>() {
+            return self.list(list, depth);
+        }
+        if let Ok(tuple) = value.cast::<PyTuple>() {
+            return self.list(&tuple.to_list(), depth);
+        }
+        if value.is_instance_of::<PySet>() || value.is_instance_of::<PyFrozenSet>() {
+            let copy = value.py().get_type::<PyList>().call1((value,))?;
+            return self.list(copy.cast::<PyList>()?, depth);
+        }
+        if let Ok(bytes) = value.cast::<PyBytes>() {
+            self.base64(bytes.as_bytes());
+            return Ok(());
+        }
+        if let Ok(bytes) = value.cast::<PyByteArray>() {
+            self.base64(&bytes.to_vec());
+            return Ok(());
+        }
+        self.object(value, depth)
+    }
+
+    fn text(&mut self, text: &Bound<'_, PyString>) -> PyResult<()> {
+        match text.to_str() {
+            Ok(text) => self.escaped(text),
+            // Unpaired surrogates.
+            Err(_) => {
+                let bytes =
+                    text.py().get_type::<PyString>().call_method1("encode", (text, "utf-8", "replace"))?;
+                self.escaped(&String::from_utf8_lossy(bytes.cast::<PyBytes>()?.as_bytes()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A string as `json.dumps` writes it without escapes of characters beyond ASCII.
+    fn escaped(&mut self, text: &str) {
+        self.out.push(b'"');
+        let bytes = text.as_bytes();
+        let mut start = 0;
+        for (at, &byte) in bytes.iter().enumerate() {
+            if byte >= b' ' && byte != b'"' && byte != b'\\' {
+                continue;
+            }
+            self.out.extend_from_slice(&bytes[start..at]);
+            start = at + 1;
+            let short = match byte {
+                b'"' => b'"',
+                b'\\' => b'\\',
+                b'\n' => b'n',
+                b'\r' => b'r',
+                b'\t' => b't',
+                0x08 => b'b',
+                0x0c => b'f',
+                _ => {
+                    self.out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
+                    continue;
+                }
+            };
+            self.out.extend_from_slice(&[b'\\', short]);
+        }
+        self.out.extend_from_slice(&bytes[start..]);
+        self.out.push(b'"');
+    }
+
+    fn integer(&mut self, number: &Bound<'_, PyInt>) -> PyResult<()> {
+        if let Ok(small) = number.extract::<i64>() {
+            self.out.extend_from_slice(small.to_string().as_bytes());
+            return Ok(());
+        }
+        let py = number.py();
+        let class = py.get_type::<PyInt>();
+        let bits: u64 = class.call_method1("bit_length", (number,))?.extract()?;
+        if bits > MAX_INTEGER_BITS {
+            return self.bounded(number);
+        }
+        let digits = class.call_method1("__repr__", (number,))?;
+        let digits = digits.cast::<PyString>()?.to_str()?;
+        // A number beyond a double is none that a reader takes.
+        if digits.parse::<f64>().is_ok_and(f64::is_finite) {
+            self.out.extend_from_slice(digits.as_bytes());
+        } else {
+            self.escaped(digits);
+        }
+        Ok(())
+    }
+
+    fn float(&mut self, number: &Bound<'_, PyFloat>) -> PyResult<()> {
+        if !number.value().is_finite() {
+            self.out.extend_from_slice(b"null");
+            return Ok(());
+        }
+        let digits = number.py().get_type::<PyFloat>().call_method1("__repr__", (number,))?;
+        self.out.extend_from_slice(digits.cast::<PyString>()?.to_str()?.as_bytes());
+        Ok(())
+    }
+
+    /// A value that cannot be written, as short text: its `repr` may be long, or fail.
+    fn bounded(&mut self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let name = value.get_type().name()?;
+        self.escaped(&format!("<{}>", name.to_string_lossy()));
+        Ok(())
+    }
+
+    /// The members of a dict; without those that are `None` if `is_lean`.
+    fn dict(&mut self, dict: &Bound<'_, PyDict>, depth: usize, is_lean: bool) -> PyResult<()> {
+        let mut is_plain = true;
+        for (key, value) in dict.iter() {
+            if !key.is_instance_of::<PyString>() {
+                return self.dict_of_other_keys(dict, depth, is_lean);
+            }
+            is_plain &= is_scalar(&value);
+        }
+        self.out.push(b'{');
+        let start = self.out.len();
+        if is_plain {
+            for (key, value) in dict.iter() {
+                self.member(&key, &value, depth, start, is_lean)?;
+            }
+        } else {
+            // A copy: the code of a value may change the dict, which ends an iteration with a panic.
+            for item in dict.items().iter() {
+                let item = item.cast::<PyTuple>()?;
+                self.member(&item.get_item(0)?, &item.get_item(1)?, depth, start, is_lean)?;
+            }
+        }
+        self.out.push(b'}');
+        Ok(())
+    }
+
+    fn member(
+        &mut self,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        depth: usize,
+        start: usize,
+        is_lean: bool,
+    ) -> PyResult<()> {
+        if is_lean && value.is_none() {
+            return Ok(());
+        }
+        if self.out.len() > start {
+            self.out.push(b',');
+        }
+        self.text(key.cast::<PyString>()?)?;
+        self.out.push(b':');
+        self.value(value, depth - 1)
+    }
+
+    /// A dict with keys that are no strings: they become strings, and the last of equal ones wins.
+    fn dict_of_other_keys(&mut self, dict: &Bound<'_, PyDict>, depth: usize, is_lean: bool) -> PyResult<()> {
+        let named = PyDict::new(dict.py());
+        for item in dict.items().iter() {
+            let item = item.cast::<PyTuple>()?;
+            let key = item.get_item(0)?;
+            named.set_item(key.str()?, item.get_item(1)?)?;
+        }
+        self.dict(&named, depth, is_lean)
+    }
+
+    fn list(&mut self, list: &Bound<'_, PyList>, depth: usize) -> PyResult<()> {
+        self.out.push(b'[');
+        let mut at = 0;
+        // The list may change meanwhile.
+        while at < list.len() {
+            let Ok(element) = list.get_item(at) else { break };
+            if at > 0 {
+                self.out.push(b',');
+            }
+            self.value(&element, depth - 1)?;
+            at += 1;
+        }
+        self.out.push(b']');
+        Ok(())
+    }
+
+    fn base64(&mut self, bytes: &[u8]) {
+        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        self.out.push(b'"');
+        for chunk in bytes.chunks(3) {
+            let at = |index: usize| u32::from(chunk.get(index).copied().unwrap_or_default());
+            let group = at(0) << 16 | at(1) << 8 | at(2);
+            for digit in 0..4 {
+                let is_padding = digit > chunk.len();
+                let index = (group >> (18 - 6 * digit)) & 63;
+                self.out.push(if is_padding { b'=' } else { DIGITS[index as usize] });
+            }
+        }
+        self.out.push(b'"');
+    }
+
+    fn object(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+        let py = value.py();
+        match kind_of(value)? {
+            Kind::Exception => {
+                let error = PyDict::new(py);
+                error.set_item("error", value.get_type().name()?)?;
+                error.set_item("message", value.str()?)?;
+                self.dict(&error, depth, false)
+            }
+            Kind::Uuid => self.text(&value.str()?),
+            Kind::Enum => self.value(&value.getattr("value")?, depth - 1),
+            Kind::Dataclass => {
+                let fields = PyDict::new(py);
+                for field in dataclass_fields(py)?.call1((value,))?.try_iter()? {
+                    let name = field?.getattr("name")?;
+                    fields.set_item(&name, value.getattr(name.cast::<PyString>()?)?)?;
+                }
+                self.dict(&fields, depth, false)
+            }
+            Kind::Model if self.models == Models::Lean => self.model(value, depth),
+            Kind::RootModel if self.models == Models::Lean => self.value(&value.getattr("root")?, depth - 1),
+            Kind::Model | Kind::RootModel | Kind::Other => self.described(value, depth),
+        }
+    }
+
+    fn model(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+        let members = value.getattr("__dict__")?;
+        let members = members.cast::<PyDict>()?;
+        let extra = value.getattr("__pydantic_extra__").ok();
+        match extra.as_ref().and_then(|extra| extra.cast::<PyDict>().ok()).filter(|extra| !extra.is_empty()) {
+            None => self.dict(members, depth, true),
+            Some(extra) => {
+                let all = members.copy()?;
+                all.update(extra.as_mapping())?;
+                self.dict(&all, depth, true)
+            }
+        }
+    }
+
+    /// An object that describes itself: `model_dump`, `dict`, `isoformat`, `__slots__` or `__str__`.
+    fn described(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+        let py = value.py();
+        let is_class = value.is_instance_of::<PyType>();
+        for method in ["model_dump", "dict", "isoformat"] {
+            let Ok(convert) = value.getattr(method) else { continue };
+            if !convert.is_callable() || is_class {
+                continue;
+            }
+            match convert.call0() {
+                Ok(converted) => {
+                    let before = self.out.len();
+                    match self.value(&converted, depth - 1) {
+                        Err(error) if error.is_instance_of::<pyo3::exceptions::PyException>(py) => {
+                            self.out.truncate(before);
+                        }
+                        other => return other,
+                    }
+                }
+                Err(error) if error.is_instance_of::<pyo3::exceptions::PyException>(py) => {}
+                Err(error) => return Err(error),
+            }
+            break;
+        }
+        let slots = value.get_type().getattr("__slots__").ok();
+        if let Some(slots) = slots.filter(|slots| !slots.is_instance_of::<PyString>())
+            && slots.is_truthy()?
+        {
+            let members = PyDict::new(py);
+            for name in slots.try_iter()? {
+                let name = name?;
+                let name = name.cast::<PyString>()?;
+                if !name.to_str()?.starts_with("__") {
+                    members.set_item(name, value.getattr(name).ok())?;
+                }
+            }
+            return self.dict(&members, depth, false);
+        }
+        self.text(&value.str()?)
+    }
+}
+
+/// Whether writing a value runs no code of Python's.
+fn is_scalar(value: &Bound<'_, PyAny>) -> bool {
+    value.is_exact_instance_of::<PyString>()
+        || value.is_none()
+        || value.is_exact_instance_of::<PyBool>()
+        || value.is_exact_instance_of::<PyInt>()
+        || value.is_exact_instance_of::<PyFloat>()
+}
+
+fn kind_of(value: &Bound<'_, PyAny>) -> PyResult<Kind> {
+    let class = value.get_type();
+    let address = class.as_ptr() as usize;
+    let known =
+        |kinds: &Option<Kinds>| kinds.as_ref().and_then(|kinds| kinds.get(&address)).map(|(_, kind)| *kind);
+    if let Some(kind) = known(&KINDS.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return Ok(kind);
+    }
+    let kind = find_kind(value, &class)?;
+    let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let kinds = kinds.get_or_insert_default();
+    if kinds.len() < MAX_CLASSES {
+        kinds.insert(address, (class.unbind(), kind));
+    }
+    Ok(kind)
+}
+
+fn find_kind(value: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<Kind> {
+    static UUID: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static ENUM: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let py = value.py();
+    if value.is_instance_of::<PyBaseException>() {
+        return Ok(Kind::Exception);
+    }
+    if class.is_subclass(UUID.import(py, "uuid", "UUID")?)? {
+        return Ok(Kind::Uuid);
+    }
+    if class.is_subclass(ENUM.import(py, "enum", "Enum")?)? {
+        return Ok(Kind::Enum);
+    }
+    if class.hasattr("__dataclass_fields__")? {
+        return Ok(Kind::Dataclass);
+    }
+    let is_model =
+        class.hasattr("__pydantic_fields__")? || class.hasattr("__fields__")? && class.hasattr("dict")?;
+    let is_root =
+        class.getattr("__pydantic_root_model__").is_ok_and(|root| root.is_truthy().unwrap_or(false));
+    Ok(match (is_model && !value.is_instance_of::<PyType>(), is_root) {
+        (false, _) => Kind::Other,
+        (true, false) => Kind::Model,
+        (true, true) => Kind::RootModel,
+    })
+}
+
+fn dataclass_fields(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    FIELDS.import(py, "dataclasses", "fields")
+}
