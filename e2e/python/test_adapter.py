@@ -287,26 +287,30 @@ def test_tasks_and_the_other_names():
 
 
 def test_leaving_closes_the_graph():
-    closed = []
-
-    async def slow(state):
-        try:
-            await asyncio.sleep(60)
-        finally:
-            closed.append(True)
-
     async def main():
-        stream = AGUIAdapter(node_graph(slow)).run(request())
-        await anext(stream)
-        await stream.aclose()
-        task = asyncio.ensure_future(events_of(AGUIAdapter(node_graph(slow))))
-        await asyncio.sleep(0.2)
+        begun, closed = asyncio.Event(), asyncio.Event()
+
+        async def slow(state):
+            begun.set()
+            try:
+                await asyncio.sleep(600)
+            finally:
+                closed.set()
+
+        adapter = AGUIAdapter(node_graph(slow))
+        task = asyncio.ensure_future(events_of(adapter))
+        await asyncio.wait_for(begun.wait(), 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        await asyncio.wait_for(closed.wait(), 60)
+
+        stream = adapter.run(request())
+        await anext(stream)
+        await asyncio.wait_for(stream.aclose(), 60)
+        assert len(asyncio.all_tasks()) == 1, "a task of the graph is left"
 
     asyncio.run(main())
-    assert closed
 
 
 def test_a_hundred_streams_at_once():
