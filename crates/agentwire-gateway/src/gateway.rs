@@ -80,6 +80,8 @@ struct Shared {
     read_to_end: Mutex<VecDeque<RunKey>>,
     /// The time of the last failed write to the store; `None` after a successful one.
     write_failure: Mutex<Option<Instant>>,
+    /// The time of the last successful check of the store.
+    store_checked: Mutex<Option<Instant>>,
     /// Whether `write_failure` is set: a check without a lock for every append.
     has_write_failure: AtomicBool,
     /// Whether [`serve`](crate::serve) listens beyond loopback.
@@ -328,6 +330,7 @@ impl Builder {
             failed_logs: Mutex::default(),
             read_to_end: Mutex::default(),
             write_failure: Mutex::default(),
+            store_checked: Mutex::default(),
             has_write_failure: AtomicBool::new(false),
             listens_beyond_loopback: AtomicBool::new(false),
             ids_issued: AtomicU64::new(0),
@@ -551,6 +554,18 @@ impl Gateway {
             self.shared.has_write_failure.store(failed, Ordering::Relaxed);
             *self.write_failure() = failed.then(Instant::now);
         }
+    }
+
+    /// Remembers that the store has passed a check.
+    pub(crate) fn note_store_check(&self) {
+        let now = Some(Instant::now());
+        *self.shared.store_checked.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    /// Whether the store has passed a check within `age`.
+    pub(crate) fn was_store_checked(&self, age: std::time::Duration) -> bool {
+        let checked = *self.shared.store_checked.lock().unwrap_or_else(PoisonError::into_inner);
+        checked.is_some_and(|checked| checked.elapsed() < age)
     }
 
     /// Whether the last write to the store failed, and recently. A full disk still accepts small writes for a while.

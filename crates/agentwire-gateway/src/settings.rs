@@ -70,7 +70,7 @@ pub struct Settings {
     pub retention: Retention,
     /// Duration of a lease on a run unless renewed. The runs of a dead gateway are ended after it.
     pub lease: Duration,
-    /// Time for which an append is retried while the store does not respond.
+    /// Time for which an append is retried while the store does not respond. At most half of the lease.
     pub store_patience: Duration,
     /// The audit log; none by default.
     pub audit: Option<PathBuf>,
@@ -97,8 +97,9 @@ impl Default for Settings {
             retention: Retention::default(),
             // Three missed renewals: longer than a stall of the machine, short enough for a person to wait.
             lease: Duration::from_secs(15),
-            // A writer that waits for a lock or a full disk has recovered by then, or will not soon.
-            store_patience: Duration::from_secs(10),
+            // A writer that waits for a lock or a full disk has recovered by then, or will not soon. Less than half of the lease,
+            // so that a run has ended for its readers before another gateway may take it over.
+            store_patience: Duration::from_secs(7),
             audit: None,
         }
     }

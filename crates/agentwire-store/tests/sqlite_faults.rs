@@ -378,3 +378,49 @@ async fn threads_of_version_1_go_to_the_agent_of_their_latest_run() {
     );
     store.verify().await.unwrap();
 }
+
+/// The rest of the write-ahead log is moved to the database when nobody writes, and its file emptied.
+#[tokio::test]
+async fn the_write_ahead_log_shrinks_when_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let store = open_at(&path).await.unwrap();
+    let mut append = start(&*store, "r").await;
+    for number in 0..200 {
+        append.first_seq = Seq(number);
+        append.events = vec![vec![b'x'; 100_000].into()];
+        store.append(append.clone()).await.unwrap();
+    }
+    let wal = folder.path().join("store.db-wal");
+    let size = || fs::metadata(&wal).map_or(0, |file| file.len());
+    assert!(size() > 0);
+    for _ in 0..1200 {
+        if size() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(size(), 0);
+    assert_eq!(events(&*store, "r").await.len(), 200);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_deleted_or_replaced_file_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, aside) = (folder.path().join("store.db"), folder.path().join("aside.db"));
+    let store = open_at(&path).await.unwrap();
+    let mut append = start(&*store, "r").await;
+    append.events = vec!["a".into()];
+    store.append(append.clone()).await.unwrap();
+    fs::rename(&path, &aside).unwrap();
+    append.first_seq = Seq(1);
+    assert!(matches!(store.append(append.clone()).await, Err(StoreError::Io(_))), "deleted");
+    assert!(matches!(store.probe().await, Err(StoreError::Io(_))));
+    assert!(!path.exists(), "no empty file takes its place");
+    fs::copy(&aside, &path).unwrap();
+    assert!(matches!(store.append(append.clone()).await, Err(StoreError::Io(_))), "replaced");
+    fs::rename(&aside, &path).unwrap();
+    store.append(append).await.unwrap();
+    assert_eq!(events(&*store, "r").await, ["a", "a"]);
+}

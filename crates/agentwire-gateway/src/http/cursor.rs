@@ -1,5 +1,6 @@
 //! Cursors: the position from which a client resumes, `runId:seq`, or `runId:seq/k` if it lacks the last k frames of that
-//! event.
+//! event. `runId:seq.e` names the epoch e of the store, if that is not 0: after a failover that lost events, numbers are used
+//! anew, and a cursor of an earlier epoch gets the verdict `gap` instead of other events.
 
 use agentwire_core::event::RunId;
 
@@ -39,11 +40,16 @@ impl Cursor {
             text.parse::<u64>().ok().filter(|_| is_number).ok_or_else(|| bad("does not end with a number"))
         };
         let (seq, missing) = match seq.split_once('/') {
-            None => (number(seq)?, 0),
-            Some((seq, missing)) => (number(seq)?, number(missing)?),
+            None => (seq, 0),
+            Some((seq, missing)) => (seq, number(missing)?),
         };
+        let (seq, epoch) = match seq.split_once('.') {
+            None => (number(seq)?, 0),
+            Some((seq, epoch)) => (number(seq)?, number(epoch)?),
+        };
+        let epoch = u32::try_from(epoch).map_err(|_| bad("has too large an epoch"))?;
         let missing = usize::try_from(missing).unwrap_or(usize::MAX);
-        Ok(Self { run: run.into(), point: ResumePoint { seq, missing } })
+        Ok(Self { run: run.into(), point: ResumePoint { seq, missing, epoch } })
     }
 
     /// The cursor of a request: `?after=`, or else `Last-Event-ID`.
@@ -74,9 +80,14 @@ mod tests {
 
     #[test]
     fn run_ids_may_contain_colons() {
-        for (text, seq, missing) in [("a:b/c:12", 12, 0), ("a:b/c:12/3", 12, 3)] {
+        for (text, seq, missing, epoch) in [
+            ("a:b/c:12", 12, 0, 0),
+            ("a:b/c:12/3", 12, 3, 0),
+            ("a:b/c:12.1", 12, 0, 1),
+            ("a:b/c:12.7/3", 12, 3, 7),
+        ] {
             let cursor = Cursor::parse(text).expect("it is one");
-            assert_eq!((&*cursor.run, cursor.point), ("a:b/c", ResumePoint { seq, missing }));
+            assert_eq!((&*cursor.run, cursor.point), ("a:b/c", ResumePoint { seq, missing, epoch }));
         }
     }
 
@@ -95,6 +106,12 @@ mod tests {
             "r:1/x",
             "r:1/-1",
             "r:1/2/3",
+            "r:1.",
+            "r:.1",
+            "r:1.x",
+            "r:1/2.3",
+            "r:1.2.3",
+            "r:1.99999999999",
             "r:99999999999999999999",
             &"x".repeat(700),
         ] {

@@ -1,6 +1,8 @@
 //! The routes for operations: liveness, readiness, metrics, OpenAPI, agents.
 
 use agentwire_store::RunStatus;
+use std::time::Duration;
+
 use axum::{
     Router,
     extract::{FromRequestParts, NestedPath, State},
@@ -91,12 +93,15 @@ pub(super) fn router(gateway: &Gateway) -> Router {
     router.with_state(gateway.clone())
 }
 
+/// The longest wait of `/readyz` for the store.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(700);
+
 /// Ready if the store can be written and the gateway is not draining.
 async fn ready(State(gateway): State<Gateway>) -> Result<&'static str, ApiError> {
     if gateway.is_draining() {
         return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down").retry_after(5));
     }
-    gateway.store().probe().await?;
+    gateway.check_store().await?;
     if gateway.has_recent_write_failure() {
         let message = "what was last written to the store was refused";
         return Err(ApiError::new(codes::STORE_UNAVAILABLE, message).retry_after(5));
@@ -105,6 +110,25 @@ async fn ready(State(gateway): State<Gateway>) -> Result<&'static str, ApiError>
         return Ok("ok\nwarning: `insecure` waives authentication, hosts and TLS\n");
     }
     Ok("ok\n")
+}
+
+impl Gateway {
+    /// Whether the store accepts writes: by a recent check, or by one now that is given up before a client gives up.
+    async fn check_store(&self) -> Result<(), ApiError> {
+        if self.was_store_checked(self.store().probe_interval()) {
+            return Ok(());
+        }
+        match tokio::time::timeout(PROBE_TIMEOUT, self.store().probe()).await {
+            Ok(probed) => {
+                probed?;
+                self.note_store_check();
+                Ok(())
+            }
+            Err(_) => {
+                Err(ApiError::new(codes::STORE_UNAVAILABLE, "the store does not respond").retry_after(5))
+            }
+        }
+    }
 }
 
 async fn metrics(State(gateway): State<Gateway>) -> Response {

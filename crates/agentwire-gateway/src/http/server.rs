@@ -17,6 +17,7 @@ use hyper_util::{
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
+    time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
@@ -26,6 +27,9 @@ use crate::{
     gateway::{AgentRegistry, Gateway},
     ops::lifecycle::LAST_WRITES,
 };
+
+/// Interval between two warnings that no connection can be taken.
+const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Serves a gateway until `shutdown`, then drains it: no new runs; active runs may finish within the grace time, and are
 /// ended with a terminal event after it.
@@ -87,6 +91,7 @@ struct Server {
 
 impl Server {
     async fn accept(&self, listener: &TcpListener) {
+        let mut warned: Option<Instant> = None;
         loop {
             let Ok(slot) = self.slots.clone().acquire_owned().await else { return };
             match listener.accept().await {
@@ -95,7 +100,10 @@ impl Server {
                 }
                 Err(error) => {
                     // Most likely out of file descriptors: open connections continue, new ones wait.
-                    tracing::warn!(%error, "no more connections can be taken for now");
+                    if warned.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL) {
+                        warned = Some(Instant::now());
+                        tracing::warn!(%error, "no more connections can be taken for now");
+                    }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
             }

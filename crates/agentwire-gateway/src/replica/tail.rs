@@ -60,6 +60,7 @@ impl Gateway {
             }
             match self.store().read(&key.owner, &key.run, next.checked_sub(1).map(Seq), PAGE).await {
                 Ok(Log::Exact(slice)) if !slice.events.is_empty() => {
+                    live.set_epoch(slice.epoch);
                     next += slice.events.len() as u64;
                     live.publish(slice.events, LiveState::Running);
                     continue;

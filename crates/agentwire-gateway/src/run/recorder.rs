@@ -458,7 +458,10 @@ impl RunRecorder {
             self.gateway.note_store_result(&appended);
             let patience = self.gateway.settings().store_patience;
             match appended {
-                Ok(appended) => break appended.next_seq.0,
+                Ok(appended) => {
+                    self.live.set_epoch(appended.epoch);
+                    break appended.next_seq.0;
+                }
                 Err(error) if error.is_fault() && started.elapsed() < patience => {
                     self.gateway.metrics().flush_failures.inc();
                     tracing::warn!(run = %self.run.run, %error, "an append failed and will be retried");

@@ -9,7 +9,7 @@ use std::{
     future::poll_fn,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -79,6 +79,8 @@ pub(crate) struct LiveRun {
     unread: Notify,
     /// True if the run was told to stop.
     is_stopping: AtomicBool,
+    /// The epoch of the store in which its latest events were written.
+    epoch: AtomicU32,
     /// Cancelled when this process must not drive the run any more.
     pub(crate) give_up: CancellationToken,
 }
@@ -235,6 +237,7 @@ impl LiveRun {
             reader_count: AtomicUsize::new(0),
             unread: Notify::new(),
             is_stopping: AtomicBool::new(false),
+            epoch: AtomicU32::new(0),
             give_up: CancellationToken::new(),
         };
         (Arc::new(live), receiver)
@@ -253,6 +256,14 @@ impl LiveRun {
     /// Whether another process drives the run.
     pub(crate) fn is_tail(&self) -> bool {
         self.commands.is_closed()
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_epoch(&self, epoch: u32) {
+        self.epoch.store(epoch, Ordering::Relaxed);
     }
 
     /// The number of clients that read the run here.

@@ -70,6 +70,8 @@ pub(crate) struct ResumePoint {
     pub(crate) seq: u64,
     /// The number of frames of that event that the client lacks.
     pub(crate) missing: usize,
+    /// The epoch of the store in which the event was written.
+    pub(crate) epoch: u32,
 }
 
 /// One reader of one run.
@@ -87,7 +89,7 @@ pub(crate) struct RunReader {
     history: History,
     encoder: EventEncoder,
     output: Frames,
-    /// `run:seq`, the SSE id of the current event; rewritten behind `id_prefix`.
+    /// `run:seq` or `run:seq.epoch`, the SSE id of the current event; rewritten behind `id_prefix`.
     id: String,
     id_prefix: usize,
     format: &'static str,
@@ -107,6 +109,10 @@ struct Position {
     partial: Option<ResumePoint>,
     /// True if the client has every event of an ended run.
     is_complete: bool,
+    /// The epoch of the client's cursor.
+    cursor_epoch: u32,
+    /// The epoch of the entries in the page.
+    epoch: u32,
     page: PageKind,
 }
 
@@ -241,6 +247,8 @@ impl RunReader {
                 }),
                 partial: after.filter(|point| point.missing > 0),
                 is_complete: false,
+                cursor_epoch: after.map_or(0, |point| point.epoch),
+                epoch: 0,
                 page: PageKind::Log,
             },
             page: Vec::new(),
@@ -316,6 +324,11 @@ impl RunReader {
     ) -> Result<Option<Verdict>, ApiError> {
         let Position { first_shown, partial, .. } = self.position;
         let has_cursor = first_shown > 0 || partial.is_some();
+        // The latest events of a run of this process have the highest epoch.
+        let may_be_old = live.as_ref().is_none_or(|live| live.is_tail() || live.epoch() > 0);
+        if has_cursor && may_be_old && !self.is_cursor_current().await? {
+            return self.start_after_gap(live).await;
+        }
         // The entries that the client has, wholly or in part, must exist.
         let known = first_shown.saturating_add(u64::from(partial.is_some()));
         if self.encoder.is_passthrough() {
@@ -336,6 +349,7 @@ impl RunReader {
             Log::Exact(slice) if known <= slice.next_seq.0 => {
                 let is_ended = !slice.status.is_live();
                 self.position.is_complete = is_ended && has_cursor && first_shown == slice.next_seq.0;
+                self.position.epoch = slice.epoch;
                 self.page = slice.events;
                 Ok(Some(Verdict::Whole))
             }
@@ -371,6 +385,17 @@ impl RunReader {
                 Ok(Some(if has_messages { Verdict::Snapshot } else { Verdict::Gap }))
             }
         }
+    }
+
+    /// Whether the event of the cursor was written in its epoch: after a failover that lost events, numbers are used anew.
+    async fn is_cursor_current(&mut self) -> Result<bool, ApiError> {
+        let Position { first_shown, partial, cursor_epoch, .. } = self.position;
+        let seq = partial.map_or(first_shown.saturating_sub(1), |point| point.seq);
+        let read = self.gateway.store().read(&self.owner, &self.run, seq.checked_sub(1).map(Seq), 1);
+        Ok(match read.await? {
+            Log::Exact(slice) => slice.events.is_empty() || slice.epoch <= cursor_epoch,
+            _ => true,
+        })
     }
 
     /// Starts anew: with a prelude if the run is live, else with snapshots.
@@ -572,7 +597,10 @@ impl RunReader {
             return self.read_from_store().await;
         };
         match live.read(self.position.next, PAGE, cursor, &mut self.page) {
-            RingRead::Events => return Ok(()),
+            RingRead::Events => {
+                self.position.epoch = live.epoch();
+                return Ok(());
+            }
             RingRead::Evicted => return self.read_from_store().await,
             RingRead::UpToDate => {}
         }
@@ -617,6 +645,7 @@ impl RunReader {
             Log::Exact(slice) => slice,
             _ => return Err(ApiError::new(codes::INTERNAL, "the log was given up while it was read")),
         };
+        self.position.epoch = slice.epoch;
         if !slice.events.is_empty() {
             self.page = slice.events;
         } else if !slice.status.is_live() {
@@ -725,6 +754,9 @@ impl RunReader {
     fn set_id(&mut self, seq: u64) {
         self.id.truncate(self.id_prefix);
         let _ = write!(self.id, "{seq}");
+        if self.position.epoch > 0 {
+            let _ = write!(self.id, ".{}", self.position.epoch);
+        }
     }
 
     /// Closes the stream of a run that has ended. The client has been sent everything, open items included.

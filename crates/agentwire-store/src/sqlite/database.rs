@@ -13,6 +13,9 @@ use crate::{clock::Time, error::StoreError};
 /// Prepared statements cached per connection; more than the code has.
 const PREPARED: usize = 96;
 
+/// The size to which the write-ahead log is cut when it starts anew: what a checkpoint interval writes.
+const WAL_BYTES: u64 = 16 << 20;
+
 /// Delay between two retries of a busy operation.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 
@@ -21,9 +24,32 @@ const RETRY_DELAY: Duration = Duration::from_millis(5);
 pub(super) struct DatabaseFile {
     pub(super) path: PathBuf,
     pub(super) options: SqliteOptions,
+    /// The identity of the file that was opened, where the system has one.
+    pub(super) identity: Option<(u64, u64)>,
+}
+
+/// The identity of the file at a path: another file under the same name has another one.
+#[cfg(unix)]
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+#[cfg(not(unix))]
+pub(super) fn identity(_: &Path) -> Option<(u64, u64)> {
+    None
 }
 
 impl DatabaseFile {
+    /// Requires that the file was neither deleted nor replaced: writes to it would be lost with the last connection.
+    pub(super) fn check_identity(&self) -> Result<(), StoreError> {
+        if self.identity.is_none() || identity(&self.path) == self.identity {
+            return Ok(());
+        }
+        let text = "the database file was deleted or replaced while it was in use";
+        Err(StoreError::io(std::io::Error::new(std::io::ErrorKind::NotFound, text)))
+    }
+
     /// A connection for the writer thread. Creates the file, or migrates it to the current schema.
     pub(super) fn open_writer(&self, now: Time) -> Result<Connection, StoreError> {
         let mut db = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
@@ -38,6 +64,8 @@ impl DatabaseFile {
         schema::migrate(&mut db, &path, now)?;
         // The checkpoint thread does this, concurrently with writes.
         db.pragma_update(None, "wal_autocheckpoint", 0)?;
+        // The write-ahead log shrinks to this size whenever it starts anew. This pragma returns the new value as a row.
+        db.query_row(&format!("PRAGMA journal_size_limit = {WAL_BYTES}"), [], |_| Ok(()))?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
         // Negative means KiB. Enough for the index pages of a thousand live runs.
         db.pragma_update(None, "cache_size", -16 * 1024)?;

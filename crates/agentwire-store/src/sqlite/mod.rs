@@ -139,10 +139,11 @@ impl SqliteStore {
         options: SqliteOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StoreError> {
-        let file = DatabaseFile { path, options };
+        let mut file = DatabaseFile { path, options, identity: None };
         let (writer, reader, helper) =
             (file.open_writer(clock.now())?, file.open_reader()?, file.open_helper()?);
         let watched = file.open_reader()?;
+        file.identity = database::identity(&file.path);
         let mut store = Self {
             readers: Arc::new(Readers::new(file.clone(), reader)),
             file,

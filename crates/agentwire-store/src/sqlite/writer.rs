@@ -9,7 +9,7 @@ use std::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rusqlite::Connection;
@@ -26,9 +26,12 @@ use crate::{clock::Clock, error::StoreError, model::Durability};
 /// a tenth of all CPU time.
 const CHECKPOINT_PAGES: usize = 4096;
 
-/// Pages in the write-ahead log above which the writer itself runs a checkpoint (64 MiB). Under continuous load the
+/// Pages in the write-ahead log above which the writer itself runs a checkpoint (32 MiB). Under continuous load the
 /// checkpoint thread never reaches the end of the log, and only then can SQLite reuse the log from its start.
-const BLOCKING_CHECKPOINT_PAGES: i64 = 16 * 1024;
+const BLOCKING_CHECKPOINT_PAGES: i64 = 8 * 1024;
+
+/// Time without a checkpoint after which the rest of the write-ahead log is moved to the database, and its file emptied.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// Pages that an append changes in addition to its events: the index and the run.
 const PAGES_PER_JOB: usize = 2;
@@ -58,6 +61,7 @@ pub(super) fn run(
         let is_busy = batch.len() > 1;
         pages += batch.iter().map(|job| PAGES_PER_JOB + job.bytes() / 4096).sum::<usize>();
         writer.commit(batch);
+        checkpoints.has_writes.store(true, Ordering::Relaxed);
         // The slower a commit, the more a larger batch saves: most pages are then written once for many appends.
         let interval =
             (started.elapsed() * INTERVAL_FACTOR).clamp(file.options.tick, file.options.tick * MAX_TICKS);
@@ -97,12 +101,20 @@ impl Writer<'_> {
         if fault.is_some() {
             self.recover();
         }
+        if matches!(fault, Some(StoreError::Full))
+            && let Some(db) = &self.db
+        {
+            // A long write-ahead log may be what fills the disk. Readers can prevent it; the next fault tries again.
+            let _ = truncate(db);
+        }
         for job in batch {
             job.finish(fault.clone());
         }
     }
 
     fn transact(&mut self, batch: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+        // Also before a new connection, which would create a missing file.
+        self.file.check_identity()?;
         let db = match &mut self.db {
             Some(db) => db,
             closed => {
@@ -135,6 +147,8 @@ pub(super) struct Checkpoints {
     wake: Condvar,
     /// Set when the write-ahead log is so long that the writer must run the checkpoint.
     needs_writer: AtomicBool,
+    /// Set after each transaction, cleared when the write-ahead log is emptied.
+    has_writes: AtomicBool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -165,7 +179,17 @@ impl Checkpoints {
             {
                 let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
                 while *request == CheckpointRequest::None {
-                    request = self.wake.wait(request).unwrap_or_else(PoisonError::into_inner);
+                    let waited =
+                        self.wake.wait_timeout(request, IDLE).unwrap_or_else(PoisonError::into_inner);
+                    request = waited.0;
+                    if waited.1.timed_out() && self.has_writes.swap(false, Ordering::Relaxed) {
+                        drop(request);
+                        // If a reader prevents it, a later one succeeds.
+                        if !truncate(db).is_ok_and(|is_whole| is_whole) {
+                            self.has_writes.store(true, Ordering::Relaxed);
+                        }
+                        request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+                    }
                 }
                 if *request == CheckpointRequest::Shutdown {
                     return;
@@ -178,6 +202,16 @@ impl Checkpoints {
             }
         }
     }
+}
+
+/// Copies all pages and empties the file of the write-ahead log, unless a reader needs it: `false`. Does not wait for readers,
+/// because writers would wait meanwhile.
+fn truncate(db: &Connection) -> Result<bool, StoreError> {
+    let patience: i64 = db.pragma_query_value(None, "busy_timeout", |row| row.get(0))?;
+    db.busy_timeout(Duration::ZERO)?;
+    let is_busy = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+    db.busy_timeout(Duration::from_millis(u64::try_from(patience).unwrap_or_default()))?;
+    Ok(is_busy? == 0)
 }
 
 /// Copies as many pages as possible without waiting; returns the length of the write-ahead log in pages.

@@ -138,8 +138,16 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         "store_patience",
         &DURATION_OR_ZERO,
         &mut settings.store_patience,
-        "Time for which a run is paused while the store is unavailable.",
+        "Time for which a run is paused while the store is unavailable; at most half of `lease`.",
     );
+    if settings.store_patience > settings.lease / 2 {
+        if !table.has("store_patience") {
+            settings.store_patience = settings.lease / 2;
+        } else {
+            let hint = "a run must have ended for its readers before another gateway may take it over";
+            table.reject("store_patience", "`store_patience` is more than half of `lease`", hint);
+        }
+    }
     settings.console = table.optional(
         "console",
         &Bool,

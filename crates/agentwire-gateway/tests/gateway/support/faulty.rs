@@ -70,6 +70,10 @@ impl Store for FaultyStore {
         })
     }
 
+    fn probe_interval(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn probe(&self) -> BoxFuture<'_, ()> {
         if self.appends_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Full)));
