@@ -41,7 +41,7 @@ async fn post(server: &Server, path: &str) -> (u16, serde_json::Value) {
 /// P3: readers at the other gateway get every event, from the start, from a cursor and from a cursor of the future.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p3_a_run_is_followed_at_another_gateway_from_any_cursor() {
-    let Pair { puppet, one, two, .. } = pair(|_| {}).await;
+    let Pair { puppet, one, two, backend: _backend, .. } = pair(|_| {}).await;
     let mut first = one.run("t", "r", "hello").await;
     puppet.allow(3);
     let seen = first.take(4).await;
@@ -66,7 +66,7 @@ async fn p3_a_run_is_followed_at_another_gateway_from_any_cursor() {
 /// History, state and the open step during a run come from the same source at both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_and_state_of_a_run_are_the_same_at_another_gateway() {
-    let Pair { puppet, one, two, .. } = pair(|_| {}).await;
+    let Pair { puppet, one, two, backend: _backend, .. } = pair(|_| {}).await;
     let mut first = one.run("t", "r", "hello").await;
     puppet.allow(3);
     first.take(4).await;
@@ -85,7 +85,7 @@ async fn history_and_state_of_a_run_are_the_same_at_another_gateway() {
 /// Stop, pause, resume and PATCH at a gateway that does not drive the run: never 409 because of where the run is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_is_controlled_from_another_gateway() {
-    let Pair { puppet, one, two, .. } = pair(|_| {}).await;
+    let Pair { puppet, one, two, backend: _backend, .. } = pair(|_| {}).await;
     let mut first = one.run("t", "r", "hello").await;
     puppet.allow(3);
     first.take(4).await;
@@ -112,7 +112,7 @@ async fn a_run_is_controlled_from_another_gateway() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p4_a_new_message_at_another_gateway_interrupts_the_run() {
-    let Pair { puppet, one, two, .. } = pair(|agent| agent.busy = Busy::Interrupt).await;
+    let Pair { puppet, one, two, backend: _backend, .. } = pair(|agent| agent.busy = Busy::Interrupt).await;
     let mut first = one.run("t", "r", "hello").await;
     puppet.allow(3);
     first.take(4).await;
@@ -126,7 +126,8 @@ async fn p4_a_new_message_at_another_gateway_interrupts_the_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queues_keep_their_order_across_gateways() {
-    let Pair { puppet, one, two, .. } = pair(|agent| agent.busy = Busy::Enqueue { limit: 9 }).await;
+    let Pair { puppet, one, two, backend: _backend, .. } =
+        pair(|agent| agent.busy = Busy::Enqueue { limit: 9 }).await;
     let mut streams = vec![one.run("t", "r0", "hello").await];
     puppet.allow(3);
     streams[0].take(4).await;
@@ -144,7 +145,7 @@ async fn queues_keep_their_order_across_gateways() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_is_deleted_at_another_gateway() {
-    let Pair { puppet, one, two, .. } = pair(|_| {}).await;
+    let Pair { puppet, one, two, backend: _backend, .. } = pair(|_| {}).await;
     let mut first = one.run("t", "r", "hello").await;
     puppet.allow(3);
     let mut seen = first.take(4).await;
@@ -284,7 +285,7 @@ async fn p4_an_owner_that_slept_overwrites_no_acknowledged_patch() {
 /// A drain cuts readers of runs that go on elsewhere; a client resumes at the owner without loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p3_a_drain_cuts_readers_of_runs_elsewhere() {
-    let Pair { puppet, one, two, .. } = pair(|_| {}).await;
+    let Pair { puppet, one, two, backend: _backend, .. } = pair(|_| {}).await;
     let mut first = one.run("t", "r", "hello").await;
     puppet.allow(3);
     let seen = first.take(4).await;
