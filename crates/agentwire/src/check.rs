@@ -100,6 +100,7 @@ pub(crate) struct Inspection {
     started: Option<(ThreadId, RunId)>,
     /// Advice after the violations.
     hint: Option<String>,
+    is_on_stderr: bool,
 }
 
 impl Inspection {
@@ -123,6 +124,7 @@ impl Inspection {
             requested: None,
             started: None,
             hint: None,
+            is_on_stderr: false,
         }
     }
 
@@ -137,7 +139,11 @@ impl Inspection {
         if self.violations <= MAX_PRINTED {
             let renamed = |message: String, (name, own): &(&str, &str)| message.replace(name, own);
             let message = self.names.iter().fold(message.to_string(), renamed);
-            print::line_or_exit(format_args!("{position}: {rule}: {message}"), Class::Violations as u8);
+            if self.is_on_stderr {
+                eprintln!("{position}: {rule}: {message}");
+            } else {
+                print::line_or_exit(format_args!("{position}: {rule}: {message}"), Class::Violations as u8);
+            }
         }
     }
 
@@ -215,6 +221,17 @@ impl Inspection {
         }
     }
 
+    /// The number of violations so far.
+    pub(crate) fn violations(&self) -> u64 {
+        self.violations
+    }
+
+    /// Prints violations to stderr: stdout has the output of the run.
+    pub(crate) fn on_stderr(mut self) -> Self {
+        self.is_on_stderr = true;
+        self
+    }
+
     /// Prints the tolerated deviations and the summary; returns the exit code.
     pub(crate) fn conclude(self) -> ExitCode {
         print_notes(self.source.tally());
@@ -264,7 +281,7 @@ fn print_notes(tally: &Tally) {
 }
 
 /// A number with its noun, in singular or plural.
-fn counted(number: u64, noun: &str) -> String {
+pub(crate) fn counted(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 

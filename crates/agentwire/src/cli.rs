@@ -30,12 +30,13 @@ Examples:
   agentwire check events.sse
   agentwire check http://127.0.0.1:8000/agent
   agentwire view events.sse
+  agentwire run http://127.0.0.1:7117/ -m Hello
 
 Data goes to stdout, everything else to stderr. NO_COLOR is obeyed.
 
 Exit codes:
   0  done
-  1  check: the stream breaks the protocol
+  1  check: the stream breaks the protocol; diff: the recordings differ; run: the run failed
   2  the command was used wrongly
   3  the input is malformed
   4  a file or pipe could not be read or written
@@ -47,6 +48,14 @@ pub(crate) enum Command {
     Convert(Convert),
     /// List every violation of the protocol in a stream
     Check(Check),
+    /// Talk to an agent in the terminal
+    Run(Box<RunArguments>),
+    /// Record a run of an agent
+    Record(Record),
+    /// Compare two recordings by meaning
+    Diff(Diff),
+    /// Replace personal data and secrets in a recording
+    Redact(Redact),
     /// List the formats, their profiles and options
     Formats,
     /// Open a recording, or two side by side, in a browser
@@ -221,6 +230,253 @@ Examples:
   agentwire view events.sse
   agentwire view --open before.jsonl after.jsonl
   curl -s localhost:7117/threads/t1/export | agentwire view -";
+
+#[derive(Args, Debug)]
+#[command(after_help = RUN_HELP)]
+pub(crate) struct RunArguments {
+    /// The http:// or https:// address of an AG-UI, HAI or AI SDK server
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+
+    /// One message instead of a conversation; `-` is stdin
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+
+    /// The thread; a new one if absent
+    #[arg(long, value_name = "ID")]
+    pub(crate) thread: Option<String>,
+
+    /// The id of the first run; a new one if absent
+    #[arg(long, value_name = "ID")]
+    pub(crate) run: Option<String>,
+
+    /// A tool that you run by hand: {name, description, parameters}, or a list; may be repeated
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) tool: Vec<PathBuf>,
+
+    /// Further information for the agent; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) context: Vec<String>,
+
+    /// The shared state at the start
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state: Option<PathBuf>,
+
+    /// `forwardedProps` of the request
+    #[arg(long, value_name = "JSON")]
+    pub(crate) forwarded: Option<String>,
+
+    /// A file of the first message; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) attach: Vec<PathBuf>,
+
+    /// Read the conversation of --thread before the first message
+    #[arg(long = "continue", requires = "thread")]
+    pub(crate) should_continue: bool,
+
+    /// Follow the active run of --thread
+    #[arg(long, requires = "thread")]
+    pub(crate) reconnect: bool,
+
+    /// Print one JSON document at the end: messages, state, pending items, usage
+    #[arg(long, conflicts_with_all = ["lines", "quiet"])]
+    pub(crate) json: bool,
+
+    /// Print the events as lines of a format
+    #[arg(long, value_name = "FORMAT", value_parser = FormatNames::Writers, hide_possible_values = true, conflicts_with = "quiet")]
+    pub(crate) lines: Option<String>,
+
+    /// Print the text of the answer only
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Write the received stream to a file, for `check`, `convert` and `serve --replay`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Name every violation of the protocol on stderr
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Without colours; NO_COLOR does the same
+    #[arg(long)]
+    pub(crate) no_color: bool,
+
+    /// Without any output, for `record`.
+    #[arg(skip)]
+    pub(crate) is_silent: bool,
+}
+
+impl RunArguments {
+    /// The defaults for a URL.
+    pub(crate) fn for_url(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            message: None,
+            connection: Connection::default(),
+            thread: None,
+            run: None,
+            tool: Vec::new(),
+            context: Vec::new(),
+            state: None,
+            forwarded: None,
+            attach: Vec::new(),
+            should_continue: false,
+            reconnect: false,
+            json: false,
+            lines: None,
+            quiet: false,
+            record: None,
+            check: false,
+            no_color: false,
+            is_silent: false,
+        }
+    }
+}
+
+/// The connection to a server.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Connection {
+    /// The protocol; `auto` derives it from the path: /awp and /chat are hai, /api/chat is ai-sdk
+    #[arg(long, value_name = "PROTOCOL", default_value = "auto",
+        value_parser = ["auto", "ag-ui", "hai", "ai-sdk", "ai-sdk@4", "ai-sdk@5", "ai-sdk@6", "ai-sdk@7"])]
+    pub(crate) protocol: String,
+
+    /// A request header; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    pub(crate) headers: Vec<String>,
+
+    /// Ask for the binary encoding of AG-UI or HAI
+    #[arg(long)]
+    pub(crate) binary: bool,
+
+    /// Give up after this many seconds without a byte
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub(crate) timeout: u64,
+}
+
+const RUN_HELP: &str = "\
+Without -m the lines you type are the conversation, and /help lists the commands. Ctrl-C stops the \
+run, a second one leaves. A broken connection is replaced without loss.
+
+Exit codes of run:
+  0    the run finished
+  1    the run ended with RUN_ERROR
+  2    the command was used wrongly, or a file of it cannot be used
+  3    --check found a violation
+  4    the run waits for an answer, and there is no terminal to ask
+  5    the server could not be reached or refused the request
+  130  interrupted
+
+Examples:
+  agentwire run http://127.0.0.1:7117/
+  agentwire run http://127.0.0.1:7117/awp -m 'approve'
+  agentwire run http://127.0.0.1:7117/api/chat -m hello --quiet
+  agentwire run http://127.0.0.1:7117/ -m tools --lines ag-ui | jq .type";
+
+#[derive(Args, Debug)]
+#[command(after_help = RECORD_HELP)]
+pub(crate) struct Record {
+    /// The http:// or https:// address of an AG-UI, HAI or AI SDK server
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+
+    /// The message of the run
+    #[arg(short, long, value_name = "TEXT", default_value = "Hello")]
+    pub(crate) message: String,
+
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+const RECORD_HELP: &str = "\
+The file has the frames as the server sent them, each once even if the connection broke. \
+`agentwire redact` removes personal data from it. The exit codes are those of run.
+
+Example:
+  agentwire record http://127.0.0.1:7117/ -o run.sse -m 'tools think'
+  agentwire serve --replay run.sse";
+
+#[derive(Args, Debug)]
+#[command(after_help = DIFF_HELP)]
+pub(crate) struct Diff {
+    /// A recording in any format; `-` is stdin
+    #[arg(value_name = "A")]
+    pub(crate) a: PathBuf,
+
+    /// Another recording, in the same or another format
+    #[arg(value_name = "B")]
+    pub(crate) b: PathBuf,
+
+    /// The format of A, detected if absent
+    #[arg(long, value_name = "FORMAT", value_parser = FormatNames::Readers, hide_possible_values = true)]
+    pub(crate) from: Option<String>,
+
+    /// The format of B, detected if absent
+    #[arg(long, value_name = "FORMAT", value_parser = FormatNames::Readers, hide_possible_values = true)]
+    pub(crate) to: Option<String>,
+}
+
+const DIFF_HELP: &str = "\
+Compared are the messages with their text, the tool calls with their arguments and results, the \
+state, the way each run ended, and the order of all of these. Ids, timestamps, the pieces that text \
+is streamed in and the spelling of JSON do not count. Exit code 0 if the recordings have the same \
+meaning, 1 if they differ, 3 if one is malformed.
+
+Example:
+  agentwire diff before.sse after.jsonl";
+
+#[derive(Args, Debug)]
+#[command(after_help = REDACT_HELP)]
+pub(crate) struct Redact {
+    /// A recording in any format; `-` is stdin
+    #[arg(value_name = "IN", default_value = "-")]
+    pub(crate) input: PathBuf,
+
+    /// The output file; `-` is stdout
+    #[arg(short, long, value_name = "OUT", default_value = "-")]
+    pub(crate) output: PathBuf,
+
+    /// The format, detected if absent
+    #[arg(long, visible_alias = "format", value_name = "FORMAT", value_parser = FormatNames::Readers, hide_possible_values = true)]
+    pub(crate) from: Option<String>,
+
+    /// The shapes to replace; all if absent
+    #[arg(long, value_name = "SHAPE", value_delimiter = ',', value_parser = ["email", "card", "token", "key"])]
+    pub(crate) preset: Vec<String>,
+
+    /// Also apply the `rules` of an agent of this agentwire.toml
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The agent whose rules apply; needed if the file has several
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub(crate) agent: Option<String>,
+
+    /// Also replace this text wherever it occurs; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Vec<String>,
+
+    /// The largest frame that is read
+    #[arg(long, value_name = "SIZE", default_value = "10MiB", value_parser = size)]
+    pub(crate) max_frame: usize,
+}
+
+const REDACT_HELP: &str = "\
+Each value gets a pseudonym, the same one wherever it occurs: `email-1@redacted.invalid`, `card-1`, \
+`token-1`, `key-1`. A value that is spread over several deltas is found too. The output is a valid \
+recording of the same format; formats without a writer become ag-ui. The counts go to stderr.
+
+Example:
+  agentwire redact run.sse -o shared.sse
+  agentwire redact --config agentwire.toml --text 'Jane Doe' run.sse";
 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = SERVE_HELP)]

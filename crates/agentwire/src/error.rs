@@ -43,13 +43,15 @@ pub(crate) struct Error {
     pub(crate) hint: Option<String>,
     /// The complete text, for errors with more than a message and a hint.
     pub(crate) rendered: Option<String>,
+    /// The exit code, if it is not that of the class.
+    pub(crate) code: Option<u8>,
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
     pub(crate) fn new(class: Class, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), hint: None, rendered: None }
+        Self { class, message: message.into(), hint: None, rendered: None, code: None }
     }
 
     /// An error with a complete text.
@@ -62,10 +64,15 @@ impl Error {
         self
     }
 
+    pub(crate) fn with_code(mut self, code: u8) -> Self {
+        self.code = Some(code);
+        self
+    }
+
     /// Prints the error and returns its exit code.
     pub(crate) fn report(self) -> ExitCode {
         anstream::eprint!("{}", self.render());
-        ExitCode::from(self.class as u8)
+        ExitCode::from(self.code.unwrap_or(self.class as u8))
     }
 
     /// The complete text with ANSI colours.

@@ -12,15 +12,20 @@ mod config;
 mod config_command;
 pub mod conversion;
 mod convert;
+mod diff;
 mod error;
 mod formats;
 mod hooks;
 mod input;
 mod progress;
+mod recording;
+mod redact;
 mod reload;
 mod remote;
+mod run_command;
 mod serve;
 mod store_command;
+mod terminal;
 mod upstream;
 mod view;
 
@@ -56,6 +61,10 @@ fn run(args: Vec<OsString>) -> ExitCode {
     let result = match cli.command {
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Run(arguments) => run_command::run(&arguments),
+        Command::Record(arguments) => run_command::record(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
+        Command::Redact(arguments) => redact::run(&arguments),
         Command::Formats => formats::run(),
         Command::View(arguments) => view::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),

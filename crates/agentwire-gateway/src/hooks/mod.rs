@@ -30,7 +30,7 @@ pub(crate) use self::lock::HeldLock;
 pub use self::{
     configured::{
         Action, ConfiguredHooks, EVENTS, Endpoint, HookOptions, OnFailure, OptionsError, Place, RuleError,
-        RuleOptions,
+        RuleFilter, RuleOptions,
     },
     hook_set::HookSet,
     lock::SessionLock,

@@ -17,7 +17,7 @@ use std::{
 
 use agentwire_core::{
     Tally,
-    event::{Event, RunInput},
+    event::{Event, RunId, RunInput, ThreadId},
     format::ag_ui,
     json::Json,
 };
@@ -93,6 +93,12 @@ impl ConfiguredHooks {
         Ok(Self(Arc::new(ConfiguredServers { rules, input, output, state, timeout })))
     }
 
+    /// The rules without the servers.
+    #[must_use]
+    pub fn rules_of(&self, thread: ThreadId, run: RunId) -> RuleFilter {
+        RuleFilter(Rewrite::with_ids(Arc::clone(&self.0.rules), thread, run))
+    }
+
     /// The hooks of one run.
     #[must_use]
     pub fn for_run(&self, run: &RunContext) -> impl Hooks + use<> {
@@ -100,6 +106,25 @@ impl ConfiguredHooks {
         let rewrite = Rewrite::new(Arc::clone(&shared.rules), run);
         let recorder = shared.output.as_ref().map(|server| Recorder::new(Arc::clone(server), run));
         ConfiguredRun { about: about(run), rewrite: Mutex::new(rewrite), recorder, shared }
+    }
+}
+
+/// The rules of an agent alone, for events that are not of a run of this gateway, such as those of a recording.
+pub struct RuleFilter(Rewrite);
+
+impl RuleFilter {
+    /// Applies the rules to an event; the events in `out` replace it.
+    ///
+    /// # Errors
+    /// When the buffered arguments exceed their limit.
+    pub fn apply(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
+        self.0.event(event, out)
+    }
+}
+
+impl std::fmt::Debug for RuleFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RuleFilter").finish_non_exhaustive()
     }
 }
 

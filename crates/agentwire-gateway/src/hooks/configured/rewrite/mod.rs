@@ -60,16 +60,12 @@ struct RewrittenCall {
 
 impl Rewrite {
     pub(super) fn new(rules: Arc<[Rule]>, run: &RunContext) -> Self {
+        Self::with_ids(rules, run.thread.clone(), run.run.clone())
+    }
+
+    pub(super) fn with_ids(rules: Arc<[Rule]>, thread: ThreadId, run: RunId) -> Self {
         let hides_values = rules.iter().any(|rule| !matches!(rule.action, Action::Rename { .. }));
-        Self {
-            rules,
-            thread: run.thread.clone(),
-            run: run.run.clone(),
-            calls: HashMap::new(),
-            buffered: 0,
-            state: None,
-            hides_values,
-        }
+        Self { rules, thread, run, calls: HashMap::new(), buffered: 0, state: None, hides_values }
     }
 
     /// Reads the run input, and restores the agent's names of renamed tools in it.
