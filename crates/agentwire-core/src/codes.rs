@@ -47,6 +47,14 @@ codes! {
     TOKEN_EXPIRED = 401;
     /// The credential lacks the scope that the message names.
     FORBIDDEN = 403;
+    /// Others than the sender decide about this call.
+    NOT_AN_APPROVER = 403;
+    /// Whoever started the run cannot approve its calls.
+    SAME_PERSON = 403;
+    /// The arguments of a call are not those that the approver has seen.
+    ARGUMENTS_CHANGED = 409;
+    /// There is no such approval, or the sender has no part in it.
+    UNKNOWN_APPROVAL = 404;
     /// The credential cannot be checked, because the server with the keys or the external handler does not answer.
     AUTH_UNAVAILABLE = 503;
     /// There is no such thread, or it belongs to another user.

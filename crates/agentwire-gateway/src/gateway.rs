@@ -28,6 +28,7 @@ use crate::{
     replica::ProcessLease,
     settings::{AgentSettings, Settings},
     stream::live::{LiveRun, LogFailure},
+    tls::{Certificates, TlsError},
 };
 
 /// A gateway in front of agents. Cheap to clone.
@@ -63,6 +64,7 @@ struct Shared {
     health: Health,
     audit: Audit,
     authenticator: Authenticator,
+    certificates: Option<Certificates>,
     /// Notified whenever a run ends, so that runs that wait for its thread try again.
     run_ended: Notify,
     draining: AtomicBool,
@@ -309,7 +311,8 @@ impl Builder {
     pub fn build(self) -> Gateway {
         let Self { store, settings, registry, instance } = self;
         let audit = settings.audit.as_deref().map_or_else(Audit::off, Audit::to);
-        let authenticator = Authenticator::new(settings.auth.clone());
+        let authenticator = Authenticator::new(settings.auth.clone(), &store);
+        let certificates = Certificates::of(settings.tls.as_ref());
         let shared = Shared {
             store,
             settings,
@@ -320,6 +323,7 @@ impl Builder {
             health: Health::default(),
             audit,
             authenticator,
+            certificates,
             run_ended: Notify::new(),
             draining: AtomicBool::new(false),
             shutdown: CancellationToken::new(),
@@ -403,6 +407,20 @@ impl Gateway {
 
     pub(crate) fn authenticator(&self) -> &Authenticator {
         &self.shared.authenticator
+    }
+
+    /// The certificates of its own encryption, if any.
+    pub(crate) fn certificates(&self) -> Option<&Certificates> {
+        self.shared.certificates.as_ref()
+    }
+
+    /// Reads the certificates of [`Settings::tls`] again; new connections get them. Nothing happens if the gateway does
+    /// not encrypt.
+    ///
+    /// # Errors
+    /// If they cannot be used. The old ones stay.
+    pub fn load_certificates(&self) -> Result<(), TlsError> {
+        self.certificates().map_or(Ok(()), Certificates::load)
     }
 
     pub(crate) fn tasks(&self) -> &TaskTracker {

@@ -52,6 +52,7 @@ pub mod settings;
 mod stream;
 mod thread;
 mod timestamp;
+mod tls;
 #[cfg(feature = "upstreams")]
 pub mod upstream;
 
@@ -65,6 +66,8 @@ pub use self::{
     http::{console_routes, routes_without_identity, serve},
     ops::instance_lock::InstanceLock,
     outbound::is_loopback,
+    timestamp::iso as iso_time,
+    tls::TlsError,
 };
 
 #[cfg(doctest)]

@@ -54,12 +54,16 @@ pub struct Settings {
     pub proxies: Vec<IpNet>,
     /// Authentication; none by default.
     pub auth: Auth,
+    /// Encryption of connections; none by default.
+    pub tls: Option<Tls>,
     /// Waives authentication, hosts and TLS beyond loopback.
     pub insecure: bool,
     /// Whether the console is served. By default on loopback and with authentication.
     pub console: Option<bool>,
     /// Origins whose pages may read the responses (CORS); none by default.
     pub cors: Vec<String>,
+    /// Further options of CORS.
+    pub cors_options: CorsOptions,
     /// Grace period for live runs during a drain.
     pub drain_grace: Duration,
     /// Interval of comments on a quiet stream.
@@ -87,9 +91,11 @@ impl Default for Settings {
             runs_identity: None,
             proxies: Vec::new(),
             auth: Auth::default(),
+            tls: None,
             insecure: false,
             console: None,
             cors: Vec::new(),
+            cors_options: CorsOptions::default(),
             drain_grace: Duration::from_secs(30),
             // Proxies commonly close connections that are silent for 30 to 60 seconds.
             heartbeat: Duration::from_secs(15),
@@ -114,9 +120,11 @@ setters!(Settings {
     runs_identity: Option<Identity>,
     proxies: Vec<IpNet>,
     auth: Auth,
+    tls: Option<Tls>,
     insecure: bool,
     console: Option<bool>,
     cors: Vec<String>,
+    cors_options: CorsOptions,
     drain_grace: Duration,
     heartbeat: Duration,
     limits: ServerLimits,
@@ -151,9 +159,11 @@ impl Settings {
             runs_identity,
             proxies,
             auth,
+            tls,
             insecure,
             console,
             cors,
+            cors_options,
             drain_grace,
             heartbeat,
             limits,
@@ -177,7 +187,8 @@ impl Settings {
             "auth": auth, other.auth;
             "insecure": insecure, other.insecure;
             "console": console, other.console;
-            "cors": cors, other.cors;
+            "tls": tls, other.tls;
+            "cors": (cors, cors_options), (&other.cors, &other.cors_options);
             "drain": drain_grace, other.drain_grace;
             "heartbeat": heartbeat, other.heartbeat;
             "retention": retention, other.retention;
@@ -187,6 +198,56 @@ impl Settings {
             "audit": audit, other.audit;
         };
         keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+}
+
+/// Encryption of connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Tls {
+    /// A proxy in front of the gateway encrypts.
+    Proxy,
+    /// The gateway encrypts.
+    Files(TlsFiles),
+}
+
+/// The files of the gateway's own encryption, read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TlsFiles {
+    /// The certificate chain, PEM.
+    pub cert: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// The authorities of client certificates, PEM; none are asked for without them.
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client without a certificate is refused.
+    pub is_client_required: bool,
+}
+
+impl TlsFiles {
+    /// A certificate and its key.
+    #[must_use]
+    pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self { cert: cert.into(), key: key.into(), client_ca: None, is_client_required: false }
+    }
+}
+
+/// Options of CORS besides the origins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CorsOptions {
+    /// Whether pages may send cookies.
+    pub credentials: bool,
+    /// The request headers that pages may send, in lower case; any if empty.
+    pub headers: Vec<String>,
+}
+
+impl CorsOptions {
+    /// Pages may send cookies.
+    #[must_use]
+    pub fn with_credentials() -> Self {
+        Self { credentials: true, headers: Vec::new() }
     }
 }
 
@@ -420,7 +481,7 @@ pub struct AgentSettings {
     pub show_errors: bool,
     /// Patterns of tools whose calls need a person's approval before the front end runs them, or before the result of a
     /// long-running one is accepted; `*` matches anything. Tools that the agent runs itself cannot be stopped here.
-    pub approve: Vec<String>,
+    pub approve: Vec<ApprovalRule>,
     /// URL to which feedback is forwarded, as JSON by POST.
     pub feedback_url: Option<String>,
     /// The route groups that are mounted.
@@ -482,11 +543,65 @@ setters!(AgentSettings {
     hai_options: Vec<String>,
     hai_close_delay: Duration,
     show_errors: bool,
-    approve: Vec<String>,
+    approve: Vec<ApprovalRule>,
     feedback_url: Option<String>,
     routes: Routes,
     capabilities: BTreeMap<String, serde_json::Value>,
 });
+
+/// Tools whose calls need an approval, and who gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ApprovalRule {
+    /// The pattern of the tools.
+    pub tool: String,
+    /// Who may decide; the requester if empty.
+    pub approvers: Vec<Approver>,
+    /// Whether somebody else than the requester must decide.
+    pub four_eyes: bool,
+    /// The number of people who must say yes.
+    pub votes: usize,
+    /// Time for the decision; unlimited if absent.
+    pub expires: Option<Duration>,
+}
+
+impl From<&str> for ApprovalRule {
+    /// The requester approves calls of these tools.
+    fn from(tool: &str) -> Self {
+        Self { tool: tool.into(), approvers: Vec::new(), four_eyes: false, votes: 1, expires: None }
+    }
+}
+
+/// Somebody who may decide about calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Approver {
+    /// `role:NAME`: everybody with a role.
+    Role(String),
+    /// `user:NAME`: one user.
+    User(String),
+}
+
+impl std::str::FromStr for Approver {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("role", name)) if !name.is_empty() => Ok(Self::Role(name.into())),
+            Some(("user", name)) if !name.is_empty() => Ok(Self::User(name.into())),
+            _ => Err(format!("`{}` is neither `role:NAME` nor `user:NAME`", text.escape_default())),
+        }
+    }
+}
+
+impl std::fmt::Display for Approver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Role(name) => write!(f, "role:{name}"),
+            Self::User(name) => write!(f, "user:{name}"),
+        }
+    }
+}
 
 /// The route groups of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use jiff::{Timestamp, civil, tz::TimeZone};
 
 /// A time in milliseconds since the epoch as ISO 8601, in UTC.
-pub(crate) fn iso(millis: u64) -> String {
+#[must_use]
+pub fn iso(millis: u64) -> String {
     let time = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
     format!("{:.3}", time.unwrap_or(Timestamp::MAX))
 }

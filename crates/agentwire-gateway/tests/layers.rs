@@ -17,6 +17,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "auth::settings",
             "auth::scope",
             "auth::secret",
+            "agent::pattern",
+            "tls",
         ],
     ),
     ("typed errors with stable codes", &["error"]),

@@ -113,6 +113,7 @@ pub enum Missing {
     Thread,
     Run,
     Pending,
+    Key,
 }
 
 impl std::fmt::Display for Missing {
@@ -121,6 +122,7 @@ impl std::fmt::Display for Missing {
             Self::Thread => "thread",
             Self::Run => "run",
             Self::Pending => "pending item",
+            Self::Key => "API key",
         })
     }
 }
@@ -144,6 +146,12 @@ pub enum Conflict {
     /// The pending item has a different answer, or was answered in a different set.
     #[error("the pending item `{0}` has another answer")]
     Answer(PendingId),
+    /// The pending item has changed since the caller read it.
+    #[error("the pending item `{0}` has changed")]
+    Item(PendingId),
+    /// An API key with this id exists.
+    #[error("the id of the key is in use")]
+    Key,
     /// The status change is not allowed.
     #[error("a run cannot go from `{from}` to `{to}`")]
     Status {

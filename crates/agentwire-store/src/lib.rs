@@ -89,11 +89,12 @@ pub use copy::{CopyError, CopyReport, LogRow, RunDump, ThreadDump, copy};
 pub use error::{Conflict, Missing, StoreError};
 pub use memory::{MemoryLimits, MemoryStore};
 pub use model::{
-    Acquire, AgentName, Answer, AnswerSet, Append, Appended, Change, CommandId, CommandReply, Created,
-    Delivery, Durability, Feedback, Fence, Holder, Lease, Log, LogSlice, MoveReport, NewFeedback, NewPending,
-    NewRun, NewThread, Owner, Page, PageToken, Pending, PendingFilter, PendingId, RecordedAnswer, Retention,
-    RetentionReport, Run, RunKey, RunStatus, Seq, Start, StartMode, State, StateChange, Stats, StatusChange,
-    TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery, UserId,
+    Acquire, AgentName, Answer, AnswerSet, ApiKey, Append, Appended, Change, CommandId, CommandReply,
+    Created, Delivery, Durability, Feedback, Fence, Holder, KeyChange, KeyChanges, Lease, Log, LogSlice,
+    MoveReport, NewFeedback, NewPending, NewRun, NewThread, OpenItem, Owner, Page, PageToken, Pending,
+    PendingFilter, PendingId, RecordedAnswer, Retention, RetentionReport, Run, RunKey, RunStatus, Seq, Start,
+    StartMode, State, StateChange, Stats, StatusChange, TakenCommand, Tenant, Text, Thread, ThreadChange,
+    ThreadQuery, UserId,
 };
 pub use open::{Options, open, redact_address};
 #[cfg(feature = "postgres")]

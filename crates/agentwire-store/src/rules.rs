@@ -238,6 +238,18 @@ pub(crate) fn page<T, E>(
     Ok(Page { items, next: None })
 }
 
+/// Checks that an item can be replaced: it is the one that the caller has read, open and unchanged.
+pub(crate) fn check_replaced(found: &Pending, expected: &Pending, now: Time) -> Result<(), StoreError> {
+    let is_same = found.run == expected.run && found.body == expected.body && found.answer.is_none();
+    if !is_same {
+        return Err(Conflict::Item(expected.id.clone()).into());
+    }
+    match found.expires.is_some_and(|expires| expires <= now) {
+        true => Err(StoreError::Expired(expected.id.clone())),
+        false => Ok(()),
+    }
+}
+
 /// Checks answers against their pending items: `None` when all are open; the run that the answers started when
 /// exactly these answers were recorded before.
 pub(crate) fn check_answers(items: &[(&Answer, &Pending)], now: Time) -> Result<Option<RunId>, StoreError> {

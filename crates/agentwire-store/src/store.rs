@@ -32,15 +32,21 @@ use crate::{
     copy::ThreadDump,
     error::StoreError,
     model::{
-        Acquire, AgentName, AnswerSet, Append, Appended, CommandId, Created, Delivery, Feedback, Fence,
-        Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending,
-        PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats, TakenCommand, Text,
-        Thread, ThreadChange, ThreadQuery,
+        Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, CommandId, Created, Delivery, Feedback,
+        Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread,
+        OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention, RetentionReport, Run, RunKey,
+        Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery,
     },
 };
 
 /// The result of a store operation: a boxed future, because `async fn` in a trait does not allow `dyn Store`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// The error of a backend without API keys.
+const NO_KEYS: StoreError = StoreError::Unsupported { backend: "configured", what: "keep API keys" };
+
+/// The error of a backend without the list of open items.
+const NO_VOTES: StoreError = StoreError::Unsupported { backend: "configured", what: "list approvals" };
 
 /// Storage for threads, runs, logs, claims, pending items and feedback.
 ///
@@ -254,6 +260,34 @@ pub trait Store: Send + Sync + 'static {
         filter: PendingFilter,
     ) -> BoxFuture<'a, Vec<Pending>>;
 
+    /// The open pending items of a kind in a tenant, of all its users and agents, oldest first, with the token of the next
+    /// page.
+    fn open_items<'a>(
+        &'a self,
+        _tenant: &'a Tenant,
+        _kind: &'a str,
+        _after: Option<PageToken>,
+        _limit: usize,
+    ) -> BoxFuture<'a, Page<OpenItem>> {
+        Box::pin(async { Err(NO_VOTES) })
+    }
+
+    /// Replaces the body of an open pending item if it is still `expected`: a compare-and-set.
+    ///
+    /// # Errors
+    ///
+    /// * [`StoreError::Expired`]: its deadline has passed.
+    /// * [`Conflict::Item`](crate::Conflict::Item): it has another body, or an answer.
+    fn replace_item<'a>(
+        &'a self,
+        _owner: &'a Owner,
+        _thread: &'a ThreadId,
+        _expected: &'a Pending,
+        _body: Text,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async { Err(NO_VOTES) })
+    }
+
     /// Records answers atomically, together with the id of the run that they start, and returns that id: `run`, or the
     /// id of the first caller if exactly these answers were recorded before.
     ///
@@ -282,6 +316,31 @@ pub trait Store: Send + Sync + 'static {
         after: Option<PageToken>,
         limit: usize,
     ) -> BoxFuture<'a, Page<Feedback>>;
+
+    /// Adds an API key.
+    ///
+    /// # Errors
+    ///
+    /// * [`Conflict::Key`](crate::Conflict::Key): the id is in use.
+    /// * [`StoreError::Unsupported`]: the backend keeps no keys.
+    fn add_key(&self, _key: ApiKey) -> BoxFuture<'_, ()> {
+        Box::pin(async { Err(NO_KEYS) })
+    }
+
+    /// The API keys that have changed since a version; 0 is before all of them. A last use is no change.
+    fn key_changes(&self, _after: u64) -> BoxFuture<'_, KeyChanges> {
+        Box::pin(async { Err(NO_KEYS) })
+    }
+
+    /// Changes an API key and returns it.
+    fn change_key<'a>(&'a self, _id: &'a str, _change: KeyChange) -> BoxFuture<'a, ApiKey> {
+        Box::pin(async { Err(NO_KEYS) })
+    }
+
+    /// Records when API keys were used.
+    fn touch_keys(&self, _used: Vec<(Text, Time)>) -> BoxFuture<'_, ()> {
+        Box::pin(async { Err(NO_KEYS) })
+    }
 
     /// Applies retention, and finishes waiting runs whose pending items have all expired.
     fn retain(&self, retention: Retention) -> BoxFuture<'_, RetentionReport>;

@@ -68,6 +68,9 @@ pub(crate) enum Command {
     /// Inspect, shrink or back up a store
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Make, list, revoke and rotate API keys
+    #[command(subcommand)]
+    Keys(KeysCommand),
     /// Export and verify the audit log
     #[command(subcommand)]
     Audit(AuditCommand),
@@ -502,6 +505,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ORIGIN", value_parser = config::origin)]
     pub(crate) cors: Vec<String>,
 
+    /// Allow an address beyond loopback without authentication, hosts and TLS
+    #[arg(long)]
+    pub(crate) insecure: bool,
+
     /// Durability of an event before a client sees it: memory, os or fsync [default: os]
     #[arg(long, value_name = "LEVEL", value_parser = durability)]
     pub(crate) durability: Option<Durability>,
@@ -706,6 +713,77 @@ Examples:
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+}
+
+/// Subcommands of `agentwire keys`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeysCommand {
+    /// Make a key; it is printed once, alone on stdout
+    Create {
+        /// The tenant that it acts for
+        #[arg(long, value_name = "TENANT", default_value = "default")]
+        tenant: String,
+        /// The user that it acts as
+        #[arg(long, value_name = "USER")]
+        user: String,
+        /// A scope such as `agents:*:run`; may be repeated
+        #[arg(long = "scope", value_name = "SCOPE", value_parser = scope)]
+        scopes: Vec<String>,
+        /// A role of the configuration; may be repeated
+        #[arg(long = "role", value_name = "ROLE")]
+        roles: Vec<String>,
+        /// Its lifetime, or `never`
+        #[arg(long, value_name = "DURATION", default_value = "90d", value_parser = lifetime)]
+        expires: std::option::Option<std::time::Duration>,
+        #[command(flatten)]
+        args: KeyArgs,
+    },
+    /// List the keys
+    List {
+        /// Print one JSON object per key, for programs
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        args: KeyArgs,
+    },
+    /// Refuse a key from now on, on all gateways of the store
+    Revoke {
+        /// The id of the key
+        id: String,
+        #[command(flatten)]
+        args: KeyArgs,
+    },
+    /// Make a new key like an old one, which ends after a while
+    Rotate {
+        /// The id of the old key
+        id: String,
+        /// Time for which the old key is accepted too
+        #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = config::duration)]
+        overlap: std::time::Duration,
+        #[command(flatten)]
+        args: KeyArgs,
+    },
+}
+
+/// The configuration and the store of `agentwire keys`.
+#[derive(Args, Debug)]
+pub(crate) struct KeyArgs {
+    /// The configuration with `[auth.keys]`; ./agentwire.toml if it exists
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The store [default: the one in the configuration]
+    #[arg(short, long, value_name = "ADDRESS", value_parser = config::store)]
+    pub(crate) store: Option<String>,
+}
+
+fn scope(text: &str) -> Result<String, agentwire_gateway::auth::ScopeError> {
+    text.parse::<agentwire_gateway::auth::Scope>().map(|scope| scope.to_string())
+}
+
+/// A lifetime; `None` never ends.
+fn lifetime(text: &str) -> Result<Option<std::time::Duration>, config::ValueError> {
+    if text == "never" { Ok(None) } else { config::duration(text).map(Some) }
 }
 
 /// The store to open, and the output format.

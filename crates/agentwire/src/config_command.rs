@@ -4,7 +4,7 @@ use agentwire_core::format::Format;
 use agentwire_gateway::{
     hooks::OnFailure,
     routes_without_identity,
-    settings::{AgentSettings, Busy, IdentityField, IdentitySource},
+    settings::{AgentSettings, Auth, Busy, IdentityField, IdentitySource},
 };
 
 use reqwest::Url;
@@ -12,6 +12,7 @@ use reqwest::Url;
 use crate::{
     cli::ConfigCommand,
     config::{self, AgentConfig, Config, ConfigFile, DURABILITIES, Upstream},
+    door,
     error::{ExitCode, Result},
     hooks,
 };
@@ -21,7 +22,14 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<ExitCode> {
     match command {
         ConfigCommand::Check { file } => {
             let config = ConfigFile::load(file)?.config;
+            door::check(&config)?;
             print_summary(&config);
+            for warning in door::warnings(&config) {
+                eprintln!("warning: {warning}");
+            }
+            for problem in config.missing_secrets() {
+                eprintln!("note: {problem}");
+            }
             // Not an error: the secrets are on the machine that will use the file, which may be another one.
             for (agent, name, _) in config.missing_variables() {
                 eprintln!("note: the environment variable `{name}` of agent `{agent}` is not set here");
@@ -72,6 +80,9 @@ fn print_summary(config: &Config) {
     if !settings.cors.is_empty() {
         println!("cors      {}", settings.cors.join(", "));
     }
+    if settings.auth.is_required() {
+        println!("auth      {}", describe_auth(&settings.auth));
+    }
     println!("agents");
     let width = config.agents.iter().map(|agent| agent.name.len()).max().unwrap_or_default();
     for agent in &config.agents {
@@ -89,6 +100,17 @@ fn print_summary(config: &Config) {
             println!("  {:width$}  {}", "", describe_hooks(agent));
         }
     }
+}
+
+/// The kinds of credentials.
+fn describe_auth(auth: &Auth) -> String {
+    let mut kinds: Vec<_> =
+        auth.jwt.iter().map(|issuer| format!("jwt {} ({})", issuer.name, issuer.issuer)).collect();
+    kinds.extend(auth.keys.as_ref().map(|_| "API keys".to_owned()));
+    kinds.extend(auth.proxy.as_ref().map(|proxy| format!("proxy (header {})", proxy.user)));
+    kinds.extend(auth.ask.as_ref().map(|_| "external handler".to_owned()));
+    kinds.extend(auth.mtls.iter().map(|entry| format!("mtls {}", entry.san)));
+    kinds.join(", ")
 }
 
 /// The source of an identity field.

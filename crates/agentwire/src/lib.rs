@@ -13,10 +13,12 @@ mod config_command;
 pub mod conversion;
 mod convert;
 mod diff;
+mod door;
 mod error;
 mod formats;
 mod hooks;
 mod input;
+mod keys_command;
 mod progress;
 mod recording;
 mod redact;
@@ -70,6 +72,7 @@ fn run(args: Vec<OsString>) -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Config(command) => config_command::run(&command),
         Command::Audit(command) => audit_command::run(&command),
+        Command::Keys(command) => keys_command::run(&command),
         Command::Store(command) => store_command::run(&command),
         Command::Completions { shell } => {
             // The generator panics on a write error, so it writes to memory first.

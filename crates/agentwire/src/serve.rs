@@ -3,7 +3,10 @@
 use std::{io, net::SocketAddr, path::Path};
 
 use agentwire_core::format::Format;
-use agentwire_gateway::{Gateway, InstanceLock, settings::IdentitySource};
+use agentwire_gateway::{
+    Gateway, InstanceLock,
+    settings::{IdentitySource, Tls},
+};
 use agentwire_store::Options;
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio::{
@@ -18,7 +21,7 @@ use crate::{
         self, Adk, AgentConfig, Config, ConfigFile, DURABILITIES, Events, Exec, Http, LangGraph, LogFormat,
         OpenAi, Replay, Secret, Upstream,
     },
-    config_command,
+    config_command, door,
     error::{Class, Error, ExitCode, Result},
     formats,
     reload::{self, Changes},
@@ -70,6 +73,7 @@ fn configure(arguments: &mut Serve) -> Result<Config> {
     if !arguments.cors.is_empty() {
         config.settings.cors.clone_from(&arguments.cors);
     }
+    config.settings.insecure |= arguments.insecure;
     if let Some(durability) = arguments.durability {
         config.durability = durability;
     }
@@ -85,6 +89,10 @@ fn configure(arguments: &mut Serve) -> Result<Config> {
     if let Some((_, name, _)) = config.missing_variables().next() {
         return Err(Error::new(Class::Usage, format!("the environment variable `{name}` is not set")));
     }
+    if let Some(problem) = config.missing_secrets().next() {
+        return Err(Error::new(Class::Usage, problem));
+    }
+    door::check(&config)?;
     Ok(config)
 }
 
@@ -188,11 +196,19 @@ async fn serve(arguments: Serve, config: Config) -> Result<ExitCode> {
         .instance_lock(InstanceLock::at(&store_address))
         .registry(reload::registry(&config)?)
         .build();
+    gateway.load_certificates().map_err(|error| {
+        Error::new(Class::Usage, format!("tls: {error}"))
+            .hint("`tls.cert` and `tls.key` are PEM files that belong together")
+    })?;
     // Installed before the banner, so that a signal after it is never lost.
     let signals = Signals::new();
     let hangup = Hangup::new();
     print_banner(&config, address);
-    if !address.ip().is_loopback() && config.settings.identity.user.source == IdentitySource::Constant {
+    for warning in door::warnings(&config) {
+        tracing::warn!("{warning}");
+    }
+    let is_one_user = config.settings.identity.user.source == IdentitySource::Constant;
+    if !address.ip().is_loopback() && is_one_user && !config.settings.auth.is_required() {
         tracing::warn!(%address, "everyone who reaches this address is the same user; `identity` tells them apart");
     }
     for agent in &config.agents {
@@ -252,7 +268,8 @@ fn print_banner(config: &Config, address: SocketAddr) {
     let bold = |text: &str| format!("\x1b[1m{text}\x1b[0m");
     let durability =
         DURABILITIES.iter().find(|(_, level)| *level == config.durability).map_or("", |(name, _)| name);
-    let server = format!("http://{}", reachable(address));
+    let scheme = if matches!(config.settings.tls, Some(Tls::Files(_))) { "https" } else { "http" };
+    let server = format!("{scheme}://{}", reachable(address));
     anstream::eprintln!("{} {}\n", bold("agentwire"), env!("CARGO_PKG_VERSION"));
     anstream::eprintln!("  listening  {}", bold(&server));
     let settings = &config.settings;
@@ -370,6 +387,9 @@ async fn reload_on_hangup(
     };
     loop {
         hangup.next().await;
+        if let Err(error) = gateway.load_certificates() {
+            tracing::error!(%error, "the new certificates are not used; the old ones stay");
+        }
         let mut arguments = arguments.clone();
         // Blocking: reads the file and recordings.
         let read = tokio::task::spawn_blocking(move || {

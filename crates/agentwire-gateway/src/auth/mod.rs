@@ -3,19 +3,33 @@
 //! [`settings`] has the configuration, [`Principal`] the result, `scope` the grammar of permissions. `Authenticator`
 //! turns the head of a request into a principal; it never reads a body.
 
-// The kinds of credentials follow.
-#![allow(dead_code)]
-
+mod api_keys;
+mod ask;
 mod authenticator;
+mod jwks;
+mod jwt;
+mod mtls;
+mod names;
 mod principal;
+mod proxy;
+mod refusal;
 mod scope;
 mod secret;
 pub mod settings;
+mod strict_json;
+mod ticket;
 
-pub(crate) use self::authenticator::{Authenticator, RequestHead};
-pub(crate) use self::scope::RequiredScope;
+use self::refusal::Refusal;
 pub use self::{
+    api_keys::{KeyPermissions, NewApiKey, make_api_key},
     principal::{AuthMethod, Principal},
     scope::{Action, Scope, ScopeError, Scopes},
     secret::{Secret, SecretError},
+};
+pub(crate) use self::{
+    authenticator::{Authenticator, RequestHead},
+    mtls::CertificateNames,
+    refusal::missing_scope,
+    scope::RequiredScope,
+    ticket::LIFETIME as TICKET_LIFETIME,
 };

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use agentwire_store::Time;
 use tokio_util::sync::CancellationToken;
 
-use super::scope::Scopes;
+use super::scope::{RoleTable, Scope, Scopes};
 
 /// The sender of a request. An extension of every request that has passed authentication.
 #[derive(Clone, Debug)]
@@ -82,6 +82,18 @@ impl Principal {
             expires: None,
             revoked: CancellationToken::new(),
         }
+    }
+
+    /// The same principal with roles, and with the scopes of these roles and others.
+    pub(super) fn with_permissions(
+        mut self,
+        roles: Vec<Box<str>>,
+        scopes: impl IntoIterator<Item = Scope>,
+        table: &RoleTable,
+    ) -> Self {
+        self.scopes = roles.iter().flat_map(|role| table.scopes(role)).cloned().chain(scopes).collect();
+        self.roles = roles;
+        self
     }
 
     /// Anybody, with every permission; the identity settings name tenant and user.

@@ -1,6 +1,6 @@
 //! Scopes: the grammar of permissions, and the scope that each route requires.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 /// An action on an agent: the last part of a scope `agents:NAME:ACTION`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -158,6 +158,21 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
+/// The scopes of each role.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RoleTable(Arc<BTreeMap<String, Vec<Scope>>>);
+
+impl RoleTable {
+    pub(super) fn new(roles: BTreeMap<String, Vec<Scope>>) -> Self {
+        Self(Arc::new(roles))
+    }
+
+    /// The scopes of a role; none if it is unknown.
+    pub(super) fn scopes(&self, role: &str) -> &[Scope] {
+        self.0.get(role).map_or(&[], Vec::as_slice)
+    }
+}
+
 /// The scope that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequiredScope {
@@ -165,6 +180,8 @@ pub(crate) enum RequiredScope {
     Agent(Action),
     /// `run`; `read` is enough for a request without messages and answers, a sync.
     RunOrSync,
+    /// An action on at least one agent: a route of the server that judges each agent by itself.
+    AnyAgent(Action),
     /// `metrics`.
     Metrics,
     /// Any valid credential.
@@ -178,6 +195,8 @@ impl RequiredScope {
     pub(crate) fn is_met(self, scopes: &Scopes, agent: &str) -> bool {
         match self {
             Self::Agent(action) => scopes.allow(agent, action),
+            // The guard knows the agents.
+            Self::AnyAgent(_) => false,
             Self::RunOrSync => scopes.allow(agent, Action::Run) || scopes.allow(agent, Action::Read),
             Self::Metrics => scopes.allow_server(&Scope::Metrics),
             Self::AnyCredential | Self::Public => true,
@@ -188,6 +207,7 @@ impl RequiredScope {
     pub(crate) fn name(self, agent: &str) -> String {
         match self {
             Self::Agent(action) => format!("agents:{agent}:{}", action.as_str()),
+            Self::AnyAgent(action) => format!("agents:*:{}", action.as_str()),
             Self::RunOrSync => format!("agents:{agent}:run"),
             Self::Metrics => "metrics".to_owned(),
             Self::AnyCredential | Self::Public => String::new(),

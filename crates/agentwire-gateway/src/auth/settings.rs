@@ -18,6 +18,8 @@ pub struct Auth {
     pub proxy: Option<ProxySettings>,
     /// An external handler for credentials that nothing else knows.
     pub ask: Option<AskSettings>,
+    /// Services that authenticate by a client certificate.
+    pub mtls: Vec<MtlsEntry>,
     /// The scopes of each role.
     pub roles: BTreeMap<String, Vec<Scope>>,
 }
@@ -151,6 +153,16 @@ impl JwtAlgorithm {
     /// The algorithms of a key set unless others are configured.
     pub const DEFAULT: [Self; 3] = [Self::RS256, Self::ES256, Self::EdDSA];
 
+    /// The algorithm of a name.
+    pub(super) fn find(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, algorithm)| *algorithm)
+    }
+
+    /// Its name.
+    pub(super) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, algorithm)| *algorithm == self).map_or("", |(name, _)| name)
+    }
+
     /// True if signer and verifier share one secret.
     #[must_use]
     pub fn is_symmetric(self) -> bool {
@@ -254,5 +266,27 @@ impl AskSettings {
             cache: Duration::from_secs(30),
             headers: vec!["authorization".into()],
         }
+    }
+}
+
+/// Services whose certificates have a name in common.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MtlsEntry {
+    /// A SAN URI or DNS name; `*` stands for any text.
+    pub san: String,
+    /// The tenant; `None` for the tenant `default`.
+    pub tenant: Option<String>,
+    /// Roles, by name.
+    pub roles: Vec<String>,
+    /// Scopes.
+    pub scopes: Vec<Scope>,
+}
+
+impl MtlsEntry {
+    /// Services without permissions.
+    #[must_use]
+    pub fn new(san: &str) -> Self {
+        Self { san: san.into(), tenant: None, roles: Vec::new(), scopes: Vec::new() }
     }
 }

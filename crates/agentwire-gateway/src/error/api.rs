@@ -1,5 +1,7 @@
 //! Error responses to clients: an HTTP status, a stable code, a message and a hint.
 
+use std::borrow::Cow;
+
 use agentwire_core::{json::ReadError, patch::PatchError};
 use agentwire_store::{Missing, StoreError};
 use axum::{
@@ -24,7 +26,7 @@ pub struct ApiError {
     /// Seconds after which a retry may work.
     pub retry_after: Option<u64>,
     /// The header `WWW-Authenticate` of a request that needs another credential.
-    pub challenge: Option<&'static str>,
+    pub challenge: Option<Cow<'static, str>>,
     /// The current state, if the request assumed another one.
     pub snapshot: Option<Box<serde_json::Value>>,
 }
@@ -62,8 +64,8 @@ impl ApiError {
     }
 
     /// The same error with a challenge for `WWW-Authenticate`.
-    pub(crate) fn challenge(mut self, challenge: &'static str) -> Self {
-        self.challenge = Some(challenge);
+    pub(crate) fn challenge(mut self, challenge: impl Into<Cow<'static, str>>) -> Self {
+        self.challenge = Some(challenge.into());
         self
     }
 
@@ -166,8 +168,8 @@ impl IntoResponse for ApiError {
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if let Some(challenge) = self.challenge {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        if let Some(challenge) = self.challenge.and_then(|text| HeaderValue::from_str(&text).ok()) {
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
         }
         response
     }

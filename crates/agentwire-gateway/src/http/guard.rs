@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
-    http::request::Parts,
+    http::{HeaderValue, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 
-use super::peer::connection_address;
+use super::{
+    peer::{Peer, connection_address},
+    request::{Connection, percent_decode},
+};
 use crate::{
-    auth::{Principal, RequestHead, RequiredScope},
-    codes,
+    auth::{AuthMethod, Principal, RequestHead, RequiredScope, missing_scope},
     error::ApiError,
     gateway::Gateway,
 };
@@ -22,14 +24,18 @@ use crate::{
 pub(super) struct Guard {
     pub(super) gateway: Gateway,
     pub(super) scope: RequiredScope,
+    /// The template of the route.
+    pub(super) route: &'static str,
+    /// True if the route is a stream that a ticket opens.
+    pub(super) takes_tickets: bool,
     /// The agent of the route; empty for those of the server.
     pub(super) agent: Arc<str>,
 }
 
 impl Guard {
     /// The guard of a route of the server.
-    pub(super) fn of_server(gateway: &Gateway, scope: RequiredScope) -> Self {
-        Self { gateway: gateway.clone(), scope, agent: "".into() }
+    pub(super) fn of_server(gateway: &Gateway, scope: RequiredScope, route: &'static str) -> Self {
+        Self { gateway: gateway.clone(), scope, route, takes_tickets: false, agent: "".into() }
     }
 }
 
@@ -39,8 +45,16 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     let (mut parts, body) = request.into_parts();
     match guard.check(&parts).await {
         Ok(principal) => {
+            let is_ticket = principal.method == AuthMethod::Ticket;
             parts.extensions.insert(principal);
-            next.run(Request::from_parts(parts, body)).await
+            let mut response = next.run(Request::from_parts(parts, body)).await;
+            if is_ticket {
+                // The address has a credential in it.
+                response
+                    .headers_mut()
+                    .insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+            }
+            response
         }
         Err(error) => error.into_response(),
     }
@@ -49,21 +63,50 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 impl Guard {
     /// The checks in their order; nothing later runs if an earlier one refuses.
     async fn check(&self, request: &Parts) -> Result<Arc<Principal>, ApiError> {
-        let Self { gateway, scope, agent } = self;
+        let Self { gateway, scope, route, agent, .. } = self;
         if *scope == RequiredScope::Public {
             return Ok(Principal::anonymous());
         }
         let connection = connection_address(&request.extensions);
-        let head = RequestHead { headers: &request.headers, connection, now: gateway.store().now() };
+        let from = request.extensions.get::<Connection>();
+        let head = RequestHead {
+            headers: &request.headers,
+            method: request.method.as_str(),
+            route,
+            agent,
+            connection,
+            peer: Peer::of(request).0,
+            certificate: from.and_then(|from| from.certificate.as_deref()),
+            ticket: self.ticket(request),
+            now: gateway.store().now(),
+        };
         let principal = gateway.authenticator().authenticate(head).await?;
-        if !scope.is_met(&principal.scopes, agent) {
-            return Err(forbidden(&scope.name(agent)));
+        let is_met = match scope {
+            // A scope on an agent that is not there opens nothing.
+            RequiredScope::AnyAgent(action) => {
+                gateway.registry().agents.keys().any(|name| principal.scopes.allow(name, *action))
+            }
+            scope => scope.is_met(&principal.scopes, agent),
+        };
+        if !is_met {
+            return Err(missing_scope(&scope.name(agent)));
         }
         Ok(principal)
     }
 }
 
-/// The error of a principal without a scope.
-pub(super) fn forbidden(scope: &str) -> ApiError {
-    ApiError::new(codes::FORBIDDEN, format!("the scope `{scope}` is missing"))
+impl Guard {
+    /// The ticket of a request to a stream, with the run in the path.
+    fn ticket(&self, request: &Parts) -> Option<(String, String)> {
+        if !self.takes_tickets {
+            return None;
+        }
+        let query = request.uri.query()?.split('&');
+        let ticket =
+            query.filter_map(|pair| pair.split_once('=')).find(|(key, _)| percent_decode(key) == "ticket")?;
+        // `/runs/{run}/stream`, below any prefix.
+        let run = request.uri.path().rsplit('/').nth(1)?;
+        let run = percent_encoding::percent_decode_str(run).decode_utf8_lossy().into_owned();
+        Some((percent_decode(ticket.1), run))
+    }
 }

@@ -5,10 +5,12 @@
 
 mod ag_ui;
 mod ai_sdk;
+mod approvals;
 mod artifacts;
 mod checks;
 mod connection;
 mod console;
+mod credential_end;
 mod cursor;
 mod feedback;
 mod guard;
@@ -36,7 +38,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::any,
 };
-use tower_http::cors::CorsLayer;
+use tower_http::cors::{AllowHeaders, CorsLayer};
 
 use self::guard::Guard;
 pub use self::{console::console_routes, router::routes_without_identity, server::serve};
@@ -45,7 +47,7 @@ use crate::{
     codes,
     error::ApiError,
     gateway::{AgentEntry, AgentRegistry, Gateway},
-    settings::{AgentSettings, Identity, RouteIdentities, Settings},
+    settings::{AgentSettings, CorsOptions, Identity, RouteIdentities, Settings},
 };
 
 /// The state of one agent's routes.
@@ -120,8 +122,9 @@ impl Gateway {
         for group in RouteGroup::ALL {
             router = router.merge(self.group_routes(registry, group));
         }
-        let guarded =
-            || from_fn_with_state(Guard::of_server(self, RequiredScope::AnyCredential), guard::guard);
+        let guarded = || {
+            from_fn_with_state(Guard::of_server(self, RequiredScope::AnyCredential, "unknown"), guard::guard)
+        };
         let gateway = self.clone();
         let refuse =
             move |method: Method, uri: Uri| async move { wrong_method(&gateway, &method, uri.path()) };
@@ -187,7 +190,7 @@ impl Gateway {
     /// Adds the layers that all routes have.
     fn with_layers(&self, router: Router) -> Router {
         let router = router.layer(axum::middleware::map_response_with_state(self.clone(), count_errors));
-        let router = match cors(&self.settings().cors) {
+        let router = match cors(&self.settings().cors, &self.settings().cors_options) {
             Some(cors) => router.layer(cors),
             None => router,
         };
@@ -228,15 +231,20 @@ async fn count_errors(
     response
 }
 
-/// Lets pages of the listed origins read responses. Exact origins only, and no cookies.
-fn cors(origins: &[String]) -> Option<CorsLayer> {
+/// Lets pages of the listed origins read responses. Exact origins only; cookies only if the settings allow them.
+fn cors(origins: &[String], options: &CorsOptions) -> Option<CorsLayer> {
     let origins: Vec<HeaderValue> = origins.iter().filter_map(|origin| origin.parse().ok()).collect();
     if origins.is_empty() {
         return None;
     }
+    let names = options.headers.iter().filter_map(|name| name.parse::<HeaderName>().ok());
+    let allowed_headers = match options.headers.is_empty() {
+        true => AllowHeaders::mirror_request(),
+        false => AllowHeaders::list(names),
+    };
     let layer = CorsLayer::new()
         .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
-        .allow_headers(tower_http::cors::AllowHeaders::mirror_request())
+        .allow_headers(allowed_headers)
         .expose_headers([
             HeaderName::from_static("agentwire-recovery"),
             HeaderName::from_static("agentwire-next"),
@@ -249,7 +257,8 @@ fn cors(origins: &[String]) -> Option<CorsLayer> {
         ]);
     Some(match origins.iter().any(|origin| origin == "*") {
         true => layer.allow_origin(tower_http::cors::Any),
-        false => layer.allow_origin(origins),
+        // The configuration refuses cookies from any origin; so does the layer, by ending the process.
+        false => layer.allow_origin(origins).allow_credentials(options.credentials),
     })
 }
 

@@ -9,17 +9,17 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     middleware::from_fn_with_state,
     response::{IntoResponse, Response},
-    routing::{MethodRouter, get},
+    routing::{MethodRouter, get, post},
 };
 use serde_json::{Value, json};
 
 use super::{
-    RouteState, console,
+    RouteState, approvals, console,
     guard::{Guard, guard},
     json, router,
 };
 use crate::{
-    auth::RequiredScope,
+    auth::{Action, RequiredScope},
     codes,
     error::ApiError,
     gateway::{AgentEntry, Gateway},
@@ -30,8 +30,9 @@ use crate::{
 /// The prefix under which an app has mounted the routes, if any.
 pub(super) type Nested = Result<NestedPath, <NestedPath as FromRequestParts<()>>::Rejection>;
 
-/// A `GET` route of the server.
+/// A route of the server.
 pub(super) struct ServerRoute {
+    pub(super) method: &'static str,
     pub(super) path: &'static str,
     pub(super) summary: &'static str,
     pub(super) scope: RequiredScope,
@@ -40,36 +41,42 @@ pub(super) struct ServerRoute {
 
 pub(super) const ROUTES: &[ServerRoute] = &[
     ServerRoute {
+        method: "get",
         path: "/livez",
         summary: "Whether the process is alive",
         scope: RequiredScope::Public,
         handler: || get(|| async { "ok\n" }),
     },
     ServerRoute {
+        method: "get",
         path: "/readyz",
         summary: "Whether new runs are taken",
         scope: RequiredScope::Public,
         handler: || get(ready),
     },
     ServerRoute {
+        method: "get",
         path: "/metrics",
         summary: "Figures in the OpenMetrics format",
         scope: RequiredScope::Metrics,
         handler: || get(metrics),
     },
     ServerRoute {
+        method: "get",
         path: "/openapi.json",
         summary: "This document",
         scope: RequiredScope::AnyCredential,
         handler: || get(openapi),
     },
     ServerRoute {
+        method: "get",
         path: "/agents",
         summary: "The agents with their health: last error, time to the first event, runs, readers",
         scope: RequiredScope::AnyCredential,
         handler: || get(agents),
     },
     ServerRoute {
+        method: "get",
         path: "/console",
         summary: "The console, a page for people",
         // The page has no data; its requests have the credential of the person.
@@ -77,17 +84,32 @@ pub(super) const ROUTES: &[ServerRoute] = &[
         handler: || get(console::page),
     },
     ServerRoute {
+        method: "get",
         path: "/console/{file}",
         summary: "A file of the console",
         scope: RequiredScope::Public,
         handler: || get(console::file),
+    },
+    ServerRoute {
+        method: "get",
+        path: "/approvals",
+        summary: "The calls that the sender may approve; `?after=`",
+        scope: RequiredScope::AnyAgent(Action::Answer),
+        handler: || get(approvals::list),
+    },
+    ServerRoute {
+        method: "post",
+        path: "/approvals/{id}",
+        summary: "Approve or deny a call",
+        scope: RequiredScope::AnyAgent(Action::Answer),
+        handler: || post(approvals::decide),
     },
 ];
 
 pub(super) fn router(gateway: &Gateway) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
-        let guarded = from_fn_with_state(Guard::of_server(gateway, route.scope), guard);
+        let guarded = from_fn_with_state(Guard::of_server(gateway, route.scope, route.path), guard);
         router = router.route(route.path, (route.handler)().route_layer(guarded));
     }
     router.with_state(gateway.clone())

@@ -15,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::{RouteState, peer::Peer};
 use crate::{
     agent,
-    auth::Principal,
+    auth::{Action, CertificateNames, Principal, missing_scope},
     codes,
     error::ApiError,
+    gateway::Gateway,
     ops::audit::Record,
     run::admission::check_id,
-    settings::{IdentityField, IdentitySource},
+    settings::{Identity, IdentityField, IdentitySource},
 };
 
 /// The connection of a request; an extension that [`super::server`] adds.
@@ -28,6 +29,8 @@ use crate::{
 pub(crate) struct Connection {
     /// The address at its other end; a request's peer may be behind it: [`super::peer`].
     pub(crate) address: Option<IpAddr>,
+    /// The names in the certificate of the client, if it has shown one.
+    pub(crate) certificate: Option<Arc<CertificateNames>>,
     /// Closes the connection, or the HTTP/2 stream.
     pub(crate) cut: CancellationToken,
 }
@@ -38,7 +41,6 @@ pub(crate) struct ApiRequest {
     pub(crate) state: RouteState,
     pub(crate) owner: Owner,
     /// The sender. An anonymous one has its names in `owner` only.
-    #[allow(dead_code)]
     pub(crate) principal: Arc<Principal>,
     pub(crate) parts: Parts,
     /// Empty unless the route reads it.
@@ -102,16 +104,23 @@ impl ApiRequest {
         let identity = &state.identity;
         let principal = parts.extensions.get::<Arc<Principal>>().cloned();
         let principal = principal.ok_or_else(|| ApiError::new(codes::INTERNAL, "the route has no guard"))?;
-        let (tenant, user) = if principal.is_anonymous() {
-            let find =
-                |name: &str, extract: &IdentityField| find_id(name, extract, &parts.headers, &params, &body);
-            (find("tenant", &identity.tenant)?, find("user", &identity.user)?)
-        } else {
-            (principal.tenant.to_string(), principal.user.to_string())
-        };
+        let (tenant, user) = names_at(&principal, identity, &parts, &params, &body)?;
         let owner = Owner::new(tenant, user, state.agent.owner_agent());
         let cut = parts.extensions.get::<Connection>().cloned().unwrap_or_default().cut;
         Ok(Self { state: state.clone(), owner, principal, parts, body, params, cut })
+    }
+
+    /// True if the sender may do this with the agent.
+    pub(crate) fn may(&self, action: Action) -> bool {
+        self.principal.scopes.allow(&self.state.agent.name, action)
+    }
+
+    /// `FORBIDDEN` if the sender may not do this with the agent.
+    pub(crate) fn require(&self, action: Action) -> Result<(), ApiError> {
+        match self.may(action) {
+            true => Ok(()),
+            false => Err(missing_scope(&format!("agents:{}:{}", self.state.agent.name, action.as_str()))),
+        }
     }
 
     /// Adds a path parameter.
@@ -194,6 +203,43 @@ impl ApiRequest {
         let RouteState { gateway, agent, .. } = &self.state;
         Ok(gateway.thread_request(agent, &self.owner, thread, self.forwarded_headers()).await?)
     }
+}
+
+/// Tenant and user of a request to a route without path parameters of its own.
+pub(super) fn names_of(
+    principal: &Principal,
+    identity: &Identity,
+    parts: &Parts,
+    body: &[u8],
+) -> Result<(String, String), ApiError> {
+    names_at(principal, identity, parts, &[], body)
+}
+
+/// Tenant and user of a request: those of its credential, or those at the places that the identity settings name.
+fn names_at(
+    principal: &Principal,
+    identity: &Identity,
+    parts: &Parts,
+    params: &[(String, String)],
+    body: &[u8],
+) -> Result<(String, String), ApiError> {
+    // A ticket of an anonymous gateway has names too.
+    if !principal.is_anonymous() {
+        return Ok((principal.tenant.to_string(), principal.user.to_string()));
+    }
+    let find = |name: &str, extract: &IdentityField| find_id(name, extract, &parts.headers, params, body);
+    Ok((find("tenant", &identity.tenant)?, find("user", &identity.user)?))
+}
+
+/// The JSON body of a request to a route of the server.
+pub(super) async fn json_body(
+    gateway: &Gateway,
+    headers: &HeaderMap,
+    body: axum::body::Body,
+) -> Result<Bytes, ApiError> {
+    let limits = &gateway.settings().limits;
+    check_content_type(headers)?;
+    read_body(headers, body, limits.body, limits.request_timeout).await
 }
 
 /// Finds an id at the place that the settings name.

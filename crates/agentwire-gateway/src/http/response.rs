@@ -15,7 +15,7 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 
-use super::request::ApiRequest;
+use super::{credential_end::CredentialEnd, request::ApiRequest};
 use crate::{
     codes,
     error::ApiError,
@@ -148,11 +148,15 @@ pub(super) async fn follow(
         nothing.headers_mut().remove(header::CONTENT_TYPE);
         return Ok(nothing);
     }
-    let body = stream::unfold(Box::new(follow), |mut follow| async move {
+    let chunks = stream::unfold(Box::new(follow), |mut follow| async move {
         let chunk = follow.next_chunk().await?;
         Some((chunk, follow))
     });
-    Ok(response(Body::from_stream(body), profile, &thread, run, verdict))
+    let body = match CredentialEnd::of(&request.principal, gateway.store().now()) {
+        Some(end) => Body::from_stream(end.cut(chunks, profile.framing, request.cut.clone())),
+        None => Body::from_stream(chunks),
+    };
+    Ok(response(body, profile, &thread, run, verdict))
 }
 
 /// A response with events that are not in the log: a sync, or a run that was refused.

@@ -45,6 +45,11 @@ const MAIN: &str = "{main}";
 /// Placeholder for the configured paths of HAI.
 const HAI: &str = "{hai}";
 
+/// The stream of a run; the only route that takes tickets.
+const RUN_STREAM: &str = "/runs/{run}/stream";
+
+const TICKETS: &str = "/tickets";
+
 const CAPABILITIES: &str = "/capabilities";
 
 const ROUTES: &[Route] = &[
@@ -248,12 +253,21 @@ const ROUTES: &[Route] = &[
     },
     Route {
         method: "get",
-        path: "/runs/{run}/stream",
+        path: RUN_STREAM,
         is_enabled: |on| on.runs,
         summary: "Follow a run, or reconnect to it; `?after=`, `Last-Event-ID`, `?format=`",
         content: ResponseContent::Stream,
         scope: RequiredScope::Agent(Action::Read),
         handler: || get(runs::follow),
+    },
+    Route {
+        method: "post",
+        path: TICKETS,
+        is_enabled: |on| on.runs,
+        summary: "A ticket that opens the stream of a run for a minute: `?ticket=`, for clients without headers",
+        content: ResponseContent::Json,
+        scope: RequiredScope::Agent(Action::Read),
+        handler: || post(runs::ticket),
     },
     Route {
         method: "get",
@@ -346,7 +360,7 @@ impl Route {
     }
 
     fn has_body(&self) -> bool {
-        let is_start = self.content == ResponseContent::Stream || self.path == "/feedback";
+        let is_start = self.content == ResponseContent::Stream || matches!(self.path, "/feedback" | TICKETS);
         (self.method == "post" && is_start) || self.method == "patch"
     }
 
@@ -390,8 +404,13 @@ pub(super) fn of_agent(base: &str, state: &RouteState, group: RouteGroup) -> Rou
     let mut router = Router::new();
     for route in ROUTES.iter().filter(|route| route.group() == group && (route.is_enabled)(&settings.routes))
     {
-        let guarded =
-            Guard { gateway: state.gateway.clone(), scope: route.scope, agent: (&*state.agent.name).into() };
+        let guarded = Guard {
+            gateway: state.gateway.clone(),
+            scope: route.scope,
+            route: route.path,
+            takes_tickets: route.path == RUN_STREAM,
+            agent: (&*state.agent.name).into(),
+        };
         for path in paths(base, route, settings) {
             let mut handler = (route.handler)().route_layer(from_fn_with_state(guarded.clone(), guard));
             if route.is_ai_sdk() {
@@ -412,7 +431,8 @@ pub(super) fn openapi(gateway: &Gateway) -> Value {
         if route.path.contains('{') {
             operation["parameters"] = path_parameters(route.path).into();
         }
-        table.insert(route.path.into(), json!({ "get": operation }));
+        let entry = table.entry(route.path).or_insert_with(|| json!({}));
+        entry[route.method] = operation;
     }
     let registry = gateway.registry();
     for agent in registry.agents.values() {

@@ -2,19 +2,23 @@
 
 use agentwire_core::event::{RunId, ThreadId};
 use agentwire_store::{Run, RunKey, StoreError};
-use axum::response::Response;
+use axum::{
+    http::{HeaderValue, header},
+    response::Response,
+};
 use serde_json::json;
 
 use super::{
     cursor::Cursor,
     json,
-    request::ApiRequest,
+    request::{ApiRequest, JsonRequest},
     response::{self, Following},
     start::cursor_of_run,
     thread_list::run_json,
 };
 use crate::{
     agent::PauseMode,
+    auth::TICKET_LIFETIME,
     codes,
     error::ApiError,
     human::pending,
@@ -110,6 +114,27 @@ pub(super) async fn follow(request: ApiRequest) -> Result<Response, ApiError> {
     let output_format = response::requested_output_format(&request)?;
     let following = Following { run: &run, after, with_history: false, input: None };
     response::follow(&request, following, output_format).await
+}
+
+/// `POST /tickets`: `{run}` → `{ticket, expiresIn}`, a credential for the stream of this run.
+pub(super) async fn ticket(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
+    let read = || {
+        let body: serde_json::Value = serde_json::from_slice(&request.body)
+            .map_err(|error| ApiError::new(codes::BAD_REQUEST, format!("the body is no JSON: {error}")))?;
+        let run = body["run"].as_str().map(RunId::from);
+        run.ok_or_else(|| ApiError::new(codes::BAD_REQUEST, "`run` must be the id of a run"))
+    };
+    let run = request.parsed(read())?;
+    let gateway = &request.state.gateway;
+    let found = gateway.store().run(&request.owner, &run).await.map_err(ApiError::from);
+    request.audited("ticket", found, |record| record.run(&run))?;
+    let names = (request.owner.tenant.as_str(), request.owner.user.as_str());
+    let (agent, now) = (&request.state.agent.name, gateway.store().now());
+    let ticket = gateway.authenticator().make_ticket(&request.principal, names, agent, run.as_str(), now)?;
+    let body = json!({"ticket": ticket, "expiresIn": TICKET_LIFETIME.as_secs()});
+    let mut response = json(body.to_string());
+    response.headers_mut().insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    Ok(response)
 }
 
 /// `GET /threads/{id}/stream`: follows the run of the cursor. Without one, the conversation, with the active run to its

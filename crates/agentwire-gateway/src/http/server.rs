@@ -19,23 +19,33 @@ use tokio::{
     sync::Semaphore,
     time::Instant,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::{
+    either::Either,
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
 use tower::ServiceExt;
 
 use super::{connection::ConnectionActivity, request::Connection, unread_body::UnreadBody};
 use crate::{
+    auth::CertificateNames,
     gateway::{AgentRegistry, Gateway},
     ops::lifecycle::LAST_WRITES,
+    tls::{self, WATCH},
 };
 
 /// Interval between two warnings that no connection can be taken.
 const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Longest handshake of an encrypted connection.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Serves a gateway until `shutdown`, then drains it: no new runs; active runs may finish within the grace time, and are
 /// ended with a terminal event after it.
 ///
 /// # Errors
-/// When the listener fails for good.
+/// When the listener fails for good, or its certificates cannot be used.
 pub async fn serve(
     gateway: Gateway,
     listener: TcpListener,
@@ -44,6 +54,10 @@ pub async fn serve(
     if let Ok(address) = listener.local_addr() {
         gateway.note_listener(address.ip());
     }
+    if gateway.certificates().is_some_and(|certificates| certificates.current().is_none()) {
+        gateway.load_certificates().map_err(io::Error::other)?;
+    }
+    let _watch = AbortOnDropHandle::new(tokio::spawn(watch_certificates(gateway.clone())));
     gateway.recover().await;
     let registry = gateway.registry();
     let server = Server {
@@ -65,6 +79,33 @@ pub async fn serve(
     server.connections.close();
     let _ = tokio::time::timeout(LAST_WRITES, server.connections.wait()).await;
     Ok(())
+}
+
+/// Looks at the files of the certificates now and then.
+async fn watch_certificates(gateway: Gateway) {
+    let Some(certificates) = gateway.certificates() else { return };
+    loop {
+        tokio::time::sleep(WATCH).await;
+        match certificates.load_changed() {
+            Ok(true) => tracing::info!("the certificates were read again"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "the new certificates are not used; the old ones stay"),
+        }
+    }
+}
+
+/// A connection with or without encryption.
+type Transport = Either<TcpStream, TlsStream<TcpStream>>;
+
+/// Encrypts a connection if the gateway has certificates; `None` if the client does not finish in time.
+async fn encrypt(gateway: &Gateway, stream: TcpStream) -> Option<(Transport, Option<Arc<CertificateNames>>)> {
+    let Some(certificates) = gateway.certificates() else { return Some((Either::Left(stream), None)) };
+    let accepted = TlsAcceptor::from(certificates.current()?).accept(stream);
+    let timeout = gateway.settings().limits.request_timeout.min(HANDSHAKE_TIMEOUT);
+    let stream = tokio::time::timeout(timeout, accepted).await.ok()?.ok()?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let names = shown.map(|certificate| Arc::new(CertificateNames(tls::names(certificate))));
+    Some((Either::Right(stream), names))
 }
 
 /// The routes and the agents that they were made for.
@@ -122,7 +163,15 @@ impl Server {
             // Small events must not wait for more data.
             let _ = stream.set_nodelay(true);
             gateway.metrics().connections.inc();
-            let connection = Connection { address: Some(address.ip()), ..Connection::default() };
+            let accepted = tokio::select! {
+                accepted = encrypt(&gateway, stream) => accepted,
+                () = closing.cancelled() => None,
+            };
+            let Some((stream, certificate)) = accepted else {
+                gateway.metrics().connections.dec();
+                return;
+            };
+            let connection = Connection { address: Some(address.ip()), certificate, ..Connection::default() };
             let cut = connection.cut.clone();
             let activity = ConnectionActivity::default();
             let (requests, service_gateway) = (activity.clone(), gateway.clone());

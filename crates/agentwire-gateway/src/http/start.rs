@@ -21,6 +21,7 @@ use super::{
     runs, threads,
 };
 use crate::{
+    auth::Action,
     codes,
     error::ApiError,
     human::given::{self, AnswerProtocol},
@@ -54,6 +55,7 @@ pub(super) fn run_request(
         one_message: false,
         output_format: None,
         body: request.body.clone(),
+        may_answer: request.may(Action::Answer),
         items: None,
         given: None,
         answers: None,
@@ -81,6 +83,13 @@ pub(super) async fn start(
 ) -> Result<Response, ApiError> {
     let gateway = &request.state.gateway;
     let input = run_request.input.clone();
+    // By the body alone, so that the response says nothing about ids.
+    let has_entries = input.resume.as_ref().is_some_and(|entries| !entries.is_empty());
+    if has_entries {
+        request.require(Action::Answer)?;
+    }
+    let is_run = !input.messages.is_empty() || given::has_answer(&input);
+    request.require(if is_run { Action::Run } else { Action::Read })?;
     let is_sync = input.messages.is_empty() && {
         gateway.load_items(&mut run_request).await?;
         let RunRequest { input, given, items, .. } = &run_request;
@@ -91,6 +100,7 @@ pub(super) async fn start(
             gateway.store().now(),
         )
     };
+    request.require(if is_sync { Action::Read } else { Action::Run })?;
     if is_sync {
         return sync(request, &input, output_format).await;
     }

@@ -18,11 +18,15 @@ use agentwire_core::{
     fold::Fold,
     json::{Json, Object},
 };
-use agentwire_store::Pending;
+use agentwire_store::{Pending, Time};
 use serde_json::{Value, json};
 
-use super::{pending, validate::CheckedAnswer};
-use crate::agent::pattern;
+use super::{
+    pending, schema,
+    validate::CheckedAnswer,
+    votes::{VOTES, Votes},
+};
+use crate::{agent::pattern, codes, error::ApiError, settings::ApprovalRule, timestamp::iso};
 
 /// Prefix of the id of a question about a call.
 const PREFIX: &str = "approve:";
@@ -77,6 +81,8 @@ pub(crate) fn ids_of_question(body: &Value) -> impl Iterator<Item = String> {
 pub(crate) struct Gated {
     /// The questions that it asks, by the id of the pending item.
     pub(crate) asked: Vec<(InterruptId, GateQuestion)>,
+    /// Who decides, for questions that their requester does not.
+    pub(crate) votes: Vec<(InterruptId, Votes)>,
     /// Calls that the front end may run now.
     pub(crate) allowed: Vec<ToolCallId>,
     /// Answers that the agent receives once the open items are answered.
@@ -84,10 +90,23 @@ pub(crate) struct Gated {
 }
 
 impl Gated {
+    /// Gives a question its deadline, and remembers who decides about it.
+    fn apply_rule(&mut self, mut question: Interrupt, rule: Option<&ApprovalRule>, now: Time) -> Interrupt {
+        let Some(rule) = rule else { return question };
+        question.expires_at = rule.expires.map(|expires| iso(now.after(expires).0).into());
+        if let Some(votes) = Votes::of_rule(rule) {
+            self.votes.push((question.id.clone(), votes));
+        }
+        question
+    }
+
     /// Adds the gate's memory to the body of a pending item.
     pub(crate) fn remember(&self, id: &str, body: &mut Value) {
         if let Some((_, question)) = self.asked.iter().find(|(asked, _)| asked.as_str() == id) {
             body[MEMORY] = question.to_json();
+        }
+        if let Some((_, votes)) = self.votes.iter().find(|(asked, _)| asked.as_str() == id) {
+            body[VOTES] = votes.to_json();
         }
         if !self.carried.is_empty() {
             let carried = self.carried.iter().map(|entry| {
@@ -102,7 +121,7 @@ impl Gated {
 
 /// Whether a member of a pending item is the gate's and hidden from clients.
 pub(crate) fn is_memory(member: &str) -> bool {
-    member == MEMORY || member == CARRIED
+    member == MEMORY || member == CARRIED || member == VOTES
 }
 
 /// The outcome that replaces `outcome` if calls are open that need an approval.
@@ -110,15 +129,17 @@ pub(crate) fn question(
     fold: &mut Fold,
     outcome: Option<&Outcome>,
     input: &RunInput,
-    patterns: &[String],
+    rules: &[ApprovalRule],
+    now: Time,
 ) -> Option<(Outcome, Gated)> {
     let asked = match outcome {
-        _ if patterns.is_empty() => return None,
+        _ if rules.is_empty() => return None,
         None | Some(Outcome::Success { .. }) => &[][..],
         Some(Outcome::Interrupt { interrupts }) => &interrupts[..],
         Some(_) => return None,
     };
-    let is_gated = |name: &str| patterns.iter().any(|pattern| pattern::matches(pattern, name));
+    let rule_of = |name: &str| rules.iter().find(|rule| pattern::matches(&rule.tool, name));
+    let is_gated = |name: &str| rule_of(name).is_some();
     let mut gated = Gated::default();
     let mut interrupts = Vec::new();
     for interrupt in asked {
@@ -130,6 +151,7 @@ pub(crate) fn question(
         match named.filter(|(_, (name, _))| is_gated(name)) {
             Some((call, (name, arguments))) => {
                 let question = ask(call, &name, &arguments, None);
+                let question = gated.apply_rule(question, rule_of(&name), now);
                 let behind = Some(interrupt.clone());
                 gated.asked.push((question.id.clone(), GateQuestion { call: call.clone(), behind }));
                 interrupts.push(question);
@@ -144,6 +166,7 @@ pub(crate) fn question(
             let tool = input.tools.iter().find(|tool| *tool.name == *name);
             let question =
                 ask(&call, &name, &arguments, Some(tool.and_then(|tool| tool.parameters.as_ref())));
+            let question = gated.apply_rule(question, rule_of(&name), now);
             gated.asked.push((question.id.clone(), GateQuestion { call, behind: None }));
             interrupts.push(question);
         }
@@ -168,6 +191,15 @@ fn ask(call: &ToolCallId, name: &str, arguments: &Value, editable: Option<Option
     }));
     interrupt.metadata = Object::from_value(&json!({"name": name, "arguments": arguments}));
     interrupt
+}
+
+/// Checks the arguments as an approver wants them: `BAD_REQUEST`, `SCHEMA_MISMATCH`.
+pub(crate) fn check_edit(item: &Pending, edited: &Value) -> Result<(), ApiError> {
+    if GateQuestion::of(item).is_some_and(|question| question.behind.is_some()) {
+        let message = "the arguments of a long-running tool cannot be edited: the agent has called it";
+        return Err(ApiError::new(codes::BAD_REQUEST, message));
+    }
+    schema::check(item, Some(&json!({"approved": true, "editedArgs": edited})))
 }
 
 /// An entry without the metadata member that stands for the gate's memory in stored answers: a client could forge it.

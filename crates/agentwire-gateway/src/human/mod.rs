@@ -26,8 +26,10 @@
 //! ([`pending::first_unanswered`]): the run before it may have asked a new one.
 
 pub(crate) mod approval;
+pub(crate) mod canonical;
 pub(crate) mod feedback;
 pub(crate) mod given;
 pub(crate) mod pending;
 mod schema;
 pub(crate) mod validate;
+pub(crate) mod votes;

@@ -16,11 +16,10 @@ use agentwire_store::{
     Answer, NewPending, Owner, Pending, PendingFilter, PendingId, RecordedAnswer, StoreError, Time,
 };
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::{
     approval::{self, Gated},
-    given,
+    canonical, given,
 };
 use crate::{
     agent,
@@ -384,12 +383,6 @@ pub(crate) fn current(items: &[Pending]) -> impl Iterator<Item = &Pending> {
         .map(|(_, item)| item)
 }
 
-/// The SHA-256 of arguments, in hexadecimal digits: of their text if they are no JSON, otherwise of their compact JSON.
-pub(crate) fn arguments_hash(arguments: &Value) -> String {
-    let text = arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned);
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// An item as `GET /threads/{id}/pending` shows it.
 pub(crate) fn to_json(item: &Pending) -> Value {
     let mut shown = json!({
@@ -409,7 +402,7 @@ pub(crate) fn to_json(item: &Pending) -> Value {
         }
     }
     if let Some(arguments) = shown.get("arguments") {
-        shown["argumentsHash"] = arguments_hash(arguments).into();
+        shown["argumentsHash"] = canonical::hash(arguments).into();
     }
     if let (Some(expires), None) = (item.expires, shown.get("expiresAt")) {
         shown["expiresAt"] = iso(expires.0).into();

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use agentwire_core::{
-    event::{GivenResult, InterruptId, ResumeEntry, ResumeStatus, ToolCallId},
+    event::{GivenAnswer, GivenResult, InterruptId, ResumeEntry, ResumeStatus, ToolCallId},
     format::ag_ui,
     json::Json,
 };
@@ -17,6 +17,7 @@ use super::{
     given::Given,
     pending::{self, FRONTEND_TOOL},
     schema,
+    votes::{self, Votes},
 };
 use crate::{codes, error::ApiError};
 
@@ -120,6 +121,39 @@ pub(crate) fn validate(
     });
     checked.for_store = (!answers.is_empty()).then(|| AnswerSet { answers, by: by.into() });
     Ok(checked)
+}
+
+/// No answer is about a call that others decide about: `NOT_AN_APPROVER`.
+pub(crate) fn leaves_votes_alone(given: &Given, items: &[Pending], now: Time) -> Result<(), ApiError> {
+    let is_held = |id: &str| {
+        pending::find(items, id).is_some_and(|item| pending::is_open(item, now) && Votes::is_held(item))
+    };
+    // The call itself could carry an answer too.
+    let is_about = |call: &str| {
+        let mut open =
+            pending::current(items).filter(|item| pending::is_open(item, now) && Votes::is_held(item));
+        open.any(|item| pending::guarded_call(item).as_deref() == Some(call))
+    };
+    let is_refused = given.entries().any(|entry| is_held(&entry.interrupt) || is_about(&entry.interrupt))
+        || given.results().any(|result| is_held(&result.call) || is_about(&result.call));
+    if is_refused { Err(votes::not_an_approver()) } else { Ok(()) }
+}
+
+/// Adds the decisions that others have made about open calls. Returns who has made them.
+pub(crate) fn add_decisions(given: &mut Given, items: &[Pending], now: Time) -> Option<String> {
+    let open = pending::current(items).filter(|item| pending::is_open(item, now));
+    let decided: Vec<_> = open.filter_map(|item| Votes::of(item).answer(&item.id.as_str().into())).collect();
+    let by: Vec<_> = decided.iter().map(|(_, by)| by.clone()).collect();
+    given.answers.extend(decided.into_iter().map(|(entry, _)| GivenAnswer::Entry(entry)));
+    (!by.is_empty()).then(|| by.join(", "))
+}
+
+/// Whether the request answers a question, and not only calls of the front end's tools.
+pub(crate) fn answers_a_question(checked: &Checked, items: &[Pending]) -> bool {
+    let is_question = |id: &str| pending::find(items, id).is_some_and(pending::is_required);
+    let mut answers = checked.for_store.iter().flat_map(|set| &set.answers);
+    answers.any(|answer| is_question(answer.id.as_str()))
+        || checked.for_run.iter().any(|answer| is_question(&answer.entry().interrupt))
 }
 
 /// The result of an open question has content, since a person gives it: `NO_TOOL_RESULTS`. A tool of the front end may
@@ -258,7 +292,6 @@ pub(crate) fn result_for_store(result: &GivenResult) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use agentwire_core::event::GivenAnswer;
     use agentwire_store::RecordedAnswer;
     use serde_json::Value;
 

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
+    auth::{Action, missing_scope},
     codes,
     error::ApiError,
     gateway::{AgentEntry, Gateway},
@@ -64,6 +65,8 @@ pub(crate) struct RunRequest {
     pub(crate) output_format: Option<String>,
     /// The body as received, for the audit.
     pub(crate) body: Bytes,
+    /// Whether its sender may answer questions.
+    pub(crate) may_answer: bool,
     /// The pending items that it can be about, once they are read.
     pub(crate) items: Option<Vec<Pending>>,
     /// Its answers, once they are collected.
@@ -183,6 +186,8 @@ impl Gateway {
         let now = self.store().now();
         let input = &mut request.input;
         given::add_results(&mut given, input, &items, now);
+        validate::leaves_votes_alone(&given, &items, now)?;
+        let decided_by = validate::add_decisions(&mut given, &items, now);
         let given = request.given.insert(given);
         // The agent's own results may stand beside those of the client; few requests make this read necessary.
         let is_item = |call: &ToolCallId| pending::find(&items, call).is_some();
@@ -191,7 +196,11 @@ impl Gateway {
             true => HashMap::new(),
             false => history::results(&self.stored_messages(&request.owner, &input.thread).await?),
         };
-        let checked = validate::validate(given, &items, &settled, now, request.owner.user.as_str())?;
+        let by = decided_by.as_deref().unwrap_or(request.owner.user.as_str());
+        let checked = validate::validate(given, &items, &settled, now, by)?;
+        if !request.may_answer && validate::answers_a_question(&checked, &items) {
+            return Err(missing_scope(&format!("agents:{}:{}", request.agent.name, Action::Answer.as_str())));
+        }
         for interrupt in &checked.unknown_interrupts {
             tracing::warn!(%interrupt, thread = %input.thread, "an answer to an unknown interrupt was ignored");
         }

@@ -199,16 +199,16 @@ impl RunRecorder {
             Body::RunFinished(finished) => {
                 finished.thread = self.run.thread.clone();
                 finished.run = self.run.run.clone();
-                let patterns =
+                let now = self.gateway.store().now();
+                let rules =
                     if self.approvals.is_granted { &[][..] } else { &self.agent.settings.approve[..] };
                 let fold = self.encoding.join.fold_mut();
                 if let Some((outcome, gated)) =
-                    approval::question(fold, finished.outcome.as_ref(), &self.input, patterns)
+                    approval::question(fold, finished.outcome.as_ref(), &self.input, rules, now)
                 {
                     finished.outcome = Some(outcome);
                     self.approvals.gated = gated;
                 }
-                let now = self.gateway.store().now();
                 let gated = &self.approvals.gated;
                 let open = pending::left_open(fold, finished.outcome.as_ref(), &self.input, gated, now);
                 exceeded = pending::exceeded_limit(&open);

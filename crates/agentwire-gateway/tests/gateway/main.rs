@@ -5,6 +5,7 @@
 //! timeouts only turn a hang into a failure with a message.
 
 mod answers;
+mod auth;
 mod busy;
 mod coming_back;
 mod console;

@@ -26,9 +26,9 @@ use crate::{
     error::StoreError,
     model::{
         Acquire, AgentName, AnswerSet, Append, Appended, CommandId, Created, Delivery, Feedback, Fence,
-        Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken, Pending,
-        PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats, TakenCommand, Text,
-        Thread, ThreadChange, ThreadQuery,
+        Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, OpenItem, Owner, Page, PageToken,
+        Pending, PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats,
+        TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery,
     },
     store::{BoxFuture, Store},
 };
@@ -291,6 +291,26 @@ impl Store for MemoryStore {
         filter: PendingFilter,
     ) -> BoxFuture<'a, Vec<Pending>> {
         self.with_tables(|tables, now| Ok(tables.find_thread(owner, thread)?.pending(&filter, now)))
+    }
+
+    fn open_items<'a>(
+        &'a self,
+        tenant: &'a Tenant,
+        kind: &'a str,
+        after: Option<PageToken>,
+        limit: usize,
+    ) -> BoxFuture<'a, Page<OpenItem>> {
+        self.with_tables(|tables, now| tables.open_items(tenant, kind, after, limit, now))
+    }
+
+    fn replace_item<'a>(
+        &'a self,
+        owner: &'a Owner,
+        thread: &'a ThreadId,
+        expected: &'a Pending,
+        body: Text,
+    ) -> BoxFuture<'a, ()> {
+        self.with_tables(|tables, now| tables.replace_item(owner, thread, expected, body, now))
     }
 
     fn answer<'a>(

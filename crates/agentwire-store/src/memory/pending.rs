@@ -2,17 +2,77 @@
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::tables::{Tables, ThreadEntry};
+use super::tables::{Tables, ThreadEntry, ThreadKey};
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
     model::{
-        Answer, AnswerSet, NewPending, Owner, Pending, PendingFilter, RecordedAnswer, RunKey, RunStatus,
+        Answer, AnswerSet, NewPending, OpenItem, Owner, Page, PageToken, Pending, PendingFilter,
+        RecordedAnswer, RunKey, RunStatus, Tenant, Text,
     },
     rules,
 };
 
 impl Tables {
+    /// Items have no number of their own here: they are ordered by the number of their thread, and a page ends with a
+    /// thread.
+    pub(super) fn open_items(
+        &self,
+        tenant: &Tenant,
+        kind: &str,
+        after: Option<PageToken>,
+        limit: usize,
+        now: Time,
+    ) -> Result<Page<OpenItem>, StoreError> {
+        let after = after.map_or(0, |after| after.0);
+        let is_wanted =
+            |(key, entry): &(&ThreadKey, &ThreadEntry)| key.owner.tenant == *tenant && entry.number > after;
+        let mut threads: Vec<_> = self.threads.iter().filter(is_wanted).collect();
+        threads.sort_by_key(|(_, entry)| entry.number);
+        let mut page = Page { items: Vec::new(), next: None };
+        let mut last = None;
+        for (key, entry) in threads {
+            let is_last =
+                |at: usize, item: &Pending| entry.pending[at + 1..].iter().all(|next| next.id != item.id);
+            let open = entry.pending.iter().enumerate().filter(|(at, item)| {
+                *item.kind == *kind && PendingFilter::Open.includes(item, now) && is_last(*at, item)
+            });
+            let open: Vec<_> = open.map(|(_, item)| item.clone()).collect();
+            if open.is_empty() {
+                continue;
+            }
+            if page.items.len() >= limit {
+                page.next = last;
+                break;
+            }
+            let item = |item| OpenItem { owner: key.owner.clone(), thread: key.thread.clone(), item };
+            page.items.extend(open.into_iter().map(item));
+            last = Some(PageToken(entry.number));
+        }
+        Ok(page)
+    }
+
+    pub(super) fn replace_item(
+        &mut self,
+        owner: &Owner,
+        thread: &ThreadId,
+        expected: &Pending,
+        body: Text,
+        now: Time,
+    ) -> Result<(), StoreError> {
+        self.find_thread(owner, thread)?;
+        self.make_room(body.len(), (owner, thread))?;
+        let entry = self.find_thread(owner, thread)?;
+        let before = entry.bytes();
+        let found = entry.pending.iter_mut().rev().find(|item| item.id == expected.id);
+        let found = found.ok_or(StoreError::NotFound(Missing::Pending))?;
+        rules::check_replaced(found, expected, now)?;
+        found.body = body;
+        let after = entry.bytes();
+        self.bytes = self.bytes - before + after;
+        Ok(())
+    }
+
     pub(super) fn answer(
         &mut self,
         owner: &Owner,

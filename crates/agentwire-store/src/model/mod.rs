@@ -1,5 +1,6 @@
 //! Stored records, and the requests and results of [`Store`](crate::Store) methods.
 
+mod api_key;
 mod claim;
 mod key;
 mod log;
@@ -9,12 +10,13 @@ mod pending;
 mod run;
 mod thread;
 
+pub use api_key::{ApiKey, KeyChange, KeyChanges};
 pub use claim::{Acquire, Lease};
 pub use key::{AgentName, Fence, Holder, Owner, PendingId, RunKey, Seq, Tenant, UserId};
 pub use log::{Append, Appended, Change, Durability, Log, LogSlice, StateChange, StatusChange};
 pub use mailbox::{CommandId, CommandReply, Delivery, TakenCommand};
 pub use maintenance::{MoveReport, Retention, RetentionReport, Stats};
-pub use pending::{Answer, AnswerSet, NewPending, Pending, PendingFilter, RecordedAnswer};
+pub use pending::{Answer, AnswerSet, NewPending, OpenItem, Pending, PendingFilter, RecordedAnswer};
 pub use run::{NewRun, Run, RunStatus, Start, StartMode};
 pub use thread::{
     Created, Feedback, NewFeedback, NewThread, Page, PageToken, State, Thread, ThreadChange, ThreadQuery,

@@ -2,9 +2,9 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use agentwire_core::event::RunId;
+use agentwire_core::event::{RunId, ThreadId};
 
-use super::{PendingId, Text};
+use super::{Owner, PendingId, Text};
 use crate::clock::Time;
 
 /// An item that a run leaves open for a person or a front end.
@@ -43,6 +43,17 @@ pub struct Pending {
     pub expires: Option<Time>,
     /// The answer, once recorded.
     pub answer: Option<RecordedAnswer>,
+}
+
+/// An open pending item of any owner in a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenItem {
+    /// Whose thread it is.
+    pub owner: Owner,
+    /// The thread.
+    pub thread: ThreadId,
+    /// The item.
+    pub item: Pending,
 }
 
 /// Selects the pending items that [`Store::pending`](crate::Store::pending) lists.

@@ -9,6 +9,7 @@
 //! [`Durability::Os`]. `Os` survives a crash of the process at any point; `Fsync` survives power loss too, at the cost of
 //! one sync per batch.
 
+mod api_keys;
 mod copy;
 mod database;
 mod error;
@@ -43,10 +44,11 @@ use crate::{
     copy::ThreadDump,
     error::StoreError,
     model::{
-        Acquire, AgentName, AnswerSet, Append, Appended, CommandId, Created, Delivery, Durability, Feedback,
-        Fence, Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, Owner, Page, PageToken,
-        Pending, PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats,
-        TakenCommand, Text, Thread, ThreadChange, ThreadQuery, text_len,
+        Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, CommandId, Created, Delivery, Durability,
+        Feedback, Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback, NewRun,
+        NewThread, OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention, RetentionReport, Run,
+        RunKey, Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery,
+        text_len,
     },
     rules::check_size,
     store::{BoxFuture, Store},
@@ -443,6 +445,30 @@ impl Store for SqliteStore {
         self.read_with(move |db, now| pending::list(db, &owner, &thread, filter, now))
     }
 
+    fn open_items<'a>(
+        &'a self,
+        tenant: &'a Tenant,
+        kind: &'a str,
+        after: Option<PageToken>,
+        limit: usize,
+    ) -> BoxFuture<'a, Page<OpenItem>> {
+        let (tenant, kind) = (tenant.clone(), kind.to_owned());
+        self.read_with(move |db, now| pending::open_items(db, &tenant, &kind, after, limit, now))
+    }
+
+    fn replace_item<'a>(
+        &'a self,
+        owner: &'a Owner,
+        thread: &'a ThreadId,
+        expected: &'a Pending,
+        body: Text,
+    ) -> BoxFuture<'a, ()> {
+        let (owner, thread, expected) = (owner.clone(), thread.clone(), expected.clone());
+        self.write(body.len(), Durability::Os, move |db, now| {
+            pending::replace(db, &owner, &thread, &expected, &body, now)
+        })
+    }
+
     fn answer<'a>(
         &'a self,
         owner: &'a Owner,
@@ -470,6 +496,23 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Page<Feedback>> {
         let (owner, thread) = (owner.clone(), thread.clone());
         self.read_with(move |db, _| threads::feedback(db, &owner, &thread, after, limit))
+    }
+
+    fn add_key(&self, key: ApiKey) -> BoxFuture<'_, ()> {
+        self.write(key.permissions.len(), Durability::Os, move |db, _| api_keys::add(db, &key))
+    }
+
+    fn key_changes(&self, after: u64) -> BoxFuture<'_, KeyChanges> {
+        self.read_with(move |db, _| api_keys::changes(db, after))
+    }
+
+    fn change_key<'a>(&'a self, id: &'a str, change: KeyChange) -> BoxFuture<'a, ApiKey> {
+        let id = id.to_owned();
+        self.write(0, Durability::Os, move |db, now| api_keys::change(db, &id, change, now))
+    }
+
+    fn touch_keys(&self, used: Vec<(Text, Time)>) -> BoxFuture<'_, ()> {
+        self.write(0, Durability::Memory, move |db, _| api_keys::touch(db, &used))
     }
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, RetentionReport> {

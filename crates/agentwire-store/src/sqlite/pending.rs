@@ -5,12 +5,15 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::{
     log,
-    row::{ThreadRow, get_optional_time, get_time, int},
+    row::{ThreadRow, count, get_optional_time, get_time, int},
 };
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{Answer, AnswerSet, NewPending, Owner, Pending, PendingFilter, PendingId, RecordedAnswer, Text},
+    model::{
+        Answer, AnswerSet, NewPending, OpenItem, Owner, Page, PageToken, Pending, PendingFilter, PendingId,
+        RecordedAnswer, Tenant, Text,
+    },
     rules,
 };
 
@@ -74,6 +77,47 @@ pub(super) fn list(
         }
     }
     Ok(items)
+}
+
+pub(super) fn open_items(
+    db: &Connection,
+    tenant: &Tenant,
+    kind: &str,
+    after: Option<PageToken>,
+    limit: usize,
+    now: Time,
+) -> Result<Page<OpenItem>, StoreError> {
+    let mut list = db.prepare_cached(&format!(
+        "SELECT {PENDING}, t.user, t.owner_agent, t.thread FROM pending AS p JOIN runs AS r ON r.id = p.run \
+         JOIN threads AS t ON t.id = p.thread \
+         WHERE p.kind = ?1 AND p.answered IS NULL AND p.id > ?2 AND (p.expires IS NULL OR p.expires > ?3) \
+         AND t.tenant = ?4 AND NOT EXISTS (SELECT 1 FROM pending AS n WHERE n.thread = p.thread AND n.pending = p.pending \
+         AND n.id > p.id) ORDER BY p.id LIMIT ?5"
+    ))?;
+    let after = after.map_or(0, |after| int(after.0));
+    let rows =
+        list.query_map((kind, after, int(now.0), tenant.as_str(), count(limit.saturating_add(1))), |row| {
+            let PendingRow { id, item, .. } = read(row)?;
+            let (user, agent, thread): (Text, Text, Text) = (row.get(12)?, row.get(13)?, row.get(14)?);
+            let owner = Owner::new(tenant.clone(), user, agent);
+            Ok((u64::try_from(id).unwrap_or_default(), OpenItem { owner, thread: thread.into(), item }))
+        })?;
+    Ok(rules::page(rows, limit)?)
+}
+
+pub(super) fn replace(
+    db: &Connection,
+    owner: &Owner,
+    thread: &ThreadId,
+    expected: &Pending,
+    body: &Text,
+    now: Time,
+) -> Result<(), StoreError> {
+    let thread = ThreadRow::get(db, owner, thread)?;
+    let found = find(db, thread.id, &expected.id)?;
+    rules::check_replaced(&found.item, expected, now)?;
+    db.prepare_cached("UPDATE pending SET body = ?2 WHERE id = ?1")?.execute((found.id, &**body))?;
+    Ok(())
 }
 
 /// The last item of a thread with this id.

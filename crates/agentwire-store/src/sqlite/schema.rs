@@ -13,8 +13,12 @@ use crate::{clock::Time, error::StoreError};
 const APPLICATION_ID: i64 = 0x4167_5772;
 
 /// Migration n creates version n + 1, starting from an empty file. Append only: files of every version are in use.
-const MIGRATIONS: &[&str] =
-    &[include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+    include_str!("schema_4.sql"),
+];
 
 /// The version that this code writes.
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! A new backend runs the whole suite with one line: `store_contract!(name, factory)`, where `factory` is an expression
 //! for a [`StoreFactory`] without data. A durable backend adds `durable_store_contract!` with the same arguments.
 
+mod api_keys;
 mod claims;
 mod deletion;
 mod durable;
@@ -19,6 +20,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use agentwire_store::*;
 
+pub(crate) use api_keys::*;
 pub(crate) use claims::*;
 pub(crate) use deletion::*;
 pub(crate) use durable::*;

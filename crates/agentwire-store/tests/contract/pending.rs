@@ -212,3 +212,63 @@ pub(crate) async fn rejects_an_empty_answer_set(world: World) {
     assert!(matches!(answer(&world, &[], "next").await, Err(StoreError::NotFound(Missing::Pending))));
     assert_eq!(list(&world, PendingFilter::Open).await.len(), 1);
 }
+
+pub(crate) async fn open_items_of_a_tenant_are_listed_in_pages(world: World) {
+    let hour = Duration::from_secs(3600);
+    waiting(&world, "r", vec![item("a", None), item("b", Some(hour))]).await;
+    let bob = Owner::new("acme", "bob", "other");
+    let eve = Owner::new("evil", "eve", "demo");
+    for owner in [&bob, &eve] {
+        let Start::Created(run) = world.store.start(owner, new_run("u", "r")).await.unwrap() else {
+            panic!("a new run")
+        };
+        let mut end = Append::new(owner.clone(), run.run.clone(), run.fence, run.next_seq);
+        end.events = vec!["end".into()];
+        end.change.status = Some(StatusChange::to(RunStatus::Waiting));
+        end.change.pending = vec![item("c", None)];
+        world.store.append(end).await.unwrap();
+    }
+    let all = async |kind: &str| {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = world.store.open_items(&"acme".into(), kind, after, 1).await.unwrap();
+            found.extend(
+                page.items.iter().map(|it| format!("{} {} {}", it.owner.user, it.thread, it.item.id)),
+            );
+            after = page.next;
+            if after.is_none() {
+                return found;
+            }
+        }
+    };
+    assert_eq!(all("interrupt").await, ["ada t a", "ada t b", "bob u c"]);
+    assert_eq!(all("approval").await, Vec::<String>::new());
+    answer(&world, &[("a", "1")], "r2").await.unwrap();
+    assert_eq!(all("interrupt").await, ["ada t b", "bob u c"]);
+    world.clock.advance(hour);
+    assert_eq!(all("interrupt").await, ["bob u c"]);
+}
+
+pub(crate) async fn an_item_is_replaced_if_it_is_unchanged(world: World) {
+    let hour = Duration::from_secs(3600);
+    waiting(&world, "r", vec![item("a", Some(hour)), item("b", None)]).await;
+    let thread = "t".into();
+    let before = list(&world, PendingFilter::Open).await;
+    world.store.replace_item(&world.ada, &thread, &before[0], "1".into()).await.unwrap();
+    let after = list(&world, PendingFilter::Open).await;
+    assert_eq!(
+        (&*after[0].body, after[0].created, after[0].expires),
+        ("1", before[0].created, before[0].expires)
+    );
+    let stale = world.store.replace_item(&world.ada, &thread, &before[0], "2".into()).await;
+    assert!(matches!(stale, Err(StoreError::Conflict(Conflict::Item(_)))), "{stale:?}");
+    answer(&world, &[("b", "1")], "r2").await.unwrap();
+    let answered = world.store.replace_item(&world.ada, &thread, &before[1], "2".into()).await;
+    assert!(matches!(answered, Err(StoreError::Conflict(Conflict::Item(_)))), "{answered:?}");
+    let foreign = Owner::new("acme", "eve", "demo");
+    let unknown = world.store.replace_item(&foreign, &thread, &after[0], "2".into()).await;
+    assert!(matches!(unknown, Err(StoreError::NotFound(_))), "{unknown:?}");
+    world.clock.advance(hour);
+    let expired = world.store.replace_item(&world.ada, &thread, &after[0], "2".into()).await;
+    assert!(matches!(expired, Err(StoreError::Expired(_))), "{expired:?}");
+}

@@ -1,7 +1,9 @@
 //! Keys of an agent.
 
 use agentwire_core::format::Format;
-use agentwire_gateway::settings::{AgentSettings, Busy, History, OnDisconnect, Settings, Snapshots};
+use agentwire_gateway::settings::{
+    AgentSettings, ApprovalRule, Approver, Busy, History, OnDisconnect, Settings, Snapshots,
+};
 use serde_json::json;
 use std::time::Duration;
 use toml::de::DeValue;
@@ -155,7 +157,7 @@ pub(super) fn read(table: &mut Table<'_>, name: &str, server: &Settings) -> Opti
     );
     table.set(
         "approve",
-        &List(TOOL_PATTERN, "a list of names of tools"),
+        &List(ApprovalRules, "a list of names of tools, or of tables such as `{ tool = \"pay_*\", approvers = [\"role:finance\"] }`"),
         &mut settings.approve,
         "Front-end tools and long-running tools whose calls need approval by a person; `*` matches any text. Tools that the agent runs itself cannot be gated.",
     );
@@ -295,6 +297,71 @@ impl ValueType<String> for FormatProfile {
 
     fn show(&self, value: &String) -> Option<String> {
         Some(format!("{value:?}"))
+    }
+}
+
+/// A rule of the approval gate: the name of a tool, or a table.
+struct ApprovalRules;
+
+/// Somebody who may decide.
+struct ApproverType;
+
+impl ValueType<Approver> for ApproverType {
+    fn read(&self, value: &Value<'_>) -> Option<Approver> {
+        let text = value.text("`\"role:NAME\"` or `\"user:NAME\"`")?;
+        match text.parse() {
+            Ok(approver) => Some(approver),
+            Err(problem) => {
+                value.reject(format!("`{}`: {problem}", value.path), Some("as in `\"role:finance\"`".into()));
+                None
+            }
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        let schema = json!({ "type": "string", "pattern": "^(role|user):.+" });
+        Shape::Value("`\"role:NAME\"` or `\"user:NAME\"`".into(), schema)
+    }
+
+    fn show(&self, value: &Approver) -> Option<String> {
+        Some(format!("{:?}", value.to_string()))
+    }
+}
+
+fn approval_rule(table: &mut Table<'_>) -> Option<ApprovalRule> {
+    let tool = table.required("tool", &TOOL_PATTERN, "The name of a tool; `*` matches any text.");
+    let mut rule = ApprovalRule::from(tool.as_deref().unwrap_or_default());
+    table.set(
+        "approvers",
+        &List(ApproverType, "a list such as `[\"role:finance\"]`"),
+        &mut rule.approvers,
+        "Who may decide, at `/approvals`; the requester if empty.",
+    );
+    table.set(
+        "four_eyes",
+        &Bool,
+        &mut rule.four_eyes,
+        "Whether somebody else than the requester must decide.",
+    );
+    table.set("votes", &Count(1), &mut rule.votes, "Number of people who must say yes.");
+    rule.expires = table.optional("expires", &DURATION, "Time for the decision; unlimited if absent.");
+    tool.is_some().then_some(rule)
+}
+
+impl ValueType<ApprovalRule> for ApprovalRules {
+    fn read(&self, value: &Value<'_>) -> Option<ApprovalRule> {
+        match value.inner.get_ref() {
+            DeValue::Table(_) => value.table("a table", approval_rule)?.0,
+            _ => TOOL_PATTERN.read(value).map(|tool| ApprovalRule::from(tool.as_str())),
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Either(vec![TOOL_PATTERN.shape(), Shape::Table(Table::describe(approval_rule))])
+    }
+
+    fn show(&self, value: &ApprovalRule) -> Option<String> {
+        Some(format!("{:?}", value.tool))
     }
 }
 

@@ -4,6 +4,7 @@
 //! tables, [`types`] the values in them, [`problem`] renders errors, [`mod@schema`] generates the JSON Schema.
 
 mod agent;
+mod auth;
 mod hooks;
 mod problem;
 mod schema;
@@ -16,7 +17,7 @@ mod upstream;
 
 use std::{ops::Range, path::Path};
 
-use agentwire_gateway::settings::{AgentSettings, Identity, IdentitySource, Settings};
+use agentwire_gateway::settings::{AgentSettings, Approver, Identity, IdentitySource, Settings};
 use agentwire_store::Durability;
 use toml::de::DeTable;
 
@@ -24,7 +25,7 @@ pub(crate) use self::{
     hooks::{Hook, Hooks},
     schema::schema,
     server::DURABILITIES,
-    types::{ValueError, address, choice, format, level, origin, store, url},
+    types::{ValueError, address, choice, duration, format, level, origin, store, url},
     upstream::{Adk, Events, Exec, Http, LangGraph, OpenAi, Replay, Secret, Upstream, shell},
 };
 use self::{
@@ -153,6 +154,12 @@ impl ConfigFile {
 }
 
 impl Config {
+    /// Secrets of `[auth]` that cannot be read: each as a sentence.
+    pub(crate) fn missing_secrets(&self) -> impl Iterator<Item = String> {
+        let secrets = auth::secrets(&self.settings.auth);
+        secrets.into_iter().filter_map(|(key, secret)| Some(format!("{key}: {}", secret.read().err()?)))
+    }
+
     /// Required environment variables that are not set: agent, name, and position in the file.
     pub(crate) fn missing_variables(&self) -> impl Iterator<Item = (&str, &str, Range<usize>)> {
         self.agents.iter().flat_map(|agent| {
@@ -298,6 +305,7 @@ fn read(table: &mut Table<'_>) -> Config {
         check_own_parameters(table, agent);
     }
     check_groups(table, &agents);
+    check_approvers(table, &config.settings, &agents);
     if let Some(first) = agents.first() {
         let default = defaults.first().map_or(&first.name, |(name, _)| name);
         config.default_agent = Some(default.clone());
@@ -375,6 +383,26 @@ fn check_groups(table: &Table<'_>, agents: &[AgentConfig]) {
             );
             let span = table.span_at(&["agents", found, "threads"]);
             table.reject_at(span, message, Some(format!("did you mean `{expected}`?")));
+        }
+    }
+}
+
+/// Rejects approvers by role where nobody can have one.
+fn check_approvers(table: &Table<'_>, settings: &Settings, agents: &[AgentConfig]) {
+    if settings.auth.is_required() {
+        return;
+    }
+    for agent in agents {
+        let mut approvers = agent.settings.approve.iter().flat_map(|rule| &rule.approvers);
+        if approvers.any(|approver| matches!(approver, Approver::Role(_))) {
+            let message =
+                format!("`agents.{}.approve` names a role, and without `[auth]` nobody has one", agent.name);
+            let span = table.span_at(&["agents", &agent.name, "approve"]);
+            table.reject_at(
+                span,
+                message,
+                Some("roles come from tokens, keys or a trusted proxy: add `[auth]`".into()),
+            );
         }
     }
 }

@@ -1,10 +1,14 @@
 //! Keys of the server.
 
-use agentwire_gateway::settings::{Identity, IdentityField, IdentitySource, RouteIdentities, Settings, Sse};
+use agentwire_gateway::settings::{
+    CorsOptions, Identity, IdentityField, IdentitySource, RouteIdentities, Settings, Sse, Tls, TlsFiles,
+};
 use agentwire_store::Durability;
+use serde_json::json;
+use toml::de::DeValue;
 
 use super::{
-    LogFormat,
+    LogFormat, auth,
     table::{Shape, Table, Value, ValueType},
     types::{
         ADDRESS, Bool, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, LEVEL, List, NAME, NETWORK, ORIGIN,
@@ -60,12 +64,28 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         &mut settings.proxies,
         "Networks of reverse proxies. Behind them, the peer of a request is the right-most address of `X-Forwarded-For` that is none of them.",
     );
+    table.table("auth", "Authentication and authorisation; see [security.md](security.md).", |table| {
+        auth::read(table, &mut settings.auth);
+    });
+    settings.tls = table.optional(
+        "tls",
+        &TlsType,
+        "Encryption: `{ cert = \"…\", key = \"…\" }`, or `\"proxy\"` if a proxy in front encrypts. Files are read again when they change.",
+    );
+    table.set(
+        "insecure",
+        &Bool,
+        &mut settings.insecure,
+        "Allows an address beyond loopback without authentication, `hosts` and TLS.",
+    );
+    let mut cors = (std::mem::take(&mut settings.cors), std::mem::take(&mut settings.cors_options));
     table.set(
         "cors",
-        &List(ORIGIN, "a list of origins"),
-        &mut settings.cors,
-        "Origins whose pages may read responses.",
+        &Cors,
+        &mut cors,
+        "Origins whose pages may read responses; as a table also whether they may send cookies, and which headers.",
     );
+    (settings.cors, settings.cors_options) = cors;
     table.table("drain", "Graceful shutdown on SIGTERM.", |table| {
         table.set("grace", &DURATION_OR_ZERO, &mut settings.drain_grace, "Time for active runs to finish.");
     });
@@ -237,6 +257,95 @@ fn own_identity(
         }
     });
     is_given.then_some(own)
+}
+
+/// Encryption: a table of files, or the word `proxy`.
+struct TlsType;
+
+fn tls_files(table: &mut Table<'_>) -> Option<Tls> {
+    let cert = table.required("cert", &PATH, "The certificate chain, PEM.");
+    let key = table.required("key", &PATH, "Its private key, PEM.");
+    let client_ca = table.optional("client_ca", &PATH, "The authorities of client certificates, PEM.");
+    let mut is_required = false;
+    table.set(
+        "client",
+        &Choice(&[("optional", false), ("required", true)]),
+        &mut is_required,
+        "Whether a client without a certificate is refused.",
+    );
+    if table.has("client") && client_ca.is_none() {
+        table.reject(
+            "client",
+            format!("`{}.client` needs `client_ca`", table.path()),
+            "name the authorities",
+        );
+    }
+    let mut files = TlsFiles::new(cert?, key?);
+    (files.client_ca, files.is_client_required) = (client_ca, is_required);
+    Some(Tls::Files(files))
+}
+
+impl ValueType<Tls> for TlsType {
+    fn read(&self, value: &Value<'_>) -> Option<Tls> {
+        match value.inner.get_ref() {
+            DeValue::String(word) if word == "proxy" => Some(Tls::Proxy),
+            DeValue::String(word) => {
+                let hint = "allowed: `{ cert = \"…\", key = \"…\" }`, or `\"proxy\"`".to_owned();
+                value.reject(format!("`{}` cannot be `{word}`", value.path), Some(hint));
+                None
+            }
+            _ => value.table("a table such as `{ cert = \"tls.crt\", key = \"tls.key\" }`", tls_files)?.0,
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        let word = Shape::Value("`\"proxy\"`, or a table".into(), json!({ "const": "proxy" }));
+        Shape::Either(vec![word, Shape::Table(Table::describe(tls_files))])
+    }
+
+    fn show(&self, _: &Tls) -> Option<String> {
+        None
+    }
+}
+
+/// CORS: a list of origins, or a table.
+struct Cors;
+
+const ORIGINS: List<TextType<String>> = List(ORIGIN, "a list of origins");
+
+fn cors(table: &mut Table<'_>) -> Option<(Vec<String>, CorsOptions)> {
+    let origins = table.required("origins", &ORIGINS, "Origins whose pages may read responses.");
+    let mut options = CorsOptions::default();
+    table.set("credentials", &Bool, &mut options.credentials, "Whether pages may send cookies.");
+    table.set(
+        "headers",
+        &List(HEADER, "a list of header names"),
+        &mut options.headers,
+        "The request headers that pages may send; any if empty.",
+    );
+    let is_any = origins.iter().flatten().any(|origin| origin == "*");
+    if options.credentials && is_any {
+        let hint = "name the origins: with `*`, every page could use the cookies of your users";
+        table.reject("credentials", format!("`{}` allows cookies from every origin", table.path()), hint);
+    }
+    Some((origins?, options))
+}
+
+impl ValueType<(Vec<String>, CorsOptions)> for Cors {
+    fn read(&self, value: &Value<'_>) -> Option<(Vec<String>, CorsOptions)> {
+        match value.inner.get_ref() {
+            DeValue::Table(_) => value.table("a list of origins", cors)?.0,
+            _ => Some((ORIGINS.read(value)?, CorsOptions::default())),
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Either(vec![ORIGINS.shape(), Shape::Table(Table::describe(cors))])
+    }
+
+    fn show(&self, value: &(Vec<String>, CorsOptions)) -> Option<String> {
+        ORIGINS.show(&value.0)
+    }
 }
 
 /// The source of an identity field.

@@ -82,6 +82,12 @@ impl Store for FaultyStore {
     }
 
     forward! {
+        open_items(tenant: &'a Tenant, kind: &'a str, after: Option<PageToken>, limit: usize) -> Page<OpenItem>;
+        replace_item(owner: &'a Owner, thread: &'a ThreadId, expected: &'a Pending, body: Text) -> ();
+        add_key(key: ApiKey) -> ();
+        key_changes(after: u64) -> KeyChanges;
+        change_key(id: &'a str, change: KeyChange) -> ApiKey;
+        touch_keys(used: Vec<(Text, Time)>) -> ();
         create_thread(owner: &'a Owner, new: NewThread) -> Created<Thread>;
         thread(owner: &'a Owner, thread: &'a ThreadId) -> Thread;
         threads(owner: &'a Owner, query: ThreadQuery, limit: usize) -> Page<Thread>;

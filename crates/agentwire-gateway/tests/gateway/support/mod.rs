@@ -4,6 +4,7 @@
 mod asker;
 mod client;
 mod faulty;
+mod issuer;
 mod puppet;
 mod record;
 
@@ -18,6 +19,7 @@ pub(crate) use self::{
     asker::{asker, asker_script},
     client::{Frame, Stream, answer, assert_valid, events_of, ids, types},
     faulty::FaultyStore,
+    issuer::{ISSUER, Issuer, KeyServer, Signer, base64, now},
     puppet::{Puppet, delta, end, error, finished, play, start, talk},
     record::AuditFile,
 };

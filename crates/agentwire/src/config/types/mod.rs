@@ -13,7 +13,7 @@ use std::fmt;
 use serde_json::json;
 use toml::de::DeValue;
 
-pub(crate) use self::parse::{address, format, level, origin, store, url};
+pub(crate) use self::parse::{address, duration, format, level, origin, store, url};
 pub(super) use self::{
     format_options::FormatOptions,
     json::{AnyJson, JsonTable},
@@ -198,7 +198,7 @@ impl<T, K: ValueType<T>> ValueType<Vec<T>> for List<K> {
             Shape::Value(_, schema) => {
                 Shape::Value(self.1.to_owned(), json!({ "type": "array", "items": schema }))
             }
-            other => other,
+            other => Shape::List(Box::new(other)),
         }
     }
 

@@ -15,7 +15,7 @@ use super::{ValueError, did_you_mean};
 const MAX_DAYS: u64 = 36_500;
 
 /// Parses a duration such as `200ms`, `30s`, `5m`, `24h` or `90d`.
-pub(super) fn duration(text: &str) -> Result<Duration, ValueError> {
+pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim_start());
     let units = "units: ms, s, m, h, d";

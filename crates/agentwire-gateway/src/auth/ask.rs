@@ -1,0 +1,183 @@
+//! The external handler: a server of the operator that knows credentials which nothing else knows.
+//!
+//! It gets the head of a request, never its body, and replies with the principal or a refusal. Replies are kept for a
+//! while under a hash of what was sent; without a reply the request is refused.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use agentwire_store::Time;
+use axum::http::HeaderMap;
+use reqwest::{StatusCode, Url};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{
+    Refusal, RequestHead,
+    names::{self, DEFAULT_TENANT, Issuers},
+    principal::{AuthMethod, Principal},
+    scope::{RoleTable, Scope},
+    settings::AskSettings,
+};
+use crate::outbound;
+
+/// Largest reply.
+const MAX_REPLY: usize = 64 << 10;
+
+/// Replies that are kept.
+const MAX_CACHED: usize = 10_000;
+
+type Reply = Result<Arc<Principal>, Refusal>;
+
+pub(super) struct Ask {
+    settings: AskSettings,
+    server: Option<(reqwest::Client, Url)>,
+    cached: Mutex<HashMap<[u8; 32], (Instant, Reply)>>,
+}
+
+/// The principal in a reply.
+#[derive(Deserialize)]
+struct Named {
+    tenant: Option<String>,
+    user: String,
+    #[serde(default)]
+    roles: Vec<String>,
+    #[serde(default)]
+    scopes: Vec<String>,
+    /// Seconds for which the reply holds.
+    ttl: Option<f64>,
+}
+
+impl Ask {
+    pub(super) fn new(settings: AskSettings) -> Self {
+        let server = Url::parse(&settings.url).ok().and_then(|url| {
+            let client = outbound::client(&url).timeout(settings.timeout).build().ok()?;
+            Some((client, url))
+        });
+        Self { settings, server, cached: Mutex::default() }
+    }
+
+    /// True if a request carries a credential that the handler may know.
+    pub(super) fn is_claimed(&self, headers: &HeaderMap) -> bool {
+        self.settings.headers.iter().any(|name| headers.contains_key(name))
+    }
+
+    /// Asks the handler about a request.
+    pub(super) async fn check(&self, head: &RequestHead<'_>, issuers: &Issuers, roles: &RoleTable) -> Reply {
+        let question = self.question(head);
+        let key = sha256(question.as_bytes());
+        if let Some((until, reply)) = self.cached().get(&key)
+            && *until > Instant::now()
+        {
+            return match reply {
+                Ok(principal) if principal.expires.is_some_and(|expires| expires <= head.now) => {
+                    Err(Refusal::Invalid)
+                }
+                reply => reply.clone(),
+            };
+        }
+        let (reply, lasts) = match self.ask(question).await {
+            Ok(named) => self.principal(named, &key, head.now, issuers, roles),
+            Err(refusal) => (Err(refusal), self.settings.cache),
+        };
+        if reply.as_ref().err() != Some(&Refusal::Unavailable) && !lasts.is_zero() {
+            let mut cached = self.cached();
+            if cached.len() >= MAX_CACHED {
+                let now = Instant::now();
+                cached.retain(|_, (until, _)| *until > now);
+                if cached.len() >= MAX_CACHED {
+                    cached.clear();
+                }
+            }
+            cached.insert(key, (Instant::now() + lasts, reply.clone()));
+        }
+        reply
+    }
+
+    /// The question, which is also the key of its reply: an answer for one route says nothing about another.
+    fn question(&self, head: &RequestHead<'_>) -> String {
+        let mut headers = serde_json::Map::new();
+        for name in &self.settings.headers {
+            let values: Vec<_> = head
+                .headers
+                .get_all(name)
+                .iter()
+                .map(|value| String::from_utf8_lossy(value.as_bytes()))
+                .collect();
+            if !values.is_empty() {
+                headers.insert(name.clone(), values.join(", ").into());
+            }
+        }
+        let peer = head.peer.map(|peer| peer.to_string());
+        let agent = (!head.agent.is_empty()).then_some(head.agent);
+        json!({"method": head.method, "route": head.route, "agent": agent, "headers": headers, "peer": peer})
+            .to_string()
+    }
+
+    async fn ask(&self, question: String) -> Result<Named, Refusal> {
+        let (client, url) = self.server.as_ref().ok_or(Refusal::Unavailable)?;
+        let failed = |problem: String| {
+            tracing::warn!(problem, "the authentication handler failed");
+            Refusal::Unavailable
+        };
+        let text = |error: reqwest::Error| failed(error.without_url().to_string());
+        let request = client.post(url.clone()).header("content-type", "application/json").body(question);
+        let mut response = request.send().await.map_err(text)?;
+        match response.status() {
+            StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED => return Err(Refusal::Invalid),
+            StatusCode::FORBIDDEN => return Err(Refusal::Forbidden),
+            status => return Err(failed(format!("it answered {status}"))),
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(text)? {
+            body.extend_from_slice(&chunk);
+            if body.len() > MAX_REPLY {
+                return Err(failed(format!("its reply has more than {MAX_REPLY} bytes")));
+            }
+        }
+        serde_json::from_slice(&body).map_err(|error| failed(format!("its reply cannot be read: {error}")))
+    }
+
+    /// The principal of a reply, and how long the reply holds.
+    fn principal(
+        &self,
+        named: Named,
+        key: &[u8; 32],
+        now: Time,
+        issuers: &Issuers,
+        roles: &RoleTable,
+    ) -> (Reply, Duration) {
+        let tenant = named.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
+        let Some(user) = issuers.unprefixed(&named.user).filter(|_| names::is_valid(tenant)) else {
+            tracing::warn!("the authentication handler named a tenant or user that cannot be taken");
+            return (Err(Refusal::Invalid), self.settings.cache);
+        };
+        let scopes = named.scopes.iter().filter_map(|scope| scope.parse::<Scope>().ok());
+        let given = named.roles.iter().map(|role| role.as_str().into()).collect();
+        let principal = Principal::new(AuthMethod::Ask, tenant, user, format!("ask:{}", hex(&key[..8])));
+        let mut principal = principal.with_permissions(given, scopes, roles);
+        let ttl = named.ttl.and_then(|ttl| Duration::try_from_secs_f64(ttl.max(0.0)).ok());
+        // Streams end with the reply, so that the handler is asked again when the client comes back.
+        principal.expires = ttl.map(|ttl| now.after(ttl));
+        let lasts = ttl.map_or(self.settings.cache, |ttl| ttl.min(self.settings.cache));
+        (Ok(Arc::new(principal)), lasts)
+    }
+
+    fn cached(&self) -> MutexGuard<'_, HashMap<[u8; 32], (Instant, Reply)>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+    digest.as_ref().try_into().unwrap_or_default()
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

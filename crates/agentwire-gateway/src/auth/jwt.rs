@@ -1,0 +1,272 @@
+//! Signed tokens (JWT): parsing, verification, and the principal that the claims name.
+//!
+//! The token's unverified `iss` selects the entry, `kid` the key within it. The entry decides which algorithms count; the
+//! token's own `jku`, `x5u` and `jwk` are never looked at.
+
+use agentwire_store::Time;
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use jsonwebtoken::{Algorithm, DecodingKey, crypto};
+use serde_json::{Map, Value};
+
+use super::{
+    Refusal,
+    jwks::{KeySet, KeySource},
+    names::{self, DEFAULT_TENANT, Issuers},
+    principal::{AuthMethod, Principal},
+    scope::{RoleTable, Scope},
+    secret::CurrentSecret,
+    settings::{JwtAlgorithm, JwtIssuer, JwtKeys},
+    strict_json,
+};
+
+/// Longest token.
+const MAX_TOKEN: usize = 8 << 10;
+
+/// Most roles and scopes of a token.
+const MAX_ENTRIES: usize = 1000;
+
+/// A token whose parts could be read; nothing of it is verified.
+pub(super) struct Token<'t> {
+    signed: &'t str,
+    signature: &'t str,
+    header: Map<String, Value>,
+    claims: Map<String, Value>,
+}
+
+impl<'t> Token<'t> {
+    /// Reads the parts of a token; `None` if the text is no JWT.
+    pub(super) fn parse(text: &'t str) -> Option<Self> {
+        if text.len() > MAX_TOKEN {
+            return None;
+        }
+        let (signed, signature) = text.rsplit_once('.')?;
+        let (header, claims) = signed.split_once('.')?;
+        if claims.contains('.') || URL_SAFE_NO_PAD.decode(signature).ok()?.is_empty() {
+            return None;
+        }
+        let object = |part: &str| strict_json::parse_object(&URL_SAFE_NO_PAD.decode(part).ok()?);
+        Some(Self { signed, signature, header: object(header)?, claims: object(claims)? })
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.header.get(name)?.as_str()
+    }
+
+    /// The issuer that the token names.
+    pub(super) fn issuer(&self) -> Option<&str> {
+        self.claims.get("iss")?.as_str()
+    }
+}
+
+/// An issuer with its keys.
+pub(super) struct Issuer {
+    pub(super) settings: JwtIssuer,
+    keys: Keys,
+}
+
+enum Keys {
+    Set(std::sync::Arc<KeySource>),
+    Secret(CurrentSecret),
+}
+
+impl Issuer {
+    pub(super) fn new(settings: JwtIssuer) -> Self {
+        let keys = match &settings.keys {
+            JwtKeys::Secret(secret) => Keys::Secret(CurrentSecret::new(secret.clone())),
+            keys => Keys::Set(KeySource::new(keys.clone())),
+        };
+        Self { settings, keys }
+    }
+
+    /// A number that changes with the keys; a token that was verified under another one is verified again.
+    ///
+    /// # Errors
+    /// If there are no keys that may be used.
+    pub(super) async fn key_generation(&self) -> Result<u64, Refusal> {
+        match &self.keys {
+            Keys::Set(source) => Ok(source.current().await.ok_or(Refusal::Unavailable)?.generation),
+            Keys::Secret(secret) => {
+                let secret = secret.get().ok_or(Refusal::Unavailable)?;
+                Ok(u64::from_le_bytes(
+                    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &secret).as_ref()[..8]
+                        .try_into()
+                        .unwrap_or_default(),
+                ))
+            }
+        }
+    }
+
+    /// Verifies a token of this issuer and makes a principal of its claims.
+    pub(super) async fn verify(
+        &self,
+        token: &Token<'_>,
+        names: &Issuers,
+        roles: &RoleTable,
+        now: Time,
+    ) -> Result<Principal, Refusal> {
+        // A token must not be used by a reader that ignores an extension that it calls critical; no extension is known.
+        if token.header.contains_key("crit") {
+            return Err(Refusal::Invalid);
+        }
+        let algorithm = token.header("alg").and_then(JwtAlgorithm::find).ok_or(Refusal::Invalid)?;
+        if !self.settings.algorithms.contains(&algorithm) {
+            return Err(Refusal::Invalid);
+        }
+        let kid = match token.header.get("kid") {
+            None => None,
+            Some(Value::String(kid)) => Some(kid.as_str()),
+            Some(_) => return Err(Refusal::Invalid),
+        };
+        self.check_signature(token, algorithm, kid).await?;
+        let expires = self.check_times(&token.claims, now)?;
+        self.check_audience(&token.claims)?;
+        let mut principal = self.principal(&token.claims, names, roles).ok_or(Refusal::Invalid)?;
+        principal.expires = Some(expires);
+        Ok(principal)
+    }
+
+    async fn check_signature(
+        &self,
+        token: &Token<'_>,
+        algorithm: JwtAlgorithm,
+        kid: Option<&str>,
+    ) -> Result<(), Refusal> {
+        let is_signed_by = |key: &DecodingKey| {
+            crypto::verify(token.signature, token.signed.as_bytes(), key, jws_algorithm(algorithm))
+                .unwrap_or(false)
+        };
+        let source = match &self.keys {
+            Keys::Secret(secret) => {
+                let secret = secret.get().ok_or(Refusal::Unavailable)?;
+                let is_valid = algorithm.is_symmetric() && is_signed_by(&DecodingKey::from_secret(&secret));
+                return if is_valid { Ok(()) } else { Err(Refusal::Invalid) };
+            }
+            Keys::Set(source) => source,
+        };
+        if algorithm.is_symmetric() {
+            return Err(Refusal::Invalid);
+        }
+        let mut keys = source.current().await.ok_or(Refusal::Unavailable)?;
+        if let Some(kid) = kid
+            && !keys.has(kid)
+        {
+            keys = source.fetched_again(&keys).await;
+        }
+        let is_valid = |keys: &KeySet| keys.candidates(kid, algorithm).any(is_signed_by);
+        if is_valid(&keys) { Ok(()) } else { Err(Refusal::Invalid) }
+    }
+
+    /// Checks `exp`, `nbf` and `iat`; returns when the token ends, with leeway. Only called after the signature was
+    /// verified, so that "expired" tells nobody anything about a forged token.
+    fn check_times(&self, claims: &Map<String, Value>, now: Time) -> Result<Time, Refusal> {
+        let number = |name: &str| match claims.get(name) {
+            None => Ok(None),
+            Some(value) => value.as_f64().filter(|time| time.is_finite()).map(Some).ok_or(Refusal::Invalid),
+        };
+        #[allow(clippy::cast_precision_loss, reason = "milliseconds since the epoch fit")]
+        let now = now.0 as f64 / 1000.0;
+        let leeway = self.settings.leeway.as_secs_f64();
+        let expires = number("exp")?.ok_or(Refusal::Invalid)?;
+        for begins in ["nbf", "iat"] {
+            if number(begins)?.is_some_and(|begins| begins > now + leeway) {
+                return Err(Refusal::Invalid);
+            }
+        }
+        let ends = expires + leeway;
+        if ends <= now {
+            return Err(Refusal::Expired);
+        }
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is above now, and saturates"
+        )]
+        let ends = (ends * 1000.0) as u64;
+        Ok(Time(ends.min(i64::MAX as u64)))
+    }
+
+    fn check_audience(&self, claims: &Map<String, Value>) -> Result<(), Refusal> {
+        let is_accepted = |value: &Value| {
+            value
+                .as_str()
+                .is_some_and(|value| self.settings.audience.iter().any(|accepted| accepted == value))
+        };
+        let is_accepted = match claims.get("aud") {
+            Some(Value::Array(values)) => {
+                values.iter().all(Value::is_string) && values.iter().any(is_accepted)
+            }
+            Some(value) => is_accepted(value),
+            None => false,
+        };
+        if is_accepted { Ok(()) } else { Err(Refusal::Invalid) }
+    }
+
+    /// The principal that the claims name; `None` if a name is missing or cannot be taken.
+    fn principal(
+        &self,
+        claims: &Map<String, Value>,
+        names: &Issuers,
+        roles: &RoleTable,
+    ) -> Option<Principal> {
+        let settings = &self.settings;
+        let user = at(claims, &settings.claims.user)?.as_str()?;
+        let user = match settings.is_unprefixed {
+            true => names.unprefixed(user)?.to_owned(),
+            false => Issuers::prefixed(&settings.name, user)?,
+        };
+        let tenant = match &settings.claims.tenant {
+            Some(pointer) => at(claims, pointer)?.as_str().filter(|tenant| names::is_valid(tenant))?,
+            None => DEFAULT_TENANT,
+        };
+        let given_roles = match &settings.claims.roles {
+            Some(pointer) => texts(at(claims, pointer))?,
+            None => Vec::new(),
+        };
+        let scopes = texts(at(claims, &settings.claims.scopes))?;
+        // Tokens have scopes of other servers too, such as `openid`.
+        let scopes = scopes.iter().filter_map(|scope| scope.parse::<Scope>().ok());
+        let method = AuthMethod::Jwt;
+        let principal = Principal::new(method, tenant, &user, "");
+        Some(principal.with_permissions(given_roles.into_iter().map(Into::into).collect(), scopes, roles))
+    }
+}
+
+/// The value at a JSON pointer; `null` counts as absent.
+fn at<'c>(claims: &'c Map<String, Value>, pointer: &str) -> Option<&'c Value> {
+    let (first, rest) = match pointer.strip_prefix('/')?.split_once('/') {
+        Some((first, rest)) => (first, format!("/{rest}")),
+        None => (&pointer[1..], String::new()),
+    };
+    let value = claims.get(&first.replace("~1", "/").replace("~0", "~"))?;
+    value.pointer(&rest).filter(|value| !value.is_null())
+}
+
+/// A list of texts, or a text with spaces; empty if absent, `None` if it is something else.
+fn texts(value: Option<&Value>) -> Option<Vec<String>> {
+    let texts: Vec<String> = match value {
+        None => Vec::new(),
+        Some(Value::String(text)) => text.split_ascii_whitespace().map(str::to_owned).collect(),
+        Some(Value::Array(values)) => {
+            values.iter().map(|value| value.as_str().map(str::to_owned)).collect::<Option<_>>()?
+        }
+        Some(_) => return None,
+    };
+    (texts.len() <= MAX_ENTRIES).then_some(texts)
+}
+
+fn jws_algorithm(algorithm: JwtAlgorithm) -> Algorithm {
+    match algorithm {
+        JwtAlgorithm::HS256 => Algorithm::HS256,
+        JwtAlgorithm::HS384 => Algorithm::HS384,
+        JwtAlgorithm::HS512 => Algorithm::HS512,
+        JwtAlgorithm::RS256 => Algorithm::RS256,
+        JwtAlgorithm::RS384 => Algorithm::RS384,
+        JwtAlgorithm::RS512 => Algorithm::RS512,
+        JwtAlgorithm::PS256 => Algorithm::PS256,
+        JwtAlgorithm::PS384 => Algorithm::PS384,
+        JwtAlgorithm::PS512 => Algorithm::PS512,
+        JwtAlgorithm::ES256 => Algorithm::ES256,
+        JwtAlgorithm::ES384 => Algorithm::ES384,
+        JwtAlgorithm::EdDSA => Algorithm::EdDSA,
+    }
+}

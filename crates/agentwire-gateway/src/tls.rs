@@ -1,0 +1,161 @@
+//! Encryption of connections: certificates that are read again while the gateway runs.
+//!
+//! New connections get the newest certificate that could be read; a bad file changes nothing.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+
+use crate::settings::{Tls, TlsFiles};
+
+/// Interval at which the files are looked at.
+pub(crate) const WATCH: Duration = Duration::from_secs(60);
+
+/// The reason why certificates cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read, or has no PEM of the expected kind.
+    #[error("the file `{0}` cannot be read as {1}: {2}")]
+    File(PathBuf, &'static str, String),
+    /// Certificate and key do not belong together, or are not supported.
+    #[error("the certificate cannot be used: {0}")]
+    Certificate(String),
+    /// The authorities of client certificates cannot be used.
+    #[error("the authorities of clients cannot be used: {0}")]
+    ClientAuthorities(String),
+}
+
+/// The certificates of the gateway.
+pub(crate) struct Certificates {
+    files: TlsFiles,
+    current: Mutex<Option<Loaded>>,
+}
+
+struct Loaded {
+    config: Arc<ServerConfig>,
+    stamp: Stamp,
+}
+
+/// Times and sizes of the files.
+type Stamp = Vec<Option<(SystemTime, u64)>>;
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Certificates {
+    /// The certificates of the settings; `None` if the gateway does not encrypt.
+    pub(crate) fn of(tls: Option<&Tls>) -> Option<Self> {
+        match tls {
+            Some(Tls::Files(files)) => Some(Self { files: files.clone(), current: Mutex::default() }),
+            Some(Tls::Proxy) | None => None,
+        }
+    }
+
+    /// The configuration for a new connection; `None` before the first successful [`Self::load`].
+    pub(crate) fn current(&self) -> Option<Arc<ServerConfig>> {
+        self.current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map(|loaded| loaded.config.clone())
+    }
+
+    /// Reads the files. On an error the old certificates stay.
+    pub(crate) fn load(&self) -> Result<(), TlsError> {
+        let stamp = self.stamp();
+        let config = Arc::new(server_config(&self.files)?);
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Loaded { config, stamp });
+        Ok(())
+    }
+
+    /// Reads the files if they have changed.
+    pub(crate) fn load_changed(&self) -> Result<bool, TlsError> {
+        let stamp = self.stamp();
+        let is_same = {
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            match current.as_mut() {
+                Some(loaded) if loaded.stamp == stamp => true,
+                Some(loaded) => {
+                    // One message per change, not per look.
+                    loaded.stamp = stamp;
+                    false
+                }
+                None => false,
+            }
+        };
+        if is_same {
+            return Ok(false);
+        }
+        self.load().map(|()| true)
+    }
+
+    fn stamp(&self) -> Stamp {
+        let files = [Some(&self.files.cert), Some(&self.files.key), self.files.client_ca.as_ref()];
+        let about = |path: &PathBuf| {
+            let about = std::fs::metadata(path).ok()?;
+            Some((about.modified().ok()?, about.len()))
+        };
+        files.into_iter().flatten().map(about).collect()
+    }
+}
+
+fn server_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+    let provider: Arc<CryptoProvider> = Arc::new(aws_lc_rs::default_provider());
+    let failed = |error: rustls::Error| TlsError::Certificate(error.to_string());
+    let chain = certificates(&files.cert, "certificates")?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| TlsError::File(files.key.clone(), "a private key", error.to_string()))?;
+    // TLS 1.2 and 1.3.
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(failed)?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(path, "certificates")? {
+                roots.add(certificate).map_err(|error| TlsError::ClientAuthorities(error.to_string()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = match files.is_client_required {
+                true => verifier,
+                false => verifier.allow_unauthenticated(),
+            };
+            let verifier =
+                verifier.build().map_err(|error| TlsError::ClientAuthorities(error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(failed)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |error: String| TlsError::File(path.to_owned(), what, error);
+    let read: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?.collect();
+    let read = read.map_err(|error| failed(error.to_string()))?;
+    if read.is_empty() { Err(failed("it has none".into())) } else { Ok(read) }
+}
+
+/// The URIs and DNS names in a certificate.
+pub(crate) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
+    let uris = certificate.valid_uri_names().map(str::to_owned);
+    uris.chain(certificate.valid_dns_names().map(str::to_owned)).collect()
+}
