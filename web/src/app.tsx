@@ -60,7 +60,7 @@ export function App() {
           <Mark /> <span class="wide">agentwire</span>
         </a>
         {views.map((view) => (
-          <a key={view} class="nav-link" href={address({ view })} aria-current={where.view === view ? "page" : undefined} aria-label={t(`nav.${view}`)}>
+          <a key={view} class="nav-link" href={address({ view })} aria-current={where.view === view ? "page" : undefined}>
             <Icon name={view} /> <span class="nav-text">{t(`nav.${view}`)}</span>
             {view === "decide" && <Badge />}
           </a>

@@ -14,6 +14,7 @@ import { memo } from "preact/compat";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { hostOf, mediaData, prose, safeLink, safeMediaUrl, shownJson } from "../lib/escape";
 import { t } from "../lib/i18n";
+import { Long } from "../parts/long";
 import { Markdown, SafeLink } from "../parts/markdown";
 
 export interface BlockDocument {
@@ -107,7 +108,7 @@ export function Json({ value }: { value: unknown }) {
   const shown = text.length > 20_000 ? `${text.slice(0, 20_000)}\n… ${text.length - 20_000}` : text;
   return (
     <pre class="json" tabIndex={0}>
-      <code>{shown}</code>
+      <code><Long text={shown} /></code>
     </pre>
   );
 }

@@ -100,6 +100,14 @@ export class Conversation {
     if (!this.find(`m:${id}`)) this.add<TextItem>({ kind: "user", id, text, parts, isOpen: false }, `m:${id}`);
   }
 
+  /** The result that the person has just given for a call. */
+  addResult(call: string, result: string): void {
+    this.changed<ToolItem>(`c:${call}`, (it) => {
+      it.isOpen = false;
+      it.result = result;
+    });
+  }
+
   apply(event: AgEvent): void {
     const at = event.timestamp;
     const id = event.messageId ?? "";

@@ -157,6 +157,7 @@ const TEXTS: Record<string, [en: string, zh: string]> = {
   "decide.answer": ["Answer", "回答"],
   "decide.asked": ["Asked by {agent}, {time}", "{agent} 提出，{time}"],
   "decide.requester": ["Started by {user}", "由 {user} 发起"],
+  "decide.votes": ["{votes} of {needed} votes", "已有 {votes}/{needed} 票"],
   "decide.expires": ["Expires {time}", "{time} 到期"],
   "decide.hash": ["SHA-256 of the arguments", "参数的 SHA-256"],
   "decide.open": ["Open the thread", "打开会话"],

@@ -8,6 +8,7 @@ import { tools } from "../lib/tools";
 import { newId } from "../lib/ids";
 import { Problem, Status } from "./common";
 import { SchemaForm } from "./form";
+import { Long } from "./long";
 
 /** An answer as the AG-UI request of the next run carries it. */
 export interface Answer {
@@ -86,9 +87,9 @@ function Decision({ item, agent, isBusy, chosen, onAnswer }: { item: PendingItem
     }
   };
   return (
-    <section class={`card decision ${level ? `importance-${level}` : ""}`} aria-label={prose(question)} data-item={item.id}>
+    <section class={`card decision ${level ? `importance-${level}` : ""}`} aria-label={prose(question).slice(0, 200)} data-item={item.id}>
       <header>
-        <h3>{prose(question)}</h3>
+        <h3>{prose(question).slice(0, 2000)}</h3>
         {chosen && <Status status="finished" />}
       </header>
       <p class="muted">
@@ -99,7 +100,7 @@ function Decision({ item, agent, isBusy, chosen, onAnswer }: { item: PendingItem
       {item.name && <p class="mono"><b>{visible(item.name)}</b></p>}
       {item.arguments !== undefined && !isEditing && (
         <>
-          <pre tabIndex={0} class="arguments">{shownJson(item.arguments)}</pre>
+          <pre tabIndex={0} class="arguments"><Long text={shownJson(item.arguments)} /></pre>
           {item.argumentsHash && (
             <p class="hash muted">
               {t("decide.hash")}: <code>{item.argumentsHash}</code>

@@ -8,6 +8,7 @@ import type { ActivityItem, Item, ReasoningItem, TextItem, ToolItem } from "../l
 import { duration, t } from "../lib/i18n";
 import { Icon } from "./common";
 import { Judge, type JudgeTarget } from "./judge";
+import { Long } from "./long";
 import { Markdown } from "./markdown";
 
 export interface ItemContext {
@@ -71,7 +72,7 @@ function draw(item: Item, context: ItemContext) {
           <p>
             <b>{t("run.error")}</b> {item.code && <code>{visible(item.code)}</code>}
           </p>
-          <p>{prose(item.message)}</p>
+          <Long text={prose(item.message)} />
         </div>
       );
     case "note":
@@ -83,7 +84,7 @@ function UserMessage({ item }: { item: TextItem }) {
   const media = (item.parts ?? []).filter((part) => part?.type && part.type !== "text");
   return (
     <article class="message bubble" aria-label={t("you")}>
-      <div class="plain">{prose(item.text)}</div>
+      <Long text={prose(item.text)} />
       {media.map((part, index) => (
         <Media key={index} kind={part.type === "document" ? "file" : part.type} data={part.source?.value ?? part.data} url={part.source?.type === "url" ? part.source.value : part.url} mimeType={part.source?.mimeType ?? part.mimeType} name={part.metadata?.filename ?? part.filename ?? part.name} />
       ))}
@@ -133,19 +134,19 @@ function ToolCard({ item, context }: { item: ToolItem; context: ItemContext }) {
       <dl>
         <dt>{t("tool.arguments")}</dt>
         <dd>
-          <pre class={isOpen ? "" : "clamp"} tabIndex={0}>{argumentsText(item.args)}</pre>
+          <pre class={isOpen ? "" : "clamp"} tabIndex={0}><Long text={argumentsText(item.args)} isOpen={item.isOpen} /></pre>
         </dd>
         {item.error !== undefined && (
           <>
             <dt>{t("tool.error")}</dt>
-            <dd class="problem">{visible(item.error)}</dd>
+            <dd class="problem"><Long text={visible(item.error)} /></dd>
           </>
         )}
         {item.result !== undefined && item.result !== item.error && (
           <>
             <dt>{t("tool.result")}</dt>
             <dd>
-              <pre class={isOpen ? "" : "clamp"} tabIndex={0}>{argumentsText(item.result)}</pre>
+              <pre class={isOpen ? "" : "clamp"} tabIndex={0}><Long text={argumentsText(item.result)} /></pre>
             </dd>
           </>
         )}

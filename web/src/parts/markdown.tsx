@@ -8,6 +8,7 @@ import { memo } from "preact/compat";
 import type { ComponentChildren, VNode } from "preact";
 import { hostOf, prose, safeLink, safeMediaUrl } from "../lib/escape";
 import { t } from "../lib/i18n";
+import { Long } from "./long";
 
 const marked = new Marked({ gfm: true, breaks: false });
 
@@ -54,11 +55,11 @@ export const Markdown = memo(function Markdown({ text, isOpen }: { text: string;
 });
 
 const Block = memo(function Block({ text, isOpen }: { text: string; isOpen: boolean }) {
-  if (text.length > (isOpen ? MAX_STREAMED_BLOCK : MAX_BLOCK)) return <p class="plain">{prose(text)}</p>;
+  if (text.length > (isOpen ? MAX_STREAMED_BLOCK : MAX_BLOCK) || (text.length > 1000 && /\S{1000}/.test(text))) return <Long text={prose(text)} isOpen={isOpen} />;
   try {
     return <>{marked.lexer(text).map((token, index) => block(token, index))}</>;
   } catch {
-    return <p class="plain">{prose(text)}</p>;
+    return <Long text={prose(text)} isOpen={isOpen} />;
   }
 });
 
@@ -78,7 +79,7 @@ function block(token: Token, key: number): ComponentChildren {
     case "code":
       return (
         <pre key={key} tabIndex={0}>
-          <code>{prose(token.text)}</code>
+          <code><Long text={prose(token.text)} /></code>
         </pre>
       );
     case "blockquote":

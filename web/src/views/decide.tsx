@@ -18,9 +18,13 @@ interface Waiting {
 
 /** An entry of `GET /approvals`: a call behind the approval gate that this person may decide. */
 interface Approval extends PendingItem {
-  agent?: string;
-  threadId?: string;
-  requester?: string | { tenant?: string; user?: string };
+  agent: string;
+  thread: string;
+  run: string;
+  tool: string;
+  requester: string;
+  votes: number;
+  needed: number;
 }
 
 /** The number of items, for the badge of the navigation. */
@@ -52,8 +56,8 @@ let hasApprovals = true;
 async function approvals(): Promise<Approval[]> {
   if (!hasApprovals) return [];
   try {
-    const found = await getJson<Approval[] | { approvals: Approval[] }>("/approvals");
-    return Array.isArray(found) ? found : (found.approvals ?? []);
+    const found = await getJson<Approval[]>("/approvals");
+    return found.map((item) => ({ ...item, kind: "approval", name: item.tool, expiresAt: item.expiresAt ?? undefined }));
   } catch (error) {
     if (error instanceof ApiError && [403, 404].includes(error.status)) {
       hasApprovals = false;
@@ -63,12 +67,17 @@ async function approvals(): Promise<Approval[]> {
   }
 }
 
+/** The items of this person that are no approvals: those are decided by votes, even one's own. */
+function withoutApprovals(own: Waiting[], all: Approval[]): Waiting[] {
+  const isVoted = (entry: Waiting, item: PendingItem) => all.some((it) => it.thread === entry.thread.threadId && it.run === item.runId && it.tool === item.name && it.argumentsHash === item.argumentsHash);
+  return own.map((entry) => ({ ...entry, items: entry.items.filter((item) => !isVoted(entry, item)) })).filter((entry) => entry.items.length > 0);
+}
+
 export function useWaiting(agents: AgentInfo[], everyMs: number): void {
   usePolling(
     async () => {
       const [own, others] = await Promise.all([waiting(agents), approvals()]);
-      const ids = new Set(own.flatMap((entry) => entry.items.map((item) => item.id)));
-      waitingCount.set(own.reduce((sum, entry) => sum + entry.items.length, 0) + others.filter((item) => !ids.has(item.id)).length);
+      waitingCount.set(withoutApprovals(own, others).reduce((sum, entry) => sum + entry.items.length, 0) + others.length);
     },
     everyMs,
     [agents.length],
@@ -85,9 +94,8 @@ export function Decide({ agents }: { agents: AgentInfo[] }) {
   const load = async () => {
     try {
       const [own, all] = await Promise.all([waiting(agents), approvals()]);
-      const ids = new Set(own.flatMap((entry) => entry.items.map((item) => item.id)));
-      setList(own);
-      setOthers(all.filter((item) => !ids.has(item.id)));
+      setList(withoutApprovals(own, all));
+      setOthers(all);
       const recent = await Promise.all(agents.map((agent) => getJson<{ threads: ThreadInfo[] }>(`${agentPath(agent.name)}/threads?limit=15`).then((page) => page.threads.map((thread) => ({ agent: agent.name, thread })))));
       const decided = await Promise.all(
         recent.flat().map(async ({ agent, thread }) => (await getJson<PendingItem[]>(`${agentPath(agent)}/threads/${part(thread.threadId)}/pending?all=true`).catch(() => [])).filter((item) => item.answer).map((item) => ({ ...item, agent, thread }))),
@@ -130,8 +138,11 @@ export function Decide({ agents }: { agents: AgentInfo[] }) {
         {isEmpty && <Empty title={t("decide.empty.title")} text={t("decide.empty.text")} />}
         {others.map((item) => (
           <section key={item.id} class="waiting">
-            <p class="muted">{t("decide.requester", { user: prose(typeof item.requester === "string" ? item.requester : (item.requester?.user ?? "")) })}</p>
-            <Decisions items={[item]} agent={item.agent ?? ""} isBusy={busy === item.id} onAnswer={(answers) => decideOther(item, answers)} />
+            <p class="muted">
+              {t("decide.requester", { user: prose(item.requester) })}
+              {item.needed > 1 && <> · {t("decide.votes", { votes: item.votes, needed: item.needed })}</>}
+            </p>
+            <Decisions items={[item]} agent={item.agent} isBusy={busy === item.id} onAnswer={(answers) => decideOther(item, answers)} />
           </section>
         ))}
         {list?.map(({ agent, thread, items }) => (

@@ -109,6 +109,7 @@ export class Session {
   }
 
   answer(answers: Answer[]): void {
+    for (const { message } of answers) if (message) this.conversation.addResult(message.toolCallId, message.content);
     this.post(answerBody(this.thread, answers, tools()));
   }
 

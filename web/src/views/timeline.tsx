@@ -7,6 +7,7 @@ import { type AgEvent, GROUPS, type Group, groupOf, laneOf, summaryOf } from "..
 import { duration, t } from "../lib/i18n";
 import { applyPatch, type Change } from "../lib/patch";
 import { CopyButton, Empty } from "../parts/common";
+import { Long } from "../parts/long";
 import { VirtualList } from "../parts/virtual";
 
 /** An event with everything that is known of it. */
@@ -74,12 +75,8 @@ export function Timeline(props: TimelineProps) {
     const found = next >= 0 ? next : shown.findIndex(isWanted);
     if (found >= 0) select(found);
   };
-  const isError = (it: Entry) => it.event.type === "RUN_ERROR" || it.event.type === "SUBAGENT_ERROR" || it.event.isError === true || it.violation !== undefined;
-  const hasError = useMemo(() => entries.some(isError), [version, entries]);
-  const hasDifference = useMemo(() => entries.some((it) => it.difference), [version, entries]);
   const startedAt = entries[0]?.event.timestamp;
-  const lanes = useMemo(() => lanesOf(entries), [version, entries]);
-  const laneIndex = useMemo(() => new Map(lanes.map((lane, at) => [lane.id, at])), [lanes]);
+  const { lanes, hasError, hasDifference } = digestOf(entries);
   return (
     <div class={`timeline${isCompact ? " is-compact" : ""}`}>
       <div class="timeline-list">
@@ -111,7 +108,7 @@ export function Timeline(props: TimelineProps) {
           <span class="muted" data-count={shown.length}>{t("look.events", { count: shown.length })}</span>
           {!isCompact && <button type="button" onClick={() => download(`${name}.jsonl`, new Blob(entries.map((it) => `${it.text}\n`), { type: "application/jsonl" }))}>{t("look.download")}</button>}
         </div>
-        {!isCompact && <Lanes lanes={lanes} entries={entries} onPick={(seq) => select(shown.findIndex((it) => it.seq === seq))} />}
+        {!isCompact && <Lanes lanes={[...lanes.values()].slice(0, MAX_LANES)} more={Math.max(0, lanes.size - MAX_LANES)} entries={entries} onPick={(seq) => select(shown.findIndex((it) => it.seq === seq))} />}
         {shown.length === 0 && entries.length > 0 ? (
           <Empty title={t("look.none.title")} text={t("find.nothing.text")} />
         ) : (
@@ -133,7 +130,7 @@ export function Timeline(props: TimelineProps) {
                 <div class={`event event-${groupOf(it.event.type)}${isError(it) ? " is-error" : ""}${it.difference ? ` is-${it.difference}` : ""}`} title={gap ? t("look.gap", { time: duration(gap) }) : undefined}>
                   <span class="seq">{it.seq}</span>
                   <span class="time">{now !== undefined && startedAt !== undefined ? `+${duration(Math.max(0, now - startedAt))}` : ""}</span>
-                  <span class={`lane lane-${(laneIndex.get(lane) ?? 0) % 6}`} title={lane}>
+                  <span class={`lane lane-${(lanes.get(lane)?.index ?? 0) % 6}`} title={lane}>
                     <span class="lane-mark" aria-hidden="true" />
                   </span>
                   <span class="type">{it.event.type}</span>
@@ -152,8 +149,11 @@ export function Timeline(props: TimelineProps) {
   );
 }
 
+const isError = (it: Entry): boolean => it.event.type === "RUN_ERROR" || it.event.type === "SUBAGENT_ERROR" || it.event.isError === true || it.violation !== undefined;
+
 interface Lane {
   id: string;
+  index: number;
   label: string;
   first: number;
   last: number;
@@ -162,30 +162,43 @@ interface Lane {
 
 const MAX_LANES = 12;
 
-/** A lane per message, call, activity, subagent, step; the run and the state have one each. */
-function lanesOf(entries: Entry[]): Lane[] {
-  const lanes = new Map<string, Lane>();
-  for (const { event, seq } of entries) {
-    const id = laneOf(event);
-    const at = event.timestamp ?? seq;
-    const known = lanes.get(id);
-    if (known) known.last = Math.max(known.last, at);
-    else lanes.set(id, { id, label: "", first: at, last: at, seq });
-    const lane = lanes.get(id)!;
-    if (!lane.label) lane.label = event.toolCallName ?? (event.type.startsWith("SUBAGENT_") ? event.name : undefined) ?? event.activityType ?? (event.type.startsWith("REASONING") ? t("thought.plain") : undefined) ?? event.stepName ?? id;
-  }
-  return [...lanes.values()];
+/** The facts about a list of events that its drawing needs. */
+interface Digest {
+  count: number;
+  lanes: Map<string, Lane>;
+  hasError: boolean;
+  hasDifference: boolean;
 }
 
-function Lanes({ lanes, entries, onPick }: { lanes: Lane[]; entries: Entry[]; onPick(seq: number): void }) {
+const digests = new WeakMap<Entry[], Digest>();
+
+/** A lane per message, call, activity, subagent, step; the run and the state have one each. Only new events are read. */
+function digestOf(entries: Entry[]): Digest {
+  const digest = digests.get(entries) ?? { count: 0, lanes: new Map(), hasError: false, hasDifference: false };
+  digests.set(entries, digest);
+  for (; digest.count < entries.length; digest.count += 1) {
+    const entry = entries[digest.count];
+    const { event, seq } = entry;
+    const id = laneOf(event);
+    const at = event.timestamp ?? seq;
+    let lane = digest.lanes.get(id);
+    if (!lane) digest.lanes.set(id, (lane = { id, index: digest.lanes.size, label: "", first: at, last: at, seq }));
+    lane.last = Math.max(lane.last, at);
+    lane.label ||= event.toolCallName ?? (event.type.startsWith("SUBAGENT_") ? event.name : undefined) ?? event.activityType ?? (event.type.startsWith("REASONING") ? t("thought.plain") : undefined) ?? event.stepName ?? id;
+    digest.hasError ||= isError(entry);
+    digest.hasDifference ||= entry.difference !== undefined;
+  }
+  return digest;
+}
+
+function Lanes({ lanes, more, entries, onPick }: { lanes: Lane[]; more: number; entries: Entry[]; onPick(seq: number): void }) {
   if (entries.length === 0) return null;
   const start = Math.min(...lanes.map((lane) => lane.first));
   const end = Math.max(...lanes.map((lane) => lane.last), start + 1);
   const percent = (at: number) => ((at - start) / (end - start)) * 100;
-  const shown = lanes.slice(0, MAX_LANES);
   return (
     <section class="lanes" aria-label={t("look.lanes")}>
-      {shown.map((lane, index) => (
+      {lanes.map((lane, index) => (
         <button key={lane.id} type="button" class="lane-row" title={`${lane.label} · ${lane.id}`} onClick={() => onPick(lane.seq)}>
           <span class="lane-label">{visible(String(lane.label)).slice(0, 40)}</span>
           <span class="lane-track" aria-hidden="true">
@@ -193,7 +206,7 @@ function Lanes({ lanes, entries, onPick }: { lanes: Lane[]; entries: Entry[]; on
           </span>
         </button>
       ))}
-      {lanes.length > MAX_LANES && <span class="muted">+ {lanes.length - MAX_LANES}</span>}
+      {more > 0 && <span class="muted">+ {more}</span>}
     </section>
   );
 }
@@ -232,7 +245,7 @@ function Detail({ entry, entries, bytes, isWhole, where }: { entry?: Entry; entr
           <section key={key} aria-label={label}>
             <h4>{label}</h4>
             {bytes[key].has(entry.seq) ? (
-              <pre tabIndex={0} data-protocol={key}>{clip(visible(bytes[key].get(entry.seq)!))}</pre>
+              <pre tabIndex={0} data-protocol={key}><Long text={clip(visible(bytes[key].get(entry.seq)!))} /></pre>
             ) : (
               <p class="muted" data-protocol={key}>{t(isWhole || maxKey(bytes[key]) > entry.seq ? "look.none" : "look.waiting")}</p>
             )}
@@ -242,11 +255,11 @@ function Detail({ entry, entries, bytes, isWhole, where }: { entry?: Entry; entr
       <div class="detail-columns">
         <section>
           <h3>{t("look.canonical")}</h3>
-          <pre tabIndex={0}>{clip(shownJson(entry.event))}</pre>
+          <pre tabIndex={0}><Long text={clip(shownJson(entry.event))} /></pre>
         </section>
         <section>
           <h3>{t("look.raw")}</h3>
-          {raw === undefined ? <p class="muted">{t("look.raw.none")}</p> : <pre tabIndex={0}>{clip(visible(raw))}</pre>}
+          {raw === undefined ? <p class="muted">{t("look.raw.none")}</p> : <pre tabIndex={0}><Long text={clip(visible(raw))} /></pre>}
         </section>
         {state && (
           <section>
@@ -265,7 +278,7 @@ function Detail({ entry, entries, bytes, isWhole, where }: { entry?: Entry; entr
                 ))}
               </ul>
             )}
-            <pre tabIndex={0}>{clip(shownJson(state.document))}</pre>
+            <pre tabIndex={0}><Long text={clip(shownJson(state.document))} /></pre>
           </section>
         )}
       </div>

@@ -1,0 +1,131 @@
+// The binary, a Chromium without a screen, and agents that a test controls.
+
+import { spawn } from "node:child_process";
+import fs from "node:fs";
+import http from "node:http";
+import os from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { chromium } from "playwright-core";
+
+export const here = path.dirname(fileURLToPath(import.meta.url));
+export const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
+const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
+export const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
+
+/** The limit of any wait; generous, for busy machines. */
+export const PATIENCE_MS = 180_000;
+
+const FLAGS = [
+  "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync",
+];
+
+export function folder(t) {
+  const made = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-console-"));
+  t.after(() => fs.rmSync(made, { recursive: true, force: true }));
+  return made;
+}
+
+/** Starts a command and resolves with the first match in its output. */
+async function start(t, args, cwd, from, pattern) {
+  const child = spawn(binary, args, { cwd, stdio: ["ignore", "pipe", "pipe"] });
+  t.after(() => child.kill("SIGKILL"));
+  const ended = new Promise((resolve) => child.on("close", (code, signal) => resolve({ code, signal })));
+  let said = "";
+  let out = "";
+  const url = await new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`timed out: ${said}`)), PATIENCE_MS);
+    const note = (name) => (text) => {
+      said += text;
+      if (name === "stdout") out += text;
+      const found = (name === from ? (from === "stdout" ? out : said) : "").match(pattern);
+      if (found) resolve((clearTimeout(timer), found[1]));
+    };
+    child.stdout.setEncoding("utf8").on("data", note("stdout"));
+    child.stderr.setEncoding("utf8").on("data", note("stderr"));
+    ended.then(({ code }) => reject(new Error(`ended with ${code}: ${said}`)));
+  });
+  return { url, child, ended, out: () => out };
+}
+
+/** `agentwire serve` on a free port. */
+export function serve(t, args = [], cwd = folder(t)) {
+  return start(t, ["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--store", "memory:", ...args], cwd, "stderr", /listening\s+\S*?(http:\/\/[\d.]+:\d+)\s/);
+}
+
+/** `agentwire view`. */
+export function view(t, ...files) {
+  return start(t, ["view", ...files], folder(t), "stdout", /^(http:\S+)\n/);
+}
+
+/** A page of a browser of its own; errors of scripts and of the policy fail the test. */
+export async function browser(t) {
+  const launched = await chromium.launch({ executablePath: "/usr/bin/chromium", args: FLAGS });
+  t.after(() => launched.close());
+  return {
+    async page(options = {}) {
+      const context = await launched.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+      const page = await context.newPage();
+      page.setDefaultTimeout(PATIENCE_MS);
+      page.problems = [];
+      page.foreign = [];
+      page.on("pageerror", (error) => page.problems.push(String(error)));
+      page.on("console", (message) => {
+        // A refused request is part of some tests; a refused script or style never is.
+        if (message.type() === "error" && !/Failed to load resource/.test(message.text())) page.problems.push(message.text());
+      });
+      page.on("request", (request) => {
+        const { protocol, hostname } = new URL(request.url());
+        if (/^https?:$/.test(protocol) && hostname !== "127.0.0.1") page.foreign.push(request.url());
+      });
+      return page;
+    },
+  };
+}
+
+/** Sends a message by the keyboard. */
+export async function say(page, text) {
+  await page.fill("#composer-text", text);
+  await page.press("#composer-text", "Enter");
+}
+
+/** Waits for the end of the run. */
+export const ended = (page) => page.waitForSelector(".run-footer");
+
+/** Opens the console and waits until a message can be written. */
+export async function open(page, url) {
+  await page.goto(`${url}/`);
+  await page.waitForSelector("#composer-text");
+}
+
+/** An AG-UI agent: `answer(send, input, response)` writes its events. */
+export async function agent(t, answer) {
+  const server = http.createServer((request, response) => {
+    let body = "";
+    request.setEncoding("utf8").on("data", (part) => (body += part));
+    request.on("end", () => {
+      const input = JSON.parse(body);
+      response.on("error", () => {});
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      const send = (event) => response.write(`data: ${JSON.stringify(event)}\n\n`);
+      answer(send, input, response);
+    });
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${server.address().port}/`;
+}
+
+/** A gate that a test opens. */
+export function gate() {
+  let open;
+  const opened = new Promise((resolve) => (open = resolve));
+  return { open, opened };
+}
+
+/** Waits for a condition in the page. */
+export const until = (page, work, argument) => page.waitForFunction(work, argument, { timeout: PATIENCE_MS });
