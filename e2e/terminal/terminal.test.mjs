@@ -90,14 +90,16 @@ test("Ctrl-C stops the run, and twice leaves; a run is paused and resumed while 
   await page.shows("›");
   page.say("slow");
   await page.shows("This answer");
+  page.say("long 2");
   page.say("/pause");
   await page.shows("⏸ paused");
   page.say("/resume");
   await page.shows("▶ resumed");
   page.press("C-c");
-  await page.shows("■ stopped");
+  // A message that was typed during the run is sent after it.
+  await page.shows(/■ stopped[^]*› long 2[^]*word2/);
   page.say("/status");
-  await page.shows('"status": "stopped"');
+  await page.shows('"status": "finished"');
   page.press("C-c");
   await page.shows("Ctrl-C again leaves");
   page.press("C-c");

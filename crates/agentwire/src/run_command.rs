@@ -175,6 +175,9 @@ impl Session<'_> {
                 },
             }
         };
+        if let Some(keys) = keys {
+            keys.begin_with(typed.text());
+        }
         self.output.finish_run()?;
         let finished = stream.finish().await;
         if interrupts > 0 {
@@ -235,8 +238,10 @@ async fn interruption(keys: Option<&mut Keys>, typed: &mut editor::LineBuffer) -
             editor::Key::Interrupt => return Typed::Interrupt,
             editor::Key::Enter => {
                 let line = std::mem::take(typed).text();
-                if line.trim().starts_with('/') {
-                    return Typed::Line(line.trim().to_owned());
+                match line.trim() {
+                    "" => {}
+                    text if text.starts_with('/') => return Typed::Line(text.to_owned()),
+                    text => keys.type_ahead(text.to_owned()),
                 }
             }
             editor::Key::Eof => std::future::pending().await,

@@ -31,7 +31,7 @@ impl Session<'_> {
         let mut has_interrupted = false;
         let mut is_first = true;
         loop {
-            let text = match keys.line("› ", "").await {
+            let text = match keys.message("› ").await {
                 Line::Eof => break,
                 Line::Interrupt if has_interrupted => return Ok(ExitCode::from(INTERRUPTED)),
                 Line::Interrupt => {

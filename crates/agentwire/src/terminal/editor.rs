@@ -4,6 +4,7 @@
 //! the keys and sets the mode on all systems; the editor itself is small enough to own.
 
 use std::{
+    collections::VecDeque,
     io::{self, Write},
     sync::{
         Arc,
@@ -28,6 +29,9 @@ pub(crate) struct Keys {
     receiver: mpsc::UnboundedReceiver<Key>,
     is_stopped: Arc<AtomicBool>,
     history: Vec<String>,
+    /// Lines that were typed during a run, for the next prompts, and the line that was begun.
+    typed_ahead: VecDeque<String>,
+    draft: String,
 }
 
 /// A key that the client knows.
@@ -84,12 +88,39 @@ impl Keys {
                 }
             }
         });
-        Ok(Self { receiver, is_stopped, history: Vec::new() })
+        Ok(Self {
+            receiver,
+            is_stopped,
+            history: Vec::new(),
+            typed_ahead: VecDeque::new(),
+            draft: String::new(),
+        })
     }
 
     /// The next key; Ctrl-D if the terminal is gone.
     pub(crate) async fn next(&mut self) -> Key {
         self.receiver.recv().await.unwrap_or(Key::Eof)
+    }
+
+    /// Keeps a line that was typed during a run.
+    pub(crate) fn type_ahead(&mut self, line: String) {
+        self.typed_ahead.push_back(line);
+    }
+
+    /// Keeps the line that was begun during a run.
+    pub(crate) fn begin_with(&mut self, draft: String) {
+        self.draft = draft;
+    }
+
+    /// Reads a message: one that was typed during the last run, or the next line.
+    pub(crate) async fn message(&mut self, prompt: &str) -> Line {
+        if let Some(text) = self.typed_ahead.pop_front() {
+            write(&format!("{prompt}{text}\n"));
+            self.history.push(text.clone());
+            return Line::Text(text);
+        }
+        let draft = std::mem::take(&mut self.draft);
+        self.line(prompt, &draft).await
     }
 
     /// Reads a line behind a prompt.
